@@ -10,12 +10,16 @@ use tokio::sync::oneshot;
 /// How long requests in flight may take to end.
 const FINISH_MAX: Duration = Duration::from_secs(10);
 
-/// Serves until `stop`, then answers the requests that are in flight, for ten seconds at most. A service leaves its
-/// cluster after that: a node that leaves first would fail those requests.
+/// Serves until `stop`, then answers the requests that are in flight, for ten seconds at most. A
+/// service leaves its cluster after that: a node that leaves first would fail those requests.
 ///
 /// # Errors
 /// The listener is broken.
-pub async fn serve_until(listener: TcpListener, app: Router, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
+pub async fn serve_until(
+    listener: TcpListener,
+    app: Router,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
     let (stopping, stopped) = oneshot::channel();
     let stop = async move {
         stop.await;
@@ -46,7 +50,11 @@ mod tests {
     /// A request that was in flight when the service was told to stop lost its connection.
     #[tokio::test]
     async fn a_request_in_flight_is_answered_before_serving_ends() {
-        let (asked, go_on, stop) = (Arc::new(Notify::new()), Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (asked, go_on, stop) = (
+            Arc::new(Notify::new()),
+            Arc::new(Notify::new()),
+            Arc::new(Notify::new()),
+        );
         let (came, may_end) = (asked.clone(), go_on.clone());
         let slow = async move || {
             came.notify_one();
@@ -56,10 +64,15 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = listener.local_addr().expect("known");
         let told = stop.clone();
-        let serving = serve_until(listener, Router::new().route("/", get(slow)), async move { told.notified().await });
+        let serving = serve_until(listener, Router::new().route("/", get(slow)), async move {
+            told.notified().await
+        });
         let serving = tokio::spawn(serving);
         let mut client = TcpStream::connect(at).await.expect("it serves");
-        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("written");
+        client
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .await
+            .expect("written");
         asked.notified().await;
         stop.notify_one();
         // Nobody is let in any more: then it has been told.
@@ -69,7 +82,10 @@ mod tests {
         assert!(!serving.is_finished());
         go_on.notify_one();
         let mut answer = String::new();
-        client.read_to_string(&mut answer).await.expect("it is answered, then closed");
+        client
+            .read_to_string(&mut answer)
+            .await
+            .expect("it is answered, then closed");
         assert!(answer.ends_with("done"), "{answer}");
         serving.await.expect("no panic").expect("it ends well");
     }

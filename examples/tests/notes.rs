@@ -1,4 +1,5 @@
-//! A kill test of the service `notes`, as its team would write it: three of its processes, two of which die.
+//! A kill test of the service `notes`, as its team would write it: three of its processes, two of
+//! which die.
 
 use doyen::testkit::linear::{Answer, Call};
 use doyen::testkit::{Cluster, History, PATIENCE};
@@ -7,8 +8,15 @@ use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn a_note_outlives_the_services_that_took_it() -> anyhow::Result<()> {
-    let mut cluster = Cluster::builder().binary(env!("CARGO_BIN_EXE_notes")).arguments(["--web", "127.0.0.1:0"]).start(3).await?;
-    assert_eq!(http(&cluster, 0, "PUT", "buy milk").await?, (204, String::new()));
+    let mut cluster = Cluster::builder()
+        .binary(env!("CARGO_BIN_EXE_notes"))
+        .arguments(["--web", "127.0.0.1:0"])
+        .start(3)
+        .await?;
+    assert_eq!(
+        http(&cluster, 0, "PUT", "buy milk").await?,
+        (204, String::new())
+    );
     cluster.kill(0);
     let answer = http(&cluster, 1, "GET", "").await?;
     assert_eq!(answer, (200, "buy milk".into()), "the other copy has it");
@@ -16,13 +24,21 @@ async fn a_note_outlives_the_services_that_took_it() -> anyhow::Result<()> {
     cluster.await_safe(PATIENCE).await?;
     cluster.kill(1);
     let answer = http(&cluster, 2, "GET", "").await?;
-    assert_eq!(answer, (200, "buy milk".into()), "there were two copies again");
+    assert_eq!(
+        answer,
+        (200, "buy milk".into()),
+        "there were two copies again"
+    );
     Ok(())
 }
 
 #[tokio::test]
 async fn every_answer_around_a_death_has_an_explanation() -> anyhow::Result<()> {
-    let mut cluster = Cluster::builder().binary(env!("CARGO_BIN_EXE_notes")).arguments(["--web", "127.0.0.1:0"]).start(3).await?;
+    let mut cluster = Cluster::builder()
+        .binary(env!("CARGO_BIN_EXE_notes"))
+        .arguments(["--web", "127.0.0.1:0"])
+        .start(3)
+        .await?;
     let history = History::new();
     for round in 0..20 {
         if round == 5 {
@@ -49,8 +65,16 @@ async fn every_answer_around_a_death_has_an_explanation() -> anyhow::Result<()> 
 }
 
 /// A request to one of the services: its status and its body.
-async fn http(cluster: &Cluster, node: usize, method: &str, body: &str) -> anyhow::Result<(u16, String)> {
-    let address = cluster.ready(node).and_then(|ready| ready.address("web")).ok_or_else(|| anyhow::anyhow!("it does not run"))?;
+async fn http(
+    cluster: &Cluster,
+    node: usize,
+    method: &str,
+    body: &str,
+) -> anyhow::Result<(u16, String)> {
+    let address = cluster
+        .ready(node)
+        .and_then(|ready| ready.address("web"))
+        .ok_or_else(|| anyhow::anyhow!("it does not run"))?;
     let mut stream = TcpStream::connect(address).await?;
     let length = body.len();
     stream
@@ -60,6 +84,11 @@ async fn http(cluster: &Cluster, node: usize, method: &str, body: &str) -> anyho
         .await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| anyhow::anyhow!("no answer: {answer}"))?;
-    Ok((head.split(' ').nth(1).unwrap_or_default().parse()?, body.to_owned()))
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .ok_or_else(|| anyhow::anyhow!("no answer: {answer}"))?;
+    Ok((
+        head.split(' ').nth(1).unwrap_or_default().parse()?,
+        body.to_owned(),
+    ))
 }

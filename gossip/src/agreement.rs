@@ -8,7 +8,8 @@
 //!      └──────────first table──────────────────────────────>┘
 //! ```
 //!
-//! Every input is followed by a turn: whatever is due then is done, so a late or a missing tick delays, and breaks nothing.
+//! Every input is followed by a turn: whatever is due then is done, so a late or a missing tick
+//! delays, and breaks nothing.
 
 mod api;
 mod bootstrap;
@@ -33,7 +34,10 @@ mod requests;
 #[cfg(test)]
 mod tests;
 
-pub use api::{Access, AdminReply, AdminRequest, Config, Input, OtherCluster, Output, Oversight, Peer, Seeds, Status, Timing, View};
+pub use api::{
+    Access, AdminReply, AdminRequest, Config, Input, OtherCluster, Output, Oversight, Peer, Seeds,
+    Status, Timing, View,
+};
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 pub use event::{Event, Severity, Stage, consequence, stages};
 
@@ -89,7 +93,15 @@ impl Agreement {
         let cx = Context::new(config, now);
         let phase = Phase::Forming(Box::new(Forming::new(&cx)));
         let (former, members, others) = (BTreeSet::new(), BTreeMap::new(), Others::default());
-        Self { cx, phase, former, members, dial_at: now, scout_at: now, others }
+        Self {
+            cx,
+            phase,
+            former,
+            members,
+            dial_at: now,
+            scout_at: now,
+            others,
+        }
     }
 
     /// Takes an input.
@@ -136,7 +148,8 @@ impl Agreement {
         matches!(&self.phase, Phase::Member(council) if matches!(council.role, Role::Leader(_)))
     }
 
-    /// What partitions and members have to carry, as far as it was reported; `None`: this node does not coordinate.
+    /// What partitions and members have to carry, as far as it was reported; `None`: this node does
+    /// not coordinate.
     #[must_use]
     pub fn loads(&self) -> Option<&Loads> {
         match &self.phase {
@@ -182,13 +195,24 @@ impl Agreement {
             Phase::Member(council) => Status {
                 me,
                 coordinator: council.leader,
-                leading: matches!(council.role, Role::Leader(_)) && council.leader == Some(me) && !council.out && now >= self.cx.now,
+                leading: matches!(council.role, Role::Leader(_))
+                    && council.leader == Some(me)
+                    && !council.out
+                    && now >= self.cx.now,
                 installed: Some(council.committed.name),
                 closed: council.closed(),
                 planning: council.is_planning(),
                 unanswered: council.unanswered(&self.cx),
-                filled: council.loads().into_iter().flat_map(Loads::members).map(|(member, load)| (member, load.told())).collect(),
-                waiting: council.leader.is_none().then(|| council.why_leaderless(&self.cx)),
+                filled: council
+                    .loads()
+                    .into_iter()
+                    .flat_map(Loads::members)
+                    .map(|(member, load)| (member, load.told()))
+                    .collect(),
+                waiting: council
+                    .leader
+                    .is_none()
+                    .then(|| council.why_leaderless(&self.cx)),
                 others: self.others.met(now),
             },
         }
@@ -200,20 +224,31 @@ impl Agreement {
             (Input::Tick, _) => {}
             (Input::Message { from, message }, _) if from != cx.me() => self.message(from, message),
             (Input::Message { .. }, _) => cx.ignore(),
-            (Input::Identified { address, id }, Phase::Forming(forming)) => forming.identified(address, id),
+            (Input::Identified { address, id }, Phase::Forming(forming)) => {
+                forming.identified(address, id)
+            }
             (Input::Identified { .. }, Phase::Joining(_) | Phase::Member(_)) => {}
             (Input::Scouted { id, .. }, _) if id == cx.me() => {}
-            (Input::Scouted { address, .. } | Input::Hint(Hint::Address(address)), Phase::Forming(forming)) => {
+            (
+                Input::Scouted { address, .. } | Input::Hint(Hint::Address(address)),
+                Phase::Forming(forming),
+            ) => {
                 forming.hinted(cx, address);
             }
             (Input::Scouted { .. }, Phase::Joining(_)) => {}
             (Input::Scouted { id, address }, Phase::Member(council)) => {
-                let known = council.committed.members.iter().any(|m| m.id == id || m.addresses.control == address);
+                let known = council
+                    .committed
+                    .members
+                    .iter()
+                    .any(|m| m.id == id || m.addresses.control == address);
                 if !known {
                     self.ask(address);
                 }
             }
-            (Input::Hint(Hint::Address(address)), Phase::Joining(_) | Phase::Member(_)) => self.remember(address),
+            (Input::Hint(Hint::Address(address)), Phase::Joining(_) | Phase::Member(_)) => {
+                self.remember(address)
+            }
             (Input::Hint(hint), Phase::Member(council)) => council.on_hint(cx, &hint),
             (Input::Seeds(seeds), _) => cx.config.seeds = seeds,
             (Input::Minute(minute), _) => cx.minute = Some(minute),
@@ -226,26 +261,47 @@ impl Agreement {
             }
             (Input::Opened(opened), Phase::Member(council)) => council.opened(cx, &opened),
             (Input::InSync(requests), Phase::Member(council)) => council.in_sync(cx, requests),
-            (Input::Admin { ticket, request }, Phase::Member(council)) => council.admin(cx, ticket, request),
-            (Input::Recover { dead, ticket }, Phase::Member(council)) => council.recover(cx, &dead, ticket),
-            (Input::Loads { thread, report }, Phase::Member(council)) => council.measured(cx, thread, report),
-            (Input::Planned { base, proposal }, Phase::Member(council)) => council.planned(base, proposal),
+            (Input::Admin { ticket, request }, Phase::Member(council)) => {
+                council.admin(cx, ticket, request)
+            }
+            (Input::Recover { dead, ticket }, Phase::Member(council)) => {
+                council.recover(cx, &dead, ticket)
+            }
+            (Input::Loads { thread, report }, Phase::Member(council)) => {
+                council.measured(cx, thread, report)
+            }
+            (Input::Planned { base, proposal }, Phase::Member(council)) => {
+                council.planned(base, proposal)
+            }
             (Input::Leave(pace), Phase::Member(council)) => {
                 council.leave(cx, pace);
-                // A process that starts again may be at one of the addresses that this member knows.
+                // A process that starts again may be at one of the addresses that this member
+                // knows.
                 self.dial_at = cx.now;
             }
             (Input::Depart, Phase::Member(council)) => council.depart(cx),
             (Input::Pull(name), Phase::Member(council)) => council.pull_any(cx, name),
-            (Input::Admin { ticket, .. } | Input::Recover { ticket, .. }, Phase::Forming(_) | Phase::Joining(_)) => {
+            (
+                Input::Admin { ticket, .. } | Input::Recover { ticket, .. },
+                Phase::Forming(_) | Phase::Joining(_),
+            ) => {
                 let reply = AdminReply::Refused("this node is part of no cluster yet".into());
                 cx.outputs.push_back(Output::AdminReply { ticket, reply });
             }
             // Part of nothing: there is nothing to hand over.
-            (Input::Leave(_), Phase::Forming(_) | Phase::Joining(_)) => cx.outputs.push_back(Output::HandedOver),
-            (Input::Depart, Phase::Forming(_) | Phase::Joining(_)) => cx.outputs.push_back(Output::Left),
+            (Input::Leave(_), Phase::Forming(_) | Phase::Joining(_)) => {
+                cx.outputs.push_back(Output::HandedOver)
+            }
+            (Input::Depart, Phase::Forming(_) | Phase::Joining(_)) => {
+                cx.outputs.push_back(Output::Left)
+            }
             (
-                Input::Hint(_) | Input::Opened(_) | Input::InSync(_) | Input::Loads { .. } | Input::Planned { .. } | Input::Pull(_),
+                Input::Hint(_)
+                | Input::Opened(_)
+                | Input::InSync(_)
+                | Input::Loads { .. }
+                | Input::Planned { .. }
+                | Input::Pull(_),
                 Phase::Forming(_) | Phase::Joining(_),
             ) => {}
         }
@@ -275,7 +331,9 @@ impl Agreement {
     }
 
     fn member_turn(&mut self) {
-        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
+        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else {
+            return;
+        };
         council.turn(cx);
         self.others.turn(cx);
         if cx.used_asked && council.used {
@@ -292,7 +350,8 @@ impl Agreement {
         }
     }
 
-    /// Seeds and former members' addresses, so that whoever starts there hears of the living cluster.
+    /// Seeds and former members' addresses, so that whoever starts there hears of the living
+    /// cluster.
     fn dial(&mut self) {
         if self.dial_at > self.cx.now {
             return;
@@ -304,22 +363,44 @@ impl Agreement {
             if council.over {
                 return;
             }
-            // At the address of a member that does not answer there may be another process by now, that knows what became of
-            // the cluster, where everybody that this one knows is gone.
+            // At the address of a member that does not answer there may be another process by now,
+            // that knows what became of the cluster, where everybody that this one knows is gone.
             let (quiet, live): (Vec<_>, Vec<_>) =
-                council.committed.members.iter().partition(|m| m.state == MemberState::Silent || council.silent(&self.cx, m.id));
+                council.committed.members.iter().partition(|m| {
+                    m.state == MemberState::Silent || council.silent(&self.cx, m.id)
+                });
             taken.extend(live.iter().map(|m| m.addresses.control));
             silent.extend(quiet.iter().map(|m| m.addresses.control));
-            let members: BTreeMap<_, _> = council.committed.members.iter().map(|m| (m.id, m.addresses.control)).collect();
-            let gone: Vec<SocketAddr> = self.members.iter().filter(|(id, _)| !members.contains_key(id)).map(|(_, a)| *a).collect();
+            let members: BTreeMap<_, _> = council
+                .committed
+                .members
+                .iter()
+                .map(|m| (m.id, m.addresses.control))
+                .collect();
+            let gone: Vec<SocketAddr> = self
+                .members
+                .iter()
+                .filter(|(id, _)| !members.contains_key(id))
+                .map(|(_, a)| *a)
+                .collect();
             self.members = members;
             gone.into_iter().for_each(|a| self.remember(a));
             self.former.retain(|a| !taken.contains(a));
         }
         self.scout(&taken);
-        let addresses = self.cx.config.seeds.addresses.iter().chain(&self.former).chain(&silent).copied();
-        let mut addresses: BTreeSet<SocketAddr> = addresses.filter(|a| !taken.contains(a)).collect();
-        // Also where a member of this cluster is by now: only its own word ends what was noted of the process before it.
+        let addresses = self
+            .cx
+            .config
+            .seeds
+            .addresses
+            .iter()
+            .chain(&self.former)
+            .chain(&silent)
+            .copied();
+        let mut addresses: BTreeSet<SocketAddr> =
+            addresses.filter(|a| !taken.contains(a)).collect();
+        // Also where a member of this cluster is by now: only its own word ends what was noted of
+        // the process before it.
         let own = self.cx.config.addresses.control;
         addresses.extend(self.others.addresses().into_iter().filter(|a| *a != own));
         addresses.into_iter().for_each(|address| self.ask(address));
@@ -332,18 +413,33 @@ impl Agreement {
         self.cx.dial(address, Message::Probe(standing));
     }
 
-    /// Behind a seed that is no member's address there may be other nodes than the one to which it leads this one. All members
-    /// together ask about once a second, so that two clusters behind one balancer hear of each other.
+    /// Behind a seed that is no member's address there may be other nodes than the one to which it
+    /// leads this one. All members together ask about once a second, so that two clusters behind
+    /// one balancer hear of each other.
     fn scout(&mut self, taken: &BTreeSet<SocketAddr>) {
-        let Phase::Member(council) = &self.phase else { return };
+        let Phase::Member(council) = &self.phase else {
+            return;
+        };
         if self.scout_at > self.cx.now {
             return;
         }
         let members = u32::try_from(council.committed.members.len()).unwrap_or(u32::MAX);
         let interval = DIAL.0.saturating_mul(members).min(SCOUT_MAX);
         self.scout_at = self.cx.now + self.cx.jitter(interval, interval * 3 / 2);
-        let of_members: BTreeSet<SocketAddr> = council.committed.members.iter().map(|m| m.addresses.control).collect();
-        let seeds = self.cx.config.seeds.addresses.iter().filter(|a| !taken.contains(a) && !of_members.contains(a)).copied();
+        let of_members: BTreeSet<SocketAddr> = council
+            .committed
+            .members
+            .iter()
+            .map(|m| m.addresses.control)
+            .collect();
+        let seeds = self
+            .cx
+            .config
+            .seeds
+            .addresses
+            .iter()
+            .filter(|a| !taken.contains(a) && !of_members.contains(a))
+            .copied();
         self.cx.outputs.extend(seeds.map(Output::Scout));
     }
 
@@ -365,12 +461,18 @@ impl Agreement {
                 let members: Vec<MemberId> = table.members.iter().map(|m| m.id).collect();
                 let mut council = Council::new(cx, table.clone(), None, members.len() > 1);
                 council.voted = Some(cx.me());
-                council.role = Role::Leader(Box::new(Leader::new(cx, members.iter().copied().collect())));
+                council.role =
+                    Role::Leader(Box::new(Leader::new(cx, members.iter().copied().collect())));
                 council.set_leader(cx, Some(cx.me()));
                 let me = cx.me();
                 for member in members.into_iter().filter(|m| *m != me) {
                     let (name, predecessor) = (table.name, table.name);
-                    let commit = Commit { name, predecessor, ages: Vec::new(), seals: Vec::new() };
+                    let commit = Commit {
+                        name,
+                        predecessor,
+                        ages: Vec::new(),
+                        seals: Vec::new(),
+                    };
                     cx.send(member, Message::Commit(Box::new(commit)));
                 }
                 self.enter(council);
@@ -396,15 +498,23 @@ impl Agreement {
     }
 
     /// A fresh cluster of one gives way; it joins in the same process, having done nothing yet.
-    fn meet(&mut self, from: MemberId, (theirs, version): (ClusterId, Version), used: bool, who: (String, SocketAddr)) {
-        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
+    fn meet(
+        &mut self,
+        from: MemberId,
+        (theirs, version): (ClusterId, Version),
+        used: bool,
+        who: (String, SocketAddr),
+    ) {
+        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else {
+            return;
+        };
         let ours = council.cluster();
         if ours == theirs {
             let (name, address) = &who;
             self.others.joined(cx, name, *address);
-            // Of our cluster, and not known to us: it went on, perhaps without this process and everybody it knows. Who is
-            // known to nobody is never told, so it asks.
-            // And where it is the one that was left behind, this answers a question that it does not know to ask.
+            // Of our cluster, and not known to us: it went on, perhaps without this process and
+            // everybody it knows. Who is known to nobody is never told, so it asks. And where it is
+            // the one that was left behind, this answers a question that it does not know to ask.
             if council.committed.member(from).is_none() {
                 council.pull(cx, from);
                 council.on_pull(cx, from, None);
@@ -415,9 +525,12 @@ impl Agreement {
             // A fresh cluster of one, which gives way.
             council.requests.newcomer(cx.now, from);
         }
-        let fresh = (!council.used || broken(Mutant::SurrendersUsed)) && council.committed.members.len() == 1;
+        let fresh = (!council.used || broken(Mutant::SurrendersUsed))
+            && council.committed.members.len() == 1;
         if fresh && (used || theirs < ours) {
-            cx.event(Event::note(format!("this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it")));
+            cx.event(Event::note(format!(
+                "this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it"
+            )));
             self.phase = Phase::Joining(Box::new(Joining::new(cx, theirs, from, version)));
         } else if used && council.used {
             self.others.meet(cx, ours, theirs, who);
@@ -458,24 +571,46 @@ impl Agreement {
             Stand::Forming { initial, known, .. } => initial.len().max(known.len()),
             Stand::Joining | Stand::Member { .. } => 0,
         };
-        if standing.member.id != from || standing.member.validate().is_err() || listed > bootstrap::LISTED_MAX {
+        if standing.member.id != from
+            || standing.member.validate().is_err()
+            || listed > bootstrap::LISTED_MAX
+        {
             self.cx.ignore();
             return false;
         }
         let state = standing.state.clone();
-        let cluster = if let Stand::Member { cluster, .. } = state { Some(cluster) } else { None };
-        let who = (standing.member.name.clone(), standing.member.addresses.control);
+        let cluster = if let Stand::Member { cluster, .. } = state {
+            Some(cluster)
+        } else {
+            None
+        };
+        let who = (
+            standing.member.name.clone(),
+            standing.member.addresses.control,
+        );
         let introduced = who.clone();
         match (&mut self.phase, state) {
             (Phase::Forming(forming), _) => {
                 let formed = forming.hear(&mut self.cx, from, standing);
                 self.form(formed);
             }
-            (Phase::Joining(joining), Stand::Member { cluster, version, .. }) if cluster == joining.cluster() => {
+            (
+                Phase::Joining(joining),
+                Stand::Member {
+                    cluster, version, ..
+                },
+            ) if cluster == joining.cluster() => {
                 joining.heard(&self.cx, from, version);
             }
             (Phase::Joining(_), _) => {}
-            (Phase::Member(_), Stand::Member { cluster, used, version }) => self.meet(from, (cluster, version), used, who),
+            (
+                Phase::Member(_),
+                Stand::Member {
+                    cluster,
+                    used,
+                    version,
+                },
+            ) => self.meet(from, (cluster, version), used, who),
             (Phase::Member(council), Stand::Forming { .. } | Stand::Joining) => {
                 if standing.member.role == doyen_placement::Role::Data {
                     council.requests.newcomer(self.cx.now, from);
@@ -499,7 +634,9 @@ impl Agreement {
             }
             return;
         }
-        let Phase::Forming(forming) = &mut self.phase else { return };
+        let Phase::Forming(forming) = &mut self.phase else {
+            return;
+        };
         match message {
             Message::Promise(name) => {
                 let formed = forming.on_promise(from, name);
@@ -516,7 +653,9 @@ impl Agreement {
     }
 
     fn joining_message(&mut self, from: MemberId, message: Message) {
-        let (cx, Phase::Joining(joining)) = (&mut self.cx, &mut self.phase) else { return };
+        let (cx, Phase::Joining(joining)) = (&mut self.cx, &mut self.phase) else {
+            return;
+        };
         if message.cluster() != Some(joining.cluster()) {
             return cx.ignore();
         }
@@ -528,7 +667,12 @@ impl Agreement {
                     self.enter(council);
                 }
             }
-            Message::JoinRefused { member, why, for_now, .. } if member == cx.me() => joining.on_refused(cx, why, for_now),
+            Message::JoinRefused {
+                member,
+                why,
+                for_now,
+                ..
+            } if member == cx.me() => joining.on_refused(cx, why, for_now),
             Message::Commit(commit) => {
                 let (cluster, have) = (commit.name.cluster, None);
                 cx.send(from, Message::Pull { cluster, have });
@@ -538,9 +682,15 @@ impl Agreement {
     }
 
     fn member_message(&mut self, from: MemberId, message: Message) {
-        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else { return };
-        if message.cluster().is_some_and(|theirs| theirs != council.cluster()) {
-            // Whether two clusters have met, or it only is behind, what it says of itself will tell.
+        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else {
+            return;
+        };
+        if message
+            .cluster()
+            .is_some_and(|theirs| theirs != council.cluster())
+        {
+            // Whether two clusters have met, or it only is behind, what it says of itself will
+            // tell.
             cx.ignore();
             if self.others.may_ask(cx.now) {
                 let standing = cx.standing(council.membership());
@@ -560,7 +710,12 @@ impl Agreement {
             Message::VoteAnswer(answer) => council.on_vote_answer(cx, from, answer),
             Message::Propose(proposal) => council.on_propose(cx, from, *proposal),
             Message::Ack(ack) => council.on_ack(cx, from, *ack),
-            Message::Refuse { name, term, coordinator, whole } => council.on_refuse(cx, from, name, term, coordinator, whole),
+            Message::Refuse {
+                name,
+                term,
+                coordinator,
+                whole,
+            } => council.on_refuse(cx, from, name, term, coordinator, whole),
             Message::Commit(commit) => council.on_commit(cx, from, *commit),
             Message::Pull { have, .. } => council.on_pull(cx, from, have),
             Message::Committed(committed) => council.on_committed(cx, from, *committed),
@@ -570,8 +725,14 @@ impl Agreement {
             | Message::Loads { .. }
             | Message::Admin { .. }
             | Message::Leave { .. } => council.on_request(cx, from, message),
-            Message::JoinRefused { member, .. } if member != cx.me() && council.leader == Some(from) => cx.send(member, message),
-            Message::OpenedSeen { sequence, .. } if council.leader == Some(from) => council.report_read(sequence),
+            Message::JoinRefused { member, .. }
+                if member != cx.me() && council.leader == Some(from) =>
+            {
+                cx.send(member, message)
+            }
+            Message::OpenedSeen { sequence, .. } if council.leader == Some(from) => {
+                council.report_read(sequence)
+            }
             Message::AdminReply { ticket, reply, .. } => {
                 let me = cx.me();
                 council.reply(cx, me, ticket, reply);

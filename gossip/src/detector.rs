@@ -1,7 +1,7 @@
 //! Who answers: runs of unanswered pings, sent while awake.
 //!
-//! A run says that somebody is silent, never why. Pings that were sent before a pause of this process do not count (rule 6),
-//! so whoever was paused suspects nobody when it resumes.
+//! A run says that somebody is silent, never why. Pings that were sent before a pause of this
+//! process do not count (rule 6), so whoever was paused suspects nobody when it resumes.
 
 use crate::time::Time;
 use doyen_placement::MemberId;
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// Pings to one peer that are remembered while no answer comes.
 const OUTSTANDING_MAX: usize = 64;
-/// Hints against a peer, each from a separate probe, that it takes to believe them. Anybody who can forge the address of the
-/// peer's host can forge one of them.
+/// Hints against a peer, each from a separate probe, that it takes to believe them. Anybody who can
+/// forge the address of the peer's host can forge one of them.
 const REFUSALS: u32 = 3;
 /// A hint brings this many quick pings, and the peer must leave all of them unanswered.
 const QUICK_PINGS: u32 = 2;
@@ -102,7 +102,10 @@ impl RoundTrip {
 impl Track {
     /// When hints alone make this peer silent; `None`: they do not, as far as it is known now.
     fn silent_by_hints(&self, awake_at: Time, patience: &Patience) -> Option<Time> {
-        let suspicion = self.suspicion.as_ref().filter(|s| s.refusals >= REFUSALS && s.quick_pings >= QUICK_PINGS)?;
+        let suspicion = self
+            .suspicion
+            .as_ref()
+            .filter(|s| s.refusals >= REFUSALS && s.quick_pings >= QUICK_PINGS)?;
         let answer = self.round_trip.most() + patience.lateness;
         let heard = self.heard.unwrap_or(suspicion.since).max(awake_at);
         // `due` is one quick interval after the last quick ping.
@@ -116,7 +119,8 @@ impl Detector {
         self.peers.retain(|peer, _| asked(*peer));
     }
 
-    /// This process slept: what it sent before proves nothing, and what it did not hear meanwhile neither.
+    /// This process slept: what it sent before proves nothing, and what it did not hear meanwhile
+    /// neither.
     pub(crate) fn woke(&mut self, now: Time) {
         self.awake_from = self.sequence + 1;
         self.awake_at = now;
@@ -134,7 +138,8 @@ impl Detector {
         self.sequence
     }
 
-    /// An answer came; when its ping was sent. `None`: that ping is not known, or a later one is answered.
+    /// An answer came; when its ping was sent. `None`: that ping is not known, or a later one is
+    /// answered.
     pub(crate) fn answered(&mut self, peer: MemberId, sequence: u64, now: Time) -> Option<Time> {
         let track = self.peers.get_mut(&peer)?;
         let place = track.outstanding.iter().position(|(s, _)| *s == sequence)?;
@@ -166,14 +171,25 @@ impl Detector {
     }
 
     fn suspect(&mut self, peer: MemberId, now: Time, weight: u32) -> Hinted {
-        let Some(track) = self.peers.get_mut(&peer) else { return Hinted::Known };
+        let Some(track) = self.peers.get_mut(&peer) else {
+            return Hinted::Known;
+        };
         let Some(suspicion) = &mut track.suspicion else {
-            track.suspicion = Some(Suspicion { since: now, refusals: weight, quick_pings: 1, due: now + QUICK_INTERVAL });
+            track.suspicion = Some(Suspicion {
+                since: now,
+                refusals: weight,
+                quick_pings: 1,
+                due: now + QUICK_INTERVAL,
+            });
             return Hinted::First;
         };
         let before = suspicion.refusals;
         suspicion.refusals = before.saturating_add(weight);
-        if before < REFUSALS && suspicion.refusals >= REFUSALS { Hinted::Enough } else { Hinted::Known }
+        if before < REFUSALS && suspicion.refusals >= REFUSALS {
+            Hinted::Enough
+        } else {
+            Hinted::Known
+        }
     }
 
     /// Peers that get another quick ping now.
@@ -192,19 +208,33 @@ impl Detector {
 
     /// Whether nothing is open between us: every ping was answered, or none was sent yet.
     pub(crate) fn is_calm(&self, peer: MemberId) -> bool {
-        self.peers.get(&peer).is_none_or(|t| t.outstanding.is_empty() && t.suspicion.is_none())
+        self.peers
+            .get(&peer)
+            .is_none_or(|t| t.outstanding.is_empty() && t.suspicion.is_none())
     }
 
     /// Whether enough hints against it stand to be believed.
     pub(crate) fn suspected(&self, peer: MemberId) -> bool {
-        self.peers.get(&peer).is_some_and(|t| t.suspicion.as_ref().is_some_and(|s| s.refusals >= REFUSALS))
+        self.peers
+            .get(&peer)
+            .is_some_and(|t| t.suspicion.as_ref().is_some_and(|s| s.refusals >= REFUSALS))
     }
 
-    /// Whether it is silent: too many pings sent while awake are missed, or fewer where hints speak against it.
+    /// Whether it is silent: too many pings sent while awake are missed, or fewer where hints speak
+    /// against it.
     pub(crate) fn silent(&self, peer: MemberId, now: Time, patience: &Patience) -> bool {
-        let Some(track) = self.peers.get(&peer) else { return false };
-        let missed = track.outstanding.iter().filter(|(s, at)| *s >= self.awake_from && now.since(*at) >= patience.each).count();
-        missed >= patience.missed_max as usize || track.silent_by_hints(self.awake_at, patience).is_some_and(|at| at <= now)
+        let Some(track) = self.peers.get(&peer) else {
+            return false;
+        };
+        let missed = track
+            .outstanding
+            .iter()
+            .filter(|(s, at)| *s >= self.awake_from && now.since(*at) >= patience.each)
+            .count();
+        missed >= patience.missed_max as usize
+            || track
+                .silent_by_hints(self.awake_at, patience)
+                .is_some_and(|at| at <= now)
     }
 
     /// When the last answered ping was sent.
@@ -216,7 +246,9 @@ impl Detector {
     pub(crate) fn due(&self, now: Time, patience: &Patience) -> Option<Time> {
         let ping = |s: &Suspicion| Some(s.due).filter(|_| s.quick_pings < QUICK_PINGS);
         let suspected = self.peers.values().filter_map(|t| {
-            let verdict = t.silent_by_hints(self.awake_at, patience).filter(|at| *at > now);
+            let verdict = t
+                .silent_by_hints(self.awake_at, patience)
+                .filter(|at| *at > now);
             t.suspicion.as_ref().and_then(ping).or(verdict)
         });
         suspected.min()
@@ -229,13 +261,19 @@ mod tests {
 
     const PEER: MemberId = MemberId(9);
     const TICK: Duration = Duration::from_millis(100);
-    const PATIENCE: Patience = Patience { missed_max: 6, each: TICK, hinted: Duration::from_millis(200), lateness: Duration::ZERO };
+    const PATIENCE: Patience = Patience {
+        missed_max: 6,
+        each: TICK,
+        hinted: Duration::from_millis(200),
+        lateness: Duration::ZERO,
+    };
 
     fn at(ms: u64) -> Time {
         Time(ms * 1_000_000)
     }
 
-    /// A peer that answers each ping within a millisecond, until 100 ms; the next ping, at 200 ms, it leaves unanswered.
+    /// A peer that answers each ping within a millisecond, until 100 ms; the next ping, at 200 ms,
+    /// it leaves unanswered.
     fn answering() -> Detector {
         let mut detector = Detector::default();
         for ms in [0, 100] {
@@ -273,8 +311,13 @@ mod tests {
     #[test]
     fn an_answer_ends_the_run_and_tells_when_its_ping_was_sent() {
         let mut detector = Detector::default();
-        let sequences: Vec<u64> = (0..6).map(|tick| detector.sent(PEER, at(tick * 100))).collect();
-        assert_eq!(detector.answered(PEER, sequences[4], at(550)), Some(at(400)));
+        let sequences: Vec<u64> = (0..6)
+            .map(|tick| detector.sent(PEER, at(tick * 100)))
+            .collect();
+        assert_eq!(
+            detector.answered(PEER, sequences[4], at(550)),
+            Some(at(400))
+        );
         assert!(!detector.silent(PEER, at(600), &PATIENCE));
         assert_eq!(detector.answered(PEER, sequences[2], at(560)), None);
     }
@@ -297,7 +340,8 @@ mod tests {
         assert!(detector.silent(PEER, at(301), &PATIENCE));
     }
 
-    /// One refusal, 50 ms and two unanswered pings expelled a member: anybody on the network could forge the one.
+    /// One refusal, 50 ms and two unanswered pings expelled a member: anybody on the network could
+    /// forge the one.
     #[test]
     fn fewer_refusals_change_nothing_however_long_it_is_silent() {
         let mut detector = answering();
@@ -308,15 +352,23 @@ mod tests {
         assert!(!detector.suspected(PEER));
     }
 
-    /// A flood of forged refusals meets a pause of 200 ms: the answer comes before a third of `--silence-max 1s` has passed.
+    /// A flood of forged refusals meets a pause of 200 ms: the answer comes before a third of
+    /// `--silence-max 1s` has passed.
     #[test]
     fn no_number_of_refusals_makes_a_member_silent_that_stood_still_for_less_than_is_waited_for() {
-        let patience = Patience { missed_max: 10, hinted: TICK * 10 / 3, ..PATIENCE };
+        let patience = Patience {
+            missed_max: 10,
+            hinted: TICK * 10 / 3,
+            ..PATIENCE
+        };
         let mut detector = answering();
         let last = detector.sent(PEER, at(201));
         for ms in 201..401 {
             detector.refused(PEER, at(ms));
-            detector.quick_pings(at(ms)).into_iter().for_each(|peer| _ = detector.sent(peer, at(ms)));
+            detector
+                .quick_pings(at(ms))
+                .into_iter()
+                .for_each(|peer| _ = detector.sent(peer, at(ms)));
             assert!(!detector.silent(PEER, at(ms), &patience), "after {ms} ms");
         }
         detector.answered(PEER, last, at(401));
@@ -351,10 +403,14 @@ mod tests {
         }
         detector.sent(PEER, at(400));
         refuse(&mut detector, 430);
-        // An answer may take 120 ms and four times a deviation of 45 ms; the last quick ping went out at 455 ms.
+        // An answer may take 120 ms and four times a deviation of 45 ms; the last quick ping went
+        // out at 455 ms.
         assert!(!detector.silent(PEER, at(455 + 299), &PATIENCE));
         assert!(detector.silent(PEER, at(455 + 300), &PATIENCE));
-        let late = Patience { lateness: Duration::from_millis(100), ..PATIENCE };
+        let late = Patience {
+            lateness: Duration::from_millis(100),
+            ..PATIENCE
+        };
         assert!(!detector.silent(PEER, at(455 + 399), &late));
         assert!(detector.silent(PEER, at(455 + 400), &late));
     }

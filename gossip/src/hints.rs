@@ -1,4 +1,5 @@
-//! Hints: what gossip and sockets suggest about members. Never truth; nothing is decided on them alone.
+//! Hints: what gossip and sockets suggest about members. Never truth; nothing is decided on them
+//! alone.
 
 use doyen_placement::MemberId;
 use std::net::SocketAddr;
@@ -6,7 +7,8 @@ use std::net::SocketAddr;
 /// Something that may be true of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hint {
-    /// The member's host answered one probe of its port with "port unreachable": start suspecting now. Said once a probe.
+    /// The member's host answered one probe of its port with "port unreachable": start suspecting
+    /// now. Said once a probe.
     Refused(MemberId),
     /// Gossip holds it for dead.
     Suspected(MemberId),

@@ -1,7 +1,7 @@
 //! Who is alive, who leads and which table is in force.
 //!
-//! [`agreement::Agreement`] is a sans-IO machine: `handle(now, input)`, then poll its outputs. The `node` crate drives
-//! it with sockets and clocks, the simulation with virtual ones.
+//! [`agreement::Agreement`] is a sans-IO machine: `handle(now, input)`, then poll its outputs. The
+//! `node` crate drives it with sockets and clocks, the simulation with virtual ones.
 
 pub mod agreement;
 mod detector;

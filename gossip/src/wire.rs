@@ -1,12 +1,15 @@
 //! What members say to each other about agreement. The node encodes these; here they are values.
 //!
-//! Every message but the probes names the cluster that it is about: whoever belongs to another one drops it.
+//! Every message but the probes names the cluster that it is about: whoever belongs to another one
+//! drops it.
 
 use crate::agreement::{AdminReply, AdminRequest};
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{InSyncRequest, Pace};
 use doyen_placement::table::TableDelta;
-use doyen_placement::{ClusterId, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term, Version};
+use doyen_placement::{
+    ClusterId, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term, Version,
+};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,8 +40,8 @@ pub enum Message {
         cluster: ClusterId,
         /// What it says of itself. Age and state are ignored.
         member: Box<Member>,
-        /// The newest version of that cluster's table of which it had heard: what it asked before a member was removed counts no more, for it
-        /// may be that member.
+        /// The newest version of that cluster's table of which it had heard: what it asked before a
+        /// member was removed counts no more, for it may be that member.
         seen: Version,
     },
     /// A newcomer cannot be admitted as it is, or not yet.
@@ -111,7 +114,8 @@ pub enum Message {
         /// Which one.
         sequence: u64,
     },
-    /// What a member and the partitions that it leads have to carry, said every now and then to the coordinator: passed on by nobody.
+    /// What a member and the partitions that it leads have to carry, said every now and then to the
+    /// coordinator: passed on by nobody.
     Loads {
         /// The cluster.
         cluster: ClusterId,
@@ -193,7 +197,8 @@ pub struct Standing {
 pub enum Stand {
     /// Nothing yet; it would found a cluster.
     Forming {
-        /// Its list: the processes at its seeds, itself among them. Shorter than `expect` while some have not answered.
+        /// Its list: the processes at its seeds, itself among them. Shorter than `expect` while
+        /// some have not answered.
         initial: Vec<MemberId>,
         /// How many founders it expects.
         expect: u16,
@@ -255,7 +260,8 @@ pub struct Proposal {
     pub name: TableName,
     /// The last table that the coordinator knows to be committed.
     pub committed: TableName,
-    /// What is known of that commit: it may overtake the commit itself, and whoever installed it without would wait (rule 9).
+    /// What is known of that commit: it may overtake the commit itself, and whoever installed it
+    /// without would wait (rule 9).
     pub commit: Option<Commit>,
     /// The voters of the last committed configuration (rule 3).
     pub voters: Vec<MemberId>,
@@ -268,10 +274,12 @@ pub struct Proposal {
 pub struct Ack {
     /// The proposal.
     pub name: TableName,
-    /// For each primary that it deposes (rule 9), for how many milliseconds at least the sender gave that primary nothing to
-    /// hold a lease with. `None`: unknown, because the sender has not installed the predecessor.
+    /// For each primary that it deposes (rule 9), for how many milliseconds at least the sender
+    /// gave that primary nothing to hold a lease with. `None`: unknown, because the sender has not
+    /// installed the predecessor.
     pub ages: Option<Vec<(MemberId, u64)>>,
-    /// The sender is deposed by the proposal and has closed everything; it had not opened these (rule 9).
+    /// The sender is deposed by the proposal and has closed everything; it had not opened these
+    /// (rule 9).
     pub seal: Option<Vec<PartitionRef>>,
 }
 
@@ -280,9 +288,11 @@ pub struct Ack {
 pub struct Commit {
     /// The proposal.
     pub name: TableName,
-    /// The committed table before it. Whoever has not installed that one knows nothing of its predecessors.
+    /// The committed table before it. Whoever has not installed that one knows nothing of its
+    /// predecessors.
     pub predecessor: TableName,
-    /// Least ages that a committing quorum reported, in milliseconds, by deposed primary. Not listed: unknown.
+    /// Least ages that a committing quorum reported, in milliseconds, by deposed primary. Not
+    /// listed: unknown.
     pub ages: Vec<(MemberId, u64)>,
     /// Deposed primaries that sealed, and the partitions that they had not opened.
     pub seals: Vec<(MemberId, Vec<PartitionRef>)>,
@@ -310,9 +320,18 @@ impl Message {
     #[must_use]
     pub fn term(&self) -> Option<Term> {
         match self {
-            Self::Ping(pulse) | Self::Pong(pulse) => Some(pulse.term.max(pulse.accepted.term).max(pulse.committed.term)),
-            Self::PreVote(ballot) | Self::Vote(ballot) => Some(ballot.term.max(ballot.accepted.term)),
-            Self::PreVoteAnswer(answer) | Self::VoteAnswer(answer) => Some(answer.term.max(answer.mine)),
+            Self::Ping(pulse) | Self::Pong(pulse) => Some(
+                pulse
+                    .term
+                    .max(pulse.accepted.term)
+                    .max(pulse.committed.term),
+            ),
+            Self::PreVote(ballot) | Self::Vote(ballot) => {
+                Some(ballot.term.max(ballot.accepted.term))
+            }
+            Self::PreVoteAnswer(answer) | Self::VoteAnswer(answer) => {
+                Some(answer.term.max(answer.mine))
+            }
             Self::Propose(proposal) => Some(proposal.name.term),
             Self::Refuse { term, .. } => Some(*term),
             Self::Commit(commit) => Some(commit.name.term),

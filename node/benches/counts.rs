@@ -1,10 +1,13 @@
-//! How often a shard asks for memory, an operation, once it is warm: `just bench-parts` prints the table. Fails where reading
-//! a local key allocates at all, in the shard by itself or in a whole node that a client asks by RESP.
+//! How often a shard asks for memory, an operation, once it is warm: `just bench-parts` prints the
+//! table. Fails where reading a local key allocates at all, in the shard by itself or in a whole
+//! node that a client asks by RESP.
 //!
-//! Of the whole node all threads are counted. What they do anyway is measured before, while nobody asks, and taken off.
+//! Of the whole node all threads are counted. What they do anyway is measured before, while nobody
+//! asks, and taken off.
 //!
-//! Tokens, keys and values are there before: a connection's read buffer holds them. What a shell does for a buffer of its own
-//! (one a batch, not one an operation) is not counted apart: batches of 1 and of 64 show it.
+//! Tokens, keys and values are there before: a connection's read buffer holds them. What a shell
+//! does for a buffer of its own (one a batch, not one an operation) is not counted apart: batches
+//! of 1 and of 64 show it.
 #![allow(dead_code, reason = "parts.rs uses the rest of the pair")]
 
 mod pair;
@@ -49,7 +52,12 @@ impl Count {
 
     fn print(&self, name: &str, operations: usize) {
         let each = |n: usize| n as f64 / operations as f64;
-        println!("{name:<44} {:>8.3} {:>8.3} {:>8.0}", each(self.asked), each(self.grown), each(self.bytes));
+        println!(
+            "{name:<44} {:>8.3} {:>8.3} {:>8.0}",
+            each(self.asked),
+            each(self.grown),
+            each(self.bytes)
+        );
     }
 }
 
@@ -57,9 +65,21 @@ fn main() {
     let value = Bytes::from(vec![b'x'; 100]);
     let mut pair = Pair::new(256);
     let keys = pair.fill(KEYS, &value);
-    println!("{:<44} {:>8} {:>8} {:>8}", "an operation, 16-byte key, 100-byte value", "asked", "grown", "bytes");
+    println!(
+        "{:<44} {:>8} {:>8} {:>8}",
+        "an operation, 16-byte key, 100-byte value", "asked", "grown", "bytes"
+    );
     for size in [1, 64] {
-        let (mut get, mut sets) = (Count::default(), [const { Count { asked: 0, grown: 0, bytes: 0 } }; 3]);
+        let (mut get, mut sets) = (
+            Count::default(),
+            [const {
+                Count {
+                    asked: 0,
+                    grown: 0,
+                    bytes: 0,
+                }
+            }; 3],
+        );
         for round in 0..=ROUNDS {
             if round == 1 {
                 (get, sets) = (Count::default(), Default::default());
@@ -83,7 +103,10 @@ fn main() {
         }
         let operations = KEYS * ROUNDS;
         get.print(&format!("GET, {size} a batch"), operations);
-        for (name, count) in ["at the primary", "at the backup", "its acks at the primary"].iter().zip(&sets) {
+        for (name, count) in ["at the primary", "at the backup", "its acks at the primary"]
+            .iter()
+            .zip(&sets)
+        {
             count.print(&format!("SET, {size} a batch: {name}"), operations);
         }
         // Queues may grow once more.
@@ -95,27 +118,42 @@ fn main() {
 /// What a client asks of a node by itself, pipelined or not, with nobody else there.
 fn by_resp() {
     let mut node = Whole::start();
-    let set = format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000001\r\n$100\r\n{}\r\n", "x".repeat(100));
+    let set = format!(
+        "*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000001\r\n$100\r\n{}\r\n",
+        "x".repeat(100)
+    );
     node.ask(set.as_bytes(), b"+OK\r\n".len());
     std::thread::sleep(Duration::from_secs(1));
     let mut quiet = Count::default();
     quiet.of(|| std::thread::sleep(QUIET));
     let get = "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000001\r\n";
-    for (name, command, reply) in [("GET", get, b"$100\r\n".len() + 102), ("SET", set.as_str(), b"+OK\r\n".len())] {
+    for (name, command, reply) in [
+        ("GET", get, b"$100\r\n".len() + 102),
+        ("SET", set.as_str(), b"+OK\r\n".len()),
+    ] {
         for size in [1, 16] {
             let batch = command.repeat(size);
             node.ask(batch.as_bytes(), reply * size);
             let (mut count, began) = (Count::default(), Instant::now());
             count.of(|| (0..ASKED / size).for_each(|_| node.ask(batch.as_bytes(), reply * size)));
             let meanwhile = began.elapsed().as_secs_f64() / QUIET.as_secs_f64();
-            let less = |all: usize, anyway: usize| all.saturating_sub((anyway as f64 * meanwhile) as usize);
+            let less = |all: usize, anyway: usize| {
+                all.saturating_sub((anyway as f64 * meanwhile) as usize)
+            };
             count.asked = less(count.asked, quiet.asked);
             count.grown = less(count.grown, quiet.grown);
             count.bytes = less(count.bytes, quiet.bytes);
-            count.print(&format!("{name}, a whole node by RESP, pipeline {size}"), ASKED);
-            // The room for what is read, one allocation for many operations, and what is done by the clock.
+            count.print(
+                &format!("{name}, a whole node by RESP, pipeline {size}"),
+                ASKED,
+            );
+            // The room for what is read, one allocation for many operations, and what is done by
+            // the clock.
             let most = ASKED / 20;
-            assert!(name != "GET" || count.asked + count.grown < most, "reading a local key by RESP allocates");
+            assert!(
+                name != "GET" || count.asked + count.grown < most,
+                "reading a local key by RESP allocates"
+            );
         }
     }
 }

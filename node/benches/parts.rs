@@ -1,6 +1,9 @@
-//! What the parts of the data path cost, each by itself: `just bench-parts`, or `just bench-parts store` for some of them.
+//! What the parts of the data path cost, each by itself: `just bench-parts`, or
+//! `just bench-parts store` for some of them.
 //!
-//! One thread, no network, and the thread's own CPU time, so that a busy machine does not count what it gave to others. Keys are visited in random order, so that what is not in a cache costs what it costs.
+//! One thread, no network, and the thread's own CPU time, so that a busy machine does not count
+//! what it gave to others. Keys are visited in random order, so that what is not in a cache costs
+//! what it costs.
 #![allow(missing_docs, reason = "macros of criterion")]
 #![allow(dead_code, reason = "counts.rs uses the rest of the pair")]
 
@@ -12,7 +15,9 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use doyen::resp::frame::Parser;
 use doyen::shard::bench::{Batch, Forward, Keys, Outgoing, decode, encode_acks};
 use doyen::shard::op::{Action, Operation};
-use doyen_placement::{Epoch, KeyspaceId, MapId, MemberId, Replica, ReplicaState, TableDelta, Version};
+use doyen_placement::{
+    Epoch, KeyspaceId, MapId, MemberId, Replica, ReplicaState, TableDelta, Version,
+};
 use pair::{Pair, set, table};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
@@ -65,7 +70,9 @@ fn value() -> Bytes {
 
 /// So many keys of 16 bytes, in random order.
 fn keys(count: u64) -> Vec<[u8; 16]> {
-    let mut keys: Vec<[u8; 16]> = (0..count).map(|n| format!("key:{n:012}").into_bytes().try_into().unwrap()).collect();
+    let mut keys: Vec<[u8; 16]> = (0..count)
+        .map(|n| format!("key:{n:012}").into_bytes().try_into().unwrap())
+        .collect();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for at in (1..keys.len()).rev() {
         random ^= random << 13;
@@ -78,7 +85,9 @@ fn keys(count: u64) -> Vec<[u8; 16]> {
 
 fn resp(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("resp");
-    let set = "*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$100\r\n".to_owned() + &"x".repeat(100) + "\r\n";
+    let set = "*3\r\n$3\r\nSET\r\n$16\r\nkey:000000000042\r\n$100\r\n".to_owned()
+        + &"x".repeat(100)
+        + "\r\n";
     let get = "*2\r\n$3\r\nGET\r\n$16\r\nkey:000000000042\r\n";
     group.throughput(Throughput::Elements(BATCH as u64));
     for (name, command) in [("get", get), ("set", &set)] {
@@ -88,7 +97,10 @@ fn resp(c: &mut Criterion<CpuTime>) {
             b.iter(|| {
                 let (length, result) = parser.parse(&pipeline, true, usize::MAX);
                 let whole = pipeline.slice(..length);
-                let sum: usize = parser.commands(&whole).map(|args| args.bytes(1).len()).sum();
+                let sum: usize = parser
+                    .commands(&whole)
+                    .map(|args| args.bytes(1).len())
+                    .sum();
                 parser.clear();
                 assert!(result.is_ok());
                 black_box(sum)
@@ -114,11 +126,18 @@ fn placement(c: &mut Criterion<CpuTime>) {
     for p in (0..1024).step_by(10) {
         let partition = Arc::make_mut(&mut next.keyspaces[0].partitions[p]);
         partition.epoch = Epoch(2);
-        partition.replicas = vec![Replica { member: MemberId(3 << 4), state: ReplicaState::InSync }];
+        partition.replicas = vec![Replica {
+            member: MemberId(3 << 4),
+            state: ReplicaState::InSync,
+        }];
     }
-    group.bench_function("delta/make", |b| b.iter(|| TableDelta::between(black_box(&table), &next)));
+    group.bench_function("delta/make", |b| {
+        b.iter(|| TableDelta::between(black_box(&table), &next))
+    });
     let delta = TableDelta::between(&table, &next);
-    group.bench_function("delta/apply", |b| b.iter(|| delta.apply(black_box(&table)).unwrap()));
+    group.bench_function("delta/apply", |b| {
+        b.iter(|| delta.apply(black_box(&table)).unwrap())
+    });
 }
 
 fn store(c: &mut Criterion<CpuTime>) {
@@ -126,9 +145,16 @@ fn store(c: &mut Criterion<CpuTime>) {
     let value = value();
     for count in [10_000, 1_000_000] {
         let there = keys(count);
-        let more: Vec<[u8; 16]> = keys(1_000).iter().map(|k| [b"new:", &k[4..]].concat().try_into().unwrap()).collect();
+        let more: Vec<[u8; 16]> = keys(1_000)
+            .iter()
+            .map(|k| [b"new:", &k[4..]].concat().try_into().unwrap())
+            .collect();
         let mut store = Keys::default();
-        let longest = there.iter().map(|key| timed(|| store.put(key, &value))).max().unwrap_or_default();
+        let longest = there
+            .iter()
+            .map(|key| timed(|| store.put(key, &value)))
+            .max()
+            .unwrap_or_default();
         eprintln!("store of {count} keys: the longest insert took {longest:?}");
         let mut at = 0;
         group.bench_function(BenchmarkId::new("get", count), |b| {
@@ -184,13 +210,21 @@ fn frames(c: &mut Criterion<CpuTime>) {
         encode(&mut out);
         let frame = out.take();
         group.bench_function(BenchmarkId::new("decode", name), |b| {
-            b.iter_batched(|| frame.clone(), |mut bytes| decode(&mut bytes).unwrap(), BatchSize::SmallInput);
+            b.iter_batched(
+                || frame.clone(),
+                |mut bytes| decode(&mut bytes).unwrap(),
+                BatchSize::SmallInput,
+            );
         });
     };
     let batch = Batch::new(BATCH as u64, &value());
     both("append of 64", &|out| batch.encode(out));
-    let operation =
-        Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::from_static(b"key:000000000042"), action: set(&value()) };
+    let operation = Operation {
+        keyspace: KeyspaceId(0),
+        map: MapId(0),
+        key: Bytes::from_static(b"key:000000000042"),
+        action: set(&value()),
+    };
     let forward = Forward::new(operation);
     both("forward of a set", &|out| forward.encode(out));
     both("acks of 64", &|out| encode_acks(64, out));
@@ -200,11 +234,15 @@ fn shard(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("shard");
     let value = value();
     group.throughput(Throughput::Elements(BATCH as u64));
-    // Few partitions: what an operation costs. Many: what comes in whose partition nobody has looked at for long.
+    // Few partitions: what an operation costs. Many: what comes in whose partition nobody has
+    // looked at for long.
     for partitions in [4, 64, 1024] {
         let mut pair = Pair::new(partitions);
         pair.fill(100_000, &value);
-        let keys: Vec<Bytes> = keys(100_000).iter().map(|key| Bytes::copy_from_slice(key)).collect();
+        let keys: Vec<Bytes> = keys(100_000)
+            .iter()
+            .map(|key| Bytes::copy_from_slice(key))
+            .collect();
         let mut batches = keys.chunks_exact(BATCH).cycle();
         group.bench_function(BenchmarkId::new("get", partitions), |b| {
             b.iter(|| {

@@ -45,7 +45,8 @@ impl Builder {
         self
     }
 
-    /// How many initial members form the first cluster; by default the distinct seeds with this node among them.
+    /// How many initial members form the first cluster; by default the distinct seeds with this
+    /// node among them.
     pub fn expect(mut self, members: u16) -> Self {
         self.options.expect = Some(members);
         self
@@ -64,7 +65,12 @@ impl Builder {
     }
 
     /// PEM files instead of a secret: the authority, this node's certificate and its key.
-    pub fn certificates(mut self, ca: impl AsRef<Path>, cert: impl AsRef<Path>, key: impl AsRef<Path>) -> Self {
+    pub fn certificates(
+        mut self,
+        ca: impl AsRef<Path>,
+        cert: impl AsRef<Path>,
+        key: impl AsRef<Path>,
+    ) -> Self {
         self.options.tls_ca = Some(ca.as_ref().into());
         self.options.tls_cert = Some(cert.as_ref().into());
         self.options.tls_key = Some(key.as_ref().into());
@@ -83,8 +89,8 @@ impl Builder {
         self
     }
 
-    /// Data threads, 1 to 16; by default 1. Each has its part of the partitions, and ports of its own: the ones after those of `data` and
-    /// `resp_cluster`.
+    /// Data threads, 1 to 16; by default 1. Each has its part of the partitions, and ports of its
+    /// own: the ones after those of `data` and `resp_cluster`.
     pub fn threads(mut self, threads: u8) -> Self {
         self.options.threads = Some(threads.into());
         self
@@ -126,22 +132,28 @@ impl Builder {
         self
     }
 
-    /// Where clients reach this node, behind NAT: `HOST`, or `HOST:PORT` with the port of [`resp`](Self::resp). Where it is
-    /// a name, cluster-aware clients are sent by that name.
+    /// Where clients reach this node, behind NAT: `HOST`, or `HOST:PORT` with the port of
+    /// [`resp`](Self::resp). Where it is a name, cluster-aware clients are sent by that name.
     pub fn advertise_resp(mut self, address: impl ToString) -> Self {
         self.options.advertise_resp = Some(address.to_string());
         self
     }
 
-    /// Where clients reach [`resp_cluster`](Self::resp_cluster), behind NAT: `HOST` or `HOST:PORT`. Further data threads
-    /// have the ports that follow. By default at the host of [`advertise_resp`](Self::advertise_resp).
+    /// Where clients reach [`resp_cluster`](Self::resp_cluster), behind NAT: `HOST` or `HOST:PORT`.
+    /// Further data threads have the ports that follow. By default at the host of
+    /// [`advertise_resp`](Self::advertise_resp).
     pub fn advertise_resp_cluster(mut self, address: impl ToString) -> Self {
         self.options.advertise_resp_cluster = Some(address.to_string());
         self
     }
 
     /// Where the node stands, widest first; copies are kept apart. Empty: not said.
-    pub fn location(mut self, zone: impl Into<String>, rack: impl Into<String>, host: impl Into<String>) -> Self {
+    pub fn location(
+        mut self,
+        zone: impl Into<String>,
+        rack: impl Into<String>,
+        host: impl Into<String>,
+    ) -> Self {
         self.options.zone = Some(zone.into());
         self.options.rack = Some(rack.into());
         self.options.host = Some(host.into());
@@ -166,8 +178,9 @@ impl Builder {
         self
     }
 
-    /// Bytes that the node may hold: data and buffers; by default three quarters of what the machine or the control group allows.
-    /// The rest of the process is the program's, and is not looked at. The binary bounds its whole process.
+    /// Bytes that the node may hold: data and buffers; by default three quarters of what the
+    /// machine or the control group allows. The rest of the process is the program's, and is not
+    /// looked at. The binary bounds its whole process.
     pub fn memory_max(mut self, bytes: u64) -> Self {
         self.options.memory_max = Some(Size(bytes));
         self
@@ -203,14 +216,15 @@ impl Builder {
         self
     }
 
-    /// What happens when every copy of a partition is gone, in a new cluster. By default it begins empty: at once where all holders are proved
-    /// dead, and after 10 minutes otherwise.
+    /// What happens when every copy of a partition is gone, in a new cluster. By default it begins
+    /// empty: at once where all holders are proved dead, and after 10 minutes otherwise.
     pub fn on_loss(mut self, policy: OnLoss) -> Self {
         self.options.on_loss = Some(LossPolicy(policy));
         self
     }
 
-    /// Which keys of the keyspace `default` go where memory is full, in a new cluster; by default none do, and writes are refused.
+    /// Which keys of the keyspace `default` go where memory is full, in a new cluster; by default
+    /// none do, and writes are refused.
     pub fn eviction(mut self, policy: Eviction) -> Self {
         self.options.eviction = Some(EvictionPolicy(policy));
         self
@@ -240,8 +254,8 @@ impl Builder {
         self
     }
 
-    /// Opens every port, then starts. The node is running when this returns, and looks for its cluster;
-    /// [`Node::wait_ready`] waits until it serves.
+    /// Opens every port, then starts. The node is running when this returns, and looks for its
+    /// cluster; [`Node::wait_ready`] waits until it serves.
     ///
     /// # Errors
     /// In one line that says what to do; then nothing runs.
@@ -259,7 +273,9 @@ impl Builder {
 /// # Errors
 /// In one line that says what to do; then nothing runs.
 pub async fn start(config: Config) -> Result<Node, StartError> {
-    tokio::task::spawn_blocking(move || assemble(config)).await.map_err(|e| StartError::System(e.to_string()))?
+    tokio::task::spawn_blocking(move || assemble(config))
+        .await
+        .map_err(|e| StartError::System(e.to_string()))?
 }
 
 /// Every port of a node, open.
@@ -272,18 +288,29 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// All of them or none: a node that could only half open its ports would be found half dead later.
+    /// All of them or none: a node that could only half open its ports would be found half dead
+    /// later.
     fn open(config: &Config) -> Result<Self, StartError> {
         own_ports(config)?;
         let control = udp("--listen", config.listen)?;
         let port = local("--listen", config.listen, control.local_addr())?.port();
         // The port after the control port; where that was the system's choice, so is this.
-        let next = if config.listen.port() == 0 { 0 } else { port.wrapping_add(1) };
-        let data = config.data.unwrap_or_else(|| SocketAddr::new(config.listen.ip(), next));
-        let optional = |flag, address: Option<SocketAddr>| address.map(|a| tcp(flag, a)).transpose();
+        let next = if config.listen.port() == 0 {
+            0
+        } else {
+            port.wrapping_add(1)
+        };
+        let data = config
+            .data
+            .unwrap_or_else(|| SocketAddr::new(config.listen.ip(), next));
+        let optional =
+            |flag, address: Option<SocketAddr>| address.map(|a| tcp(flag, a)).transpose();
         let thread = |number: u8| {
             let data = udp("--data", nth("--data", data, number)?)?;
-            let resp_cluster = config.resp_cluster.map(|a| tcp("--resp-cluster", nth("--resp-cluster", a, number)?)).transpose()?;
+            let resp_cluster = config
+                .resp_cluster
+                .map(|a| tcp("--resp-cluster", nth("--resp-cluster", a, number)?))
+                .transpose()?;
             Ok::<_, StartError>(ThreadSockets { data, resp_cluster })
         };
         Ok(Self {
@@ -297,56 +324,86 @@ impl Sockets {
     /// Where others reach these.
     fn addresses(&self, config: &Config) -> Result<Addresses, StartError> {
         let control = local("--listen", config.listen, self.control.local_addr())?;
-        let data = |thread: &ThreadSockets| local("--data", config.listen, thread.data.local_addr());
+        let data =
+            |thread: &ThreadSockets| local("--data", config.listen, thread.data.local_addr());
         let mut advertised = config.advertised(control)?;
         if let Some(port) = config.advertise.map(|a| a.port()).filter(|&p| p != 0) {
             advertised.set_port(port);
         }
         let host = config.advertise_resp.as_ref();
         let cluster_host = config.advertise_resp_cluster.as_ref().or(host);
-        let client = |listener: &Option<TcpListener>, host: Option<&ClientAddress>, port: Option<u16>| {
-            let Some(listener) = listener else { return Ok(None) };
-            let mut address = local("--resp", config.listen, listener.local_addr())?;
-            if let Some(host) = host {
-                address = SocketAddr::new(host.ip, address.port());
-            } else if address.ip().is_unspecified() {
-                address.set_ip(advertised.ip());
-            }
-            address.set_port(port.unwrap_or(address.port()));
-            Ok::<_, StartError>(Some(address))
-        };
+        let client =
+            |listener: &Option<TcpListener>, host: Option<&ClientAddress>, port: Option<u16>| {
+                let Some(listener) = listener else {
+                    return Ok(None);
+                };
+                let mut address = local("--resp", config.listen, listener.local_addr())?;
+                if let Some(host) = host {
+                    address = SocketAddr::new(host.ip, address.port());
+                } else if address.ip().is_unspecified() {
+                    address.set_ip(advertised.ip());
+                }
+                address.set_port(port.unwrap_or(address.port()));
+                Ok::<_, StartError>(Some(address))
+            };
         let cluster = |thread: &ThreadSockets, number: u16| {
             // `resolve` has seen that all of them are ports.
-            let port = config.advertise_resp_cluster.as_ref().and_then(|a| a.port).map(|first| first.saturating_add(number));
+            let port = config
+                .advertise_resp_cluster
+                .as_ref()
+                .and_then(|a| a.port)
+                .map(|first| first.saturating_add(number));
             client(&thread.resp_cluster, cluster_host, port)
         };
         let ports = |(thread, number): (&ThreadSockets, u16)| {
             let resp_cluster = cluster(thread, number)?.map(|a| a.port());
-            Ok::<_, StartError>(ThreadPorts { data: data(thread)?.port(), resp_cluster })
+            Ok::<_, StartError>(ThreadPorts {
+                data: data(thread)?.port(),
+                resp_cluster,
+            })
         };
-        let [first, further @ ..] = &self.threads[..] else { return Err(StartError::System("a node has at least one data thread".into())) };
+        let [first, further @ ..] = &self.threads[..] else {
+            return Err(StartError::System(
+                "a node has at least one data thread".into(),
+            ));
+        };
         Ok(Addresses {
             control: advertised,
             data: config.advertised(data(first)?)?,
             resp: client(&self.resp, host, host.and_then(|h| h.port))?,
             resp_cluster: cluster(first, 0)?,
             http: client(&self.http, host, None)?,
-            further: further.iter().zip(1..).map(ports).collect::<Result<_, _>>()?,
-            hostname: cluster_host.and_then(|h| h.name.clone()).filter(|_| first.resp_cluster.is_some()),
+            further: further
+                .iter()
+                .zip(1..)
+                .map(ports)
+                .collect::<Result<_, _>>()?,
+            hostname: cluster_host
+                .and_then(|h| h.name.clone())
+                .filter(|_| first.resp_cluster.is_some()),
         })
     }
 }
 
 fn assemble(config: Config) -> Result<Node, StartError> {
-    config.exposed.iter().for_each(|warning| tracing::warn!("{warning}"));
+    config
+        .exposed
+        .iter()
+        .for_each(|warning| tracing::warn!("{warning}"));
     let sockets = Sockets::open(&config)?;
     if config.memory.exceeds_bound() {
-        tracing::warn!("{}: the system will kill this process before it refuses writes; give a smaller --memory-max", config.memory);
+        tracing::warn!(
+            "{}: the system will kill this process before it refuses writes; give a smaller --memory-max",
+            config.memory
+        );
     } else {
         tracing::info!("{}", config.memory);
     }
     let addresses = sockets.addresses(&config)?;
-    let name = config.name.clone().unwrap_or_else(|| addresses.control.to_string());
+    let name = config
+        .name
+        .clone()
+        .unwrap_or_else(|| addresses.control.to_string());
     let identity = match &config.trust {
         Trust::Loopback => Identity::insecure_loopback(&name),
         Trust::Secret(secret) => Identity::from_secret(secret, &name),
@@ -395,8 +452,14 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         seeds: Vec::new(),
     };
     let system = |e: &dyn std::fmt::Display| StartError::System(e.to_string());
-    let (data_thread, data) = data::start(data_options, shared.clone(), upcall).map_err(|e| system(&e))?;
-    let control_options = ControlOptions { agreement, identity: identity.clone(), socket: sockets.control, seeds: config.seeds.clone() };
+    let (data_thread, data) =
+        data::start(data_options, shared.clone(), upcall).map_err(|e| system(&e))?;
+    let control_options = ControlOptions {
+        agreement,
+        identity: identity.clone(),
+        socket: sockets.control,
+        seeds: config.seeds.clone(),
+    };
     let (control_thread, control) = match control::start(control_options, shared.clone(), upcalls) {
         Ok(started) => started,
         Err(e) => {
@@ -411,8 +474,15 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         data: data.clone(),
         identity: identity.clone(),
         token,
-        guarded: config.resp_password.is_some() || config.http.is_some_and(|a| !a.ip().is_loopback()),
-        hosts: config.http_hosts.clone().into_iter().chain(config.name.clone()).chain(machine_name()).collect(),
+        guarded: config.resp_password.is_some()
+            || config.http.is_some_and(|a| !a.ip().is_loopback()),
+        hosts: config
+            .http_hosts
+            .clone()
+            .into_iter()
+            .chain(config.name.clone())
+            .chain(machine_name())
+            .collect(),
     };
     let admin = match http::start(admin_options) {
         Ok(admin) => admin,
@@ -424,14 +494,32 @@ fn assemble(config: Config) -> Result<Node, StartError> {
             return Err(system(&e));
         }
     };
-    Ok(Node::new(Parts { name, addresses, config, shared, identity, control, data, control_thread, data_thread, admin }))
+    Ok(Node::new(Parts {
+        name,
+        addresses,
+        config,
+        shared,
+        identity,
+        control,
+        data,
+        control_thread,
+        data_thread,
+        admin,
+    }))
 }
 
-/// The lease must be the same at every node, so nobody may choose it; how soon silence counts may differ.
+/// The lease must be the same at every node, so nobody may choose it; how soon silence counts may
+/// differ.
 fn timing(config: &Config) -> Timing {
     let default = Timing::default();
-    let missed = config.silence_max.as_millis().div_ceil(default.ping_interval.as_millis());
-    Timing { pings_missed_max: u32::try_from(missed).unwrap_or(u32::MAX), ..default }
+    let missed = config
+        .silence_max
+        .as_millis()
+        .div_ceil(default.ping_interval.as_millis());
+    Timing {
+        pings_missed_max: u32::try_from(missed).unwrap_or(u32::MAX),
+        ..default
+    }
 }
 
 /// Where the data path stops.
@@ -458,9 +546,12 @@ fn limits(config: &Config, timing: &Timing) -> Limits {
 /// What HTTP asks for before it changes anything; `None`: nobody may.
 fn http_token(config: &Config, identity: &Identity) -> Option<String> {
     let derived = || Some(identity.http_token()).filter(|token| !token.is_empty());
-    // Without a secret whoever is on this machine may do anything. The fixed token still keeps web pages out, which
-    // cannot set the header that bears it.
-    let local = || (config.trust == Trust::Loopback && config.http?.ip().is_loopback()).then(|| LOCAL_TOKEN.to_owned());
+    // Without a secret whoever is on this machine may do anything. The fixed token still keeps web
+    // pages out, which cannot set the header that bears it.
+    let local = || {
+        (config.trust == Trust::Loopback && config.http?.ip().is_loopback())
+            .then(|| LOCAL_TOKEN.to_owned())
+    };
     config.http_token.clone().or_else(derived).or_else(local)
 }
 
@@ -480,36 +571,71 @@ fn machine_name() -> Option<String> {
     Some(name.nodename().to_str().ok()?.to_owned()).filter(|name| !name.is_empty())
 }
 
-/// The address of the data thread of this number: the ports that follow the first one's; where that is the system's choice, so are these.
+/// The address of the data thread of this number: the ports that follow the first one's; where that
+/// is the system's choice, so are these.
 fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, StartError> {
     let port = match first.port() {
         0 => Some(0),
         port => port.checked_add(number.into()),
     };
-    let why = || format!("there is no port for data thread {number} so far above it: choose a lower one with {flag}");
-    Ok(SocketAddr::new(first.ip(), port.ok_or_else(|| StartError::Bind { flag, address: first, why: why() })?))
+    let why = || {
+        format!(
+            "there is no port for data thread {number} so far above it: choose a lower one with {flag}"
+        )
+    };
+    Ok(SocketAddr::new(
+        first.ip(),
+        port.ok_or_else(|| StartError::Bind {
+            flag,
+            address: first,
+            why: why(),
+        })?,
+    ))
 }
 
-/// No two of the ports that a node is told to open are the same: else the system would blame whoever came second.
+/// No two of the ports that a node is told to open are the same: else the system would blame
+/// whoever came second.
 fn own_ports(config: &Config) -> Result<(), StartError> {
     let threads = u16::from(config.threads);
     // Each flag, where it begins, and how many ports it takes.
-    let udp = [("--data", config.data, threads), ("--listen", Some(config.listen), 1)];
-    let tcp = [("--resp-cluster", config.resp_cluster, threads), ("--resp", config.resp, 1), ("--http", config.http, 1)];
+    let udp = [
+        ("--data", config.data, threads),
+        ("--listen", Some(config.listen), 1),
+    ];
+    let tcp = [
+        ("--resp-cluster", config.resp_cluster, threads),
+        ("--resp", config.resp, 1),
+        ("--http", config.http, 1),
+    ];
     apart(&udp).and_then(|()| apart(&tcp))
 }
 
 fn apart(asked: &[(&'static str, Option<SocketAddr>, u16)]) -> Result<(), StartError> {
-    let asked: Vec<_> = asked.iter().filter_map(|(flag, address, count)| Some((*flag, (*address)?, *count))).collect();
-    let ports = |address: SocketAddr, count: u16| u32::from(address.port())..u32::from(address.port()) + u32::from(count);
+    let asked: Vec<_> = asked
+        .iter()
+        .filter_map(|(flag, address, count)| Some((*flag, (*address)?, *count)))
+        .collect();
+    let ports = |address: SocketAddr, count: u16| {
+        u32::from(address.port())..u32::from(address.port()) + u32::from(count)
+    };
     for (place, &(flag, address, count)) in asked.iter().enumerate() {
         let clashes = |&&(_, there, many): &&(&str, SocketAddr, u16)| {
             let (ours, theirs) = (ports(address, count), ports(there, many));
-            let reach = address.ip() == there.ip() || address.ip().is_unspecified() || there.ip().is_unspecified();
-            reach && address.port() != 0 && there.port() != 0 && ours.start < theirs.end && theirs.start < ours.end
+            let reach = address.ip() == there.ip()
+                || address.ip().is_unspecified()
+                || there.ip().is_unspecified();
+            reach
+                && address.port() != 0
+                && there.port() != 0
+                && ours.start < theirs.end
+                && theirs.start < ours.end
         };
         if let Some((other, there, many)) = asked[..place].iter().find(clashes) {
-            let all = if *many > 1 { format!("{many} ports from {} on, one a data thread", there.port()) } else { "that port".into() };
+            let all = if *many > 1 {
+                format!("{many} ports from {} on, one a data thread", there.port())
+            } else {
+                "that port".into()
+            };
             let why = format!("{other} of this node takes {all}: choose another with {flag}");
             return Err(StartError::Bind { flag, address, why });
         }
@@ -519,7 +645,9 @@ fn apart(asked: &[(&'static str, Option<SocketAddr>, u16)]) -> Result<(), StartE
 
 fn udp(flag: &'static str, address: SocketAddr) -> Result<UdpSocket, StartError> {
     let socket = UdpSocket::bind(address).map_err(|e| bind(flag, address, &e))?;
-    socket.set_nonblocking(true).map_err(|e| bind(flag, address, &e))?;
+    socket
+        .set_nonblocking(true)
+        .map_err(|e| bind(flag, address, &e))?;
     Ok(socket)
 }
 
@@ -528,21 +656,34 @@ const BACKLOG: i32 = 4096;
 
 fn tcp(flag: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
     let listener = TcpListener::bind(address).map_err(|e| bind(flag, address, &e))?;
-    // The standard library lets 128 wait, and many clients come at once where a node begins anew: those that do not fit wait a second.
+    // The standard library lets 128 wait, and many clients come at once where a node begins anew:
+    // those that do not fit wait a second.
     rustix::net::listen(&listener, BACKLOG).map_err(|e| bind(flag, address, &e.into()))?;
-    listener.set_nonblocking(true).map_err(|e| bind(flag, address, &e))?;
+    listener
+        .set_nonblocking(true)
+        .map_err(|e| bind(flag, address, &e))?;
     Ok(listener)
 }
 
-fn local(flag: &'static str, wanted: SocketAddr, found: io::Result<SocketAddr>) -> Result<SocketAddr, StartError> {
+fn local(
+    flag: &'static str,
+    wanted: SocketAddr,
+    found: io::Result<SocketAddr>,
+) -> Result<SocketAddr, StartError> {
     found.map_err(|e| bind(flag, wanted, &e))
 }
 
 fn bind(flag: &'static str, address: SocketAddr, e: &io::Error) -> StartError {
     let why = match e.kind() {
-        io::ErrorKind::AddrInUse => format!("the port is in use: stop what uses it, or choose another with {flag} (port 0 takes any)"),
-        io::ErrorKind::AddrNotAvailable => format!("this machine has no such address: choose another with {flag}"),
-        io::ErrorKind::PermissionDenied => format!("permission denied: choose a port above 1023 with {flag}"),
+        io::ErrorKind::AddrInUse => format!(
+            "the port is in use: stop what uses it, or choose another with {flag} (port 0 takes any)"
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            format!("this machine has no such address: choose another with {flag}")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("permission denied: choose a port above 1023 with {flag}")
+        }
         _ => e.to_string(),
     };
     StartError::Bind { flag, address, why }
@@ -557,12 +698,22 @@ mod tests {
     /// Beyond the 128 that the standard library asks for, each connection took a second or more.
     #[test]
     fn hundreds_of_connections_may_wait_to_be_accepted() {
-        let listener = tcp("--resp", "127.0.0.1:0".parse().expect("an address")).expect("it listens");
+        let listener =
+            tcp("--resp", "127.0.0.1:0".parse().expect("an address")).expect("it listens");
         let at = listener.local_addr().expect("known");
         let connect = |_| TcpStream::connect_timeout(&at, Duration::from_secs(60));
-        // Nothing is accepted meanwhile. One that does not fit is tried again after a second, and then after two.
+        // Nothing is accepted meanwhile. One that does not fit is tried again after a second, and
+        // then after two.
         let began = Instant::now();
-        let waiting: Vec<_> = (0..300).map(connect).collect::<Result<_, _>>().expect("they connect");
-        assert!(began.elapsed() < Duration::from_secs(30), "{} took {:?}", waiting.len(), began.elapsed());
+        let waiting: Vec<_> = (0..300)
+            .map(connect)
+            .collect::<Result<_, _>>()
+            .expect("they connect");
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "{} took {:?}",
+            waiting.len(),
+            began.elapsed()
+        );
     }
 }

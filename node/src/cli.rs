@@ -1,4 +1,5 @@
-//! The command line. Every command that fails ends in one line on stderr that says what to do, and a status that is not 0:
+//! The command line. Every command that fails ends in one line on stderr that says what to do, and
+//! a status that is not 0:
 //!
 //! | status | |
 //! |---|---|
@@ -46,7 +47,8 @@ enum Command {
     Run(Box<run::Run>),
     /// Start a cluster on this machine, kill its coordinator under load, and count what was lost
     Demo(demo::Demo),
-    /// Start a cluster on this machine, let everything go wrong that may, and judge what clients saw
+    /// Start a cluster on this machine, let everything go wrong that may, and judge what clients
+    /// saw
     Chaos(chaos::Chaos),
     /// Put load on servers that speak Redis, and tell how fast they answer
     Bench(Box<bench::Bench>),
@@ -60,7 +62,8 @@ enum Command {
     Keyspace(admin::KeyspaceCommand),
     /// Show what moves, how far it has come and why
     Moves(admin::Moves),
-    /// Show what would move and why, apply such a plan, or say whether, when and how fast copies move by themselves
+    /// Show what would move and why, apply such a plan, or say whether, when and how fast copies
+    /// move by themselves
     Rebalance(admin::Rebalance),
     /// Empty a member, so that it can be stopped without anything being lost
     Drain(admin::Drain),
@@ -85,11 +88,17 @@ struct Failed {
 
 impl Failed {
     fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), status: 1 }
+        Self {
+            message: message.into(),
+            status: 1,
+        }
     }
 
     fn usage(message: impl Into<String>) -> Self {
-        Self { message: message.into(), status: 2 }
+        Self {
+            message: message.into(),
+            status: 2,
+        }
     }
 }
 
@@ -137,8 +146,8 @@ pub fn main() -> ExitCode {
     done.unwrap_or_else(|failed| fail(&failed))
 }
 
-/// What the command line of a program says: of this one, and of Doyen's own tools. Help is printed; where something is wrong, it is said in one
-/// line on stderr, and the program ends with status 2.
+/// What the command line of a program says: of this one, and of Doyen's own tools. Help is printed;
+/// where something is wrong, it is said in one line on stderr, and the program ends with status 2.
 #[must_use]
 pub fn parse<P: Parser>() -> P {
     P::try_parse().unwrap_or_else(|e| {
@@ -148,12 +157,18 @@ pub fn parse<P: Parser>() -> P {
             std::process::exit(0);
         }
         let program = P::command();
-        let _ = writeln!(std::io::stderr(), "{}: {}", program.get_name(), one_line(&e, &program));
+        let _ = writeln!(
+            std::io::stderr(),
+            "{}: {}",
+            program.get_name(),
+            one_line(&e, &program)
+        );
         std::process::exit(2);
     })
 }
 
-/// Prints. Who closed the pipe wants no more: this ends as any program does there, instead of with a panic.
+/// Prints. Who closed the pipe wants no more: this ends as any program does there, instead of with
+/// a panic.
 fn say(text: fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     if let Err(e) = out.write_fmt(text).and_then(|()| out.flush()) {
@@ -166,7 +181,13 @@ fn say(text: fmt::Arguments<'_>) {
 
 fn fail(failed: &Failed) -> ExitCode {
     // Messages of others (the system, a peer) may have more lines than one.
-    let line = failed.message.split('\n').map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join(" ");
+    let line = failed
+        .message
+        .split('\n')
+        .map(str::trim)
+        .filter(|l| !l.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ");
     complain(format_args!("{line}"));
     ExitCode::from(failed.status)
 }
@@ -179,9 +200,15 @@ fn complain(what: fmt::Arguments<'_>) {
 /// What clap says in a page, in a line.
 fn one_line(e: &clap::Error, program: &clap::Command) -> String {
     let name = program.get_name();
-    let commands: Vec<&str> = program.get_subcommands().map(clap::Command::get_name).collect();
+    let commands: Vec<&str> = program
+        .get_subcommands()
+        .map(clap::Command::get_name)
+        .collect();
     if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return format!("say what to do: {name} {}; `{name} --help` tells more", commands.join(", "));
+        return format!(
+            "say what to do: {name} {}; `{name} --help` tells more",
+            commands.join(", ")
+        );
     }
     let text = e.to_string();
     let mut parts = Vec::new();
@@ -190,34 +217,59 @@ fn one_line(e: &clap::Error, program: &clap::Command) -> String {
             break;
         }
         if !line.is_empty() {
-            parts.push(line.trim_start_matches("error: ").replace("tip: ", "- ").replace("[possible values", "- [possible values"));
+            parts.push(
+                line.trim_start_matches("error: ")
+                    .replace("tip: ", "- ")
+                    .replace("[possible values", "- [possible values"),
+            );
         }
     }
     // What the standard library says of numbers says nothing to people.
     let mut said = parts.join(" ");
-    for cryptic in ["invalid digit found in string", "cannot parse integer from empty string"] {
+    for cryptic in [
+        "invalid digit found in string",
+        "cannot parse integer from empty string",
+    ] {
         said = said.replace(cryptic, "a whole number is expected");
     }
     if let Some(variable) = variable_of(e) {
         said = format!("the variable {variable}: {said}");
     }
-    let each = if commands.is_empty() { String::new() } else { format!(", `{name} COMMAND --help`") };
+    let each = if commands.is_empty() {
+        String::new()
+    } else {
+        format!(", `{name} COMMAND --help`")
+    };
     format!("{said} (see `{name} --help`{each})")
 }
 
 /// The variable from which a wrong value came, if it was not typed.
 fn variable_of(e: &clap::Error) -> Option<String> {
-    let (Some(ContextValue::String(arg)), Some(ContextValue::String(value))) =
-        (e.get(ContextKind::InvalidArg), e.get(ContextKind::InvalidValue))
-    else {
+    let (Some(ContextValue::String(arg)), Some(ContextValue::String(value))) = (
+        e.get(ContextKind::InvalidArg),
+        e.get(ContextKind::InvalidValue),
+    ) else {
         return None;
     };
     let flag = arg.split_whitespace().next()?;
-    let typed = |word: String| word == flag || word.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='));
-    if std::env::args_os().filter_map(|word| word.into_string().ok()).any(typed) {
+    let typed = |word: String| {
+        word == flag
+            || word
+                .strip_prefix(flag)
+                .is_some_and(|rest| rest.starts_with('='))
+    };
+    if std::env::args_os()
+        .filter_map(|word| word.into_string().ok())
+        .any(typed)
+    {
         return None;
     }
-    let variable = format!("DOYEN_{}", flag.trim_start_matches('-').replace('-', "_").to_uppercase());
+    let variable = format!(
+        "DOYEN_{}",
+        flag.trim_start_matches('-')
+            .replace('-', "_")
+            .to_uppercase()
+    );
     (std::env::var(&variable).ok()? == *value).then_some(variable)
 }
 
@@ -258,12 +310,18 @@ fn wrap(text: &str, columns: usize) -> Vec<String> {
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| Failed::new(format!("cannot start: {e}")))
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failed::new(format!("cannot start: {e}")))
 }
 
 /// Waits for Ctrl-C or SIGTERM. Whatever was started ends with its owner.
 async fn interrupted(command: &str) -> Failed {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
         return std::future::pending().await;
     };
     tokio::select! {
@@ -274,7 +332,10 @@ async fn interrupted(command: &str) -> Failed {
 }
 
 fn ended_by_hand(command: &str) -> Failed {
-    Failed { message: format!("interrupted: every node of the {command} was ended"), status: 130 }
+    Failed {
+        message: format!("interrupted: every node of the {command} was ended"),
+        status: 130,
+    }
 }
 
 fn block_on(work: impl Future<Output = Result<ExitCode, Failed>>) -> Result<ExitCode, Failed> {
@@ -293,7 +354,12 @@ mod tests {
 
     #[test]
     fn wrong_flags_end_in_one_line() {
-        for wrong in [&["doyen", "run", "--sead", "x"][..], &["doyen", "run", "--weight", "much"], &["doyen", "fly"], &["doyen"]] {
+        for wrong in [
+            &["doyen", "run", "--sead", "x"][..],
+            &["doyen", "run", "--weight", "much"],
+            &["doyen", "fly"],
+            &["doyen"],
+        ] {
             let e = Cli::try_parse_from(wrong).expect_err("wrong");
             let line = one_line(&e, &Cli::command());
             assert!(!line.contains('\n') && line.contains("doyen"), "{line}");
@@ -304,13 +370,22 @@ mod tests {
     fn every_option_is_a_flag_a_variable_and_a_key() {
         let command = Cli::command();
         let run = command.find_subcommand("run").expect("there is run");
-        for flag in run.get_arguments().filter_map(|a| Some((a.get_long()?, a.get_env()))) {
+        for flag in run
+            .get_arguments()
+            .filter_map(|a| Some((a.get_long()?, a.get_env())))
+        {
             if let (name, Some(variable)) = flag {
-                assert_eq!(variable.to_string_lossy(), format!("DOYEN_{}", name.replace('-', "_").to_uppercase()));
+                assert_eq!(
+                    variable.to_string_lossy(),
+                    format!("DOYEN_{}", name.replace('-', "_").to_uppercase())
+                );
                 // Whatever is wrong with the value: the key is known.
                 let read = toml::from_str::<crate::config::Options>(&format!("{name} = []"));
                 let unknown = read.is_err_and(|e| e.message().contains("unknown field"));
-                assert!(!unknown || name == "config", "--{name} is no key of the file");
+                assert!(
+                    !unknown || name == "config",
+                    "--{name} is no key of the file"
+                );
             }
         }
     }

@@ -4,8 +4,9 @@
 //!   callers (any task) ── desk ──> data thread: Shard without partitions ── QUIC ──> the primary of each key
 //!                                     table <── any member, whenever there is a newer one
 //! ```
-//! It is the data thread of a node without partitions, without RESP and without a control thread: what forwards, retries and keeps
-//! order there does so here. `shard::clients` has the few frames that differ.
+//! It is the data thread of a node without partitions, without RESP and without a control thread:
+//! what forwards, retries and keeps order there does so here. `shard::clients` has the few frames
+//! that differ.
 
 mod builder;
 
@@ -27,15 +28,16 @@ use tokio::task::JoinHandle;
 const MAP_MAX: Duration = Duration::from_secs(10);
 /// How long one member may take for it, before another one is asked.
 const MAP_ANSWER_MAX: Duration = Duration::from_secs(2);
-/// How long a keyspace that is not known is waited for: longer than the second after which members tell of newer tables.
+/// How long a keyspace that is not known is waited for: longer than the second after which members
+/// tell of newer tables.
 const KEYSPACE_MAX: Duration = Duration::from_secs(2);
 /// Before a member is asked again, where none is connected.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A connection to a cluster, of a program that is no member of it.
 ///
-/// It knows who holds which key, and asks there: one hop. Any number of tasks may use it at a time, on any runtime; operations
-/// that are under way together travel together.
+/// It knows who holds which key, and asks there: one hop. Any number of tasks may use it at a time,
+/// on any runtime; operations that are under way together travel together.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,12 +49,12 @@ const LOOK: Duration = Duration::from_millis(20);
 /// # Ok(()) }
 /// ```
 ///
-/// What a node promises holds here as well: a write that was acknowledged is on every copy in sync, reads are linearizable, and an
-/// error says whether anything happened. While members come and go, operations wait (for 5 s at most) and go to whoever leads
-/// their key then; none is applied twice.
+/// What a node promises holds here as well: a write that was acknowledged is on every copy in sync,
+/// reads are linearizable, and an error says whether anything happened. While members come and go,
+/// operations wait (for 5 s at most) and go to whoever leads their key then; none is applied twice.
 ///
-/// Limits: 65,536 operations may wait at a time, others end as `Overloaded` at once. Keys are at most 64 KiB, values at most what the
-/// nodes take (`--value-max`).
+/// Limits: 65,536 operations may wait at a time, others end as `Overloaded` at once. Keys are at
+/// most 64 KiB, values at most what the nodes take (`--value-max`).
 ///
 /// Dropping it ends it, as [`Client::close`] does; its maps answer `Unavailable` from then on.
 #[derive(Debug)]
@@ -70,11 +72,22 @@ impl Client {
         ClientBuilder::default()
     }
 
-    const fn new(shared: Arc<Shared>, data: DataHandle, thread: Data, names: Option<JoinHandle<()>>) -> Self {
-        Self { shared, data, thread: Some(thread), names }
+    const fn new(
+        shared: Arc<Shared>,
+        data: DataHandle,
+        thread: Data,
+        names: Option<JoinHandle<()>>,
+    ) -> Self {
+        Self {
+            shared,
+            data,
+            thread: Some(thread),
+            names,
+        }
     }
 
-    /// The map of this name in the keyspace `default`; it is made if it is not there. Takes 10 s at most.
+    /// The map of this name in the keyspace `default`; it is made if it is not there. Takes 10 s at
+    /// most.
     ///
     /// # Errors
     /// The cluster refuses, or nobody answers.
@@ -86,7 +99,8 @@ impl Client {
         self.map_in(DEFAULT_KEYSPACE, name).await
     }
 
-    /// The map of this name in this keyspace, which must be there; the map is made if it is not. Takes 10 s at most.
+    /// The map of this name in this keyspace, which must be there; the map is made if it is not.
+    /// Takes 10 s at most.
     ///
     /// # Errors
     /// The cluster refuses, or nobody answers.
@@ -95,13 +109,21 @@ impl Client {
         K: Serialize,
         V: Serialize + DeserializeOwned,
     {
-        let known = self.shared.local().view.as_ref().and_then(|v| v.installed.map_in(keyspace, name).cloned());
+        let known = self
+            .shared
+            .local()
+            .view
+            .as_ref()
+            .and_then(|v| v.installed.map_in(keyspace, name).cloned());
         let entry = match known {
             Some(entry) => entry,
             None => {
                 let made = tokio::time::timeout(MAP_MAX, self.make_map(keyspace, name)).await;
-                let entry =
-                    made.unwrap_or_else(|_| Err(ClientError::NotReady(format!("no member has made the map within {MAP_MAX:?}"))))?;
+                let entry = made.unwrap_or_else(|_| {
+                    Err(ClientError::NotReady(format!(
+                        "no member has made the map within {MAP_MAX:?}"
+                    )))
+                })?;
                 self.wait_for(entry.keyspace).await?;
                 entry
             }
@@ -121,17 +143,26 @@ impl Client {
         }
     }
 
-    /// What leads to a map's keyspace may be newer than what this client has. Members tell of it each second.
+    /// What leads to a map's keyspace may be newer than what this client has. Members tell of it
+    /// each second.
     async fn wait_for(&self, keyspace: KeyspaceId) -> Result<(), ClientError> {
         let until = Instant::now() + MAP_MAX;
-        let is_known =
-            || self.shared.local().view.as_ref().and_then(|v| v.installed.keyspace(keyspace)).is_some_and(|k| !k.partitions.is_empty());
+        let is_known = || {
+            self.shared
+                .local()
+                .view
+                .as_ref()
+                .and_then(|v| v.installed.keyspace(keyspace))
+                .is_some_and(|k| !k.partitions.is_empty())
+        };
         while !is_known() {
             if self.is_over() {
                 return Err(ClientError::Closed);
             }
             if Instant::now() >= until {
-                return Err(ClientError::NotReady(format!("no member has told of the map's keyspace within {MAP_MAX:?}")));
+                return Err(ClientError::NotReady(format!(
+                    "no member has told of the map's keyspace within {MAP_MAX:?}"
+                )));
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -148,8 +179,8 @@ impl Client {
         Database::new(KeyspaceId(0), self.data.clone())
     }
 
-    /// Map 0 of another keyspace, as bytes. Members tell a client of newer tables each second: a keyspace that has just been
-    /// made is waited for, two seconds at most.
+    /// Map 0 of another keyspace, as bytes. Members tell a client of newer tables each second: a
+    /// keyspace that has just been made is waited for, two seconds at most.
     ///
     /// # Errors
     /// There is no such keyspace, or this client is closed.
@@ -157,22 +188,31 @@ impl Client {
         let until = Instant::now() + KEYSPACE_MAX;
         loop {
             let view = self.shared.local().view.clone();
-            if let Some(found) = view.as_ref().and_then(|v| v.installed.keyspace_named(keyspace)) {
+            if let Some(found) = view
+                .as_ref()
+                .and_then(|v| v.installed.keyspace_named(keyspace))
+            {
                 return Ok(Database::new(found.id, self.data.clone()));
             }
             if self.is_over() {
                 return Err(ClientError::Closed);
             }
             if Instant::now() >= until {
-                let known: Vec<String> = view.iter().flat_map(|v| &v.installed.keyspaces).map(|k| k.name.clone()).collect();
-                return Err(ClientError::Refused(Refused::no_keyspace(keyspace, known.iter()).to_string()));
+                let known: Vec<String> = view
+                    .iter()
+                    .flat_map(|v| &v.installed.keyspaces)
+                    .map(|k| k.name.clone())
+                    .collect();
+                return Err(ClientError::Refused(
+                    Refused::no_keyspace(keyspace, known.iter()).to_string(),
+                ));
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Ends it, and waits until the members have been told. Operations that are not answered end: reads as `Unavailable`, writes as
-    /// `Unknown`.
+    /// Ends it, and waits until the members have been told. Operations that are not answered end:
+    /// reads as `Unavailable`, writes as `Unknown`.
     pub async fn close(mut self) {
         self.stop();
         if let Some(thread) = self.thread.take() {

@@ -1,7 +1,7 @@
 //! Values to bytes and back: the one module that names bincode.
 //!
-//! Peers' messages and users' values both pass through here. Decoding takes a byte limit, allocates no more than a
-//! small multiple of what really arrived, and refuses bytes that are left over.
+//! Peers' messages and users' values both pass through here. Decoding takes a byte limit, allocates
+//! no more than a small multiple of what really arrived, and refuses bytes that are left over.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 /// The largest encoding of anything.
 pub const BYTES_MAX: usize = 64 << 20;
 
-/// How many times as large a value may be in memory, as far as its parts are counted before they are read.
+/// How many times as large a value may be in memory, as far as its parts are counted before they
+/// are read.
 const MEMORY_FACTOR: usize = 16;
 
 /// Why a value could not be encoded or decoded.
@@ -36,10 +37,14 @@ pub enum CodecError {
 /// # Errors
 /// The encoding would exceed `limit`, or the value refuses to be serialized.
 pub fn encode<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>, CodecError> {
-    let bytes = bincode::serde::encode_to_vec(value, bincode::config::standard()).map_err(|e| CodecError::Invalid(e.to_string()))?;
+    let bytes = bincode::serde::encode_to_vec(value, bincode::config::standard())
+        .map_err(|e| CodecError::Invalid(e.to_string()))?;
     let limit = limit.min(BYTES_MAX);
     if bytes.len() > limit {
-        return Err(CodecError::TooLarge { bytes: bytes.len(), limit });
+        return Err(CodecError::TooLarge {
+            bytes: bytes.len(),
+            limit,
+        });
     }
     Ok(bytes)
 }
@@ -51,11 +56,15 @@ pub fn encode<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>,
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, CodecError> {
     let limit = limit.min(BYTES_MAX);
     if bytes.len() > limit {
-        return Err(CodecError::TooLarge { bytes: bytes.len(), limit });
+        return Err(CodecError::TooLarge {
+            bytes: bytes.len(),
+            limit,
+        });
     }
-    // bincode's limit is part of a type, and bounds what a length prefix can make it allocate: a text is given its room before
-    // its bytes are looked for. It counts what elements take in memory, which is up to 16 times what they take here: of a
-    // `u128` below 251, one byte. So take the next class of sizes, and 16 times that.
+    // bincode's limit is part of a type, and bounds what a length prefix can make it allocate: a
+    // text is given its room before its bytes are looked for. It counts what elements take in
+    // memory, which is up to 16 times what they take here: of a `u128` below 251, one byte. So take
+    // the next class of sizes, and 16 times that.
     let (value, read) = match bytes.len() {
         0..=0x400 => limited::<T, { 0x400 * MEMORY_FACTOR }>(bytes),
         0x401..=0x2000 => limited::<T, { 0x2000 * MEMORY_FACTOR }>(bytes),
@@ -70,7 +79,9 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, Code
     }
 }
 
-fn limited<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<(T, usize), CodecError> {
+fn limited<T: DeserializeOwned, const LIMIT: usize>(
+    bytes: &[u8],
+) -> Result<(T, usize), CodecError> {
     bincode::serde::decode_from_slice(bytes, bincode::config::standard().with_limit::<LIMIT>())
         .map_err(|e| CodecError::Invalid(e.to_string()))
 }
@@ -80,7 +91,8 @@ mod tests {
     use super::*;
     use crate::KeyspaceOptions;
     use doyen_placement::{
-        Addresses, Age, ClusterId, KeyspaceId, Location, Member, MemberId, MemberState, Role, Settings, Table, TableDelta, planner,
+        Addresses, Age, ClusterId, KeyspaceId, Location, Member, MemberId, MemberState, Role,
+        Settings, Table, TableDelta, planner,
     };
     use proptest::prelude::*;
     use serde::Deserialize;
@@ -91,7 +103,10 @@ mod tests {
     enum Sample {
         Unit,
         Text(String),
-        Nested { list: Vec<(u64, Option<String>)>, map: BTreeMap<String, Vec<u8>> },
+        Nested {
+            list: Vec<(u64, Option<String>)>,
+            map: BTreeMap<String, Vec<u8>>,
+        },
     }
 
     /// 16,384 partitions in three copies on 100 members of random ids, as large clusters have them.
@@ -111,12 +126,26 @@ mod tests {
                 further: Vec::new(),
                 hostname: None,
             },
-            location: Location { zone: format!("zone-{}", n % 3), rack: format!("rack-{}", n % 9), host: format!("host-{n}") },
+            location: Location {
+                zone: format!("zone-{}", n % 3),
+                rack: format!("rack-{}", n % 9),
+                host: format!("host-{n}"),
+            },
             weight: 100,
         };
-        let keyspace = KeyspaceOptions::new().partitions(16_384).backups(2).create("default").expect("it may be").numbered(KeyspaceId(0));
+        let keyspace = KeyspaceOptions::new()
+            .partitions(16_384)
+            .backups(2)
+            .create("default")
+            .expect("it may be")
+            .numbered(KeyspaceId(0));
         let settings = Settings::default();
-        planner::first(ClusterId(1 << 100), settings, keyspace, (1..=100).map(member).collect())
+        planner::first(
+            ClusterId(1 << 100),
+            settings,
+            keyspace,
+            (1..=100).map(member).collect(),
+        )
     }
 
     #[test]
@@ -130,8 +159,13 @@ mod tests {
             partition.epoch = partition.epoch.next();
             partition.replicas.swap(0, 1);
         }
-        let delta = encode(&TableDelta::between(&table, &next), BYTES_MAX).expect("it can be written");
-        eprintln!("the table has {} bytes, a change of ten partitions {}", whole.len(), delta.len());
+        let delta =
+            encode(&TableDelta::between(&table, &next), BYTES_MAX).expect("it can be written");
+        eprintln!(
+            "the table has {} bytes, a change of ten partitions {}",
+            whole.len(),
+            delta.len()
+        );
         assert!(whole.len() < 600_000, "{} bytes", whole.len());
         assert!(delta.len() < 4_000, "{} bytes", delta.len());
     }
@@ -141,8 +175,15 @@ mod tests {
         let mut table = large_table();
         table.members.truncate(99);
         let bytes = encode(&table, BYTES_MAX).expect("it can be written");
-        let CodecError::Invalid(why) = decode::<Table>(&bytes, BYTES_MAX).expect_err("it is no table") else { panic!("another error") };
-        assert!(why.contains("names a member that it does not list"), "{why}");
+        let CodecError::Invalid(why) =
+            decode::<Table>(&bytes, BYTES_MAX).expect_err("it is no table")
+        else {
+            panic!("another error")
+        };
+        assert!(
+            why.contains("names a member that it does not list"),
+            "{why}"
+        );
     }
 
     fn sample() -> impl Strategy<Value = Sample> {
@@ -151,7 +192,11 @@ mod tests {
             ".{0,40}".prop_map(Sample::Text),
             (
                 proptest::collection::vec((any::<u64>(), proptest::option::of(".{0,9}")), 0..20),
-                proptest::collection::btree_map(".{0,9}", proptest::collection::vec(any::<u8>(), 0..50), 0..9)
+                proptest::collection::btree_map(
+                    ".{0,9}",
+                    proptest::collection::vec(any::<u8>(), 0..50),
+                    0..9
+                )
             )
                 .prop_map(|(list, map)| Sample::Nested { list, map }),
         ]
@@ -191,33 +236,68 @@ mod tests {
         // 253 announces eight bytes of length: a string of 2^60 bytes.
         let mut bytes = vec![253];
         bytes.extend((1u64 << 60).to_le_bytes());
-        assert!(matches!(decode::<String>(&bytes, 1 << 20), Err(CodecError::Invalid(_))));
-        assert!(matches!(decode::<Vec<u64>>(&bytes, 1 << 20), Err(CodecError::Invalid(_))));
-        assert!(matches!(decode::<Vec<String>>(&bytes, 1 << 20), Err(CodecError::Invalid(_))));
+        assert!(matches!(
+            decode::<String>(&bytes, 1 << 20),
+            Err(CodecError::Invalid(_))
+        ));
+        assert!(matches!(
+            decode::<Vec<u64>>(&bytes, 1 << 20),
+            Err(CodecError::Invalid(_))
+        ));
+        assert!(matches!(
+            decode::<Vec<String>>(&bytes, 1 << 20),
+            Err(CodecError::Invalid(_))
+        ));
     }
 
-    /// Lists of small numbers were refused: the limit followed the encoded bytes, and counted the decoded ones.
+    /// Lists of small numbers were refused: the limit followed the encoded bytes, and counted the
+    /// decoded ones.
     #[test]
     fn what_takes_more_memory_than_bytes_comes_back() {
         for length in [0, 100, 340, 1020, 1024, 8189, 8192, 10_000, 65_533, 200_000] {
             let numbers = vec![7_u64; length];
-            assert_eq!(decode::<Vec<u64>>(&encode(&numbers, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(), numbers);
+            assert_eq!(
+                decode::<Vec<u64>>(&encode(&numbers, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(),
+                numbers
+            );
             let wide = vec![7_u128; length];
-            assert_eq!(decode::<Vec<u128>>(&encode(&wide, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(), wide);
+            assert_eq!(
+                decode::<Vec<u128>>(&encode(&wide, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(),
+                wide
+            );
             let nothing = vec![None::<[u64; 16]>; length];
-            assert_eq!(decode::<Vec<Option<[u64; 16]>>>(&encode(&nothing, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(), nothing);
+            assert_eq!(
+                decode::<Vec<Option<[u64; 16]>>>(&encode(&nothing, BYTES_MAX).unwrap(), BYTES_MAX)
+                    .unwrap(),
+                nothing
+            );
         }
     }
 
     #[test]
     fn limits_hold_both_ways() {
         let text = "x".repeat(100);
-        assert_eq!(encode(&text, 50), Err(CodecError::TooLarge { bytes: 101, limit: 50 }));
+        assert_eq!(
+            encode(&text, 50),
+            Err(CodecError::TooLarge {
+                bytes: 101,
+                limit: 50
+            })
+        );
         let bytes = encode(&text, 200).unwrap();
-        assert_eq!(decode::<String>(&bytes, 50), Err(CodecError::TooLarge { bytes: 101, limit: 50 }));
+        assert_eq!(
+            decode::<String>(&bytes, 50),
+            Err(CodecError::TooLarge {
+                bytes: 101,
+                limit: 50
+            })
+        );
         for size in [0, 1 << 10, (1 << 14) + 1, 1 << 18, 5 << 20] {
             let value = "y".repeat(size);
-            assert_eq!(decode::<String>(&encode(&value, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(), value);
+            assert_eq!(
+                decode::<String>(&encode(&value, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(),
+                value
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
-//! What a node is told when it starts. Flags, a TOML file and the environment say the same things in the same words:
-//! one struct, [`Options`], is all three; flags win, then the environment, then the file.
+//! What a node is told when it starts. Flags, a TOML file and the environment say the same things
+//! in the same words: one struct, [`Options`], is all three; flags win, then the environment, then
+//! the file.
 //!
 //! ```text
 //!   flags ─┐
@@ -20,7 +21,9 @@ use crate::net::identity::SECRET_BYTES_MIN;
 use doyen_placement::planner::DEFAULT_KEYSPACE;
 use doyen_placement::rule::VALUE_BYTES_MAX;
 use doyen_placement::table::validate::WEIGHT_MAX;
-use doyen_placement::{Assignment, Keyspace, KeyspaceId, Location, Role, Schedulers, Settings, THREADS_MAX};
+use doyen_placement::{
+    Assignment, Keyspace, KeyspaceId, Location, Role, Schedulers, Settings, THREADS_MAX,
+};
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -33,9 +36,11 @@ use value::{Address, Size, Toggle};
 
 /// Below, a busy machine passes for a dead one; above, nobody would wait for a verdict.
 const SILENCE: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_secs(6);
-/// At 600 ms members were expelled that only waited for a core; a process that ended is noticed by its port, whatever this says.
+/// At 600 ms members were expelled that only waited for a core; a process that ended is noticed by
+/// its port, whatever this says.
 const SILENCE_DEFAULT: Duration = Duration::from_secs(1);
-/// Kubernetes kills a process 30 s after it has told it to end. A leaver ends before that (`node::OVERTIME_MAX` after this).
+/// Kubernetes kills a process 30 s after it has told it to end. A leaver ends before that
+/// (`node::OVERTIME_MAX` after this).
 const LEAVE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(25);
 
 /// The control port where none is said.
@@ -48,7 +53,8 @@ pub const RESP_PORT: u16 = 7379;
 pub const RESP_CLUSTER_PORT: u16 = 7380;
 /// The HTTP port where none is said.
 pub const HTTP_PORT: u16 = 7480;
-/// How long a RESP client may take to say the password where nothing is said: a person at a prompt needs some seconds.
+/// How long a RESP client may take to say the password where nothing is said: a person at a prompt
+/// needs some seconds.
 const AUTH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// A file that is read as configuration, secret, password or token is at most this long.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -56,8 +62,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const RANGE_BYTES_LEAST: usize = 64 << 10;
 /// The least that `--value-max` may be.
 const VALUE_BYTES_LEAST: usize = 1024;
-/// The most that it may be: a value travels in one piece, and a data thread closes connections from which more than 96 MiB wait for their end
-/// (`net::links`).
+/// The most that it may be: a value travels in one piece, and a data thread closes connections from
+/// which more than 96 MiB wait for their end (`net::links`).
 const VALUE_BYTES_MOST: usize = 64 << 20;
 /// Where nobody says, the largest value is this part of a data thread's memory.
 const VALUE_PART: usize = 8;
@@ -108,7 +114,12 @@ impl fmt::Debug for Trust {
         match self {
             Self::Loopback => f.write_str("Loopback"),
             Self::Secret(_) => f.write_str("Secret(..)"),
-            Self::Pem { ca, cert, key } => f.debug_struct("Pem").field("ca", ca).field("cert", cert).field("key", key).finish(),
+            Self::Pem { ca, cert, key } => f
+                .debug_struct("Pem")
+                .field("ca", ca)
+                .field("cert", cert)
+                .field("key", key)
+                .finish(),
         }
     }
 }
@@ -122,8 +133,8 @@ pub struct Config {
     pub expect: Option<u16>,
     /// QUIC: agreement, gossip, joins.
     pub listen: SocketAddr,
-    /// QUIC: data. `None`: the port that follows the one of `listen`. Of the first data thread, as is `resp_cluster`; the others have the
-    /// ports that follow.
+    /// QUIC: data. `None`: the port that follows the one of `listen`. Of the first data thread, as
+    /// is `resp_cluster`; the others have the ports that follow.
     pub data: Option<SocketAddr>,
     /// Data threads.
     pub threads: u8,
@@ -135,9 +146,11 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Names of hosts that HTTP answers to, beside addresses and `localhost`.
     pub http_hosts: Vec<String>,
-    /// Where other nodes reach this one, if that is not where it listens; port 0 means the port that it listens on.
+    /// Where other nodes reach this one, if that is not where it listens; port 0 means the port
+    /// that it listens on.
     pub advertise: Option<SocketAddr>,
-    /// Where clients reach `resp`, `resp_cluster` and `http`, if that is not where they listen; its port is that of `resp`.
+    /// Where clients reach `resp`, `resp_cluster` and `http`, if that is not where they listen; its
+    /// port is that of `resp`.
     pub advertise_resp: Option<ClientAddress>,
     /// Where clients reach `resp_cluster`, if `advertise_resp` does not say it.
     pub advertise_resp_cluster: Option<ClientAddress>,
@@ -151,7 +164,8 @@ pub struct Config {
     pub role: Role,
     /// How nodes know that they belong together.
     pub trust: Trust,
-    /// The token that HTTP asks for before it changes anything; `None`: the one that the secret yields.
+    /// The token that HTTP asks for before it changes anything; `None`: the one that the secret
+    /// yields.
     pub http_token: Option<String>,
     /// What RESP clients must AUTH with.
     pub resp_password: Option<String>,
@@ -200,10 +214,20 @@ impl ClientAddress {
     fn of(flag: &str, text: &str) -> Result<Self, ConfigError> {
         let address = parsed(flag, text)?;
         let found = candidates(flag, text)?;
-        let ip = found.iter().find(|a| a.is_ipv4()).or(found.first()).map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), SocketAddr::ip);
+        let ip = found
+            .iter()
+            .find(|a| a.is_ipv4())
+            .or(found.first())
+            .map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), SocketAddr::ip);
         match address.port() {
-            Some(0) => fail(format!("{flag}: `{text}` has port 0, which no client reaches: write the port, or leave it out")),
-            port => Ok(Self { ip, name: address.name().map(str::to_owned), port }),
+            Some(0) => fail(format!(
+                "{flag}: `{text}` has port 0, which no client reaches: write the port, or leave it out"
+            )),
+            port => Ok(Self {
+                ip,
+                name: address.name().map(str::to_owned),
+                port,
+            }),
         }
     }
 }
@@ -231,7 +255,10 @@ impl Options {
     /// Reads TOML; errors call it by this name.
     pub(crate) fn from_text(text: &str, name: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|e| {
-            let line = e.span().map_or(1, |s| text.get(..s.start).map_or(1, |before| before.matches('\n').count() + 1));
+            let line = e.span().map_or(1, |s| {
+                text.get(..s.start)
+                    .map_or(1, |before| before.matches('\n').count() + 1)
+            });
             let message = e.message().lines().next().unwrap_or_default();
             let message = unknown_key(message).unwrap_or_else(|| message.to_owned());
             ConfigError(format!("{name} line {line}: {message}"))
@@ -244,17 +271,31 @@ impl Options {
     /// In one line that says what to do.
     pub fn resolve(self, defaults: Defaults) -> Result<Config, ConfigError> {
         let trust = self.trust()?;
-        let advertise = self.advertise.as_deref().map(|a| candidates("--advertise", a)).transpose()?;
+        let advertise = self
+            .advertise
+            .as_deref()
+            .map(|a| candidates("--advertise", a))
+            .transpose()?;
         // Where others are told an IPv6 address, this node listens at one.
-        let v6 = advertise.as_ref().is_some_and(|found| found.iter().all(SocketAddr::is_ipv6));
+        let v6 = advertise
+            .as_ref()
+            .is_some_and(|found| found.iter().all(SocketAddr::is_ipv6));
         let default_ip: IpAddr = match (trust == Trust::Loopback, v6) {
             (true, false) => Ipv4Addr::LOCALHOST.into(),
             (true, true) => Ipv6Addr::LOCALHOST.into(),
             (false, false) => Ipv4Addr::UNSPECIFIED.into(),
             (false, true) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let listen = address("--listen", self.listen.as_deref(), SocketAddr::from((default_ip, CONTROL_PORT)))?;
-        let data = self.data.as_deref().map(|a| address("--data", Some(a), SocketAddr::from((listen.ip(), 0)))).transpose()?;
+        let listen = address(
+            "--listen",
+            self.listen.as_deref(),
+            SocketAddr::from((default_ip, CONTROL_PORT)),
+        )?;
+        let data = self
+            .data
+            .as_deref()
+            .map(|a| address("--data", Some(a), SocketAddr::from((listen.ip(), 0))))
+            .transpose()?;
         if trust == Trust::Loopback {
             for (flag, address) in [("--listen", Some(listen)), ("--data", data)] {
                 if let Some(a) = address.filter(|a| !a.ip().is_loopback()) {
@@ -267,12 +308,21 @@ impl Options {
         let client_port = |flag, said: &Option<Toggle>, port| match (said, defaults) {
             (Some(Toggle::Off), _) | (None, Defaults::Embedded) => Ok(None),
             (None, Defaults::Binary) => Ok(Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))),
-            (Some(Toggle::On(text)), _) => address(flag, Some(text), SocketAddr::from((Ipv4Addr::LOCALHOST, port))).map(Some),
+            (Some(Toggle::On(text)), _) => address(
+                flag,
+                Some(text),
+                SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            )
+            .map(Some),
         };
         let resp = client_port("--resp", &self.resp, RESP_PORT)?;
         let resp_cluster = client_port("--resp-cluster", &self.resp_cluster, RESP_CLUSTER_PORT)?;
         let http = client_port("--http", &self.http, HTTP_PORT)?;
-        let resp_password = self.resp_password_file.as_deref().map(|p| read_line(p, "--resp-password-file")).transpose()?;
+        let resp_password = self
+            .resp_password_file
+            .as_deref()
+            .map(|p| read_line(p, "--resp-password-file"))
+            .transpose()?;
         if resp_password.is_none() {
             for (flag, address) in [("--resp", resp), ("--resp-cluster", resp_cluster)] {
                 if let Some(a) = address.filter(|a| !a.ip().is_loopback()) {
@@ -282,15 +332,28 @@ impl Options {
                 }
             }
         }
-        if let Some(a) = http.filter(|a| !a.ip().is_loopback() && self.http_token_file.is_none() && !matches!(trust, Trust::Secret(_))) {
+        if let Some(a) = http.filter(|a| {
+            !a.ip().is_loopback()
+                && self.http_token_file.is_none()
+                && !matches!(trust, Trust::Secret(_))
+        }) {
             return fail(format!(
                 "--http {a} is not a loopback address, and HTTP beyond this machine needs a token: give --http-token-file FILE, or --secret-file FILE, of which one is derived"
             ));
         }
-        let advertise = advertise.map(|found| reachable(&found, listen, data)).transpose()?;
-        let advertise_resp = self.advertise_resp.as_deref().map(|a| ClientAddress::of("--advertise-resp", a)).transpose()?;
-        let advertise_resp_cluster =
-            self.advertise_resp_cluster.as_deref().map(|a| ClientAddress::of("--advertise-resp-cluster", a)).transpose()?;
+        let advertise = advertise
+            .map(|found| reachable(&found, listen, data))
+            .transpose()?;
+        let advertise_resp = self
+            .advertise_resp
+            .as_deref()
+            .map(|a| ClientAddress::of("--advertise-resp", a))
+            .transpose()?;
+        let advertise_resp_cluster = self
+            .advertise_resp_cluster
+            .as_deref()
+            .map(|a| ClientAddress::of("--advertise-resp-cluster", a))
+            .transpose()?;
         if resp.is_none() && advertise_resp.as_ref().is_some_and(|a| a.port.is_some()) {
             return fail(
                 "--advertise-resp names the port of --resp, which is off: leave the port out, or give --advertise-resp-cluster".into(),
@@ -302,7 +365,11 @@ impl Options {
         let keyspace = self.keyspace()?;
         let seeds = self.seeds("--seed", CONTROL_PORT)?;
         let elsewhere = |s: &&String| s.parse::<SocketAddr>().is_ok_and(|a| !a.ip().is_loopback());
-        if let Some(seed) = seeds.iter().find(elsewhere).filter(|_| trust == Trust::Loopback) {
+        if let Some(seed) = seeds
+            .iter()
+            .find(elsewhere)
+            .filter(|_| trust == Trust::Loopback)
+        {
             return fail(format!(
                 "--seed {seed} is on another machine, and without a secret a node talks on this machine only: give --secret-file FILE (or DOYEN_SECRET), or --tls-ca, --tls-cert and --tls-key"
             ));
@@ -324,9 +391,14 @@ impl Options {
             ));
         }
         // Where nobody says, a value may be as large as fits well.
-        let value_bytes_max = self.value_max.map_or((16 << 20).min(memory_bytes_max / usize::from(threads) / VALUE_PART), bytes);
+        let value_bytes_max = self.value_max.map_or(
+            (16 << 20).min(memory_bytes_max / usize::from(threads) / VALUE_PART),
+            bytes,
+        );
         if value_bytes_max < VALUE_BYTES_LEAST {
-            return fail(format!("--value-max {value_bytes_max} is too small for any use: at least {VALUE_BYTES_LEAST} bytes"));
+            return fail(format!(
+                "--value-max {value_bytes_max} is too small for any use: at least {VALUE_BYTES_LEAST} bytes"
+            ));
         }
         if value_bytes_max > VALUE_BYTES_MOST {
             return fail(format!(
@@ -335,7 +407,9 @@ impl Options {
             ));
         }
         if self.value_max.is_some() && value_bytes_max > memory_bytes_max {
-            return fail(format!("--value-max {value_bytes_max} is more than --memory-max {memory_bytes_max}: no such value would fit"));
+            return fail(format!(
+                "--value-max {value_bytes_max} is more than --memory-max {memory_bytes_max}: no such value would fit"
+            ));
         }
         if self.value_max.is_some() && value_bytes_max > memory_bytes_max / usize::from(threads) {
             return fail(format!(
@@ -344,7 +418,9 @@ impl Options {
         }
         let range_bytes_max = self.range_max.map_or(64 << 20, bytes);
         if range_bytes_max < RANGE_BYTES_LEAST {
-            return fail(format!("--range-max {range_bytes_max} would split ranges without end: at least 64kb"));
+            return fail(format!(
+                "--range-max {range_bytes_max} would split ranges without end: at least 64kb"
+            ));
         }
         Ok(Config {
             seeds,
@@ -359,25 +435,40 @@ impl Options {
             advertise,
             advertise_resp,
             advertise_resp_cluster,
-            name: self.name.as_deref().filter(|n| !n.is_empty()).map(member_name).transpose()?,
+            name: self
+                .name
+                .as_deref()
+                .filter(|n| !n.is_empty())
+                .map(member_name)
+                .transpose()?,
             location: Location {
                 zone: label("--zone", self.zone.as_deref().unwrap_or_default())?,
                 rack: label("--rack", self.rack.as_deref().unwrap_or_default())?,
                 host: label("--host", self.host.as_deref().unwrap_or_default())?,
             },
             weight: weight(self.weight)?,
-            role: if self.witness.unwrap_or(false) { Role::Witness } else { Role::Data },
+            role: if self.witness.unwrap_or(false) {
+                Role::Witness
+            } else {
+                Role::Data
+            },
             trust,
-            http_token: self.http_token_file.as_deref().map(|p| read_line(p, "--http-token-file")).transpose()?,
+            http_token: self
+                .http_token_file
+                .as_deref()
+                .map(|p| read_line(p, "--http-token-file"))
+                .transpose()?,
             resp_password,
-            resp_auth_timeout: Some(self.resp_auth_timeout.map_or(AUTH_TIMEOUT_DEFAULT, |s| s.0)).filter(|t| !t.is_zero()),
+            resp_auth_timeout: Some(self.resp_auth_timeout.map_or(AUTH_TIMEOUT_DEFAULT, |s| s.0))
+                .filter(|t| !t.is_zero()),
             resp_idle_timeout: self.resp_idle_timeout.map(|s| s.0).filter(|t| !t.is_zero()),
             memory_bytes_max,
             memory,
             whole_process: defaults == Defaults::Binary,
             value_bytes_max,
             range_bytes_max,
-            connections_max: at_least("--connections-max", self.connections_max, 1)?.unwrap_or(10_000) as usize,
+            connections_max: at_least("--connections-max", self.connections_max, 1)?
+                .unwrap_or(10_000) as usize,
             clients_max: self.clients_max.unwrap_or(1_000) as usize,
             leave_timeout: self.leave_timeout.map_or(LEAVE_TIMEOUT_DEFAULT, |s| s.0),
             silence_max: self.silence_max()?,
@@ -401,24 +492,41 @@ impl Options {
         let trust = self.trust()?;
         let seeds = self.seeds("the seed", DATA_PORT)?;
         if seeds.is_empty() {
-            return fail(format!("a client needs a seed: the data address (--data, by default port {DATA_PORT}) of a node"));
+            return fail(format!(
+                "a client needs a seed: the data address (--data, by default port {DATA_PORT}) of a node"
+            ));
         }
         let elsewhere = |s: &&String| s.parse::<SocketAddr>().is_ok_and(|a| !a.ip().is_loopback());
-        if let Some(seed) = seeds.iter().find(elsewhere).filter(|_| trust == Trust::Loopback) {
+        if let Some(seed) = seeds
+            .iter()
+            .find(elsewhere)
+            .filter(|_| trust == Trust::Loopback)
+        {
             return fail(format!(
                 "the seed {seed} is on another machine, and without a secret a client talks on this machine only: give the secret of the nodes, or certificates"
             ));
         }
-        let name = self.name.as_deref().filter(|n| !n.is_empty()).map_or_else(|| Ok("client".to_owned()), |n| label("the name", n))?;
-        Ok(ClientConfig { trust, seeds, name, exposed: self.exposed() })
+        let name = self
+            .name
+            .as_deref()
+            .filter(|n| !n.is_empty())
+            .map_or_else(|| Ok("client".to_owned()), |n| label("the name", n))?;
+        Ok(ClientConfig {
+            trust,
+            seeds,
+            name,
+            exposed: self.exposed(),
+        })
     }
 
     /// Names by which this node was told to be reached.
     fn http_hosts(&self) -> Result<Vec<String>, ConfigError> {
         let said = self.http_host.clone().unwrap_or_default();
-        if let Some(wrong) =
-            said.iter().find(|name| name.is_empty() || name.contains([':', '/', '*']) || !name.bytes().all(|b| b.is_ascii_graphic()))
-        {
+        if let Some(wrong) = said.iter().find(|name| {
+            name.is_empty()
+                || name.contains([':', '/', '*'])
+                || !name.bytes().all(|b| b.is_ascii_graphic())
+        }) {
             return fail(format!(
                 "--http-host `{}` is not a host's name: write it as in node-1.example.com, without a port",
                 wrong.escape_debug()
@@ -428,32 +536,56 @@ impl Options {
             Some(Toggle::On(text)) => Some(text),
             Some(Toggle::Off) | None => None,
         };
-        let addresses =
-            [http, self.listen.as_ref(), self.advertise.as_ref(), self.advertise_resp.as_ref(), self.advertise_resp_cluster.as_ref()];
+        let addresses = [
+            http,
+            self.listen.as_ref(),
+            self.advertise.as_ref(),
+            self.advertise_resp.as_ref(),
+            self.advertise_resp_cluster.as_ref(),
+        ];
         // HTTP answers to IP addresses anyway.
         let name = |text: &String| Some(text.parse::<Address>().ok()?.name()?.to_owned());
-        Ok(said.into_iter().chain(addresses.into_iter().flatten().filter_map(name)).collect())
+        Ok(said
+            .into_iter()
+            .chain(addresses.into_iter().flatten().filter_map(name))
+            .collect())
     }
 
     fn threads(&self) -> Result<u8, ConfigError> {
         let said = self.threads.unwrap_or(1);
-        match u8::try_from(said).ok().filter(|n| (1..=THREADS_MAX).contains(n)) {
+        match u8::try_from(said)
+            .ok()
+            .filter(|n| (1..=THREADS_MAX).contains(n))
+        {
             Some(threads) => Ok(threads),
-            None => fail(format!("--threads {said}: a node has 1 to {THREADS_MAX} data threads")),
+            None => fail(format!(
+                "--threads {said}: a node has 1 to {THREADS_MAX} data threads"
+            )),
         }
     }
 
     fn silence_max(&self) -> Result<Duration, ConfigError> {
         match self.silence_max.map_or(SILENCE_DEFAULT, |s| s.0) {
             fits if SILENCE.contains(&fits) => Ok(fits),
-            other => fail(format!("--silence-max {other:?}: choose from {:?} to {:?}", SILENCE.start(), SILENCE.end())),
+            other => fail(format!(
+                "--silence-max {other:?}: choose from {:?} to {:?}",
+                SILENCE.start(),
+                SILENCE.end()
+            )),
         }
     }
 
     fn trust(&self) -> Result<Trust, ConfigError> {
-        let from_file = self.secret_file.as_deref().map(|p| read_line(p, "--secret-file")).transpose()?;
-        // A line's end is no part of a secret, wherever it comes from: files and programs would disagree otherwise.
-        let secret = from_file.map(String::into_bytes).or_else(|| self.secret.as_ref().map(|s| s.trim_ascii().to_vec()));
+        let from_file = self
+            .secret_file
+            .as_deref()
+            .map(|p| read_line(p, "--secret-file"))
+            .transpose()?;
+        // A line's end is no part of a secret, wherever it comes from: files and programs would
+        // disagree otherwise.
+        let secret = from_file
+            .map(String::into_bytes)
+            .or_else(|| self.secret.as_ref().map(|s| s.trim_ascii().to_vec()));
         match (secret, &self.tls_ca, &self.tls_cert, &self.tls_key) {
             (None, None, None, None) => Ok(Trust::Loopback),
             (Some(secret), None, None, None) if secret.len() < SECRET_BYTES_MIN => fail(format!(
@@ -465,10 +597,18 @@ impl Options {
                 for (flag, path) in [("--tls-ca", ca), ("--tls-cert", cert), ("--tls-key", key)] {
                     read(path, flag)?;
                 }
-                Ok(Trust::Pem { ca: ca.clone(), cert: cert.clone(), key: key.clone() })
+                Ok(Trust::Pem {
+                    ca: ca.clone(),
+                    cert: cert.clone(),
+                    key: key.clone(),
+                })
             }
-            (None, ..) => fail("--tls-ca, --tls-cert and --tls-key belong together: give all three".into()),
-            (Some(_), ..) => fail("a secret and --tls-* files exclude each other: give one of them".into()),
+            (None, ..) => {
+                fail("--tls-ca, --tls-cert and --tls-key belong together: give all three".into())
+            }
+            (Some(_), ..) => {
+                fail("a secret and --tls-* files exclude each other: give one of them".into())
+            }
         }
     }
 
@@ -480,20 +620,40 @@ impl Options {
             ("--http-token-file", &self.http_token_file),
             ("--tls-key", &self.tls_key),
         ];
-        files.into_iter().filter_map(|(flag, path)| exposure(flag, path.as_deref()?)).collect()
+        files
+            .into_iter()
+            .filter_map(|(flag, path)| exposure(flag, path.as_deref()?))
+            .collect()
     }
 
     fn seeds(&self, flag: &str, port: u16) -> Result<Vec<String>, ConfigError> {
         if self.seed.len() > SEEDS_MAX {
-            return fail(format!("{} seeds are given, at most {SEEDS_MAX} are useful", self.seed.len()));
+            return fail(format!(
+                "{} seeds are given, at most {SEEDS_MAX} are useful",
+                self.seed.len()
+            ));
         }
-        self.seed.iter().map(|s| parsed(flag, s)?.with_port(port).map_err(|why| of_flag(flag, &why))).collect()
+        self.seed
+            .iter()
+            .map(|s| {
+                parsed(flag, s)?
+                    .with_port(port)
+                    .map_err(|why| of_flag(flag, &why))
+            })
+            .collect()
     }
 
     fn keyspace(&self) -> Result<Keyspace, ConfigError> {
         let (partitions, backups) = (self.partitions, self.backups);
         let (min_in_sync, on_loss, eviction) = (self.min_in_sync, self.on_loss, self.eviction);
-        let wanted = KeyspaceOptions { partitions, backups, min_in_sync, on_loss, eviction, ..KeyspaceOptions::new() };
+        let wanted = KeyspaceOptions {
+            partitions,
+            backups,
+            min_in_sync,
+            on_loss,
+            eviction,
+            ..KeyspaceOptions::new()
+        };
         Ok(wanted.create(DEFAULT_KEYSPACE)?.numbered(KeyspaceId(0)))
     }
 }
@@ -501,10 +661,17 @@ impl Options {
 /// How the names of our variables begin.
 const VARIABLES: &str = "DOYEN_";
 /// Those that belong to no flag of `doyen run` that is an option of a node.
-const FURTHER_VARIABLES: [&str; 5] = ["DOYEN_CONFIG", "DOYEN_SECRET", "DOYEN_BENCH_PASSWORD", "DOYEN_NODE", "DOYEN_ADDRESS"];
+const FURTHER_VARIABLES: [&str; 5] = [
+    "DOYEN_CONFIG",
+    "DOYEN_SECRET",
+    "DOYEN_BENCH_PASSWORD",
+    "DOYEN_NODE",
+    "DOYEN_ADDRESS",
+];
 
 impl Config {
-    /// Commands that change something are impossible at this node: there is HTTP, and neither a secret nor a token to ask for.
+    /// Commands that change something are impossible at this node: there is HTTP, and neither a
+    /// secret nor a token to ask for.
     pub(crate) fn takes_no_commands(&self) -> bool {
         self.http.is_some() && self.http_token.is_none() && matches!(self.trust, Trust::Pem { .. })
     }
@@ -524,16 +691,32 @@ impl Config {
         Ok(SocketAddr::new(ip, bound.port()))
     }
 
-    /// The address that the machine would use towards the first seed: connecting a UDP socket sends nothing.
+    /// The address that the machine would use towards the first seed: connecting a UDP socket sends
+    /// nothing.
     fn outgoing_ip(&self, bound: SocketAddr) -> Option<IpAddr> {
         let reach = Reach::of(bound);
-        let seeds = self.seeds.iter().filter_map(|s| s.to_socket_addrs().ok()).flatten().map(canonical);
+        let seeds = self
+            .seeds
+            .iter()
+            .filter_map(|s| s.to_socket_addrs().ok())
+            .flatten()
+            .map(canonical);
         // Without seeds, towards anywhere (addresses that are reserved for documentation).
-        let anywhere: [IpAddr; 2] = [Ipv4Addr::new(192, 0, 2, 1).into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into()];
-        let towards = seeds.chain(anywhere.map(|ip| SocketAddr::new(ip, 9))).filter(|a| reach.takes(a.ip()));
+        let anywhere: [IpAddr; 2] = [
+            Ipv4Addr::new(192, 0, 2, 1).into(),
+            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+        ];
+        let towards = seeds
+            .chain(anywhere.map(|ip| SocketAddr::new(ip, 9)))
+            .filter(|a| reach.takes(a.ip()));
         let from = |towards: SocketAddr| {
-            // A socket of the family of its destination: one on [::] does not connect to an IPv4 address.
-            let any: IpAddr = if towards.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            // A socket of the family of its destination: one on [::] does not connect to an IPv4
+            // address.
+            let any: IpAddr = if towards.is_ipv4() {
+                Ipv4Addr::UNSPECIFIED.into()
+            } else {
+                Ipv6Addr::UNSPECIFIED.into()
+            };
             let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
             socket.connect(towards).ok()?;
             Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
@@ -548,7 +731,11 @@ fn fail<T>(message: String) -> Result<T, ConfigError> {
 
 /// What serde says of an unknown key, with the nearest name in place of all there are.
 fn unknown_key(message: &str) -> Option<String> {
-    let mut words = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
+    let mut words = message
+        .strip_prefix("unknown field ")?
+        .split('`')
+        .skip(1)
+        .step_by(2);
     let wrong = words.next()?;
     let hint = match nearest(wrong, words) {
         Some(name) => format!("did you mean `{name}`?"),
@@ -560,15 +747,23 @@ fn unknown_key(message: &str) -> Option<String> {
 /// What to say of variables `DOYEN_*` that no command reads, given the names of all variables.
 pub(crate) fn unread_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let run = <Options as clap::Args>::augment_args(clap::Command::new("run"));
-    let of_flags = run.get_arguments().filter_map(|arg| arg.get_env()?.to_str());
-    let known: BTreeSet<&str> = of_flags.chain(FURTHER_VARIABLES).filter_map(|name| name.strip_prefix(VARIABLES)).collect();
-    // Kubernetes and Docker say where a service that is called `doyen` is, to every container beside it.
+    let of_flags = run
+        .get_arguments()
+        .filter_map(|arg| arg.get_env()?.to_str());
+    let known: BTreeSet<&str> = of_flags
+        .chain(FURTHER_VARIABLES)
+        .filter_map(|name| name.strip_prefix(VARIABLES))
+        .collect();
+    // Kubernetes and Docker say where a service that is called `doyen` is, to every container
+    // beside it.
     let link = |name: &str| {
         let parts = ["_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP"];
         let name = format!("_{name}");
         name.ends_with("_PORT") || parts.iter().any(|part| name.contains(part))
     };
-    let mut unread: Vec<String> = names.filter_map(|name| name.strip_prefix(VARIABLES).map(str::to_owned)).collect();
+    let mut unread: Vec<String> = names
+        .filter_map(|name| name.strip_prefix(VARIABLES).map(str::to_owned))
+        .collect();
     unread.retain(|name| !known.contains(name.as_str()) && !link(name));
     unread.sort();
     let said = unread.iter().map(|wrong| match nearest(wrong, known.iter().copied()) {
@@ -580,10 +775,15 @@ pub(crate) fn unread_variables(names: impl Iterator<Item = String>) -> Vec<Strin
 
 /// The name that was probably meant, if one is near enough.
 pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // `loglevel` is meant for `log`, and `password` for `resp-password-file`, however many letters lie between.
+    // `loglevel` is meant for `log`, and `password` for `resp-password-file`, however many letters
+    // lie between.
     let akin = |name: &str| wrong.len() > 2 && (name.contains(wrong) || wrong.starts_with(name));
-    let nearest = names.map(|name| (if akin(name) { 1 } else { distance(wrong, name) }, name)).min();
-    nearest.filter(|(distance, name)| distance * 2 <= name.len()).map(|(_, name)| name)
+    let nearest = names
+        .map(|name| (if akin(name) { 1 } else { distance(wrong, name) }, name))
+        .min();
+    nearest
+        .filter(|(distance, name)| distance * 2 <= name.len())
+        .map(|(_, name)| name)
 }
 
 /// How many letters to add, drop or change to get from one to the other.
@@ -595,7 +795,9 @@ fn distance(from: &str, to: &str) -> usize {
         for (j, b) in to.iter().enumerate() {
             // A key that is written with _ for - is nearly right.
             let same = a == *b || (a, *b) == ('_', '-');
-            let best = (row[j] + 1).min(row[j + 1] + 1).min(diagonal + usize::from(!same));
+            let best = (row[j] + 1)
+                .min(row[j + 1] + 1)
+                .min(diagonal + usize::from(!same));
             diagonal = std::mem::replace(&mut row[j + 1], best);
         }
     }
@@ -603,35 +805,64 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 /// What a flag says of an address; what is missing comes from `default`.
-pub(crate) fn address(flag: &str, said: Option<&str>, default: SocketAddr) -> Result<SocketAddr, ConfigError> {
+pub(crate) fn address(
+    flag: &str,
+    said: Option<&str>,
+    default: SocketAddr,
+) -> Result<SocketAddr, ConfigError> {
     let Some(text) = said else { return Ok(default) };
-    let found = parsed(flag, text)?.resolve(default).map_err(|why| of_flag(flag, &why))?;
+    let found = parsed(flag, text)?
+        .resolve(default)
+        .map_err(|why| of_flag(flag, &why))?;
     Ok(found.first().copied().unwrap_or(default))
 }
 
 /// The addresses of a machine that a flag may mean. Port 0 where none is written.
 fn candidates(flag: &str, text: &str) -> Result<Vec<SocketAddr>, ConfigError> {
-    let found = parsed(flag, text)?.resolve(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).map_err(|why| of_flag(flag, &why))?;
-    let names_none = |ip: IpAddr| ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    let found = parsed(flag, text)?
+        .resolve(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
+        .map_err(|why| of_flag(flag, &why))?;
+    let names_none = |ip: IpAddr| {
+        ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST)
+    };
     match found.iter().any(|a| names_none(a.ip())) {
-        true => fail(format!("{flag}: `{text}` names no machine: write the address at which others reach this one")),
+        true => fail(format!(
+            "{flag}: `{text}` names no machine: write the address at which others reach this one"
+        )),
         false => Ok(found),
     }
 }
 
 /// Of the addresses that `--advertise` may mean, one at which this node hears what is sent there.
-fn reachable(advertise: &[SocketAddr], listen: SocketAddr, data: Option<SocketAddr>) -> Result<SocketAddr, ConfigError> {
+fn reachable(
+    advertise: &[SocketAddr],
+    listen: SocketAddr,
+    data: Option<SocketAddr>,
+) -> Result<SocketAddr, ConfigError> {
     let ports = [Some(("--listen", listen)), data.map(|d| ("--data", d))];
-    let deaf = |a: &SocketAddr| ports.into_iter().flatten().find(|(_, port)| !Reach::of(*port).takes(a.ip()));
+    let deaf = |a: &SocketAddr| {
+        ports
+            .into_iter()
+            .flatten()
+            .find(|(_, port)| !Reach::of(*port).takes(a.ip()))
+    };
     if let Some(found) = advertise.iter().find(|a| deaf(a).is_none()) {
         return Ok(*found);
     }
     let Some((first, (flag, at))) = advertise.first().and_then(|a| Some((a, deaf(a)?))) else {
-        return fail("--advertise names no address: write the one at which others reach this node".into());
+        return fail(
+            "--advertise names no address: write the one at which others reach this node".into(),
+        );
     };
-    let (has, takes) = if first.is_ipv4() { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
+    let (has, takes) = if first.is_ipv4() {
+        ("IPv4", "IPv6")
+    } else {
+        ("IPv6", "IPv4")
+    };
     let (ip, port) = (first.ip(), at.port());
-    fail(format!("--advertise {ip} is an {has} address, and {flag} {at} takes {takes} only: give {flag} [::]:{port}, which takes both"))
+    fail(format!(
+        "--advertise {ip} is an {has} address, and {flag} {at} takes {takes} only: give {flag} [::]:{port}, which takes both"
+    ))
 }
 
 fn parsed(flag: &str, text: &str) -> Result<Address, ConfigError> {
@@ -666,16 +897,22 @@ fn member_name(text: &str) -> Result<String, ConfigError> {
 
 fn weight(said: Option<u32>) -> Result<u32, ConfigError> {
     match at_least("--weight", said, 1)? {
-        Some(weight) if weight > WEIGHT_MAX => {
-            fail(format!("--weight {weight} is too high: it must be at most {WEIGHT_MAX}, and 100 is usual"))
-        }
+        Some(weight) if weight > WEIGHT_MAX => fail(format!(
+            "--weight {weight} is too high: it must be at most {WEIGHT_MAX}, and 100 is usual"
+        )),
         said => Ok(said.unwrap_or(100)),
     }
 }
 
-fn at_least<T: PartialOrd + fmt::Display>(flag: &str, value: Option<T>, least: T) -> Result<Option<T>, ConfigError> {
+fn at_least<T: PartialOrd + fmt::Display>(
+    flag: &str,
+    value: Option<T>,
+    least: T,
+) -> Result<Option<T>, ConfigError> {
     match value {
-        Some(v) if v < least => fail(format!("{flag} {v} is too low: it must be at least {least}")),
+        Some(v) if v < least => fail(format!(
+            "{flag} {v} is too low: it must be at least {least}"
+        )),
         other => Ok(other),
     }
 }
@@ -684,23 +921,35 @@ fn bytes(size: Size) -> usize {
     usize::try_from(size.0).unwrap_or(usize::MAX)
 }
 
-/// What to say of a file with a secret that other users of this machine can read. Its group may: that is how a group of
-/// users, or the volumes of containers, share one.
+/// What to say of a file with a secret that other users of this machine can read. Its group may:
+/// that is how a group of users, or the volumes of containers, share one.
 fn exposure(flag: &str, path: &Path) -> Option<String> {
-    let mode = fs::metadata(path).ok().filter(fs::Metadata::is_file)?.permissions().mode();
+    let mode = fs::metadata(path)
+        .ok()
+        .filter(fs::Metadata::is_file)?
+        .permissions()
+        .mode();
     let path = path.display();
-    (mode & OTHERS_READ != 0).then(|| format!("every user of this machine can read {path} ({flag}): run `chmod 600 {path}`"))
+    (mode & OTHERS_READ != 0).then(|| {
+        format!("every user of this machine can read {path} ({flag}): run `chmod 600 {path}`")
+    })
 }
 
 /// A short text file.
 fn read(path: &Path, flag: &str) -> Result<String, ConfigError> {
-    let cannot = |why: String| ConfigError(format!("cannot read {} ({flag}): {why}", path.display()));
+    let cannot =
+        |why: String| ConfigError(format!("cannot read {} ({flag}): {why}", path.display()));
     let mut text = String::new();
     // What a file says of its length may be wrong: a device has none.
     let file = fs::File::open(path).map_err(|e| cannot(reason(&e)))?;
-    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|e| cannot(reason(&e)))?;
+    let read = file
+        .take(FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(|e| cannot(reason(&e)))?;
     if read as u64 > FILE_BYTES_MAX {
-        return Err(cannot(format!("it has more than the {FILE_BYTES_MAX} bytes expected of such a file")));
+        return Err(cannot(format!(
+            "it has more than the {FILE_BYTES_MAX} bytes expected of such a file"
+        )));
     }
     Ok(text)
 }
@@ -740,15 +989,26 @@ mod tests {
     fn a_node_that_is_told_nothing_stays_on_loopback() {
         let config = resolve(|_| {}).expect("defaults hold");
         assert_eq!(config.listen.to_string(), "127.0.0.1:7400");
-        assert_eq!(config.resp.map(|a| a.to_string()).as_deref(), Some("127.0.0.1:7379"));
-        assert_eq!(config.http.map(|a| a.to_string()).as_deref(), Some("127.0.0.1:7480"));
+        assert_eq!(
+            config.resp.map(|a| a.to_string()).as_deref(),
+            Some("127.0.0.1:7379")
+        );
+        assert_eq!(
+            config.http.map(|a| a.to_string()).as_deref(),
+            Some("127.0.0.1:7480")
+        );
         assert_eq!(config.trust, Trust::Loopback);
     }
 
     #[test]
     fn an_embedded_node_opens_no_client_ports_by_itself() {
-        let config = Options::default().resolve(Defaults::Embedded).expect("defaults hold");
-        assert_eq!((config.resp, config.resp_cluster, config.http), (None, None, None));
+        let config = Options::default()
+            .resolve(Defaults::Embedded)
+            .expect("defaults hold");
+        assert_eq!(
+            (config.resp, config.resp_cluster, config.http),
+            (None, None, None)
+        );
     }
 
     #[test]
@@ -790,23 +1050,48 @@ mod tests {
             ("--data", |o, a| o.data = Some(a.into())),
             ("--advertise", |o, a| o.advertise = Some(a.into())),
             ("--advertise-resp", |o, a| o.advertise_resp = Some(a.into())),
-            ("--advertise-resp-cluster", |o, a| o.advertise_resp_cluster = Some(a.into())),
+            ("--advertise-resp-cluster", |o, a| {
+                o.advertise_resp_cluster = Some(a.into())
+            }),
             ("--resp", |o, a| o.resp = Some(Toggle::On(a.into()))),
-            ("--resp-cluster", |o, a| o.resp_cluster = Some(Toggle::On(a.into()))),
+            ("--resp-cluster", |o, a| {
+                o.resp_cluster = Some(Toggle::On(a.into()))
+            }),
             ("--http", |o, a| o.http = Some(Toggle::On(a.into()))),
         ];
         for (flag, say) in flags {
             for (text, why) in [
-                ("no-such-host.invalid:7", "cannot resolve `no-such-host.invalid`"),
+                (
+                    "no-such-host.invalid:7",
+                    "cannot resolve `no-such-host.invalid`",
+                ),
                 ("7440", "write :7440"),
                 ("a b", "`a b` is not an address"),
             ] {
-                let error = resolve(|o| (say(o, text), o.secret = secret()).1).expect_err("refused").0;
-                assert!(error.starts_with(&format!("{flag}: ")) && error.contains(why), "{error}");
+                let error = resolve(|o| (say(o, text), o.secret = secret()).1)
+                    .expect_err("refused")
+                    .0;
+                assert!(
+                    error.starts_with(&format!("{flag}: ")) && error.contains(why),
+                    "{error}"
+                );
             }
         }
-        let config = resolve(|o| (o.http = on("[::ffff:127.0.0.1]:9"), o.listen = Some("::ffff:127.0.0.1".into())).1).expect("holds");
-        assert_eq!((config.listen.to_string(), config.http.map(|a| a.to_string())), ("127.0.0.1:7400".into(), Some("127.0.0.1:9".into())));
+        let config = resolve(|o| {
+            (
+                o.http = on("[::ffff:127.0.0.1]:9"),
+                o.listen = Some("::ffff:127.0.0.1".into()),
+            )
+                .1
+        })
+        .expect("holds");
+        assert_eq!(
+            (
+                config.listen.to_string(),
+                config.http.map(|a| a.to_string())
+            ),
+            ("127.0.0.1:7400".into(), Some("127.0.0.1:9".into()))
+        );
     }
 
     #[test]
@@ -814,7 +1099,8 @@ mod tests {
         let tell = |listen: Option<&str>, data: Option<&str>, advertise: &str| {
             resolve(|o| {
                 (o.listen, o.data) = (listen.map(Into::into), data.map(Into::into));
-                (o.advertise, o.secret) = (Some(advertise.into()), Some(b"0123456789abcdef".to_vec()));
+                (o.advertise, o.secret) =
+                    (Some(advertise.into()), Some(b"0123456789abcdef".to_vec()));
             })
         };
         for (listen, data, advertise) in [
@@ -823,15 +1109,38 @@ mod tests {
             (Some("[::]:1"), Some("0.0.0.0:2"), "[2001:db8::1]:9"),
         ] {
             let error = tell(listen, data, advertise).expect_err("refused").0;
-            let flag = if data.is_some() { "--data [::]:2" } else { "--listen [::]:1" };
-            assert!(error.contains(flag) && error.contains("takes both"), "{error}");
+            let flag = if data.is_some() {
+                "--data [::]:2"
+            } else {
+                "--listen [::]:1"
+            };
+            assert!(
+                error.contains(flag) && error.contains("takes both"),
+                "{error}"
+            );
         }
-        for (listen, advertise) in [("[::]:1", "10.0.0.1"), ("[::]:1", "2001:db8::1"), ("0.0.0.0:1", "::ffff:10.0.0.1")] {
-            assert!(tell(Some(listen), None, advertise).is_ok(), "{listen} {advertise}");
+        for (listen, advertise) in [
+            ("[::]:1", "10.0.0.1"),
+            ("[::]:1", "2001:db8::1"),
+            ("0.0.0.0:1", "::ffff:10.0.0.1"),
+        ] {
+            assert!(
+                tell(Some(listen), None, advertise).is_ok(),
+                "{listen} {advertise}"
+            );
         }
-        assert_eq!(tell(None, None, "2001:db8::1").expect("holds").listen.to_string(), "[::]:7400");
+        assert_eq!(
+            tell(None, None, "2001:db8::1")
+                .expect("holds")
+                .listen
+                .to_string(),
+            "[::]:7400"
+        );
         for none in ["0.0.0.0", "224.0.0.1", "255.255.255.255", "ff02::1"] {
-            assert!(tell(None, None, none).is_err_and(|e| e.0.contains("names no machine")), "{none}");
+            assert!(
+                tell(None, None, none).is_err_and(|e| e.0.contains("names no machine")),
+                "{none}"
+            );
         }
     }
 
@@ -842,25 +1151,51 @@ mod tests {
             o.seed = vec!["127.0.0.1:7400".into()];
         });
         let bound = "[::]:7".parse().expect("an address");
-        assert_eq!(config.expect("holds").advertised(bound).map(|a| a.to_string()), Ok("127.0.0.1:7".into()));
+        assert_eq!(
+            config
+                .expect("holds")
+                .advertised(bound)
+                .map(|a| a.to_string()),
+            Ok("127.0.0.1:7".into())
+        );
     }
 
     /// The port was dropped in silence, and a name became an address.
     #[test]
     fn where_clients_are_sent_may_have_a_name_and_ports() {
         let tell = |resp: &str, cluster: &str| {
-            resolve(|o| (o.advertise_resp, o.advertise_resp_cluster) = (Some(resp.into()), Some(cluster.into())))
+            resolve(|o| {
+                (o.advertise_resp, o.advertise_resp_cluster) =
+                    (Some(resp.into()), Some(cluster.into()))
+            })
         };
         let config = tell("10.0.0.1:6379", "localhost:9000").expect("holds");
-        let address = |ip: [u8; 4], name: Option<&str>, port| ClientAddress { ip: ip.into(), name: name.map(Into::into), port: Some(port) };
-        assert_eq!(config.advertise_resp, Some(address([10, 0, 0, 1], None, 6379)));
-        assert_eq!(config.advertise_resp_cluster, Some(address([127, 0, 0, 1], Some("localhost"), 9000)));
+        let address = |ip: [u8; 4], name: Option<&str>, port| ClientAddress {
+            ip: ip.into(),
+            name: name.map(Into::into),
+            port: Some(port),
+        };
+        assert_eq!(
+            config.advertise_resp,
+            Some(address([10, 0, 0, 1], None, 6379))
+        );
+        assert_eq!(
+            config.advertise_resp_cluster,
+            Some(address([127, 0, 0, 1], Some("localhost"), 9000))
+        );
         assert!(tell("10.0.0.1:0", "10.0.0.1").is_err_and(|e| e.0.contains("port 0")));
-        let off = resolve(|o| (o.resp, o.advertise_resp) = (Some(Toggle::Off), Some("10.0.0.1:6379".into())));
+        let off = resolve(|o| {
+            (o.resp, o.advertise_resp) = (Some(Toggle::Off), Some("10.0.0.1:6379".into()))
+        });
         assert!(off.is_err_and(|e| e.0.contains("--advertise-resp-cluster")));
-        let off = resolve(|o| (o.resp_cluster, o.advertise_resp_cluster) = (Some(Toggle::Off), Some("10.0.0.1".into())));
+        let off = resolve(|o| {
+            (o.resp_cluster, o.advertise_resp_cluster) =
+                (Some(Toggle::Off), Some("10.0.0.1".into()))
+        });
         assert!(off.is_err_and(|e| e.0.contains("--resp-cluster")));
-        let high = resolve(|o| (o.threads, o.advertise_resp_cluster) = (Some(2), Some("10.0.0.1:65535".into())));
+        let high = resolve(|o| {
+            (o.threads, o.advertise_resp_cluster) = (Some(2), Some("10.0.0.1:65535".into()))
+        });
         assert!(high.is_err_and(|e| e.0.contains("--threads 2")));
     }
 
@@ -868,24 +1203,41 @@ mod tests {
     fn http_beyond_loopback_needs_a_token() {
         let http = |o: &mut Options| o.http = Some(Toggle::On("0.0.0.0:0".into()));
         let error = resolve(http).expect_err("refused");
-        assert!(error.0.contains("--http-token-file") && error.0.lines().count() == 1, "{error}");
+        assert!(
+            error.0.contains("--http-token-file") && error.0.lines().count() == 1,
+            "{error}"
+        );
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("pem");
         fs::write(&file, "x").expect("written");
-        let pem = |o: &mut Options| [&mut o.tls_ca, &mut o.tls_cert, &mut o.tls_key].into_iter().for_each(|f| *f = Some(file.clone()));
+        let pem = |o: &mut Options| {
+            [&mut o.tls_ca, &mut o.tls_cert, &mut o.tls_key]
+                .into_iter()
+                .for_each(|f| *f = Some(file.clone()))
+        };
         let both = |o: &mut Options| {
             http(o);
             pem(o);
         };
-        assert!(resolve(both).is_err_and(|e| e.0.contains("--http-token-file")), "certificates yield no token");
+        assert!(
+            resolve(both).is_err_and(|e| e.0.contains("--http-token-file")),
+            "certificates yield no token"
+        );
         let with_token = |o: &mut Options| {
             both(o);
             o.http_token_file = Some(file.clone());
         };
-        let takes_no_commands = |o: Result<Config, ConfigError>| o.expect("it holds").takes_no_commands();
+        let takes_no_commands =
+            |o: Result<Config, ConfigError>| o.expect("it holds").takes_no_commands();
         assert!(!takes_no_commands(resolve(with_token)), "it has a token");
-        assert!(takes_no_commands(resolve(pem)), "neither a secret nor a token, which is told at the start");
-        assert!(!takes_no_commands(resolve(|_| {})), "this machine may say anything");
+        assert!(
+            takes_no_commands(resolve(pem)),
+            "neither a secret nor a token, which is told at the start"
+        );
+        assert!(
+            !takes_no_commands(resolve(|_| {})),
+            "this machine may say anything"
+        );
         let secret = |o: &mut Options| {
             http(o);
             o.secret = Some(b"0123456789abcdef".to_vec());
@@ -897,38 +1249,70 @@ mod tests {
     fn http_answers_to_the_names_that_a_node_was_told() {
         let hosts = |change: fn(&mut Options)| resolve(change).map(|config| config.http_hosts);
         assert_eq!(hosts(|_| {}), Ok(Vec::new()));
-        let told = hosts(|o| (o.http_host, o.http) = (Some(vec!["ada.example".into()]), Some(Toggle::On("localhost:0".into()))));
+        let told = hosts(|o| {
+            (o.http_host, o.http) = (
+                Some(vec!["ada.example".into()]),
+                Some(Toggle::On("localhost:0".into())),
+            )
+        });
         assert_eq!(told, Ok(vec!["ada.example".into(), "localhost".into()]));
         let advertised = hosts(|o| {
-            (o.resp_cluster, o.advertise_resp_cluster) = (Some(Toggle::On("127.0.0.1:0".into())), Some("localhost:7000".into()));
+            (o.resp_cluster, o.advertise_resp_cluster) = (
+                Some(Toggle::On("127.0.0.1:0".into())),
+                Some("localhost:7000".into()),
+            );
             o.advertise_resp = Some("10.0.0.1".into());
         });
-        assert_eq!(advertised, Ok(vec!["localhost".into()]), "an IP address is no name");
+        assert_eq!(
+            advertised,
+            Ok(vec!["localhost".into()]),
+            "an IP address is no name"
+        );
         for wrong in ["", "ada:80", "http://ada", "*", "a b"] {
             let refused = resolve(|o| o.http_host = Some(vec![wrong.into()]));
-            assert!(refused.is_err_and(|e| e.0.contains("--http-host")), "{wrong}");
+            assert!(
+                refused.is_err_and(|e| e.0.contains("--http-host")),
+                "{wrong}"
+            );
         }
     }
 
     #[test]
     fn seeds_stay_names_and_get_the_default_port() {
-        let config = resolve(|o| o.seed = vec!["db.internal".into(), "127.0.0.2:1".into()]).expect("holds");
+        let config =
+            resolve(|o| o.seed = vec!["db.internal".into(), "127.0.0.2:1".into()]).expect("holds");
         assert_eq!(config.seeds, ["db.internal:7400", "127.0.0.2:1"]);
-        assert!(resolve(|o| o.seed = vec!["10.0.0.1".into()]).is_err_and(|e| e.0.contains("--secret-file")));
+        assert!(
+            resolve(|o| o.seed = vec!["10.0.0.1".into()])
+                .is_err_and(|e| e.0.contains("--secret-file"))
+        );
         assert!(resolve(|o| o.seed = vec!["a:b:c".into()]).is_err());
     }
 
     #[test]
     fn a_node_has_as_many_data_threads_as_it_is_told_and_one_otherwise() {
         assert_eq!(resolve(|_| {}).expect("holds").threads, 1);
-        assert_eq!(resolve(|o| o.threads = Some(16)).expect("holds").threads, 16);
+        assert_eq!(
+            resolve(|o| o.threads = Some(16)).expect("holds").threads,
+            16
+        );
         for wrong in [0, 17, 300] {
-            assert!(resolve(|o| o.threads = Some(wrong)).is_err_and(|e| e.0.contains(&format!("--threads {wrong}: a node has 1 to 16"))));
+            assert!(resolve(|o| o.threads = Some(wrong)).is_err_and(|e| {
+                e.0.contains(&format!("--threads {wrong}: a node has 1 to 16"))
+            }));
         }
-        let mut options = Options { value_max: Some(Size(3 << 20)), memory_max: Some(Size(4 << 20)), ..Options::default() };
+        let mut options = Options {
+            value_max: Some(Size(3 << 20)),
+            memory_max: Some(Size(4 << 20)),
+            ..Options::default()
+        };
         assert!(options.clone().resolve(Defaults::Binary).is_ok());
         options.threads = Some(2);
-        assert!(options.resolve(Defaults::Binary).is_err_and(|e| e.0.contains("--threads 2")));
+        assert!(
+            options
+                .resolve(Defaults::Binary)
+                .is_err_and(|e| e.0.contains("--threads 2"))
+        );
     }
 
     #[test]
@@ -936,28 +1320,60 @@ mod tests {
         assert!(resolve(|o| o.partitions = Some(1000)).is_err());
         assert!(resolve(|o| o.partitions = Some(0)).is_err());
         assert!(resolve(|o| o.value_max = Some(Size(0))).is_err());
-        let at = |bytes| resolve(|o| (o.value_max, o.memory_max) = (Some(Size(bytes)), Some(Size(1 << 30))));
-        assert!(at(64 << 20).is_ok() && at((64 << 20) + 1).is_err_and(|e| e.0.contains("at most 64mb")));
-        assert!(resolve(|o| (o.value_max, o.memory_max) = (Some(Size(1 << 30)), Some(Size(1 << 20)))).is_err());
+        let at = |bytes| {
+            resolve(|o| (o.value_max, o.memory_max) = (Some(Size(bytes)), Some(Size(1 << 30))))
+        };
+        assert!(
+            at(64 << 20).is_ok() && at((64 << 20) + 1).is_err_and(|e| e.0.contains("at most 64mb"))
+        );
+        assert!(
+            resolve(|o| (o.value_max, o.memory_max) = (Some(Size(1 << 30)), Some(Size(1 << 20))))
+                .is_err()
+        );
         assert!(resolve(|o| o.backups = Some(200)).is_err());
         assert!(resolve(|o| o.min_in_sync = Some(3)).is_err());
         assert!(resolve(|o| o.weight = Some(0)).is_err());
-        assert!(resolve(|o| o.weight = Some(1_000_000_000)).is_err_and(|why| why.to_string().contains("at most 100000")));
-        assert!(resolve(|o| o.zone = Some("\u{e9}".into())).is_err() && resolve(|o| o.rack = Some("r".repeat(65))).is_err());
+        assert!(
+            resolve(|o| o.weight = Some(1_000_000_000))
+                .is_err_and(|why| why.to_string().contains("at most 100000"))
+        );
+        assert!(
+            resolve(|o| o.zone = Some("\u{e9}".into())).is_err()
+                && resolve(|o| o.rack = Some("r".repeat(65))).is_err()
+        );
     }
 
     #[test]
     fn variables_that_nothing_reads_are_told() {
         let told = |names: &[&str]| unread_variables(names.iter().map(ToString::to_string));
-        let links = ["DOYEN_SERVICE_HOST", "DOYEN_SERVICE_PORT_RESP", "DOYEN_PORT", "DOYEN_PORT_7400_UDP_ADDR", "DOYEN_RESP_SERVICE_HOST"];
+        let links = [
+            "DOYEN_SERVICE_HOST",
+            "DOYEN_SERVICE_PORT_RESP",
+            "DOYEN_PORT",
+            "DOYEN_PORT_7400_UDP_ADDR",
+            "DOYEN_RESP_SERVICE_HOST",
+        ];
         assert_eq!(told(&links), Vec::<String>::new());
         assert_eq!(
-            told(&["DOYEN_BACKUPS", "DOYEN_SECRET", "DOYEN_HTTP", "DOYEN_CONFIG", "PATH", "DOYEN_SECRET_FILE"]),
+            told(&[
+                "DOYEN_BACKUPS",
+                "DOYEN_SECRET",
+                "DOYEN_HTTP",
+                "DOYEN_CONFIG",
+                "PATH",
+                "DOYEN_SECRET_FILE"
+            ]),
             Vec::<String>::new()
         );
-        assert_eq!(told(&["DOYEN_BAKUPS"]), ["the variable DOYEN_BAKUPS means nothing: did you mean DOYEN_BACKUPS?"]);
+        assert_eq!(
+            told(&["DOYEN_BAKUPS"]),
+            ["the variable DOYEN_BAKUPS means nothing: did you mean DOYEN_BACKUPS?"]
+        );
         let told = told(&["DOYEN_SEEDS", "DOYEN_QQQQQQQQQ"]);
-        assert!(told[0].contains("DOYEN_QQQQQQQQQ means nothing: `doyen run --help`"), "{told:?}");
+        assert!(
+            told[0].contains("DOYEN_QQQQQQQQQ means nothing: `doyen run --help`"),
+            "{told:?}"
+        );
         assert!(told[1].contains("did you mean DOYEN_SEED?"), "{told:?}");
     }
 
@@ -974,7 +1390,13 @@ mod tests {
         assert_eq!((config.keyspace.on_loss, config.threads), (OnLoss::Wait, 3));
         fs::write(&path, "backups = 1\nbakups = 2\n").expect("written");
         let error = Options::from_file(&path).expect_err("refused");
-        assert!(error.0.contains("line 2") && error.0.contains("there is no key `bakups`: did you mean `backups`?"), "{error}");
+        assert!(
+            error.0.contains("line 2")
+                && error
+                    .0
+                    .contains("there is no key `bakups`: did you mean `backups`?"),
+            "{error}"
+        );
         for (wrong, meant) in [
             ("value_max", "`value-max`"),
             ("seeds", "`seed`"),
@@ -990,8 +1412,15 @@ mod tests {
 
     #[test]
     fn what_was_said_first_wins() {
-        let flags = Options { backups: Some(2), ..Options::default() };
-        let file = Options { backups: Some(0), weight: Some(7), ..Options::default() };
+        let flags = Options {
+            backups: Some(2),
+            ..Options::default()
+        };
+        let file = Options {
+            backups: Some(0),
+            weight: Some(7),
+            ..Options::default()
+        };
         let both = flags.or(file);
         assert_eq!((both.backups, both.weight), (Some(2), Some(7)));
     }
@@ -1004,16 +1433,30 @@ mod tests {
         for (mode, warnings) in [(0o644, 4), (0o640, 0), (0o600, 0), (0o604, 4)] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
             let file = || Some(path.clone());
-            let options =
-                Options { secret_file: file(), resp_password_file: file(), http_token_file: file(), tls_key: file(), ..Options::default() };
+            let options = Options {
+                secret_file: file(),
+                resp_password_file: file(),
+                http_token_file: file(),
+                tls_key: file(),
+                ..Options::default()
+            };
             let said = options.exposed();
-            assert!(said.len() == warnings && said.iter().all(|w| w.contains("chmod 600") && w.contains("secret")), "{mode:o}: {said:?}");
+            assert!(
+                said.len() == warnings
+                    && said
+                        .iter()
+                        .all(|w| w.contains("chmod 600") && w.contains("secret")),
+                "{mode:o}: {said:?}"
+            );
         }
     }
 
     #[test]
     fn secrets_do_not_reach_logs() {
         let config = resolve(|o| o.secret = Some(b"0123456789abcdef".to_vec())).expect("holds");
-        assert!(!format!("{config:?}").contains("0123456789abcdef") && !format!("{config:?}").contains("48, 49"));
+        assert!(
+            !format!("{config:?}").contains("0123456789abcdef")
+                && !format!("{config:?}").contains("48, 49")
+        );
     }
 }

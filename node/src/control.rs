@@ -8,8 +8,8 @@
 //!   timer ────────────────────┘                        └─> Expelled: another identity, another machine
 //! ```
 //!
-//! A thread and a socket of its own: a node that is busy with data must not look dead. Nothing on this thread waits for
-//! anything but the next input.
+//! A thread and a socket of its own: a node that is busy with data must not look dead. Nothing on
+//! this thread waits for anything but the next input.
 
 mod alive;
 mod catching_up;
@@ -60,8 +60,8 @@ pub enum Upcall {
     Opened(Vec<(PartitionRef, Epoch)>),
     /// Changes of in-sync sets.
     InSync(Vec<InSyncRequest>),
-    /// The first write of a cluster of one is about to be applied; answered when it may be. Dropped unanswered if it may
-    /// not, because this process became another member.
+    /// The first write of a cluster of one is about to be applied; answered when it may be. Dropped
+    /// unanswered if it may not, because this process became another member.
     Used(oneshot::Sender<()>),
     /// The data thread of this number makes progress.
     Alive(u8),
@@ -76,10 +76,11 @@ pub enum Upcall {
     Differed(PartitionRef, MemberId),
     /// A peer knows a newer committed table.
     Newer(TableName),
-    /// A name is looked up that the installed table does not have: answered once everything is installed that was
-    /// committed before, or when that cannot be found out.
+    /// A name is looked up that the installed table does not have: answered once everything is
+    /// installed that was committed before, or when that cannot be found out.
     CatchUp(oneshot::Sender<()>),
-    /// A data thread has ended though nothing told it to, and for this reason: the node cannot go on.
+    /// A data thread has ended though nothing told it to, and for this reason: the node cannot go
+    /// on.
     Ended(String),
     /// A client asks for this map.
     MakeMap {
@@ -116,21 +117,32 @@ pub struct ClusterStatus {
     pub installed: Option<Arc<Table>>,
     /// Those that it acted on before, the last ones.
     pub former: Vec<Arc<Table>>,
-    /// Live members with which no data thread of this node is connected, as of two seconds ago at most.
+    /// Live members with which no data thread of this node is connected, as of two seconds ago at
+    /// most.
     pub unheard: Vec<MemberId>,
 }
 
 impl ClusterStatus {
-    /// Whether no other data port is reached from here, of several: of one, it is likelier that the other one is dead.
+    /// Whether no other data port is reached from here, of several: of one, it is likelier that the
+    /// other one is dead.
     pub(crate) fn is_cut_off(&self) -> bool {
         let members = self.installed.iter().flat_map(|table| &table.members);
-        let others = || members.clone().filter(|m| m.id != self.status.me && may_receive(m));
+        let others = || {
+            members
+                .clone()
+                .filter(|m| m.id != self.status.me && may_receive(m))
+        };
         others().count() > 1 && others().all(|m| self.unheard.contains(&m.id))
     }
 
     /// Why nobody coordinates; `None`: somebody does.
     pub(crate) fn halted(&self) -> Option<String> {
-        let why = || self.status.waiting.clone().unwrap_or_else(|| "nobody coordinates at the moment".into());
+        let why = || {
+            self.status
+                .waiting
+                .clone()
+                .unwrap_or_else(|| "nobody coordinates at the moment".into())
+        };
         self.status.coordinator.is_none().then(why)
     }
 }
@@ -213,8 +225,9 @@ impl ControlHandle {
         self.ask(|answer| Command::Recover(dead, answer)).await
     }
 
-    /// Waits until this node has installed whatever was committed before the call, some seconds at most: for lookups of
-    /// names that its table does not have. Where nobody coordinates, it knows what it knows.
+    /// Waits until this node has installed whatever was committed before the call, some seconds at
+    /// most: for lookups of names that its table does not have. Where nobody coordinates, it knows
+    /// what it knows.
     pub async fn catch_up(&self) {
         let _ = self.ask(Command::CatchUp).await;
     }
@@ -227,8 +240,8 @@ impl ControlHandle {
         self.ask(Command::Status).await
     }
 
-    /// What the members and partitions of the cluster have to carry, as its coordinator was told; nothing, where it does not answer within some
-    /// 300 ms.
+    /// What the members and partitions of the cluster have to carry, as its coordinator was told;
+    /// nothing, where it does not answer within some 300 ms.
     ///
     /// # Errors
     /// The control thread is gone.
@@ -236,7 +249,8 @@ impl ControlHandle {
         self.ask(Command::Loads).await
     }
 
-    /// What this node knows because it coordinates; `None`: another one does, or nobody. Nobody else is asked.
+    /// What this node knows because it coordinates; `None`: another one does, or nobody. Nobody
+    /// else is asked.
     ///
     /// # Errors
     /// The control thread is gone.
@@ -262,8 +276,9 @@ impl ControlHandle {
         self.log.watch()
     }
 
-    /// Begins to leave; returns when this node holds nothing any more, or when nobody is left who could take it. It is still a
-    /// member, so that what its clients asked last can be forwarded. `Pace::AtOnce` hurries a leave that has begun.
+    /// Begins to leave; returns when this node holds nothing any more, or when nobody is left who
+    /// could take it. It is still a member, so that what its clients asked last can be forwarded.
+    /// `Pace::AtOnce` hurries a leave that has begun.
     ///
     /// # Errors
     /// The control thread is gone.
@@ -271,7 +286,8 @@ impl ControlHandle {
         self.ask(|answer| Command::HandOver(pace, answer)).await
     }
 
-    /// After `hand_over`: leaves for good; returns when a majority has installed a table without this node.
+    /// After `hand_over`: leaves for good; returns when a majority has installed a table without
+    /// this node.
     ///
     /// # Errors
     /// The control thread is gone.
@@ -290,9 +306,15 @@ impl ControlHandle {
         self.fatal.clone()
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, ControlClosed> {
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, ControlClosed> {
         let (answer, answered) = oneshot::channel();
-        self.commands.send(command(answer)).await.map_err(|_| ControlClosed)?;
+        self.commands
+            .send(command(answer))
+            .await
+            .map_err(|_| ControlClosed)?;
         answered.await.map_err(|_| ControlClosed)
     }
 }
@@ -322,18 +344,35 @@ pub fn start(
         counted: counted.clone(),
     };
     let (started, has_started) = std::sync::mpsc::sync_channel(1);
-    let thread = std::thread::Builder::new().name("doyen-control".into()).spawn(move || {
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(e) => return drop(started.send(Err(e))),
-        };
-        let local = tokio::task::LocalSet::new();
-        local.block_on(&runtime, driver::run(options, shared, ends, started));
-        drop(local);
-        // A plan that is still being made is of no use to anybody.
-        runtime.shutdown_timeout(Duration::from_millis(100));
-    })?;
+    let thread = std::thread::Builder::new()
+        .name("doyen-control".into())
+        .spawn(move || {
+            let runtime = match tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+            {
+                Ok(runtime) => runtime,
+                Err(e) => return drop(started.send(Err(e))),
+            };
+            let local = tokio::task::LocalSet::new();
+            local.block_on(&runtime, driver::run(options, shared, ends, started));
+            drop(local);
+            // A plan that is still being made is of no use to anybody.
+            runtime.shutdown_timeout(Duration::from_millis(100));
+        })?;
     // Closed without a word only if the thread panicked.
-    has_started.recv().unwrap_or_else(|_| Err(io::Error::other("it panicked")))?;
-    Ok((Control { thread }, ControlHandle { commands, events, log, fatal: fatal_out, stop, counted }))
+    has_started
+        .recv()
+        .unwrap_or_else(|_| Err(io::Error::other("it panicked")))?;
+    Ok((
+        Control { thread },
+        ControlHandle {
+            commands,
+            events,
+            log,
+            fatal: fatal_out,
+            stop,
+            counted,
+        },
+    ))
 }

@@ -1,8 +1,8 @@
 //! The data threads: each one loop that drives a shard, a data network and Redis clients.
 //!
-//! Everything that an operation needs on this node happens on the one thread that has its partition; other threads hand over in
-//! batches and wait for answers. Of several data threads each is a peer of the others (`siblings`), and a few things are theirs
-//! together (`crew`).
+//! Everything that an operation needs on this node happens on the one thread that has its
+//! partition; other threads hand over in batches and wait for answers. Of several data threads each
+//! is a peer of the others (`siblings`), and a few things are theirs together (`crew`).
 
 mod bell;
 pub(crate) mod core;
@@ -117,11 +117,13 @@ pub struct DataStats {
     pub malformed_links: u64,
     /// Bytes of commands of Redis clients that are not whole or not run.
     pub input_bytes: u64,
-    /// Bytes of commands that are not answered and of answers that are not written, but for what the store holds as well.
+    /// Bytes of commands that are not answered and of answers that are not written, but for what
+    /// the store holds as well.
     pub answer_bytes: u64,
     /// Bytes of answers of Redis clients that send commands and read nothing.
     pub spilled_bytes: u64,
-    /// Redis clients that were disconnected because they held much and stood still while room was wanted.
+    /// Redis clients that were disconnected because they held much and stood still while room was
+    /// wanted.
     pub connections_expelled: u64,
     /// Wrong passwords of Redis clients.
     pub auth_failures: u64,
@@ -256,7 +258,10 @@ impl DataHandle {
     }
 
     /// Runs an operation on a whole partition.
-    pub fn execute_partition(&self, op: PartitionOperation) -> impl Future<Output = Outcome> + Send + use<> {
+    pub fn execute_partition(
+        &self,
+        op: PartitionOperation,
+    ) -> impl Future<Output = Outcome> + Send + use<> {
         let desk = self.desk_of(|| Some(op.partition));
         Asked::new(desk, Work::Partition(op))
     }
@@ -270,7 +275,11 @@ impl DataHandle {
     fn desk_of(&self, partition: impl FnOnce() -> Option<PartitionId>) -> Arc<Desk> {
         let desks = &self.0.desks;
         // At most 16.
-        let thread = if desks.len() > 1 { partition().map_or(0, |p| shard::thread_of(p, desks.len() as u8)) } else { 0 };
+        let thread = if desks.len() > 1 {
+            partition().map_or(0, |p| shard::thread_of(p, desks.len() as u8))
+        } else {
+            0
+        };
         desks[usize::from(thread)].clone()
     }
 
@@ -298,25 +307,38 @@ impl DataHandle {
     /// Counters and gauges of all threads; all zero once they have ended.
     pub async fn stats(&self) -> DataStats {
         let mut total = DataStats::default();
-        self.ask_all(Message::Stats).await.iter().for_each(|stats| total.add(stats));
+        self.ask_all(Message::Stats)
+            .await
+            .iter()
+            .for_each(|stats| total.add(stats));
         total
     }
 
-    /// The longest passes of any thread's loop since this was last asked; zero once the threads have ended.
+    /// The longest passes of any thread's loop since this was last asked; zero once the threads
+    /// have ended.
     pub async fn longest_pass(&self) -> Longest {
-        self.ask_all(Message::LongestPass).await.into_iter().fold(Longest::default(), Longest::max)
+        self.ask_all(Message::LongestPass)
+            .await
+            .into_iter()
+            .fold(Longest::default(), Longest::max)
     }
 
-    /// Accepts no more Redis clients, answers every request received, closes each connection in order, and returns
-    /// when that is done.
+    /// Accepts no more Redis clients, answers every request received, closes each connection in
+    /// order, and returns when that is done.
     pub async fn drain(&self) {
         // No answer means that the thread has ended, and its connections with it.
         self.ask_all(Message::Drain).await;
     }
 
-    /// Of a client: asks a member which map this is, and to make it if it is not there. `None`: no member is there to be asked.
+    /// Of a client: asks a member which map this is, and to make it if it is not there. `None`: no
+    /// member is there to be asked.
     pub(crate) async fn map(&self, keyspace: &str, name: &str) -> Option<Result<MapEntry, String>> {
-        self.ask(|answer| Message::Map { keyspace: keyspace.to_owned(), name: name.to_owned(), answer }).await
+        self.ask(|answer| Message::Map {
+            keyspace: keyspace.to_owned(),
+            name: name.to_owned(),
+            answer,
+        })
+        .await
     }
 
     /// Of a client: those seeds that did not take it, and why.
@@ -351,10 +373,32 @@ impl DataHandle {
 ///
 /// # Errors
 /// A socket cannot be used, or the system gives no thread; then none runs.
-pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Upcall>) -> Result<(Data, DataHandle), StartError> {
-    let DataOptions { me, limits, threads: sockets, identity, mut resp, .. } = options;
-    let DataOptions { password, auth_timeout, idle_timeout, connections_max, clients_max, whole_process, seeds, .. } = options;
-    let count = u8::try_from(sockets.len()).ok().filter(|n| (1..=THREADS_MAX).contains(n));
+pub fn start(
+    options: DataOptions,
+    shared: Arc<Shared>,
+    upcalls: mpsc::Sender<Upcall>,
+) -> Result<(Data, DataHandle), StartError> {
+    let DataOptions {
+        me,
+        limits,
+        threads: sockets,
+        identity,
+        mut resp,
+        ..
+    } = options;
+    let DataOptions {
+        password,
+        auth_timeout,
+        idle_timeout,
+        connections_max,
+        clients_max,
+        whole_process,
+        seeds,
+        ..
+    } = options;
+    let count = u8::try_from(sockets.len())
+        .ok()
+        .filter(|n| (1..=THREADS_MAX).contains(n));
     let count = count.ok_or_else(|| io::Error::other("there are 1 to 16 data threads"))?;
     let (mut polls, mut desks) = (Vec::new(), Vec::new());
     for _ in 0..count {
@@ -365,11 +409,24 @@ pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Up
     }
     let listeners = desks.clone();
     shared.listen(move || listeners.iter().for_each(|desk| desk.bell().ring()));
-    let handle = DataHandle(Arc::new(Door { desks: desks.clone(), shared: shared.clone() }));
-    let crew = Arc::new(Crew::new(desks, limits.memory_bytes_max, connections_max, idle_timeout, whole_process));
-    let mut data = Data { threads: Vec::new() };
+    let handle = DataHandle(Arc::new(Door {
+        desks: desks.clone(),
+        shared: shared.clone(),
+    }));
+    let crew = Arc::new(Crew::new(
+        desks,
+        limits.memory_bytes_max,
+        connections_max,
+        idle_timeout,
+        whole_process,
+    ));
+    let mut data = Data {
+        threads: Vec::new(),
+    };
     let limits = limits.shared_by(count);
-    for (number, ((poll, sockets), siblings)) in (0..).zip(polls.into_iter().zip(sockets).zip(Siblings::of(me, count))) {
+    for (number, ((poll, sockets), siblings)) in
+        (0..).zip(polls.into_iter().zip(sockets).zip(Siblings::of(me, count)))
+    {
         let options = ThreadOptions {
             me: me.thread(number),
             limits: limits.clone(),
@@ -395,13 +452,24 @@ pub fn start(options: DataOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Up
     Ok((data, handle))
 }
 
-fn start_one(poll: mio::Poll, options: ThreadOptions, shared: Arc<Shared>, upcalls: mpsc::Sender<Upcall>) -> io::Result<JoinHandle<()>> {
+fn start_one(
+    poll: mio::Poll,
+    options: ThreadOptions,
+    shared: Arc<Shared>,
+    upcalls: mpsc::Sender<Upcall>,
+) -> io::Result<JoinHandle<()>> {
     let (started, ready) = std::sync::mpsc::channel();
     let number = options.me.thread_number();
-    let name = if number == 0 { "doyen-data".to_owned() } else { format!("doyen-data-{number}") };
+    let name = if number == 0 {
+        "doyen-data".to_owned()
+    } else {
+        format!("doyen-data-{number}")
+    };
     let thread = std::thread::Builder::new().name(name).spawn(move || {
         let desk = options.crew.desk(number).clone();
-        let others = (0..options.crew.threads()).filter(|other| *other != number).map(|other| options.crew.desk(other).clone());
+        let others = (0..options.crew.threads())
+            .filter(|other| *other != number)
+            .map(|other| options.crew.desk(other).clone());
         let attended = Attended::new(desk.clone(), others.collect(), upcalls.clone());
         match Reactor::new(poll, desk, options, shared, upcalls) {
             Ok(mut reactor) => {
@@ -417,7 +485,9 @@ fn start_one(poll: mio::Poll, options: ThreadOptions, shared: Arc<Shared>, upcal
         }
     })?;
     // A thread that ended without a word has panicked.
-    ready.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended")))?;
+    ready
+        .recv()
+        .unwrap_or_else(|_| Err(io::Error::other("the thread ended")))?;
     Ok(thread)
 }
 

@@ -1,5 +1,5 @@
-//! What can go wrong for a program that embeds a node or connects to one, one type for each kind of operation. Each says whether anything
-//! happened.
+//! What can go wrong for a program that embeds a node or connects to one, one type for each kind of
+//! operation. Each says whether anything happened.
 
 use crate::codec::CodecError;
 use crate::shard::op::Failure;
@@ -71,7 +71,8 @@ pub enum ClientError {
     /// This client was closed.
     #[error("this client is closed")]
     Closed,
-    /// Nobody has answered within the time; it may be done later all the same, and may be asked again.
+    /// Nobody has answered within the time; it may be done later all the same, and may be asked
+    /// again.
     #[error("not ready in time: {0}")]
     NotReady(String),
     /// The cluster refuses; nothing happened.
@@ -104,7 +105,8 @@ pub enum ReadError {
 
 /// A value was not written, or is not known to be.
 ///
-/// Only with [`WriteError::Unknown`] may it have happened; every other error says that nothing happened.
+/// Only with [`WriteError::Unknown`] may it have happened; every other error says that nothing
+/// happened.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The key cannot be written as bytes. Nothing happened.
@@ -128,7 +130,8 @@ pub enum WriteError {
     /// Too many operations wait already. Nothing happened.
     #[error("too many operations are waiting already: nothing was written, try again later")]
     Overloaded,
-    /// The node or the client was shut down, or failed. Nothing happened; trying again will not help.
+    /// The node or the client was shut down, or failed. Nothing happened; trying again will not
+    /// help.
     #[error("this node or client has stopped: nothing was written")]
     Stopped,
     /// It may have happened, or may still happen: the answer did not arrive in time.
@@ -151,7 +154,11 @@ impl From<Failure> for ReadError {
     fn from(failure: Failure) -> Self {
         match failure {
             // A read changes nothing: not to know whether it happened is not to have an answer.
-            Failure::Unavailable | Failure::NoPartition | Failure::Unknown | Failure::Overtaken | Failure::Stale => Self::Unavailable,
+            Failure::Unavailable
+            | Failure::NoPartition
+            | Failure::Unknown
+            | Failure::Overtaken
+            | Failure::Stale => Self::Unavailable,
             Failure::Overloaded => Self::Overloaded,
             Failure::Stopped => Self::Stopped,
             other => Self::Unexpected(other.to_string()),
@@ -165,11 +172,15 @@ impl From<Failure> for WriteError {
             Failure::TooLarge => Self::TooLarge,
             Failure::OutOfMemory => Self::OutOfMemory,
             Failure::TooFewCopies => Self::TooFewCopies,
-            Failure::NoPartition | Failure::Unavailable | Failure::Overtaken | Failure::Stale => Self::Unavailable,
+            Failure::NoPartition | Failure::Unavailable | Failure::Overtaken | Failure::Stale => {
+                Self::Unavailable
+            }
             Failure::Overloaded => Self::Overloaded,
             Failure::Unknown => Self::Unknown,
             Failure::Stopped => Self::Stopped,
-            other @ (Failure::NotAnInteger | Failure::NotAFloat | Failure::Overflow) => Self::Unexpected(other.to_string()),
+            other @ (Failure::NotAnInteger | Failure::NotAFloat | Failure::Overflow) => {
+                Self::Unexpected(other.to_string())
+            }
         }
     }
 }

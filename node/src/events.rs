@@ -1,4 +1,5 @@
-//! What has happened in the cluster, as far as this node has learned: the last of it is kept, and whoever wants to know waits for more.
+//! What has happened in the cluster, as far as this node has learned: the last of it is kept, and
+//! whoever wants to know waits for more.
 
 use doyen_gossip::agreement::{Event, Severity};
 use serde::Serialize;
@@ -9,13 +10,14 @@ use tokio::sync::watch;
 
 /// Events that are kept,
 const EVENTS_MAX: usize = 1024;
-/// and steps of moves that went as they should, which may be as many in a second: what else happened is not lost for them.
+/// and steps of moves that went as they should, which may be as many in a second: what else
+/// happened is not lost for them.
 const STEPS_MAX: usize = 512;
 
 /// An event, when this node learned of it, and its number there.
 ///
-/// As JSON: `{"number": 7, "at": "2026-11-23T10:00:00.000Z", "severity": "warning", "kind": "expelled", .., "text": ".."}`, with
-/// what belongs to its kind.
+/// As JSON: `{"number": 7, "at": "2026-11-23T10:00:00.000Z", "severity": "warning", "kind":
+/// "expelled", .., "text": ".."}`, with what belongs to its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LoggedEvent {
     /// Counts this node's events from 1 on.
@@ -33,7 +35,8 @@ pub struct LoggedEvent {
     pub text: String,
 }
 
-/// The last events of a node. Shared by those who tell and those who ask: a lock for a moment, never across a wait.
+/// The last events of a node. Shared by those who tell and those who ask: a lock for a moment,
+/// never across a wait.
 #[derive(Debug)]
 pub(crate) struct EventLog {
     kept: Mutex<Kept>,
@@ -49,7 +52,10 @@ struct Kept {
 
 impl EventLog {
     pub(crate) fn new() -> Self {
-        Self { kept: Mutex::default(), last: watch::Sender::new(0) }
+        Self {
+            kept: Mutex::default(),
+            last: watch::Sender::new(0),
+        }
     }
 
     /// Adds one.
@@ -57,9 +63,19 @@ impl EventLog {
         let number = *self.last.borrow() + 1;
         let text = event.to_string();
         let step = matches!(event, Event::Moved { .. }) && event.severity() == Severity::Info;
-        let logged = LoggedEvent { number, at: SystemTime::now(), severity: event.severity(), event, text };
+        let logged = LoggedEvent {
+            number,
+            at: SystemTime::now(),
+            severity: event.severity(),
+            event,
+            text,
+        };
         let mut kept = self.kept();
-        let (list, most) = if step { (&mut kept.steps, STEPS_MAX) } else { (&mut kept.events, EVENTS_MAX) };
+        let (list, most) = if step {
+            (&mut kept.steps, STEPS_MAX)
+        } else {
+            (&mut kept.events, EVENTS_MAX)
+        };
         if list.len() >= most {
             list.pop_front();
         }
@@ -71,7 +87,13 @@ impl EventLog {
     /// Those that came after the one of this number, as far as they are kept.
     pub(crate) fn since(&self, number: u64) -> Vec<LoggedEvent> {
         let kept = self.kept();
-        let mut all: Vec<_> = kept.events.iter().chain(&kept.steps).filter(|logged| logged.number > number).cloned().collect();
+        let mut all: Vec<_> = kept
+            .events
+            .iter()
+            .chain(&kept.steps)
+            .filter(|logged| logged.number > number)
+            .cloned()
+            .collect();
         all.sort_by_key(|logged| logged.number);
         all
     }
@@ -106,7 +128,9 @@ pub(crate) fn utc(at: SystemTime) -> String {
 
 /// The minute of the day, in UTC.
 pub(crate) fn minute_of_day() -> u16 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO);
     u16::try_from(since.as_secs() / 60 % (24 * 60)).unwrap_or(0)
 }
 
@@ -126,15 +150,31 @@ mod tests {
         let last = log.since(EVENTS_MAX as u64 + 2);
         let json = serde_json::to_value(&last).expect("it can be written");
         assert_eq!(json[0]["text"], "line 1026");
-        assert_eq!((&json[0]["kind"], &json[0]["severity"]), (&"note".into(), &"warning".into()));
+        assert_eq!(
+            (&json[0]["kind"], &json[0]["severity"]),
+            (&"note".into(), &"warning".into())
+        );
         // Steps of moves take the places of steps alone, and what is told stays in order.
-        let step = || Event::Moved { stage: Stage::Copying, count: 1, partitions: Vec::new(), members: Vec::new() };
+        let step = || Event::Moved {
+            stage: Stage::Copying,
+            count: 1,
+            partitions: Vec::new(),
+            members: Vec::new(),
+        };
         (0..STEPS_MAX * 3).for_each(|_| log.push(step()));
         log.push(Event::note("after them"));
         let all = log.since(0);
         assert_eq!(all.len(), EVENTS_MAX + STEPS_MAX);
         assert!(all.is_sorted_by_key(|logged| logged.number));
-        assert_eq!((&*all[0].text, &*all[all.len() - 1].text), ("line 4", "after them"));
-        assert!(json[0]["at"].as_str().is_some_and(|at| at.ends_with('Z') && at.len() == 24), "{json}");
+        assert_eq!(
+            (&*all[0].text, &*all[all.len() - 1].text),
+            ("line 4", "after them")
+        );
+        assert!(
+            json[0]["at"]
+                .as_str()
+                .is_some_and(|at| at.ends_with('Z') && at.len() == 24),
+            "{json}"
+        );
     }
 }

@@ -1,6 +1,8 @@
-//! Points in the life of a move at which a test may end this process, as a power cut would: nothing more is said, nothing is finished.
+//! Points in the life of a move at which a test may end this process, as a power cut would: nothing
+//! more is said, nothing is finished.
 //!
-//! Without the feature `fault-points`, which nobody but our tests should want, no process can be told to, and passing a point is nothing at all.
+//! Without the feature `fault-points`, which nobody but our tests should want, no process can be
+//! told to, and passing a point is nothing at all.
 //!
 //! ```text
 //!   source    Begin ── Chunk ─────── Finish ── Compare ── asks for the admission
@@ -14,7 +16,8 @@ mod armed;
 #[cfg(feature = "fault-points")]
 pub use armed::{Unknown, arm, pass_tables};
 
-/// Where a process may end. It has done what the point is named after; what it said there may not have left yet.
+/// Where a process may end. It has done what the point is named after; what it said there may not
+/// have left yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
     /// A source has told a learner that a copy begins.

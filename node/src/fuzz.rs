@@ -1,11 +1,13 @@
-//! Every decoder as a function of bytes that a peer may have sent, and what makes such bytes from valid ones.
+//! Every decoder as a function of bytes that a peer may have sent, and what makes such bytes from
+//! valid ones.
 //!
 //! ```text
 //!   Target::seeds ──> Mutator ──bytes──> Target::run: decode, and where that succeeds use what came out, as production does
 //! ```
 //!
-//! The property tests of this crate, `tests/tests/hostile.rs` (which counts memory) and the program `fuzz` of the tests run the
-//! same targets; they differ in how long. A target panics where anything is wrong, and returns otherwise.
+//! The property tests of this crate, `tests/tests/hostile.rs` (which counts memory) and the program
+//! `fuzz` of the tests run the same targets; they differ in how long. A target panics where
+//! anything is wrong, and returns otherwise.
 
 mod council;
 mod mutate;
@@ -42,7 +44,8 @@ pub fn target(name: &str) -> Option<&'static Target> {
 mod tests {
     use super::*;
 
-    /// Arbitrary bytes, and valid inputs with bits flipped, cut off, lengthened, spliced, with lengths and numbers set to huge ones.
+    /// Arbitrary bytes, and valid inputs with bits flipped, cut off, lengthened, spliced, with
+    /// lengths and numbers set to huge ones.
     #[track_caller]
     fn hold(name: &str) {
         let target = target(name).unwrap();

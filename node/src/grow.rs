@@ -5,8 +5,9 @@ use bytes::BytesMut;
 /// From this size on a buffer becomes a little more than twice as large.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// Appends, and allocates by what is there, never by what is announced. The largest values are powers of two, and come with some bytes
-/// around them: were a buffer just doubled, the last of those would have all of it copied again, in the pass that then uses it.
+/// Appends, and allocates by what is there, never by what is announced. The largest values are
+/// powers of two, and come with some bytes around them: were a buffer just doubled, the last of
+/// those would have all of it copied again, in the pass that then uses it.
 pub(crate) fn append(to: &mut BytesMut, bytes: &[u8]) {
     let length = to.len();
     if length >= LARGE_BYTES && length + bytes.len() > to.capacity() {
@@ -30,8 +31,14 @@ mod tests {
                 grown.push(buffer.len());
             }
         }
-        assert!(buffer.iter().all(|b| *b == 7) && grown.len() < 12, "{grown:?}");
+        assert!(
+            buffer.iter().all(|b| *b == 7) && grown.len() < 12,
+            "{grown:?}"
+        );
         let room = buffer.capacity() - buffer.len();
-        assert!((1 << 10..16 << 20).contains(&room) && grown.last().is_some_and(|at| *at < 12 << 20), "{room}, {grown:?}");
+        assert!(
+            (1 << 10..16 << 20).contains(&room) && grown.last().is_some_and(|at| *at < 12 << 20),
+            "{room}, {grown:?}"
+        );
     }
 }

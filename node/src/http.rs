@@ -1,5 +1,5 @@
-//! HTTP: how a cluster is looked at, and the few changes that an operator makes. It has a thread of its own, so that a
-//! slow reader of `/table` delays neither data nor agreement.
+//! HTTP: how a cluster is looked at, and the few changes that an operator makes. It has a thread of
+//! its own, so that a slow reader of `/table` delays neither data nor agreement.
 //!
 //! | | |
 //! |---|---|
@@ -23,8 +23,8 @@
 //! | `POST /recover` | goes on without dead members; needs the token |
 //! | `POST /keyspaces`, `PATCH` and `DELETE /keyspaces/NAME` | creates, alters and drops a keyspace; needs the token |
 //!
-//! What shows keys, or where data lies, needs the token where the data is protected: once RESP has a password, and wherever HTTP listens beyond
-//! this machine.
+//! What shows keys, or where data lies, needs the token where the data is protected: once RESP has
+//! a password, and wherever HTTP listens beyond this machine.
 
 pub mod client;
 mod guard;
@@ -105,7 +105,9 @@ impl Admin {
 
 /// Starts the admin thread.
 pub(crate) fn start(options: AdminOptions) -> io::Result<Admin> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let (stop, stopped) = watch::channel(false);
     let state = Arc::new(State {
         control: options.control,
@@ -120,8 +122,14 @@ pub(crate) fn start(options: AdminOptions) -> io::Result<Admin> {
     });
     let events = state.control.events();
     let run = run(options.listener, state.clone(), events, stopped);
-    let thread = std::thread::Builder::new().name("doyen-admin".into()).spawn(move || runtime.block_on(run))?;
-    Ok(Admin { state, stop, thread })
+    let thread = std::thread::Builder::new()
+        .name("doyen-admin".into())
+        .spawn(move || runtime.block_on(run))?;
+    Ok(Admin {
+        state,
+        stop,
+        thread,
+    })
 }
 
 async fn run(
@@ -131,7 +139,9 @@ async fn run(
     stopped: watch::Receiver<bool>,
 ) {
     let watching = watch_events(state.clone(), events, stopped.clone());
-    let Some(listener) = listener.map(listener::Bounded::new) else { return watching.await };
+    let Some(listener) = listener.map(listener::Bounded::new) else {
+        return watching.await;
+    };
     match listener {
         Ok(listener) => {
             tokio::join!(watching, listener.serve(routes::router(state), stopped));
@@ -150,7 +160,11 @@ async fn wait(stopped: &mut watch::Receiver<bool>) {
 }
 
 /// Counts what happens in the cluster.
-async fn watch_events(state: Arc<State>, mut events: broadcast::Receiver<Event>, mut stopped: watch::Receiver<bool>) {
+async fn watch_events(
+    state: Arc<State>,
+    mut events: broadcast::Receiver<Event>,
+    mut stopped: watch::Receiver<bool>,
+) {
     loop {
         let event = tokio::select! {
             event = events.recv() => event,
@@ -159,7 +173,9 @@ async fn watch_events(state: Arc<State>, mut events: broadcast::Receiver<Event>,
         match event {
             // The control thread has logged it.
             Ok(event) => state.metrics.event(&event),
-            Err(broadcast::error::RecvError::Lagged(missed)) => tracing::warn!("{missed} events are not counted in /metrics"),
+            Err(broadcast::error::RecvError::Lagged(missed)) => {
+                tracing::warn!("{missed} events are not counted in /metrics")
+            }
             Err(broadcast::error::RecvError::Closed) => return,
         }
     }

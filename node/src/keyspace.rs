@@ -1,11 +1,14 @@
-//! Keyspaces as people ask for them. [`KeyspaceOptions`] is at once the flags of `doyen keyspace`, the JSON of HTTP and what the library
-//! takes; what was not said has the default of a cluster's first keyspace.
+//! Keyspaces as people ask for them. [`KeyspaceOptions`] is at once the flags of `doyen keyspace`,
+//! the JSON of HTTP and what the library takes; what was not said has the default of a cluster's
+//! first keyspace.
 
 use crate::config::ConfigError;
 use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy, RESET_AFTER_MS, RuleText};
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::planner::{KeyspaceChange, NewKeyspace};
-use doyen_placement::table::validate::{BACKUPS_MAX, PARTITIONS_MAX, TOKENS_EACH_MAX, may_be_called};
+use doyen_placement::table::validate::{
+    BACKUPS_MAX, PARTITIONS_MAX, TOKENS_EACH_MAX, may_be_called,
+};
 use doyen_placement::{Division, Eviction, Mode, OnLoss, Rule, rule};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -35,15 +38,18 @@ pub struct KeyspaceOptions {
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) partitions: Option<u16>,
-    /// Of --mode ring: how many tokens a node of weight 100 brings, 1 to 256; fewer, where all together would be more than 16384 [default: 16]
+    /// Of --mode ring: how many tokens a node of weight 100 brings, 1 to 256; fewer, where all
+    /// together would be more than 16384 [default: 16]
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tokens: Option<u16>,
-    /// Of --mode ring: draw the tokens at random, instead of choosing them so that nodes lead and hold even shares
+    /// Of --mode ring: draw the tokens at random, instead of choosing them so that nodes lead and
+    /// hold even shares
     #[arg(long)]
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) random_tokens: bool,
-    /// Of --mode range: where another range begins, once for each, in order; bytes may be written as \xNN
+    /// Of --mode range: where another range begins, once for each, in order; bytes may be written
+    /// as \xNN
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) split_at: Vec<SplitKey>,
@@ -55,7 +61,8 @@ pub struct KeyspaceOptions {
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) min_in_sync: Option<u8>,
-    /// What happens when every copy of a partition is lost: wait, or reset:10m to begin empty after that time, at once where all holders are proved dead [default: reset:10m]
+    /// What happens when every copy of a partition is lost: wait, or reset:10m to begin empty after
+    /// that time, at once where all holders are proved dead [default: reset:10m]
     #[arg(long, value_name = "POLICY")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) on_loss: Option<LossPolicy>,
@@ -63,15 +70,18 @@ pub struct KeyspaceOptions {
     #[arg(long, value_name = "TIME")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) default_ttl: Option<Lifetime>,
-    /// Which keys go where memory is full: none (writes are refused), lru, random, or ttl (of those that expire) [default: none]
+    /// Which keys go where memory is full: none (writes are refused), lru, random, or ttl (of those
+    /// that expire) [default: none]
     #[arg(long, value_name = "POLICY")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) eviction: Option<EvictionPolicy>,
-    /// Of fixed and ring keyspaces: keep keys in order within a partition, for SCANRANGE within one {tag}
+    /// Of fixed and ring keyspaces: keep keys in order within a partition, for SCANRANGE within one
+    /// {tag}
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) ordered: bool,
-    /// Which members may hold and lead its partitions: 'primary in zone=a', 'copies not in rack=r1', 'copies 1 per zone'; as often as there are rules
+    /// Which members may hold and lead its partitions: 'primary in zone=a', 'copies not in
+    /// rack=r1', 'copies 1 per zone'; as often as there are rules
     #[arg(long = "rule", value_name = "RULE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rules: Option<Vec<RuleText>>,
@@ -97,7 +107,8 @@ pub(crate) struct SplitRequest {
     pub(crate) at: SplitKey,
 }
 
-/// A key at which a range begins, as people write it: bytes that are not printable as `\xNN`, a backslash as `\\`.
+/// A key at which a range begins, as people write it: bytes that are not printable as `\xNN`, a
+/// backslash as `\\`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SplitKey(pub(crate) Vec<u8>);
 
@@ -109,9 +120,9 @@ impl FromStr for SplitKey {
         let mut bytes = text.bytes();
         while let Some(byte) = bytes.next() {
             key.push(match byte {
-                b'\\' => {
-                    escaped(&mut bytes).ok_or_else(|| format!("{text:?}: behind a backslash stands x and two digits, n, r, t, or \\"))?
-                }
+                b'\\' => escaped(&mut bytes).ok_or_else(|| {
+                    format!("{text:?}: behind a backslash stands x and two digits, n, r, t, or \\")
+                })?,
                 byte => byte,
             });
         }
@@ -148,7 +159,9 @@ impl Serialize for SplitKey {
 
 impl<'de> Deserialize<'de> for SplitKey {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(d)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -158,7 +171,8 @@ impl KeyspaceOptions {
         Self::default()
     }
 
-    /// Fixed, with so many partitions: a power of two up to 16384. A keyspace that is there can be brought to more.
+    /// Fixed, with so many partitions: a power of two up to 16384. A keyspace that is there can be
+    /// brought to more.
     pub const fn partitions(mut self, partitions: u16) -> Self {
         self.partitions = Some(partitions);
         self
@@ -170,18 +184,22 @@ impl KeyspaceOptions {
         self
     }
 
-    /// Keys are kept in their order within each partition of a fixed keyspace or a ring, for scans of keys that begin with the same `{tag}`. It
-    /// cannot be altered.
+    /// Keys are kept in their order within each partition of a fixed keyspace or a ring, for scans
+    /// of keys that begin with the same `{tag}`. It cannot be altered.
     pub const fn ordered(mut self) -> Self {
         self.ordered = true;
         self
     }
 
-    /// Ranges of keys: one before the first of these splits, and one from each of them on. They stand in order. It cannot be altered.
-    /// They divide what Redis clients and [`Database`](crate::Database) see; typed maps are all behind the last one.
+    /// Ranges of keys: one before the first of these splits, and one from each of them on. They
+    /// stand in order. It cannot be altered. They divide what Redis clients and
+    /// [`Database`](crate::Database) see; typed maps are all behind the last one.
     pub fn ranges<K: Into<Vec<u8>>>(mut self, splits: impl IntoIterator<Item = K>) -> Self {
         self.mode = Some(KeyspaceMode::Range);
-        self.split_at = splits.into_iter().map(|split| SplitKey(split.into())).collect();
+        self.split_at = splits
+            .into_iter()
+            .map(|split| SplitKey(split.into()))
+            .collect();
         self
     }
 
@@ -191,7 +209,8 @@ impl KeyspaceOptions {
         self
     }
 
-    /// With how many copies, the primary among them, writes are still acknowledged: 1 to 1 + backups.
+    /// With how many copies, the primary among them, writes are still acknowledged: 1 to 1 +
+    /// backups.
     pub const fn min_in_sync(mut self, copies: u8) -> Self {
         self.min_in_sync = Some(copies);
         self
@@ -209,14 +228,15 @@ impl KeyspaceOptions {
         self
     }
 
-    /// Which keys go where memory is full. With [`Eviction::None`], writes that need room are refused there.
+    /// Which keys go where memory is full. With [`Eviction::None`], writes that need room are
+    /// refused there.
     pub const fn eviction(mut self, policy: Eviction) -> Self {
         self.eviction = Some(EvictionPolicy(policy));
         self
     }
 
-    /// Which members may hold and lead its partitions: these rules, and no others. They come before keeping copies apart and before
-    /// balance; no rule makes copies fewer.
+    /// Which members may hold and lead its partitions: these rules, and no others. They come before
+    /// keeping copies apart and before balance; no rule makes copies fewer.
     pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
         self.rules = Some(rules.into_iter().map(RuleText).collect());
         self
@@ -225,14 +245,18 @@ impl KeyspaceOptions {
     /// A new keyspace of this name.
     pub(crate) fn create(&self, name: &str) -> Result<NewKeyspace, ConfigError> {
         if !may_be_called(name) {
-            return fail(format!("{name:?} is no name for a keyspace: 1 to 64 letters, digits, dots, hyphens and underscores"));
+            return fail(format!(
+                "{name:?} is no name for a keyspace: 1 to 64 letters, digits, dots, hyphens and underscores"
+            ));
         }
         let (mode, division) = self.divided()?;
         let backups = self.checked_backups()?.unwrap_or(1);
         let min_in_sync = self.checked_min_in_sync()?.unwrap_or(1);
         if min_in_sync > backups + 1 {
             let copies = backups + 1;
-            return fail(format!("--min-in-sync {min_in_sync} can never hold with --backups {backups}: at most {copies} copies exist"));
+            return fail(format!(
+                "--min-in-sync {min_in_sync} can never hold with --backups {backups}: at most {copies} copies exist"
+            ));
         }
         Ok(NewKeyspace {
             name: name.to_owned(),
@@ -240,7 +264,12 @@ impl KeyspaceOptions {
             division,
             backups,
             min_in_sync,
-            on_loss: self.on_loss.map_or(OnLoss::Reset { after_ms: RESET_AFTER_MS }, |policy| policy.0),
+            on_loss: self.on_loss.map_or(
+                OnLoss::Reset {
+                    after_ms: RESET_AFTER_MS,
+                },
+                |policy| policy.0,
+            ),
             ordered: self.ordered,
             default_ttl_ms: self.default_ttl.and_then(Lifetime::millis),
             eviction: self.eviction.map_or(Eviction::None, |policy| policy.0),
@@ -248,44 +277,74 @@ impl KeyspaceOptions {
         })
     }
 
-    /// How its keys are divided. What belongs to another mode is a mistake, and not left out silently.
+    /// How its keys are divided. What belongs to another mode is a mistake, and not left out
+    /// silently.
     fn divided(&self) -> Result<(Mode, Division), ConfigError> {
         let mode = self.mode.unwrap_or(KeyspaceMode::Fixed);
         let strange = [
-            ("--partitions", KeyspaceMode::Fixed, self.partitions.is_some()),
+            (
+                "--partitions",
+                KeyspaceMode::Fixed,
+                self.partitions.is_some(),
+            ),
             ("--tokens", KeyspaceMode::Ring, self.tokens.is_some()),
             ("--random-tokens", KeyspaceMode::Ring, self.random_tokens),
             ("--split-at", KeyspaceMode::Range, !self.split_at.is_empty()),
         ];
-        if let Some((flag, of, _)) = strange.into_iter().find(|(_, of, said)| *said && *of != mode) {
-            return fail(format!("{flag} is for --mode {}, and this is --mode {}", of.name(), mode.name()));
+        if let Some((flag, of, _)) = strange
+            .into_iter()
+            .find(|(_, of, said)| *said && *of != mode)
+        {
+            return fail(format!(
+                "{flag} is for --mode {}, and this is --mode {}",
+                of.name(),
+                mode.name()
+            ));
         }
         match mode {
             KeyspaceMode::Fixed => {
                 let partitions = self.partitions.unwrap_or(PARTITIONS);
                 if !partitions.is_power_of_two() || usize::from(partitions) > PARTITIONS_MAX {
                     let max = PARTITIONS_MAX;
-                    return fail(format!("--partitions {partitions} is not a power of two up to {max}: the default is {PARTITIONS}"));
+                    return fail(format!(
+                        "--partitions {partitions} is not a power of two up to {max}: the default is {PARTITIONS}"
+                    ));
                 }
                 Ok((Mode::Fixed { partitions }, Division::Slots))
             }
             KeyspaceMode::Ring => {
                 let tokens = self.tokens.unwrap_or(TOKENS);
                 if !(1..=TOKENS_EACH_MAX).contains(&tokens) {
-                    return fail(format!("--tokens {tokens} is not 1 to {TOKENS_EACH_MAX}: the default is {TOKENS}"));
+                    return fail(format!(
+                        "--tokens {tokens} is not 1 to {TOKENS_EACH_MAX}: the default is {TOKENS}"
+                    ));
                 }
-                Ok((Mode::Ring { tokens, random: self.random_tokens }, Division::no_arcs()))
+                Ok((
+                    Mode::Ring {
+                        tokens,
+                        random: self.random_tokens,
+                    },
+                    Division::no_arcs(),
+                ))
             }
             KeyspaceMode::Range => {
                 let division = Division::split_at(self.split_at.iter().map(|split| &split.0));
-                Ok((Mode::Range, division.map_err(|why| ConfigError(format!("--split-at: {why}")))?))
+                Ok((
+                    Mode::Range,
+                    division.map_err(|why| ConfigError(format!("--split-at: {why}")))?,
+                ))
             }
         }
     }
 
     /// A change of the keyspace of this name.
     pub(crate) fn alter(&self, name: &str) -> Result<AdminRequest, ConfigError> {
-        if self.ordered || self.mode.is_some() || self.tokens.is_some() || self.random_tokens || !self.split_at.is_empty() {
+        if self.ordered
+            || self.mode.is_some()
+            || self.tokens.is_some()
+            || self.random_tokens
+            || !self.split_at.is_empty()
+        {
             return fail("the mode of a keyspace, its tokens and its first splits cannot be altered: `doyen keyspace split` splits a range, and --partitions doubles those of a fixed keyspace".into());
         }
         let change = KeyspaceChange {
@@ -303,20 +362,25 @@ impl KeyspaceOptions {
                     .into(),
             );
         }
-        Ok(AdminRequest::AlterKeyspace { name: name.to_owned(), change })
+        Ok(AdminRequest::AlterKeyspace {
+            name: name.to_owned(),
+            change,
+        })
     }
 
     fn checked_backups(&self) -> Result<Option<u8>, ConfigError> {
         match self.backups {
-            Some(backups) if backups > BACKUPS_MAX => {
-                fail(format!("--backups {backups} is more than {BACKUPS_MAX}, the most that Doyen keeps"))
-            }
+            Some(backups) if backups > BACKUPS_MAX => fail(format!(
+                "--backups {backups} is more than {BACKUPS_MAX}, the most that Doyen keeps"
+            )),
             backups => Ok(backups),
         }
     }
 
     fn checked_rules(&self) -> Result<Option<Vec<Rule>>, ConfigError> {
-        let Some(rules) = &self.rules else { return Ok(None) };
+        let Some(rules) = &self.rules else {
+            return Ok(None);
+        };
         let rules: Vec<Rule> = rules.iter().map(|text| text.0.clone()).collect();
         rule::check(&rules).map_err(|why| ConfigError(format!("--rule: {why}")))?;
         Ok(Some(rules))
@@ -361,24 +425,47 @@ mod tests {
         assert!(wrong(KeyspaceOptions::new().backups(7)).contains("more than 6"));
         assert!(wrong(KeyspaceOptions::new().ring(0)).contains("1 to 256"));
         assert!(wrong(KeyspaceOptions::new().ring(257)).contains("1 to 256"));
-        assert!(wrong(KeyspaceOptions::new().ring(16).partitions(64)).contains("--partitions is for --mode fixed"));
-        assert!(wrong(KeyspaceOptions { tokens: Some(4), ..KeyspaceOptions::new() }).contains("--tokens is for --mode ring"));
         assert!(
-            wrong(KeyspaceOptions { mode: Some(KeyspaceMode::Ring), ..KeyspaceOptions::new().ranges(["a"]) })
-                .contains("--split-at is for --mode range")
+            wrong(KeyspaceOptions::new().ring(16).partitions(64))
+                .contains("--partitions is for --mode fixed")
         );
-        assert!(wrong(KeyspaceOptions::new().ranges(["b", "a"])).contains("split 2 stands behind a greater one"));
-        assert!(wrong(KeyspaceOptions::new().ranges(["a", "a"])).contains("split 2 is there twice"));
+        assert!(
+            wrong(KeyspaceOptions {
+                tokens: Some(4),
+                ..KeyspaceOptions::new()
+            })
+            .contains("--tokens is for --mode ring")
+        );
+        assert!(
+            wrong(KeyspaceOptions {
+                mode: Some(KeyspaceMode::Ring),
+                ..KeyspaceOptions::new().ranges(["a"])
+            })
+            .contains("--split-at is for --mode range")
+        );
+        assert!(
+            wrong(KeyspaceOptions::new().ranges(["b", "a"]))
+                .contains("split 2 stands behind a greater one")
+        );
+        assert!(
+            wrong(KeyspaceOptions::new().ranges(["a", "a"])).contains("split 2 is there twice")
+        );
         assert!(wrong(KeyspaceOptions::new().ranges([""])).contains("empty"));
         assert!(wrong(KeyspaceOptions::new().min_in_sync(0)).contains("at least 1"));
         assert!(wrong(KeyspaceOptions::new().min_in_sync(3)).contains("at most 2 copies"));
-        let rules = ["primary in zone=a", "copies not in zone=a"].map(|text| text.parse().expect("it is a rule"));
+        let rules = ["primary in zone=a", "copies not in zone=a"]
+            .map(|text| text.parse().expect("it is a rule"));
         assert!(wrong(KeyspaceOptions::new().rules(rules)).contains("contradict each other"));
     }
 
     #[test]
     fn a_split_is_any_bytes_as_people_write_them() {
-        for (text, bytes) in [("user:7", &b"user:7"[..]), (r"a\x00\xffb", b"a\0\xffb"), (r"\\n\n", b"\\n\n"), ("ü", "ü".as_bytes())] {
+        for (text, bytes) in [
+            ("user:7", &b"user:7"[..]),
+            (r"a\x00\xffb", b"a\0\xffb"),
+            (r"\\n\n", b"\\n\n"),
+            ("ü", "ü".as_bytes()),
+        ] {
             let split: SplitKey = text.parse().expect("it is a key");
             assert_eq!(split.0, bytes, "{text}");
             assert_eq!(split.to_string().parse::<SplitKey>(), Ok(split));
@@ -391,22 +478,50 @@ mod tests {
     #[test]
     fn an_alteration_says_what_changes() {
         assert!(KeyspaceOptions::new().alter("k").is_err());
-        assert!(KeyspaceOptions::new().ranges(["a"]).backups(1).alter("k").is_err());
-        let Ok(AdminRequest::AlterKeyspace { change, .. }) = KeyspaceOptions::new().default_ttl(None).alter("k") else {
+        assert!(
+            KeyspaceOptions::new()
+                .ranges(["a"])
+                .backups(1)
+                .alter("k")
+                .is_err()
+        );
+        let Ok(AdminRequest::AlterKeyspace { change, .. }) =
+            KeyspaceOptions::new().default_ttl(None).alter("k")
+        else {
             panic!("it is an alteration")
         };
-        assert_eq!(change, KeyspaceChange { default_ttl_ms: Some(None), ..KeyspaceChange::default() });
+        assert_eq!(
+            change,
+            KeyspaceChange {
+                default_ttl_ms: Some(None),
+                ..KeyspaceChange::default()
+            }
+        );
     }
 
     #[test]
     fn what_travels_as_json_arrives_as_it_was() {
-        let options = KeyspaceOptions::new().partitions(8).on_loss(OnLoss::Wait).default_ttl(Some(Duration::from_secs(90)));
-        let options = options.eviction(Eviction::Lru).rules(["copies 1 per zone".parse().expect("it is a rule")]);
+        let options = KeyspaceOptions::new()
+            .partitions(8)
+            .on_loss(OnLoss::Wait)
+            .default_ttl(Some(Duration::from_secs(90)));
+        let options = options
+            .eviction(Eviction::Lru)
+            .rules(["copies 1 per zone".parse().expect("it is a rule")]);
         let text = serde_json::to_string(&options).expect("it can be written");
-        assert_eq!(text, r#"{"partitions":8,"on_loss":"wait","default_ttl":"90s","eviction":"lru","rules":["copies 1 per zone"]}"#);
-        assert_eq!(serde_json::from_str::<KeyspaceOptions>(&text).expect("it can be read"), options);
+        assert_eq!(
+            text,
+            r#"{"partitions":8,"on_loss":"wait","default_ttl":"90s","eviction":"lru","rules":["copies 1 per zone"]}"#
+        );
+        assert_eq!(
+            serde_json::from_str::<KeyspaceOptions>(&text).expect("it can be read"),
+            options
+        );
         assert!(serde_json::from_str::<KeyspaceOptions>(r#"{"partition": 8}"#).is_err());
         assert!(serde_json::from_str::<KeyspaceOptions>(r#"{"eviction": "lfu"}"#).is_err());
-        assert!(serde_json::from_str::<KeyspaceOptions>(r#"{"rules": ["primary in colour=red"]}"#).is_err());
+        assert!(
+            serde_json::from_str::<KeyspaceOptions>(r#"{"rules": ["primary in colour=red"]}"#)
+                .is_err()
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Doyen: a peer-to-peer in-memory data grid.
 //!
-//! Nodes find each other by gossip over QUIC, the oldest live member is the first to stand for coordinator, and versioned
-//! partition tables say who owns which key. A write is acknowledged when every copy in sync has it; a read sees every write that was
-//! acknowledged before it began.
+//! Nodes find each other by gossip over QUIC, the oldest live member is the first to stand for
+//! coordinator, and versioned partition tables say who owns which key. A write is acknowledged when
+//! every copy in sync has it; a read sees every write that was acknowledged before it began.
 //!
 //! # Embedding
 //!
@@ -28,13 +28,13 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Every node of the cluster answers for all of it: `users.get` goes to whichever node holds the key. Errors say
-//! whether anything happened; only [`WriteError::Unknown`] leaves it open.
+//! Every node of the cluster answers for all of it: `users.get` goes to whichever node holds the
+//! key. Errors say whether anything happened; only [`WriteError::Unknown`] leaves it open.
 //!
 //! # From another process
 //!
-//! A [`Client`] gives the same maps to a program that is no member: it dials the data port of any node, learns who holds which key,
-//! and asks there.
+//! A [`Client`] gives the same maps to a program that is no member: it dials the data port of any
+//! node, learns who holds which key, and asks there.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -47,9 +47,10 @@
 //!
 //! # The rooms of this crate
 //!
-//! `builder` puts a [`Node`] together from [`config`]; `control` drives agreement and `data` drives the `shard`, each on
-//! a thread of its own; `net` is both of their networks; `resp`, `http` and `cli` are how people and programs of other
-//! languages come in. ARCHITECTURE.md is the map of it all.
+//! `builder` puts a [`Node`] together from [`config`]; `control` drives agreement and `data` drives
+//! the `shard`, each on a thread of its own; `net` is both of their networks; `resp`, `http` and
+//! `cli` are how people and programs of other languages come in. ARCHITECTURE.md is the map of it
+//! all.
 
 mod builder;
 pub mod cli;
@@ -84,7 +85,8 @@ pub mod shared;
 pub mod status;
 #[cfg(feature = "testkit")]
 pub mod testkit;
-// The binary's `chaos` and `demo` are made of it, whoever else may see it; and they do not use all of it.
+// The binary's `chaos` and `demo` are made of it, whoever else may see it; and they do not use all
+// of it.
 #[cfg(not(feature = "testkit"))]
 #[allow(dead_code, unreachable_pub, unused_imports)]
 mod testkit;
@@ -94,7 +96,10 @@ pub use builder::{Builder, start};
 pub use client::{Client, ClientBuilder};
 pub use counter::{SHARDS_MAX, ShardedCounter};
 pub use doyen_gossip::agreement::{Event, Severity, Stage};
-pub use doyen_placement::{Addresses, Assignment, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers, Window};
+pub use doyen_placement::{
+    Addresses, Assignment, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers,
+    Window,
+};
 pub use error::{ClientError, ConnectError, NodeError, ReadError, StartError, WriteError};
 pub use events::LoggedEvent;
 pub use keyspace::{KeyspaceMode, KeyspaceOptions};

@@ -4,7 +4,8 @@ use doyen_placement::loads::{PartitionLoad, Skew};
 use doyen_placement::{Invalid, Loads, MemberId, MemberState, PartitionRef, Table};
 use serde::{Deserialize, Serialize};
 
-/// The loads of a cluster, as far as its coordinator was told: within some seconds of what they are.
+/// The loads of a cluster, as far as its coordinator was told: within some seconds of what they
+/// are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LoadsReport {
     /// In order of age.
@@ -40,26 +41,41 @@ pub(crate) struct PartitionLoadReport {
     pub(crate) writes: u64,
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
-    /// Of what its primary does, how much is for it, in thousandths: by operations and bytes, as nobody measures a partition's time.
+    /// Of what its primary does, how much is for it, in thousandths: by operations and bytes, as
+    /// nobody measures a partition's time.
     pub(crate) share: u64,
-    /// The key that more than half of what is asked is for, cut to 64 bytes; what is not UTF-8 in it is replaced.
+    /// The key that more than half of what is asked is for, cut to 64 bytes; what is not UTF-8 in
+    /// it is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hot_key: Option<String>,
 }
 
 impl LoadsReport {
     pub(crate) fn new(table: &Table, loads: &Loads) -> Self {
-        let name = |id: MemberId| table.member(id).map_or_else(|| id.to_string(), |m| m.name.clone());
+        let name = |id: MemberId| {
+            table
+                .member(id)
+                .map_or_else(|| id.to_string(), |m| m.name.clone())
+        };
         let members = table.members.iter().filter_map(|m| {
             let load = loads.member(m.id)?;
-            let (memory, memory_max, cpu, busy) = (load.memory, load.memory_max, load.cpu, load.busy);
-            Some(MemberLoadReport { name: m.name.clone(), memory, memory_max, cpu, busy })
+            let (memory, memory_max, cpu, busy) =
+                (load.memory, load.memory_max, load.cpu, load.busy);
+            Some(MemberLoadReport {
+                name: m.name.clone(),
+                memory,
+                memory_max,
+                cpu,
+                busy,
+            })
         });
         let work = loads.work_of_members(table);
         let partitions = loads.partitions().filter_map(|(at, load)| {
             let primary = table.partition(at)?.primary();
             // Of one that does not answer nobody knows what it is asked for.
-            let answers = table.member(primary).is_some_and(|m| m.state != MemberState::Silent);
+            let answers = table
+                .member(primary)
+                .is_some_and(|m| m.state != MemberState::Silent);
             let rate = |rate: u64| if answers { rate } else { 0 };
             let all = work.get(&primary).copied().unwrap_or(0);
             Some(PartitionLoadReport {
@@ -74,17 +90,22 @@ impl LoadsReport {
                 written_bytes: rate(load.written_bytes),
                 share: rate((load.work() * 1000).checked_div(all).unwrap_or(0)),
                 hot_key: match &load.skew {
-                    Skew::OneKey(_, key) if rate(load.reads + load.writes) > 0 => Some(String::from_utf8_lossy(key).into_owned()),
+                    Skew::OneKey(_, key) if rate(load.reads + load.writes) > 0 => {
+                        Some(String::from_utf8_lossy(key).into_owned())
+                    }
                     Skew::Unknown | Skew::OneKey(..) | Skew::Halves(..) => None,
                 },
             })
         });
-        Self { members: members.collect(), partitions: partitions.collect() }
+        Self {
+            members: members.collect(),
+            partitions: partitions.collect(),
+        }
     }
 }
 
-/// Table and loads as the planner takes them: what `GET /placement` answers and `doyen simulate --from-cluster` asks for. Its form is that of
-/// this version of the program.
+/// Table and loads as the planner takes them: what `GET /placement` answers and
+/// `doyen simulate --from-cluster` asks for. Its form is that of this version of the program.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Placement {
     table: Table,
@@ -93,14 +114,23 @@ pub(crate) struct Placement {
 
 impl Placement {
     pub(crate) fn new(table: &Table, loads: &Loads) -> Self {
-        let measured = |(at, load): (PartitionRef, &PartitionLoad)| Some((at, table.partition(at)?.primary(), load.clone()));
-        Self { table: table.clone(), loads: loads.partitions().filter_map(measured).collect() }
+        let measured = |(at, load): (PartitionRef, &PartitionLoad)| {
+            Some((at, table.partition(at)?.primary(), load.clone()))
+        };
+        Self {
+            table: table.clone(),
+            loads: loads.partitions().filter_map(measured).collect(),
+        }
     }
 
     /// If the table is one that a cluster may have.
     pub(crate) fn checked(self) -> Result<(Table, Loads), Invalid> {
         self.table.validate()?;
-        let loads = self.loads.into_iter().collect::<Loads>().checked(&self.table);
+        let loads = self
+            .loads
+            .into_iter()
+            .collect::<Loads>()
+            .checked(&self.table);
         Ok((self.table, loads))
     }
 }
@@ -109,11 +139,18 @@ impl Placement {
 mod tests {
     use super::*;
     use crate::config::{Defaults, Options};
-    use doyen_placement::{Addresses, Age, ClusterId, Location, MapId, Member, MemberState, Role, planner};
+    use doyen_placement::{
+        Addresses, Age, ClusterId, Location, MapId, Member, MemberState, Role, planner,
+    };
 
     #[test]
     fn a_partition_is_shown_with_its_share_of_what_its_primary_does() {
-        let config = Options { partitions: Some(4), ..Options::default() }.resolve(Defaults::Binary).expect("it can hold");
+        let config = Options {
+            partitions: Some(4),
+            ..Options::default()
+        }
+        .resolve(Defaults::Binary)
+        .expect("it can hold");
         let control = ([127, 0, 0, 1], 7400).into();
         let member = Member {
             id: MemberId(16),
@@ -134,16 +171,42 @@ mod tests {
             weight: 100,
         };
         let table = planner::first(ClusterId(7), config.settings, config.keyspace, vec![member]);
-        let load = |reads, skew| PartitionLoad { reads, skew, ..PartitionLoad::default() };
-        let at = |n: usize| table.partitions().nth(n).map(|(at, p)| (at, p.primary())).expect("there are four");
+        let load = |reads, skew| PartitionLoad {
+            reads,
+            skew,
+            ..PartitionLoad::default()
+        };
+        let at = |n: usize| {
+            table
+                .partitions()
+                .nth(n)
+                .map(|(at, p)| (at, p.primary()))
+                .expect("there are four")
+        };
         let hot = Skew::OneKey(MapId(0), b"k\xff".to_vec());
         let ((one, by), (other, _)) = (at(0), at(2));
-        let loads = [(one, by, load(300, hot)), (other, by, load(100, Skew::Unknown))].into_iter().collect();
-        let text = serde_json::to_string(&Placement::new(&table, &loads)).expect("it can be written");
+        let loads = [
+            (one, by, load(300, hot)),
+            (other, by, load(100, Skew::Unknown)),
+        ]
+        .into_iter()
+        .collect();
+        let text =
+            serde_json::to_string(&Placement::new(&table, &loads)).expect("it can be written");
         let read: Placement = serde_json::from_str(&text).expect("it can be read");
-        assert_eq!(read.checked().expect("a table"), (table.clone(), loads.clone()));
+        assert_eq!(
+            read.checked().expect("a table"),
+            (table.clone(), loads.clone())
+        );
         let report = LoadsReport::new(&table, &loads);
-        let told: Vec<_> = report.partitions.iter().map(|p| (p.partition, &*p.primary, p.share, p.hot_key.as_deref())).collect();
-        assert_eq!(told, [(0, "n1", 750, Some("k\u{fffd}")), (2, "n1", 250, None)]);
+        let told: Vec<_> = report
+            .partitions
+            .iter()
+            .map(|p| (p.partition, &*p.primary, p.share, p.hot_key.as_deref()))
+            .collect();
+        assert_eq!(
+            told,
+            [(0, "n1", 750, Some("k\u{fffd}")), (2, "n1", 250, None)]
+        );
     }
 }

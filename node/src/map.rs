@@ -17,9 +17,9 @@ use std::time::Duration;
 
 /// A named map that the whole cluster shares.
 ///
-/// Keys and values are stored as bytes (serde, bincode's standard encoding): a field's type or order is part of what is
-/// stored. Each operation is atomic for its key, and linearizable: a read sees every write that was acknowledged before
-/// it began, on whichever node. Cheap to clone.
+/// Keys and values are stored as bytes (serde, bincode's standard encoding): a field's type or
+/// order is part of what is stored. Each operation is atomic for its key, and linearizable: a read
+/// sees every write that was acknowledged before it began, on whichever node. Cheap to clone.
 pub struct Map<K, V> {
     entry: MapEntry,
     data: DataHandle,
@@ -28,19 +28,29 @@ pub struct Map<K, V> {
 
 impl<K, V> Clone for Map<K, V> {
     fn clone(&self) -> Self {
-        Self { entry: self.entry.clone(), data: self.data.clone(), kinds: PhantomData }
+        Self {
+            entry: self.entry.clone(),
+            data: self.data.clone(),
+            kinds: PhantomData,
+        }
     }
 }
 
 impl<K, V> fmt::Debug for Map<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Map").field("name", &self.entry.name).finish_non_exhaustive()
+        f.debug_struct("Map")
+            .field("name", &self.entry.name)
+            .finish_non_exhaustive()
     }
 }
 
 impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     pub(crate) const fn new(entry: MapEntry, data: DataHandle) -> Self {
-        Self { entry, data, kinds: PhantomData }
+        Self {
+            entry,
+            data,
+            kinds: PhantomData,
+        }
     }
 
     /// Its name.
@@ -59,7 +69,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         Q: Serialize + ?Sized,
     {
         match self.read(key, Action::Get).await? {
-            Outcome::Bulk(value) => codec::decode(&value, codec::BYTES_MAX).map(Some).map_err(ReadError::Value),
+            Outcome::Bulk(value) => codec::decode(&value, codec::BYTES_MAX)
+                .map(Some)
+                .map_err(ReadError::Value),
             Outcome::Nil => Ok(None),
             other => Err(ReadError::Unexpected(format!("{other:?}"))),
         }
@@ -89,7 +101,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        self.set(key, value, Condition::Always, Expiry::None).await.map(|_| ())
+        self.set(key, value, Condition::Always, Expiry::None)
+            .await
+            .map(|_| ())
     }
 
     /// Writes a value that vanishes after `ttl` (at once, if that is below a millisecond).
@@ -101,7 +115,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        self.set(key, value, Condition::Always, expiry(ttl)).await.map(|_| ())
+        self.set(key, value, Condition::Always, expiry(ttl))
+            .await
+            .map(|_| ())
     }
 
     /// Writes a value if the key has none. Returns whether it was written.
@@ -113,14 +129,21 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
-        self.set(key, value, Condition::IfAbsent, Expiry::None).await
+        self.set(key, value, Condition::IfAbsent, Expiry::None)
+            .await
     }
 
-    /// Writes a value that vanishes after `ttl`, if the key has none. Returns whether it was written.
+    /// Writes a value that vanishes after `ttl`, if the key has none. Returns whether it was
+    /// written.
     ///
     /// # Errors
     /// As for [`Map::insert`].
-    pub async fn insert_if_absent_with<Q>(&self, key: &Q, value: &V, ttl: Duration) -> Result<bool, WriteError>
+    pub async fn insert_if_absent_with<Q>(
+        &self,
+        key: &Q,
+        value: &V,
+        ttl: Duration,
+    ) -> Result<bool, WriteError>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
@@ -128,19 +151,27 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         self.set(key, value, Condition::IfAbsent, expiry(ttl)).await
     }
 
-    /// Writes `value` if the present value is `expected` (`None`: if the key has none). Returns whether it was written.
-    /// Values are compared as they are stored: byte by byte.
+    /// Writes `value` if the present value is `expected` (`None`: if the key has none). Returns
+    /// whether it was written. Values are compared as they are stored: byte by byte.
     ///
     /// # Errors
     /// As for [`Map::insert`].
-    pub async fn compare_and_swap<Q>(&self, key: &Q, expected: Option<&V>, value: &V) -> Result<bool, WriteError>
+    pub async fn compare_and_swap<Q>(
+        &self,
+        key: &Q,
+        expected: Option<&V>,
+        value: &V,
+    ) -> Result<bool, WriteError>
     where
         K: Borrow<Q>,
         Q: Serialize + ?Sized,
     {
         let expected = expected.map(encode_value).transpose()?;
         let value = encode_value(value)?;
-        match self.write(key, Action::CompareAndSwap { expected, value }).await? {
+        match self
+            .write(key, Action::CompareAndSwap { expected, value })
+            .await?
+        {
             Outcome::Int(n) => Ok(n != 0),
             other => Err(WriteError::Unexpected(format!("{other:?}"))),
         }
@@ -161,16 +192,37 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         }
     }
 
-    async fn set<Q: Serialize + ?Sized>(&self, key: &Q, value: &V, condition: Condition, expiry: Expiry) -> Result<bool, WriteError> {
+    async fn set<Q: Serialize + ?Sized>(
+        &self,
+        key: &Q,
+        value: &V,
+        condition: Condition,
+        expiry: Expiry,
+    ) -> Result<bool, WriteError> {
         let value = encode_value(value)?;
-        match self.write(key, Action::Set { value, condition, expiry, get: false }).await? {
+        match self
+            .write(
+                key,
+                Action::Set {
+                    value,
+                    condition,
+                    expiry,
+                    get: false,
+                },
+            )
+            .await?
+        {
             Outcome::Ok => Ok(true),
             Outcome::Nil => Ok(false),
             other => Err(WriteError::Unexpected(format!("{other:?}"))),
         }
     }
 
-    async fn read<Q: Serialize + ?Sized>(&self, key: &Q, action: Action) -> Result<Outcome, ReadError> {
+    async fn read<Q: Serialize + ?Sized>(
+        &self,
+        key: &Q,
+        action: Action,
+    ) -> Result<Outcome, ReadError> {
         let key = codec::encode(key, codec::BYTES_MAX).map_err(ReadError::Key)?;
         match self.data.execute(self.operation(key.into(), action)).await {
             Outcome::Failed(failure) => Err(failure.into()),
@@ -178,8 +230,13 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         }
     }
 
-    async fn write<Q: Serialize + ?Sized>(&self, key: &Q, action: Action) -> Result<Outcome, WriteError> {
-        let key = codec::encode(key, codec::BYTES_MAX).map_err(|e| not_encoded(e, WriteError::Key))?;
+    async fn write<Q: Serialize + ?Sized>(
+        &self,
+        key: &Q,
+        action: Action,
+    ) -> Result<Outcome, WriteError> {
+        let key =
+            codec::encode(key, codec::BYTES_MAX).map_err(|e| not_encoded(e, WriteError::Key))?;
         match self.data.execute(self.operation(key.into(), action)).await {
             Outcome::Failed(failure) => Err(failure.into()),
             outcome => Ok(outcome),
@@ -187,12 +244,19 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     }
 
     fn operation(&self, key: Bytes, action: Action) -> Operation {
-        Operation { keyspace: self.entry.keyspace, map: self.entry.id, key, action }
+        Operation {
+            keyspace: self.entry.keyspace,
+            map: self.entry.id,
+            key,
+            action,
+        }
     }
 }
 
 fn encode_value<V: Serialize>(value: &V) -> Result<Bytes, WriteError> {
-    codec::encode(value, codec::BYTES_MAX).map(Bytes::from).map_err(|e| not_encoded(e, WriteError::Value))
+    codec::encode(value, codec::BYTES_MAX)
+        .map(Bytes::from)
+        .map_err(|e| not_encoded(e, WriteError::Value))
 }
 
 fn expiry(ttl: Duration) -> Expiry {
@@ -207,7 +271,8 @@ fn not_encoded(e: CodecError, invalid: fn(CodecError) -> WriteError) -> WriteErr
     }
 }
 
-/// Map 0 of a keyspace, as bytes: RESP's database 0, or what a Redis client uses after `CLIENT KEYSPACE NAME`.
+/// Map 0 of a keyspace, as bytes: RESP's database 0, or what a Redis client uses after
+/// `CLIENT KEYSPACE NAME`.
 #[derive(Debug, Clone)]
 pub struct Database {
     keyspace: KeyspaceId,
@@ -236,7 +301,11 @@ impl Database {
     ///
     /// # Errors
     /// As for [`Map::insert`].
-    pub async fn set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<(), WriteError> {
+    pub async fn set(
+        &self,
+        key: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+    ) -> Result<(), WriteError> {
         match self.execute(key.into(), Action::set(value.into())).await {
             Outcome::Ok => Ok(()),
             Outcome::Failed(failure) => Err(failure.into()),
@@ -256,16 +325,21 @@ impl Database {
         }
     }
 
-    /// A number that many add to at once, in so many keys: 1 to [`SHARDS_MAX`](crate::SHARDS_MAX), others are taken as the nearest of those. Whoever
-    /// shares it must say the same number, and more only after all others do; a name with a `{tag}` would keep all of them in one partition.
+    /// A number that many add to at once, in so many keys: 1 to [`SHARDS_MAX`](crate::SHARDS_MAX),
+    /// others are taken as the nearest of those. Whoever shares it must say the same number, and
+    /// more only after all others do; a name with a `{tag}` would keep all of them in one
+    /// partition.
     #[must_use]
     pub fn sharded_counter(&self, name: impl AsRef<[u8]>, shards: u16) -> ShardedCounter {
         ShardedCounter::new(self.clone(), name.as_ref(), shards)
     }
 
-    /// The keys from one on, up to another and without that one, in order; an empty `to` is the end, or that of the `{tag}`. `None` where the keyspace keeps no order: it
-    /// was not made with [`KeyspaceOptions::ranges`](crate::KeyspaceOptions::ranges), or this node has not heard of it yet; and where it keeps one
-    /// within a `{tag}` only ([`KeyspaceOptions::ordered`](crate::KeyspaceOptions::ordered)), and the ends do not begin with the same.
+    /// The keys from one on, up to another and without that one, in order; an empty `to` is the
+    /// end, or that of the `{tag}`. `None` where the keyspace keeps no order: it was not made with
+    /// [`KeyspaceOptions::ranges`](crate::KeyspaceOptions::ranges), or this node has not heard of
+    /// it yet; and where it keeps one within a `{tag}` only
+    /// ([`KeyspaceOptions::ordered`](crate::KeyspaceOptions::ordered)), and the ends do not begin
+    /// with the same.
     #[must_use]
     pub fn range(&self, from: impl Into<Bytes>, to: impl Into<Bytes>) -> Option<RangeScan> {
         let (from, mut to) = (from.into(), to.into());
@@ -278,7 +352,16 @@ impl Database {
         Some(RangeScan::new(self.keyspace, self.data.clone(), from, to))
     }
 
-    pub(crate) fn execute(&self, key: Bytes, action: Action) -> impl Future<Output = Outcome> + Send + use<> {
-        self.data.execute(Operation { keyspace: self.keyspace, map: MapId(0), key, action })
+    pub(crate) fn execute(
+        &self,
+        key: Bytes,
+        action: Action,
+    ) -> impl Future<Output = Outcome> + Send + use<> {
+        self.data.execute(Operation {
+            keyspace: self.keyspace,
+            map: MapId(0),
+            key,
+            action,
+        })
     }
 }

@@ -1,12 +1,13 @@
-//! What moves, how far it has come and why: what `GET /moves` answers, what `doyen moves` shows, and what the library gives. And what people say of
-//! moves: whether, when and how fast.
+//! What moves, how far it has come and why: what `GET /moves` answers, what `doyen moves` shows,
+//! and what the library gives. And what people say of moves: whether, when and how fast.
 
 use crate::config::value::Size;
 use doyen_gossip::agreement::{AdminRequest, BalanceChange};
 use doyen_placement::loads::CopyPhase;
 use doyen_placement::planner::{self, Action, Reason};
 use doyen_placement::{
-    Balancing, Loads, MemberId, MemberState, MoveRate, Partition, PartitionRef, Paused, Scheduler, Schedulers, Table, Window,
+    Balancing, Loads, MemberId, MemberState, MoveRate, Partition, PartitionRef, Paused, Scheduler,
+    Schedulers, Table, Window,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -33,7 +34,9 @@ pub struct MovesReport {
 pub struct MoveReport {
     /// What `doyen rebalance cancel` takes: `KEYSPACE/PARTITION`.
     pub id: String,
-    /// `waiting`, `no room` (there, before it is given more memory or somebody else comes), `copying`, `catching up`, `comparing`, `equal`, `switching` (another member is to lead) or `dropping`.
+    /// `waiting`, `no room` (there, before it is given more memory or somebody else comes),
+    /// `copying`, `catching up`, `comparing`, `equal`, `switching` (another member is to lead) or
+    /// `dropping`.
     pub stage: String,
     /// Why, as plans say it.
     pub reason: String,
@@ -56,7 +59,8 @@ pub struct MoveReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BalanceReport {
-    /// `on`; `paused by an operator`, `paused because moves failed one after the other`; `outside its window`.
+    /// `on`; `paused by an operator`, `paused because moves failed one after the other`;
+    /// `outside its window`.
     pub state: String,
     /// Whether anything may move for balance now.
     pub on: bool,
@@ -115,11 +119,36 @@ pub(crate) struct CancelRequest {
 impl BalanceOptions {
     /// What is to be asked for.
     pub(crate) fn requests(&self) -> Result<Vec<AdminRequest>, String> {
-        let paused = self.paused.map(|paused| if paused { BalanceChange::Pause(Paused::Operator) } else { BalanceChange::Resume });
-        let rate = self.rate.as_deref().map(rate).transpose()?.map(BalanceChange::Rate);
-        let window = self.window.as_deref().map(window).transpose()?.map(BalanceChange::Window);
-        let all: Vec<AdminRequest> = paused.into_iter().chain(rate).chain(window).map(AdminRequest::Balance).collect();
-        if all.is_empty() { Err("say at least one of paused, rate and window".into()) } else { Ok(all) }
+        let paused = self.paused.map(|paused| {
+            if paused {
+                BalanceChange::Pause(Paused::Operator)
+            } else {
+                BalanceChange::Resume
+            }
+        });
+        let rate = self
+            .rate
+            .as_deref()
+            .map(rate)
+            .transpose()?
+            .map(BalanceChange::Rate);
+        let window = self
+            .window
+            .as_deref()
+            .map(window)
+            .transpose()?
+            .map(BalanceChange::Window);
+        let all: Vec<AdminRequest> = paused
+            .into_iter()
+            .chain(rate)
+            .chain(window)
+            .map(AdminRequest::Balance)
+            .collect();
+        if all.is_empty() {
+            Err("say at least one of paused, rate and window".into())
+        } else {
+            Ok(all)
+        }
     }
 }
 
@@ -128,16 +157,27 @@ pub(crate) fn rate(text: &str) -> Result<MoveRate, String> {
     if text == "adaptive" {
         return Ok(MoveRate::Adaptive);
     }
-    let Size(bytes) = text.parse().map_err(|why| format!("{why}; or say `adaptive`"))?;
+    let Size(bytes) = text
+        .parse()
+        .map_err(|why| format!("{why}; or say `adaptive`"))?;
     if bytes < Balancing::RATE_LEAST {
-        return Err(format!("{text} a second is too slow for any copy to be made: at least {}kb", Balancing::RATE_LEAST >> 10));
+        return Err(format!(
+            "{text} a second is too slow for any copy to be made: at least {}kb",
+            Balancing::RATE_LEAST >> 10
+        ));
     }
     Ok(MoveRate::Bytes(bytes))
 }
 
 /// `always` or a time of day.
 pub(crate) fn window(text: &str) -> Result<Option<Window>, String> {
-    if text == "always" { Ok(None) } else { text.parse().map(Some).map_err(|why: doyen_placement::NoWindow| why.to_string()) }
+    if text == "always" {
+        Ok(None)
+    } else {
+        text.parse()
+            .map(Some)
+            .map_err(|why: doyen_placement::NoWindow| why.to_string())
+    }
 }
 
 impl CancelRequest {
@@ -145,9 +185,9 @@ impl CancelRequest {
     pub(crate) fn request(&self, table: &Table) -> Result<AdminRequest, String> {
         match (&self.id, self.all) {
             (Some(id), false) => {
-                let at = table
-                    .partition_named(id)
-                    .ok_or_else(|| format!("there is no partition {id:?}: `doyen moves` names those that move"))?;
+                let at = table.partition_named(id).ok_or_else(|| {
+                    format!("there is no partition {id:?}: `doyen moves` names those that move")
+                })?;
                 Ok(AdminRequest::Cancel(Some(at)))
             }
             (None, true) => Ok(AdminRequest::Cancel(None)),
@@ -171,28 +211,51 @@ impl MovesReport {
             // A learner that no goal names mends: its goal was dropped, and the next plan finds it.
             let reason = reasons.get(&at).copied().unwrap_or(Reason::Repair);
             let all = steps(table, loads, at, partition, reason);
-            moves.extend(all.into_iter().map(|(phase, report)| (report.waits(), reason.priority(), phase, report)));
+            moves.extend(
+                all.into_iter()
+                    .map(|(phase, report)| (report.waits(), reason.priority(), phase, report)),
+            );
         }
-        moves.sort_by_key(|(waits, priority, phase, _)| (*waits, *priority, std::cmp::Reverse(*phase)));
+        moves.sort_by_key(|(waits, priority, phase, _)| {
+            (*waits, *priority, std::cmp::Reverse(*phase))
+        });
         let drains = |id| table.settings.balancing.drains(id);
-        let draining = table.members.iter().filter(|m| m.state == MemberState::Draining || drains(m.id));
+        let draining = table
+            .members
+            .iter()
+            .filter(|m| m.state == MemberState::Draining || drains(m.id));
         Self {
             moves: moves.into_iter().map(|(.., report)| report).collect(),
             halted,
             balance: BalanceReport::new(table),
-            draining: draining.map(|m| DrainReport::new(table, loads, m.id)).collect(),
+            draining: draining
+                .map(|m| DrainReport::new(table, loads, m.id))
+                .collect(),
         }
     }
 
     /// A line that says that nothing goes on and why; empty where it does.
     pub(crate) fn halted_line(&self) -> String {
-        self.halted.as_ref().map(|why| format!("nothing goes on: {why} (`doyen status`)\n")).unwrap_or_default()
+        self.halted
+            .as_ref()
+            .map(|why| format!("nothing goes on: {why} (`doyen status`)\n"))
+            .unwrap_or_default()
     }
 }
 
 /// What is done, or is to be done next, of one partition.
-fn steps(table: &Table, loads: &Loads, at: PartitionRef, partition: &Partition, reason: Reason) -> Vec<(Option<CopyPhase>, MoveReport)> {
-    let name = |id: MemberId| table.member(id).map_or_else(|| id.to_string(), |m| m.name.clone());
+fn steps(
+    table: &Table,
+    loads: &Loads,
+    at: PartitionRef,
+    partition: &Partition,
+    reason: Reason,
+) -> Vec<(Option<CopyPhase>, MoveReport)> {
+    let name = |id: MemberId| {
+        table
+            .member(id)
+            .map_or_else(|| id.to_string(), |m| m.name.clone())
+    };
     let report = |stage: &str, to: MemberId| MoveReport {
         id: table.name_of(at),
         stage: stage.into(),
@@ -206,22 +269,47 @@ fn steps(table: &Table, loads: &Loads, at: PartitionRef, partition: &Partition, 
     };
     let known = loads.partition(at).map_or(0, |load| load.bytes);
     let waiting = |to: MemberId| {
-        let full = loads.member(to).is_some_and(|load| !load.has_room(known, planner::ranges::may_stay(table, at)));
-        (None, MoveReport { bytes_left: known, ..report(if full { "no room" } else { "waiting" }, to) })
+        let full = loads
+            .member(to)
+            .is_some_and(|load| !load.has_room(known, planner::ranges::may_stay(table, at)));
+        (
+            None,
+            MoveReport {
+                bytes_left: known,
+                ..report(if full { "no room" } else { "waiting" }, to)
+            },
+        )
     };
     let mut all: Vec<(Option<CopyPhase>, MoveReport)> = Vec::new();
     for learner in partition.learners() {
         let told = loads.progress(at, learner).map(|p| {
-            let (left, rate) = (if p.bytes_sent == 0 { known } else { p.bytes_left() }, p.rate);
-            let seconds_left = (p.phase == CopyPhase::Copying).then(|| left.checked_div(rate)).flatten();
+            let (left, rate) = (
+                if p.bytes_sent == 0 {
+                    known
+                } else {
+                    p.bytes_left()
+                },
+                p.rate,
+            );
+            let seconds_left = (p.phase == CopyPhase::Copying)
+                .then(|| left.checked_div(rate))
+                .flatten();
             (
                 Some(p.phase),
-                MoveReport { bytes_sent: p.bytes_sent, bytes_left: left, rate, seconds_left, ..report(&p.phase.to_string(), learner) },
+                MoveReport {
+                    bytes_sent: p.bytes_sent,
+                    bytes_left: left,
+                    rate,
+                    seconds_left,
+                    ..report(&p.phase.to_string(), learner)
+                },
             )
         });
         all.push(told.unwrap_or_else(|| waiting(learner)));
     }
-    let Some(goal) = &partition.goal else { return all };
+    let Some(goal) = &partition.goal else {
+        return all;
+    };
     let coming = goal.iter().filter(|m| !partition.holds(**m));
     all.extend(coming.map(|m| waiting(*m)));
     if all.is_empty() {
@@ -229,7 +317,15 @@ fn steps(table: &Table, loads: &Loads, at: PartitionRef, partition: &Partition, 
         all.extend(match goal.first() {
             Some(lead) if *lead != partition.primary() => Some((None, report("switching", *lead))),
             // Where none is left to drop it has arrived, and the next table says so.
-            _ => dropped.map(|member| (None, MoveReport { from: name(member), ..report("dropping", partition.primary()) })),
+            _ => dropped.map(|member| {
+                (
+                    None,
+                    MoveReport {
+                        from: name(member),
+                        ..report("dropping", partition.primary())
+                    },
+                )
+            }),
         });
     }
     all
@@ -248,12 +344,22 @@ impl BalanceReport {
 
     /// Its rate, for people.
     pub(crate) fn spoken_rate(&self) -> String {
-        self.rate.parse().map_or_else(|_| self.rate.clone(), |rate| MoveRate::Bytes(rate).to_string())
+        self.rate.parse().map_or_else(
+            |_| self.rate.clone(),
+            |rate| MoveRate::Bytes(rate).to_string(),
+        )
     }
 
     /// What this table says.
     pub(crate) fn new(table: &Table) -> Self {
-        let Balancing { paused, window, closed, rate, held, drained: _ } = &table.settings.balancing;
+        let Balancing {
+            paused,
+            window,
+            closed,
+            rate,
+            held,
+            drained: _,
+        } = &table.settings.balancing;
         let state = match (paused, closed) {
             (Some(by), _) => format!("paused {by}"),
             (None, true) => "outside its window".into(),
@@ -264,7 +370,12 @@ impl BalanceReport {
         Self {
             state,
             on: !table.settings.balancing.rests(),
-            automatic: table.settings.active().iter().map(|scheduler| scheduler.to_string()).collect(),
+            automatic: table
+                .settings
+                .active()
+                .iter()
+                .map(|scheduler| scheduler.to_string())
+                .collect(),
             rate: match rate {
                 MoveRate::Adaptive => "adaptive".into(),
                 MoveRate::Bytes(bytes) => bytes.to_string(),
@@ -278,19 +389,34 @@ impl BalanceReport {
 impl DrainReport {
     fn new(table: &Table, loads: &Loads, member: MemberId) -> Self {
         let held = || table.partitions().filter(|(_, p)| p.holds(member));
-        let receivers = table.members.iter().filter(|m| planner::may_receive(m)).count();
+        let receivers = table
+            .members
+            .iter()
+            .filter(|m| planner::may_receive(m))
+            .count();
         let active = table.settings.active();
-        let lacking = [Scheduler::Drain, Scheduler::Repair].into_iter().filter(|reason| !active.has(*reason));
+        let lacking = [Scheduler::Drain, Scheduler::Repair]
+            .into_iter()
+            .filter(|reason| !active.has(*reason));
         let lacking: Vec<String> = lacking.map(|reason| reason.to_string()).collect();
         // What was planned before goes on.
-        let planned = || held().any(|(_, p)| p.goal.as_ref().is_some_and(|goal| !goal.contains(&member)));
+        let planned =
+            || held().any(|(_, p)| p.goal.as_ref().is_some_and(|goal| !goal.contains(&member)));
         // The smallest of what it holds, as far as that is known.
-        let least = held().filter_map(|(at, _)| loads.partition(at)).map(|load| load.bytes).min().unwrap_or(0);
+        let least = held()
+            .filter_map(|(at, _)| loads.partition(at))
+            .map(|load| load.bytes)
+            .min()
+            .unwrap_or(0);
         let room = table
             .members
             .iter()
             .filter(|m| planner::may_receive(m))
-            .any(|m| loads.member(m.id).is_none_or(|load| load.has_room(least, false)));
+            .any(|m| {
+                loads
+                    .member(m.id)
+                    .is_none_or(|load| load.has_room(least, false))
+            });
         let waits_for = match () {
             () if held().next().is_none() => None,
             () if table.member(member).is_some_and(|m| m.state == MemberState::Silent) => Some("it does not answer".to_owned()),
@@ -302,7 +428,10 @@ impl DrainReport {
             () => None,
         };
         Self {
-            member: table.member(member).map(|m| m.name.clone()).unwrap_or_default(),
+            member: table
+                .member(member)
+                .map(|m| m.name.clone())
+                .unwrap_or_default(),
             leads: held().filter(|(_, p)| p.primary() == member).count(),
             holds: held().count(),
             waits_for,
@@ -321,12 +450,28 @@ mod tests {
             rate: rate.map(str::to_owned),
             window: window.map(str::to_owned),
         };
-        let said = options(Some(true), Some("50mb"), Some("22:00-06:00")).requests().expect("it can be");
-        assert_eq!(said[0], AdminRequest::Balance(BalanceChange::Pause(Paused::Operator)));
-        assert_eq!(said[1], AdminRequest::Balance(BalanceChange::Rate(MoveRate::Bytes(50 << 20))));
+        let said = options(Some(true), Some("50mb"), Some("22:00-06:00"))
+            .requests()
+            .expect("it can be");
+        assert_eq!(
+            said[0],
+            AdminRequest::Balance(BalanceChange::Pause(Paused::Operator))
+        );
+        assert_eq!(
+            said[1],
+            AdminRequest::Balance(BalanceChange::Rate(MoveRate::Bytes(50 << 20)))
+        );
         assert_eq!(said.len(), 3);
-        assert_eq!(options(None, None, Some("always")).requests(), Ok(vec![AdminRequest::Balance(BalanceChange::Window(None))]));
-        for (rate, window) in [(Some("fast"), None), (Some("1kb"), None), (None, Some("at night")), (None, None)] {
+        assert_eq!(
+            options(None, None, Some("always")).requests(),
+            Ok(vec![AdminRequest::Balance(BalanceChange::Window(None))])
+        );
+        for (rate, window) in [
+            (Some("fast"), None),
+            (Some("1kb"), None),
+            (None, Some("at night")),
+            (None, None),
+        ] {
             let why = options(None, rate, window).requests().expect_err("wrong");
             assert!(!why.contains('\n') && why.len() < 200, "{why}");
         }

@@ -7,7 +7,8 @@
 //!                        both: identity (who may talk), endpoint (how), hello (who is it, which versions), address (one form each)
 //! ```
 //!
-//! A connection is worth nothing until its hello is done; from then on it binds the sender of everything that arrives.
+//! A connection is worth nothing until its hello is done; from then on it binds the sender of
+//! everything that arrives.
 
 pub mod address;
 pub mod endpoint;

@@ -1,11 +1,13 @@
-//! What a plan would move, as people and files see it: [`RebalancePlan`] is at once what `GET /rebalance` answers, what
-//! `doyen rebalance --plan --json` writes, what `POST /rebalance` takes, and what the library gives and takes.
+//! What a plan would move, as people and files see it: [`RebalancePlan`] is at once what
+//! `GET /rebalance` answers, what `doyen rebalance --plan --json` writes, what `POST /rebalance`
+//! takes, and what the library gives and takes.
 
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::division::Cut;
 use doyen_placement::planner::{self, Action, Operator, Plan};
 use doyen_placement::{
-    Loads, MapId, MemberId, NoScheduler, NoTableName, PartitionId, PartitionRef, ReplicaState, Scheduler, Schedulers, Table, TableName,
+    Loads, MapId, MemberId, NoScheduler, NoTableName, PartitionId, PartitionRef, ReplicaState,
+    Scheduler, Schedulers, Table, TableName,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,15 +16,16 @@ use std::fmt;
 /// A plan as JSON at most: steps and goals of 65536 partitions take about half of it.
 pub(crate) const PLAN_BYTES_MAX: usize = 64 << 20;
 
-/// Where partitions would go, and every step of it with its reason. It can be applied to the table that it was made for, and to no other.
+/// Where partitions would go, and every step of it with its reason. It can be applied to the table
+/// that it was made for, and to no other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RebalancePlan {
     /// The table that it was made for: `CLUSTER/TERM/VERSION/HASH`.
     pub table: String,
-    /// What happens by itself, for these reasons: `repair`, `drain`, `place`, `copies`, `primaries`, `hot`, `splits`, `merges`. The plan's goals are for
-    /// all that copies move for.
+    /// What happens by itself, for these reasons: `repair`, `drain`, `place`, `copies`,
+    /// `primaries`, `hot`, `splits`, `merges`. The plan's goals are for all that copies move for.
     #[serde(default)]
     pub automatic: Vec<String>,
     /// Partitions that would go elsewhere. Those that are under way already are not among them.
@@ -54,7 +57,8 @@ pub struct Step {
     pub keyspace: String,
     /// The partition's number.
     pub partition: u32,
-    /// `add learner`, `promote`, `transfer primary` or `remove copy`; or `split` or `merge`, which happen without a plan that is applied.
+    /// `add learner`, `promote`, `transfer primary` or `remove copy`; or `split` or `merge`, which
+    /// happen without a plan that is applied.
     pub action: String,
     /// Of whom; for `transfer primary`, to whom; of nobody for `split` and `merge`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,8 +72,9 @@ pub struct Step {
     /// For `transfer primary`, from whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// `repair`, `drain`, `rule`, `keep copies apart`, `balance of load`, `balance of primaries` or `balance of copies`; of splits and merges `balance of
-    /// load`, `size or load of a range`, `number of partitions`, `tokens of members` or `small ranges at rest`.
+    /// `repair`, `drain`, `rule`, `keep copies apart`, `balance of load`, `balance of primaries` or
+    /// `balance of copies`; of splits and merges `balance of load`, `size or load of a range`,
+    /// `number of partitions`, `tokens of members` or `small ranges at rest`.
     pub reason: String,
     /// 0 goes first.
     pub priority: u8,
@@ -89,8 +94,13 @@ pub struct Step {
 pub(crate) enum Unreadable {
     #[error(transparent)]
     Name(#[from] NoTableName),
-    #[error("the plan was made for table {made_for}, and table {in_force} is in force: make another plan")]
-    OtherTable { made_for: TableName, in_force: TableName },
+    #[error(
+        "the plan was made for table {made_for}, and table {in_force} is in force: make another plan"
+    )]
+    OtherTable {
+        made_for: TableName,
+        in_force: TableName,
+    },
     #[error("the plan names a keyspace {0:?}, which is not there")]
     Keyspace(String),
     #[error("the plan names a member {0:?}, which is not there")]
@@ -104,9 +114,22 @@ impl RebalancePlan {
     pub(crate) fn new(table: &Table, loads: &Loads) -> Self {
         let goals = planner::plan_for(table, Schedulers::ALL, loads);
         let operators = planner::operators(table, &goals, loads);
-        let names: BTreeMap<MemberId, &str> = table.members.iter().map(|m| (m.id, m.name.as_str())).collect();
-        let keyspace = |at: PartitionRef| table.keyspace(at.keyspace).map(|k| k.name.clone()).unwrap_or_default();
-        let member = |id: &MemberId| names.get(id).map_or_else(|| id.to_string(), |name| (*name).to_owned());
+        let names: BTreeMap<MemberId, &str> = table
+            .members
+            .iter()
+            .map(|m| (m.id, m.name.as_str()))
+            .collect();
+        let keyspace = |at: PartitionRef| {
+            table
+                .keyspace(at.keyspace)
+                .map(|k| k.name.clone())
+                .unwrap_or_default()
+        };
+        let member = |id: &MemberId| {
+            names
+                .get(id)
+                .map_or_else(|| id.to_string(), |name| (*name).to_owned())
+        };
         let goal = |(at, members): &(PartitionRef, Vec<MemberId>)| Goal {
             keyspace: keyspace(*at),
             partition: at.partition.0,
@@ -121,15 +144,34 @@ impl RebalancePlan {
                 Action::Split(_) => ("split", None),
                 Action::Merge(_) => ("merge", None),
             };
-            let held = |state| operator.after.iter().filter(|r| r.state == state).map(|r| member(&r.member)).collect();
+            let held = |state| {
+                operator
+                    .after
+                    .iter()
+                    .filter(|r| r.state == state)
+                    .map(|r| member(&r.member))
+                    .collect()
+            };
             Step {
                 keyspace: keyspace(operator.partition),
                 partition: operator.partition.partition.0,
                 action: action.to_owned(),
                 member: who.map(member),
-                at: if let Action::Split(cut) = &operator.action { Some(place(cut)) } else { None },
-                with: if let Action::Merge(next) = operator.action { Some(next.0) } else { None },
-                from: if let Action::TransferPrimary { from, .. } = operator.action { Some(member(&from)) } else { None },
+                at: if let Action::Split(cut) = &operator.action {
+                    Some(place(cut))
+                } else {
+                    None
+                },
+                with: if let Action::Merge(next) = operator.action {
+                    Some(next.0)
+                } else {
+                    None
+                },
+                from: if let Action::TransferPrimary { from, .. } = operator.action {
+                    Some(member(&from))
+                } else {
+                    None
+                },
                 reason: operator.reason.to_string(),
                 priority: operator.reason.priority(),
                 bytes: operator.bytes,
@@ -139,10 +181,18 @@ impl RebalancePlan {
         };
         Self {
             table: table.name().to_string(),
-            automatic: table.settings.active().iter().map(|scheduler| scheduler.to_string()).collect(),
+            automatic: table
+                .settings
+                .active()
+                .iter()
+                .map(|scheduler| scheduler.to_string())
+                .collect(),
             goals: goals.iter().map(goal).collect(),
             operators: operators.iter().map(step).collect(),
-            bytes: operators.iter().filter_map(|operator| operator.bytes).fold(0, u64::saturating_add),
+            bytes: operators
+                .iter()
+                .filter_map(|operator| operator.bytes)
+                .fold(0, u64::saturating_add),
         }
     }
 
@@ -155,21 +205,62 @@ impl RebalancePlan {
         if self.goals.is_empty() {
             return Err(Unreadable::Nothing);
         }
-        let names: BTreeMap<&str, MemberId> = table.members.iter().map(|m| (m.name.as_str(), m.id)).collect();
-        let member = |name: &String| names.get(name.as_str()).copied().ok_or_else(|| Unreadable::Member(name.clone()));
-        let goal = |goal: &Goal| {
-            let keyspace = table.keyspace_named(&goal.keyspace).ok_or_else(|| Unreadable::Keyspace(goal.keyspace.clone()))?.id;
-            let at = PartitionRef { keyspace, partition: PartitionId(goal.partition) };
-            Ok((at, goal.members.iter().map(member).collect::<Result<Vec<_>, Unreadable>>()?))
+        let names: BTreeMap<&str, MemberId> = table
+            .members
+            .iter()
+            .map(|m| (m.name.as_str(), m.id))
+            .collect();
+        let member = |name: &String| {
+            names
+                .get(name.as_str())
+                .copied()
+                .ok_or_else(|| Unreadable::Member(name.clone()))
         };
-        let goals = self.goals.iter().map(goal).collect::<Result<Plan, Unreadable>>()?;
-        Ok(AdminRequest::ApplyPlan { base: made_for, goals })
+        let goal = |goal: &Goal| {
+            let keyspace = table
+                .keyspace_named(&goal.keyspace)
+                .ok_or_else(|| Unreadable::Keyspace(goal.keyspace.clone()))?
+                .id;
+            let at = PartitionRef {
+                keyspace,
+                partition: PartitionId(goal.partition),
+            };
+            Ok((
+                at,
+                goal.members
+                    .iter()
+                    .map(member)
+                    .collect::<Result<Vec<_>, Unreadable>>()?,
+            ))
+        };
+        let goals = self
+            .goals
+            .iter()
+            .map(goal)
+            .collect::<Result<Plan, Unreadable>>()?;
+        Ok(AdminRequest::ApplyPlan {
+            base: made_for,
+            goals,
+        })
     }
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { keyspace, partition, action, member, at, with, from, reason, priority: _, bytes, holders, learners } = self;
+        let Self {
+            keyspace,
+            partition,
+            action,
+            member,
+            at,
+            with,
+            from,
+            reason,
+            priority: _,
+            bytes,
+            holders,
+            learners,
+        } = self;
         write!(f, "{keyspace}/{partition}: {action}")?;
         match (from, member) {
             (Some(from), Some(member)) => write!(f, " from {from} to {member}")?,
@@ -184,7 +275,9 @@ impl fmt::Display for Step {
         }
         if member.is_some() {
             write!(f, ", then {}", holders.join(" "))?;
-            learners.iter().try_for_each(|learner| write!(f, " ({learner})"))?;
+            learners
+                .iter()
+                .try_for_each(|learner| write!(f, " ({learner})"))?;
         }
         Ok(())
     }
@@ -210,7 +303,9 @@ mod tests {
     use super::*;
     use crate::config::{Defaults, Options};
     use doyen_placement::planner::DEFAULT_KEYSPACE;
-    use doyen_placement::{Addresses, Age, ClusterId, Location, Member, MemberState, Role, Version};
+    use doyen_placement::{
+        Addresses, Age, ClusterId, Location, Member, MemberState, Role, Version,
+    };
 
     fn member(number: u64) -> Member {
         let control = ([127, 0, 0, 1], 7400 + number as u16).into();
@@ -236,8 +331,18 @@ mod tests {
 
     /// Two members, and a third that has come since.
     fn joined() -> Table {
-        let config = Options { partitions: Some(16), ..Options::default() }.resolve(Defaults::Binary).expect("it can hold");
-        let table = planner::first(ClusterId(7), config.settings, config.keyspace, vec![member(1), member(2)]);
+        let config = Options {
+            partitions: Some(16),
+            ..Options::default()
+        }
+        .resolve(Defaults::Binary)
+        .expect("it can hold");
+        let table = planner::first(
+            ClusterId(7),
+            config.settings,
+            config.keyspace,
+            vec![member(1), member(2)],
+        );
         planner::admit(&table, vec![member(3)])
     }
 
@@ -245,12 +350,22 @@ mod tests {
     fn a_plan_comes_back_from_a_file_as_the_request_that_it_is() {
         let table = joined();
         let plan = RebalancePlan::new(&table, &Loads::default());
-        assert!(plan.operators.iter().any(|step| step.to_string().contains("add learner n3 (balance of copies), then n")), "{plan:?}");
+        assert!(
+            plan.operators.iter().any(|step| step
+                .to_string()
+                .contains("add learner n3 (balance of copies), then n")),
+            "{plan:?}"
+        );
         let text = serde_json::to_string(&plan).expect("it can be written");
         let read: RebalancePlan = serde_json::from_str(&text).expect("it can be read");
         assert_eq!(read, plan);
-        let Ok(AdminRequest::ApplyPlan { base, goals }) = read.request(&table) else { panic!("it is for this table") };
-        assert_eq!((base, goals), (table.name(), planner::plan(&table, &Loads::default())));
+        let Ok(AdminRequest::ApplyPlan { base, goals }) = read.request(&table) else {
+            panic!("it is for this table")
+        };
+        assert_eq!(
+            (base, goals),
+            (table.name(), planner::plan(&table, &Loads::default()))
+        );
     }
 
     #[test]
@@ -259,9 +374,14 @@ mod tests {
         let wrong = |spoil: &dyn Fn(&mut RebalancePlan)| {
             let mut plan = RebalancePlan::new(&table, &Loads::default());
             spoil(&mut plan);
-            plan.request(&table).expect_err("it says something wrong").to_string()
+            plan.request(&table)
+                .expect_err("it says something wrong")
+                .to_string()
         };
-        let later = Table { version: Version(9), ..table.clone() };
+        let later = Table {
+            version: Version(9),
+            ..table.clone()
+        };
         assert!(wrong(&|p| p.table = later.name().to_string()).contains("make another plan"));
         assert!(wrong(&|p| p.table = "the one of yesterday".into()).contains("no name of a table"));
         assert!(wrong(&|p| p.goals.clear()).contains("moves nothing"));
@@ -272,11 +392,18 @@ mod tests {
 
     #[test]
     fn schedulers_are_named() {
-        let names = |names: &[&str]| schedulers(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let names = |names: &[&str]| {
+            schedulers(
+                &names
+                    .iter()
+                    .map(|name| (*name).to_owned())
+                    .collect::<Vec<_>>(),
+            )
+        };
         assert_eq!(names(&["place", "drain", "repair"]), Ok(Schedulers::MANUAL));
-        assert!(
-            names(&["balance"])
-                .is_err_and(|why| why.to_string().contains("repair, drain, place, copies, primaries, hot, splits and merges"))
-        );
+        assert!(names(&["balance"]).is_err_and(|why| {
+            why.to_string()
+                .contains("repair, drain, place, copies, primaries, hot, splits and merges")
+        }));
     }
 }

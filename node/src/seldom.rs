@@ -1,4 +1,5 @@
-//! Log lines that an outsider can cause: at most one in a while, with the number of those that were left out.
+//! Log lines that an outsider can cause: at most one in a while, with the number of those that were
+//! left out.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +17,15 @@ pub(crate) struct Seldom {
 impl Seldom {
     /// One line in `every`.
     pub(crate) const fn new(every: Duration) -> Self {
-        Self { every, due: None, left_out: 0 }
+        Self {
+            every,
+            due: None,
+            left_out: 0,
+        }
     }
 
-    /// Something happened. If a line is due: how often the same happened since the last line and was not logged.
+    /// Something happened. If a line is due: how often the same happened since the last line and
+    /// was not logged.
     pub(crate) fn happened(&mut self, now: Instant) -> Option<u64> {
         if self.due.is_some_and(|due| now < due) {
             self.left_out += 1;
@@ -38,7 +44,9 @@ mod tests {
     fn the_first_is_told_and_then_one_in_a_while_with_the_number_of_the_others() {
         let (mut seldom, begin) = (Seldom::new(A_MINUTE), Instant::now());
         assert_eq!(seldom.happened(begin), Some(0));
-        let told = (1..60).filter_map(|second| seldom.happened(begin + Duration::from_secs(second))).count();
+        let told = (1..60)
+            .filter_map(|second| seldom.happened(begin + Duration::from_secs(second)))
+            .count();
         assert_eq!(told, 0);
         assert_eq!(seldom.happened(begin + A_MINUTE), Some(59));
         assert_eq!(seldom.happened(begin + A_MINUTE), None);

@@ -1,8 +1,8 @@
 //! What the control thread shows to the data threads: views and the lease.
 //!
-//! The control thread writes, data threads read. A view is published before the ack of the table that it shows leaves
-//! this node (rule 8), and a data thread compares `generation` and `lease` *after* it read a value and before the
-//! answer leaves.
+//! The control thread writes, data threads read. A view is published before the ack of the table
+//! that it shows leaves this node (rule 8), and a data thread compares `generation` and `lease`
+//! *after* it read a value and before the answer leaves.
 
 use arc_swap::ArcSwap;
 use doyen_gossip::Time;
@@ -76,19 +76,31 @@ impl Shared {
         Time(self.lease.load(Ordering::SeqCst))
     }
 
-    /// The present view. Load `generation` first: a view is at least as new as the generation read before it.
+    /// The present view. Load `generation` first: a view is at least as new as the generation read
+    /// before it.
     #[must_use]
     pub fn local(&self) -> Arc<Local> {
         self.local.load_full()
     }
 
     /// Which partition holds this key of this map, by the present view.
-    pub(crate) fn partition_of(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> Option<PartitionId> {
-        self.local.load().view.as_ref()?.installed.keyspace(keyspace)?.partition_of(map, key)
+    pub(crate) fn partition_of(
+        &self,
+        keyspace: KeyspaceId,
+        map: MapId,
+        key: &[u8],
+    ) -> Option<PartitionId> {
+        self.local
+            .load()
+            .view
+            .as_ref()?
+            .installed
+            .keyspace(keyspace)?
+            .partition_of(map, key)
     }
 
-    /// Calls this after every published view, for whoever sleeps meanwhile. There is one listener, which wakes the
-    /// data threads; a second one is not heard.
+    /// Calls this after every published view, for whoever sleeps meanwhile. There is one listener,
+    /// which wakes the data threads; a second one is not heard.
     pub fn listen(&self, changed: impl Fn() + Send + Sync + 'static) {
         let _ = self.listener.set(Listener(Box::new(changed)));
     }

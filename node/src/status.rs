@@ -1,4 +1,5 @@
-//! What a cluster looks like, as people and programs read it: `status`, `table`, HTTP and the demo print this.
+//! What a cluster looks like, as people and programs read it: `status`, `table`, HTTP and the demo
+//! print this.
 
 use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy};
 use crate::control::ClusterStatus;
@@ -7,7 +8,10 @@ use doyen_gossip::agreement::{OtherCluster, Status};
 use doyen_placement::division::RangeStart;
 use doyen_placement::planner::{self, Unmet};
 use doyen_placement::quorum;
-use doyen_placement::{Division, Keyspace, MemberId, MemberState, Mode, Partition, PartitionId, PartitionRef, ReplicaState, Role, Table};
+use doyen_placement::{
+    Division, Keyspace, MemberId, MemberState, Mode, Partition, PartitionId, PartitionRef,
+    ReplicaState, Role, Table,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -26,8 +30,9 @@ pub struct ClusterReport {
     pub version: u64,
     /// The coordinator's name, if one is known.
     pub coordinator: Option<String>,
-    /// Every partition serves, has as many copies in sync as it should have, no move is pending and none is still to be
-    /// planned; everybody votes who should; and it is the coordinator who says so, of the table that is shown here.
+    /// Every partition serves, has as many copies in sync as it should have, no move is pending and
+    /// none is still to be planned; everybody votes who should; and it is the coordinator who says
+    /// so, of the table that is shown here.
     pub safe: bool,
     /// Why it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +46,8 @@ pub struct ClusterReport {
     /// Why nothing moves, where nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
-    /// Other clusters of the same secret that were met lately, and that hold data: they never merge with this one.
+    /// Other clusters of the same secret that were met lately, and that hold data: they never merge
+    /// with this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherClusterReport>,
     /// Whether copies move for balance: `on`, or why not.
@@ -69,7 +75,8 @@ pub struct MemberReport {
     pub id: String,
     /// Its seniority; the lowest is the oldest.
     pub age: u64,
-    /// `live`, `draining`, `drained` (it holds nothing any more), `leaving` or `silent`; `unanswered` where the table says `live` and it does not answer now.
+    /// `live`, `draining`, `drained` (it holds nothing any more), `leaving` or `silent`;
+    /// `unanswered` where the table says `live` and it does not answer now.
     pub state: String,
     /// `data` or `witness`.
     #[serde(default)]
@@ -86,7 +93,8 @@ pub struct MemberReport {
     /// Its capacity; 100 is the default.
     #[serde(default)]
     pub weight: u32,
-    /// How much of its memory (`--memory-max`) it has filled, in percent; `None`: the coordinator, whom it tells, did not answer or was not told yet.
+    /// How much of its memory (`--memory-max`) it has filled, in percent; `None`: the coordinator,
+    /// whom it tells, did not answer or was not told yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_percent: Option<u8>,
     /// QUIC, control.
@@ -190,7 +198,8 @@ pub struct TableReport {
     pub maps: Vec<MapReport>,
     /// The keyspaces.
     pub keyspaces: Vec<PartitionsReport>,
-    /// The table since which this is what is new, as it was asked for: keyspaces and partitions that it does not name are as they were.
+    /// The table since which this is what is new, as it was asked for: keyspaces and partitions
+    /// that it does not name are as they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<TableVersion>,
     /// Keyspaces that were dropped since.
@@ -209,7 +218,10 @@ pub struct TableVersion {
 
 impl TableVersion {
     fn of(table: &Table) -> Self {
-        Self { term: table.term.0, version: table.version.0 }
+        Self {
+            term: table.term.0,
+            version: table.version.0,
+        }
     }
 }
 
@@ -217,9 +229,17 @@ impl FromStr for TableVersion {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
-        let parts = text.split_once('.').and_then(|(term, version)| Some((number(term)?, number(version)?)));
-        let (term, version) = parts.ok_or("a table is named by its term and version, as in 3.41: /table tells both")?;
+        let number = |text: &str| {
+            text.bytes()
+                .all(|b| b.is_ascii_digit())
+                .then(|| text.parse().ok())
+                .flatten()
+        };
+        let parts = text
+            .split_once('.')
+            .and_then(|(term, version)| Some((number(term)?, number(version)?)));
+        let (term, version) = parts
+            .ok_or("a table is named by its term and version, as in 3.41: /table tells both")?;
         Ok(Self { term, version })
     }
 }
@@ -255,8 +275,8 @@ pub struct PartitionReport {
     /// Which keys it has: `slots`, `tokens` or `range`, by the keyspace's mode.
     #[serde(flatten)]
     pub keys: KeysReport,
-    /// `open`, or `assigned` until its primary reports that it serves; `unknown` where this node cannot tell, because only
-    /// the coordinator hears of it.
+    /// `open`, or `assigned` until its primary reports that it serves; `unknown` where this node
+    /// cannot tell, because only the coordinator hears of it.
     pub state: PartitionState,
     /// Who serves it.
     pub primary: String,
@@ -266,7 +286,8 @@ pub struct PartitionReport {
     pub learners: Vec<String>,
     /// Its epoch.
     pub epoch: u64,
-    /// Its lineage: another one each time that it begins empty, because every copy that counted is gone.
+    /// Its lineage: another one each time that it begins empty, because every copy that counted is
+    /// gone.
     pub lineage: u64,
 }
 
@@ -276,7 +297,8 @@ pub struct PartitionReport {
 pub enum KeysReport {
     /// Fixed: those of these slots, the first and the last.
     Slots([u16; 2]),
-    /// Ring: those with a token after the first and up to the second, around the end of the ring where the first is not below the second.
+    /// Ring: those with a token after the first and up to the second, around the end of the ring
+    /// where the first is not below the second.
     Tokens([i64; 2]),
     /// Range: those from one key on, up to another and without that one. `None`: to the end.
     Range([Option<StartReport>; 2]),
@@ -305,13 +327,22 @@ pub enum PartitionState {
 
 /// In which keyspaces how many partitions are of this kind; empty where none is.
 fn counted(keyspaces: &[KeyspaceReport], count: impl Fn(&KeyspaceReport) -> usize) -> String {
-    let some = keyspaces.iter().map(|k| (count(k), k)).filter(|(n, _)| *n > 0);
-    some.map(|(n, k)| format!("{n} of {} in {}", k.partitions, k.name)).collect::<Vec<_>>().join(", ")
+    let some = keyspaces
+        .iter()
+        .map(|k| (count(k), k))
+        .filter(|(n, _)| *n > 0);
+    some.map(|(n, k)| format!("{n} of {} in {}", k.partitions, k.name))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 impl OtherClusterReport {
     fn new(other: &OtherCluster) -> Self {
-        Self { cluster_id: other.cluster.to_string(), member: other.name.clone(), address: other.address }
+        Self {
+            cluster_id: other.cluster.to_string(),
+            member: other.name.clone(),
+            address: other.address,
+        }
     }
 }
 
@@ -336,7 +367,8 @@ impl MemberReport {
 
 #[cfg(test)]
 impl ClusterReport {
-    /// Of members of these names, and two partitions with a backup; where it is not safe, one of them lacks a copy.
+    /// Of members of these names, and two partitions with a backup; where it is not safe, one of
+    /// them lacks a copy.
     pub(crate) fn sample(members: &[&str], safe: bool) -> Self {
         use serde_json::json;
         let member = |name: &&str| {
@@ -387,36 +419,73 @@ impl ClusterReport {
         let closed: BTreeSet<PartitionRef> = status.closed.iter().copied().collect();
         let unanswered: BTreeSet<MemberId> = status.unanswered.iter().copied().collect();
         // Without the answers of a majority nobody holds a lease, so nobody serves (rule 8).
-        let halted = status.coordinator.is_none() && !quorum::majority(&table.voters, |v| !unanswered.contains(&v));
+        let halted = status.coordinator.is_none()
+            && !quorum::majority(&table.voters, |v| !unanswered.contains(&v));
         let unmet = unmet(table);
-        let seen = Seen { table, closed: &closed, unanswered: &unanswered, unmet: &unmet, halted };
+        let seen = Seen {
+            table,
+            closed: &closed,
+            unanswered: &unanswered,
+            unmet: &unmet,
+            halted,
+        };
         let keyspaces: Vec<_> = table.keyspaces.iter().map(|k| seen.keyspace(k)).collect();
-        let moves: Vec<_> = table.keyspaces.iter().flat_map(|k| k.partitions.iter().filter_map(|p| movement(table, k, p))).collect();
+        let moves: Vec<_> = table
+            .keyspaces
+            .iter()
+            .flat_map(|k| k.partitions.iter().filter_map(|p| movement(table, k, p)))
+            .collect();
         // The coordinator may be a table ahead of this node.
-        let current = status.installed.is_some_and(|name| (name.term, name.version) == (table.term, table.version));
+        let current = status
+            .installed
+            .is_some_and(|name| (name.term, name.version) == (table.term, table.version));
         // Where few vote of many that joined, the death of one of the few stops all.
         let settled = planner::elders(table) == table.voters;
         let unserved = counted(&keyspaces, |k| k.unavailable);
         let lacking = counted(&keyspaces, |k| k.under_replicated);
         let safe = [
-            (cluster.from_coordinator, "the coordinator does not answer", ""),
+            (
+                cluster.from_coordinator,
+                "the coordinator does not answer",
+                "",
+            ),
             (current, "a newer table is on its way to this node", ""),
             (unserved.is_empty(), "partitions are not served", &unserved),
             (lacking.is_empty(), "copies are lacking", &lacking),
             (moves.is_empty(), "copies are on their way", ""),
-            (!status.planning, "the coordinator looks whether anything is to be moved", ""),
+            (
+                !status.planning,
+                "the coordinator looks whether anything is to be moved",
+                "",
+            ),
             (settled, "members that should vote do not yet", ""),
         ];
-        let said = |why: &str, which: &str| if which.is_empty() { why.to_owned() } else { format!("{why} ({which})") };
-        let unsafe_for = safe.iter().find(|(holds, ..)| !holds).map(|(_, why, which)| said(why, which));
+        let said = |why: &str, which: &str| {
+            if which.is_empty() {
+                why.to_owned()
+            } else {
+                format!("{why} ({which})")
+            }
+        };
+        let unsafe_for = safe
+            .iter()
+            .find(|(holds, ..)| !holds)
+            .map(|(_, why, which)| said(why, which));
         Self {
             cluster_id: Some(table.cluster.to_string()),
             term: table.term.0,
             version: table.version.0,
-            coordinator: status.coordinator.and_then(|id| table.member(id)).map(|m| m.name.clone()),
+            coordinator: status
+                .coordinator
+                .and_then(|id| table.member(id))
+                .map(|m| m.name.clone()),
             safe: unsafe_for.is_none(),
             unsafe_for,
-            members: table.members.iter().map(|m| member(table, m, status)).collect(),
+            members: table
+                .members
+                .iter()
+                .map(|m| member(table, m, status))
+                .collect(),
             keyspaces,
             moves,
             waiting: status.waiting.clone(),
@@ -442,8 +511,15 @@ impl TableReport {
             };
         };
         let closed: BTreeSet<PartitionRef> = cluster.status.closed.iter().copied().collect();
-        let silent = |m: MemberId| table.member(m).is_some_and(|m| m.state == MemberState::Silent);
-        let state = |at: PartitionRef, primary| match (cluster.from_coordinator, closed.contains(&at) || silent(primary)) {
+        let silent = |m: MemberId| {
+            table
+                .member(m)
+                .is_some_and(|m| m.state == MemberState::Silent)
+        };
+        let state = |at: PartitionRef, primary| match (
+            cluster.from_coordinator,
+            closed.contains(&at) || silent(primary),
+        ) {
             (_, true) => PartitionState::Assigned,
             (true, false) => PartitionState::Open,
             (false, false) => PartitionState::Unknown,
@@ -458,7 +534,10 @@ impl TableReport {
                 .map(|m| MapReport {
                     name: m.name.clone(),
                     id: m.id.0,
-                    keyspace: table.keyspace(m.keyspace).map(|k| k.name.clone()).unwrap_or_default(),
+                    keyspace: table
+                        .keyspace(m.keyspace)
+                        .map(|k| k.name.clone())
+                        .unwrap_or_default(),
                 })
                 .collect(),
             keyspaces: table
@@ -469,20 +548,40 @@ impl TableReport {
                     let partition = |p: &Arc<Partition>| PartitionReport {
                         id: p.id.0,
                         keys: keys.get(&p.id).cloned().unwrap_or_else(|| slots(k, p.id)),
-                        state: state(PartitionRef { keyspace: k.id, partition: p.id }, p.primary()),
+                        state: state(
+                            PartitionRef {
+                                keyspace: k.id,
+                                partition: p.id,
+                            },
+                            p.primary(),
+                        ),
                         primary: name(table, p.primary()),
-                        backups: p.in_sync().filter(|&m| m != p.primary()).map(|m| name(table, m)).collect(),
+                        backups: p
+                            .in_sync()
+                            .filter(|&m| m != p.primary())
+                            .map(|m| name(table, m))
+                            .collect(),
                         learners: p.learners().map(|m| name(table, m)).collect(),
                         epoch: p.epoch.0,
                         lineage: p.lineage.0.into(),
                     };
-                    // As they stand, whatever their numbers are: those of splits and merges are given in the order in which they were made.
+                    // As they stand, whatever their numbers are: those of splits and merges are
+                    // given in the order in which they were made.
                     let stand = k.division.partitions();
-                    let partitions = match stand.iter().filter_map(|id| k.partition(*id)).map(partition).collect::<Vec<_>>() {
+                    let partitions = match stand
+                        .iter()
+                        .filter_map(|id| k.partition(*id))
+                        .map(partition)
+                        .collect::<Vec<_>>()
+                    {
                         none if none.is_empty() => k.partitions.iter().map(partition).collect(),
                         all => all,
                     };
-                    PartitionsReport { name: k.name.clone(), partitions, gone: Vec::new() }
+                    PartitionsReport {
+                        name: k.name.clone(),
+                        partitions,
+                        gone: Vec::new(),
+                    }
                 })
                 .collect(),
             since: None,
@@ -494,21 +593,44 @@ impl TableReport {
     #[must_use]
     pub(crate) fn since(cluster: &ClusterStatus, since: TableVersion) -> Self {
         let mut report = Self::new(cluster);
-        let Some(table) = cluster.installed.as_deref() else { return report };
-        let known = cluster.former.iter().map(|former| &**former).chain([table]).find(|former| TableVersion::of(former) == since);
-        let Some(former) = known.filter(|former| former.cluster == table.cluster) else { return report };
+        let Some(table) = cluster.installed.as_deref() else {
+            return report;
+        };
+        let known = cluster
+            .former
+            .iter()
+            .map(|former| &**former)
+            .chain([table])
+            .find(|former| TableVersion::of(former) == since);
+        let Some(former) = known.filter(|former| former.cluster == table.cluster) else {
+            return report;
+        };
         report.since = Some(since);
-        report.dropped = former.keyspaces.iter().filter(|k| table.keyspace(k.id).is_none()).map(|k| k.name.clone()).collect();
+        report.dropped = former
+            .keyspaces
+            .iter()
+            .filter(|k| table.keyspace(k.id).is_none())
+            .map(|k| k.name.clone())
+            .collect();
         report.keyspaces.retain_mut(|reported| {
-            let Some(now) = table.keyspaces.iter().find(|k| k.name == reported.name) else { return true };
+            let Some(now) = table.keyspaces.iter().find(|k| k.name == reported.name) else {
+                return true;
+            };
             // Another one of its name is new altogether.
-            let Some(before) = former.keyspace(now.id) else { return true };
+            let Some(before) = former.keyspace(now.id) else {
+                return true;
+            };
             let same = |id: u32| {
                 let both = [before, now].map(|k| k.partition(PartitionId(id)));
                 matches!(both, [Some(before), Some(now)] if before == now)
             };
             reported.partitions.retain(|partition| !same(partition.id));
-            reported.gone = before.partitions.iter().filter(|p| now.partition(p.id).is_none()).map(|p| p.id.0).collect();
+            reported.gone = before
+                .partitions
+                .iter()
+                .filter(|p| now.partition(p.id).is_none())
+                .map(|p| p.id.0)
+                .collect();
             !reported.partitions.is_empty() || !reported.gone.is_empty()
         });
         report
@@ -525,20 +647,39 @@ fn keys(division: &Division) -> BTreeMap<PartitionId, KeysReport> {
     match division {
         Division::Slots | Division::Runs(_) => BTreeMap::new(),
         Division::Arcs(arcs) => {
-            let bounds = |arc: usize| arcs.ring().arc(arc).map(|arc| KeysReport::Tokens([arc.after.0, arc.upto.0]));
-            arcs.partitions().enumerate().filter_map(|(arc, partition)| Some((partition, bounds(arc)?))).collect()
+            let bounds = |arc: usize| {
+                arcs.ring()
+                    .arc(arc)
+                    .map(|arc| KeysReport::Tokens([arc.after.0, arc.upto.0]))
+            };
+            arcs.partitions()
+                .enumerate()
+                .filter_map(|(arc, partition)| Some((partition, bounds(arc)?)))
+                .collect()
         }
         Division::Ranges(ranges) => {
-            let start = |s: &RangeStart| StartReport { map: s.map.0, key: s.key.escape_ascii().to_string() };
-            let ends = ranges.starts().iter().skip(1).map(|end| Some(start(end))).chain([None]);
+            let start = |s: &RangeStart| StartReport {
+                map: s.map.0,
+                key: s.key.escape_ascii().to_string(),
+            };
+            let ends = ranges
+                .starts()
+                .iter()
+                .skip(1)
+                .map(|end| Some(start(end)))
+                .chain([None]);
             let bounds = ranges.starts().iter().zip(ends);
-            bounds.map(|(from, to)| (from.partition, KeysReport::Range([Some(start(from)), to]))).collect()
+            bounds
+                .map(|(from, to)| (from.partition, KeysReport::Range([Some(start(from)), to])))
+                .collect()
         }
     }
 }
 
 fn name(table: &Table, id: MemberId) -> String {
-    table.member(id).map_or_else(|| id.to_string(), |m| m.name.clone())
+    table
+        .member(id)
+        .map_or_else(|| id.to_string(), |m| m.name.clone())
 }
 
 fn member(table: &Table, m: &doyen_placement::Member, status: &Status) -> MemberReport {
@@ -553,19 +694,31 @@ fn member(table: &Table, m: &doyen_placement::Member, status: &Status) -> Member
         id: m.id.to_string(),
         age: m.age.0,
         state: state.into(),
-        role: if m.role == Role::Data { "data" } else { "witness" }.into(),
+        role: if m.role == Role::Data {
+            "data"
+        } else {
+            "witness"
+        }
+        .into(),
         zone: m.location.zone.clone(),
         rack: m.location.rack.clone(),
         host: m.location.host.clone(),
         weight: m.weight,
-        memory_percent: status.filled.iter().find(|(id, _)| *id == m.id).map(|(_, filled)| *filled),
+        memory_percent: status
+            .filled
+            .iter()
+            .find(|(id, _)| *id == m.id)
+            .map(|(_, filled)| *filled),
         address: m.addresses.control,
         data: m.addresses.data,
         resp: m.addresses.resp,
         resp_cluster: m.addresses.resp_cluster,
         http: m.addresses.http,
         threads: (0..m.addresses.threads())
-            .map(|t| ThreadReport { data: m.addresses.data_of(t), resp_cluster: m.addresses.resp_cluster_of(t) })
+            .map(|t| ThreadReport {
+                data: m.addresses.data_of(t),
+                resp_cluster: m.addresses.resp_cluster_of(t),
+            })
             .collect(),
     }
 }
@@ -581,7 +734,11 @@ fn state(state: MemberState) -> &'static str {
 
 /// Members that may hold data: how many copies there can be.
 fn holders(table: &Table) -> usize {
-    table.members.iter().filter(|m| planner::may_receive(m)).count()
+    table
+        .members
+        .iter()
+        .filter(|m| planner::may_receive(m))
+        .count()
 }
 
 /// A table, and what is known beyond it.
@@ -613,7 +770,12 @@ impl Seen<'_> {
             eviction: EvictionPolicy(k.eviction).to_string(),
             ordered: k.ordered || k.mode == Mode::Range,
             rules: k.rules.iter().map(ToString::to_string).collect(),
-            unmet: self.unmet.iter().filter(|u| u.keyspace == k.id).map(unmet).collect(),
+            unmet: self
+                .unmet
+                .iter()
+                .filter(|u| u.keyspace == k.id)
+                .map(unmet)
+                .collect(),
             reshaping: k.reshaping.under_way.len(),
             under_replicated: partitions,
             unavailable: partitions,
@@ -624,7 +786,12 @@ impl Seen<'_> {
         let wanted = holders(self.table).min(usize::from(k.backups) + 1);
         // A silent member's copy is none that counts.
         let copies = |p: &Partition| p.in_sync().filter(|&m| !self.silent(m)).count();
-        let closed = |p: &Partition| self.closed.contains(&PartitionRef { keyspace: k.id, partition: p.id });
+        let closed = |p: &Partition| {
+            self.closed.contains(&PartitionRef {
+                keyspace: k.id,
+                partition: p.id,
+            })
+        };
         let serves = |p: &Partition| !self.halted && !self.silent(p.primary()) && !closed(p);
         KeyspaceReport {
             under_replicated: k.partitions.iter().filter(|p| copies(p) < wanted).count(),
@@ -634,13 +801,26 @@ impl Seen<'_> {
     }
 
     fn silent(&self, id: MemberId) -> bool {
-        self.unanswered.contains(&id) || self.table.member(id).is_none_or(|m| m.state == MemberState::Silent)
+        self.unanswered.contains(&id)
+            || self
+                .table
+                .member(id)
+                .is_none_or(|m| m.state == MemberState::Silent)
     }
 }
 
 fn unmet(unmet: &Unmet) -> UnmetReport {
-    let Unmet { keyspace: _, rule, partitions, why } = unmet;
-    UnmetReport { rule: rule.to_string(), partitions: *partitions, why: why.to_string() }
+    let Unmet {
+        keyspace: _,
+        rule,
+        partitions,
+        why,
+    } = unmet;
+    UnmetReport {
+        rule: rule.to_string(),
+        partitions: *partitions,
+        why: why.to_string(),
+    }
 }
 
 fn movement(table: &Table, k: &Keyspace, p: &Partition) -> Option<MoveReport> {
@@ -663,7 +843,9 @@ mod tests {
     use std::sync::Arc;
 
     fn member(id: u64) -> Member {
-        let at = |port: u64| SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).expect("a small port")));
+        let at = |port: u64| {
+            SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).expect("a small port")))
+        };
         Member {
             id: MemberId(id),
             age: Age(0),
@@ -685,8 +867,18 @@ mod tests {
     }
 
     fn cluster(members: u64) -> Table {
-        let config = Options { partitions: Some(16), ..Options::default() }.resolve(Defaults::Binary).expect("holds");
-        planner::first(ClusterId(7), config.settings, config.keyspace, (1..=members).map(member).collect())
+        let config = Options {
+            partitions: Some(16),
+            ..Options::default()
+        }
+        .resolve(Defaults::Binary)
+        .expect("holds");
+        planner::first(
+            ClusterId(7),
+            config.settings,
+            config.keyspace,
+            (1..=members).map(member).collect(),
+        )
     }
 
     fn seen(table: Table, closed: Vec<PartitionRef>, from_coordinator: bool) -> ClusterStatus {
@@ -702,7 +894,13 @@ mod tests {
             waiting: None,
             others: Vec::new(),
         };
-        ClusterStatus { status, from_coordinator, installed: Some(Arc::new(table)), former: Vec::new(), unheard: Vec::new() }
+        ClusterStatus {
+            status,
+            from_coordinator,
+            installed: Some(Arc::new(table)),
+            former: Vec::new(),
+            unheard: Vec::new(),
+        }
     }
 
     #[test]
@@ -711,11 +909,24 @@ mod tests {
         status.status.filled = vec![(MemberId(2), 91)];
         let report = ClusterReport::new(&status);
         assert!(report.safe, "{report:?}");
-        assert_eq!(report.members.iter().map(|m| m.memory_percent).collect::<Vec<_>>(), [None, Some(91), None]);
+        assert_eq!(
+            report
+                .members
+                .iter()
+                .map(|m| m.memory_percent)
+                .collect::<Vec<_>>(),
+            [None, Some(91), None]
+        );
         assert_eq!(report.coordinator.as_deref(), Some("node-1"));
-        assert_eq!(report.members.iter().map(|m| m.age).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(
+            report.members.iter().map(|m| m.age).collect::<Vec<_>>(),
+            [1, 2, 3]
+        );
         assert_eq!(report.keyspaces[0].partitions, 16);
-        assert!(!ClusterReport::new(&seen(cluster(3), vec![], false)).safe, "others do not hear what is open");
+        assert!(
+            !ClusterReport::new(&seen(cluster(3), vec![], false)).safe,
+            "others do not hear what is open"
+        );
     }
 
     #[test]
@@ -725,52 +936,129 @@ mod tests {
         table.version = table.version.next();
         let partition = Arc::make_mut(&mut table.keyspaces[0].partitions[5]);
         partition.epoch = partition.epoch.next();
-        let added = Keyspace { id: KeyspaceId(9), name: "added".into(), ..table.keyspaces[0].clone() };
+        let added = Keyspace {
+            id: KeyspaceId(9),
+            name: "added".into(),
+            ..table.keyspaces[0].clone()
+        };
         table.keyspaces.push(added);
         let version = TableVersion::of(&former);
-        let now = ClusterStatus { former: vec![Arc::new(former)], ..seen(table.clone(), vec![], true) };
-        let news = |cluster, since: &str| TableReport::since(cluster, since.parse().expect("a table's name"));
+        let now = ClusterStatus {
+            former: vec![Arc::new(former)],
+            ..seen(table.clone(), vec![], true)
+        };
+        let news = |cluster, since: &str| {
+            TableReport::since(cluster, since.parse().expect("a table's name"))
+        };
         let told = |report: &TableReport| {
-            let keyspace = |k: &PartitionsReport| (k.name.clone(), k.partitions.iter().map(|p| p.id).collect::<Vec<_>>());
+            let keyspace = |k: &PartitionsReport| {
+                (
+                    k.name.clone(),
+                    k.partitions.iter().map(|p| p.id).collect::<Vec<_>>(),
+                )
+            };
             report.keyspaces.iter().map(keyspace).collect::<Vec<_>>()
         };
         let since = format!("{}.{}", version.term, version.version);
         let report = news(&now, &since);
-        assert_eq!((report.since, report.version), (Some(version), table.version.0));
-        assert_eq!(told(&report), [("default".into(), vec![5]), ("added".into(), (0..16).collect())]);
-        assert_eq!(told(&news(&now, &format!("{}.{}", table.term.0, table.version.0))), [], "nothing is newer than the last one");
+        assert_eq!(
+            (report.since, report.version),
+            (Some(version), table.version.0)
+        );
+        assert_eq!(
+            told(&report),
+            [
+                ("default".into(), vec![5]),
+                ("added".into(), (0..16).collect())
+            ]
+        );
+        assert_eq!(
+            told(&news(
+                &now,
+                &format!("{}.{}", table.term.0, table.version.0)
+            )),
+            [],
+            "nothing is newer than the last one"
+        );
         let unknown = news(&now, "1.77777");
-        assert_eq!((unknown.since, unknown.keyspaces[0].partitions.len()), (None, 16), "what is not known any more is told whole");
+        assert_eq!(
+            (unknown.since, unknown.keyspaces[0].partitions.len()),
+            (None, 16),
+            "what is not known any more is told whole"
+        );
 
         // A split, and a keyspace that is dropped.
-        let split = Reshape::Split { partition: PartitionId(3), cut: doyen_placement::division::Cut::Half };
+        let split = Reshape::Split {
+            partition: PartitionId(3),
+            cut: doyen_placement::division::Cut::Half,
+        };
         let begun = planner::reshape::begin(&table, KeyspaceId(0), split).expect("it can be split");
-        let still = |at| Some(planner::Stillness { epoch: begun.partition(at)?.epoch, ahead_ms: 0 });
+        let still = |at| {
+            Some(planner::Stillness {
+                epoch: begun.partition(at)?.epoch,
+                ahead_ms: 0,
+            })
+        };
         let mut done = planner::reshape::finish(&begun, still).expect("it is split");
         done.keyspaces.pop();
         done.version = done.version.next();
         let since = format!("{}.{}", table.term.0, table.version.0);
-        let report = news(&ClusterStatus { former: vec![Arc::new(table)], ..seen(done, vec![], true) }, &since);
-        assert_eq!((report.keyspaces[0].partitions.len(), &report.keyspaces[0].gone[..]), (2, &[3][..]));
+        let report = news(
+            &ClusterStatus {
+                former: vec![Arc::new(table)],
+                ..seen(done, vec![], true)
+            },
+            &since,
+        );
+        assert_eq!(
+            (
+                report.keyspaces[0].partitions.len(),
+                &report.keyspaces[0].gone[..]
+            ),
+            (2, &[3][..])
+        );
         assert_eq!(report.dropped, ["added"]);
     }
 
     #[test]
     fn what_no_table_is_called_is_refused() {
-        for text in ["", "3", ".", "3.", "-1.2", "+1.2", "1.2.3", "a.b", "99999999999999999999.1"] {
+        for text in [
+            "",
+            "3",
+            ".",
+            "3.",
+            "-1.2",
+            "+1.2",
+            "1.2.3",
+            "a.b",
+            "99999999999999999999.1",
+        ] {
             assert!(text.parse::<TableVersion>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn what_is_not_open_is_not_safe_and_shows_as_assigned() {
-        let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(3) };
+        let at = PartitionRef {
+            keyspace: KeyspaceId(0),
+            partition: PartitionId(3),
+        };
         let status = seen(cluster(3), vec![at], true);
         let report = ClusterReport::new(&status);
         assert_eq!((report.safe, report.keyspaces[0].unavailable), (false, 1));
         let table = TableReport::new(&status);
-        let states: Vec<_> = table.keyspaces[0].partitions.iter().map(|p| p.state).collect();
-        assert_eq!(states.iter().filter(|s| **s == PartitionState::Assigned).count(), 1);
+        let states: Vec<_> = table.keyspaces[0]
+            .partitions
+            .iter()
+            .map(|p| p.state)
+            .collect();
+        assert_eq!(
+            states
+                .iter()
+                .filter(|s| **s == PartitionState::Assigned)
+                .count(),
+            1
+        );
         assert_eq!(states[3], PartitionState::Assigned);
     }
 
@@ -778,10 +1066,17 @@ mod tests {
     fn what_a_silent_member_leads_does_not_show_as_open() {
         let mut table = cluster(3);
         let silent = table.members[1].clone();
-        table.members[1] = Arc::new(Member { state: MemberState::Silent, ..(*silent).clone() });
+        table.members[1] = Arc::new(Member {
+            state: MemberState::Silent,
+            ..(*silent).clone()
+        });
         let report = TableReport::new(&seen(table, vec![], true));
         let open = |led: bool| {
-            report.keyspaces[0].partitions.iter().filter(|p| (p.primary == silent.name) == led).all(|p| p.state == PartitionState::Open)
+            report.keyspaces[0]
+                .partitions
+                .iter()
+                .filter(|p| (p.primary == silent.name) == led)
+                .all(|p| p.state == PartitionState::Open)
         };
         assert!(!open(true) && open(false), "{report:?}");
     }
@@ -790,19 +1085,29 @@ mod tests {
     fn a_lost_copy_is_not_safe_until_one_node_is_all_there_is() {
         let gone = BTreeMap::from([(MemberId(2), planner::Departure::Silent)]);
         let report = ClusterReport::new(&seen(planner::remove(&cluster(3), &gone), vec![], true));
-        assert!(!report.safe && report.keyspaces[0].under_replicated > 0, "{report:?}");
+        assert!(
+            !report.safe && report.keyspaces[0].under_replicated > 0,
+            "{report:?}"
+        );
         let report = ClusterReport::new(&seen(planner::remove(&cluster(2), &gone), vec![], true));
-        assert!(report.safe, "one copy is all that one node can hold: {report:?}");
+        assert!(
+            report.safe,
+            "one copy is all that one node can hold: {report:?}"
+        );
     }
 
     #[test]
     fn a_cluster_of_few_voters_is_not_safe_yet() {
         let mut table = cluster(3);
         table.voters.truncate(1);
-        assert!(!ClusterReport::new(&seen(table, vec![], true)).safe, "one death would stop it");
+        assert!(
+            !ClusterReport::new(&seen(table, vec![], true)).safe,
+            "one death would stop it"
+        );
     }
 
-    /// `safe` came a moment early after a join: before the plan for the newcomer was made, nothing was on its way.
+    /// `safe` came a moment early after a join: before the plan for the newcomer was made, nothing
+    /// was on its way.
     #[test]
     fn what_is_still_to_be_planned_is_not_safe() {
         let mut status = seen(cluster(3), vec![], true);
@@ -812,7 +1117,13 @@ mod tests {
         assert!(ClusterReport::new(&status).safe);
         // The coordinator speaks of a table that this node does not show yet.
         status.status.installed = Some(cluster(4).name());
-        status.status.installed.as_mut().expect("set above").version.0 += 1;
+        status
+            .status
+            .installed
+            .as_mut()
+            .expect("set above")
+            .version
+            .0 += 1;
         assert!(!ClusterReport::new(&status).safe);
     }
 
@@ -820,19 +1131,71 @@ mod tests {
     #[test]
     fn who_is_left_without_a_majority_shows_it() {
         let mut status = seen(cluster(2), vec![], false);
-        status.status = Status { coordinator: None, leading: false, unanswered: vec![MemberId(1)], me: MemberId(2), ..status.status };
+        status.status = Status {
+            coordinator: None,
+            leading: false,
+            unanswered: vec![MemberId(1)],
+            me: MemberId(2),
+            ..status.status
+        };
         let report = ClusterReport::new(&status);
-        assert_eq!(report.members.iter().map(|m| m.state.as_str()).collect::<Vec<_>>(), ["unanswered", "live"]);
+        assert_eq!(
+            report
+                .members
+                .iter()
+                .map(|m| m.state.as_str())
+                .collect::<Vec<_>>(),
+            ["unanswered", "live"]
+        );
         assert_eq!((report.coordinator, report.safe), (None, false));
-        assert_eq!((report.keyspaces[0].unavailable, report.keyspaces[0].under_replicated), (16, 16));
+        assert_eq!(
+            (
+                report.keyspaces[0].unavailable,
+                report.keyspaces[0].under_replicated
+            ),
+            (16, 16)
+        );
     }
 
     #[test]
     fn the_json_has_the_fields_that_programs_rely_on() {
-        let json = serde_json::to_value(ClusterReport::new(&seen(cluster(2), vec![], true))).expect("json");
-        let keys = |v: &serde_json::Value| v.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
-        assert_eq!(keys(&json), ["balancing", "cluster_id", "coordinator", "keyspaces", "members", "moves", "safe", "term", "version"]);
-        let member = ["address", "age", "data", "http", "id", "name", "resp", "resp_cluster", "role", "state", "threads", "weight"];
+        let json = serde_json::to_value(ClusterReport::new(&seen(cluster(2), vec![], true)))
+            .expect("json");
+        let keys = |v: &serde_json::Value| {
+            v.as_object()
+                .expect("an object")
+                .keys()
+                .cloned()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            keys(&json),
+            [
+                "balancing",
+                "cluster_id",
+                "coordinator",
+                "keyspaces",
+                "members",
+                "moves",
+                "safe",
+                "term",
+                "version"
+            ]
+        );
+        let member = [
+            "address",
+            "age",
+            "data",
+            "http",
+            "id",
+            "name",
+            "resp",
+            "resp_cluster",
+            "role",
+            "state",
+            "threads",
+            "weight",
+        ];
         assert_eq!(keys(&json["members"][0]), member);
         let keyspace = [
             "backups",

@@ -7,9 +7,11 @@
 //!   clients ──> History ──> linear: can what was answered be explained?
 //! ```
 //!
-//! [`Cluster`] owns the processes and their [`Relay`]; [`Faults`] says what a link does to the datagrams on it; a [`History`] records what
-//! clients asked and were answered, and judges whether any order of the operations explains it, key by key ([`linear`]).
-//! Nothing of this knows how a node works inside: the processes are the production's, and so are their protocol and their ports.
+//! [`Cluster`] owns the processes and their [`Relay`]; [`Faults`] says what a link does to the
+//! datagrams on it; a [`History`] records what clients asked and were answered, and judges whether
+//! any order of the operations explains it, key by key ([`linear`]). Nothing of this knows how a
+//! node works inside: the processes are the production's, and so are their protocol and their
+//! ports.
 //!
 //! ```no_run
 //! use doyen::testkit::{Cluster, Faults};
@@ -32,14 +34,15 @@
 //!
 //! # How traffic gets through relays
 //!
-//! Every node has two loopback addresses of its own, `127.x.y.n` to listen on and another to advertise; where it advertises, its relay
-//! listens. Who dials an advertised address reaches the relay, which knows by the source address which node that is. This takes a system
-//! where all of 127.0.0.0/8 is the machine itself: Linux.
+//! Every node has two loopback addresses of its own, `127.x.y.n` to listen on and another to
+//! advertise; where it advertises, its relay listens. Who dials an advertised address reaches the
+//! relay, which knows by the source address which node that is. This takes a system where all of
+//! 127.0.0.0/8 is the machine itself: Linux.
 //!
 //! # Limits
 //!
-//! Nodes have one data thread each. Clients of RESP and HTTP go to the node directly: what they see is what the nodes do, and not
-//! what the relay does to them.
+//! Nodes have one data thread each. Clients of RESP and HTTP go to the node directly: what they see
+//! is what the nodes do, and not what the relay does to them.
 
 mod cluster;
 mod history;
@@ -74,7 +77,8 @@ pub enum TestkitError {
         /// Why it is not.
         why: io::Error,
     },
-    /// There is no such node, or it is not in a state in which this can be asked of it. Nothing happened.
+    /// There is no such node, or it is not in a state in which this can be asked of it. Nothing
+    /// happened.
     #[error("{0}")]
     Misuse(String),
     /// A node does not answer.

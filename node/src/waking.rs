@@ -1,7 +1,7 @@
 //! Waking callers, whose wakers are their own code.
 //!
-//! A waker may panic, and so may the destructor of what it wakes. The thread that wakes it serves everybody else, and must
-//! go on.
+//! A waker may panic, and so may the destructor of what it wakes. The thread that wakes it serves
+//! everybody else, and must go on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
@@ -26,6 +26,8 @@ pub(crate) fn give_up<T>(waited_for: T) {
 pub(crate) fn guarded(wakes: impl FnOnce()) {
     // What may be left half done is the caller's own.
     if catch_unwind(AssertUnwindSafe(wakes)).is_err() {
-        tracing::error!("the waker of a caller panicked: its task may never be woken again. Mend the executor or the waker");
+        tracing::error!(
+            "the waker of a caller panicked: its task may never be woken again. Mend the executor or the waker"
+        );
     }
 }

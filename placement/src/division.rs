@@ -5,8 +5,9 @@
 //!  ring    {tag} or key ── murmur3 ──> token         ── arcs of a ring ──> partition     Division::Arcs
 //!  range   map, key                                  ── ordered ranges ──> partition     Division::Ranges
 //! ```
-//! A division is made whole, with its look-up compiled, and never changed: whoever splits or merges makes another one. So tables share it as
-//! long as it is the same, and a look-up can never belong to another table. Over the wire go the boundaries alone.
+//! A division is made whole, with its look-up compiled, and never changed: whoever splits or merges
+//! makes another one. So tables share it as long as it is the same, and a look-up can never belong
+//! to another table. Over the wire go the boundaries alone.
 
 mod arcs;
 mod cut;
@@ -44,7 +45,8 @@ impl Division {
         Self::Arcs(Arc::default())
     }
 
-    /// Ranges of the keys of map 0 that begin at these splits, and one before the first. Keys of other maps are behind the last split.
+    /// Ranges of the keys of map 0 that begin at these splits, and one before the first. Keys of
+    /// other maps are behind the last split.
     ///
     /// ```
     /// use doyen_placement::division::Division;
@@ -56,13 +58,16 @@ impl Division {
     /// ```
     ///
     /// # Errors
-    /// A split that is empty or longer than [`SPLIT_BYTES_MAX`], or not greater than the one before it.
-    pub fn split_at<K: AsRef<[u8]>>(splits: impl IntoIterator<Item = K>) -> Result<Self, RangesError> {
+    /// A split that is empty or longer than [`SPLIT_BYTES_MAX`], or not greater than the one before
+    /// it.
+    pub fn split_at<K: AsRef<[u8]>>(
+        splits: impl IntoIterator<Item = K>,
+    ) -> Result<Self, RangesError> {
         Ranges::split_at(splits).map(|ranges| Self::Ranges(Arc::new(ranges)))
     }
 
-    /// The numbers of the partitions among which it divides, in the order in which they stand; none for equal runs of slots, where the mode
-    /// knows.
+    /// The numbers of the partitions among which it divides, in the order in which they stand; none
+    /// for equal runs of slots, where the mode knows.
     #[must_use]
     pub fn partitions(&self) -> Vec<PartitionId> {
         match self {
@@ -73,10 +78,15 @@ impl Division {
         }
     }
 
-    /// Which partition has this key of this map; `None` for equal runs of slots, where the mode knows, and on a ring without tokens.
+    /// Which partition has this key of this map; `None` for equal runs of slots, where the mode
+    /// knows, and on a ring without tokens.
     #[must_use]
     pub fn holder_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
-        if let Self::Runs(runs) = self { runs.partition_of_slot(slot_of(map, key)) } else { self.partition_of(map, key) }
+        if let Self::Runs(runs) = self {
+            runs.partition_of_slot(slot_of(map, key))
+        } else {
+            self.partition_of(map, key)
+        }
     }
 
     /// Which partition has this key of this map, where that is not a matter of slots.
@@ -89,7 +99,12 @@ impl Division {
     }
 }
 
-/// The slot of a key of a map. `{hash tags}` count only in map 0; in other maps the map's id is hashed with the key.
+/// The slot of a key of a map. `{hash tags}` count only in map 0; in other maps the map's id is
+/// hashed with the key.
 pub(crate) fn slot_of(map: MapId, key: &[u8]) -> u16 {
-    if map == MapId(0) { hash::slot(key) } else { hash::slot_of_prefixed(&map.0.to_be_bytes(), key) }
+    if map == MapId(0) {
+        hash::slot(key)
+    } else {
+        hash::slot_of_prefixed(&map.0.to_be_bytes(), key)
+    }
 }

@@ -1,7 +1,7 @@
 //! Keys to slots, as in Redis Cluster, and the digest that names tables.
 //!
-//! Both must come out the same on every platform and in every build: a slot decides who owns a key, a digest decides
-//! whether two members hold the same table.
+//! Both must come out the same on every platform and in every build: a slot decides who owns a key,
+//! a digest decides whether two members hold the same table.
 
 use std::hash::Hasher;
 
@@ -20,7 +20,8 @@ pub fn crc16(bytes: &[u8]) -> u16 {
 
 /// The slot of a key: `crc16(hash tag or key) mod 16384`.
 ///
-/// The hash tag is what stands between the first `{` and the first `}` after it, unless that is empty.
+/// The hash tag is what stands between the first `{` and the first `}` after it, unless that is
+/// empty.
 ///
 /// ```
 /// use doyen_placement::hash::slot;
@@ -37,7 +38,9 @@ pub(crate) fn slot_of_prefixed(prefix: &[u8], key: &[u8]) -> u16 {
 }
 
 pub(crate) fn hash_tag(key: &[u8]) -> &[u8] {
-    let Some(open) = key.iter().position(|&b| b == b'{') else { return key };
+    let Some(open) = key.iter().position(|&b| b == b'{') else {
+        return key;
+    };
     let inside = &key[open + 1..];
     match inside.iter().position(|&b| b == b'}') {
         Some(length) if length > 0 => &inside[..length],
@@ -70,7 +73,11 @@ const CRC16_TABLES: [[u16; 256]; 8] = {
         let mut crc = (i as u16) << 8;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            crc = if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            };
             bit += 1;
         }
         tables[0][i] = crc;
@@ -89,11 +96,12 @@ const CRC16_TABLES: [[u16; 256]; 8] = {
     tables
 };
 
-/// A hasher with a fixed result: numbers enter as little-endian 64-bit words, whatever the platform.
+/// A hasher with a fixed result: numbers enter as little-endian 64-bit words, whatever the
+/// platform.
 ///
-/// Not for keys that an attacker chooses; tables come from authenticated members, and the digest only has to tell
-/// honest tables apart. `derive(Hash)` feeds it: a test pins its result, so that a compiler that derives otherwise
-/// is noticed.
+/// Not for keys that an attacker chooses; tables come from authenticated members, and the digest
+/// only has to tell honest tables apart. `derive(Hash)` feeds it: a test pins its result, so that a
+/// compiler that derives otherwise is noticed.
 #[derive(Debug, Clone)]
 pub struct Digest(u64);
 
@@ -104,10 +112,13 @@ impl Digest {
         Self(0x9E37_79B9_7F4A_7C15)
     }
 
-    /// Folded multiplication (as in wyhash): both halves of the product carry every bit of the word on.
+    /// Folded multiplication (as in wyhash): both halves of the product carry every bit of the word
+    /// on.
     const fn word(&mut self, word: u64) {
         let product = (self.0 ^ word) as u128 * 0xA076_1D64_78BD_642F;
-        self.0 = ((product as u64) ^ ((product >> 64) as u64)).rotate_left(23).wrapping_add(word.wrapping_mul(0xE703_7ED1_A0B4_28DB));
+        self.0 = ((product as u64) ^ ((product >> 64) as u64))
+            .rotate_left(23)
+            .wrapping_add(word.wrapping_mul(0xE703_7ED1_A0B4_28DB));
     }
 }
 
@@ -158,8 +169,8 @@ impl Hasher for Digest {
         self.word(i as u64);
     }
 
-    // Sign extension makes the width of the platform's `isize` (the discriminants of enums) not matter. The narrower
-    // signed numbers go through the methods above by default.
+    // Sign extension makes the width of the platform's `isize` (the discriminants of enums) not
+    // matter. The narrower signed numbers go through the methods above by default.
     fn write_isize(&mut self, i: isize) {
         self.word(i as i64 as u64);
     }
@@ -175,12 +186,22 @@ mod tests {
         assert_eq!(crc16(b"123456789"), 0x31C3);
         let bit_by_bit = |bytes: &[u8]| {
             bytes.iter().fold(0_u16, |crc, byte| {
-                (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 })
+                (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| {
+                    if crc & 0x8000 == 0 {
+                        crc << 1
+                    } else {
+                        (crc << 1) ^ 0x1021
+                    }
+                })
             })
         };
         let bytes: Vec<u8> = (0..100_u32).map(|i| (i * 37 % 251) as u8).collect();
         for length in 0..bytes.len() {
-            assert_eq!(crc16(&bytes[..length]), bit_by_bit(&bytes[..length]), "{length}");
+            assert_eq!(
+                crc16(&bytes[..length]),
+                bit_by_bit(&bytes[..length]),
+                "{length}"
+            );
         }
     }
 
@@ -211,6 +232,9 @@ mod tests {
 
     #[test]
     fn a_prefix_hashes_as_if_it_stood_in_the_key() {
-        assert_eq!(slot_of_prefixed(&[0, 0, 0, 7], b"{a}b"), crc16(b"\0\0\0\x07{a}b") % SLOTS);
+        assert_eq!(
+            slot_of_prefixed(&[0, 0, 0, 7], b"{a}b"),
+            crc16(b"\0\0\0\x07{a}b") % SLOTS
+        );
     }
 }

@@ -26,7 +26,8 @@ macro_rules! number {
 }
 
 number! {
-    /// How senior a member is: the coordinator numbers members as it admits them, and a lower number is older.
+    /// How senior a member is: the coordinator numbers members as it admits them, and a lower
+    /// number is older.
     Age(u64)
 }
 number! {
@@ -38,11 +39,13 @@ number! {
     Version(u64)
 }
 number! {
-    /// Counts the changes of a partition's primary or of its in-sync set; fences whoever acts on an older one.
+    /// Counts the changes of a partition's primary or of its in-sync set; fences whoever acts on an
+    /// older one.
     Epoch(u64)
 }
 number! {
-    /// Counts how often a partition began empty. Data of another lineage is not this partition's data.
+    /// Counts how often a partition began empty. Data of another lineage is not this partition's
+    /// data.
     Lineage(u32)
 }
 number! {
@@ -63,11 +66,12 @@ pub const THREADS_MAX: u8 = 16;
 
 /// One process start. What comes back after a crash has another.
 ///
-/// Clients that are no members draw theirs from the upper half of the numbers, so that none of them ever passes for a member:
-/// no table names such an id, and no connection is let in whose sender says that it is one thing and whose id the other.
+/// Clients that are no members draw theirs from the upper half of the numbers, so that none of them
+/// ever passes for a member: no table names such an id, and no connection is let in whose sender
+/// says that it is one thing and whose id the other.
 ///
-/// The lowest bits of a member's are free: on the data plane they say which of its data threads is meant ([`MemberId::thread`]).
-/// Tables name members, so no id in a table has any of them set.
+/// The lowest bits of a member's are free: on the data plane they say which of its data threads is
+/// meant ([`MemberId::thread`]). Tables name members, so no id in a table has any of them set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId(pub u64);
 
@@ -93,7 +97,8 @@ impl MemberId {
         self.0 & Self::CLIENT != 0
     }
 
-    /// Of a member: what its data thread of this number is called, which is below `THREADS_MAX`. The first is called as the member itself.
+    /// Of a member: what its data thread of this number is called, which is below `THREADS_MAX`.
+    /// The first is called as the member itself.
     #[must_use]
     pub const fn thread(self, number: u8) -> Self {
         Self(self.0 | (number as u64 & Self::THREAD))
@@ -102,14 +107,22 @@ impl MemberId {
     /// The member whose data thread this is. A client has one thread, which is the client.
     #[must_use]
     pub const fn member(self) -> Self {
-        if self.is_client() { self } else { Self(self.0 & !Self::THREAD) }
+        if self.is_client() {
+            self
+        } else {
+            Self(self.0 & !Self::THREAD)
+        }
     }
 
     /// Which of the data threads of its member this is.
     #[must_use]
     pub const fn thread_number(self) -> u8 {
         // At most 15.
-        if self.is_client() { 0 } else { (self.0 & Self::THREAD) as u8 }
+        if self.is_client() {
+            0
+        } else {
+            (self.0 & Self::THREAD) as u8
+        }
     }
 }
 
@@ -131,8 +144,9 @@ impl fmt::Display for ClusterId {
 
 /// What the members of a cluster order keys by: the founder draws it, and it stays.
 ///
-/// It is a secret of the members. A client that knew it could choose keys that collide, and each of them
-/// would cost as much as all before it. So it stands in no name of a table, no report and no log.
+/// It is a secret of the members. A client that knew it could choose keys that collide, and each of
+/// them would cost as much as all before it. So it stands in no name of a table, no report and no
+/// log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct OrderKey(pub u128);
 
@@ -152,12 +166,13 @@ pub struct PartitionRef {
 }
 
 impl PartitionId {
-    /// Which data thread of a member with so many has it. By a hash of its number: the planner deals partitions to members in turn, and by
-    /// the number itself a member of two would have only even ones, and nothing for its second thread.
+    /// Which data thread of a member with so many has it. By a hash of its number: the planner
+    /// deals partitions to members in turn, and by the number itself a member of two would have
+    /// only even ones, and nothing for its second thread.
     #[must_use]
     pub const fn thread(self, threads: u8) -> u8 {
-        // Fibonacci hashing: multiples of the golden ratio lie evenly, and those of every n-th number, too. Members tell it by themselves:
-        // it must stay what it is.
+        // Fibonacci hashing: multiples of the golden ratio lie evenly, and those of every n-th
+        // number, too. Members tell it by themselves: it must stay what it is.
         let hash = self.0.wrapping_mul(0x9E37_79B9) as u64;
         let threads = if threads == 0 { 1 } else { threads as u64 };
         // Below the number of threads.
@@ -189,6 +204,9 @@ mod tests {
     #[test]
     fn a_client_is_its_only_thread() {
         let client = MemberId::of_client(7);
-        assert_eq!((client.member(), client.thread_number(), client.thread(0)), (client, 0, client));
+        assert_eq!(
+            (client.member(), client.thread_number(), client.thread(0)),
+            (client, 0, client)
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Who owns what in a Doyen cluster.
 //!
-//! Everything in this crate is a pure function of its arguments: no clock, socket, task, thread or source of
-//! randomness. A [`Table`] says who the members are and which of them hold which partition; the planner turns one
-//! table into the next.
+//! Everything in this crate is a pure function of its arguments: no clock, socket, task, thread or
+//! source of randomness. A [`Table`] says who the members are and which of them hold which
+//! partition; the planner turns one table into the next.
 
 mod balancing;
 pub mod division;
@@ -25,14 +25,16 @@ pub mod token;
 pub use balancing::{Balancing, MoveRate, NoWindow, Paused, Window};
 pub use division::Division;
 pub use id::{
-    Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, PartitionRef, THREADS_MAX, Term, Version,
+    Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId,
+    PartitionRef, THREADS_MAX, Term, Version,
 };
 pub use loads::Loads;
 pub use mode::NoRange;
 pub use rule::{Label, Place, Rule, RuleError, RulesError};
 pub use scheduler::{NoScheduler, Scheduler, Schedulers};
 pub use table::{
-    Addresses, Assignment, DeltaError, Eviction, Invalid, Keyspace, Location, MapEntry, Member, MemberState, Mode, NoTableName, OnLoss,
-    Origin, Partition, Replica, ReplicaState, Reshape, Reshaping, Role, Settings, Table, TableDelta, TableName, ThreadPorts,
+    Addresses, Assignment, DeltaError, Eviction, Invalid, Keyspace, Location, MapEntry, Member,
+    MemberState, Mode, NoTableName, OnLoss, Origin, Partition, Replica, ReplicaState, Reshape,
+    Reshaping, Role, Settings, Table, TableDelta, TableName, ThreadPorts,
 };
 pub use token::Token;

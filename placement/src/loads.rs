@@ -1,7 +1,7 @@
 //! What partitions and members have to carry, as measured where they are.
 //!
-//! Loads are soft: a coordinator hears them from the primaries, no table holds them, and a successor hears them anew. So they
-//! decide what would be better, never what is right.
+//! Loads are soft: a coordinator hears them from the primaries, no table holds them, and a
+//! successor hears them anew. So they decide what would be better, never what is right.
 //!
 //! ```text
 //!  a primary's counters ──> PartitionLoad ──Reporter──> Report ──> Loads (believed of the primary alone) ──> planner::plan
@@ -27,8 +27,9 @@ use serde::{Deserialize, Serialize};
 
 /// No measure is believed beyond this, so that sums over a cluster stay numbers.
 const MEASURE_MAX: u64 = 1 << 44;
-/// Watermarks of a member's memory, in percent: above the first it is given no copy that has another place, above the second copies are moved
-/// away from it, above the third its primaries take no writes that need more.
+/// Watermarks of a member's memory, in percent: above the first it is given no copy that has
+/// another place, above the second copies are moved away from it, above the third its primaries
+/// take no writes that need more.
 pub const WATERMARKS: [u8; 3] = [FILLED, EVACUATED, FULL];
 /// The first of them,
 pub const FILLED: u8 = 70;
@@ -82,8 +83,8 @@ pub struct Uneven {
     pub memory: bool,
 }
 
-/// From when on members count as unevenly loaded: the ratio to what would be a member's share, and the gap to it. Both, for among small
-/// numbers any ratio is noise, and among large ones any gap.
+/// From when on members count as unevenly loaded: the ratio to what would be a member's share, and
+/// the gap to it. Both, for among small numbers any ratio is noise, and among large ones any gap.
 #[derive(Debug, Clone, Copy)]
 pub struct Threshold {
     /// In percent of the share.
@@ -94,20 +95,32 @@ pub struct Threshold {
 
 impl Threshold {
     /// For work, in operations a second.
-    pub const WORK: Self = Self { percent: 125, gap: 2_000 };
+    pub const WORK: Self = Self {
+        percent: 125,
+        gap: 2_000,
+    };
     /// For bytes.
-    pub const BYTES: Self = Self { percent: 125, gap: 64 << 20 };
+    pub const BYTES: Self = Self {
+        percent: 125,
+        gap: 64 << 20,
+    };
 
-    /// Where whoever evens out stops: nearer than where it begins, so that what it has reached lasts.
+    /// Where whoever evens out stops: nearer than where it begins, so that what it has reached
+    /// lasts.
     #[must_use]
     pub const fn reached(self) -> Self {
-        Self { percent: 100 + (self.percent - 100) / 2, gap: self.gap / 2 }
+        Self {
+            percent: 100 + (self.percent - 100) / 2,
+            gap: self.gap / 2,
+        }
     }
 
     /// Whether one of these (burden, weight) is too far above its share of all of them.
     #[must_use]
     pub fn is_exceeded(self, burdens: impl Iterator<Item = (u64, u64)> + Clone) -> bool {
-        let total = burdens.clone().fold((0, 0), |(b, w), (burden, weight)| (b + u128::from(burden), w + u128::from(weight)));
+        let total = burdens.clone().fold((0, 0), |(b, w), (burden, weight)| {
+            (b + u128::from(burden), w + u128::from(weight))
+        });
         burdens.into_iter().any(|(burden, weight)| {
             // burden / weight > percent of total.0 / total.1, without fractions.
             let share = total.0 * u128::from(weight);
@@ -118,16 +131,22 @@ impl Threshold {
 }
 
 impl MemberLoad {
-    /// Whether a copy of so many bytes fits into what copies may fill of its memory: one that only balances leaves more, for copies move away
-    /// from whoever has filled so much. A member that did not say how much it may hold has room for anything.
+    /// Whether a copy of so many bytes fits into what copies may fill of its memory: one that only
+    /// balances leaves more, for copies move away from whoever has filled so much. A member that
+    /// did not say how much it may hold has room for anything.
     #[must_use]
     pub fn has_room(&self, bytes: u64, balances: bool) -> bool {
         let most = if balances { EVACUATED } else { FULL };
-        Self { memory: self.memory.saturating_add(bytes), ..*self }.filled() < most
+        Self {
+            memory: self.memory.saturating_add(bytes),
+            ..*self
+        }
+        .filled()
+            < most
     }
 
-    /// What people are told of how much of its memory is taken, in percent. What does not fit below the last watermark is refused: a member that
-    /// refuses writes, or evicts, has a little less.
+    /// What people are told of how much of its memory is taken, in percent. What does not fit below
+    /// the last watermark is refused: a member that refuses writes, or evicts, has a little less.
     #[must_use]
     pub fn told(&self) -> u8 {
         match self.filled() {
@@ -139,7 +158,9 @@ impl MemberLoad {
     /// How much of its memory is taken, in percent.
     #[must_use]
     pub fn filled(&self) -> u8 {
-        let percent = (u128::from(self.memory) * 100).checked_div(u128::from(self.memory_max)).unwrap_or(0);
+        let percent = (u128::from(self.memory) * 100)
+            .checked_div(u128::from(self.memory_max))
+            .unwrap_or(0);
         u8::try_from(percent).unwrap_or(u8::MAX).min(100)
     }
 }
@@ -178,7 +199,14 @@ impl PartitionLoad {
 
     /// As it may be counted with: what came from elsewhere may be any number.
     pub(crate) fn bounded(mut self) -> Self {
-        for measure in [&mut self.bytes, &mut self.keys, &mut self.reads, &mut self.writes, &mut self.read_bytes, &mut self.written_bytes] {
+        for measure in [
+            &mut self.bytes,
+            &mut self.keys,
+            &mut self.reads,
+            &mut self.writes,
+            &mut self.read_bytes,
+            &mut self.written_bytes,
+        ] {
             *measure = (*measure).min(MEASURE_MAX);
         }
         self.skew.bound();
@@ -198,11 +226,23 @@ mod tests {
 
     #[test]
     fn uneven_is_what_is_far_by_ratio_and_by_gap() {
-        let exceeded = |loads: &[(u64, u64)]| Threshold { percent: 125, gap: 100 }.is_exceeded(loads.iter().copied());
+        let exceeded = |loads: &[(u64, u64)]| {
+            Threshold {
+                percent: 125,
+                gap: 100,
+            }
+            .is_exceeded(loads.iter().copied())
+        };
         assert!(exceeded(&[(1000, 1), (500, 1)]));
         assert!(!exceeded(&[(10, 1), (1, 1)]), "a large ratio of little");
-        assert!(!exceeded(&[(11_000, 1), (10_000, 1)]), "a large gap of much");
-        assert!(!exceeded(&[(2000, 200), (1000, 100)]), "shares go by weight");
+        assert!(
+            !exceeded(&[(11_000, 1), (10_000, 1)]),
+            "a large gap of much"
+        );
+        assert!(
+            !exceeded(&[(2000, 200), (1000, 100)]),
+            "shares go by weight"
+        );
         assert!(exceeded(&[(2000, 100), (1000, 200)]));
         assert!(!exceeded(&[]) && !exceeded(&[(5000, 1)]));
         assert!(exceeded(&[(u64::MAX, 1), (0, u64::from(u32::MAX))]));
@@ -210,9 +250,15 @@ mod tests {
 
     #[test]
     fn little_changes_are_not_worth_saying() {
-        let load = |reads| PartitionLoad { reads, ..PartitionLoad::default() };
+        let load = |reads| PartitionLoad {
+            reads,
+            ..PartitionLoad::default()
+        };
         assert!(!load(1).differs(&load(19)) && !load(1000).differs(&load(1100)));
-        assert!(load(0).differs(&load(19)) && !load(0).differs(&load(0)), "that nothing goes on any more is");
+        assert!(
+            load(0).differs(&load(19)) && !load(0).differs(&load(0)),
+            "that nothing goes on any more is"
+        );
         assert!(load(1000).differs(&load(0)) && load(0).differs(&load(1000)));
     }
 }

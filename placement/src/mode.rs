@@ -17,25 +17,34 @@ pub enum NoRange {
     )]
     Unordered,
     /// They have one within a partition only.
-    #[error("the keyspace keeps keys in order within a {{tag}} only: begin both ends with the same {{tag}}")]
+    #[error(
+        "the keyspace keeps keys in order within a {{tag}} only: begin both ends with the same {{tag}}"
+    )]
     Tag,
 }
 
 /// The tag with which a key begins, with its braces.
 fn tag_of(key: &[u8]) -> Option<&[u8]> {
-    key.iter().position(|byte| *byte == b'}').filter(|end| key.starts_with(b"{") && *end > 1).map(|end| &key[..=end])
+    key.iter()
+        .position(|byte| *byte == b'}')
+        .filter(|end| key.starts_with(b"{") && *end > 1)
+        .map(|end| &key[..=end])
 }
 
 /// The first key behind all that begin with this tag.
 fn behind(tag: &[u8]) -> Vec<u8> {
     let mut end = tag.to_vec();
     // It is a brace.
-    end.iter_mut().last().into_iter().for_each(|last| *last += 1);
+    end.iter_mut()
+        .last()
+        .into_iter()
+        .for_each(|last| *last += 1);
     end
 }
 
 impl Keyspace {
-    /// How many partitions it has, or will have once it is assigned. Of a ring that is not known before: one, at least.
+    /// How many partitions it has, or will have once it is assigned. Of a ring that is not known
+    /// before: one, at least.
     #[must_use]
     pub fn count(&self) -> usize {
         match (self.mode, &self.division) {
@@ -48,21 +57,32 @@ impl Keyspace {
 
     /// Which partition holds this key of this map; `None` while the keyspace is not assigned yet.
     ///
-    /// `{hash tags}` count only in map 0, and not for ranges. In other maps the map's id is hashed with the key, so that equal keys of
-    /// several maps spread.
+    /// `{hash tags}` count only in map 0, and not for ranges. In other maps the map's id is hashed
+    /// with the key, so that equal keys of several maps spread.
     #[must_use]
     pub fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
         if !matches!(self.division, Division::Slots | Division::Runs(_)) {
-            return if self.partitions.is_empty() { None } else { self.division.partition_of(map, key) };
+            return if self.partitions.is_empty() {
+                None
+            } else {
+                self.division.partition_of(map, key)
+            };
         }
         self.partition_of_slot(slot_of(map, key))
     }
 
-    /// The partitions in which keys of a map from one on, up to another and without that one, may be, in order; an empty end is none.
+    /// The partitions in which keys of a map from one on, up to another and without that one, may
+    /// be, in order; an empty end is none.
     ///
     /// # Errors
-    /// The keyspace is none of ranges, and keeps no order, or the ends do not begin with the same `{tag}`: then what lies between is elsewhere, too.
-    pub fn partitions_within(&self, map: MapId, from: &[u8], to: &[u8]) -> Result<Vec<PartitionId>, NoRange> {
+    /// The keyspace is none of ranges, and keeps no order, or the ends do not begin with the same
+    /// `{tag}`: then what lies between is elsewhere, too.
+    pub fn partitions_within(
+        &self,
+        map: MapId,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<Vec<PartitionId>, NoRange> {
         if let Division::Ranges(ranges) = &self.division {
             return Ok(ranges.within(map, from, to));
         }
@@ -70,34 +90,52 @@ impl Keyspace {
             return Err(NoRange::Unordered);
         }
         // What lies between two keys that begin alike begins so, too. Only in map 0 do tags count.
-        match tag_of(from).filter(|tag| map == MapId(0) && (to.starts_with(tag) || behind(tag) == to)) {
-            Some(_) => Ok(self.partition_of(map, from).filter(|_| from < to).into_iter().collect()),
+        match tag_of(from)
+            .filter(|tag| map == MapId(0) && (to.starts_with(tag) || behind(tag) == to))
+        {
+            Some(_) => Ok(self
+                .partition_of(map, from)
+                .filter(|_| from < to)
+                .into_iter()
+                .collect()),
             None => Err(NoRange::Tag),
         }
     }
 
-    /// Where keys from one on end, where no end is said: nowhere, but behind the `{tag}` of the first one where keys are in order within a tag alone.
+    /// Where keys from one on end, where no end is said: nowhere, but behind the `{tag}` of the
+    /// first one where keys are in order within a tag alone.
     #[must_use]
     pub fn end_from(&self, from: &[u8]) -> Vec<u8> {
         let tags = !matches!(self.division, Division::Ranges(_));
-        tag_of(from).filter(|_| tags).map(behind).unwrap_or_default()
+        tag_of(from)
+            .filter(|_| tags)
+            .map(behind)
+            .unwrap_or_default()
     }
 
-    /// Which partition holds this slot; `None` while the keyspace is not assigned yet, where it has no slots, and for what is no slot.
+    /// Which partition holds this slot; `None` while the keyspace is not assigned yet, where it has
+    /// no slots, and for what is no slot.
     #[must_use]
     pub fn partition_of_slot(&self, slot: u16) -> Option<PartitionId> {
-        let Mode::Fixed { partitions } = self.mode else { return None };
+        let Mode::Fixed { partitions } = self.mode else {
+            return None;
+        };
         if let Division::Runs(runs) = &self.division {
-            return runs.partition_of_slot(slot).filter(|_| !self.partitions.is_empty());
+            return runs
+                .partition_of_slot(slot)
+                .filter(|_| !self.partitions.is_empty());
         }
         let partition = (slot < SLOTS).then(|| fixed::partition_of_slot(partitions, slot))?;
         ((partition.0 as usize) < self.partitions.len()).then_some(partition)
     }
 
-    /// The slots of a partition; an empty range for a number that no partition of this keyspace has, and where it has no slots.
+    /// The slots of a partition; an empty range for a number that no partition of this keyspace
+    /// has, and where it has no slots.
     #[must_use]
     pub fn slots_of(&self, partition: PartitionId) -> RangeInclusive<u16> {
-        let Mode::Fixed { partitions } = self.mode else { return fixed::NO_SLOTS };
+        let Mode::Fixed { partitions } = self.mode else {
+            return fixed::NO_SLOTS;
+        };
         if let Division::Runs(runs) = &self.division {
             return runs.slots_of(partition).unwrap_or(fixed::NO_SLOTS);
         }
@@ -115,9 +153,20 @@ mod tests {
     #[test]
     fn keys_with_a_tag_are_in_one_partition_and_others_are_not_looked_for() {
         let partition = |id| {
-            let replicas = vec![Replica { member: MemberId(16), state: ReplicaState::InSync }];
+            let replicas = vec![Replica {
+                member: MemberId(16),
+                state: ReplicaState::InSync,
+            }];
             let (epoch, lineage) = (Epoch(1), Lineage(1));
-            Arc::new(Partition { id: PartitionId(id), replicas, epoch, since: epoch, lineage, goal: None, from: Vec::new() })
+            Arc::new(Partition {
+                id: PartitionId(id),
+                replicas,
+                epoch,
+                since: epoch,
+                lineage,
+                goal: None,
+                from: Vec::new(),
+            })
         };
         let mut keyspace = Keyspace {
             id: KeyspaceId(0),
@@ -134,15 +183,36 @@ mod tests {
             partitions: (0..16).map(partition).collect(),
             reshaping: Reshaping::default(),
         };
-        let within = |keyspace: &Keyspace, from: &str, to: &str| keyspace.partitions_within(MapId(0), from.as_bytes(), to.as_bytes());
-        let own = keyspace.partition_of(MapId(0), b"{u}1").expect("it is assigned");
+        let within = |keyspace: &Keyspace, from: &str, to: &str| {
+            keyspace.partitions_within(MapId(0), from.as_bytes(), to.as_bytes())
+        };
+        let own = keyspace
+            .partition_of(MapId(0), b"{u}1")
+            .expect("it is assigned");
         assert_eq!(within(&keyspace, "{u}1", "{u}5"), Ok(vec![own]));
         assert_eq!(within(&keyspace, "{u}5", "{u}1"), Ok(vec![]));
         let end = String::from_utf8(keyspace.end_from(b"{u}1")).expect("text");
-        assert!("{u}\u{10ffff}" < &*end && within(&keyspace, "{u}1", &end) == Ok(vec![own]), "{end}");
-        assert_eq!((keyspace.end_from(b"u1"), keyspace.end_from(b"{}1")), (vec![], vec![]));
-        for (from, to) in [("{u}1", "{v}1"), ("{u}1", ""), ("u1", "u2"), ("{}1", "{}2"), ("x{u}1", "x{u}2"), ("", "")] {
-            assert_eq!(within(&keyspace, from, to), Err(NoRange::Tag), "{from} {to}");
+        assert!(
+            "{u}\u{10ffff}" < &*end && within(&keyspace, "{u}1", &end) == Ok(vec![own]),
+            "{end}"
+        );
+        assert_eq!(
+            (keyspace.end_from(b"u1"), keyspace.end_from(b"{}1")),
+            (vec![], vec![])
+        );
+        for (from, to) in [
+            ("{u}1", "{v}1"),
+            ("{u}1", ""),
+            ("u1", "u2"),
+            ("{}1", "{}2"),
+            ("x{u}1", "x{u}2"),
+            ("", ""),
+        ] {
+            assert_eq!(
+                within(&keyspace, from, to),
+                Err(NoRange::Tag),
+                "{from} {to}"
+            );
         }
         keyspace.ordered = false;
         assert_eq!(within(&keyspace, "{u}1", "{u}5"), Err(NoRange::Unordered));

@@ -1,8 +1,9 @@
 //! Ways of breaking a rule on purpose, so that the tests prove that they would notice.
 //!
-//! Each [`Mutant`] stands where its rule is kept, as `broken(Mutant::...)`. Builds with debug assertions can break them, so that the tests do with what
-//! they were built with anyway, and others with the feature `mutants`, which is for our own tests; one is chosen at run time. In any other build
-//! [`broken`] is `false` to the compiler, so that nothing of this is in the program.
+//! Each [`Mutant`] stands where its rule is kept, as `broken(Mutant::...)`. Builds with debug
+//! assertions can break them, so that the tests do with what they were built with anyway, and
+//! others with the feature `mutants`, which is for our own tests; one is chosen at run time. In any
+//! other build [`broken`] is `false` to the compiler, so that nothing of this is in the program.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -139,7 +140,8 @@ mutants! {
     LeavesByProposal = ("leaves-by-proposal", "rule 10"),
     /// A leaver waits for no member that is silent, though the table keeps it.
     LeavesTheSilent = ("leaves-the-silent", "rule 10"),
-    /// A leaver goes with what it holds though others could take it, because somebody had them emptied.
+    /// A leaver goes with what it holds though others could take it, because somebody had them
+    /// emptied.
     LeavesTheDrained = ("leaves-the-drained", "rule 10"),
     /// A leaver goes with what it holds though a newcomer asks to be let in.
     LeavesTheNewcomer = ("leaves-the-newcomer", "rule 10"),
@@ -155,7 +157,8 @@ mutants! {
     PingsThoughHung = ("pings-though-hung", "rule 12"),
     /// Copies take entries of any epoch.
     NoFence = ("no-fence", "fencing"),
-    /// Copies take entries of the epoch that they have installed, whatever they were sent in a later one.
+    /// Copies take entries of the epoch that they have installed, whatever they were sent in a
+    /// later one.
     FenceByInstalled = ("fence-by-installed", "fencing"),
     /// Commits what one copy has.
     OneCopySuffices = ("one-copy-suffices", "I6"),
@@ -175,9 +178,11 @@ mutants! {
     SnapshotForgets = ("snapshot-forgets", "idempotence"),
     /// What a caller may still ask again is forgotten.
     FinishesEarly = ("finishes-early", "idempotence"),
-    /// What became of a client's operations is kept for as long as one of them may be on its way, and not for as long as it may be sent.
+    /// What became of a client's operations is kept for as long as one of them may be on its way,
+    /// and not for as long as it may be sent.
     RetiresEarly = ("retires-early", "idempotence"),
-    /// Takes operations of processes that are no members, of which nobody keeps what became of them.
+    /// Takes operations of processes that are no members, of which nobody keeps what became of
+    /// them.
     TakesStrangers = ("takes-strangers", "idempotence"),
     /// A learner that begins anew keeps what became of operations that were undone.
     KeepsOutcomes = ("keeps-outcomes", "idempotence"),
@@ -256,7 +261,8 @@ const NONE: u8 = u8::MAX;
 
 static CHOSEN: AtomicU8 = AtomicU8::new(NONE);
 
-/// From now on the whole process breaks this rule, or none; nothing where a build is not [`BREAKABLE`].
+/// From now on the whole process breaks this rule, or none; nothing where a build is not
+/// [`BREAKABLE`].
 pub fn choose(mutant: Option<Mutant>) {
     CHOSEN.store(mutant.map_or(NONE, |m| m as u8), Ordering::SeqCst);
 }

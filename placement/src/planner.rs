@@ -11,9 +11,10 @@
 //!  reporting   health   holds_anything   rules_unmet   operators   surplus
 //! ```
 //!
-//! Every function returns a table of the same term and version (agreement names it) that shares with the old one whatever
-//! it need not change. None of them drops the last in-sync copy of a partition, but for `reset`, `begin_anew`, and `remove` of the
-//! dead where the keyspace says so; those begin another lineage. The same input gives the same output, on every platform.
+//! Every function returns a table of the same term and version (agreement names it) that shares
+//! with the old one whatever it need not change. None of them drops the last in-sync copy of a
+//! partition, but for `reset`, `begin_anew`, and `remove` of the dead where the keyspace says so;
+//! those begin another lineage. The same input gives the same output, on every platform.
 
 mod admit;
 mod adopt;
@@ -56,8 +57,8 @@ pub use first::first;
 pub use hand_over::{Pace, hand_over};
 pub use health::{Health, health, holds_anything};
 pub use keyspaces::{
-    DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace, create_map, drop_keyspace, merge_at,
-    neighbours_at, split_at,
+    DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace,
+    create_map, drop_keyspace, merge_at, neighbours_at, split_at,
 };
 pub use operators::{Action, Operator, Reason, operators};
 pub use plan::{plan, plan_for};
@@ -95,7 +96,8 @@ pub struct Proposal {
     pub heirs: Vec<(KeyspaceId, Token, MemberId)>,
 }
 
-/// What is to be done about this table: [`plan`], and the splits and merges of rings whose members came and went.
+/// What is to be done about this table: [`plan`], and the splits and merges of rings whose members
+/// came and went.
 #[must_use]
 pub fn propose(table: &Table, loads: &Loads) -> Proposal {
     let heirs = ring::heirs(table);
@@ -105,14 +107,34 @@ pub fn propose(table: &Table, loads: &Loads) -> Proposal {
     let mut hot = BTreeSet::new();
     if loads.uneven().work {
         let mut even = loads.clone();
-        even.set_uneven(Uneven { work: false, ..loads.uneven() });
+        even.set_uneven(Uneven {
+            work: false,
+            ..loads.uneven()
+        });
         let others: BTreeSet<_> = plan(&inherited, &even).into_iter().collect();
-        hot.extend(goals.iter().filter(|goal| !others.contains(goal)).map(|(at, _)| *at));
+        hot.extend(
+            goals
+                .iter()
+                .filter(|goal| !others.contains(goal))
+                .map(|(at, _)| *at),
+        );
     }
     // What was measured has to last before anything is split or merged for it.
-    let seen = Seen { table: &inherited, loads: &Loads::default(), range_bytes_max: None };
-    let reshapes = shapes(&seen).into_iter().map(|(keyspace, reshape, _)| (keyspace, reshape)).collect();
-    Proposal { goals, hot, reshapes, heirs }
+    let seen = Seen {
+        table: &inherited,
+        loads: &Loads::default(),
+        range_bytes_max: None,
+    };
+    let reshapes = shapes(&seen)
+        .into_iter()
+        .map(|(keyspace, reshape, _)| (keyspace, reshape))
+        .collect();
+    Proposal {
+        goals,
+        hot,
+        reshapes,
+        heirs,
+    }
 }
 
 /// What would be split and merged if what was measured lasted.
@@ -124,11 +146,16 @@ pub struct Lasting {
     pub merges: Vec<(KeyspaceId, [PartitionId; 2])>,
 }
 
-/// What would be split and merged if these loads lasted. From `range_bytes_max` bytes on a range is split.
+/// What would be split and merged if these loads lasted. From `range_bytes_max` bytes on a range is
+/// split.
 #[must_use]
 pub fn lasting(table: &Table, loads: &Loads, range_bytes_max: u64) -> Lasting {
     let mut lasting = Lasting::default();
-    for (keyspace, reshape, reason) in shapes(&Seen { table, loads, range_bytes_max: Some(range_bytes_max) }) {
+    for (keyspace, reshape, reason) in shapes(&Seen {
+        table,
+        loads,
+        range_bytes_max: Some(range_bytes_max),
+    }) {
         match reshape {
             // Of members that came and went nothing has to last.
             _ if reason == Reason::Tokens => {}

@@ -3,11 +3,12 @@
 use crate::id::MemberId;
 use crate::mutant::{Mutant, broken};
 
-/// Whether those that acknowledged are a majority of these voters: more than half, or exactly half with the oldest.
+/// Whether those that acknowledged are a majority of these voters: more than half, or exactly half
+/// with the oldest.
 ///
-/// The casting vote goes to the oldest voter that the configuration *names*, dead or alive: any two majorities of one
-/// configuration meet, and of two members the older goes on alone when the younger dies. Without voters there is no
-/// majority.
+/// The casting vote goes to the oldest voter that the configuration *names*, dead or alive: any two
+/// majorities of one configuration meet, and of two members the older goes on alone when the
+/// younger dies. Without voters there is no majority.
 ///
 /// ```
 /// use doyen_placement::{MemberId, quorum::majority};
@@ -17,8 +18,13 @@ use crate::mutant::{Mutant, broken};
 /// ```
 #[must_use]
 pub fn majority(voters_in_order_of_age: &[MemberId], acks: impl Fn(MemberId) -> bool) -> bool {
-    let Some(oldest) = voters_in_order_of_age.first() else { return false };
-    let given = voters_in_order_of_age.iter().filter(|voter| acks(**voter)).count();
+    let Some(oldest) = voters_in_order_of_age.first() else {
+        return false;
+    };
+    let given = voters_in_order_of_age
+        .iter()
+        .filter(|voter| acks(**voter))
+        .count();
     let all = voters_in_order_of_age.len();
     given * 2 > all || (given * 2 == all && (acks(*oldest) || broken(Mutant::HalfIsEnough)))
 }
@@ -47,9 +53,14 @@ mod tests {
     fn two_majorities_always_meet() {
         for count in 1..=7 {
             let voters = voters(count);
-            let winning: Vec<u64> = (0..1_u64 << count).filter(|set| majority(&voters, |v| set & (1 << v.0) != 0)).collect();
+            let winning: Vec<u64> = (0..1_u64 << count)
+                .filter(|set| majority(&voters, |v| set & (1 << v.0) != 0))
+                .collect();
             for one in &winning {
-                assert!(winning.iter().all(|other| one & other != 0), "{count} voters: {one:b}");
+                assert!(
+                    winning.iter().all(|other| one & other != 0),
+                    "{count} voters: {one:b}"
+                );
             }
         }
     }

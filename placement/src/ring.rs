@@ -8,8 +8,9 @@
 //!              t3 (A)
 //! ```
 //!
-//! A join splits arcs and a leave merges them; all other arcs stay where they are. One concern a file: [`Walk`] finds the copies,
-//! [`allocate`] and [`random`] choose a newcomer's tokens, [`depart`] divides what a leaver had, [`moves`] says what a change of the ring moves.
+//! A join splits arcs and a leave merges them; all other arcs stay where they are. One concern a
+//! file: [`Walk`] finds the copies, [`allocate`] and [`random`] choose a newcomer's tokens,
+//! [`depart`] divides what a leaver had, [`moves`] says what a change of the ring moves.
 
 mod allocate;
 mod caps;
@@ -50,7 +51,8 @@ pub struct Ring {
     tokens: Vec<(Token, MemberId)>,
 }
 
-/// What lies between two neighbouring tokens: `after < token <= upto`, around the end of the ring where `after >= upto`.
+/// What lies between two neighbouring tokens: `after < token <= upto`, around the end of the ring
+/// where `after >= upto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arc {
     /// The token before it, which is not in it.
@@ -63,7 +65,11 @@ impl Arc {
     /// Whether this token falls into it.
     #[must_use]
     pub fn contains(&self, token: Token) -> bool {
-        if self.after < self.upto { self.after < token && token <= self.upto } else { self.after < token || token <= self.upto }
+        if self.after < self.upto {
+            self.after < token && token <= self.upto
+        } else {
+            self.after < token || token <= self.upto
+        }
     }
 
     /// How much of the ring it is: above 0, at most 1.
@@ -101,7 +107,10 @@ impl Ring {
 
     /// The tokens of one member, in order.
     pub fn tokens_of(&self, member: MemberId) -> impl Iterator<Item = Token> + '_ {
-        self.tokens.iter().filter(move |(_, m)| *m == member).map(|(token, _)| *token)
+        self.tokens
+            .iter()
+            .filter(move |(_, m)| *m == member)
+            .map(|(token, _)| *token)
     }
 
     /// The arc of this number; `None` for a number that no arc has.
@@ -109,7 +118,10 @@ impl Ring {
     pub fn arc(&self, number: usize) -> Option<Arc> {
         let upto = self.tokens.get(number)?.0;
         let before = number.checked_sub(1).unwrap_or(self.tokens.len() - 1);
-        Some(Arc { after: self.tokens[before].0, upto })
+        Some(Arc {
+            after: self.tokens[before].0,
+            upto,
+        })
     }
 
     /// The number of the arc into which this token falls; `None` where there is no token at all.
@@ -129,17 +141,35 @@ impl Ring {
     ///
     /// # Errors
     /// A token that is there already.
-    pub fn join(&self, member: MemberId, tokens: impl IntoIterator<Item = Token>) -> Result<Self, Duplicate> {
-        Self::new(self.tokens.iter().copied().chain(tokens.into_iter().map(|token| (token, member))))
+    pub fn join(
+        &self,
+        member: MemberId,
+        tokens: impl IntoIterator<Item = Token>,
+    ) -> Result<Self, Duplicate> {
+        Self::new(
+            self.tokens
+                .iter()
+                .copied()
+                .chain(tokens.into_iter().map(|token| (token, member))),
+        )
     }
 
-    /// The ring without a member: each of its arcs becomes part of the next one that is not its own. [`depart`] divides them more evenly.
+    /// The ring without a member: each of its arcs becomes part of the next one that is not its
+    /// own. [`depart`] divides them more evenly.
     #[must_use]
     pub fn leave(&self, member: MemberId) -> Self {
-        Self { tokens: self.tokens.iter().filter(|(_, m)| *m != member).copied().collect() }
+        Self {
+            tokens: self
+                .tokens
+                .iter()
+                .filter(|(_, m)| *m != member)
+                .copied()
+                .collect(),
+        }
     }
 
-    /// The ring with as many of a member's tokens, at most, those before the shortest arcs given up first: its weight has fallen.
+    /// The ring with as many of a member's tokens, at most, those before the shortest arcs given up
+    /// first: its weight has fallen.
     #[must_use]
     pub fn shrink(&self, member: MemberId, tokens: usize) -> Self {
         let mut own: Vec<(u64, Token)> = (0..self.tokens.len())
@@ -148,7 +178,18 @@ impl Ring {
             .map(|arc| (arc.upto.place().wrapping_sub(arc.after.place()), arc.upto))
             .collect();
         own.sort_unstable();
-        let gone: Vec<Token> = own.iter().take(own.len().saturating_sub(tokens)).map(|(_, token)| *token).collect();
-        Self { tokens: self.tokens.iter().filter(|(token, _)| !gone.contains(token)).copied().collect() }
+        let gone: Vec<Token> = own
+            .iter()
+            .take(own.len().saturating_sub(tokens))
+            .map(|(_, token)| *token)
+            .collect();
+        Self {
+            tokens: self
+                .tokens
+                .iter()
+                .filter(|(token, _)| !gone.contains(token))
+                .copied()
+                .collect(),
+        }
     }
 }

@@ -8,12 +8,14 @@
 //!  copies 1 per zone         no zone has more than one copy
 //! ```
 //!
-//! Labels are where a member says that it stands (zone, rack, host), and its name. A member without a label is in no value of
-//! it, and is not counted in any. Where racks of two zones are called alike, `copies N per rack` counts them apart, as copies are
-//! kept apart everywhere; `in rack=r1` means both.
+//! Labels are where a member says that it stands (zone, rack, host), and its name. A member without
+//! a label is in no value of it, and is not counted in any. Where racks of two zones are called
+//! alike, `copies N per rack` counts them apart, as copies are kept apart everywhere; `in rack=r1`
+//! means both.
 //!
-//! Rules come before keeping copies apart and before balance, but after the number of copies: no rule makes copies fewer. So a
-//! rule that cannot be met is broken as little as can be, and [`crate::planner::rules_unmet`] says so and why.
+//! Rules come before keeping copies apart and before balance, but after the number of copies: no
+//! rule makes copies fewer. So a rule that cannot be met is broken as little as can be, and
+//! [`crate::planner::rules_unmet`] says so and why.
 
 use crate::table::validate::BACKUPS_MAX;
 use crate::table::{Location, Member};
@@ -81,13 +83,17 @@ pub enum Label {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     /// It is no sentence of that kind.
-    #[error("{0:?} is no rule: write for example `primary in zone=a`, `copies not in rack=r1` or `copies 1 per zone`")]
+    #[error(
+        "{0:?} is no rule: write for example `primary in zone=a`, `copies not in rack=r1` or `copies 1 per zone`"
+    )]
     Shape(String),
     /// Its label is none.
     #[error("{0:?} is no label of members: there are zone, rack, host and name")]
     Label(String),
     /// The value is empty, long or odd.
-    #[error("{0:?} is no value for a rule: 1 to {VALUE_BYTES_MAX} visible ASCII characters without spaces")]
+    #[error(
+        "{0:?} is no value for a rule: 1 to {VALUE_BYTES_MAX} visible ASCII characters without spaces"
+    )]
     Value(String),
     /// The number is none, or none that makes sense.
     #[error("{0:?} copies make no rule: 1 to {PER_MAX} in each value of a label")]
@@ -121,7 +127,11 @@ impl Rule {
             Self::Primary(place) | Self::Copies(place) => {
                 let visible = place.value.bytes().all(|c| c.is_ascii_graphic());
                 let fits = (1..=VALUE_BYTES_MAX).contains(&place.value.len());
-                if visible && fits { Ok(()) } else { Err(RuleError::Value(shown(&place.value))) }
+                if visible && fits {
+                    Ok(())
+                } else {
+                    Err(RuleError::Value(shown(&place.value)))
+                }
             }
             Self::Per { most, .. } if (1..=PER_MAX).contains(most) => Ok(()),
             Self::Per { most, .. } => Err(RuleError::Most(most.to_string())),
@@ -136,14 +146,21 @@ impl Rule {
             Self::Copies(place) => members.iter().any(|m| !place.allows(m)),
             Self::Per { most, label } => {
                 let places = || members.iter().filter_map(|m| label.place_of(m));
-                places().any(|place| places().filter(|other| *other == place).count() > usize::from(*most))
+                places().any(|place| {
+                    places().filter(|other| *other == place).count() > usize::from(*most)
+                })
             }
         }
     }
 
     fn contradicts(&self, other: &Self) -> bool {
-        let (Self::Primary(one) | Self::Copies(one), Self::Primary(two) | Self::Copies(two)) = (self, other) else { return false };
-        // The primary is one of the copies, so that it does not matter of which of them a rule speaks, unless both only exclude.
+        let (Self::Primary(one) | Self::Copies(one), Self::Primary(two) | Self::Copies(two)) =
+            (self, other)
+        else {
+            return false;
+        };
+        // The primary is one of the copies, so that it does not matter of which of them a rule
+        // speaks, unless both only exclude.
         let same = one.value == two.value;
         one.label == two.label
             && match (one.inside, two.inside) {
@@ -203,7 +220,8 @@ impl Label {
         }
     }
 
-    /// What copies are counted in: the zone of a member, the rack of its zone, and so on. `None`: it says nothing for the label.
+    /// What copies are counted in: the zone of a member, the rack of its zone, and so on. `None`:
+    /// it says nothing for the label.
     #[must_use]
     pub fn place_of(self, member: &Member) -> Option<[&str; 3]> {
         let Location { zone, rack, host } = &member.location;
@@ -229,8 +247,16 @@ impl fmt::Display for Rule {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { inside, label, value } = self;
-        write!(f, "{}{label}={value}", if *inside { "in " } else { "not in " })
+        let Self {
+            inside,
+            label,
+            value,
+        } = self;
+        write!(
+            f,
+            "{}{label}={value}",
+            if *inside { "in " } else { "not in " }
+        )
     }
 }
 
@@ -257,7 +283,10 @@ impl FromStr for Rule {
             ["copies", "not", "in", place] => Self::Copies(Place::read(false, place)?),
             ["copies", most, "per", label] => {
                 let label = label.parse()?;
-                Self::Per { most: most.parse().map_err(|_| RuleError::Most(shown(most)))?, label }
+                Self::Per {
+                    most: most.parse().map_err(|_| RuleError::Most(shown(most)))?,
+                    label,
+                }
             }
             _ => return Err(RuleError::Shape(shown(text))),
         };
@@ -282,8 +311,14 @@ impl FromStr for Label {
 
 impl Place {
     fn read(inside: bool, text: &str) -> Result<Self, RuleError> {
-        let (label, value) = text.split_once('=').ok_or_else(|| RuleError::Shape(shown(text)))?;
-        Ok(Self { inside, label: label.parse()?, value: value.to_owned() })
+        let (label, value) = text
+            .split_once('=')
+            .ok_or_else(|| RuleError::Shape(shown(text)))?;
+        Ok(Self {
+            inside,
+            label: label.parse()?,
+            value: value.to_owned(),
+        })
     }
 }
 
@@ -298,17 +333,35 @@ mod tests {
     use proptest::prelude::*;
 
     fn rules(texts: &[&str]) -> Vec<Rule> {
-        texts.iter().map(|text| text.parse().expect("it is a rule")).collect()
+        texts
+            .iter()
+            .map(|text| text.parse().expect("it is a rule"))
+            .collect()
     }
 
     fn label() -> impl Strategy<Value = Label> {
-        prop_oneof![Just(Label::Zone), Just(Label::Rack), Just(Label::Host), Just(Label::Name)]
+        prop_oneof![
+            Just(Label::Zone),
+            Just(Label::Rack),
+            Just(Label::Host),
+            Just(Label::Name)
+        ]
     }
 
     fn rule() -> impl Strategy<Value = Rule> {
-        let place = || (any::<bool>(), label(), "[!-~]{1,64}").prop_map(|(inside, label, value)| Place { inside, label, value });
+        let place = || {
+            (any::<bool>(), label(), "[!-~]{1,64}").prop_map(|(inside, label, value)| Place {
+                inside,
+                label,
+                value,
+            })
+        };
         let per = (1..=PER_MAX, label()).prop_map(|(most, label)| Rule::Per { most, label });
-        prop_oneof![place().prop_map(Rule::Primary), place().prop_map(Rule::Copies), per]
+        prop_oneof![
+            place().prop_map(Rule::Primary),
+            place().prop_map(Rule::Copies),
+            per
+        ]
     }
 
     proptest! {
@@ -331,16 +384,34 @@ mod tests {
     #[test]
     fn what_is_no_rule_is_refused_with_what_would_be() {
         let wrong = |text: &str| text.parse::<Rule>().expect_err("it is no rule").to_string();
-        for text in ["", "primary", "primary zone=a", "primary in zone", "copies 1 per zone please", "backups in zone=a"] {
-            assert!(wrong(text).contains("is no rule"), "{text:?}: {}", wrong(text));
+        for text in [
+            "",
+            "primary",
+            "primary zone=a",
+            "primary in zone",
+            "copies 1 per zone please",
+            "backups in zone=a",
+        ] {
+            assert!(
+                wrong(text).contains("is no rule"),
+                "{text:?}: {}",
+                wrong(text)
+            );
         }
         assert!(wrong("primary in colour=red").contains("is no label of members"));
         assert!(wrong("copies 1 per colour").contains("zone, rack, host and name"));
         for odd in ["", "caf\u{e9}", "a\u{7}", "a\u{a0}b", &"x".repeat(65)] {
-            assert!(wrong(&format!("copies in zone={odd}")).contains("1 to 64 visible ASCII characters"), "{odd:?}");
+            assert!(
+                wrong(&format!("copies in zone={odd}"))
+                    .contains("1 to 64 visible ASCII characters"),
+                "{odd:?}"
+            );
         }
         for most in ["0", "8", "-1", "many", "99999999999"] {
-            assert!(wrong(&format!("copies {most} per zone")).contains("1 to 7"), "{most}");
+            assert!(
+                wrong(&format!("copies {most} per zone")).contains("1 to 7"),
+                "{most}"
+            );
         }
     }
 
@@ -357,15 +428,41 @@ mod tests {
         ];
         for [one, two] in contradictions {
             for both in [[one, two], [two, one]] {
-                assert!(matches!(check(&rules(&both)), Err(RulesError::Contradiction(..))), "{both:?}");
+                assert!(
+                    matches!(check(&rules(&both)), Err(RulesError::Contradiction(..))),
+                    "{both:?}"
+                );
             }
         }
-        for twice in [["primary in zone=a"; 2], ["copies 1 per zone", "copies 2 per zone"]] {
-            assert!(matches!(check(&rules(&twice)), Err(RulesError::Twice(..))), "{twice:?}");
+        for twice in [
+            ["primary in zone=a"; 2],
+            ["copies 1 per zone", "copies 2 per zone"],
+        ] {
+            assert!(
+                matches!(check(&rules(&twice)), Err(RulesError::Twice(..))),
+                "{twice:?}"
+            );
         }
-        let fine = ["primary in zone=a", "primary not in host=h", "copies not in rack=r", "copies not in rack=s", "copies 2 per zone"];
+        let fine = [
+            "primary in zone=a",
+            "primary not in host=h",
+            "copies not in rack=r",
+            "copies not in rack=s",
+            "copies 2 per zone",
+        ];
         assert_eq!(check(&rules(&fine)), Ok(()));
-        let many: Vec<Rule> = (0..17).map(|n| Rule::Copies(Place { inside: false, label: Label::Host, value: format!("h{n}") })).collect();
-        assert_eq!((check(&many[..16]), check(&many)), (Ok(()), Err(RulesError::TooMany)));
+        let many: Vec<Rule> = (0..17)
+            .map(|n| {
+                Rule::Copies(Place {
+                    inside: false,
+                    label: Label::Host,
+                    value: format!("h{n}"),
+                })
+            })
+            .collect();
+        assert_eq!(
+            (check(&many[..16]), check(&many)),
+            (Ok(()), Err(RulesError::TooMany))
+        );
     }
 }

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A reason for which the planner moves copies, each without undoing what those before it have reached, or splits and merges partitions.
+/// A reason for which the planner moves copies, each without undoing what those before it have
+/// reached, or splits and merges partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheduler {
     /// Partitions that have too few copies, or too many.
@@ -31,13 +32,23 @@ pub struct Schedulers(u16);
 
 /// Why a text names no scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no reason to move anything: there are repair, drain, place, copies, primaries, hot, splits and merges")]
+#[error(
+    "{0:?} is no reason to move anything: there are repair, drain, place, copies, primaries, hot, splits and merges"
+)]
 pub struct NoScheduler(String);
 
 impl Scheduler {
     /// All of them, the most important first.
-    pub const ALL: [Self; 8] =
-        [Self::Repair, Self::Drain, Self::Place, Self::Copies, Self::Primaries, Self::Hot, Self::Splits, Self::Merges];
+    pub const ALL: [Self; 8] = [
+        Self::Repair,
+        Self::Drain,
+        Self::Place,
+        Self::Copies,
+        Self::Primaries,
+        Self::Hot,
+        Self::Splits,
+        Self::Merges,
+    ];
 
     const fn bit(self) -> u16 {
         1 << self as u16
@@ -48,7 +59,8 @@ impl Schedulers {
     /// Everything moves by itself.
     pub const ALL: Self = Self((1 << Scheduler::ALL.len()) - 1);
     /// What is lost or in a wrong place is mended; nothing moves for balance alone.
-    pub const MANUAL: Self = Self(Scheduler::Repair.bit() | Scheduler::Drain.bit() | Scheduler::Place.bit());
+    pub const MANUAL: Self =
+        Self(Scheduler::Repair.bit() | Scheduler::Drain.bit() | Scheduler::Place.bit());
 
     /// Whether this one is on.
     #[must_use]
@@ -60,12 +72,16 @@ impl Schedulers {
     #[must_use]
     pub fn move_everything(self) -> bool {
         use Scheduler::{Copies, Drain, Place, Primaries, Repair};
-        [Repair, Drain, Place, Copies, Primaries].into_iter().all(|scheduler| self.has(scheduler))
+        [Repair, Drain, Place, Copies, Primaries]
+            .into_iter()
+            .all(|scheduler| self.has(scheduler))
     }
 
     /// Those that are on, the most important first.
     pub fn iter(self) -> impl Iterator<Item = Scheduler> {
-        Scheduler::ALL.into_iter().filter(move |scheduler| self.has(*scheduler))
+        Scheduler::ALL
+            .into_iter()
+            .filter(move |scheduler| self.has(*scheduler))
     }
 
     /// Whether all of these exist: what came from elsewhere may be any number.
@@ -77,7 +93,11 @@ impl Schedulers {
 
 impl FromIterator<Scheduler> for Schedulers {
     fn from_iter<I: IntoIterator<Item = Scheduler>>(schedulers: I) -> Self {
-        Self(schedulers.into_iter().fold(0, |bits, scheduler| bits | scheduler.bit()))
+        Self(
+            schedulers
+                .into_iter()
+                .fold(0, |bits, scheduler| bits | scheduler.bit()),
+        )
     }
 }
 
@@ -100,7 +120,9 @@ impl FromStr for Scheduler {
     type Err = NoScheduler;
 
     fn from_str(text: &str) -> Result<Self, NoScheduler> {
-        let named = Self::ALL.into_iter().find(|scheduler| scheduler.to_string() == text);
+        let named = Self::ALL
+            .into_iter()
+            .find(|scheduler| scheduler.to_string() == text);
         named.ok_or_else(|| NoScheduler(text.chars().take(40).collect()))
     }
 }
@@ -116,7 +138,10 @@ mod tests {
             assert_eq!(only.iter().collect::<Vec<_>>(), [one]);
             assert_eq!(one.to_string().parse(), Ok(one));
         }
-        assert_eq!(Scheduler::ALL.into_iter().collect::<Schedulers>(), Schedulers::ALL);
+        assert_eq!(
+            Scheduler::ALL.into_iter().collect::<Schedulers>(),
+            Schedulers::ALL
+        );
         assert!(Schedulers::ALL.exist() && !Schedulers(256).exist());
         assert!("balance".parse::<Scheduler>().is_err());
     }

@@ -4,8 +4,9 @@
 //!   Cluster ── Event, Event, .. ──> nodes at each stage ──┐
 //!   Keys: names, sizes, loads ────────────────────────────┴─> run(strategy) ──> Outcome: how even, how much moved
 //! ```
-//! The strategies that Doyen has are its own code: `fixed` is driven by the planner of production, `ring` by [`crate::ring`], so that what is predicted
-//! here is what a cluster does. The others are there to compare with.
+//! The strategies that Doyen has are its own code: `fixed` is driven by the planner of production,
+//! `ring` by [`crate::ring`], so that what is predicted here is what a cluster does. The others are
+//! there to compare with.
 
 mod cluster;
 mod figures;
@@ -25,10 +26,17 @@ use figures::Tally;
 /// In place of a copy that there is not.
 const NOBODY: MemberId = MemberId(u64::MAX);
 
-/// Lets a strategy follow a cluster through its stages, and tells what it does to these keys. With `salt`, the hottest key's load in the last
-/// stage is also spread over so many names.
+/// Lets a strategy follow a cluster through its stages, and tells what it does to these keys. With
+/// `salt`, the hottest key's load in the last stage is also spread over so many names.
 #[must_use]
-pub fn run(name: &str, strategy: &mut dyn Strategy, stages: &[Stage], keys: &Keys, copies: usize, salt: Option<u32>) -> Outcome {
+pub fn run(
+    name: &str,
+    strategy: &mut dyn Strategy,
+    stages: &[Stage],
+    keys: &Keys,
+    copies: usize,
+    salt: Option<u32>,
+) -> Outcome {
     let mut figures = Vec::with_capacity(stages.len());
     let mut before: Vec<MemberId> = Vec::new();
     let mut holders = Vec::with_capacity(copies);
@@ -41,17 +49,38 @@ pub fn run(name: &str, strategy: &mut dyn Strategy, stages: &[Stage], keys: &Key
             strategy.holders(key.name, &mut holders);
             let was = before.get(now.len()..now.len() + copies);
             tally.add(&key, &holders, was);
-            now.extend(holders.iter().copied().chain(std::iter::repeat(NOBODY)).take(copies));
+            now.extend(
+                holders
+                    .iter()
+                    .copied()
+                    .chain(std::iter::repeat(NOBODY))
+                    .take(copies),
+            );
         }
-        let from = number.checked_sub(1).map(|before| stages[before].nodes.as_slice());
+        let from = number
+            .checked_sub(1)
+            .map(|before| stages[before].nodes.as_slice());
         figures.push(tally.figures(stage, from));
         before = now;
     }
-    let load_salted = salt.and_then(|parts| Some(salted(&*strategy, stages.last()?, keys, copies, parts)));
-    Outcome { strategy: name.to_owned(), stages: figures, load_salted, table_bytes: strategy.table_bytes(), lookup_ns: None }
+    let load_salted =
+        salt.and_then(|parts| Some(salted(&*strategy, stages.last()?, keys, copies, parts)));
+    Outcome {
+        strategy: name.to_owned(),
+        stages: figures,
+        load_salted,
+        table_bytes: strategy.table_bytes(),
+        lookup_ns: None,
+    }
 }
 
-fn salted(strategy: &dyn Strategy, stage: &Stage, keys: &Keys, copies: usize, parts: u32) -> Imbalance {
+fn salted(
+    strategy: &dyn Strategy,
+    stage: &Stage,
+    keys: &Keys,
+    copies: usize,
+    parts: u32,
+) -> Imbalance {
     let keys = keys.with_hottest_salted(parts);
     let mut tally = Tally::new(&stage.nodes, copies);
     let mut holders = Vec::with_capacity(copies);

@@ -1,6 +1,8 @@
-//! The partition table: a version, the members in order of age, the voters, the keyspaces and who holds what.
+//! The partition table: a version, the members in order of age, the voters, the keyspaces and who
+//! holds what.
 //!
-//! A table is a value. Changing one means making the next; agreement decides which of them is in force.
+//! A table is a value. Changing one means making the next; agreement decides which of them is in
+//! force.
 
 pub mod delta;
 mod name;
@@ -15,7 +17,8 @@ use crate::balancing::Balancing;
 use crate::division::{Cut, Division};
 use crate::hash::Digest;
 use crate::id::{
-    Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, PartitionRef, THREADS_MAX, Term, Version,
+    Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId,
+    PartitionRef, THREADS_MAX, Term, Version,
 };
 use crate::rule::Rule;
 use crate::scheduler::Schedulers;
@@ -85,7 +88,8 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Seven voters at most, partitions from the first member on, in turn, and everything moves by itself.
+    /// Seven voters at most, partitions from the first member on, in turn, and everything moves by
+    /// itself.
     fn default() -> Self {
         Self {
             voters_max: 7,
@@ -104,12 +108,17 @@ impl Settings {
         self.balancing.active(self.schedulers)
     }
 
-    /// Whether something that could move before may not any more: a reason is missing, or balancing rests by another word.
+    /// Whether something that could move before may not any more: a reason is missing, or balancing
+    /// rests by another word.
     #[must_use]
     pub fn forbids_more_than(&self, before: &Self) -> bool {
         let (now, was) = (&self.balancing, &before.balancing);
         let rests = (now.paused.is_some() && was.paused.is_none()) || (now.closed && !was.closed);
-        rests || before.active().iter().any(|scheduler| !self.active().has(scheduler))
+        rests
+            || before
+                .active()
+                .iter()
+                .any(|scheduler| !self.active().has(scheduler))
     }
 }
 
@@ -145,7 +154,8 @@ pub struct Member {
 
 /// Where a member is reached. Addresses are not identities.
 ///
-/// A member has one or several data threads; each is reached at a port of its own. `data` and `resp_cluster` are the first one's.
+/// A member has one or several data threads; each is reached at a port of its own. `data` and
+/// `resp_cluster` are the first one's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addresses {
     /// QUIC: agreement, gossip, joins.
@@ -158,9 +168,11 @@ pub struct Addresses {
     pub resp_cluster: Option<SocketAddr>,
     /// HTTP.
     pub http: Option<SocketAddr>,
-    /// Of a member with several data threads: where the further ones are reached, the second one first.
+    /// Of a member with several data threads: where the further ones are reached, the second one
+    /// first.
     pub further: Vec<ThreadPorts>,
-    /// The name by which cluster-aware RESP clients are sent to `resp_cluster`, in place of its IP address.
+    /// The name by which cluster-aware RESP clients are sent to `resp_cluster`, in place of its IP
+    /// address.
     pub hostname: Option<String>,
 }
 
@@ -200,10 +212,11 @@ pub enum MemberState {
     Live,
     /// Holds what it holds, and is given nothing more.
     Draining,
-    /// Has handed over everything and goes once the others know. If every member that holds data is in
-    /// this state, the cluster ends, and they go with what they hold (`planner::stop`).
+    /// Has handed over everything and goes once the others know. If every member that holds data is
+    /// in this state, the cluster ends, and they go with what they hold (`planner::stop`).
     Leaving,
-    /// Does not answer, and is kept because it is the last in-sync holder of something. Never a voter.
+    /// Does not answer, and is kept because it is the last in-sync holder of something. Never a
+    /// voter.
     Silent,
 }
 
@@ -241,8 +254,8 @@ pub struct Keyspace {
 /// Splits and merges of a keyspace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Reshaping {
-    /// No partition had this number yet, or a higher one: those of partitions that were split or merged are not given again. 0 where there
-    /// are none.
+    /// No partition had this number yet, or a higher one: those of partitions that were split or
+    /// merged are not given again. 0 where there are none.
     pub next: PartitionId,
     /// Those under way, in order.
     pub under_way: Vec<Reshape>,
@@ -268,7 +281,8 @@ pub enum Reshape {
 /// How a key finds its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mode {
-    /// `crc16(hash tag or key) mod 16384`, then contiguous runs of slots: `partitions` of them, a power of two up to 16384.
+    /// `crc16(hash tag or key) mod 16384`, then contiguous runs of slots: `partitions` of them, a
+    /// power of two up to 16384.
     Fixed {
         /// How many partitions there are.
         partitions: u16,
@@ -287,7 +301,8 @@ pub enum Mode {
 /// What happens when every in-sync copy of a partition is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum OnLoss {
-    /// The partition begins empty, with an event that says so: at once if every holder is proved dead, otherwise after this long.
+    /// The partition begins empty, with an event that says so: at once if every holder is proved
+    /// dead, otherwise after this long.
     Reset {
         /// For how long all holders must have been silent.
         after_ms: u64,
@@ -330,7 +345,8 @@ pub struct Partition {
     pub id: PartitionId,
     /// Who holds it: the primary first, then the other in-sync copies, then learners. Never empty.
     pub replicas: Vec<Replica>,
-    /// Rises with every change of the primary or of the in-sync set, and where a learner is dropped. Adding one leaves it.
+    /// Rises with every change of the primary or of the in-sync set, and where a learner is
+    /// dropped. Adding one leaves it.
     pub epoch: Epoch,
     /// The epoch in which the present primary's tenure began.
     pub since: Epoch,
@@ -347,7 +363,8 @@ pub struct Partition {
 pub struct Origin {
     /// The partition, which is no more.
     pub partition: PartitionId,
-    /// By how many milliseconds its clock was behind this one's: what expires there does so that much later by this one's.
+    /// By how many milliseconds its clock was behind this one's: what expires there does so that
+    /// much later by this one's.
     pub behind_ms: u64,
 }
 
@@ -388,12 +405,26 @@ impl TableName {
     }
 }
 
-/// By hand: the standard library hashes IP addresses in the byte order of the machine, and a digest must not differ
-/// between machines.
+/// By hand: the standard library hashes IP addresses in the byte order of the machine, and a digest
+/// must not differ between machines.
 impl Hash for Addresses {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { control, data, resp, resp_cluster, http, further, hostname } = self;
-        for address in [Some(control), Some(data), resp.as_ref(), resp_cluster.as_ref(), http.as_ref()] {
+        let Self {
+            control,
+            data,
+            resp,
+            resp_cluster,
+            http,
+            further,
+            hostname,
+        } = self;
+        for address in [
+            Some(control),
+            Some(data),
+            resp.as_ref(),
+            resp_cluster.as_ref(),
+            http.as_ref(),
+        ] {
             match address {
                 None => state.write_u8(0),
                 Some(address) => {
@@ -426,7 +457,10 @@ impl Addresses {
     pub fn data_of(&self, thread: u8) -> Option<SocketAddr> {
         match usize::from(thread).checked_sub(1) {
             None => Some(self.data),
-            Some(further) => Some(SocketAddr::new(self.data.ip(), self.further.get(further)?.data)),
+            Some(further) => Some(SocketAddr::new(
+                self.data.ip(),
+                self.further.get(further)?.data,
+            )),
         }
     }
 
@@ -435,7 +469,10 @@ impl Addresses {
     pub fn resp_cluster_of(&self, thread: u8) -> Option<SocketAddr> {
         match usize::from(thread).checked_sub(1) {
             None => self.resp_cluster,
-            Some(further) => Some(SocketAddr::new(self.resp_cluster?.ip(), self.further.get(further)?.resp_cluster?)),
+            Some(further) => Some(SocketAddr::new(
+                self.resp_cluster?.ip(),
+                self.further.get(further)?.resp_cluster?,
+            )),
         }
     }
 }
@@ -450,12 +487,18 @@ impl Partition {
 
     /// The members whose copies count, the primary first.
     pub fn in_sync(&self) -> impl Iterator<Item = MemberId> + '_ {
-        self.replicas.iter().filter(|r| r.state == ReplicaState::InSync).map(|r| r.member)
+        self.replicas
+            .iter()
+            .filter(|r| r.state == ReplicaState::InSync)
+            .map(|r| r.member)
     }
 
     /// The members that are catching up.
     pub fn learners(&self) -> impl Iterator<Item = MemberId> + '_ {
-        self.replicas.iter().filter(|r| r.state == ReplicaState::Learner).map(|r| r.member)
+        self.replicas
+            .iter()
+            .filter(|r| r.state == ReplicaState::Learner)
+            .map(|r| r.member)
     }
 }
 
@@ -464,7 +507,9 @@ impl Reshape {
     pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + use<> {
         let (first, second) = match self {
             Self::Split { partition, .. } => (*partition, None),
-            Self::Merge { partitions: [first, second] } => (*first, Some(*second)),
+            Self::Merge {
+                partitions: [first, second],
+            } => (*first, Some(*second)),
         };
         std::iter::once(first).chain(second)
     }
@@ -490,26 +535,60 @@ impl Keyspace {
     /// The least number that no partition has or had.
     #[must_use]
     pub fn next_partition(&self) -> PartitionId {
-        let last = self.partitions.last().map_or(0, |p| p.id.0.saturating_add(1));
+        let last = self
+            .partitions
+            .last()
+            .map_or(0, |p| p.id.0.saturating_add(1));
         PartitionId(self.reshaping.next.0.max(last))
     }
 
     /// Whether this partition is being split or merged, and takes no writes.
     #[must_use]
     pub fn is_reshaped(&self, id: PartitionId) -> bool {
-        self.reshaping.under_way.iter().any(|reshape| reshape.partitions().any(|p| p == id))
+        self.reshaping
+            .under_way
+            .iter()
+            .any(|reshape| reshape.partitions().any(|p| p == id))
     }
 }
 
 impl Table {
-    /// What this table is called. Goes through the whole table: keep the name where it is needed often.
+    /// What this table is called. Goes through the whole table: keep the name where it is needed
+    /// often.
     #[must_use]
     pub fn name(&self) -> TableName {
-        let Self { cluster, order_key: _, term, version, settings, members, voters, next_age, keyspaces, next_keyspace, maps, next_map } =
-            self;
+        let Self {
+            cluster,
+            order_key: _,
+            term,
+            version,
+            settings,
+            members,
+            voters,
+            next_age,
+            keyspaces,
+            next_keyspace,
+            maps,
+            next_map,
+        } = self;
         let mut digest = Digest::new();
-        (settings, members, voters, next_age, keyspaces, next_keyspace, maps, next_map).hash(&mut digest);
-        TableName { cluster: *cluster, term: *term, version: *version, hash: digest.finish() }
+        (
+            settings,
+            members,
+            voters,
+            next_age,
+            keyspaces,
+            next_keyspace,
+            maps,
+            next_map,
+        )
+            .hash(&mut digest);
+        TableName {
+            cluster: *cluster,
+            term: *term,
+            version: *version,
+            hash: digest.finish(),
+        }
     }
 
     /// Whether this cluster never had more than one member.
@@ -519,17 +598,27 @@ impl Table {
         self.next_age <= Age(2)
     }
 
-    /// Whether this may be the next table but any number after `committed`: ages and epochs only rise, and what is assigned stays
-    /// assigned. Every step of the planner keeps to that, so that what does not descends from something else.
+    /// Whether this may be the next table but any number after `committed`: ages and epochs only
+    /// rise, and what is assigned stays assigned. Every step of the planner keeps to that, so that
+    /// what does not descends from something else.
     #[must_use]
     pub fn may_follow(&self, committed: &Self) -> bool {
-        let member = |m: &Arc<Member>| committed.member(m.id).map_or(m.age >= committed.next_age, |before| before.age == m.age);
+        let member = |m: &Arc<Member>| {
+            committed
+                .member(m.id)
+                .map_or(m.age >= committed.next_age, |before| before.age == m.age)
+        };
         let later = |before: &Arc<Partition>, now: &Arc<Partition>| {
-            Arc::ptr_eq(before, now) || (now.epoch >= before.epoch && now.since >= before.since && now.lineage >= before.lineage)
+            Arc::ptr_eq(before, now)
+                || (now.epoch >= before.epoch
+                    && now.since >= before.since
+                    && now.lineage >= before.lineage)
         };
         // One that is gone was split or merged: its number is given to no other, either.
         let partition = |before: &Keyspace, now: &Arc<Partition>| {
-            before.partition(now.id).map_or(now.id >= before.next_partition(), |known| later(known, now))
+            before
+                .partition(now.id)
+                .map_or(now.id >= before.next_partition(), |known| later(known, now))
         };
         let same = |before: &Keyspace, now: &Keyspace| {
             (before.partitions.is_empty() || !now.partitions.is_empty())
@@ -537,8 +626,16 @@ impl Table {
                 && now.partitions.iter().all(|p| partition(before, p))
         };
         // One that is gone was dropped: its number is given to no other.
-        let keyspace = |k: &Keyspace| committed.keyspace(k.id).map_or(k.id >= committed.next_keyspace, |before| same(before, k));
-        let map = |m: &MapEntry| committed.map(m.id).map_or(m.id >= committed.next_map, |before| before == m);
+        let keyspace = |k: &Keyspace| {
+            committed
+                .keyspace(k.id)
+                .map_or(k.id >= committed.next_keyspace, |before| same(before, k))
+        };
+        let map = |m: &MapEntry| {
+            committed
+                .map(m.id)
+                .map_or(m.id >= committed.next_map, |before| before == m)
+        };
         self.cluster == committed.cluster
             && self.next_age >= committed.next_age
             && self.next_keyspace >= committed.next_keyspace
@@ -563,20 +660,29 @@ impl Table {
     /// The keyspace of this id.
     #[must_use]
     pub fn keyspace(&self, id: KeyspaceId) -> Option<&Keyspace> {
-        self.keyspaces.binary_search_by_key(&id, |k| k.id).ok().map(|i| &self.keyspaces[i])
+        self.keyspaces
+            .binary_search_by_key(&id, |k| k.id)
+            .ok()
+            .map(|i| &self.keyspaces[i])
     }
 
     /// What people call a partition: `default/17`.
     #[must_use]
     pub fn name_of(&self, at: PartitionRef) -> String {
-        self.keyspace(at.keyspace).map_or_else(|| at.to_string(), |k| format!("{}/{}", k.name, at.partition))
+        self.keyspace(at.keyspace).map_or_else(
+            || at.to_string(),
+            |k| format!("{}/{}", k.name, at.partition),
+        )
     }
 
     /// The partition that people call so.
     #[must_use]
     pub fn partition_named(&self, name: &str) -> Option<PartitionRef> {
         let (keyspace, number) = name.rsplit_once('/')?;
-        let at = PartitionRef { keyspace: self.keyspace_named(keyspace)?.id, partition: PartitionId(number.parse().ok()?) };
+        let at = PartitionRef {
+            keyspace: self.keyspace_named(keyspace)?.id,
+            partition: PartitionId(number.parse().ok()?),
+        };
         self.partition(at).map(|_| at)
     }
 
@@ -588,8 +694,13 @@ impl Table {
 
     /// Every partition, with its name.
     pub fn partitions(&self) -> impl Iterator<Item = (PartitionRef, &Arc<Partition>)> {
-        let name = |k: &Keyspace, p: &Partition| PartitionRef { keyspace: k.id, partition: p.id };
-        self.keyspaces.iter().flat_map(move |k| k.partitions.iter().map(move |p| (name(k, p), p)))
+        let name = |k: &Keyspace, p: &Partition| PartitionRef {
+            keyspace: k.id,
+            partition: p.id,
+        };
+        self.keyspaces
+            .iter()
+            .flat_map(move |k| k.partitions.iter().map(move |p| (name(k, p), p)))
     }
 
     /// The keyspace of this name.
@@ -601,7 +712,10 @@ impl Table {
     /// The map of this id. Map 0 is not listed.
     #[must_use]
     pub fn map(&self, id: MapId) -> Option<&MapEntry> {
-        self.maps.binary_search_by_key(&id, |m| m.id).ok().map(|i| &self.maps[i])
+        self.maps
+            .binary_search_by_key(&id, |m| m.id)
+            .ok()
+            .map(|i| &self.maps[i])
     }
 
     /// The map of this name, if it is in the keyspace of this name.

@@ -1,7 +1,8 @@
 //! Tokens: where on the ring a key stands, exactly as Cassandra's `Murmur3Partitioner` says.
 //!
-//! The ring is every 64-bit number from the least to the greatest, closed to a circle. Agreeing with Cassandra to the bit means that
-//! what is known of a key there (`SELECT token(key)`) holds here, and that its published vectors test us.
+//! The ring is every 64-bit number from the least to the greatest, closed to a circle. Agreeing
+//! with Cassandra to the bit means that what is known of a key there (`SELECT token(key)`) holds
+//! here, and that its published vectors test us.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -30,7 +31,8 @@ impl Token {
         hash.token(rest, key.len())
     }
 
-    /// Where the key stands that begins with these four bytes (the id of a map) and goes on with these, without putting them together.
+    /// Where the key stands that begins with these four bytes (the id of a map) and goes on with
+    /// these, without putting them together.
     #[must_use]
     pub fn of_prefixed(prefix: [u8; 4], key: &[u8]) -> Self {
         let mut first = [0; BLOCK];
@@ -49,7 +51,8 @@ impl Token {
         hash.token(rest, length)
     }
 
-    /// The same place counted from the beginning of the ring: the order stays, and the sign is gone.
+    /// The same place counted from the beginning of the ring: the order stays, and the sign is
+    /// gone.
     #[must_use]
     pub const fn place(self) -> u64 {
         (self.0 as u64) ^ (1 << 63)
@@ -85,8 +88,16 @@ struct Murmur3 {
 impl Murmur3 {
     fn block(&mut self, block: &[u8; BLOCK]) {
         let (k1, k2) = words(block);
-        self.h1 = (self.h1 ^ mix_k1(k1)).rotate_left(27).wrapping_add(self.h2).wrapping_mul(5).wrapping_add(0x52DC_E729);
-        self.h2 = (self.h2 ^ mix_k2(k2)).rotate_left(31).wrapping_add(self.h1).wrapping_mul(5).wrapping_add(0x3849_5AB5);
+        self.h1 = (self.h1 ^ mix_k1(k1))
+            .rotate_left(27)
+            .wrapping_add(self.h2)
+            .wrapping_mul(5)
+            .wrapping_add(0x52DC_E729);
+        self.h2 = (self.h2 ^ mix_k2(k2))
+            .rotate_left(31)
+            .wrapping_add(self.h1)
+            .wrapping_mul(5)
+            .wrapping_add(0x3849_5AB5);
     }
 
     /// What is left after the last whole block, and how long the key is in all.
@@ -105,7 +116,11 @@ impl Murmur3 {
         self.h2 = self.h2.wrapping_add(self.h1);
         let token = fmix(self.h1).wrapping_add(fmix(self.h2)) as i64;
         // The least token is no key's, so that it can mean the beginning of the ring.
-        if token == i64::MIN { Token::MAX } else { Token(token) }
+        if token == i64::MIN {
+            Token::MAX
+        } else {
+            Token(token)
+        }
     }
 }
 
@@ -114,8 +129,9 @@ fn words(block: &[u8; BLOCK]) -> (u64, u64) {
     (both as u64, (both >> 64) as u64)
 }
 
-/// Cassandra's slip, which every driver repeats: in the last, unfinished block Java's bytes are signed, so that each from 0x80 on flips
-/// all bits above its own. A bit is flipped in the end where an odd number of such bytes stands below: the multiplication counts them.
+/// Cassandra's slip, which every driver repeats: in the last, unfinished block Java's bytes are
+/// signed, so that each from 0x80 on flips all bits above its own. A bit is flipped in the end
+/// where an odd number of such bytes stands below: the multiplication counts them.
 const fn sign_extended(word: u64) -> u64 {
     let below = ((word >> 7) & ONES).wrapping_mul(ONES) << 8;
     word ^ (below & ONES).wrapping_mul(0xFF)
@@ -144,7 +160,8 @@ mod tests {
         (from..from + length).collect()
     }
 
-    /// Vectors that the tests of Cassandra's drivers (Python, Ruby, C#, Node.js) and of Spark have in common with it.
+    /// Vectors that the tests of Cassandra's drivers (Python, Ruby, C#, Node.js) and of Spark have
+    /// in common with it.
     #[test]
     fn tokens_are_those_of_cassandra() {
         let vectors: [(&[u8], i64); 38] = [
@@ -164,7 +181,10 @@ mod tests {
             (&[0; 16], 5457549051747178710),
             (&[0xFF; 16], -2824192546314762522),
             (&[0xFE; 16], -833317529301936754),
-            (b"\x00\x01\x02\x03\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF", 6463632673159404390),
+            (
+                b"\x00\x01\x02\x03\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF",
+                6463632673159404390,
+            ),
             (&[0xFE; 17], -1672437813826982685),
             (&[0xFE; 4], 4566408979886474012),
             (&[0; 4], -3485513579396041028),
@@ -177,7 +197,10 @@ mod tests {
             (&[0x80], -5284281814142962636),
             (&[0xFF], -4442228696663692417),
             (&[0xFF, 0xFE], -2002833339314343643),
-            (b"\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89", -7623170703309721106),
+            (
+                b"\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89",
+                -7623170703309721106,
+            ),
             (&counting(1, 15), 597835946752277653),
             // Numbers of 64 bits: 0, 1, -1, the greatest and the least.
             (&0_i64.to_be_bytes(), 2945182322382062539),
@@ -187,7 +210,10 @@ mod tests {
             (&i64::MIN.to_be_bytes(), 9204767954415360687),
             // With nothing above 0x7F it is MurmurHash3 as everybody has it.
             (b"hell", 0x629942693e10f867),
-            (b"The quick brown fox jumps over the lazy dog", 0xe34bbc7bbc071b6c_u64 as i64),
+            (
+                b"The quick brown fox jumps over the lazy dog",
+                0xe34bbc7bbc071b6c_u64 as i64,
+            ),
         ];
         for (key, token) in vectors {
             assert_eq!(Token::of(key), Token(token), "{key:x?}");
@@ -196,7 +222,12 @@ mod tests {
 
     /// The last block as Java has it: byte by byte, each made a signed 64-bit number first.
     fn as_java_has_it(word: u64) -> u64 {
-        word.to_le_bytes().iter().zip(0..).fold(0, |sum, (byte, i)| sum ^ ((*byte as i8) as i64 as u64) << (8 * i))
+        word.to_le_bytes()
+            .iter()
+            .zip(0..)
+            .fold(0, |sum, (byte, i)| {
+                sum ^ ((*byte as i8) as i64 as u64) << (8 * i)
+            })
     }
 
     proptest! {

@@ -1,7 +1,9 @@
-//! System calls and wake-ups by operation, as the kernel counts them: its tracepoints, read through tracefs.
+//! System calls and wake-ups by operation, as the kernel counts them: its tracepoints, read through
+//! tracefs.
 //!
-//! Nothing of ours stands between: no library is told what it does, and no debugger slows it down until batches look different. It
-//! takes root, and a kernel with tracepoints; where it cannot count, it says so and fails.
+//! Nothing of ours stands between: no library is told what it does, and no debugger slows it down
+//! until batches look different. It takes root, and a kernel with tracepoints; where it cannot
+//! count, it says so and fails.
 
 mod trace;
 
@@ -22,7 +24,8 @@ const KEYS: usize = 64;
 const PARTITIONS: usize = 64;
 /// By how much calls may be above what datagrams need: some come while one looks, for nothing.
 const SPARE: f64 = 1.25;
-/// Another thread may be woken by the clock, never by an operation: once in so many of them at most.
+/// Another thread may be woken by the clock, never by an operation: once in so many of them at
+/// most.
 const BY_THE_CLOCK: usize = 100;
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
@@ -52,39 +55,76 @@ pub fn run(binary: &str) -> Result<(), String> {
     let mut woken = 0;
     for (write, batch) in [(false, 1), (false, 16), (true, 1), (true, 16)] {
         let what = format!("{}, {batch} at once", if write { "SET" } else { "GET" });
-        woken += measure(&alone, &Case { what, write, batch, led_here: true })?.woken_others;
+        woken += measure(
+            &alone,
+            &Case {
+                what,
+                write,
+                batch,
+                led_here: true,
+            },
+        )?
+        .woken_others;
     }
     drop(alone);
     // The control thread hears five times a second that the data thread is alive.
     if woken * BY_THE_CLOCK > OPERATIONS {
-        return Err(format!("the data thread woke other threads of its node {woken} times in {} operations", 4 * OPERATIONS));
+        return Err(format!(
+            "the data thread woke other threads of its node {woken} times in {} operations",
+            4 * OPERATIONS
+        ));
     }
     let mut cluster = Cluster::new(binary);
     for name in ["n0", "n1"] {
         cluster.join(name);
     }
     cluster.await_safe(2);
-    println!("\ntwo nodes, one backup; system calls of both data threads by batch of so many operations");
+    println!(
+        "\ntwo nodes, one backup; system calls of both data threads by batch of so many operations"
+    );
     let mut calls = Vec::new();
-    for (what, write, led_here) in
-        [("SET led here", true, true), ("GET led by the other", false, false), ("SET led by the other", true, false)]
-    {
+    for (what, write, led_here) in [
+        ("SET led here", true, true),
+        ("GET led by the other", false, false),
+        ("SET led by the other", true, false),
+    ] {
         for batch in [1, 16, 64, 256] {
-            let case = Case { what: format!("{what}, {batch} at once"), write, batch, led_here };
+            let case = Case {
+                what: format!("{what}, {batch} at once"),
+                write,
+                batch,
+                led_here,
+            };
             calls.push((what, batch, measure(&cluster, &case)?.network_by_batch));
         }
     }
-    // Each datagram that is needed is one call to send and one to receive: question and answer, entry and acknowledgement. And what a
-    // batch costs must not grow with it: a byte stream of so many operations takes a few datagrams more, no more.
-    for (what, datagrams) in [("SET led here", 2.0), ("GET led by the other", 2.0), ("SET led by the other", 4.0)] {
-        let of = |size: usize| calls.iter().find(|(w, b, _)| *w == what && *b == size).map_or(f64::NAN, |(_, _, calls)| *calls);
+    // Each datagram that is needed is one call to send and one to receive: question and answer,
+    // entry and acknowledgement. And what a batch costs must not grow with it: a byte stream of so
+    // many operations takes a few datagrams more, no more.
+    for (what, datagrams) in [
+        ("SET led here", 2.0),
+        ("GET led by the other", 2.0),
+        ("SET led by the other", 4.0),
+    ] {
+        let of = |size: usize| {
+            calls
+                .iter()
+                .find(|(w, b, _)| *w == what && *b == size)
+                .map_or(f64::NAN, |(_, _, calls)| *calls)
+        };
         let (one, many) = (of(1), of(64));
-        println!("{what}: {one:.1} system calls between the nodes for 1 operation, {many:.1} for 64");
+        println!(
+            "{what}: {one:.1} system calls between the nodes for 1 operation, {many:.1} for 64"
+        );
         if one > 2.0 * datagrams * SPARE {
-            return Err(format!("{what}: one operation takes {one:.1} system calls between nodes, and {datagrams} datagrams"));
+            return Err(format!(
+                "{what}: one operation takes {one:.1} system calls between nodes, and {datagrams} datagrams"
+            ));
         }
         if many > 4.0 * one {
-            return Err(format!("{what}: a batch of 64 takes {many:.1} system calls between nodes, one operation {one:.1}"));
+            return Err(format!(
+                "{what}: a batch of 64 takes {many:.1} system calls between nodes, one operation {one:.1}"
+            ));
         }
     }
     Ok(())
@@ -100,23 +140,41 @@ struct Measured {
 
 fn measure(cluster: &Cluster, case: &Case) -> Result<Measured, String> {
     let first = cluster.nodes.keys().next().ok_or("no node")?.clone();
-    let mut client = Client::connect(cluster.node(&first).ready.resp, ANSWER_MAX).map_err(|e| e.to_string())?;
+    let mut client =
+        Client::connect(cluster.node(&first).ready.resp, ANSWER_MAX).map_err(|e| e.to_string())?;
     let keys = keys(cluster, &first, case.led_here)?;
     for key in &keys {
-        client.command(&[b"SET", key.as_bytes(), &[b'v'; 100]]).map_err(|e| e.to_string())?;
+        client
+            .command(&[b"SET", key.as_bytes(), &[b'v'; 100]])
+            .map_err(|e| e.to_string())?;
     }
     ask(&mut client, case, &keys, WARM_UP)?;
-    let pids: Vec<u32> = cluster.nodes.values().map(crate::process::Process::pid).collect();
+    let pids: Vec<u32> = cluster
+        .nodes
+        .values()
+        .map(crate::process::Process::pid)
+        .collect();
     let tracer = Tracer::start(&pids)?;
     ask(&mut client, case, &keys, OPERATIONS)?;
     let counts = tracer.finish()?;
     let batches = (OPERATIONS / case.batch) as f64;
-    let by = if cluster.nodes.len() == 1 { OPERATIONS as f64 } else { batches };
+    let by = if cluster.nodes.len() == 1 {
+        OPERATIONS as f64
+    } else {
+        batches
+    };
     println!("  {}", line(&case.what, &counts, by));
     let network = ["sendmsg", "sendmmsg", "recvmmsg", "recvmsg"];
-    let network =
-        counts.calls.iter().filter(|((thread, call), _)| thread == DATA && network.contains(&call.as_str())).map(|(_, n)| n).sum::<usize>();
-    Ok(Measured { woken_others: counts.woken_others, network_by_batch: network as f64 / batches })
+    let network = counts
+        .calls
+        .iter()
+        .filter(|((thread, call), _)| thread == DATA && network.contains(&call.as_str()))
+        .map(|(_, n)| n)
+        .sum::<usize>();
+    Ok(Measured {
+        woken_others: counts.woken_others,
+        network_by_batch: network as f64 / batches,
+    })
 }
 
 /// The thread that carries operations.
@@ -124,7 +182,11 @@ const DATA: &str = "doyen-data";
 
 fn line(what: &str, counts: &Counts, by: f64) -> String {
     let mut text = format!("{what:<34}");
-    for ((_, call), count) in counts.calls.iter().filter(|((thread, _), _)| thread == DATA) {
+    for ((_, call), count) in counts
+        .calls
+        .iter()
+        .filter(|((thread, _), _)| thread == DATA)
+    {
         // Writing to a string cannot fail.
         let _ = write!(text, " {call} {:.3}", *count as f64 / by);
     }
@@ -134,10 +196,18 @@ fn line(what: &str, counts: &Counts, by: f64) -> String {
 
 /// Keys of partitions that this node leads, or that it does not.
 pub(crate) fn keys(cluster: &Cluster, node: &str, led: bool) -> Result<Vec<String>, String> {
-    let text = cluster.node(node).http("/table").map_err(|e| e.to_string())?;
+    let text = cluster
+        .node(node)
+        .http("/table")
+        .map_err(|e| e.to_string())?;
     let table: serde_json::Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-    let partitions = table["keyspaces"][0]["partitions"].as_array().ok_or("no partitions")?;
-    let right: Vec<bool> = partitions.iter().map(|p| (p["primary"] == node) == led).collect();
+    let partitions = table["keyspaces"][0]["partitions"]
+        .as_array()
+        .ok_or("no partitions")?;
+    let right: Vec<bool> = partitions
+        .iter()
+        .map(|p| (p["primary"] == node) == led)
+        .collect();
     let mut found = Vec::new();
     // One key in two is right, or all are: this ends long before.
     for n in 0..100_000 {
@@ -149,7 +219,11 @@ pub(crate) fn keys(cluster: &Cluster, node: &str, led: bool) -> Result<Vec<Strin
             return Ok(found);
         }
     }
-    Err(format!("{node} leads {} partitions of {}", right.iter().filter(|r| **r).count(), right.len()))
+    Err(format!(
+        "{node} leads {} partitions of {}",
+        right.iter().filter(|r| **r).count(),
+        right.len()
+    ))
 }
 
 /// So many operations, a batch at a time, each answered before the next.
@@ -159,7 +233,13 @@ fn ask(client: &mut Client, case: &Case, keys: &[String], operations: usize) -> 
         for n in from..from + case.batch {
             let key = &keys[n % keys.len()];
             if case.write {
-                out.extend_from_slice(format!("*3\r\n$3\r\nSET\r\n$16\r\n{key}\r\n$100\r\n{}\r\n", "v".repeat(100)).as_bytes());
+                out.extend_from_slice(
+                    format!(
+                        "*3\r\n$3\r\nSET\r\n$16\r\n{key}\r\n$100\r\n{}\r\n",
+                        "v".repeat(100)
+                    )
+                    .as_bytes(),
+                );
             } else {
                 out.extend_from_slice(format!("*2\r\n$3\r\nGET\r\n$16\r\n{key}\r\n").as_bytes());
             }

@@ -11,7 +11,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Clusters that run at the same time: the machine has few cores, and starved processes look dead to each other.
+/// Clusters that run at the same time: the machine has few cores, and starved processes look dead
+/// to each other.
 const CLUSTERS_MAX: usize = 1;
 
 static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
@@ -24,7 +25,10 @@ impl Permit {
     fn take() -> Self {
         let mut running = RUNNING.0.lock().unwrap_or_else(PoisonError::into_inner);
         while *running >= CLUSTERS_MAX {
-            running = RUNNING.1.wait(running).unwrap_or_else(PoisonError::into_inner);
+            running = RUNNING
+                .1
+                .wait(running)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         *running += 1;
         Self
@@ -65,9 +69,20 @@ impl Cluster {
     pub fn new(binary: &str) -> Self {
         let permit = Permit::take();
         let dir = TempDir::new().expect("a directory for logs");
-        write_secret(&dir.path().join("secret"), "a secret of the tests, long enough\n");
+        write_secret(
+            &dir.path().join("secret"),
+            "a secret of the tests, long enough\n",
+        );
         let options = ["--partitions", "64"].map(str::to_owned).to_vec();
-        Self { binary: binary.into(), nodes: BTreeMap::new(), dir, starts: 0, options, dies_at: None, _permit: permit }
+        Self {
+            binary: binary.into(),
+            nodes: BTreeMap::new(),
+            dir,
+            starts: 0,
+            options,
+            dies_at: None,
+            _permit: permit,
+        }
     }
 
     /// A safe cluster of `n0`, `n1`, ...: the first forms it, the others join.
@@ -97,7 +112,12 @@ impl Cluster {
     ///
     /// # Errors
     /// It ended before it was ready.
-    pub fn try_start(&mut self, name: &str, seeds: &[SocketAddr], more: &[&str]) -> Result<(), Refused> {
+    pub fn try_start(
+        &mut self,
+        name: &str,
+        seeds: &[SocketAddr],
+        more: &[&str],
+    ) -> Result<(), Refused> {
         let arguments = self.arguments(name, seeds, more);
         self.start(name, &arguments)
     }
@@ -112,14 +132,19 @@ impl Cluster {
 
     fn arguments(&self, name: &str, seeds: &[SocketAddr], more: &[&str]) -> Vec<String> {
         let has = |flag: &str| more.contains(&flag) || self.options.iter().any(|o| o == flag);
-        let mut arguments: Vec<String> = ["run", "--name", name, "--exit-with-stdin"].map(str::to_owned).to_vec();
+        let mut arguments: Vec<String> = ["run", "--name", name, "--exit-with-stdin"]
+            .map(str::to_owned)
+            .to_vec();
         for flag in ["--listen", "--data", "--resp", "--resp-cluster", "--http"] {
             if !has(flag) {
                 arguments.extend([flag.to_owned(), "127.0.0.1:0".to_owned()]);
             }
         }
         if !has("--secret-file") && !has("--tls-ca") {
-            arguments.extend(["--secret-file".to_owned(), self.secret_file().display().to_string()]);
+            arguments.extend([
+                "--secret-file".to_owned(),
+                self.secret_file().display().to_string(),
+            ]);
         }
         for seed in seeds {
             arguments.extend(["--seed".to_owned(), seed.to_string()]);
@@ -152,7 +177,9 @@ impl Cluster {
 
     /// Starts a node that is told everything by a file, but for its ports.
     pub fn join_by_file(&mut self, name: &str, file: &Path) {
-        let mut arguments = ["run", "--exit-with-stdin", "--config"].map(str::to_owned).to_vec();
+        let mut arguments = ["run", "--exit-with-stdin", "--config"]
+            .map(str::to_owned)
+            .to_vec();
         arguments.push(file.display().to_string());
         for flag in ["--listen", "--data", "--resp", "--resp-cluster", "--http"] {
             arguments.extend([flag.to_owned(), "127.0.0.1:0".to_owned()]);
@@ -162,7 +189,8 @@ impl Cluster {
         }
     }
 
-    /// Starts nodes at the same time, with each other as seeds, on control ports that were free a moment ago.
+    /// Starts nodes at the same time, with each other as seeds, on control ports that were free a
+    /// moment ago.
     pub fn start_together(&mut self, names: &[&str]) {
         self.start_with_seeds(names, names.len());
     }
@@ -202,11 +230,14 @@ impl Cluster {
     /// Runs the program with other arguments, to its end.
     #[must_use]
     pub fn command(&self, arguments: &[&str]) -> std::process::Output {
-        std::process::Command::new(&self.binary).args(arguments).output().expect("the program starts")
+        std::process::Command::new(&self.binary)
+            .args(arguments)
+            .output()
+            .expect("the program starts")
     }
 
-    /// Runs the program against a node's HTTP address, to its end, with the cluster's secret where something is to be changed: whether it went
-    /// well, and what it said.
+    /// Runs the program against a node's HTTP address, to its end, with the cluster's secret where
+    /// something is to be changed: whether it went well, and what it said.
     #[must_use]
     pub fn asks(&self, node: &str, words: &[&str], changes: bool) -> (bool, String) {
         let http = self.node(node).ready.http.to_string();
@@ -216,8 +247,15 @@ impl Cluster {
             arguments.extend(["--secret-file", &secret]);
         }
         let output = self.command(&arguments);
-        let said = if output.status.success() { &output.stdout } else { &output.stderr };
-        (output.status.success(), String::from_utf8_lossy(said).into_owned())
+        let said = if output.status.success() {
+            &output.stdout
+        } else {
+            &output.stderr
+        };
+        (
+            output.status.success(),
+            String::from_utf8_lossy(said).into_owned(),
+        )
     }
 
     /// As `asks`, of what is to be changed, which must go well: what it said.
@@ -233,7 +271,11 @@ impl Cluster {
     /// `doyen keyspace ...`, likewise.
     #[must_use]
     pub fn keyspace(&self, node: &str, words: &[&str]) -> (bool, String) {
-        self.asks(node, &[&["keyspace"], words].concat(), !matches!(words.first(), Some(&("list" | "show"))))
+        self.asks(
+            node,
+            &[&["keyspace"], words].concat(),
+            !matches!(words.first(), Some(&("list" | "show"))),
+        )
     }
 
     /// A node.
@@ -245,7 +287,10 @@ impl Cluster {
     /// What a node answers by HTTP; nothing where it does not.
     #[must_use]
     pub fn report(&self, node: &str, path: &str) -> Value {
-        self.nodes.get(node).and_then(|n| serde_json::from_str(&n.http(path).ok()?).ok()).unwrap_or_default()
+        self.nodes
+            .get(node)
+            .and_then(|n| serde_json::from_str(&n.http(path).ok()?).ok())
+            .unwrap_or_default()
     }
 
     /// Copies that a member holds, in all keyspaces, as this node knows it.
@@ -253,8 +298,15 @@ impl Cluster {
     pub fn held(&self, node: &str, name: &str) -> usize {
         let table = self.report(node, "/table");
         let keyspaces = table["keyspaces"].as_array().into_iter().flatten();
-        let partitions = keyspaces.filter_map(|k| k["partitions"].as_array()).flatten();
-        let holds = |p: &&Value| p["primary"] == name || p["backups"].as_array().is_some_and(|all| all.iter().any(|b| b == name));
+        let partitions = keyspaces
+            .filter_map(|k| k["partitions"].as_array())
+            .flatten();
+        let holds = |p: &&Value| {
+            p["primary"] == name
+                || p["backups"]
+                    .as_array()
+                    .is_some_and(|all| all.iter().any(|b| b == name))
+        };
         partitions.filter(holds).count()
     }
 
@@ -269,9 +321,21 @@ impl Cluster {
         let deadline = Instant::now() + PATIENCE;
         while !holds(self) {
             if Instant::now() > deadline {
-                let logs: Vec<String> = self.nodes.iter().map(|(n, p)| format!("== {n}\n{}", last_lines(&p.log(), 30))).collect();
-                let statuses: Vec<String> = self.nodes.keys().map(|n| format!("{n}: {:?}", self.status(n))).collect();
-                panic!("never happened: {what}\n{}\n{}", statuses.join("\n"), logs.join("\n"));
+                let logs: Vec<String> = self
+                    .nodes
+                    .iter()
+                    .map(|(n, p)| format!("== {n}\n{}", last_lines(&p.log(), 30)))
+                    .collect();
+                let statuses: Vec<String> = self
+                    .nodes
+                    .keys()
+                    .map(|n| format!("{n}: {:?}", self.status(n)))
+                    .collect();
+                panic!(
+                    "never happened: {what}\n{}\n{}",
+                    statuses.join("\n"),
+                    logs.join("\n")
+                );
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -282,7 +346,9 @@ impl Cluster {
         self.eventually(&format!("{members} members and safe"), |c| {
             c.nodes.keys().all(|name| {
                 c.status(name).is_some_and(|s| {
-                    let live = s["members"].as_array().map_or(0, |m| m.iter().filter(|m| m["state"] == "live").count());
+                    let live = s["members"]
+                        .as_array()
+                        .map_or(0, |m| m.iter().filter(|m| m["state"] == "live").count());
                     let all = s["members"].as_array().map_or(0, Vec::len);
                     s["safe"] == true && live == members && all == members
                 })
@@ -295,10 +361,17 @@ impl Cluster {
     pub fn coordinator(&self) -> String {
         let mut found = String::new();
         self.eventually("a coordinator", |c| {
-            let names: Vec<Option<String>> =
-                c.nodes.keys().map(|n| c.status(n).and_then(|s| s["coordinator"].as_str().map(str::to_owned))).collect();
+            let names: Vec<Option<String>> = c
+                .nodes
+                .keys()
+                .map(|n| {
+                    c.status(n)
+                        .and_then(|s| s["coordinator"].as_str().map(str::to_owned))
+                })
+                .collect();
             let first = names.first().cloned().flatten();
-            let agreed = first.as_ref().is_some_and(|f| c.nodes.contains_key(f)) && names.iter().all(|n| *n == first);
+            let agreed = first.as_ref().is_some_and(|f| c.nodes.contains_key(f))
+                && names.iter().all(|n| *n == first);
             if agreed {
                 found = first.unwrap_or_default();
             }
@@ -310,9 +383,16 @@ impl Cluster {
     /// Names from oldest to youngest.
     #[must_use]
     pub fn by_age(&self) -> Vec<String> {
-        let any = self.nodes.keys().find_map(|n| self.status(n)).expect("somebody answers");
+        let any = self
+            .nodes
+            .keys()
+            .find_map(|n| self.status(n))
+            .expect("somebody answers");
         let members = any["members"].as_array().cloned().unwrap_or_default();
-        members.iter().filter_map(|m| m["name"].as_str().map(str::to_owned)).collect()
+        members
+            .iter()
+            .filter_map(|m| m["name"].as_str().map(str::to_owned))
+            .collect()
     }
 
     /// SIGKILL.
@@ -356,7 +436,9 @@ impl Cluster {
 /// Control ports that were free a moment ago.
 #[must_use]
 pub fn free_ports(count: usize) -> Vec<SocketAddr> {
-    let sockets: Vec<UdpSocket> = (0..count).filter_map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).ok()).collect();
+    let sockets: Vec<UdpSocket> = (0..count)
+        .filter_map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).ok())
+        .collect();
     sockets.iter().filter_map(|s| s.local_addr().ok()).collect()
 }
 

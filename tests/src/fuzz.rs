@@ -1,5 +1,5 @@
-//! Runs of `doyen::fuzz`'s targets: what they allocate is counted, what they panic with is caught, and an input that fails is made
-//! small.
+//! Runs of `doyen::fuzz`'s targets: what they allocate is counted, what they panic with is caught,
+//! and an input that fails is made small.
 
 use doyen::fuzz::Target;
 use std::any::Any;
@@ -15,7 +15,8 @@ const KEPT_MAX: usize = 12;
 /// Runs that making an input small may take.
 const ATTEMPTS_MAX: u32 = 3_000;
 
-/// The inputs of one target in a directory of them, in order of their names; its own are not among them.
+/// The inputs of one target in a directory of them, in order of their names; its own are not among
+/// them.
 ///
 /// # Errors
 /// A file cannot be read. A directory that is not there has none.
@@ -24,7 +25,9 @@ pub fn read(corpus: &Path, target: &Target) -> io::Result<Vec<Vec<u8>>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         directory => directory?,
     };
-    let mut files = directory.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    let mut files = directory
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<Vec<_>>>()?;
     files.sort();
     files.iter().map(std::fs::read).collect()
 }
@@ -56,17 +59,24 @@ pub fn run(target: &Target, input: &[u8], allocated: impl Fn() -> usize) -> Resu
     catch_unwind(|| (target.run)(input)).map_err(|panic| text(&*panic))?;
     let (bytes, limit) = (allocated() - before, (target.allocates)(input.len()));
     if bytes > limit {
-        return Err(format!("{bytes} bytes were allocated for an input of {}; {limit} are allowed", input.len()));
+        return Err(format!(
+            "{bytes} bytes were allocated for an input of {}; {limit} are allowed",
+            input.len()
+        ));
     }
     Ok(())
 }
 
 fn text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without words").to_owned()
 }
 
-/// A shorter input that fails likewise: without this part and that, and with zeros where they do as well.
+/// A shorter input that fails likewise: without this part and that, and with zeros where they do as
+/// well.
 pub fn minimise(input: &[u8], mut fails: impl FnMut(&[u8]) -> bool) -> Vec<u8> {
     let (mut least, mut attempts) = (input.to_vec(), 0);
     let mut try_it = |candidate: Vec<u8>, least: &mut Vec<u8>| {
@@ -106,7 +116,11 @@ mod tests {
         let input: Vec<u8> = (0..200).collect();
         let fails = |input: &[u8]| input.contains(&77) && input.contains(&150) && input.len() > 3;
         let least = minimise(&input, fails);
-        assert_eq!((least.len(), least.iter().filter(|b| **b == 0).count()), (4, 2), "{least:?}");
+        assert_eq!(
+            (least.len(), least.iter().filter(|b| **b == 0).count()),
+            (4, 2),
+            "{least:?}"
+        );
         assert!(fails(&least));
     }
 }

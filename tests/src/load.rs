@@ -1,7 +1,9 @@
-//! Load from outside: writers that remember every acknowledged write, and readers that know what they must see.
+//! Load from outside: writers that remember every acknowledged write, and readers that know what
+//! they must see.
 //!
-//! Each writer owns its keys and writes them one after the other, so what a read must give is exactly known: the last
-//! acknowledged value. A key with a write of unknown outcome is retired: both values are right from then on.
+//! Each writer owns its keys and writes them one after the other, so what a read must give is
+//! exactly known: the last acknowledged value. A key with a write of unknown outcome is retired:
+//! both values are right from then on.
 
 use crate::resp::{Client, Reply};
 use std::collections::BTreeMap;
@@ -64,11 +66,24 @@ impl Load {
     /// Starts this many writers against these addresses.
     #[must_use]
     pub fn start(addresses: Vec<SocketAddr>, workers: u32) -> Self {
-        let shared = Arc::new(Shared { stop: AtomicBool::new(false), addresses: Mutex::new(addresses), acknowledged: AtomicU64::new(0) });
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            addresses: Mutex::new(addresses),
+            acknowledged: AtomicU64::new(0),
+        });
         let workers = (0..workers)
             .map(|id| {
                 let shared = shared.clone();
-                std::thread::spawn(move || Worker { id, shared, client: None, turn: u64::from(id), tally: Tally::default() }.run())
+                std::thread::spawn(move || {
+                    Worker {
+                        id,
+                        shared,
+                        client: None,
+                        turn: u64::from(id),
+                        tally: Tally::default(),
+                    }
+                    .run()
+                })
             })
             .collect();
         Self { shared, workers }
@@ -76,7 +91,11 @@ impl Load {
 
     /// From now on clients connect to these.
     pub fn redirect(&self, addresses: Vec<SocketAddr>) {
-        *self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+        *self
+            .shared
+            .addresses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 
     /// Writes acknowledged so far.
@@ -108,7 +127,8 @@ impl Load {
 }
 
 impl Tally {
-    /// Reads every key back through one client: what was acknowledged must be there. Gives what is wrong.
+    /// Reads every key back through one client: what was acknowledged must be there. Gives what is
+    /// wrong.
     #[must_use]
     pub fn lost(&self, client: &mut Client) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -121,7 +141,8 @@ impl Tally {
                     continue;
                 }
             };
-            let right = found == known.acknowledged || found.as_ref().is_some_and(|f| known.possible.contains(f));
+            let right = found == known.acknowledged
+                || found.as_ref().is_some_and(|f| known.possible.contains(f));
             if !right {
                 wrong.push(format!("{key}: {found:?} instead of {known:?}"));
             }
@@ -175,7 +196,8 @@ impl Worker {
                     self.tally.acknowledged += 1;
                     self.shared.acknowledged.fetch_add(1, Ordering::Relaxed);
                     known.acknowledged = Some(value.to_owned());
-                    // A copy of this write that hangs somewhere writes the same value: until the next one, no harm.
+                    // A copy of this write that hangs somewhere writes the same value: until the
+                    // next one, no harm.
                     return maybe;
                 }
                 Outcome::Done(Reply::Error(text)) => {
@@ -197,7 +219,8 @@ impl Worker {
                     return true;
                 }
                 Outcome::Closed => {
-                    // It may have happened: the same write again is harmless, because nobody else writes this key.
+                    // It may have happened: the same write again is harmless, because nobody else
+                    // writes this key.
                     known.possible.push(value.to_owned());
                     maybe = true;
                     self.tally.reconnected += 1;
@@ -207,7 +230,11 @@ impl Worker {
                 }
                 Outcome::Unknown => {
                     self.tally.unknown += 1;
-                    *self.tally.errors.entry("no answer in time".into()).or_default() += 1;
+                    *self
+                        .tally
+                        .errors
+                        .entry("no answer in time".into())
+                        .or_default() += 1;
                     known.possible.push(value.to_owned());
                     return true;
                 }
@@ -223,7 +250,9 @@ impl Worker {
                 if known.acknowledged.as_ref() == Some(&value) || known.possible.contains(&value) {
                     self.tally.reads += 1;
                 } else {
-                    self.tally.stale.push(format!("{key}: read {value}, known {known:?}"));
+                    self.tally
+                        .stale
+                        .push(format!("{key}: read {value}, known {known:?}"));
                 }
             }
             Outcome::Done(Reply::Nil) if known.acknowledged.is_none() => self.tally.reads += 1,
@@ -231,7 +260,10 @@ impl Worker {
                 self.tally.refused += 1;
                 *self.tally.errors.entry(text).or_default() += 1;
             }
-            Outcome::Done(other) => self.tally.stale.push(format!("{key}: read {other:?}, known {known:?}")),
+            Outcome::Done(other) => self
+                .tally
+                .stale
+                .push(format!("{key}: read {other:?}, known {known:?}")),
             Outcome::Closed | Outcome::Unknown => self.tally.reconnected += 1,
         }
     }
@@ -249,15 +281,28 @@ impl Worker {
                 self.client = Some(client);
                 Outcome::Done(reply)
             }
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => Outcome::Unknown,
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                ) =>
+            {
+                Outcome::Unknown
+            }
             Err(_) => Outcome::Closed,
         }
     }
 
     fn connect(&mut self) -> Option<Client> {
         self.turn += 1;
-        let addresses = self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let address = addresses.get(usize::try_from(self.turn).unwrap_or(0) % addresses.len().max(1))?;
+        let addresses = self
+            .shared
+            .addresses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let address =
+            addresses.get(usize::try_from(self.turn).unwrap_or(0) % addresses.len().max(1))?;
         let client = Client::connect(*address, ANSWER_MAX).ok();
         if client.is_none() {
             // Nobody listens there: not to spin while a process is on its way.

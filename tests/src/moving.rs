@@ -1,11 +1,13 @@
-//! What those who read and write notice of moves: a node joins, dies, is drained; all are restarted one after the other.
+//! What those who read and write notice of moves: a node joins, dies, is drained; all are restarted
+//! one after the other.
 //!
 //! ```text
 //!   three nodes, 1 GB ─ capacity ─ half of it: before ─ a fourth is there, empty ─ it gets its share ─ after
 //!   no load ─ a node joins ─ one is killed
 //!   five nodes ─ half the capacity: before ─ one is drained, and filled again ─ every node is restarted, so many times over
 //! ```
-//! Each connection has keys of its own, and knows what they hold: a read that gives less than was acknowledged is a write that was lost.
+//! Each connection has keys of its own, and knows what they hold: a read that gives less than was
+//! acknowledged is a write that was lost.
 
 mod confined;
 mod rivals;
@@ -46,7 +48,8 @@ pub struct Plan {
     pub connections: usize,
     /// How much of what the cluster can do is asked of it, in percent.
     pub load: u64,
-    /// Of the processor time that its nodes have, instead of the operations that a closed loop gets done; with `share`.
+    /// Of the processor time that its nodes have, instead of the operations that a closed loop gets
+    /// done; with `share`.
     pub of_processor: bool,
     /// How often all nodes are restarted.
     pub restarts: usize,
@@ -60,7 +63,8 @@ pub struct Plan {
     pub cluster_clients: bool,
     /// Thousandths of a processor that each node may use; `None`: nodes share what there is.
     pub share: Option<u64>,
-    /// For how long who joins is given something, and then nothing, by turns; `None`: it is given its share at once.
+    /// For how long who joins is given something, and then nothing, by turns; `None`: it is given
+    /// its share at once.
     pub turns: Option<Duration>,
     /// Bytes of memory that are used and given back before what is measured without load.
     pub warm: usize,
@@ -75,10 +79,15 @@ impl Plan {
 
     /// What is named last is dropped first: groups are taken away once their processes are gone.
     fn cluster(&self, nodes: usize) -> Result<(Option<Confined>, Cluster)> {
-        let mut confined = self.share.map(Confined::new).transpose().context("nodes cannot be given a share of a processor each")?;
+        let mut confined = self
+            .share
+            .map(Confined::new)
+            .transpose()
+            .context("nodes cannot be given a share of a processor each")?;
         let mut cluster = Cluster::new(&self.binary);
         cluster.options.clone_from(&self.options);
-        // Together, as those do that a file or a set of machines describes: then none has copies that were meant for fewer.
+        // Together, as those do that a file or a set of machines describes: then none has copies
+        // that were meant for fewer.
         let names: Vec<String> = (0..nodes).map(|n| format!("n{n}")).collect();
         cluster.start_together(&names.iter().map(String::as_str).collect::<Vec<_>>());
         for name in &names {
@@ -91,25 +100,44 @@ impl Plan {
 
     /// Begins the load, and looks at it while nothing else goes on.
     fn steady(&self, cluster: &Cluster, what: &str) -> Result<Steady> {
-        let share = self.share.map(|thousandths| thousandths as f64 / 1e3 * cluster.nodes.len() as f64);
-        let used = || cluster.nodes.values().map(|node| processor(node.pid())).sum::<Duration>().as_secs_f64() / share.unwrap_or(1.0);
+        let share = self
+            .share
+            .map(|thousandths| thousandths as f64 / 1e3 * cluster.nodes.len() as f64);
+        let used = || {
+            cluster
+                .nodes
+                .values()
+                .map(|node| processor(node.pid()))
+                .sum::<Duration>()
+                .as_secs_f64()
+                / share.unwrap_or(1.0)
+        };
         let load = match (self.of_processor, share) {
             (false, _) => Load::Operations(self.load),
             (true, Some(_)) => Load::Processor(self.load, &used),
-            (true, None) => bail!("what part of the processor nodes use is known where each has its share of one: add --share"),
+            (true, None) => bail!(
+                "what part of the processor nodes use is known where each has its share of one: add --share"
+            ),
         };
         let steady = Steady::start(&self.doors(cluster), self.bytes, self.connections, &load);
         let (before, began) = (used(), Instant::now());
         std::thread::sleep(QUIET);
         let part = 100.0 * (used() - before) / began.elapsed().as_secs_f64();
-        let of_share = share.map(|_| format!(", with {part:.0} % of the processor time that nodes have")).unwrap_or_default();
-        println!("{what}: {} operations a second of {}, {} connections{of_share}", steady.rate(), steady.capacity(), self.connections);
+        let of_share = share
+            .map(|_| format!(", with {part:.0} % of the processor time that nodes have"))
+            .unwrap_or_default();
+        println!(
+            "{what}: {} operations a second of {}, {} connections{of_share}",
+            steady.rate(),
+            steady.capacity(),
+            self.connections
+        );
         println!("{}\n{}", steady::head(), steady.phase("before").row());
         Ok(steady)
     }
 
-    /// What a virtual machine has not used yet, or given back, its host hands out page by page, and some do so more slowly than a copy is made. What was
-    /// used a moment ago is there.
+    /// What a virtual machine has not used yet, or given back, its host hands out page by page, and
+    /// some do so more slowly than a copy is made. What was used a moment ago is there.
     fn warm_memory(&self) {
         if self.warm == 0 {
             return;
@@ -119,7 +147,10 @@ impl Plan {
         memory.chunks_mut(4096).for_each(|page| page[0] = 1);
         drop(std::hint::black_box(memory));
         let (bytes, seconds) = (self.warm as f64 / 1e9, began.elapsed().as_secs_f64());
-        println!("{bytes:.2} GB of memory were used and given back, at {:.2} GB/s", bytes / seconds);
+        println!(
+            "{bytes:.2} GB of memory were used and given back, at {:.2} GB/s",
+            bytes / seconds
+        );
     }
 
     fn doors(&self, cluster: &Cluster) -> Doors {
@@ -140,9 +171,9 @@ fn join(cluster: &mut Cluster, confined: &mut Option<Confined>, name: &str) -> R
 
 fn confine(cluster: &Cluster, confined: &mut Option<Confined>, name: &str) -> Result<()> {
     match (confined, cluster.nodes.get(name)) {
-        (Some(confined), Some(node)) => {
-            confined.confine(node.pid()).with_context(|| format!("{name} cannot be given its share of a processor"))
-        }
+        (Some(confined), Some(node)) => confined
+            .confine(node.pid())
+            .with_context(|| format!("{name} cannot be given its share of a processor")),
         _ => Ok(()),
     }
 }
@@ -150,7 +181,8 @@ fn confine(cluster: &Cluster, confined: &mut Option<Confined>, name: &str) -> Re
 /// Measures, and prints.
 ///
 /// # Errors
-/// A rival cannot be had here, or does not do what it is told; nodes cannot be given a share of a processor.
+/// A rival cannot be had here, or does not do what it is told; nodes cannot be given a share of a
+/// processor.
 pub fn run(plan: &Plan) -> Result<()> {
     if plan.wants("join") {
         joins(plan)?;
@@ -211,18 +243,28 @@ fn has_its_share(part: f64) -> bool {
     part > 0.24
 }
 
-/// The fourth gets its share for a while and nothing for as long, again and again: what the machine does by itself meanwhile, it does in both.
+/// The fourth gets its share for a while and nothing for as long, again and again: what the machine
+/// does by itself meanwhile, it does in both.
 fn by_turns(cluster: &Cluster, steady: &Steady, turn: Duration) {
     let (mut moves, mut rests) = (Counted::new(), Counted::new());
     let has_all = || holds(cluster, "n3", has_its_share);
     // Whoever is looked at is so alike in both.
     let passes = || {
         let began = Instant::now();
-        until(SELDOM, || began.elapsed() > turn || has_all(), || "a turn does not end".into());
+        until(
+            SELDOM,
+            || began.elapsed() > turn || has_all(),
+            || "a turn does not end".into(),
+        );
     };
     let under_way = || {
-        let moves = cluster.report("n0", "/moves")["moves"].as_array().cloned().unwrap_or_default();
-        moves.iter().any(|m| m["stage"] != "waiting" && m["stage"] != "no room")
+        let moves = cluster.report("n0", "/moves")["moves"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        moves
+            .iter()
+            .any(|m| m["stage"] != "waiting" && m["stage"] != "no room")
     };
     let began = Instant::now();
     loop {
@@ -233,7 +275,11 @@ fn by_turns(cluster: &Cluster, steady: &Steady, turn: Duration) {
             break;
         }
         cluster.change("n0", &["rebalance", "pause"]);
-        until(SELDOM, || !under_way(), || "what had begun does not end".into());
+        until(
+            SELDOM,
+            || !under_way(),
+            || "what had begun does not end".into(),
+        );
         drop(steady.phase("what had begun ends"));
         if has_all() {
             break;
@@ -246,7 +292,10 @@ fn by_turns(cluster: &Cluster, steady: &Steady, turn: Duration) {
     match rests.p99_of_a_second() {
         0 => println!("it had its share before anything rested: choose shorter turns"),
         rest => {
-            println!("p99 of the median second: {:.2} times as long while something moves", moves.p99_of_a_second() as f64 / rest as f64)
+            println!(
+                "p99 of the median second: {:.2} times as long while something moves",
+                moves.p99_of_a_second() as f64 / rest as f64
+            )
         }
     }
 }
@@ -259,8 +308,12 @@ fn unloaded(plan: &Plan) -> Result<()> {
     let (before, began) = (copied(&cluster), SystemTime::now());
     join(&mut cluster, &mut confined, "n3")?;
     await_holding(&cluster, "n3", has_its_share);
-    let first = told(&cluster, began, |e| e["stage"] == "copying").into_iter().min();
-    let last = told(&cluster, began, |e| e["stage"] == "in_sync").into_iter().max();
+    let first = told(&cluster, began, |e| e["stage"] == "copying")
+        .into_iter()
+        .min();
+    let last = told(&cluster, began, |e| e["stage"] == "in_sync")
+        .into_iter()
+        .max();
     let rate = Rate::new(copied(&cluster) - before, first, last)?;
     println!("without load: a fourth node gets {rate}");
     drop(cluster);
@@ -279,15 +332,25 @@ fn unloaded(plan: &Plan) -> Result<()> {
         let status = c.status(&asked).unwrap_or_default();
         status["members"].as_array().is_some_and(|m| m.len() == 3) && status["safe"] == true
     });
-    let first = told(&cluster, began, |e| e["stage"] == "copying").into_iter().min();
-    let last = told(&cluster, began, |e| e["kind"] == "repaired").into_iter().max();
+    let first = told(&cluster, began, |e| e["stage"] == "copying")
+        .into_iter()
+        .min();
+    let last = told(&cluster, began, |e| e["kind"] == "repaired")
+        .into_iter()
+        .max();
     let rate = Rate::new(copied(&cluster) - before, first, last)?;
-    let took = last.and_then(|last| last.duration_since(began).ok()).unwrap_or_default().as_secs_f64();
-    println!("without load: one of four is killed, and all is safe again after {took:.1} s; {rate}\n");
+    let took = last
+        .and_then(|last| last.duration_since(began).ok())
+        .unwrap_or_default()
+        .as_secs_f64();
+    println!(
+        "without load: one of four is killed, and all is safe again after {took:.1} s; {rate}\n"
+    );
     Ok(())
 }
 
-/// Bytes in a time, which the coordinator's events tell: whoever looks often is work for those who copy.
+/// Bytes in a time, which the coordinator's events tell: whoever looks often is work for those who
+/// copy.
 struct Rate {
     bytes: f64,
     seconds: f64,
@@ -295,8 +358,13 @@ struct Rate {
 
 impl Rate {
     fn new(bytes: f64, first: Option<SystemTime>, last: Option<SystemTime>) -> Result<Self> {
-        let (first, last) = first.zip(last).context("no event tells of what was copied")?;
-        Ok(Self { bytes, seconds: last.duration_since(first)?.as_secs_f64() })
+        let (first, last) = first
+            .zip(last)
+            .context("no event tells of what was copied")?;
+        Ok(Self {
+            bytes,
+            seconds: last.duration_since(first)?.as_secs_f64(),
+        })
     }
 }
 
@@ -317,9 +385,14 @@ fn told(cluster: &Cluster, since: SystemTime, which: impl Fn(&Value) -> bool) ->
     let coordinator = cluster.by_age()[0].clone();
     let report = cluster.report(&coordinator, "/events");
     let events = report["events"].as_array().cloned().unwrap_or_default();
-    let times = events.iter().filter(|e| which(e)).filter_map(|e| humantime::parse_rfc3339(e["at"].as_str()?).ok());
+    let times = events
+        .iter()
+        .filter(|e| which(e))
+        .filter_map(|e| humantime::parse_rfc3339(e["at"].as_str()?).ok());
     // They are told in milliseconds, rounded down.
-    times.filter(|at| *at + Duration::from_millis(1) > since).collect()
+    times
+        .filter(|at| *at + Duration::from_millis(1) > since)
+        .collect()
 }
 
 fn five(plan: &Plan) -> Result<()> {
@@ -343,8 +416,14 @@ fn five(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Each after all is safe without the one before: the youngest first, and the coordinator last, as `doyen restart-plan` says.
-fn restarts(plan: &Plan, cluster: &mut Cluster, confined: &mut Option<Confined>, steady: &Steady) -> Result<()> {
+/// Each after all is safe without the one before: the youngest first, and the coordinator last, as
+/// `doyen restart-plan` says.
+fn restarts(
+    plan: &Plan,
+    cluster: &mut Cluster,
+    confined: &mut Option<Confined>,
+    steady: &Steady,
+) -> Result<()> {
     for round in 1..=plan.restarts {
         let began = Instant::now();
         let (mut leaving, mut repairing) = (Duration::ZERO, Duration::ZERO);
@@ -356,9 +435,18 @@ fn restarts(plan: &Plan, cluster: &mut Cluster, confined: &mut Option<Confined>,
             steady.redirect(&plan.doors(cluster).addresses);
             join(cluster, confined, &name)?;
             let began = Instant::now();
-            let whole = |s: &Value| s["safe"] == true && s["members"].as_array().is_some_and(|m| m.len() == 5);
-            let all_whole = || cluster.nodes.keys().all(|name| cluster.status(name).as_ref().is_some_and(whole));
-            until(LOOK, all_whole, || format!("it is not safe again without {name}"));
+            let whole = |s: &Value| {
+                s["safe"] == true && s["members"].as_array().is_some_and(|m| m.len() == 5)
+            };
+            let all_whole = || {
+                cluster
+                    .nodes
+                    .keys()
+                    .all(|name| cluster.status(name).as_ref().is_some_and(whole))
+            };
+            until(LOOK, all_whole, || {
+                format!("it is not safe again without {name}")
+            });
             repairing = repairing.max(began.elapsed());
             steady.redirect(&plan.doors(cluster).addresses);
         }
@@ -375,26 +463,49 @@ fn restarts(plan: &Plan, cluster: &mut Cluster, confined: &mut Option<Confined>,
 
 /// Bytes of snapshots that were sent by those who live.
 fn copied(cluster: &Cluster) -> f64 {
-    let of = |text: String| text.lines().find_map(|l| l.strip_prefix("doyen_snapshot_bytes_total")?.trim().parse::<f64>().ok());
-    cluster.nodes.values().filter_map(|p| of(p.http("/metrics").ok()?)).sum()
+    let of = |text: String| {
+        text.lines().find_map(|l| {
+            l.strip_prefix("doyen_snapshot_bytes_total")?
+                .trim()
+                .parse::<f64>()
+                .ok()
+        })
+    };
+    cluster
+        .nodes
+        .values()
+        .filter_map(|p| of(p.http("/metrics").ok()?))
+        .sum()
 }
 
 /// How many tables there were so far.
 fn tables(cluster: &Cluster) -> u64 {
-    cluster.report("n0", "/table")["version"].as_u64().unwrap_or_default()
+    cluster.report("n0", "/table")["version"]
+        .as_u64()
+        .unwrap_or_default()
 }
 
-/// Until the cluster knows that nobody asks for anything: what partitions are asked for is remembered for a while, and tables are made seldom meanwhile.
+/// Until the cluster knows that nobody asks for anything: what partitions are asked for is
+/// remembered for a while, and tables are made seldom meanwhile.
 fn await_quiet(cluster: &Cluster) {
     let asked = || {
         let loads = cluster.report("n0", "/loads");
         let partitions = loads["partitions"].as_array().into_iter().flatten();
-        partitions.map(|p| p["reads"].as_u64().unwrap_or_default() + p["writes"].as_u64().unwrap_or_default()).sum::<u64>()
+        partitions
+            .map(|p| {
+                p["reads"].as_u64().unwrap_or_default() + p["writes"].as_u64().unwrap_or_default()
+            })
+            .sum::<u64>()
     };
-    until(SELDOM, || asked() < ASKED_LITTLE, || format!("somebody asks for {} operations a second", asked()));
+    until(
+        SELDOM,
+        || asked() < ASKED_LITTLE,
+        || format!("somebody asks for {} operations a second", asked()),
+    );
 }
 
-/// Looks again and again, so far apart: those who are measured answer, and who asks has the processor that they want.
+/// Looks again and again, so far apart: those who are measured answer, and who asks has the
+/// processor that they want.
 fn until(apart: Duration, is_so: impl Fn() -> bool, why_not: impl Fn() -> String) {
     let began = Instant::now();
     while !is_so() {
@@ -416,7 +527,8 @@ fn holding(cluster: &Cluster, name: &str) -> Option<f64> {
     for partition in partitions {
         let backups = partition["backups"].as_array()?;
         all += 1 + backups.len();
-        its += usize::from(partition["primary"] == name) + backups.iter().filter(|b| *b == name).count();
+        its += usize::from(partition["primary"] == name)
+            + backups.iter().filter(|b| *b == name).count();
     }
     (all > 0).then(|| its as f64 / all as f64)
 }
@@ -428,5 +540,9 @@ fn holds(cluster: &Cluster, name: &str, enough: impl Fn(f64) -> bool) -> bool {
 }
 
 fn await_holding(cluster: &Cluster, name: &str, enough: impl Fn(f64) -> bool) {
-    until(SELDOM, || holds(cluster, name, &enough), || format!("{name} does not get its share"));
+    until(
+        SELDOM,
+        || holds(cluster, name, &enough),
+        || format!("{name} does not get its share"),
+    );
 }

@@ -1,8 +1,9 @@
-//! Load through the native client, on few keys that all tasks share, with everything noted that was asked and answered: whether what
-//! came back can be explained is judged by [`linear`](crate::linear).
+//! Load through the native client, on few keys that all tasks share, with everything noted that was
+//! asked and answered: whether what came back can be explained is judged by
+//! [`linear`](crate::linear).
 //!
-//! A write that is lost, one that is applied twice and a read that is stale have no explanation: every value is written once, and
-//! compare-and-swap tells whether it found what it should.
+//! A write that is lost, one that is applied twice and a read that is stale have no explanation:
+//! every value is written once, and compare-and-swap tells whether it found what it should.
 
 use crate::linear::{Answer, Call, Entry, Verdict, check};
 use doyen::{Client, Map, ReadError, WriteError};
@@ -37,15 +38,21 @@ impl Tally {
     /// Keys whose history nothing explains, and what is wrong.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
-        let judged = self.histories.iter().filter_map(|(key, history)| match check(history) {
-            Verdict::Linearizable => None,
-            Verdict::Undecided => Some(format!("{key}: undecided")),
-            Verdict::Violated(at) => {
-                let mut ordered = history.clone();
-                ordered.sort_by_key(|e| e.called);
-                Some(format!("{key}: {:?}", &ordered[at.saturating_sub(12)..(at + 3).min(ordered.len())]))
-            }
-        });
+        let judged = self
+            .histories
+            .iter()
+            .filter_map(|(key, history)| match check(history) {
+                Verdict::Linearizable => None,
+                Verdict::Undecided => Some(format!("{key}: undecided")),
+                Verdict::Violated(at) => {
+                    let mut ordered = history.clone();
+                    ordered.sort_by_key(|e| e.called);
+                    Some(format!(
+                        "{key}: {:?}",
+                        &ordered[at.saturating_sub(12)..(at + 3).min(ordered.len())]
+                    ))
+                }
+            });
         judged.collect()
     }
 }
@@ -71,7 +78,15 @@ impl Shared {
         let tally = self.tally();
         let name = |round: usize| format!("key {slot}, {round}");
         let rounds = (0..).map(name);
-        rounds.into_iter().find(|name| tally.histories.get(name).is_none_or(|h| h.len() < HISTORY_MAX)).unwrap_or_default()
+        rounds
+            .into_iter()
+            .find(|name| {
+                tally
+                    .histories
+                    .get(name)
+                    .is_none_or(|h| h.len() < HISTORY_MAX)
+            })
+            .unwrap_or_default()
     }
 }
 
@@ -89,7 +104,10 @@ impl Load {
         let shared = Arc::new(Shared::default());
         let of_thread = shared.clone();
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
             runtime.block_on(drive(seeds, &secret, tasks, of_thread));
         });
         Self { shared, thread }
@@ -111,10 +129,17 @@ impl Load {
 }
 
 async fn drive(seeds: Vec<SocketAddr>, secret: &Path, tasks: u32, shared: Arc<Shared>) {
-    let connect = || Client::builder().seeds(seeds.iter().map(ToString::to_string)).secret_file(secret).connect();
+    let connect = || {
+        Client::builder()
+            .seeds(seeds.iter().map(ToString::to_string))
+            .secret_file(secret)
+            .connect()
+    };
     let client = connect().await.expect("a client connects");
     let map: Map<String, String> = client.map("shared").await.expect("a map");
-    let running: Vec<_> = (0..tasks).map(|id| tokio::spawn(run(id, map.clone(), shared.clone()))).collect();
+    let running: Vec<_> = (0..tasks)
+        .map(|id| tokio::spawn(run(id, map.clone(), shared.clone())))
+        .collect();
     for task in running {
         task.await.expect("a task does not panic");
     }
@@ -139,38 +164,65 @@ async fn run(id: u32, map: Map<String, String>, shared: Arc<Shared>) {
         match rng.random_range(0..10) {
             0..4 => {
                 let found = read(id, &map, key.clone(), &shared).await;
-                found.into_iter().for_each(|found| drop(seen.insert(key.clone(), found)));
+                found
+                    .into_iter()
+                    .for_each(|found| drop(seen.insert(key.clone(), found)));
             }
             4..6 => {
                 let asked = map.insert(&key, &value);
-                write(id, &key, Call::Set(bytes), &shared, async { asked.await.map(|()| Answer::Ok) }).await;
+                write(id, &key, Call::Set(bytes), &shared, async {
+                    asked.await.map(|()| Answer::Ok)
+                })
+                .await;
             }
             6..9 => {
                 let expected = seen.get(&key).cloned().flatten();
-                let call = Call::CompareAndSwap { expected: expected.clone().map(String::into_bytes), value: bytes };
+                let call = Call::CompareAndSwap {
+                    expected: expected.clone().map(String::into_bytes),
+                    value: bytes,
+                };
                 let asked = map.compare_and_swap(&key, expected.as_ref(), &value);
-                write(id, &key, call, &shared, async { asked.await.map(|done| Answer::Int(done.into())) }).await;
+                write(id, &key, call, &shared, async {
+                    asked.await.map(|done| Answer::Int(done.into()))
+                })
+                .await;
                 seen.insert(key, Some(value));
             }
             _ => {
                 let asked = map.remove(&key);
-                write(id, &key, Call::Delete, &shared, async { asked.await.map(|done| Answer::Int(done.into())) }).await;
+                write(id, &key, Call::Delete, &shared, async {
+                    asked.await.map(|done| Answer::Int(done.into()))
+                })
+                .await;
             }
         }
     }
 }
 
 /// Reads; what was found, if anything was answered.
-async fn read(id: u32, map: &Map<String, String>, key: String, shared: &Shared) -> Option<Option<String>> {
+async fn read(
+    id: u32,
+    map: &Map<String, String>,
+    key: String,
+    shared: &Shared,
+) -> Option<Option<String>> {
     let called = shared.moment();
     let found = map.get(&key).await;
     let answered = shared.moment();
     let mut tally = shared.tally();
     match found {
         Ok(found) => {
-            let answer = found.clone().map_or(Answer::Nil, |value| Answer::Bulk(value.into_bytes()));
+            let answer = found
+                .clone()
+                .map_or(Answer::Nil, |value| Answer::Bulk(value.into_bytes()));
             tally.answered += 1;
-            let entry = Entry { client: id, call: Call::Get, called, answered: Some((answered, answer)), waited: answered };
+            let entry = Entry {
+                client: id,
+                call: Call::Get,
+                called,
+                answered: Some((answered, answer)),
+                waited: answered,
+            };
             tally.histories.entry(key).or_default().push(entry);
             Some(found)
         }
@@ -182,7 +234,13 @@ async fn read(id: u32, map: &Map<String, String>, key: String, shared: &Shared) 
     }
 }
 
-async fn write(id: u32, key: &str, call: Call, shared: &Shared, asked: impl Future<Output = Result<Answer, WriteError>>) {
+async fn write(
+    id: u32,
+    key: &str,
+    call: Call,
+    shared: &Shared,
+    asked: impl Future<Output = Result<Answer, WriteError>>,
+) {
     let called = shared.moment();
     let outcome = asked.await;
     let answered = shared.moment();
@@ -201,5 +259,15 @@ async fn write(id: u32, key: &str, call: Call, shared: &Shared, asked: impl Futu
             return;
         }
     };
-    tally.histories.entry(key.to_owned()).or_default().push(Entry { client: id, call, called, answered, waited });
+    tally
+        .histories
+        .entry(key.to_owned())
+        .or_default()
+        .push(Entry {
+            client: id,
+            call,
+            called,
+            answered,
+            waited,
+        });
 }

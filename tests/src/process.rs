@@ -1,4 +1,5 @@
-//! One real process, for tests that block: `doyen::testkit` starts it and ends it, and this waits for it.
+//! One real process, for tests that block: `doyen::testkit` starts it and ends it, and this waits
+//! for it.
 
 use doyen::testkit;
 use rustix::process::{Pid, Signal, kill_process};
@@ -60,33 +61,60 @@ pub struct Refused {
 impl From<testkit::NotStarted> for Refused {
     fn from(e: testkit::NotStarted) -> Self {
         match e.why {
-            testkit::Unready::Ended(status) => Self { status: Some(status), stderr: e.log },
-            testkit::Unready::Silent(_) => Self { status: None, stderr: e.log },
-            testkit::Unready::Unstarted(why) => Self { status: None, stderr: why },
+            testkit::Unready::Ended(status) => Self {
+                status: Some(status),
+                stderr: e.log,
+            },
+            testkit::Unready::Silent(_) => Self {
+                status: None,
+                stderr: e.log,
+            },
+            testkit::Unready::Unstarted(why) => Self {
+                status: None,
+                stderr: why,
+            },
         }
     }
 }
 
 /// Tests have no runtime of their own.
 fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(work)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime")
+        .block_on(work)
 }
 
 impl Process {
-    /// Starts `binary` with these arguments and waits until it is ready; it may end at a point of a move (see `doyen-under-test`).
+    /// Starts `binary` with these arguments and waits until it is ready; it may end at a point of a
+    /// move (see `doyen-under-test`).
     ///
     /// # Errors
     /// It ended, or was not ready in time.
-    pub fn start(binary: &Path, arguments: &[String], dies_at: Option<&str>, log: PathBuf) -> Result<Self, Refused> {
+    pub fn start(
+        binary: &Path,
+        arguments: &[String],
+        dies_at: Option<&str>,
+        log: PathBuf,
+    ) -> Result<Self, Refused> {
         let mut command = Command::new(binary);
         command.args(arguments).env_remove("DOYEN_SECRET");
         if let Some(point) = dies_at {
             command.env("DIES_AT", point);
         }
-        let process = block_on(testkit::Process::start("under test", command, &log, PATIENCE))?;
+        let process = block_on(testkit::Process::start(
+            "under test",
+            command,
+            &log,
+            PATIENCE,
+        ))?;
         match Ready::of(process.ready()) {
             Some(ready) => Ok(Self { process, ready }),
-            None => Err(Refused { status: None, stderr: format!("{} lacks an address", process.ready()) }),
+            None => Err(Refused {
+                status: None,
+                stderr: format!("{} lacks an address", process.ready()),
+            }),
         }
     }
 
@@ -113,7 +141,8 @@ impl Process {
 
     /// SIGSTOP.
     ///
-    /// Returns when every thread stands still: until then the process still answers, and rightly so.
+    /// Returns when every thread stands still: until then the process still answers, and rightly
+    /// so.
     pub fn stop(&mut self) {
         self.process.pause();
     }
@@ -178,12 +207,20 @@ impl Process {
 pub fn http(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
-    let (head, body) = text.split_once("\r\n\r\n").ok_or(io::ErrorKind::InvalidData)?;
+    let (head, body) = text
+        .split_once("\r\n\r\n")
+        .ok_or(io::ErrorKind::InvalidData)?;
     if !head.starts_with("HTTP/1.1 200") {
-        return Err(io::Error::other(format!("{} {body}", head.lines().next().unwrap_or_default())));
+        return Err(io::Error::other(format!(
+            "{} {body}",
+            head.lines().next().unwrap_or_default()
+        )));
     }
     Ok(body.to_owned())
 }

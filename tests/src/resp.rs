@@ -37,7 +37,9 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self {
+            stream: BufReader::new(stream),
+        })
     }
 
     /// One command and its reply.
@@ -71,7 +73,8 @@ impl Client {
         self.stream.get_mut().write_all(bytes)
     }
 
-    /// Sends bytes as they are, as far as the socket takes them at once; what it does not take is lost.
+    /// Sends bytes as they are, as far as the socket takes them at once; what it does not take is
+    /// lost.
     pub fn raw_if_taken(&mut self, bytes: &[u8]) {
         let stream = self.stream.get_mut();
         if stream.set_nonblocking(true).is_ok() {
@@ -107,7 +110,11 @@ impl Client {
             },
             Some(b'*') => {
                 let count: i64 = text.parse().map_err(|_| bad())?;
-                Reply::Array((0..count).map(|_| self.reply()).collect::<io::Result<_>>()?)
+                Reply::Array(
+                    (0..count)
+                        .map(|_| self.reply())
+                        .collect::<io::Result<_>>()?,
+                )
             }
             _ => return Err(bad()),
         })

@@ -1,11 +1,13 @@
-//! docs/operations.md as it is typed: its commands are run by a shell, against a cluster of real processes.
+//! docs/operations.md as it is typed: its commands are run by a shell, against a cluster of real
+//! processes.
 //!
 //! ```text
 //!   sh ── doyen ...          the program under test, by its HTTP
 //!    └─── ssh, scp, curl ──> one pipe: what was asked ──> the test does it to the cluster
 //!         what came of it <── another pipe ─────────────────┘
 //! ```
-//! What is not Doyen's (a service that is stopped, a clock that is set) the test does by itself, so that no command needs a machine of its own.
+//! What is not Doyen's (a service that is stopped, a clock that is set) the test does by itself, so
+//! that no command needs a machine of its own.
 
 use crate::cluster::Cluster;
 use crate::process::{PATIENCE, http};
@@ -44,7 +46,8 @@ impl Page {
         let mut within = false;
         for line in text.lines() {
             let fence = line.strip_prefix("```");
-            let heading = Some(line.trim_start_matches('#')).filter(|rest| !within && rest.len() < line.len());
+            let heading = Some(line.trim_start_matches('#'))
+                .filter(|rest| !within && rest.len() < line.len());
             let blocks = sections.last_mut().map(|(_, blocks)| blocks);
             match (fence, heading, blocks) {
                 (_, Some(heading), _) => sections.push((heading.trim().to_owned(), Vec::new())),
@@ -74,8 +77,16 @@ impl Page {
     /// The blocks of this language below a heading, in order.
     #[must_use]
     pub fn blocks(&self, heading: &str, language: &str) -> Vec<&str> {
-        let (_, blocks) = self.sections.iter().find(|(h, _)| h == heading).unwrap_or_else(|| panic!("there is no section {heading:?}"));
-        blocks.iter().filter(|(l, _)| l == language).map(|(_, code)| code.as_str()).collect()
+        let (_, blocks) = self
+            .sections
+            .iter()
+            .find(|(h, _)| h == heading)
+            .unwrap_or_else(|| panic!("there is no section {heading:?}"));
+        blocks
+            .iter()
+            .filter(|(l, _)| l == language)
+            .map(|(_, code)| code.as_str())
+            .collect()
     }
 }
 
@@ -100,11 +111,20 @@ impl Operator {
         symlink(binary, path("doyen")).expect("a link in our own directory");
         for name in ["ssh", "scp", "curl"] {
             std::fs::write(path(name), OUTSIDE).expect("a file in our own directory");
-            std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+            std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(0o755))
+                .expect("it is ours");
         }
-        let made = Command::new("mkfifo").args([path("asked"), path("done")]).status().expect("the system has mkfifo");
+        let made = Command::new("mkfifo")
+            .args([path("asked"), path("done")])
+            .status()
+            .expect("the system has mkfifo");
         assert!(made.success(), "pipes");
-        Self { page: Page::read(), dir, flags: BTreeMap::new(), ran: BTreeMap::new() }
+        Self {
+            page: Page::read(),
+            dir,
+            flags: BTreeMap::new(),
+            ran: BTreeMap::new(),
+        }
     }
 
     /// The page.
@@ -121,14 +141,22 @@ impl Operator {
 
     /// Starts a member with these flags; when it is started again, it has them again.
     pub fn joins(&mut self, cluster: &mut Cluster, name: &str, flags: &[&str]) {
-        self.flags.insert(name.to_owned(), flags.iter().map(ToString::to_string).collect());
+        self.flags.insert(
+            name.to_owned(),
+            flags.iter().map(ToString::to_string).collect(),
+        );
         cluster.join_with(name, flags);
     }
 
-    /// Types the next block of a section, and then others as they follow: asks this member by HTTP. What it printed.
+    /// Types the next block of a section, and then others as they follow: asks this member by HTTP.
+    /// What it printed.
     pub fn types(&mut self, cluster: &mut Cluster, asks: &str, heading: &str) -> String {
         let number = self.ran.entry(heading.to_owned()).or_default();
-        let block = *self.page.blocks(heading, "sh").get(*number).unwrap_or_else(|| panic!("{heading} has no block {number}"));
+        let block = *self
+            .page
+            .blocks(heading, "sh")
+            .get(*number)
+            .unwrap_or_else(|| panic!("{heading} has no block {number}"));
         *number += 1;
         let first = self.page.blocks("Operations", "sh")[0];
         let script = self.fill_in(cluster, asks, &format!("{first}{block}"));
@@ -143,7 +171,11 @@ impl Operator {
     /// Nothing of these sections is left that was not typed or passed over.
     pub fn finish(&self) {
         for (heading, ran) in &self.ran {
-            assert_eq!(*ran, self.page.blocks(heading, "sh").len(), "blocks of {heading} that were looked at");
+            assert_eq!(
+                *ran,
+                self.page.blocks(heading, "sh").len(),
+                "blocks of {heading} that were looked at"
+            );
         }
     }
 
@@ -154,16 +186,32 @@ impl Operator {
         text = text.replace("doyen recover ", "doyen recover --yes ");
         for (name, process) in &cluster.nodes {
             let number = name.trim_start_matches('n');
-            text = text.replace(&format!("10.0.0.{number}:7400"), &process.ready.listen.to_string());
+            text = text.replace(
+                &format!("10.0.0.{number}:7400"),
+                &process.ready.listen.to_string(),
+            );
         }
-        text.replace("/etc/doyen/secret", &cluster.secret_file().display().to_string())
+        text.replace(
+            "/etc/doyen/secret",
+            &cluster.secret_file().display().to_string(),
+        )
     }
 
     fn run(&self, cluster: &mut Cluster, heading: &str, script: &str) -> String {
         // Both ways, so that neither waits for another end, and none ends before we do.
-        let pipe = |name: &str| OpenOptions::new().read(true).write(true).open(self.file(name)).expect("a pipe of ours");
+        let pipe = |name: &str| {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(self.file(name))
+                .expect("a pipe of ours")
+        };
         let (asked, mut done, mut ended) = (pipe("asked"), pipe("done"), pipe("asked"));
-        let path = format!("{}:{}", self.dir.path().display(), std::env::var("PATH").unwrap_or_default());
+        let path = format!(
+            "{}:{}",
+            self.dir.path().display(),
+            std::env::var("PATH").unwrap_or_default()
+        );
         let shell = Command::new("timeout")
             .args([&PATIENCE.as_secs().to_string(), "sh", "-euc", script])
             .current_dir(self.dir.path())
@@ -189,9 +237,17 @@ impl Operator {
             std::fs::write(self.file("said"), said).expect("a file in our own directory");
             writeln!(done, "{status}").expect("the pipe is open");
         }
-        let output = ending.join().expect("waiting does not panic").expect("a child of ours can be waited for");
-        let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        assert!(output.status.success(), "{heading}: {}\n{script}\n{said}\n{complained}", output.status);
+        let output = ending
+            .join()
+            .expect("waiting does not panic")
+            .expect("a child of ours can be waited for");
+        let [said, complained] = [&output.stdout, &output.stderr]
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        assert!(
+            output.status.success(),
+            "{heading}: {}\n{script}\n{said}\n{complained}",
+            output.status
+        );
         said
     }
 
@@ -206,19 +262,35 @@ impl Operator {
             ["ssh", name, "systemctl", "start", "doyen"] => {
                 let blocks = self.page.blocks("Scale out", "toml");
                 let file = self.file(&format!("{name}.toml"));
-                let any = cluster.nodes.keys().next().cloned().expect("somebody lives");
-                std::fs::write(&file, self.fill_in(cluster, &any, blocks[0])).expect("a file in our own directory");
+                let any = cluster
+                    .nodes
+                    .keys()
+                    .next()
+                    .cloned()
+                    .expect("somebody lives");
+                std::fs::write(&file, self.fill_in(cluster, &any, blocks[0]))
+                    .expect("a file in our own directory");
                 cluster.join_by_file(name, &file);
                 (0, String::new())
             }
             ["ssh", name, "systemctl", "restart", "doyen"] => {
                 let left = cluster.leave(name);
-                let flags: Vec<&str> = self.flags.get(name).into_iter().flatten().map(String::as_str).collect();
+                let flags: Vec<&str> = self
+                    .flags
+                    .get(name)
+                    .into_iter()
+                    .flatten()
+                    .map(String::as_str)
+                    .collect();
                 cluster.join_with(name, &flags);
                 (left.code().unwrap_or(1), String::new())
             }
             ["ssh", name, "chronyc", "makestep"] => {
-                cluster.nodes.get_mut(name).expect("a member of this name").set_clock_back();
+                cluster
+                    .nodes
+                    .get_mut(name)
+                    .expect("a member of this name")
+                    .set_clock_back();
                 (0, "200 OK\n".into())
             }
             ["scp", ref files @ .., to] => {
@@ -230,7 +302,10 @@ impl Operator {
                 (0, String::new())
             }
             ["curl", "-s", url] => {
-                let (address, path) = url.trim_start_matches("http://").split_once('/').expect("an address and a path");
+                let (address, path) = url
+                    .trim_start_matches("http://")
+                    .split_once('/')
+                    .expect("an address and a path");
                 match http(address.parse().expect("an address"), &format!("/{path}")) {
                     Ok(text) => (0, text),
                     Err(e) => (22, format!("{e}\n")),
@@ -253,7 +328,16 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
 /// It does not answer.
 #[must_use]
 pub fn metrics(cluster: &Cluster, node: &str) -> BTreeMap<String, f64> {
-    let text = cluster.node(node).http("/metrics").expect("a member answers");
-    let value = |line: &str| line.rsplit_once(' ').and_then(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
-    text.lines().filter(|line| !line.starts_with('#')).filter_map(value).collect()
+    let text = cluster
+        .node(node)
+        .http("/metrics")
+        .expect("a member answers");
+    let value = |line: &str| {
+        line.rsplit_once(' ')
+            .and_then(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
+    };
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(value)
+        .collect()
 }

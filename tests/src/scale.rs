@@ -1,4 +1,5 @@
-//! What a cluster costs as it grows: forming, idling, changing a table. Every node is a process of its own on this machine.
+//! What a cluster costs as it grows: forming, idling, changing a table. Every node is a process of
+//! its own on this machine.
 
 use crate::cluster::Cluster;
 use crate::journal;
@@ -73,16 +74,25 @@ fn most(values: &[f64]) -> f64 {
 
 /// Measures, and prints a table.
 pub fn run(plan: &Plan) {
-    let rows: Vec<Row> = plan.sizes.iter().filter_map(|n| measure(plan, *n)).collect();
+    let rows: Vec<Row> = plan
+        .sizes
+        .iter()
+        .filter_map(|n| measure(plan, *n))
+        .collect();
     println!("\n{}", markdown(&rows));
 }
 
 fn measure(plan: &Plan, nodes: usize) -> Option<Row> {
-    let mut row = Row { nodes, ..Row::default() };
+    let mut row = Row {
+        nodes,
+        ..Row::default()
+    };
     let mut cluster = Cluster::new(&plan.binary);
     cluster.options = ["--log", journal::LOG].map(str::to_owned).to_vec();
     if let Some(partitions) = &plan.partitions {
-        cluster.options.extend(["--partitions".to_owned(), partitions.clone()]);
+        cluster
+            .options
+            .extend(["--partitions".to_owned(), partitions.clone()]);
     }
     let names: Vec<String> = (0..nodes).map(|i| format!("n{i:03}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -112,13 +122,30 @@ fn measure(plan: &Plan, nodes: usize) -> Option<Row> {
     println!(
         "{nodes} nodes: a table is installed everywhere after {:.1} ms at the median, {:.1} ms at worst, committed after {:.1} ms; it costs the \
          coordinator {:.2} ms of a core and {:.0} bytes, everybody else {:.2} ms",
-        row.agreed_ms, row.agreed_worst_ms, row.committed_ms, row.change_cpu_ms, row.change_bytes, row.change_cpu_others_ms
+        row.agreed_ms,
+        row.agreed_worst_ms,
+        row.committed_ms,
+        row.change_cpu_ms,
+        row.change_bytes,
+        row.change_cpu_others_ms
     );
-    let logs: Vec<String> = cluster.nodes.values().map(crate::process::Process::log).collect();
-    let lines = |what: &str| logs.iter().map(|l| l.lines().filter(|l| l.contains(what)).count()).max().unwrap_or(0);
+    let logs: Vec<String> = cluster
+        .nodes
+        .values()
+        .map(crate::process::Process::log)
+        .collect();
+    let lines = |what: &str| {
+        logs.iter()
+            .map(|l| l.lines().filter(|l| l.contains(what)).count())
+            .max()
+            .unwrap_or(0)
+    };
     (row.expelled, row.elections) = (lines("was expelled"), lines(" coordinates, term"));
     if row.expelled > 0 || row.elections > 1 {
-        println!("{nodes} nodes: {} were expelled, {} elections", row.expelled, row.elections);
+        println!(
+            "{nodes} nodes: {} were expelled, {} elections",
+            row.expelled, row.elections
+        );
         if plan.verbose {
             tell_unrest(&cluster);
         }
@@ -131,7 +158,11 @@ fn tell_unrest(cluster: &Cluster) {
     let mut said = Vec::new();
     for (name, process) in &cluster.nodes {
         let log = process.log();
-        let unrest = log.lines().filter(|l| ["WARN", "ERROR", " coordinates, term"].iter().any(|what| l.contains(what)));
+        let unrest = log.lines().filter(|l| {
+            ["WARN", "ERROR", " coordinates, term"]
+                .iter()
+                .any(|what| l.contains(what))
+        });
         said.extend(unrest.map(|line| format!("{line} [{name}]")));
     }
     said.sort();
@@ -143,14 +174,26 @@ fn formed(cluster: &Cluster, nodes: usize, began: u64) -> Option<f64> {
     let mut at: BTreeMap<&str, u64> = BTreeMap::new();
     let deadline = Instant::now() + FORM_MAX;
     while at.len() < nodes {
-        for (name, process) in cluster.nodes.iter().filter(|(n, _)| !at.contains_key(n.as_str())).collect::<Vec<_>>() {
-            let whole = journal::tables(&process.log()).into_values().filter(|t| t.members == nodes).filter_map(|t| t.installed).min();
+        for (name, process) in cluster
+            .nodes
+            .iter()
+            .filter(|(n, _)| !at.contains_key(n.as_str()))
+            .collect::<Vec<_>>()
+        {
+            let whole = journal::tables(&process.log())
+                .into_values()
+                .filter(|t| t.members == nodes)
+                .filter_map(|t| t.installed)
+                .min();
             if let Some(whole) = whole {
                 at.insert(name, whole);
             }
         }
         if Instant::now() > deadline {
-            println!("{nodes} nodes: after {FORM_MAX:?} only {} know of all", at.len());
+            println!(
+                "{nodes} nodes: after {FORM_MAX:?} only {} know of all",
+                at.len()
+            );
             return None;
         }
         std::thread::sleep(Duration::from_millis(250));
@@ -163,7 +206,10 @@ fn safe(cluster: &Cluster, began: Instant) -> Option<String> {
     let first = cluster.nodes.keys().next()?;
     loop {
         let status = cluster.status(first);
-        if let Some(name) = status.filter(|s| s["safe"] == true).and_then(|s| s["coordinator"].as_str().map(str::to_owned)) {
+        if let Some(name) = status
+            .filter(|s| s["safe"] == true)
+            .and_then(|s| s["coordinator"].as_str().map(str::to_owned))
+        {
             return Some(name);
         }
         if began.elapsed() > FORM_MAX * 2 {
@@ -177,55 +223,112 @@ fn safe(cluster: &Cluster, began: Instant) -> Option<String> {
 fn idle(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
     let voters: Vec<String> = cluster.by_age().into_iter().take(VOTERS).collect();
     let typical = cluster.by_age().pop().unwrap_or_default();
-    let threads = || cluster.nodes.iter().map(|(n, p)| (n.clone(), procfs::threads(p.pid()))).collect::<BTreeMap<_, _>>();
+    let threads = || {
+        cluster
+            .nodes
+            .iter()
+            .map(|(n, p)| (n.clone(), procfs::threads(p.pid())))
+            .collect::<BTreeMap<_, _>>()
+    };
     let counted = || metrics(cluster, coordinator);
     let (control, before, lo, began) = (counted(), threads(), procfs::loopback(), Instant::now());
     std::thread::sleep(plan.idle);
     let (after, lo_after, span) = (threads(), procfs::loopback(), began.elapsed().as_secs_f64());
     let control_after = counted();
     let share = |name: &str| {
-        let of = |all: &BTreeMap<String, BTreeMap<String, procfs::Spent>>| all[name].values().map(|s| s.ran.as_secs_f64()).sum::<f64>();
+        let of = |all: &BTreeMap<String, BTreeMap<String, procfs::Spent>>| {
+            all[name].values().map(|s| s.ran.as_secs_f64()).sum::<f64>()
+        };
         (of(&after) - of(&before)) / span * 100.0
     };
-    let shares: BTreeMap<&str, f64> = cluster.nodes.keys().map(|n| (n.as_str(), share(n))).collect();
+    let shares: BTreeMap<&str, f64> = cluster
+        .nodes
+        .keys()
+        .map(|n| (n.as_str(), share(n)))
+        .collect();
     let all: Vec<f64> = shares.values().copied().collect();
-    let of_voters: Vec<f64> = voters.iter().filter(|v| *v != coordinator).filter_map(|v| shares.get(v.as_str()).copied()).collect();
-    (row.idle_median, row.idle_voters, row.idle_worst) = (middle(&all), middle(&of_voters), most(&all));
+    let of_voters: Vec<f64> = voters
+        .iter()
+        .filter(|v| *v != coordinator)
+        .filter_map(|v| shares.get(v.as_str()).copied())
+        .collect();
+    (row.idle_median, row.idle_voters, row.idle_worst) =
+        (middle(&all), middle(&of_voters), most(&all));
     row.idle_coordinator = shares.get(coordinator).copied().unwrap_or(f64::NAN);
     row.idle_threads = after[&typical]
         .iter()
         .map(|(name, spent)| {
             let earlier = before[&typical].get(name).copied().unwrap_or_default();
-            (name.clone(), ((spent.ran - earlier.ran).as_secs_f64() / span * 10_000.0).round() / 100.0)
+            (
+                name.clone(),
+                ((spent.ran - earlier.ran).as_secs_f64() / span * 10_000.0).round() / 100.0,
+            )
         })
         .collect();
     row.bytes = (lo_after.0 - lo.0) as f64 / span / row.nodes as f64;
     row.packets = (lo_after.1 - lo.1) as f64 / span / row.nodes as f64;
     row.control_bytes = of_kinds(&control, &control_after, span);
-    let memory: Vec<f64> = cluster.nodes.values().map(|p| procfs::memory(p.pid()).0 as f64 / f64::from(1 << 20)).collect();
+    let memory: Vec<f64> = cluster
+        .nodes
+        .values()
+        .map(|p| procfs::memory(p.pid()).0 as f64 / f64::from(1 << 20))
+        .collect();
     (row.memory_median, row.memory_worst) = (middle(&memory), most(&memory));
 }
 
 fn metrics(cluster: &Cluster, name: &str) -> BTreeMap<String, f64> {
     let text = cluster.node(name).http("/metrics").unwrap_or_default();
-    let lines = text.lines().filter(|l| !l.starts_with('#')).filter_map(|l| l.rsplit_once(' '));
-    lines.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
+    let lines = text
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .filter_map(|l| l.rsplit_once(' '));
+    lines
+        .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)))
+        .collect()
 }
 
 /// Bytes a second of each kind of message that this node sends.
-fn of_kinds(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>, span: f64) -> BTreeMap<String, f64> {
+fn of_kinds(
+    before: &BTreeMap<String, f64>,
+    after: &BTreeMap<String, f64>,
+    span: f64,
+) -> BTreeMap<String, f64> {
     let prefix = "doyen_control_bytes_total{kind=\"";
-    let kinds = after.iter().filter_map(|(n, v)| Some((n.strip_prefix(prefix)?.trim_end_matches("\"}").to_owned(), v - before.get(n)?)));
-    kinds.map(|(kind, bytes)| (kind, (bytes / span).round())).collect()
+    let kinds = after.iter().filter_map(|(n, v)| {
+        Some((
+            n.strip_prefix(prefix)?.trim_end_matches("\"}").to_owned(),
+            v - before.get(n)?,
+        ))
+    });
+    kinds
+        .map(|(kind, bytes)| (kind, (bytes / span).round()))
+        .collect()
 }
 
 /// Tables that differ in one map's name: made by a member that runs within this process.
 fn change(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-    let seeds: Vec<String> = cluster.nodes.values().take(SEEDS).map(|p| p.ready.listen.to_string()).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let seeds: Vec<String> = cluster
+        .nodes
+        .values()
+        .take(SEEDS)
+        .map(|p| p.ready.listen.to_string())
+        .collect();
     let changing = async {
-        let builder = doyen::Node::builder().name("asker").seeds(seeds).secret_file(cluster.secret_file());
-        let node = builder.listen("127.0.0.1:0").witness().start().await.expect("a node starts");
+        let builder = doyen::Node::builder()
+            .name("asker")
+            .seeds(seeds)
+            .secret_file(cluster.secret_file());
+        let node = builder
+            .listen("127.0.0.1:0")
+            .witness()
+            .start()
+            .await
+            .expect("a node starts");
         let _: doyen::Map<u64, u64> = node.map("first").await.expect("a map");
         // Whatever a newcomer makes others do is over by then.
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -248,7 +351,10 @@ fn change(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
         }
         let longer = started.elapsed().as_secs_f64() / span.as_secs_f64();
         let (ended, busy) = (journal::now(), (spent(pid) - busy.0, all() - busy.1));
-        let bytes = of_kinds(&counted, &metrics(cluster, coordinator), 1.0).get("table").copied().unwrap_or(0.0);
+        let bytes = of_kinds(&counted, &metrics(cluster, coordinator), 1.0)
+            .get("table")
+            .copied()
+            .unwrap_or(0.0);
         tokio::time::sleep(Duration::from_secs(1)).await;
         node.shutdown().await;
         (began, ended, quiet, busy, longer, bytes)
@@ -259,21 +365,38 @@ fn change(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
     let others = (busy.1 - busy.0) - (quiet.1 - quiet.0) * longer;
     row.change_cpu_others_ms = others / changes / (row.nodes as f64 - 1.0) * 1_000.0;
     row.change_bytes = bytes / changes;
-    let logs: Vec<_> = cluster.nodes.values().map(|p| journal::tables(&p.log())).collect();
+    let logs: Vec<_> = cluster
+        .nodes
+        .values()
+        .map(|p| journal::tables(&p.log()))
+        .collect();
     let (mut agreed, mut committed) = (Vec::new(), Vec::new());
     for (version, _) in journal::tables(&cluster.node(coordinator).log()) {
         let entries: Vec<_> = logs.iter().filter_map(|l| l.get(&version)).collect();
-        let proposed = entries.iter().filter_map(|e| e.accepted).min().filter(|at| (began..ended).contains(at));
+        let proposed = entries
+            .iter()
+            .filter_map(|e| e.accepted)
+            .min()
+            .filter(|at| (began..ended).contains(at));
         let installed: Vec<u64> = entries.iter().filter_map(|e| e.installed).collect();
-        let (Some(proposed), Some(first), Some(last)) = (proposed, installed.iter().min(), installed.iter().max()) else { continue };
+        let (Some(proposed), Some(first), Some(last)) =
+            (proposed, installed.iter().min(), installed.iter().max())
+        else {
+            continue;
+        };
         if installed.len() == logs.len() {
             agreed.push((last - proposed) as f64 / 1e3);
             committed.push((first - proposed) as f64 / 1e3);
         } else {
-            println!("{} nodes: table {version:?} was installed at {} only", row.nodes, installed.len());
+            println!(
+                "{} nodes: table {version:?} was installed at {} only",
+                row.nodes,
+                installed.len()
+            );
         }
     }
-    (row.agreed_ms, row.agreed_worst_ms, row.committed_ms) = (middle(&agreed), most(&agreed), middle(&committed));
+    (row.agreed_ms, row.agreed_worst_ms, row.committed_ms) =
+        (middle(&agreed), most(&agreed), middle(&committed));
 }
 
 fn markdown(rows: &[Row]) -> String {

@@ -1,4 +1,5 @@
-//! A deterministic simulation of whole clusters: the production machines, `Agreement` and `Shard`, in one thread.
+//! A deterministic simulation of whole clusters: the production machines, `Agreement` and `Shard`,
+//! in one thread.
 //!
 //! ```text
 //!   seed ─> Mix (cluster, network, faults) ─> World ── one queue of events in virtual time
@@ -8,8 +9,8 @@
 //!                                              └─ Oracle:  the invariants of docs/agreement.md, after every step
 //! ```
 //!
-//! Nothing here reads a clock, the system's randomness or an address of memory: a seed replays exactly, which the hash
-//! of its trace proves.
+//! Nothing here reads a clock, the system's randomness or an address of memory: a seed replays
+//! exactly, which the hash of its trace proves.
 
 /// An invariant: what is wrong if it does not hold.
 macro_rules! hold {
@@ -86,12 +87,13 @@ pub struct Report {
     pub continued: u64,
     /// Reads answered in the pass that they came with.
     pub read_at_once: u64,
-    /// Reads that were taken back before they were answered, because the lease was over or the table another.
+    /// Reads that were taken back before they were answered, because the lease was over or the
+    /// table another.
     pub reads_again: u64,
     /// Writes that went the short way, in `Shard::set`.
     pub set_at_once: u64,
-    /// Operations without effect whose outcome was lost and that a later write on the key had overtaken: those asked again, and
-    /// those refused, because their client had more under way.
+    /// Operations without effect whose outcome was lost and that a later write on the key had
+    /// overtaken: those asked again, and those refused, because their client had more under way.
     pub overtaken: [u64; 2],
     /// Batches of bytes between data threads of a process.
     pub handed_over: u64,
@@ -173,7 +175,8 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// What was broken, without its particulars: the invariant or the rule, or else how the text begins.
+    /// What was broken, without its particulars: the invariant or the rule, or else how the text
+    /// begins.
     #[must_use]
     pub fn kind(&self) -> &str {
         let head = self.what.split([':', '\n']).next().unwrap_or_default();
@@ -181,7 +184,10 @@ impl Failed {
             return head;
         }
         // Of a panic as well: up to the first number.
-        self.what.split(|c: char| c.is_ascii_digit() || c == '\n').next().unwrap_or_default()
+        self.what
+            .split(|c: char| c.is_ascii_digit() || c == '\n')
+            .next()
+            .unwrap_or_default()
     }
 }
 
@@ -190,7 +196,13 @@ impl std::fmt::Display for Failed {
         for line in &self.story {
             writeln!(f, "{line}")?;
         }
-        write!(f, "{} at {:.6} s: {}", self.case, self.at_ns as f64 / 1e9, self.what)
+        write!(
+            f,
+            "{} at {:.6} s: {}",
+            self.case,
+            self.at_ns as f64 / 1e9,
+            self.what
+        )
     }
 }
 
@@ -203,7 +215,13 @@ pub fn run(case: &Case, tell: Tell) -> Result<Report, Failed> {
         Ok(world) => world,
         Err(panic) => {
             let what = panic_text(panic.as_ref());
-            return Err(Failed { case: Box::new(case.clone()), at_ns: 0, what, faults_begun: 0, story: Vec::new() });
+            return Err(Failed {
+                case: Box::new(case.clone()),
+                at_ns: 0,
+                what,
+                faults_begun: 0,
+                story: Vec::new(),
+            });
         }
     };
     let end = catch_unwind(AssertUnwindSafe(|| world.run()));
@@ -213,20 +231,35 @@ pub fn run(case: &Case, tell: Tell) -> Result<Report, Failed> {
         Err(panic) => panic_text(panic.as_ref()),
     };
     let (case, at_ns, faults_begun) = (Box::new(world.case.clone()), world.now(), world.next_fault);
-    Err(Failed { case, at_ns, what, faults_begun, story: world.into_story() })
+    Err(Failed {
+        case,
+        at_ns,
+        what,
+        faults_begun,
+        story: world.into_story(),
+    })
 }
 
 /// What a panic says.
 #[must_use]
 pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    format!("panic: {}", text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default())
+    format!(
+        "panic: {}",
+        text.or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or_default()
+    )
 }
 
-/// Runs seeds, some at a time (as many as there are cores, if nobody says how many), until there are none left or one says to stop;
-/// those under way then are finished.
-pub fn run_many(seeds: impl Iterator<Item = u64> + Send, threads: Option<u64>, run: impl Fn(u64) -> ControlFlow<()> + Sync) {
-    let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
+/// Runs seeds, some at a time (as many as there are cores, if nobody says how many), until there
+/// are none left or one says to stop; those under way then are finished.
+pub fn run_many(
+    seeds: impl Iterator<Item = u64> + Send,
+    threads: Option<u64>,
+    run: impl Fn(u64) -> ControlFlow<()> + Sync,
+) {
+    let threads = threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
     let seeds = Mutex::new(seeds.fuse());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -249,16 +282,23 @@ pub fn run_many(seeds: impl Iterator<Item = u64> + Send, threads: Option<u64>, r
 /// # Errors
 /// There are not so many.
 pub fn seeds(from: u64, count: u64) -> Result<Range<u64>, String> {
-    let end = from
-        .checked_add(count)
-        .ok_or_else(|| format!("--from {from}: there are not {count} seeds from there on; it may be {} at most", u64::MAX - count))?;
+    let end = from.checked_add(count).ok_or_else(|| {
+        format!(
+            "--from {from}: there are not {count} seeds from there on; it may be {} at most",
+            u64::MAX - count
+        )
+    })?;
     Ok(from..end)
 }
 
 /// A report of many runs in few lines.
 #[must_use]
 pub fn summary(total: &Report) -> String {
-    let faults: Vec<String> = total.faults.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
+    let faults: Vec<String> = total
+        .faults
+        .iter()
+        .map(|(kind, n)| format!("{n} {kind}"))
+        .collect();
     format!(
         "{:.2} cluster-hours, {} events, {} tables, {} failovers, {} moves ({} without a snapshot, {} gone on with), {} partitions made by splits and merges, {} partitions lost, {} maps\n\
          {} operations: {} answered ({} reads at once, {} taken back; {} writes the short way; {} overtaken and asked again, {} refused; {} batches between threads of a process), {} refused ({} for memory), {} unknown, {} keys expired, {} evicted; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
@@ -297,10 +337,20 @@ pub fn summary(total: &Report) -> String {
 
 /// Makes a failure small (`shrink` says how), and tells the story of what is left of it.
 pub fn smallest(first: &Failed, runs_max: usize) -> (Failed, usize) {
-    let (smallest, runs) = shrink::shrink(first, runs_max, |case| run(case, Tell::Nothing).map(|_| ()));
+    let (smallest, runs) =
+        shrink::shrink(first, runs_max, |case| run(case, Tell::Nothing).map(|_| ()));
     match run(&smallest.case, Tell::OnFailure) {
         Err(told) => (told, runs),
-        Ok(_) => (Failed { what: format!("{} (and not in the replay: not deterministic)", smallest.what), ..smallest }, runs),
+        Ok(_) => (
+            Failed {
+                what: format!(
+                    "{} (and not in the replay: not deterministic)",
+                    smallest.what
+                ),
+                ..smallest
+            },
+            runs,
+        ),
     }
 }
 
@@ -310,7 +360,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn kind(what: &str) -> String {
-        Failed { case: Box::new(Case::from(1)), at_ns: 0, what: what.into(), faults_begun: 0, story: Vec::new() }.kind().to_owned()
+        Failed {
+            case: Box::new(Case::from(1)),
+            at_ns: 0,
+            what: what.into(),
+            faults_begun: 0,
+            story: Vec::new(),
+        }
+        .kind()
+        .to_owned()
     }
 
     #[test]
@@ -323,14 +381,28 @@ mod tests {
     #[test]
     fn faults_that_a_seed_does_not_have_are_refused() {
         for seed in 0..20 {
-            let mut case = Case { faults: Some(BTreeSet::new()), ..Case::from(seed) };
-            assert_eq!(case.unknown_fault(), None, "none of them is always possible");
+            let mut case = Case {
+                faults: Some(BTreeSet::new()),
+                ..Case::from(seed)
+            };
+            assert_eq!(
+                case.unknown_fault(),
+                None,
+                "none of them is always possible"
+            );
             let world = || world::World::new(&case, trace::Trace::new(Tell::Nothing));
             let (counted, mut run) = (world().count_faults(), world());
             assert!(run.run().is_ok(), "seed {seed} holds without faults");
-            assert_eq!(run.next_fault, counted, "seed {seed}: what was counted before is what came");
+            assert_eq!(
+                run.next_fault, counted,
+                "seed {seed}: what was counted before is what came"
+            );
             case.faults = Some(BTreeSet::from([0, counted]));
-            assert!(case.unknown_fault().is_some_and(|why| why.contains(&format!("number {counted}"))), "seed {seed}");
+            assert!(
+                case.unknown_fault()
+                    .is_some_and(|why| why.contains(&format!("number {counted}"))),
+                "seed {seed}"
+            );
             case.faults = counted.checked_sub(1).map(|last| BTreeSet::from([0, last]));
             assert_eq!(case.unknown_fault(), None, "seed {seed}");
         }
@@ -342,7 +414,13 @@ mod tests {
         assert_eq!(kind("I10: list-1 is not linearizable:\n1 2"), "I10");
         assert_eq!(kind("rule 9: 1.2 -> 1.3: partition 0/1"), "rule 9");
         assert_eq!(kind("table 3.4 is not valid: NoVoters"), "table ");
-        assert_eq!(kind("panic: index out of bounds: the len is 3"), kind("panic: index out of bounds: the len is 4"));
-        assert_ne!(kind("panic: a majority"), kind("panic: index out of bounds: the len is 4"));
+        assert_eq!(
+            kind("panic: index out of bounds: the len is 3"),
+            kind("panic: index out of bounds: the len is 4")
+        );
+        assert_ne!(
+            kind("panic: a majority"),
+            kind("panic: index out of bounds: the len is 4")
+        );
     }
 }

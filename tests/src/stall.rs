@@ -1,9 +1,10 @@
-//! How long a cluster stands still for what it does beside serving: growing, expiring, copying, dropping.
+//! How long a cluster stands still for what it does beside serving: growing, expiring, copying,
+//! dropping.
 //!
-//! A probe reads and writes small keys at a low rate through every node, and counts from when each operation was due, so that
-//! one stall is seen by all that were due meanwhile. Beside it each node tells the longest pass of its data thread, by the
-//! wall clock and by the thread's own: what only the first shows, the system gave to others. Each event stands beside the same
-//! load without it.
+//! A probe reads and writes small keys at a low rate through every node, and counts from when each
+//! operation was due, so that one stall is seen by all that were due meanwhile. Beside it each node
+//! tells the longest pass of its data thread, by the wall clock and by the thread's own: what only
+//! the first shows, the system gave to others. Each event stands beside the same load without it.
 //!
 //! ```text
 //!   quiet ─ new keys, the same keys again ─ keys expire ─ .. more keys .. ─ quiet ─ a node joins ─ quiet ─ twice the partitions ─ FLUSHALL
@@ -24,7 +25,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 const STALL_MAX: Duration = Duration::from_millis(20);
 /// The probe alone.
 const QUIET: Duration = Duration::from_secs(10);
-/// An event is looked at for so long after it seems to be over: some of what it left behind is done later.
+/// An event is looked at for so long after it seems to be over: some of what it left behind is done
+/// later.
 const AFTER: Duration = Duration::from_secs(8);
 /// How long an event may last.
 const EVENT_MAX: Duration = Duration::from_secs(600);
@@ -64,7 +66,8 @@ pub(crate) struct Passes {
     pub(crate) own: f64,
 }
 
-/// What the nodes say of themselves. Each look forgets the longest passes, so all looks go through here.
+/// What the nodes say of themselves. Each look forgets the longest passes, so all looks go through
+/// here.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     pub(crate) longest: Passes,
@@ -79,9 +82,20 @@ impl Looks {
         (self.expired, self.snapshot_bytes, self.divided) = (0.0, 0.0, 0.0);
         for process in cluster.nodes.values() {
             let text = process.http("/metrics").unwrap_or_default();
-            let metric = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0.0);
-            let pass = |clock: &str| metric(&format!("doyen_data_pass_longest_seconds{{clock=\"{clock}\"}}"));
-            self.longest = Passes { wall: self.longest.wall.max(pass("wall")), own: self.longest.own.max(pass("thread")) };
+            let metric = |name: &str| {
+                text.lines()
+                    .find_map(|l| l.strip_prefix(name)?.trim().parse().ok())
+                    .unwrap_or(0.0)
+            };
+            let pass = |clock: &str| {
+                metric(&format!(
+                    "doyen_data_pass_longest_seconds{{clock=\"{clock}\"}}"
+                ))
+            };
+            self.longest = Passes {
+                wall: self.longest.wall.max(pass("wall")),
+                own: self.longest.own.max(pass("thread")),
+            };
             self.expired += metric("doyen_keys_expired_total");
             self.snapshot_bytes += metric("doyen_snapshot_bytes_total");
             self.divided += metric("doyen_partitions_divided");
@@ -112,38 +126,90 @@ pub fn run(plan: &Plan) {
     };
     println!("{}", head());
     let (grow, rate) = (plan.grow, plan.rate);
-    let quiet = |cluster: &mut Cluster, what: String| watch(cluster, plan, |_, _| std::thread::sleep(QUIET), |_| what);
+    let quiet = |cluster: &mut Cluster, what: String| {
+        watch(cluster, plan, |_, _| std::thread::sleep(QUIET), |_| what)
+    };
     see(quiet(&mut cluster, "nothing else".into()));
     let write = |c: &mut Cluster, keys| insert(&c.resp_addresses(), keys, Some(rate), None);
-    see(watch(&mut cluster, plan, |c, _| write(c, 0..grow), |()| format!("{grow} new keys, {rate} a second")));
-    see(watch(&mut cluster, plan, |c, _| write(c, 0..grow), |()| "the same keys again, as many a second".into()));
+    see(watch(
+        &mut cluster,
+        plan,
+        |c, _| write(c, 0..grow),
+        |()| format!("{grow} new keys, {rate} a second"),
+    ));
+    see(watch(
+        &mut cluster,
+        plan,
+        |c, _| write(c, 0..grow),
+        |()| "the same keys again, as many a second".into(),
+    ));
     see(expire(&mut cluster, plan));
     insert(&cluster.resp_addresses(), grow..plan.drop, None, None);
-    let resident = cluster.nodes.values().map(|p| procfs::memory(p.pid()).0).max().unwrap_or(0) as f64 / 1e9;
-    see(quiet(&mut cluster, format!("nothing else; {} keys, {resident:.1} GB a node", plan.drop)));
+    let resident = cluster
+        .nodes
+        .values()
+        .map(|p| procfs::memory(p.pid()).0)
+        .max()
+        .unwrap_or(0) as f64
+        / 1e9;
+    see(quiet(
+        &mut cluster,
+        format!("nothing else; {} keys, {resident:.1} GB a node", plan.drop),
+    ));
     see(watch(&mut cluster, plan, join, |text| text));
     see(quiet(&mut cluster, "nothing else; three nodes".into()));
     see(watch(&mut cluster, plan, double, |text| text));
-    see(watch(&mut cluster, plan, |c, _| flush(c), |()| format!("FLUSHALL of {} keys", plan.drop)));
+    see(watch(
+        &mut cluster,
+        plan,
+        |c, _| flush(c),
+        |()| format!("FLUSHALL of {} keys", plan.drop),
+    ));
     let holds = |is: bool| if is { "holds" } else { "DOES NOT HOLD" };
     let longest = |of: fn(&Seen) -> f64| all.iter().map(of).fold(0.0, f64::max);
-    let (own, probed) = (longest(|s| s.passes.own), longest(|s| s.probe.latencies.max() as f64 / 1e6));
+    let (own, probed) = (
+        longest(|s| s.passes.own),
+        longest(|s| s.probe.latencies.max() as f64 / 1e6),
+    );
     let most = STALL_MAX.as_secs_f64();
-    println!("no pass of a data thread runs for {STALL_MAX:?}: {} ({:.1} ms)", holds(own < most), own * 1e3);
-    println!("no operation of the probe takes {STALL_MAX:?}: {} ({:.1} ms)", holds(probed < most), probed * 1e3);
+    println!(
+        "no pass of a data thread runs for {STALL_MAX:?}: {} ({:.1} ms)",
+        holds(own < most),
+        own * 1e3
+    );
+    println!(
+        "no operation of the probe takes {STALL_MAX:?}: {} ({:.1} ms)",
+        holds(probed < most),
+        probed * 1e3
+    );
 }
 
 fn head() -> String {
     format!(
         "{:<54} {:>7} {:>7} {:>7} {:>8} {:>10} {:>9} {:>9}",
-        "milliseconds, while there is", "probes", "p50", "p99.9", "longest", "probe late", "pass ran", "pass took"
+        "milliseconds, while there is",
+        "probes",
+        "p50",
+        "p99.9",
+        "longest",
+        "probe late",
+        "pass ran",
+        "pass took"
     )
 }
 
 fn row(seen: &Seen) -> String {
-    let Counted { latencies, late, failures } = &seen.probe;
+    let Counted {
+        latencies,
+        late,
+        failures,
+    } = &seen.probe;
     let ms = |us: u64| us as f64 / 1e3;
-    let failed = if *failures > 0 { format!("  {failures} failed") } else { String::new() };
+    let failed = if *failures > 0 {
+        format!("  {failures} failed")
+    } else {
+        String::new()
+    };
     format!(
         "{:<54} {:>7} {:>7.2} {:>7.2} {:>8.2} {:>10.2} {:>9.2} {:>9.2}{failed}",
         seen.what,
@@ -158,25 +224,44 @@ fn row(seen: &Seen) -> String {
 }
 
 /// Looks while something goes on, through the nodes that there are before it.
-fn watch<T>(cluster: &mut Cluster, plan: &Plan, event: impl FnOnce(&mut Cluster, &mut Looks) -> T, what: impl FnOnce(T) -> String) -> Seen {
+fn watch<T>(
+    cluster: &mut Cluster,
+    plan: &Plan,
+    event: impl FnOnce(&mut Cluster, &mut Looks) -> T,
+    what: impl FnOnce(T) -> String,
+) -> Seen {
     let probe = Probe::start(&cluster.resp_addresses(), plan.probes);
     let mut looks = Looks::begin(cluster);
     let result = event(cluster, &mut looks);
     looks.look(cluster);
-    Seen { what: what(result), probe: probe.finish(), passes: looks.longest }
+    Seen {
+        what: what(result),
+        probe: probe.finish(),
+        passes: looks.longest,
+    }
 }
 
 fn unix() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970")
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("a clock after 1970")
 }
 
 /// Many keys with one deadline.
 fn expire(cluster: &mut Cluster, plan: &Plan) -> Seen {
     let deadline = unix() + Duration::from_secs(plan.expire / plan.rate.max(1)) * 2 + EXPIRE_AHEAD;
     let keys = plan.drop..plan.drop + plan.expire;
-    insert(&cluster.resp_addresses(), keys, None, Some(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)));
+    insert(
+        &cluster.resp_addresses(),
+        keys,
+        None,
+        Some(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)),
+    );
     let left = deadline.saturating_sub(unix());
-    assert!(left > Duration::from_secs(1), "keys expire before all are written: give a lower --rate");
+    assert!(
+        left > Duration::from_secs(1),
+        "keys expire before all are written: give a lower --rate"
+    );
     std::thread::sleep(left - Duration::from_secs(1));
     let passes = |c: &mut Cluster, looks: &mut Looks| {
         let before = looks.expired;
@@ -189,7 +274,13 @@ fn expire(cluster: &mut Cluster, plan: &Plan) -> Seen {
         }
         began.elapsed()
     };
-    watch(cluster, plan, passes, |took| format!("{} keys expire at once, gone after {:.1} s", plan.expire, took.as_secs_f64()))
+    watch(cluster, plan, passes, |took| {
+        format!(
+            "{} keys expire at once, gone after {:.1} s",
+            plan.expire,
+            took.as_secs_f64()
+        )
+    })
 }
 
 /// A third node gets its share of everything.
@@ -202,7 +293,10 @@ fn join(cluster: &mut Cluster, looks: &mut Looks) -> String {
     // What moved away is dropped some seconds later.
     std::thread::sleep(AFTER);
     looks.look(cluster);
-    format!("a node joins and gets {:.1} GB in {took:.0} s", (looks.snapshot_bytes - before) / 1e9)
+    format!(
+        "a node joins and gets {:.1} GB in {took:.0} s",
+        (looks.snapshot_bytes - before) / 1e9
+    )
 }
 
 /// Waits until a newcomer to two nodes holds its share of everything, and all is safe.
@@ -210,15 +304,36 @@ pub(crate) fn await_share(cluster: &Cluster, newcomer: &str) {
     let began = Instant::now();
     loop {
         std::thread::sleep(Duration::from_millis(250));
-        let table = cluster.node(newcomer).http("/table").ok().and_then(|t| serde_json::from_str::<Value>(&t).ok()).unwrap_or_default();
-        let partitions = table["keyspaces"][0]["partitions"].as_array().cloned().unwrap_or_default();
-        let holds = |p: &&Value| p["primary"] == newcomer || p["backups"].as_array().is_some_and(|b| b.iter().any(|m| m == newcomer));
+        let table = cluster
+            .node(newcomer)
+            .http("/table")
+            .ok()
+            .and_then(|t| serde_json::from_str::<Value>(&t).ok())
+            .unwrap_or_default();
+        let partitions = table["keyspaces"][0]["partitions"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let holds = |p: &&Value| {
+            p["primary"] == newcomer
+                || p["backups"]
+                    .as_array()
+                    .is_some_and(|b| b.iter().any(|m| m == newcomer))
+        };
         let share = (partitions.iter().filter(holds).count(), partitions.len());
         // Two thirds of all, rounded.
-        if share.1 > 0 && share.0 + 2 >= share.1 * 2 / 3 && cluster.status(newcomer).is_some_and(|s| s["safe"] == true) {
+        if share.1 > 0
+            && share.0 + 2 >= share.1 * 2 / 3
+            && cluster.status(newcomer).is_some_and(|s| s["safe"] == true)
+        {
             return;
         }
-        assert!(began.elapsed() < EVENT_MAX, "{newcomer} has {} of {} partitions", share.0, share.1);
+        assert!(
+            began.elapsed() < EVENT_MAX,
+            "{newcomer} has {} of {} partitions",
+            share.0,
+            share.1
+        );
     }
 }
 
@@ -226,21 +341,44 @@ pub(crate) fn await_share(cluster: &Cluster, newcomer: &str) {
 fn double(cluster: &mut Cluster, looks: &mut Looks) -> String {
     let keyspace = |cluster: &Cluster| {
         let status = cluster.status("n0").unwrap_or_default();
-        let default =
-            status["keyspaces"].as_array().and_then(|all| all.iter().find(|k| k["name"] == "default")).cloned().unwrap_or_default();
-        (default["partitions"].as_u64().unwrap_or(0), default["reshaping"].as_u64().unwrap_or(0))
+        let default = status["keyspaces"]
+            .as_array()
+            .and_then(|all| all.iter().find(|k| k["name"] == "default"))
+            .cloned()
+            .unwrap_or_default();
+        (
+            default["partitions"].as_u64().unwrap_or(0),
+            default["reshaping"].as_u64().unwrap_or(0),
+        )
     };
     let before = keyspace(cluster).0;
     let began = Instant::now();
-    let (done, said) = cluster.keyspace("n0", &["alter", "default", "--partitions", &(2 * before).to_string()]);
+    let (done, said) = cluster.keyspace(
+        "n0",
+        &[
+            "alter",
+            "default",
+            "--partitions",
+            &(2 * before).to_string(),
+        ],
+    );
     assert!(done, "{said}");
     while keyspace(cluster) != (2 * before, 0) {
-        assert!(began.elapsed() < EVENT_MAX, "{:?} of {} partitions", keyspace(cluster), 2 * before);
+        assert!(
+            began.elapsed() < EVENT_MAX,
+            "{:?} of {} partitions",
+            keyspace(cluster),
+            2 * before
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     looks.look(cluster);
     while looks.divided > 0.0 {
-        assert!(began.elapsed() < EVENT_MAX, "{} are still divided", looks.divided);
+        assert!(
+            began.elapsed() < EVENT_MAX,
+            "{} are still divided",
+            looks.divided
+        );
         std::thread::sleep(Duration::from_millis(100));
         looks.look(cluster);
     }

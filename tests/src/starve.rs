@@ -1,4 +1,5 @@
-//! Who is taken for dead where nobody died: a cluster under a light load, while other processes want every core.
+//! Who is taken for dead where nobody died: a cluster under a light load, while other processes
+//! want every core.
 
 use crate::cluster::Cluster;
 use crate::procfs;
@@ -51,7 +52,11 @@ struct Burner(Child);
 impl Burner {
     fn start() -> Self {
         let program = std::env::current_exe().expect("this program has a path");
-        let child = Command::new(program).arg("spin").stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        let child = Command::new(program)
+            .arg("spin")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
         Self(child.expect("this program can be started again"))
     }
 }
@@ -80,10 +85,16 @@ fn client(id: u32, addresses: &[SocketAddr], stop: &AtomicBool) -> Heard {
             turn += 1;
             open = Client::connect(addresses[turn % addresses.len()], ANSWER_MAX).ok();
         }
-        let Some(connection) = &mut open else { continue };
+        let Some(connection) = &mut open else {
+            continue;
+        };
         number += 1;
         let began = Instant::now();
-        let reply = connection.command(&[b"SET", format!("{id}-{}", number % 500).as_bytes(), number.to_string().as_bytes()]);
+        let reply = connection.command(&[
+            b"SET",
+            format!("{id}-{}", number % 500).as_bytes(),
+            number.to_string().as_bytes(),
+        ]);
         heard.took.push(began.elapsed().as_secs_f64() * 1e3);
         match reply {
             Ok(Reply::Simple(_)) => heard.acknowledged += 1,
@@ -100,8 +111,13 @@ fn client(id: u32, addresses: &[SocketAddr], stop: &AtomicBool) -> Heard {
 /// The counters that matter, of one node.
 fn counters(cluster: &Cluster, name: &str) -> BTreeMap<String, u64> {
     let text = cluster.node(name).http("/metrics").unwrap_or_default();
-    let lines = text.lines().filter(|l| l.starts_with("doyen_events_total") || l.starts_with("doyen_lease"));
-    lines.filter_map(|l| l.rsplit_once(' ')).filter_map(|(n, v)| Some((n.to_owned(), v.parse::<f64>().ok()? as u64))).collect()
+    let lines = text
+        .lines()
+        .filter(|l| l.starts_with("doyen_events_total") || l.starts_with("doyen_lease"));
+    lines
+        .filter_map(|l| l.rsplit_once(' '))
+        .filter_map(|(n, v)| Some((n.to_owned(), v.parse::<f64>().ok()? as u64)))
+        .collect()
 }
 
 /// Measures, and prints what was counted.
@@ -114,8 +130,18 @@ pub fn run(plan: &Plan) {
     cluster.await_safe(plan.nodes);
     let cluster = cluster;
     let names: Vec<String> = cluster.nodes.keys().cloned().collect();
-    let all = || names.iter().map(|n| (n.clone(), counters(&cluster, n))).collect::<BTreeMap<_, _>>();
-    let waits = || names.iter().map(|n| procfs::threads(cluster.node(n).pid())["doyen-control"]).collect::<Vec<_>>();
+    let all = || {
+        names
+            .iter()
+            .map(|n| (n.clone(), counters(&cluster, n)))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let waits = || {
+        names
+            .iter()
+            .map(|n| procfs::threads(cluster.node(n).pid())["doyen-control"])
+            .collect::<Vec<_>>()
+    };
     let stop = Arc::new(AtomicBool::new(false));
     let addresses = cluster.resp_addresses();
     let (before, waits_before, machine) = (all(), waits(), procfs::machine());
@@ -134,22 +160,43 @@ pub fn run(plan: &Plan) {
     let after = all();
 
     let grown = |name: &str, counter: &str| {
-        let of = |all: &BTreeMap<String, BTreeMap<String, u64>>| all[name].get(counter).copied().unwrap_or(0);
+        let of = |all: &BTreeMap<String, BTreeMap<String, u64>>| {
+            all[name].get(counter).copied().unwrap_or(0)
+        };
         of(&after).saturating_sub(of(&before))
     };
     // Every node hears of the same events: the most that one has counted are those that there were.
-    let event = |kind: &str| names.iter().map(|n| grown(n, &format!("doyen_events_total{{kind=\"{kind}\"}}"))).max().unwrap_or(0);
+    let event = |kind: &str| {
+        names
+            .iter()
+            .map(|n| grown(n, &format!("doyen_events_total{{kind=\"{kind}\"}}")))
+            .max()
+            .unwrap_or(0)
+    };
     let sum = |counter: &str| names.iter().map(|n| grown(n, counter)).sum::<u64>();
     let mut took: Vec<f64> = heard.iter().flat_map(|h| h.took.iter().copied()).collect();
     took.sort_by(f64::total_cmp);
-    let at = |share: f64| took.get(((took.len() as f64 * share) as usize).min(took.len().saturating_sub(1))).copied().unwrap_or(f64::NAN);
-    let errors = heard.iter().flat_map(|h| &h.errors).fold(BTreeMap::<&str, u64>::new(), |mut sum, (text, n)| {
-        *sum.entry(text).or_default() += n;
-        sum
-    });
-    let waited = |i: usize| (waits_after[i].waited - waits_before[i].waited).as_secs_f64() / plan.span.as_secs_f64() * 100.0;
-    let waited: Vec<String> = (0..names.len()).map(|i| format!("{:.1} %", waited(i))).collect();
-    let busy = (machine_after.0 - machine.0) as f64 / (machine_after.1 - machine.1).max(1) as f64 * 100.0;
+    let at = |share: f64| {
+        took.get(((took.len() as f64 * share) as usize).min(took.len().saturating_sub(1)))
+            .copied()
+            .unwrap_or(f64::NAN)
+    };
+    let errors = heard.iter().flat_map(|h| &h.errors).fold(
+        BTreeMap::<&str, u64>::new(),
+        |mut sum, (text, n)| {
+            *sum.entry(text).or_default() += n;
+            sum
+        },
+    );
+    let waited = |i: usize| {
+        (waits_after[i].waited - waits_before[i].waited).as_secs_f64() / plan.span.as_secs_f64()
+            * 100.0
+    };
+    let waited: Vec<String> = (0..names.len())
+        .map(|i| format!("{:.1} %", waited(i)))
+        .collect();
+    let busy =
+        (machine_after.0 - machine.0) as f64 / (machine_after.1 - machine.1).max(1) as f64 * 100.0;
     println!(
         "{} nodes {:?}, {} burners, {:.1} min, cores {busy:.0} % busy: {} expelled, {} elections, {} times without a coordinator; leases ran out {} times, \
          {} ms in all; {} writes acknowledged, errors {errors:?}, a write took {:.1} ms at the median, {:.0} ms at p99, {:.0} ms at p99.9, {:.0} ms at \
@@ -170,5 +217,12 @@ pub fn run(plan: &Plan) {
         at(1.0),
         waited.join(" ")
     );
-    println!("{}", if event("expelled") == 0 { "holds: nobody was taken for dead" } else { "DOES NOT HOLD: who was alive was expelled" });
+    println!(
+        "{}",
+        if event("expelled") == 0 {
+            "holds: nobody was taken for dead"
+        } else {
+            "DOES NOT HOLD: who was alive was expelled"
+        }
+    );
 }

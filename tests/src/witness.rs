@@ -1,7 +1,8 @@
-//! Clients of several keyspaces that record every operation, and a judgement of all of them at the end: can what was answered be explained?
+//! Clients of several keyspaces that record every operation, and a judgement of all of them at the
+//! end: can what was answered be explained?
 //!
-//! Unlike [`crate::load`], whose writers own their keys, these contend: reads, writes, sums and deletions of the same few keys, from several
-//! connections through several nodes.
+//! Unlike [`crate::load`], whose writers own their keys, these contend: reads, writes, sums and
+//! deletions of the same few keys, from several connections through several nodes.
 
 use crate::resp::{Client, Reply};
 use doyen::testkit::History;
@@ -53,7 +54,10 @@ impl Witness {
     /// Starts clients of these keyspaces, which exist.
     #[must_use]
     pub fn start(addresses: Vec<SocketAddr>, keyspaces: &[&str]) -> Self {
-        let keys = keyspaces.iter().map(|name| ((*name).to_owned(), Mutex::new(vec![(0, 0); KEYS]))).collect();
+        let keys = keyspaces
+            .iter()
+            .map(|name| ((*name).to_owned(), Mutex::new(vec![(0, 0); KEYS])))
+            .collect();
         let shared = Arc::new(Shared {
             history: History::new(),
             stop: AtomicBool::new(false),
@@ -61,17 +65,31 @@ impl Witness {
             addresses: Mutex::new(addresses),
             keys,
         });
-        let ids = (0..keyspaces.len()).flat_map(|keyspace| (0..CLIENTS).map(move |n| (keyspace, n)));
+        let ids =
+            (0..keyspaces.len()).flat_map(|keyspace| (0..CLIENTS).map(move |n| (keyspace, n)));
         let clients = ids.zip(0_u32..).map(|((keyspace, _), id)| {
-            let asker = Asker { id, keyspace, shared: shared.clone(), turn: id as usize, client: None };
+            let asker = Asker {
+                id,
+                keyspace,
+                shared: shared.clone(),
+                turn: id as usize,
+                client: None,
+            };
             std::thread::spawn(move || asker.run())
         });
-        Self { clients: clients.collect(), shared }
+        Self {
+            clients: clients.collect(),
+            shared,
+        }
     }
 
     /// From now on clients connect to these.
     pub fn redirect(&self, addresses: Vec<SocketAddr>) {
-        *self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+        *self
+            .shared
+            .addresses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 
     /// Operations that were answered so far.
@@ -80,7 +98,8 @@ impl Witness {
         self.shared.answered.load(Ordering::Relaxed)
     }
 
-    /// Ends the clients, reads every key once more, and judges. Gives how many operations were answered.
+    /// Ends the clients, reads every key once more, and judges. Gives how many operations were
+    /// answered.
     ///
     /// # Panics
     /// Something has no explanation, or a key is not answered for.
@@ -90,8 +109,17 @@ impl Witness {
             client.join().expect("a client does not panic");
         }
         for (keyspace, (name, _)) in self.shared.keys.iter().enumerate() {
-            let mut reader = Asker { id: u32::MAX, keyspace, shared: self.shared.clone(), turn: 0, client: None };
-            let of_it = |key: &String| key.split_once('/').is_some_and(|(keyspace, _)| keyspace == name);
+            let mut reader = Asker {
+                id: u32::MAX,
+                keyspace,
+                shared: self.shared.clone(),
+                turn: 0,
+                client: None,
+            };
+            let of_it = |key: &String| {
+                key.split_once('/')
+                    .is_some_and(|(keyspace, _)| keyspace == name)
+            };
             for key in self.shared.history.keys().into_iter().filter(of_it) {
                 let read = (0..TRIES).any(|_| reader.ask(&key, &Call::Get));
                 assert!(read, "{key} is not answered for");
@@ -99,7 +127,12 @@ impl Witness {
         }
         let violations = self.shared.history.judge();
         let told: Vec<String> = violations.iter().take(3).map(ToString::to_string).collect();
-        assert!(violations.is_empty(), "{} keys are wrong:\n{}", violations.len(), told.join("\n"));
+        assert!(
+            violations.is_empty(),
+            "{} keys are wrong:\n{}",
+            violations.len(),
+            told.join("\n")
+        );
         self.shared.answered.load(Ordering::Relaxed)
     }
 }
@@ -169,7 +202,9 @@ impl Asker {
             Ok(Reply::Nil) => Answer::Nil,
             Ok(Reply::Int(n)) => Answer::Int(n),
             Ok(Reply::Bulk(value)) => Answer::Bulk(value),
-            Ok(Reply::Error(text)) if text.starts_with("TRYAGAIN") || text.starts_with("CLUSTERDOWN") => {
+            Ok(Reply::Error(text))
+                if text.starts_with("TRYAGAIN") || text.starts_with("CLUSTERDOWN") =>
+            {
                 pending.refused();
                 std::thread::sleep(PAUSE * 10);
                 self.client = Some(client);
@@ -194,11 +229,18 @@ impl Asker {
 
     fn connect(&mut self) -> Option<Client> {
         self.turn += 1;
-        let addresses = self.shared.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let addresses = self
+            .shared
+            .addresses
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let address = addresses.get(self.turn % addresses.len().max(1))?;
         let mut client = Client::connect(*address, ANSWER_MAX).ok()?;
         let (name, _) = &self.shared.keys[self.keyspace];
-        let chosen = client.command(&[b"CLIENT", b"KEYSPACE", name.as_bytes()]).ok()?;
+        let chosen = client
+            .command(&[b"CLIENT", b"KEYSPACE", name.as_bytes()])
+            .ok()?;
         // A node that has just joined may not have heard of it.
         (chosen == Reply::Simple("OK".into())).then_some(client)
     }

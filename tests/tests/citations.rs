@@ -1,4 +1,5 @@
-//! `docs/agreement.md` states the rules and the invariants that the code cites, and names the tests that hold them.
+//! `docs/agreement.md` states the rules and the invariants that the code cites, and names the tests
+//! that hold them.
 //!
 //! A comment cites them in brackets: `(rule 4)`, `(rules 8 to 10)`, `(I5, I6)`.
 
@@ -40,7 +41,11 @@ struct Citation {
 fn number(text: &str) -> Option<(u32, usize)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let ends = !text[digits..].starts_with(|c: char| c.is_alphanumeric() || c == '_');
-    text[..digits].parse().ok().filter(|_| ends).map(|number| (number, digits))
+    text[..digits]
+        .parse()
+        .ok()
+        .filter(|_| ends)
+        .map(|number| (number, digits))
 }
 
 /// Whether a word begins there.
@@ -52,23 +57,39 @@ fn begins_word(text: &str, at: usize) -> bool {
 fn citations(text: &str) -> Vec<Citation> {
     let mut found = Vec::new();
     for word in ["rule ", "Rule ", "rules ", "Rules "] {
-        for (begin, _) in text.match_indices(word).filter(|(begin, _)| begins_word(text, *begin)) {
+        for (begin, _) in text
+            .match_indices(word)
+            .filter(|(begin, _)| begins_word(text, *begin))
+        {
             let mut at = begin + word.len();
             let mut last = None;
             while let Some((rule, length)) = number(&text[at..]) {
                 let first = last.map_or(rule, |before: u32| before + 1);
-                found.extend((first.min(rule)..=rule).map(|rule| Citation { law: Law::Rule(rule), at }));
+                found.extend((first.min(rule)..=rule).map(|rule| Citation {
+                    law: Law::Rule(rule),
+                    at,
+                }));
                 let rest = &text[at + length..];
-                let next = [(", ", false), (" and ", false), (" to ", true)].into_iter().find(|(sign, _)| rest.starts_with(sign));
-                let Some((sign, range)) = next.filter(|_| word.trim_end().ends_with('s')) else { break };
+                let next = [(", ", false), (" and ", false), (" to ", true)]
+                    .into_iter()
+                    .find(|(sign, _)| rest.starts_with(sign));
+                let Some((sign, range)) = next.filter(|_| word.trim_end().ends_with('s')) else {
+                    break;
+                };
                 last = range.then_some(rule);
                 at += length + sign.len();
             }
         }
     }
-    for (at, _) in text.match_indices('I').filter(|(at, _)| begins_word(text, *at)) {
+    for (at, _) in text
+        .match_indices('I')
+        .filter(|(at, _)| begins_word(text, *at))
+    {
         if let Some((invariant, _)) = number(&text[at + 1..]) {
-            found.push(Citation { law: Law::Invariant(invariant), at });
+            found.push(Citation {
+                law: Law::Invariant(invariant),
+                at,
+            });
         }
     }
     found
@@ -85,19 +106,28 @@ fn comments(source: &str) -> Vec<Comment> {
     let mut all: Vec<Comment> = Vec::new();
     let mut goes_on = false;
     for (line, text) in (1..).zip(source.lines()) {
-        let begin = if text.trim_start().starts_with("//") { text.find("//") } else { text.find(" // ") };
+        let begin = if text.trim_start().starts_with("//") {
+            text.find("//")
+        } else {
+            text.find(" // ")
+        };
         let Some(begin) = begin else {
             goes_on = false;
             continue;
         };
         let whole = text[..begin].trim().is_empty();
         if !(goes_on && whole) {
-            all.push(Comment { text: String::new(), lines: Vec::new() });
+            all.push(Comment {
+                text: String::new(),
+                lines: Vec::new(),
+            });
         }
         goes_on = whole;
         if let Some(comment) = all.last_mut() {
             comment.lines.push((comment.text.len(), line));
-            comment.text.push_str(text[begin..].trim_start_matches([' ', '/', '!']));
+            comment
+                .text
+                .push_str(text[begin..].trim_start_matches([' ', '/', '!']));
             comment.text.push(' ');
         }
     }
@@ -106,7 +136,11 @@ fn comments(source: &str) -> Vec<Comment> {
 
 impl Comment {
     fn line_of(&self, at: usize) -> usize {
-        self.lines.iter().rev().find(|(begin, _)| *begin <= at).map_or(0, |(_, line)| *line)
+        self.lines
+            .iter()
+            .rev()
+            .find(|(begin, _)| *begin <= at)
+            .map_or(0, |(_, line)| *line)
     }
 
     /// Whether a place stands in brackets.
@@ -119,7 +153,10 @@ impl Comment {
 /// Files of these kinds below a directory, in order.
 fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory).expect("a directory of ours").flatten() {
+    for entry in std::fs::read_dir(directory)
+        .expect("a directory of ours")
+        .flatten()
+    {
         let path = entry.path();
         if path.is_dir() {
             found.extend(files(&path, extension));
@@ -134,9 +171,13 @@ fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
 /// All sources of our crates but this file, whose examples cite what there is not.
 fn sources() -> Vec<(PathBuf, String)> {
     let root = Path::new(ROOT);
-    let paths = ["placement", "gossip", "node", "tests", "examples"].into_iter().flat_map(|of| files(&root.join(of), "rs"));
+    let paths = ["placement", "gossip", "node", "tests", "examples"]
+        .into_iter()
+        .flat_map(|of| files(&root.join(of), "rs"));
     let others = paths.filter(|path| !path.ends_with("tests/tests/citations.rs"));
-    others.map(|path| (path.clone(), std::fs::read_to_string(path).expect("text"))).collect()
+    others
+        .map(|path| (path.clone(), std::fs::read_to_string(path).expect("text")))
+        .collect()
 }
 
 fn page() -> String {
@@ -154,7 +195,10 @@ fn sections(page: &str) -> BTreeMap<Law, String> {
             let stated = stated.and_then(|(name, _)| citations(name).into_iter().next());
             current = stated.map(|citation| citation.law);
             if let Some(law) = current {
-                assert!(sections.insert(law, String::new()).is_none(), "docs/agreement.md states {law} twice");
+                assert!(
+                    sections.insert(law, String::new()).is_none(),
+                    "docs/agreement.md states {law} twice"
+                );
             }
         } else if let Some(text) = current.and_then(|law| sections.get_mut(&law)) {
             text.push_str(line);
@@ -167,11 +211,14 @@ fn sections(page: &str) -> BTreeMap<Law, String> {
 /// Words that a page sets in code, outside of blocks.
 fn code_words(page: &str) -> Vec<&str> {
     let blocks = page.split("```").step_by(2);
-    blocks.flat_map(|text| text.split('`').skip(1).step_by(2)).collect()
+    blocks
+        .flat_map(|text| text.split('`').skip(1).step_by(2))
+        .collect()
 }
 
 fn is_identifier(word: &str) -> bool {
-    word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    word.bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
 }
 
 #[test]
@@ -184,18 +231,31 @@ fn every_rule_and_invariant_that_a_source_cites_is_stated() {
             cited.insert(law);
             if !stated.contains_key(&law) {
                 let line = source[..at].lines().count();
-                wrong.push(format!("{}:{line}: docs/agreement.md does not state {law}", path.display()));
+                wrong.push(format!(
+                    "{}:{line}: docs/agreement.md does not state {law}",
+                    path.display()
+                ));
             }
         }
         for comment in comments(&source) {
-            for Citation { law, at } in citations(&comment.text).into_iter().filter(|c| !comment.bracketed(c.at)) {
+            for Citation { law, at } in citations(&comment.text)
+                .into_iter()
+                .filter(|c| !comment.bracketed(c.at))
+            {
                 let line = comment.line_of(at);
-                wrong.push(format!("{}:{line}: a comment cites in brackets, as in ({law})", path.display()));
+                wrong.push(format!(
+                    "{}:{line}: a comment cites in brackets, as in ({law})",
+                    path.display()
+                ));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let silent: Vec<String> = stated.keys().filter(|law| !cited.contains(law)).map(ToString::to_string).collect();
+    let silent: Vec<String> = stated
+        .keys()
+        .filter(|law| !cited.contains(law))
+        .map(ToString::to_string)
+        .collect();
     assert!(silent.is_empty(), "no source cites these: {silent:?}");
 }
 
@@ -210,7 +270,11 @@ fn every_rule_and_invariant_that_a_page_cites_is_stated() {
         let text = std::fs::read_to_string(&path).expect("text");
         for Citation { law, at } in citations(&text) {
             let line = text[..at].lines().count();
-            assert!(stated.contains_key(&law), "{}:{line}: docs/agreement.md does not state {law}", path.display());
+            assert!(
+                stated.contains_key(&law),
+                "{}:{line}: docs/agreement.md does not state {law}",
+                path.display()
+            );
         }
     }
 }
@@ -218,11 +282,19 @@ fn every_rule_and_invariant_that_a_page_cites_is_stated() {
 #[test]
 fn each_rule_and_invariant_says_why_and_what_holds_it() {
     let sections = sections(&page());
-    let all = (1..=RULES).map(Law::Rule).chain((1..=INVARIANTS).map(Law::Invariant));
-    assert_eq!(sections.keys().copied().collect::<Vec<_>>(), all.collect::<Vec<_>>());
+    let all = (1..=RULES)
+        .map(Law::Rule)
+        .chain((1..=INVARIANTS).map(Law::Invariant));
+    assert_eq!(
+        sections.keys().copied().collect::<Vec<_>>(),
+        all.collect::<Vec<_>>()
+    );
     for (law, text) in sections {
         assert!(text.contains("**Why.**"), "{law} does not say why");
-        let tests = code_words(&text).into_iter().filter(|word| word.contains('_') && is_identifier(word)).count();
+        let tests = code_words(&text)
+            .into_iter()
+            .filter(|word| word.contains('_') && is_identifier(word))
+            .count();
         assert!(tests > 0, "{law} names no test");
     }
 }
@@ -237,7 +309,9 @@ fn every_test_and_mutant_that_the_page_names_exists() {
         if word.contains('_') && is_identifier(word) && !code.contains(&format!("fn {word}(")) {
             wrong.push(format!("there is no test or function {word}"));
         }
-        let hyphenated = word.contains('-') && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') && !word.starts_with('-');
+        let hyphenated = word.contains('-')
+            && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')
+            && !word.starts_with('-');
         if hyphenated && !mutants.contains(word) {
             wrong.push(format!("there is no mutant {word}"));
         }
@@ -250,25 +324,55 @@ fn every_test_and_mutant_that_the_page_names_exists() {
 fn each_mutant_stands_under_its_rule_with_the_check_that_notices_it() {
     let page = page();
     let sections = sections(&page);
-    let checks = std::fs::read_to_string(Path::new(ROOT).join("tests/src/rules.rs")).expect("the checks");
+    let checks =
+        std::fs::read_to_string(Path::new(ROOT).join("tests/src/rules.rs")).expect("the checks");
     for mutant in Mutant::ALL {
         let begin = format!("| `{}` |", mutant.id());
-        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with(&begin)).collect();
-        let [row] = rows[..] else { panic!("{} has {} rows in docs/agreement.md", mutant.id(), rows.len()) };
-        let check = checks.split_once(&format!("(Mutant::{mutant:?}, ")).map(|(_, rest)| rest);
-        let check = check.and_then(|rest| rest.split_once(')')).and_then(|(path, _)| path.rsplit("::").next());
+        let rows: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with(&begin))
+            .collect();
+        let [row] = rows[..] else {
+            panic!(
+                "{} has {} rows in docs/agreement.md",
+                mutant.id(),
+                rows.len()
+            )
+        };
+        let check = checks
+            .split_once(&format!("(Mutant::{mutant:?}, "))
+            .map(|(_, rest)| rest);
+        let check = check
+            .and_then(|rest| rest.split_once(')'))
+            .and_then(|(path, _)| path.rsplit("::").next());
         let noticed = check.map_or("simulation".to_owned(), |name| format!("`{name}`"));
-        assert!(row.ends_with(&format!("| {noticed} |")), "{} is noticed by {noticed}: {row}", mutant.id());
+        assert!(
+            row.ends_with(&format!("| {noticed} |")),
+            "{} is noticed by {noticed}: {row}",
+            mutant.id()
+        );
         for Citation { law, .. } in citations(mutant.rule()) {
-            let stands = sections.get(&law).is_some_and(|text| text.lines().any(|line| line == row));
-            assert!(stands, "{} breaks {law}, and does not stand in its section", mutant.id());
+            let stands = sections
+                .get(&law)
+                .is_some_and(|text| text.lines().any(|line| line == row));
+            assert!(
+                stands,
+                "{} breaks {law}, and does not stand in its section",
+                mutant.id()
+            );
         }
     }
 }
 
 #[test]
 fn citations_are_found_in_every_form() {
-    let laws = |text| citations(text).into_iter().map(|c| c.law.to_string()).collect::<Vec<_>>().join(" ");
+    let laws = |text| {
+        citations(text)
+            .into_iter()
+            .map(|c| c.law.to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     assert_eq!(laws("(rule 4), and Rule 12: so"), "rule 4 rule 12");
     assert_eq!(laws("(rules 1, 3 and 4)"), "rule 1 rule 3 rule 4");
     assert_eq!(laws("(rules 8 to 10)"), "rule 8 rule 9 rule 10");
@@ -279,11 +383,23 @@ fn citations_are_found_in_every_form() {
 
 #[test]
 fn a_comment_that_cites_without_brackets_is_found_over_lines() {
-    let source = "    // Only the primary asks (rules 7\n    // and 8).\n    let a = 1; // Rule 9.\n";
+    let source =
+        "    // Only the primary asks (rules 7\n    // and 8).\n    let a = 1; // Rule 9.\n";
     let comments = comments(source);
     let cited: Vec<(usize, String, bool)> = comments
         .iter()
-        .flat_map(|c| citations(&c.text).into_iter().map(|f| (c.line_of(f.at), f.law.to_string(), c.bracketed(f.at))))
+        .flat_map(|c| {
+            citations(&c.text)
+                .into_iter()
+                .map(|f| (c.line_of(f.at), f.law.to_string(), c.bracketed(f.at)))
+        })
         .collect();
-    assert_eq!(cited, [(1, "rule 7".into(), true), (2, "rule 8".into(), true), (3, "rule 9".into(), false)]);
+    assert_eq!(
+        cited,
+        [
+            (1, "rule 7".into(), true),
+            (2, "rule 8".into(), true),
+            (3, "rule 9".into(), false)
+        ]
+    );
 }

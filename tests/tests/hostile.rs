@@ -1,4 +1,5 @@
-//! What no input may cost: memory beyond what it is worth, for every decoder; and what those may not who have no certificate.
+//! What no input may cost: memory beyond what it is worth, for every decoder; and what those may
+//! not who have no certificate.
 
 use doyen::fuzz::{Mutator, TARGETS};
 use doyen_tests::cluster::Cluster;
@@ -25,8 +26,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// What is allocated is counted for the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The committed inputs of every decoder, its own, and mutated ones, of other seeds than the tests of the crate itself: no panic, and
-/// nothing allocated that is out of proportion to what was sent.
+/// The committed inputs of every decoder, its own, and mutated ones, of other seeds than the tests
+/// of the crate itself: no panic, and nothing allocated that is out of proportion to what was sent.
 #[test]
 fn no_input_makes_a_decoder_allocate_more_than_it_is_worth() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,17 +56,30 @@ struct Dialler {
 impl Dialler {
     fn new() -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13]);
-        let mut tls = tls.expect("ring has TLS 1.3").with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13]);
+        let mut tls = tls
+            .expect("ring has TLS 1.3")
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
         tls.alpn_protocols = vec![b"doyen/1".to_vec()];
-        let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("TLS 1.3 has what QUIC needs")));
+        let config = ClientConfig::new(Arc::new(
+            QuicClientConfig::try_from(tls).expect("TLS 1.3 has what QUIC needs"),
+        ));
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
-        Self { endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None), config, socket }
+        Self {
+            endpoint: Endpoint::new(Arc::new(EndpointConfig::default()), None, true, None),
+            config,
+            socket,
+        }
     }
 
     fn dial(&mut self, to: SocketAddr) {
         let now = Instant::now();
-        let (_, mut connection) = self.endpoint.connect(now, self.config.clone(), to, "doyen").expect("anybody can be dialled");
+        let (_, mut connection) = self
+            .endpoint
+            .connect(now, self.config.clone(), to, "doyen")
+            .expect("anybody can be dialled");
         let mut packet = Vec::new();
         while let Some(transmit) = connection.poll_transmit(now, 1, &mut packet) {
             // A full buffer loses some: there are enough.
@@ -75,7 +89,8 @@ impl Dialler {
     }
 }
 
-/// Ten thousand connections are begun at both ports of a node, by somebody without a certificate who never goes on.
+/// Ten thousand connections are begun at both ports of a node, by somebody without a certificate
+/// who never goes on.
 #[test]
 fn a_flood_of_handshakes_costs_bounded_memory_and_the_cluster_serves() {
     const CONNECTIONS: usize = 10_000;
@@ -91,28 +106,49 @@ fn a_flood_of_handshakes_costs_bounded_memory_and_the_cluster_serves() {
     let mut diallers: Vec<Dialler> = (0..8).map(|_| Dialler::new()).collect();
     let mut most = 0;
     for n in 0..CONNECTIONS {
-        let to = if n % 2 == 0 { target.listen } else { target.data };
+        let to = if n % 2 == 0 {
+            target.listen
+        } else {
+            target.data
+        };
         diallers[n / 2 % 8].dial(to);
         if n % 50 == 0 {
             // It answers, and so has had its turn to read what was sent.
-            assert_eq!(client.command(&[b"PING"]).expect("a reply"), Reply::Simple("PONG".into()));
+            assert_eq!(
+                client.command(&[b"PING"]).expect("a reply"),
+                Reply::Simple("PONG".into())
+            );
             most = most.max(procfs::memory(pid).0);
         }
     }
     let (from, late) = (load.acknowledged(), procfs::memory(pid).0);
     cluster.eventually("writes go on", |_| load.acknowledged() > from + 500);
     let growth = most.max(late).saturating_sub(before);
-    assert!(growth < GROWTH_MAX, "{CONNECTIONS} half-open connections cost {} MiB", growth >> 20);
+    assert!(
+        growth < GROWTH_MAX,
+        "{CONNECTIONS} half-open connections cost {} MiB",
+        growth >> 20
+    );
     let tally = load.finish();
-    assert_eq!((tally.refused, tally.unknown, tally.stale.len()), (0, 0, 0), "{:?}", tally.errors);
-    assert_eq!(cluster.status("n0").expect("a status")["term"], term, "the cluster was disturbed");
+    assert_eq!(
+        (tally.refused, tally.unknown, tally.stale.len()),
+        (0, 0, 0),
+        "{:?}",
+        tally.errors
+    );
+    assert_eq!(
+        cluster.status("n0").expect("a status")["term"],
+        term,
+        "the cluster was disturbed"
+    );
     // And whoever belongs to it is let in all the same.
     let mut cluster = cluster;
     cluster.join("n3");
     cluster.await_safe(4);
 }
 
-/// Requests of HTTP that were valid, tokens among them: what is changed is refused, and everything is answered or closed.
+/// Requests of HTTP that were valid, tokens among them: what is changed is refused, and everything
+/// is answered or closed.
 #[test]
 fn mutated_requests_of_http_change_nothing_and_are_answered_or_closed() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,21 +163,43 @@ fn mutated_requests_of_http_change_nothing_and_are_answered_or_closed() {
         body.len()
     );
     let chunked = "POST /recover HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"ass\r\n0\r\n\r\n".to_owned();
-    let paths = ["/status", "/table", "/healthz", "/readyz", "/metrics", "/x?y=z%00"];
-    let gets = paths.map(|path| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: */*\r\n\r\n"));
-    let valid: Vec<Vec<u8>> = gets.into_iter().chain([post, chunked]).map(String::into_bytes).collect();
+    let paths = [
+        "/status",
+        "/table",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/x?y=z%00",
+    ];
+    let gets = paths.map(|path| {
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAccept: */*\r\n\r\n"
+        )
+    });
+    let valid: Vec<Vec<u8>> = gets
+        .into_iter()
+        .chain([post, chunked])
+        .map(String::into_bytes)
+        .collect();
     let mut mutator = Mutator::new(3);
     let mutated: Vec<Vec<u8>> = (0..400).map(|_| mutator.input(&valid)).collect();
     let mut answers = 0;
     for request in valid.iter().chain(&mutated) {
         let mut stream = TcpStream::connect(http).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket has one");
-        // It may be closed in our face; that is an answer. Our end is closed: no request waits for more.
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a socket has one");
+        // It may be closed in our face; that is an answer. Our end is closed: no request waits for
+        // more.
         let _ = stream.write_all(request);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
         if let Err(e) = stream.read_to_end(&mut answer) {
-            assert_eq!(e.kind(), std::io::ErrorKind::ConnectionReset, "neither answered nor closed: {request:?}");
+            assert_eq!(
+                e.kind(),
+                std::io::ErrorKind::ConnectionReset,
+                "neither answered nor closed: {request:?}"
+            );
         }
         answers += usize::from(answer.starts_with(b"HTTP/1.1 "));
         let text = String::from_utf8_lossy(&answer);

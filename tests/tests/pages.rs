@@ -1,8 +1,9 @@
-//! The pages of this repository: every relative link leads somewhere, and every command that a page shows is one that the
-//! program takes.
+//! The pages of this repository: every relative link leads somewhere, and every command that a page
+//! shows is one that the program takes.
 //!
-//! Commands are not run: each `doyen` command is given `--help` as its last word. Then the program reads all words before
-//! it, refuses what it does not know, and does nothing. Only what README says about three nodes is run.
+//! Commands are not run: each `doyen` command is given `--help` as its last word. Then the program
+//! reads all words before it, refuses what it does not know, and does nothing. Only what README
+//! says about three nodes is run.
 
 use doyen_tests::cluster::free_ports;
 use doyen_tests::process::{PATIENCE, Process};
@@ -14,7 +15,8 @@ use std::time::{Duration, Instant};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// What stands before the path of a page in links that must work outside of the repository, too: those of alerts.
+/// What stands before the path of a page in links that must work outside of the repository, too:
+/// those of alerts.
 const HOME: &str = "https://github.com/doyen-grid/doyen/blob/main/";
 
 /// A page of Markdown, as far as links are concerned.
@@ -30,7 +32,11 @@ impl Page {
     fn read(text: &str) -> Self {
         let (mut page, mut prose, mut fence) = (Self::default(), String::new(), None::<String>);
         for (number, line) in text.lines().enumerate() {
-            let marks: String = line.trim_start().chars().take_while(|&c| c == '`').collect();
+            let marks: String = line
+                .trim_start()
+                .chars()
+                .take_while(|&c| c == '`')
+                .collect();
             match &fence {
                 Some(open) if marks.len() >= open.len() && line.trim() == marks => fence = None,
                 Some(_) => {
@@ -40,7 +46,8 @@ impl Page {
                 }
                 None if marks.len() >= 3 => {
                     let language = line.trim_start().trim_start_matches('`').trim();
-                    page.blocks.push((language.to_owned(), number + 1, String::new()));
+                    page.blocks
+                        .push((language.to_owned(), number + 1, String::new()));
                     fence = Some(marks);
                 }
                 None => {
@@ -56,10 +63,14 @@ impl Page {
         let prose = without_code(&prose);
         for (at, _) in prose.match_indices("](") {
             let target = prose[at + 2..].split([')', '"']).next().unwrap_or_default();
-            page.links.push(target.trim().trim_matches(['<', '>']).to_owned());
+            page.links
+                .push(target.trim().trim_matches(['<', '>']).to_owned());
         }
         for line in prose.lines() {
-            if let Some((_, target)) = line.strip_prefix('[').and_then(|rest| rest.split_once("]: ")) {
+            if let Some((_, target)) = line
+                .strip_prefix('[')
+                .and_then(|rest| rest.split_once("]: "))
+            {
                 page.links.push(target.trim().to_owned());
             }
         }
@@ -68,8 +79,14 @@ impl Page {
 
     /// As GitHub names headings: the second one of a text gets a number.
     fn add_anchor(&mut self, heading: &str) {
-        let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-        let slug: String = kept.map(|c| if c == ' ' { '-' } else { c }).flat_map(char::to_lowercase).collect();
+        let kept = heading
+            .trim()
+            .chars()
+            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        let slug: String = kept
+            .map(|c| if c == ' ' { '-' } else { c })
+            .flat_map(char::to_lowercase)
+            .collect();
         let mut name = slug.clone();
         for number in 1.. {
             if self.anchors.insert(name) {
@@ -88,7 +105,8 @@ fn without_code(text: &str) -> String {
         let (mark, inner) = rest[at..].split_at(marks);
         kept.push_str(&rest[..at]);
         let ends = inner.match_indices(mark).map(|(i, _)| i);
-        let mut ends = ends.filter(|&i| !inner[..i].ends_with('`') && !inner[i + marks..].starts_with('`'));
+        let mut ends =
+            ends.filter(|&i| !inner[..i].ends_with('`') && !inner[i + marks..].starts_with('`'));
         match ends.next() {
             Some(end) => rest = &inner[end + marks..],
             None => {
@@ -100,17 +118,27 @@ fn without_code(text: &str) -> String {
     kept + rest
 }
 
-/// All files below a directory for which this holds, by their paths from there. Neither what is built nor what is hidden.
+/// All files below a directory for which this holds, by their paths from there. Neither what is
+/// built nor what is hidden.
 fn files(root: &Path, wanted: impl Fn(&str) -> bool) -> BTreeMap<PathBuf, String> {
     let (mut found, mut directories) = (BTreeMap::new(), vec![root.to_owned()]);
     while let Some(directory) = directories.pop() {
-        for entry in std::fs::read_dir(&directory).expect("a directory of ours").flatten() {
-            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        for entry in std::fs::read_dir(&directory)
+            .expect("a directory of ours")
+            .flatten()
+        {
+            let (path, name) = (
+                entry.path(),
+                entry.file_name().to_string_lossy().into_owned(),
+            );
             if path.is_dir() && !path.is_symlink() && name != "target" && !name.starts_with('.') {
                 directories.push(path);
             } else if path.is_file() && wanted(&name) {
                 let text = std::fs::read_to_string(&path).expect("text");
-                found.insert(path.strip_prefix(root).expect("it is below").to_owned(), text);
+                found.insert(
+                    path.strip_prefix(root).expect("it is below").to_owned(),
+                    text,
+                );
             }
         }
     }
@@ -119,7 +147,10 @@ fn files(root: &Path, wanted: impl Fn(&str) -> bool) -> BTreeMap<PathBuf, String
 
 /// The pages, by their paths.
 fn pages(root: &Path) -> BTreeMap<PathBuf, Page> {
-    files(root, |name| name.ends_with(".md")).into_iter().map(|(path, text)| (path, Page::read(&text))).collect()
+    files(root, |name| name.ends_with(".md"))
+        .into_iter()
+        .map(|(path, text)| (path, Page::read(&text)))
+        .collect()
 }
 
 /// `a/./b/../c` is `a/c`; `None`: it leads out of the repository.
@@ -146,7 +177,12 @@ fn broken_links(root: &Path) -> Vec<String> {
     }
     let rules = files(root, |name| name.ends_with(".yml"));
     for (path, text) in &rules {
-        let urls = text.match_indices(HOME).map(|(at, _)| text[at..].split(char::is_whitespace).next().unwrap_or_default());
+        let urls = text.match_indices(HOME).map(|(at, _)| {
+            text[at..]
+                .split(char::is_whitespace)
+                .next()
+                .unwrap_or_default()
+        });
         links.extend(urls.map(|url| (path.as_path(), url.to_owned())));
     }
     let leads_somewhere = |from: &Path, link: &str| {
@@ -156,38 +192,75 @@ fn broken_links(root: &Path) -> Vec<String> {
             None => (from.parent().unwrap_or(Path::new("")), link),
         };
         let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
-        let path = if file.is_empty() { Some(from.to_owned()) } else { resolved(&base.join(file)) };
+        let path = if file.is_empty() {
+            Some(from.to_owned())
+        } else {
+            resolved(&base.join(file))
+        };
         path.is_some_and(|path| match pages.get(&path) {
             Some(page) => anchor.is_empty() || page.anchors.contains(anchor),
             None => anchor.is_empty() && root.join(path).exists(),
         })
     };
     links.retain(|(from, link)| !leads_somewhere(from, link));
-    links.into_iter().map(|(from, link)| format!("{}: {link}", from.display())).collect()
+    links
+        .into_iter()
+        .map(|(from, link)| format!("{}: {link}", from.display()))
+        .collect()
 }
 
 #[test]
 fn links_lead_somewhere() {
     let broken = broken_links(Path::new(ROOT));
-    assert!(broken.is_empty(), "these links lead nowhere:\n{}", broken.join("\n"));
+    assert!(
+        broken.is_empty(),
+        "these links lead nowhere:\n{}",
+        broken.join("\n")
+    );
 }
 
 #[test]
 fn links_that_lead_nowhere_are_found() {
     let root = tempfile::TempDir::new().expect("a directory");
-    let write = |name: &str, text: &str| std::fs::write(root.path().join(name), text).expect("a file in our own directory");
+    let write = |name: &str, text: &str| {
+        std::fs::write(root.path().join(name), text).expect("a file in our own directory")
+    };
     std::fs::create_dir(root.path().join("docs")).expect("it is ours");
-    write("one.md", "# One `flag`, twice\n## Same\n## Same\n[a](docs/two.md#the-end) [b](#one-flag-twice) [c](#same-1)\n");
-    write("docs/two.md", "# The end\n[d](../one.md#same) [e](https://example.com/no.md) ``[f](no.md)`` [g](../docs)\n");
-    write("docs/rules.yml", &format!("url: {HOME}docs/two.md#the-end\n"));
+    write(
+        "one.md",
+        "# One `flag`, twice\n## Same\n## Same\n[a](docs/two.md#the-end) [b](#one-flag-twice) [c](#same-1)\n",
+    );
+    write(
+        "docs/two.md",
+        "# The end\n[d](../one.md#same) [e](https://example.com/no.md) ``[f](no.md)`` [g](../docs)\n",
+    );
+    write(
+        "docs/rules.yml",
+        &format!("url: {HOME}docs/two.md#the-end\n"),
+    );
     assert_eq!(broken_links(root.path()), Vec::<String>::new());
 
-    write("one.md", "# One\n[a](docs/no.md) [b](docs/two.md#no) [c](../../etc) `x`\n```text\n# No\n[d](no.md)\n```\n");
+    write(
+        "one.md",
+        "# One\n[a](docs/no.md) [b](docs/two.md#no) [c](../../etc) `x`\n```text\n# No\n[d](no.md)\n```\n",
+    );
     write("docs/rules.yml", &format!("url: {HOME}two.md#the-end\n"));
-    let broken = ["docs/two.md: ../one.md#same", "one.md: docs/no.md", "one.md: docs/two.md#no", "one.md: ../../etc"];
+    let broken = [
+        "docs/two.md: ../one.md#same",
+        "one.md: docs/no.md",
+        "one.md: docs/two.md#no",
+        "one.md: ../../etc",
+    ];
     let found: BTreeSet<String> = broken_links(root.path()).into_iter().collect();
     let rule = format!("docs/rules.yml: {HOME}two.md#the-end");
-    assert_eq!(found, broken.map(str::to_owned).into_iter().chain([rule]).collect());
+    assert_eq!(
+        found,
+        broken
+            .map(str::to_owned)
+            .into_iter()
+            .chain([rule])
+            .collect()
+    );
 }
 
 /// Comments and recipes name pages, which move now and then.
@@ -199,37 +272,69 @@ fn pages_that_sources_name_exist() {
     sources.remove(Path::new("tests/tests/pages.rs")); // it makes pages up
     let mut missing = Vec::new();
     for (path, text) in &sources {
-        let words = text.split(|c: char| !(c.is_alphanumeric() || matches!(c, '.' | '/' | '-' | '_')));
-        for word in words.map(|word| word.trim_matches('.')).filter(|word| word.ends_with(".md") && !word.contains("//")) {
-            let near = path.parent().map(|directory| root.join(directory).join(word));
-            if !root.join(word.trim_start_matches("/../")).exists() && !near.is_some_and(|near| near.exists()) {
+        let words =
+            text.split(|c: char| !(c.is_alphanumeric() || matches!(c, '.' | '/' | '-' | '_')));
+        for word in words
+            .map(|word| word.trim_matches('.'))
+            .filter(|word| word.ends_with(".md") && !word.contains("//"))
+        {
+            let near = path
+                .parent()
+                .map(|directory| root.join(directory).join(word));
+            if !root.join(word.trim_start_matches("/../")).exists()
+                && !near.is_some_and(|near| near.exists())
+            {
                 missing.push(format!("{}: {word}", path.display()));
             }
         }
     }
-    assert!(missing.is_empty(), "these pages do not exist:\n{}", missing.join("\n"));
+    assert!(
+        missing.is_empty(),
+        "these pages do not exist:\n{}",
+        missing.join("\n")
+    );
 }
 
-/// Code that does not compile by itself is a part of an example, which is compiled and run. How it is broken into lines may
-/// differ.
+/// Code that does not compile by itself is a part of an example, which is compiled and run. How it
+/// is broken into lines may differ.
 #[test]
 fn code_that_is_not_compiled_stands_in_an_example() {
-    let packed = |text: &str| text.chars().filter(|c| !c.is_whitespace() && *c != ',').collect::<String>();
-    let examples: Vec<String> =
-        files(&Path::new(ROOT).join("examples"), |name| name.ends_with(".rs")).values().map(|t| packed(t)).collect();
+    let packed = |text: &str| {
+        text.chars()
+            .filter(|c| !c.is_whitespace() && *c != ',')
+            .collect::<String>()
+    };
+    let examples: Vec<String> = files(&Path::new(ROOT).join("examples"), |name| {
+        name.ends_with(".rs")
+    })
+    .values()
+    .map(|t| packed(t))
+    .collect();
     let mut strange = Vec::new();
     for (path, page) in pages(Path::new(ROOT)) {
-        for (_, line, code) in page.blocks.iter().filter(|(language, ..)| language == "rust,ignore") {
-            if !examples.iter().any(|example| example.contains(&packed(code))) {
+        for (_, line, code) in page
+            .blocks
+            .iter()
+            .filter(|(language, ..)| language == "rust,ignore")
+        {
+            if !examples
+                .iter()
+                .any(|example| example.contains(&packed(code)))
+            {
                 strange.push(format!("{}, block at line {line}", path.display()));
             }
         }
     }
-    assert!(strange.is_empty(), "no example has this code:\n{}", strange.join("\n"));
+    assert!(
+        strange.is_empty(),
+        "no example has this code:\n{}",
+        strange.join("\n")
+    );
 }
 
-/// Stands before every block: whichever program a block names does nothing, and what the program under test or the
-/// repository does not know is written down. A block that goes round for ever is ended.
+/// Stands before every block: whichever program a block names does nothing, and what the program
+/// under test or the repository does not know is written down. A block that goes round for ever is
+/// ended.
 const AROUND: &str = r#"
 ulimit -t 20
 doyen() { "$PROGRAM" "$@" --help </dev/null >/dev/null 2>said || echo "doyen $*: $(while read -r l; do echo "$l"; done <said)" >>wrong; }
@@ -256,10 +361,16 @@ sleep() { :; }
 fn wrong_commands(block: &str) -> String {
     let directory = tempfile::TempDir::new().expect("a directory");
     let recipes = std::fs::read_to_string(Path::new(ROOT).join("Justfile")).expect("the recipes");
-    let names = recipes.lines().filter(|line| line.starts_with(char::is_alphabetic));
-    let names: Vec<&str> = names.filter_map(|line| line.split([' ', ':']).next()).collect();
+    let names = recipes
+        .lines()
+        .filter(|line| line.starts_with(char::is_alphabetic));
+    let names: Vec<&str> = names
+        .filter_map(|line| line.split([' ', ':']).next())
+        .collect();
     let mut shell = Command::new("/bin/sh");
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DOYEN_")) {
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DOYEN_"))
+    {
         shell.env_remove(name);
     }
     let done = shell
@@ -287,18 +398,34 @@ fn commands_of_pages_are_commands_of_the_program() {
         for (_, line, code) in page.blocks.iter().filter(|(language, ..)| language == "sh") {
             blocks += 1;
             for complaint in wrong_commands(code).lines() {
-                wrong.push_str(&format!("{}, block at line {line}: {complaint}\n", path.display()));
+                wrong.push_str(&format!(
+                    "{}, block at line {line}: {complaint}\n",
+                    path.display()
+                ));
             }
         }
     }
-    assert!(blocks >= 20, "the pages have commands, and {blocks} blocks were found");
+    assert!(
+        blocks >= 20,
+        "the pages have commands, and {blocks} blocks were found"
+    );
     assert!(wrong.is_empty(), "{wrong}");
 }
 
 #[test]
 fn commands_that_are_none_are_found() {
-    assert_eq!(wrong_commands("doyen status --json | grep -q x > out\ncurl -s no:1\nuntil doyen moves | grep y; do sleep 1; done"), "");
-    assert_eq!(wrong_commands("cargo run --release -- demo --nodes 5\ncargo test --workspace\njust sim 5000"), "");
+    assert_eq!(
+        wrong_commands(
+            "doyen status --json | grep -q x > out\ncurl -s no:1\nuntil doyen moves | grep y; do sleep 1; done"
+        ),
+        ""
+    );
+    assert_eq!(
+        wrong_commands(
+            "cargo run --release -- demo --nodes 5\ncargo test --workspace\njust sim 5000"
+        ),
+        ""
+    );
     for wrong in [
         "doyen status --no-such-flag",
         "doyen no-such-command",
@@ -325,26 +452,66 @@ impl ByHand {
         let logs = tempfile::TempDir::new().expect("a directory");
         let (_, seeds) = block.split_once("seeds=\"").expect("the seeds");
         let (seeds, _) = seeds.split_once('"').expect("they end");
-        let written: Vec<&str> = seeds.split_whitespace().filter(|word| *word != "--seed").collect();
-        let seeds: Vec<(&str, String)> = written.iter().copied().zip(free_ports(written.len()).iter().map(ToString::to_string)).collect();
+        let written: Vec<&str> = seeds
+            .split_whitespace()
+            .filter(|word| *word != "--seed")
+            .collect();
+        let seeds: Vec<(&str, String)> = written
+            .iter()
+            .copied()
+            .zip(free_ports(written.len()).iter().map(ToString::to_string))
+            .collect();
 
         let mut nodes = BTreeMap::new();
-        for line in block.lines().filter(|line| line.starts_with("doyen run $seeds")) {
-            let mut words = line.split('#').next().unwrap_or_default().split_whitespace().skip(3);
-            let mut flags = BTreeMap::from([("--listen", ":7400"), ("--resp", ":7379"), ("--resp-cluster", ":7380"), ("--http", ":7480")]);
+        for line in block
+            .lines()
+            .filter(|line| line.starts_with("doyen run $seeds"))
+        {
+            let mut words = line
+                .split('#')
+                .next()
+                .unwrap_or_default()
+                .split_whitespace()
+                .skip(3);
+            let mut flags = BTreeMap::from([
+                ("--listen", ":7400"),
+                ("--resp", ":7379"),
+                ("--resp-cluster", ":7380"),
+                ("--http", ":7480"),
+            ]);
             while let Some(flag) = words.next() {
-                assert!(flags.insert(flag, words.next().expect("a value")).is_some(), "{flag} is new to this test");
+                assert!(
+                    flags.insert(flag, words.next().expect("a value")).is_some(),
+                    "{flag} is new to this test"
+                );
             }
-            let listen = seeds.iter().find(|(written, _)| written.ends_with(flags["--listen"]));
+            let listen = seeds
+                .iter()
+                .find(|(written, _)| written.ends_with(flags["--listen"]));
             let (_, listen) = listen.expect("each node is a seed");
             let log = logs.path().join(format!("{}.log", nodes.len()));
-            let mut arguments = vec!["run", "--exit-with-stdin", "--listen", listen, "--data", ":0", "--partitions", "64"];
+            let mut arguments = vec![
+                "run",
+                "--exit-with-stdin",
+                "--listen",
+                listen,
+                "--data",
+                ":0",
+                "--partitions",
+                "64",
+            ];
             arguments.extend(["--resp", ":0", "--resp-cluster", ":0", "--http", ":0"]);
             arguments.extend(seeds.iter().flat_map(|(_, seed)| ["--seed", seed.as_str()]));
             let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
-            let resp = flags["--resp"].trim_start_matches(':').parse().expect("a port");
+            let resp = flags["--resp"]
+                .trim_start_matches(':')
+                .parse()
+                .expect("a port");
             match Process::start(Path::new(BINARY), &arguments, None, log) {
-                Ok(node) => assert!(nodes.insert(resp, node).is_none(), "two nodes at port {resp}"),
+                Ok(node) => assert!(
+                    nodes.insert(resp, node).is_none(),
+                    "two nodes at port {resp}"
+                ),
                 Err(refused) if refused.stderr.contains("in use") => return None,
                 Err(refused) => panic!("{line}: {refused:?}"),
             }
@@ -356,18 +523,36 @@ impl ByHand {
         let deadline = Instant::now() + PATIENCE;
         while !self.nodes.values().all(&holds) {
             let logs: Vec<String> = self.nodes.values().map(Process::log).collect();
-            assert!(Instant::now() < deadline, "never happened: {what}\n{}", logs.join("\n"));
+            assert!(
+                Instant::now() < deadline,
+                "never happened: {what}\n{}",
+                logs.join("\n")
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
     /// `redis-cli -p PORT WORDS`, against the node that stands for the port.
     fn types(&self, line: &str) -> Reply {
-        let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
-        let ["redis-cli", "-p", port, command @ ..] = words.as_slice() else { panic!("{line}") };
+        let words: Vec<&str> = line
+            .split('#')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        let ["redis-cli", "-p", port, command @ ..] = words.as_slice() else {
+            panic!("{line}")
+        };
         let node = &self.nodes[&port.parse().expect("a port")];
         let mut client = Client::connect(node.ready.resp, PATIENCE).expect("it listens");
-        client.command(&command.iter().map(|word| word.as_bytes()).collect::<Vec<_>>()).expect("a reply")
+        client
+            .command(
+                &command
+                    .iter()
+                    .map(|word| word.as_bytes())
+                    .collect::<Vec<_>>(),
+            )
+            .expect("a reply")
     }
 }
 
@@ -375,18 +560,38 @@ impl ByHand {
 fn three_nodes_by_hand_are_one_cluster_that_outlives_one_of_them() {
     let text = std::fs::read_to_string(Path::new(ROOT).join("README.md")).expect("the page");
     let page = Page::read(&text);
-    let with = |words: &str| page.blocks.iter().find(|(_, _, code)| code.contains(words)).expect("README has this block").2.as_str();
-    let mut hand = (0..5).find_map(|_| ByHand::start(with("doyen run $seeds"))).expect("free ports");
+    let with = |words: &str| {
+        page.blocks
+            .iter()
+            .find(|(_, _, code)| code.contains(words))
+            .expect("README has this block")
+            .2
+            .as_str()
+    };
+    let mut hand = (0..5)
+        .find_map(|_| ByHand::start(with("doyen run $seeds")))
+        .expect("free ports");
     assert_eq!(hand.nodes.len(), 3);
 
     let is_safe = |node: &Process, members: usize| {
-        let said = Command::new(BINARY).args(["status", "--json", "--http", &node.ready.http.to_string()]).output().expect("it starts");
+        let said = Command::new(BINARY)
+            .args(["status", "--json", "--http", &node.ready.http.to_string()])
+            .output()
+            .expect("it starts");
         let status: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
-        status["safe"] == true && status["members"].as_array().is_some_and(|all| all.len() == members)
+        status["safe"] == true
+            && status["members"]
+                .as_array()
+                .is_some_and(|all| all.len() == members)
     };
     hand.eventually("three members and safe", |node| is_safe(node, 3));
-    let typed: Vec<&str> = with("redis-cli -p").lines().filter(|line| line.starts_with("redis-cli")).collect();
-    let [write, read] = typed[..] else { panic!("{typed:?}") };
+    let typed: Vec<&str> = with("redis-cli -p")
+        .lines()
+        .filter(|line| line.starts_with("redis-cli"))
+        .collect();
+    let [write, read] = typed[..] else {
+        panic!("{typed:?}")
+    };
     assert_eq!(hand.types(write), Reply::Simple("OK".into()));
     let hello = Reply::Bulk(b"hello".to_vec());
     assert_eq!(hand.types(read), hello);

@@ -1,4 +1,5 @@
-//! Some hundreds of seeds of the simulation. A failure is made small, told, and says how to run it again.
+//! Some hundreds of seeds of the simulation. A failure is made small, told, and says how to run it
+//! again.
 
 use doyen_tests::sim::{Failed, Report, Tell, run, run_many, smallest, summary};
 use std::collections::BTreeMap;
@@ -33,7 +34,10 @@ fn run_all(seeds: std::ops::Range<u64>) -> BTreeMap<u64, Report> {
     });
     if let Some(failed) = failure.into_inner().unwrap() {
         let (smallest, _) = smallest(&failed, SHRINK_RUNS);
-        panic!("{failed}\nmade small:\n{smallest}\nagain: cargo run -p doyen-tests --bin sim -- {}", smallest.case);
+        panic!(
+            "{failed}\nmade small:\n{smallest}\nagain: cargo run -p doyen-tests --bin sim -- {}",
+            smallest.case
+        );
     }
     reports.into_inner().unwrap()
 }
@@ -45,15 +49,50 @@ fn invariants_hold_under_every_mix_of_faults_and_a_seed_replays_exactly() {
     reports.values().for_each(|report| total.add(report));
     println!("{SEEDS} seeds: {}", summary(&total));
     // A suite that did nothing would prove nothing.
-    assert!(total.tables > SEEDS && total.failovers > 0 && total.moves > 0 && total.congested > 0, "{}", summary(&total));
-    assert!(total.answered > total.operations / 2 && total.compared > 0 && total.unknown > 0, "{}", summary(&total));
-    assert!(total.read_at_once > 0 && total.reads_again > 0 && total.set_at_once > 0 && total.handed_over > 0, "{}", summary(&total));
-    assert!(total.overtaken.iter().sum::<u64>() > 0, "{}", summary(&total));
-    assert!(total.caught_up > 0 && total.expired > 0 && total.maps > 0 && total.full > 0 && total.evicted > 0, "{}", summary(&total));
-    assert!(total.undecided * 50 <= total.judged, "too many histories could not be judged: {}", summary(&total));
+    assert!(
+        total.tables > SEEDS && total.failovers > 0 && total.moves > 0 && total.congested > 0,
+        "{}",
+        summary(&total)
+    );
+    assert!(
+        total.answered > total.operations / 2 && total.compared > 0 && total.unknown > 0,
+        "{}",
+        summary(&total)
+    );
+    assert!(
+        total.read_at_once > 0
+            && total.reads_again > 0
+            && total.set_at_once > 0
+            && total.handed_over > 0,
+        "{}",
+        summary(&total)
+    );
+    assert!(
+        total.overtaken.iter().sum::<u64>() > 0,
+        "{}",
+        summary(&total)
+    );
+    assert!(
+        total.caught_up > 0
+            && total.expired > 0
+            && total.maps > 0
+            && total.full > 0
+            && total.evicted > 0,
+        "{}",
+        summary(&total)
+    );
+    assert!(
+        total.undecided * 50 <= total.judged,
+        "too many histories could not be judged: {}",
+        summary(&total)
+    );
 
     for (seed, again) in run_all(0..TWICE) {
         let first = &reports[&seed];
-        assert_eq!((first.trace, first.events), (again.trace, again.events), "seed {seed} is not deterministic");
+        assert_eq!(
+            (first.trace, first.events),
+            (again.trace, again.events),
+            "seed {seed} is not deterministic"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! A web service with a clustered cache of notes, and `tests/notes.rs`, which kills it.
 //!
-//! Its flags are its own and Doyen's, so that it is configured as `doyen run` is: by flags, or by variables as in a container.
+//! Its flags are its own and Doyen's, so that it is configured as `doyen run` is: by flags, or by
+//! variables as in a container.
 //!
 //! ```text
 //! cargo run -p doyen-examples --bin notes -- --web 127.0.0.1:8081 --name north --listen 127.0.0.1:7400
@@ -34,7 +35,10 @@ type Notes = Map<String, String>;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let flags = Flags::parse();
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
     let mut told_to_stop = Box::pin(async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -58,12 +62,25 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn read(State(notes): State<Notes>, Path(id): Path<String>) -> Result<String, (StatusCode, String)> {
-    let note = notes.get(&id).await.map_err(|e| (StatusCode::SERVICE_UNAVAILABLE, e.to_string()))?;
+async fn read(
+    State(notes): State<Notes>,
+    Path(id): Path<String>,
+) -> Result<String, (StatusCode, String)> {
+    let note = notes
+        .get(&id)
+        .await
+        .map_err(|e| (StatusCode::SERVICE_UNAVAILABLE, e.to_string()))?;
     note.ok_or_else(|| (StatusCode::NOT_FOUND, "no such note".into()))
 }
 
-async fn write(State(notes): State<Notes>, Path(id): Path<String>, text: String) -> Result<StatusCode, (StatusCode, String)> {
-    notes.insert(&id, &text).await.map_err(|e| (StatusCode::SERVICE_UNAVAILABLE, e.to_string()))?;
+async fn write(
+    State(notes): State<Notes>,
+    Path(id): Path<String>,
+    text: String,
+) -> Result<StatusCode, (StatusCode, String)> {
+    notes
+        .insert(&id, &text)
+        .await
+        .map_err(|e| (StatusCode::SERVICE_UNAVAILABLE, e.to_string()))?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -16,8 +16,9 @@
 //! curl -X DELETE localhost:8081/users/7
 //! ```
 //!
-//! Here both run in one process, so that one command starts them. In production each is a process of its own, on a machine
-//! of its own, with `seeds` that name the others and a `secret`: nothing else changes.
+//! Here both run in one process, so that one command starts them. In production each is a process
+//! of its own, on a machine of its own, with `seeds` that name the others and a `secret`: nothing
+//! else changes.
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -49,11 +50,23 @@ struct Service {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .init();
 
-    // The first node has no seeds: it forms a cluster of itself. The second one finds it by its address.
-    let north = Node::builder().name("north").listen("127.0.0.1:0").start().await?;
-    let south = Node::builder().name("south").listen("127.0.0.1:0").seeds([north.addresses().control.to_string()]).start().await?;
+    // The first node has no seeds: it forms a cluster of itself. The second one finds it by its
+    // address.
+    let north = Node::builder()
+        .name("north")
+        .listen("127.0.0.1:0")
+        .start()
+        .await?;
+    let south = Node::builder()
+        .name("south")
+        .listen("127.0.0.1:0")
+        .seeds([north.addresses().control.to_string()])
+        .start()
+        .await?;
 
     // Both end with Ctrl-C, once the requests in flight are answered: those need the nodes.
     tokio::try_join!(serve("north", &north, 8081), serve("south", &south, 8082))?;
@@ -66,12 +79,17 @@ async fn main() -> anyhow::Result<()> {
 
 async fn serve(name: &'static str, node: &Node, port: u16) -> anyhow::Result<()> {
     let users = node.map("users").await?;
-    let app = Router::new().route("/users/{id}", get(look_up).put(store).delete(forget)).with_state(Service { name, users });
+    let app = Router::new()
+        .route("/users/{id}", get(look_up).put(store).delete(forget))
+        .with_state(Service { name, users });
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let listener = tokio::net::TcpListener::bind(address).await.map_err(|e| anyhow::anyhow!("cannot listen on {address}: {e}"))?;
+    let listener = tokio::net::TcpListener::bind(address)
+        .await
+        .map_err(|e| anyhow::anyhow!("cannot listen on {address}: {e}"))?;
     println!("service {name} listens: curl http://{address}/users/7");
     let told_to_stop = async {
-        // Without a way to hear of Ctrl-C, the system ends the program at once, as it ends any other.
+        // Without a way to hear of Ctrl-C, the system ends the program at once, as it ends any
+        // other.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -88,7 +106,11 @@ async fn look_up(State(service): State<Service>, Path(id): Path<u64>) -> Result<
         None => {
             let user = load_from_database(id).await;
             // Another request may have stored a newer one meanwhile: it stays.
-            if service.users.insert_if_absent_with(&id, &user, CACHED).await? {
+            if service
+                .users
+                .insert_if_absent_with(&id, &user, CACHED)
+                .await?
+            {
                 (user, "database")
             } else {
                 (service.users.get(&id).await?.unwrap_or(user), "cache")
@@ -104,20 +126,34 @@ async fn look_up(State(service): State<Service>, Path(id): Path<u64>) -> Result<
     .into_response())
 }
 
-async fn store(State(service): State<Service>, Path(id): Path<u64>, Json(user): Json<User>) -> Result<StatusCode, Failure> {
+async fn store(
+    State(service): State<Service>,
+    Path(id): Path<u64>,
+    Json(user): Json<User>,
+) -> Result<StatusCode, Failure> {
     service.users.insert_with(&id, &user, CACHED).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn forget(State(service): State<Service>, Path(id): Path<u64>) -> Result<StatusCode, Failure> {
+async fn forget(
+    State(service): State<Service>,
+    Path(id): Path<u64>,
+) -> Result<StatusCode, Failure> {
     let was_there = service.users.remove(&id).await?;
-    Ok(if was_there { StatusCode::NO_CONTENT } else { StatusCode::NOT_FOUND })
+    Ok(if was_there {
+        StatusCode::NO_CONTENT
+    } else {
+        StatusCode::NOT_FOUND
+    })
 }
 
 /// Stands for what a service really asks: right, and slow.
 async fn load_from_database(id: u64) -> User {
     tokio::time::sleep(Duration::from_millis(300)).await;
-    User { name: format!("User {id}"), city: "London".into() }
+    User {
+        name: format!("User {id}"),
+        city: "London".into(),
+    }
 }
 
 /// What a service tells its client when the cache cannot answer.

@@ -1,4 +1,5 @@
-//! A program that is no node and counts visitors with all others of its kind, whichever node comes or goes.
+//! A program that is no node and counts visitors with all others of its kind, whichever node comes
+//! or goes.
 //!
 //! ```text
 //!   visitors ──┐              ┌─ node
@@ -6,24 +7,34 @@
 //!   visitors ──┘              └─ node
 //! ```
 //!
-//! Start nodes as README.md says ("Run three nodes by hand"), then, in as many terminals as you like:
+//! Start nodes as README.md says ("Run three nodes by hand"), then, in as many terminals as you
+//! like:
 //!
 //! ```text
 //! cargo run -p doyen-examples --bin visitors -- 127.0.0.1:7401 127.0.0.1:7411 127.0.0.1:7421
 //! ```
 //!
-//! and kill a node: the count goes on, and misses nobody. The addresses are data ports (`--data`; where nothing is said, the port after
-//! `--listen`). Nodes with a secret want it here, too: `DOYEN_SECRET_FILE=secret`.
+//! and kill a node: the count goes on, and misses nobody. The addresses are data ports (`--data`;
+//! where nothing is said, the port after `--listen`). Nodes with a secret want it here, too:
+//! `DOYEN_SECRET_FILE=secret`.
 
 use doyen::{Client, Map, WriteError};
 use std::time::Duration;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::WARN).init();
+    tracing_subscriber::fmt()
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .init();
 
     let seeds: Vec<String> = std::env::args().skip(1).collect();
-    let mut builder = Client::builder().name("visitors").seeds(if seeds.is_empty() { vec!["127.0.0.1:7401".to_owned()] } else { seeds });
+    let mut builder = Client::builder()
+        .name("visitors")
+        .seeds(if seeds.is_empty() {
+            vec!["127.0.0.1:7401".to_owned()]
+        } else {
+            seeds
+        });
     if let Some(file) = std::env::var_os("DOYEN_SECRET_FILE") {
         builder = builder.secret_file(file);
     }

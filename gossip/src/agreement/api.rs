@@ -6,10 +6,12 @@ use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::loads::Report;
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::planner::{BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Proposal};
+use doyen_placement::planner::{
+    BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Proposal,
+};
 use doyen_placement::{
-    Addresses, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MemberId, OrderKey, PartitionRef, Role, Schedulers, Settings, Table,
-    TableName,
+    Addresses, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MemberId, OrderKey,
+    PartitionRef, Role, Schedulers, Settings, Table, TableName,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,7 +38,10 @@ impl Seeds {
 
 impl FromIterator<SocketAddr> for Seeds {
     fn from_iter<T: IntoIterator<Item = SocketAddr>>(addresses: T) -> Self {
-        Self { addresses: addresses.into_iter().collect(), ..Self::default() }
+        Self {
+            addresses: addresses.into_iter().collect(),
+            ..Self::default()
+        }
     }
 }
 
@@ -71,11 +76,14 @@ pub struct Config {
     pub location: Location,
     /// Its capacity; 100 is the default.
     pub weight: u32,
-    /// Somebody wanted this process emptied before the cluster went on without it: it joins, and is given nothing.
+    /// Somebody wanted this process emptied before the cluster went on without it: it joins, and is
+    /// given nothing.
     pub drained: bool,
-    /// Where it looks for others; the shell replaces them through `Input::Seeds` when it resolves names again.
+    /// Where it looks for others; the shell replaces them through `Input::Seeds` when it resolves
+    /// names again.
     pub seeds: Seeds,
-    /// How many initial members form the first cluster; `None`: the distinct seeds with oneself among them.
+    /// How many initial members form the first cluster; `None`: the distinct seeds with oneself
+    /// among them.
     pub expect: Option<u16>,
     /// What the first table says if this node writes it.
     pub settings: Settings,
@@ -85,8 +93,9 @@ pub struct Config {
     pub timing: Timing,
     /// What an operator's command has to show here.
     pub access: Access,
-    /// What keys are ordered by if this node writes the first table. Drawn by a generator that strangers cannot
-    /// foresee, as that of the machine is not: the cluster's id comes of it, and is published.
+    /// What keys are ordered by if this node writes the first table. Drawn by a generator that
+    /// strangers cannot foresee, as that of the machine is not: the cluster's id comes of it, and
+    /// is published.
     pub order_key: OrderKey,
     /// Seed of the machine's own random numbers.
     pub rng_seed: u64,
@@ -109,7 +118,8 @@ pub struct Timing {
     pub listen: Duration,
     /// For how long much has to be asked of a range before it is split for that: 15 s.
     pub busy_for: Duration,
-    /// For how long neighbouring ranges have to be small and at rest before they are merged: 5 minutes.
+    /// For how long neighbouring ranges have to be small and at rest before they are merged: 5
+    /// minutes.
     pub cold_for: Duration,
 }
 
@@ -135,7 +145,11 @@ impl Timing {
     /// How long a new primary waits for a predecessor of which it knows nothing (rule 9).
     #[must_use]
     pub fn takeover_wait(&self) -> Duration {
-        let drift = if broken(Mutant::WaitsWithoutDrift) { 1.0 } else { Self::DRIFT };
+        let drift = if broken(Mutant::WaitsWithoutDrift) {
+            1.0
+        } else {
+            Self::DRIFT
+        };
         self.lease.mul_f64(drift) + self.margin
     }
 }
@@ -149,7 +163,8 @@ pub enum Peer {
     Address(SocketAddr),
 }
 
-/// A change that a person or a program asks for. Every node takes it and passes it to the coordinator.
+/// A change that a person or a program asks for. Every node takes it and passes it to the
+/// coordinator.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum AdminRequest {
     /// Makes sure that a map of this name exists.
@@ -207,8 +222,8 @@ pub enum AdminRequest {
     Schedule(Schedulers),
     /// Says whether, when and how fast copies move for balance.
     Balance(BalanceChange),
-    /// Moves a partition no further: it stays where it is until somebody resumes, or members come or go. `None`: none that moves for balance, and
-    /// pauses balancing.
+    /// Moves a partition no further: it stays where it is until somebody resumes, or members come
+    /// or go. `None`: none that moves for balance, and pauses balancing.
     Cancel(Option<PartitionRef>),
     /// Empties a member.
     Drain {
@@ -261,11 +276,13 @@ pub enum Input {
     Hint(Hint),
     /// Seeds, resolved anew.
     Seeds(Seeds),
-    /// This node's data threads have opened these partitions, in tenures that began at these epochs.
+    /// This node's data threads have opened these partitions, in tenures that began at these
+    /// epochs.
     Opened(Vec<(PartitionRef, Epoch)>),
     /// This node, as primary, asks for changes.
     InSync(Vec<InSyncRequest>),
-    /// This node's data threads made progress. Without it for two leases the node falls silent (rule 12).
+    /// This node's data threads made progress. Without it for two leases the node falls silent
+    /// (rule 12).
     DataThreadAlive,
     /// This node's first write is about to be applied: a cluster of one becomes *used*.
     Used,
@@ -276,8 +293,8 @@ pub enum Input {
         /// The request.
         request: AdminRequest,
     },
-    /// What one of this node's data threads measured of itself and of partitions that it leads, each some seconds: those of which something
-    /// has changed.
+    /// What one of this node's data threads measured of itself and of partitions that it leads,
+    /// each some seconds: those of which something has changed.
     Loads {
         /// Its number.
         thread: u8,
@@ -293,8 +310,8 @@ pub enum Input {
     },
     /// The minute of the day, in UTC: said when it is another one.
     Minute(u16),
-    /// Leave the cluster in order (rule 10): hand over everything; answered by `Output::HandedOver`. Said again with
-    /// `Pace::AtOnce`, it ends the wait for copies elsewhere.
+    /// Leave the cluster in order (rule 10): hand over everything; answered by
+    /// `Output::HandedOver`. Said again with `Pace::AtOnce`, it ends the wait for copies elsewhere.
     Leave(Pace),
     /// After `Output::HandedOver`: be a member no longer; answered by `Output::Left`.
     Depart,
@@ -319,15 +336,16 @@ pub enum Output {
         /// What.
         message: Message,
     },
-    /// Ask this seed once more who is there, from a port of its own: behind a balancer that is another node each time. Answered
-    /// by `Input::Scouted`, or by nothing.
+    /// Ask this seed once more who is there, from a port of its own: behind a balancer that is
+    /// another node each time. Answered by `Input::Scouted`, or by nothing.
     Scout(SocketAddr),
-    /// These tables are in force from now on. The shell makes them visible to the data threads before it carries out
-    /// any output that follows.
+    /// These tables are in force from now on. The shell makes them visible to the data threads
+    /// before it carries out any output that follows.
     View(View),
     /// The lease reaches to here. Visible to the data threads at once.
     Lease(Time),
-    /// Plan for this table and these loads, away from the control thread, and answer with `Input::Planned`.
+    /// Plan for this table and these loads, away from the control thread, and answer with
+    /// `Input::Planned`.
     Plan(Arc<Table>, Arc<Loads>),
     /// The answer to `Input::Admin` or `Input::Recover`.
     AdminReply {
@@ -338,11 +356,14 @@ pub enum Output {
     },
     /// Something that people want to know.
     Event(Event),
-    /// The cluster went on without this process: stop, take a fresh identity, start again as a new member.
+    /// The cluster went on without this process: stop, take a fresh identity, start again as a new
+    /// member.
     Expelled,
-    /// The answer to `Input::Used`: the mark is set (or was not needed), and the write may be applied.
+    /// The answer to `Input::Used`: the mark is set (or was not needed), and the write may be
+    /// applied.
     UsedOk,
-    /// Everything is handed over, or nobody is left who could take it. This node is still a member, so that it can forward.
+    /// Everything is handed over, or nobody is left who could take it. This node is still a member,
+    /// so that it can forward.
     HandedOver,
     /// The leave is complete: a majority has installed a table without this node.
     Left,
@@ -357,7 +378,8 @@ pub struct View {
     pub installed: Arc<Table>,
     /// The last table accepted; equal to `installed` when nothing is in flight.
     pub accepted: Arc<Table>,
-    /// For partitions whose tenure with this node as primary began in `installed`: when it may acknowledge (rule 9).
+    /// For partitions whose tenure with this node as primary began in `installed`: when it may
+    /// acknowledge (rule 9).
     pub opens_at: Arc<Vec<(PartitionRef, Epoch, Time)>>,
 }
 
@@ -372,13 +394,17 @@ pub struct Status {
     pub leading: bool,
     /// The last committed table that it knows.
     pub installed: Option<TableName>,
-    /// Partitions whose primary has not reported them open. Complete only at the coordinator; empty elsewhere.
+    /// Partitions whose primary has not reported them open. Complete only at the coordinator; empty
+    /// elsewhere.
     pub closed: Vec<PartitionRef>,
-    /// This node coordinates, and has still to plan for the members that are here: what moves next is not known yet.
+    /// This node coordinates, and has still to plan for the members that are here: what moves next
+    /// is not known yet.
     pub planning: bool,
-    /// Members that do not answer this node, which asks those whose votes it needs; the coordinator asks all.
+    /// Members that do not answer this node, which asks those whose votes it needs; the coordinator
+    /// asks all.
     pub unanswered: Vec<MemberId>,
-    /// How much of its memory each member has filled, in percent, as it told the coordinator; empty elsewhere.
+    /// How much of its memory each member has filled, in percent, as it told the coordinator; empty
+    /// elsewhere.
     pub filled: Vec<(MemberId, u8)>,
     /// Why nothing moves, where nothing does: for people.
     pub waiting: Option<String>,
@@ -400,9 +426,11 @@ pub struct OtherCluster {
 /// What only a coordinator sees of moves, for those who watch the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Oversight {
-    /// For how long nothing has gone on of all that some primary is to copy or to hand over; zero where nothing moves. To some five seconds.
+    /// For how long nothing has gone on of all that some primary is to copy or to hand over; zero
+    /// where nothing moves. To some five seconds.
     pub moves_standing: Duration,
-    /// Moves for balance that failed, one after the other. The third pauses balancing, and this begins anew.
+    /// Moves for balance that failed, one after the other. The third pauses balancing, and this
+    /// begins anew.
     pub moves_failed: u32,
 }
 

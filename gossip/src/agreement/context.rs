@@ -35,7 +35,17 @@ impl Context {
     pub(super) fn new(config: Config, now: Time) -> Self {
         let random = config.rng_seed ^ config.id.0.rotate_left(17);
         let outputs = VecDeque::new();
-        Self { config, now, outputs, ignored: 0, alive_at: now, minute: None, used_asked: false, random, stood: 0 }
+        Self {
+            config,
+            now,
+            outputs,
+            ignored: 0,
+            alive_at: now,
+            minute: None,
+            used_asked: false,
+            random,
+            stood: 0,
+        }
     }
 
     pub(super) fn me(&self) -> MemberId {
@@ -43,11 +53,17 @@ impl Context {
     }
 
     pub(super) fn send(&mut self, to: MemberId, message: Message) {
-        self.outputs.push_back(Output::Send { to: Peer::Member(to), message });
+        self.outputs.push_back(Output::Send {
+            to: Peer::Member(to),
+            message,
+        });
     }
 
     pub(super) fn dial(&mut self, to: SocketAddr, message: Message) {
-        self.outputs.push_back(Output::Send { to: Peer::Address(to), message });
+        self.outputs.push_back(Output::Send {
+            to: Peer::Address(to),
+            message,
+        });
     }
 
     pub(super) fn event(&mut self, event: Event) {
@@ -70,26 +86,56 @@ impl Context {
 
     /// Somewhere in `from..=to`.
     pub(super) fn jitter(&mut self, from: Duration, to: Duration) -> Duration {
-        let span = u64::try_from(to.saturating_sub(from).as_micros()).unwrap_or(u64::MAX).saturating_add(1);
+        let span = u64::try_from(to.saturating_sub(from).as_micros())
+            .unwrap_or(u64::MAX)
+            .saturating_add(1);
         from + Duration::from_micros(self.random() % span)
     }
 
     /// This process as a member; the coordinator sets the age.
     pub(super) fn member(&self) -> Member {
-        let Config { id, name, role, addresses, location, weight, drained, .. } = &self.config;
-        let state = if *drained { MemberState::Draining } else { MemberState::Live };
+        let Config {
+            id,
+            name,
+            role,
+            addresses,
+            location,
+            weight,
+            drained,
+            ..
+        } = &self.config;
+        let state = if *drained {
+            MemberState::Draining
+        } else {
+            MemberState::Live
+        };
         let (name, addresses, location) = (name.clone(), addresses.clone(), location.clone());
-        Member { id: *id, age: Age(0), name, role: *role, state, addresses, location, weight: *weight }
+        Member {
+            id: *id,
+            age: Age(0),
+            name,
+            role: *role,
+            state,
+            addresses,
+            location,
+            weight: *weight,
+        }
     }
 
     pub(super) fn standing(&mut self, state: Stand) -> Box<Standing> {
         self.stood += 1;
-        Box::new(Standing { member: self.member(), number: self.stood, state })
+        Box::new(Standing {
+            member: self.member(),
+            number: self.stood,
+            state,
+        })
     }
 
-    /// The data threads hang, so this node says nothing by which it could pass for working (rule 12).
+    /// The data threads hang, so this node says nothing by which it could pass for working (rule
+    /// 12).
     pub(super) fn hung(&self) -> bool {
-        self.now.since(self.alive_at) > self.config.timing.lease * 2 && !broken(Mutant::PingsThoughHung)
+        self.now.since(self.alive_at) > self.config.timing.lease * 2
+            && !broken(Mutant::PingsThoughHung)
     }
 }
 
@@ -102,7 +148,10 @@ pub(super) struct Named {
 
 impl Named {
     pub(super) fn new(table: Arc<Table>) -> Self {
-        Self { name: table.name(), table }
+        Self {
+            name: table.name(),
+            table,
+        }
     }
 }
 

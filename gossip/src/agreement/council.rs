@@ -30,12 +30,14 @@ const HISTORY_MAX: usize = 16;
 const PULL_PATIENCE: Duration = Duration::from_millis(200);
 /// A term further ahead than this is junk: terms rise by one with each election.
 const TERM_AHEAD_MAX: u64 = 1 << 20;
-/// So is a version: one a millisecond for a quarter of an hour, which none of them takes. From the last that a table can have there
-/// would be no next one.
+/// So is a version: one a millisecond for a quarter of an hour, which none of them takes. From the
+/// last that a table can have there would be no next one.
 const VERSION_AHEAD_MAX: u64 = 1 << 20;
-/// How much more patience each moment gives by which this node itself was woken late: it is rarely alone in waiting for a core.
+/// How much more patience each moment gives by which this node itself was woken late: it is rarely
+/// alone in waiting for a core.
 const PATIENCE_FACTOR: u32 = 4;
-/// More than this is no want of cores but a pause (`woke`), and after it silence is judged from the beginning anyway.
+/// More than this is no want of cores but a pause (`woke`), and after it silence is judged from the
+/// beginning anyway.
 const LATENESS_MAX: Duration = Duration::from_millis(250);
 /// What of it is left after a ping interval: half after 1.3 s.
 const LATENESS_DECAY: f64 = 0.95;
@@ -53,7 +55,8 @@ pub(super) struct Council {
     pub(super) committed: Named,
     /// The last table accepted.
     pub(super) accepted: Named,
-    /// The voters of the last configuration known to be committed; a proposal may say more than `committed` (rule 3).
+    /// The voters of the last configuration known to be committed; a proposal may say more than
+    /// `committed` (rule 3).
     pub(super) committed_voters: Vec<MemberId>,
     pub(super) last_commit: Option<Commit>,
     history: VecDeque<Named>,
@@ -97,7 +100,11 @@ pub(super) struct Council {
 impl Council {
     /// What this process is part of.
     pub(super) fn membership(&self) -> Stand {
-        Stand::Member { cluster: self.cluster(), used: self.used, version: self.committed.version }
+        Stand::Member {
+            cluster: self.cluster(),
+            used: self.used,
+            version: self.committed.version,
+        }
     }
 
     /// Part of this committed table from now on.
@@ -132,7 +139,14 @@ impl Council {
             over: false,
             removed_at: table.version,
         };
-        council.tenures.install(cx.me(), cx.now, None, &table, None, cx.config.timing.takeover_wait());
+        council.tenures.install(
+            cx.me(),
+            cx.now,
+            None,
+            &table,
+            None,
+            cx.config.timing.takeover_wait(),
+        );
         council.show(cx);
         council
     }
@@ -187,7 +201,8 @@ impl Council {
         if !broken(Mutant::CountsOldPings) {
             self.detector.woke(cx.now);
             if let Role::Leader(leader) = &mut self.role {
-                // While this node slept, it heard no other node: the wait for what only silent members hold begins anew.
+                // While this node slept, it heard no other node: the wait for what only silent
+                // members hold begins anew.
                 leader.duties.woke(cx.now);
             }
         }
@@ -201,19 +216,39 @@ impl Council {
 
     /// Whose answers matter to this node.
     pub(super) fn asked(&self, me: MemberId) -> BTreeSet<MemberId> {
-        let mut asked: BTreeSet<MemberId> =
-            self.committed.voters.iter().chain(&self.accepted.voters).chain(&self.committed_voters).copied().collect();
+        let mut asked: BTreeSet<MemberId> = self
+            .committed
+            .voters
+            .iter()
+            .chain(&self.accepted.voters)
+            .chain(&self.committed_voters)
+            .copied()
+            .collect();
         asked.extend(self.leader);
         if matches!(self.role, Role::Leader(_)) {
-            asked.extend(self.committed.members.iter().chain(&self.accepted.members).map(|m| m.id));
+            asked.extend(
+                self.committed
+                    .members
+                    .iter()
+                    .chain(&self.accepted.members)
+                    .map(|m| m.id),
+            );
         }
         asked.remove(&me);
         asked
     }
 
     pub(super) fn pulse(&self, sequence: u64) -> Pulse {
-        let (cluster, accepted, committed) = (self.cluster(), self.accepted.name, self.committed.name);
-        Pulse { cluster, sequence, term: self.term, coordinator: self.leader, accepted, committed }
+        let (cluster, accepted, committed) =
+            (self.cluster(), self.accepted.name, self.committed.name);
+        Pulse {
+            cluster,
+            sequence,
+            term: self.term,
+            coordinator: self.leader,
+            accepted,
+            committed,
+        }
     }
 
     fn ping_one(&mut self, cx: &mut Context, peer: MemberId) {
@@ -242,7 +277,8 @@ impl Council {
             self.detector.retain(|m| asked.contains(&m));
             self.heard_committed.retain(|m, _| asked.contains(m));
             let voters = [&self.committed.voters, &self.accepted.voters];
-            self.answers.retain(|m| voters.iter().any(|v| v.contains(&m)));
+            self.answers
+                .retain(|m| voters.iter().any(|v| v.contains(&m)));
             self.round += 1;
             for peer in self.due(cx) {
                 self.ping_one(cx, peer);
@@ -257,16 +293,22 @@ impl Council {
         self.detector.silent(member, cx.now, &self.patience(cx))
     }
 
-    /// How long a member may be silent. Hints shorten that to a third at most, because they can be forged.
+    /// How long a member may be silent. Hints shorten that to a third at most, because they can be
+    /// forged.
     fn patience(&self, cx: &Context) -> Patience {
         let timing = &cx.config.timing;
         let (missed_max, lateness) = (timing.pings_missed_max, self.indulgence());
         let hinted = timing.ping_interval * missed_max / HINTED_SHARE;
-        Patience { missed_max, each: timing.ping_interval + lateness, hinted, lateness }
+        Patience {
+            missed_max,
+            each: timing.ping_interval + lateness,
+            hinted,
+            lateness,
+        }
     }
 
-    /// Patience beyond what is configured. Where this node gets no core in time, others of its machine get none either, and are
-    /// not dead for that (as in Lifeguard, arXiv 1707.00788).
+    /// Patience beyond what is configured. Where this node gets no core in time, others of its
+    /// machine get none either, and are not dead for that (as in Lifeguard, arXiv 1707.00788).
     pub(super) fn indulgence(&self) -> Duration {
         self.lateness * PATIENCE_FACTOR
     }
@@ -286,9 +328,20 @@ impl Council {
     }
 
     pub(super) fn on_pong(&mut self, cx: &mut Context, from: MemberId, pong: Pulse) {
-        let Some(sent) = self.detector.answered(from, pong.sequence, cx.now) else { return cx.ignore() };
-        let sent = if broken(Mutant::LeaseFromArrival) { cx.now } else { sent };
-        self.answers.take(from, sent, pong.accepted.order(), self.accepted.name.order());
+        let Some(sent) = self.detector.answered(from, pong.sequence, cx.now) else {
+            return cx.ignore();
+        };
+        let sent = if broken(Mutant::LeaseFromArrival) {
+            cx.now
+        } else {
+            sent
+        };
+        self.answers.take(
+            from,
+            sent,
+            pong.accepted.order(),
+            self.accepted.name.order(),
+        );
         self.heard_committed.insert(from, pong.committed);
         self.hear(cx, from, &pong);
         if self.leader == Some(from) && pong.term >= self.term && pong.coordinator != Some(from) {
@@ -313,13 +366,20 @@ impl Council {
         if pulse.coordinator == Some(from) && pulse.term > self.term {
             // A member that hears a coordinator of a higher term joins it (rule 1).
             self.join_term(cx, pulse.term, Some(from));
-        } else if pulse.coordinator == Some(from) && pulse.term == self.term && self.leader.is_none() {
+        } else if pulse.coordinator == Some(from)
+            && pulse.term == self.term
+            && self.leader.is_none()
+        {
             // Who sends but does not answer is not heard.
             if !self.silent(cx, from) && !self.detector.suspected(from) {
                 self.set_leader(cx, Some(from));
             }
-        } else if pulse.term > self.term && pulse.coordinator.is_some() && matches!(self.role, Role::Leader(_)) {
-            // Somebody else works in a later term. It will be heard; until then this node stands in nobody's way.
+        } else if pulse.term > self.term
+            && pulse.coordinator.is_some()
+            && matches!(self.role, Role::Leader(_))
+        {
+            // Somebody else works in a later term. It will be heard; until then this node stands in
+            // nobody's way.
             self.follow(cx);
         }
         if pulse.committed.order() > self.committed.name.order() {
@@ -333,11 +393,15 @@ impl Council {
                 Hinted::First => self.ping_one(cx, *member),
                 Hinted::Enough if matches!(self.role, Role::Leader(_)) => {
                     let name = self.accepted.member(*member).map(|m| m.name.clone());
-                    cx.outputs.extend(name.map(|name| Output::Event(Event::Suspected { name, id: *member })));
+                    cx.outputs.extend(
+                        name.map(|name| Output::Event(Event::Suspected { name, id: *member })),
+                    );
                 }
                 Hinted::Enough | Hinted::Known => {}
             },
-            Hint::Suspected(member) if self.asked(cx.me()).contains(member) => self.ping_one(cx, *member),
+            Hint::Suspected(member) if self.asked(cx.me()).contains(member) => {
+                self.ping_one(cx, *member)
+            }
             Hint::Suspected(_) | Hint::Alive(_) | Hint::Address(_) => {}
         }
     }
@@ -349,7 +413,10 @@ impl Council {
             return;
         }
         let (installed, accepted) = (&self.committed.voters, &self.accepted.voters);
-        if let Some(until) = self.answers.lease(cx.me(), cx.now, installed, accepted, cx.config.timing.lease) {
+        if let Some(until) =
+            self.answers
+                .lease(cx.me(), cx.now, installed, accepted, cx.config.timing.lease)
+        {
             cx.outputs.push_back(Output::Lease(until));
         }
     }
@@ -357,9 +424,18 @@ impl Council {
     // ---- tables
 
     fn show(&mut self, cx: &mut Context) {
-        let opens_at = self.tenures.opens_at.iter().map(|(at, (since, time))| (*at, *since, *time)).collect();
+        let opens_at = self
+            .tenures
+            .opens_at
+            .iter()
+            .map(|(at, (since, time))| (*at, *since, *time))
+            .collect();
         let (installed, accepted) = (self.committed.table.clone(), self.accepted.table.clone());
-        cx.outputs.push_back(Output::View(View { installed, accepted, opens_at: Arc::new(opens_at) }));
+        cx.outputs.push_back(Output::View(View {
+            installed,
+            accepted,
+            opens_at: Arc::new(opens_at),
+        }));
     }
 
     /// Stores a proposal. The data threads see it before anybody hears that it is stored.
@@ -373,12 +449,22 @@ impl Council {
 
     /// A table is committed. `commit`: what is known of it.
     pub(super) fn install(&mut self, cx: &mut Context, table: Named, commit: Option<Commit>) {
-        if (table.version <= self.committed.version || table.name.order() <= self.committed.name.order()) && !broken(Mutant::GoesBack) {
+        if (table.version <= self.committed.version
+            || table.name.order() <= self.committed.name.order())
+            && !broken(Mutant::GoesBack)
+        {
             return;
         }
         let old = std::mem::replace(&mut self.committed, table);
         let whole = cx.config.timing.takeover_wait();
-        self.tenures.install(cx.me(), cx.now, Some(&old), &self.committed, commit.as_ref(), whole);
+        self.tenures.install(
+            cx.me(),
+            cx.now,
+            Some(&old),
+            &self.committed,
+            commit.as_ref(),
+            whole,
+        );
         if self.accepted.name.order() <= self.committed.name.order() {
             self.accepted = self.committed.clone();
             self.committed_voters = self.committed.voters.clone();
@@ -391,21 +477,33 @@ impl Council {
         self.pulling = None;
         self.last_commit = commit;
         // Of tables in between nothing is known here: somebody may have come and gone.
-        if old.version.next() != self.committed.version || old.members.iter().any(|m| self.committed.member(m.id).is_none()) {
+        if old.version.next() != self.committed.version
+            || old
+                .members
+                .iter()
+                .any(|m| self.committed.member(m.id).is_none())
+        {
             self.removed_at = self.committed.version;
         }
         self.tell_differences(cx, &old);
-        self.tenures.forget(|m| self.committed.member(m).is_some() || self.accepted.member(m).is_some());
+        self.tenures
+            .forget(|m| self.committed.member(m).is_some() || self.accepted.member(m).is_some());
         let me = cx.me();
         let age = |table: &Named| table.member(me).map(|m| m.age);
-        // Another age: it was removed and let in again, by a request that came late, and others have forgotten what they kept for it.
-        let stays = age(&self.committed).is_some_and(|now| age(&old).is_none_or(|before| before == now));
+        // Another age: it was removed and let in again, by a request that came late, and others
+        // have forgotten what they kept for it.
+        let stays =
+            age(&self.committed).is_some_and(|now| age(&old).is_none_or(|before| before == now));
         self.history.push_back(old);
         if self.history.len() > HISTORY_MAX {
             self.history.pop_front();
         }
         self.requests.installed(&self.committed);
-        if stays { self.show(cx) } else { self.removed(cx) }
+        if stays {
+            self.show(cx)
+        } else {
+            self.removed(cx)
+        }
     }
 
     /// A committed table is without this process, or names what is to come after it.
@@ -426,7 +524,11 @@ impl Council {
         if !self.out || self.over {
             return;
         }
-        let installed = |v| self.heard_committed.get(&v).is_some_and(|name| name.order() >= self.committed.name.order());
+        let installed = |v| {
+            self.heard_committed
+                .get(&v)
+                .is_some_and(|name| name.order() >= self.committed.name.order())
+        };
         if majority(&self.committed.voters, installed) || broken(Mutant::LeavesEarly) {
             self.over = true;
             cx.outputs.push_back(Output::Left);
@@ -443,11 +545,20 @@ impl Council {
     // ---- pulling
 
     pub(super) fn pull(&mut self, cx: &mut Context, from: MemberId) {
-        if self.pulling.is_some_and(|at| cx.now.since(at) < PULL_PATIENCE) {
+        if self
+            .pulling
+            .is_some_and(|at| cx.now.since(at) < PULL_PATIENCE)
+        {
             return;
         }
         self.pulling = Some(cx.now);
-        cx.send(from, Message::Pull { cluster: self.cluster(), have: Some(self.committed.name) });
+        cx.send(
+            from,
+            Message::Pull {
+                cluster: self.cluster(),
+                have: Some(self.committed.name),
+            },
+        );
     }
 
     /// The data path heard of a newer table.
@@ -456,8 +567,13 @@ impl Council {
             return;
         }
         let me = cx.me();
-        let from =
-            self.leader.filter(|l| *l != me).or_else(|| self.committed.voters.iter().copied().find(|v| *v != me && !self.silent(cx, *v)));
+        let from = self.leader.filter(|l| *l != me).or_else(|| {
+            self.committed
+                .voters
+                .iter()
+                .copied()
+                .find(|v| *v != me && !self.silent(cx, *v))
+        });
         if let Some(from) = from {
             self.pull(cx, from);
         }
@@ -471,11 +587,19 @@ impl Council {
             None => Payload::Whole(self.committed.table.clone()),
         };
         let commit = self.last_commit.clone();
-        cx.send(from, Message::Committed(Box::new(Committed { name: self.committed.name, payload, commit })));
+        cx.send(
+            from,
+            Message::Committed(Box::new(Committed {
+                name: self.committed.name,
+                payload,
+                commit,
+            })),
+        );
     }
 
     pub(super) fn on_committed(&mut self, cx: &mut Context, from: MemberId, committed: Committed) {
-        let older = committed.name.order() <= self.committed.name.order() && !broken(Mutant::GoesBack);
+        let older =
+            committed.name.order() <= self.committed.name.order() && !broken(Mutant::GoesBack);
         if older || self.pulling.is_none() {
             return;
         }
@@ -485,7 +609,13 @@ impl Council {
         let Some(table) = self.unpack(&committed.name, &committed.payload) else {
             cx.ignore();
             // The base is gone here: ask for everything.
-            return cx.send(from, Message::Pull { cluster: self.cluster(), have: None });
+            return cx.send(
+                from,
+                Message::Pull {
+                    cluster: self.cluster(),
+                    have: None,
+                },
+            );
         };
         self.term_seen = self.term_seen.max(table.term);
         self.install(cx, table, committed.commit);
@@ -501,8 +631,12 @@ impl Council {
             Payload::Delta(delta) => {
                 let bases = [&self.committed, &self.accepted];
                 let base = bases.into_iter().find(|t| t.name == delta.base)?;
-                // Its name was compared with what it shall be: deriving it once more would be a quarter of what a table costs.
-                Named { name: delta.target(), table: Arc::new(delta.apply(base).ok()?) }
+                // Its name was compared with what it shall be: deriving it once more would be a
+                // quarter of what a table costs.
+                Named {
+                    name: delta.target(),
+                    table: Arc::new(delta.apply(base).ok()?),
+                }
             }
         };
         (table.name == *name).then_some(table)
@@ -516,33 +650,61 @@ impl Council {
             return;
         }
         let (since, told) = *self.leaderless.get_or_insert((cx.now, None));
-        if cx.now.since(since) >= LEADERLESS_PATIENCE && told.is_none_or(|at| cx.now.since(at) >= LEADERLESS_AGAIN) {
+        if cx.now.since(since) >= LEADERLESS_PATIENCE
+            && told.is_none_or(|at| cx.now.since(at) >= LEADERLESS_AGAIN)
+        {
             self.leaderless = Some((since, Some(cx.now)));
-            cx.event(Event::NoCoordinator { why: self.why_leaderless(cx) });
+            cx.event(Event::NoCoordinator {
+                why: self.why_leaderless(cx),
+            });
         }
     }
 
     /// For how long no coordinator has been known.
     pub(super) fn leaderless_for(&self, cx: &Context) -> Duration {
-        self.leaderless.map_or(Duration::ZERO, |(since, _)| cx.now.since(since))
+        self.leaderless
+            .map_or(Duration::ZERO, |(since, _)| cx.now.since(since))
     }
 
     /// Members of the table in force that do not answer this node.
     pub(super) fn unanswered(&self, cx: &Context) -> Vec<MemberId> {
-        self.committed.members.iter().map(|m| m.id).filter(|m| *m != cx.me() && self.silent(cx, *m)).collect()
+        self.committed
+            .members
+            .iter()
+            .map(|m| m.id)
+            .filter(|m| *m != cx.me() && self.silent(cx, *m))
+            .collect()
     }
 
     pub(super) fn why_leaderless(&self, cx: &Context) -> String {
-        let name =
-            |v: &MemberId| self.accepted.member(*v).or_else(|| self.committed.member(*v)).map_or_else(|| v.to_string(), |m| m.name.clone());
-        let voters: BTreeSet<MemberId> = self.committed_voters.iter().chain(&self.accepted.voters).copied().collect();
-        let missing: Vec<String> = voters.iter().filter(|v| self.silent(cx, **v)).map(name).collect();
+        let name = |v: &MemberId| {
+            self.accepted
+                .member(*v)
+                .or_else(|| self.committed.member(*v))
+                .map_or_else(|| v.to_string(), |m| m.name.clone())
+        };
+        let voters: BTreeSet<MemberId> = self
+            .committed_voters
+            .iter()
+            .chain(&self.accepted.voters)
+            .copied()
+            .collect();
+        let missing: Vec<String> = voters
+            .iter()
+            .filter(|v| self.silent(cx, **v))
+            .map(name)
+            .collect();
         if missing.is_empty() {
             return "an election is under way".into();
         }
         let names = missing.join(" ");
-        // The reader runs the command as it stands here: it names this node, not the one that is asked by default.
-        let here = cx.config.addresses.http.map_or_else(String::new, |http| format!("--http {http} "));
+        // The reader runs the command as it stands here: it names this node, not the one that is
+        // asked by default.
+        let here = cx
+            .config
+            .addresses
+            .http
+            .map_or_else(String::new, |http| format!("--http {http} "));
         let shows = match cx.config.access {
             Access::Open => "",
             Access::Secret => " --secret-file FILE",

@@ -1,5 +1,5 @@
-//! What a coordinator looks after. Each duty is a step from one table to the next by a pure function of the planner; all
-//! that is due travels in one table.
+//! What a coordinator looks after. Each duty is a step from one table to the next by a pure
+//! function of the planner; all that is due travels in one table.
 
 mod admin;
 mod leavers;
@@ -19,11 +19,13 @@ use crate::wire::LeaveStep;
 use admin::administer;
 use doyen_placement::loads::PartitionLoad;
 use doyen_placement::mutant::{Mutant, broken};
-use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, Pace, Proposal, Stillness};
+use doyen_placement::planner::{
+    self, Departure, InSyncChange, InSyncRequest, Pace, Proposal, Stillness,
+};
 use doyen_placement::quorum::majority;
 use doyen_placement::{
-    Epoch, Keyspace, KeyspaceId, Member, MemberId, MemberState, OnLoss, Partition, PartitionId, PartitionRef, Reshape, Table, TableName,
-    Version,
+    Epoch, Keyspace, KeyspaceId, Member, MemberId, MemberState, OnLoss, Partition, PartitionId,
+    PartitionRef, Reshape, Table, TableName, Version,
 };
 use leavers::Ending;
 use moves::{BACKOFF_MAX, HALVED_MAX, RESHAPE_PATIENCE, apart, draft_moves};
@@ -35,20 +37,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use voters::{keep_voters, room_for_newcomers};
 
-/// A table costs its coordinator a little for every member, and every member as much as any other table: tables of moves are as
-/// far apart as `Timing::batch` for each so many members...
+/// A table costs its coordinator a little for every member, and every member as much as any other
+/// table: tables of moves are as far apart as `Timing::batch` for each so many members...
 const BATCH_MEMBERS: usize = 8;
 /// ... but no further than this, for a copy that is silent is dropped by such a table.
 const BATCH_MAX: Duration = Duration::from_millis(500);
-/// While a table is on its way, everybody has something to do at once, and whoever asks for something waits. Where nothing is lacking it may wait itself,
-/// for so many times as long as the one before took: a p99 is of what one in a hundred waits for, so the time of tables must be well below a hundredth.
+/// While a table is on its way, everybody has something to do at once, and whoever asks for
+/// something waits. Where nothing is lacking it may wait itself, for so many times as long as the
+/// one before took: a p99 is of what one in a hundred waits for, so the time of tables must be well
+/// below a hundredth.
 const REST: u32 = 200;
 /// But it never waits longer than this.
 const REST_MAX: Duration = Duration::from_secs(1);
 /// Where less than this is asked for a second, in all, nobody is there who would wait.
 const ASKED_LITTLE: u64 = 100;
-/// Where copies are lacking, tables that only admit some and begin others are so much further apart than what cannot wait at all: each is work
-/// for everybody, of which copying gets that much less.
+/// Where copies are lacking, tables that only admit some and begin others are so much further apart
+/// than what cannot wait at all: each is work for everybody, of which copying gets that much less.
 const REPAIR_REST: Duration = Duration::from_millis(30);
 /// Newcomers admitted at a time: everybody there connects with each of them.
 const ADMITTED_MAX: usize = 16;
@@ -69,13 +73,16 @@ pub(super) struct Duties {
     unheard: BTreeMap<MemberId, Unheard>,
     /// Who was admitted last, and when.
     admitted: Option<(Time, Vec<MemberId>)>,
-    /// Members whose name a newcomer has, and since when the coordinator has been looking whether they answer.
+    /// Members whose name a newcomer has, and since when the coordinator has been looking whether
+    /// they answer.
     doubted: BTreeMap<MemberId, Time>,
     /// Silent members that a later process of their name proved dead: it is at their address.
     dead: BTreeSet<MemberId>,
-    /// Silent members whose name a newcomer at another address takes. That proves nothing about them.
+    /// Silent members whose name a newcomer at another address takes. That proves nothing about
+    /// them.
     succeeded: BTreeSet<MemberId>,
-    /// Those of them that are still members, because nobody could take what they alone held: tried again with every table.
+    /// Those of them that are still members, because nobody could take what they alone held: tried
+    /// again with every table.
     proven: BTreeSet<MemberId>,
     leaving: BTreeMap<MemberId, Pace>,
     departing: BTreeSet<MemberId>,
@@ -91,7 +98,8 @@ pub(super) struct Duties {
     plan_wanted: bool,
     plan_asked: Option<Time>,
     moving: bool,
-    /// From this table no step could be made: until another one, or until a learner that failed may be tried again.
+    /// From this table no step could be made: until another one, or until a learner that failed may
+    /// be tried again.
     stuck: Option<(TableName, Option<Time>)>,
     /// Partitions that move because somebody has too much to do.
     hot: BTreeSet<PartitionRef>,
@@ -108,7 +116,8 @@ pub(super) struct Duties {
     outdone: bool,
     /// Tenures that their primaries reported as open.
     opened: BTreeMap<PartitionRef, Epoch>,
-    /// Partitions that take no more writes, because they are split or merged: what their primaries said.
+    /// Partitions that take no more writes, because they are split or merged: what their primaries
+    /// said.
     still: BTreeMap<PartitionRef, Stillness>,
     /// Since when this coordinator has known what is split and merged.
     reshaping: BTreeMap<(KeyspaceId, Reshape), Time>,
@@ -130,7 +139,9 @@ struct OfTable<T>(Option<(TableName, T)>);
 impl<T: Copy> OfTable<T> {
     fn get(&mut self, base: &Named, work_out: impl FnOnce(&Table) -> T) -> T {
         let known = self.0.filter(|(name, _)| *name == base.name);
-        let (_, known) = *self.0.insert(known.unwrap_or_else(|| (base.name, work_out(&base.table))));
+        let (_, known) = *self
+            .0
+            .insert(known.unwrap_or_else(|| (base.name, work_out(&base.table))));
         known
     }
 }
@@ -161,7 +172,9 @@ pub(super) struct Draft {
 impl Duties {
     /// This node slept: for how long members are silent is counted anew.
     pub(super) fn woke(&mut self, now: Time) {
-        self.silent_since.values_mut().for_each(|since| *since = now);
+        self.silent_since
+            .values_mut()
+            .for_each(|since| *since = now);
     }
 
     pub(super) fn new(now: Time) -> Self {
@@ -206,41 +219,75 @@ impl Duties {
     }
 
     pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
-        let batched = self.moving || !self.in_sync.is_empty() || self.proposal.is_some() || !self.still.is_empty();
+        let batched = self.moving
+            || !self.in_sync.is_empty()
+            || self.proposal.is_some()
+            || !self.still.is_empty();
         let batch = (batched && self.batch_at > cx.now).then_some(self.batch_at);
         let retry = self.retry(cx.now);
         let plan = self.plan_asked.map(|at| at + PLAN_PATIENCE);
-        let given_up = self.reshaping.values().map(|since| *since + RESHAPE_PATIENCE).min();
+        let given_up = self
+            .reshaping
+            .values()
+            .map(|since| *since + RESHAPE_PATIENCE)
+            .min();
         let reshape = (self.reshape_at > cx.now).then_some(self.reshape_at);
-        let rests = [self.rest_until, self.batch_at + REPAIR_REST].into_iter().filter(|at| batched && *at > cx.now);
+        let rests = [self.rest_until, self.batch_at + REPAIR_REST]
+            .into_iter()
+            .filter(|at| batched && *at > cx.now);
         let rest = rests.min();
         let end = self.ending.as_ref().and_then(|ending| ending.due(cx.now));
-        [batch, rest, retry, plan, given_up, reshape, end, self.reset_at.filter(|at| *at > cx.now)].into_iter().fold(None, earlier)
+        [
+            batch,
+            rest,
+            retry,
+            plan,
+            given_up,
+            reshape,
+            end,
+            self.reset_at.filter(|at| *at > cx.now),
+        ]
+        .into_iter()
+        .fold(None, earlier)
     }
 
     /// When a copy that does not begin now may.
     fn retry(&self, now: Time) -> Option<Time> {
-        let failed = self.backoff.values().map(|(until, _)| *until).filter(|until| *until > now).min();
+        let failed = self
+            .backoff
+            .values()
+            .map(|(until, _)| *until)
+            .filter(|until| *until > now)
+            .min();
         earlier(earlier(failed, self.rooms.due(now)), self.reach.due(now))
     }
 
-    /// Somebody told what it holds by now: where there is room again, copies need not wait for their time.
+    /// Somebody told what it holds by now: where there is room again, copies need not wait for
+    /// their time.
     pub(super) fn look_for_room(&mut self, now: Time) {
         if self.rooms.look(now, &self.told.loads) {
             self.stuck = None;
         }
     }
 
-    /// Whether tables are noticed: somebody asks for something; or copies fail, which must not be tried the more often for it.
+    /// Whether tables are noticed: somebody asks for something; or copies fail, which must not be
+    /// tried the more often for it.
     fn disturbs(&self, now: Time) -> bool {
-        let asked = |(_, load): (PartitionRef, &PartitionLoad)| load.reads.saturating_add(load.writes);
+        let asked =
+            |(_, load): (PartitionRef, &PartitionLoad)| load.reads.saturating_add(load.writes);
         // That goes over all partitions: last.
-        let total = || self.told.loads.partitions().map(asked).fold(0, u64::saturating_add);
+        let total = || {
+            self.told
+                .loads
+                .partitions()
+                .map(asked)
+                .fold(0, u64::saturating_add)
+        };
         !self.backoff.is_empty() || self.rooms.lacked(now) || total() >= ASKED_LITTLE
     }
 
-    /// Whether the next step cannot wait: somebody is in the way of writes, or writes wait for a split or a merge; where copies are lacking, it
-    /// waits for little.
+    /// Whether the next step cannot wait: somebody is in the way of writes, or writes wait for a
+    /// split or a merge; where copies are lacking, it waits for little.
     fn presses(&mut self, now: Time, base: &Named) -> bool {
         let waits = |r: &InSyncRequest| matches!(r.change, InSyncChange::Admit(_));
         if !self.still.is_empty() || !self.reshaping.is_empty() || !self.in_sync.iter().all(waits) {
@@ -249,19 +296,29 @@ impl Duties {
         if now < self.batch_at + REPAIR_REST {
             return false;
         }
-        !self.whole.get(base, |table| planner::ranges::pressing(table).next().is_none())
+        !self.whole.get(base, |table| {
+            planner::ranges::pressing(table).next().is_none()
+        })
     }
 
-    /// Whether all copies that are on their way have arrived, where nobody is disturbed by tables: no other step could share this one.
+    /// Whether all copies that are on their way have arrived, where nobody is disturbed by tables:
+    /// no other step could share this one.
     fn waits_for_nothing(&mut self, now: Time, base: &Named) -> bool {
-        let learning = self.learning.get(base, |table| table.partitions().map(|(_, p)| p.learners().count()).sum());
+        let learning = self.learning.get(base, |table| {
+            table.partitions().map(|(_, p)| p.learners().count()).sum()
+        });
         // Nobody asks twice for the same.
-        let arrived = self.in_sync.iter().filter(|r| matches!(r.change, InSyncChange::Admit(_))).count();
+        let arrived = self
+            .in_sync
+            .iter()
+            .filter(|r| matches!(r.change, InSyncChange::Admit(_)))
+            .count();
         arrived > 0 && arrived >= learning && !self.disturbs(now)
     }
 
-    /// A member follows, and holds a proposal that its proposer could not commit. Only a newer table takes it out of that
-    /// member's way: until then it serves nothing that the proposal would give to another, and no lease counts its answers.
+    /// A member follows, and holds a proposal that its proposer could not commit. Only a newer
+    /// table takes it out of that member's way: until then it serves nothing that the proposal
+    /// would give to another, and no lease counts its answers.
     pub(super) fn outdo(&mut self) {
         self.outdone = true;
     }
@@ -288,8 +345,16 @@ impl Duties {
 
     pub(super) fn ask(&mut self, mut requests: Vec<InSyncRequest>) {
         requests.retain(|request| {
-            let InSyncChange::Still { ahead_ms } = request.change else { return true };
-            self.still.insert(request.partition, Stillness { epoch: request.epoch, ahead_ms });
+            let InSyncChange::Still { ahead_ms } = request.change else {
+                return true;
+            };
+            self.still.insert(
+                request.partition,
+                Stillness {
+                    epoch: request.epoch,
+                    ahead_ms,
+                },
+            );
             false
         });
         let room = IN_SYNC_MAX.saturating_sub(self.in_sync.len());
@@ -301,8 +366,17 @@ impl Duties {
     }
 
     /// False: too many wait.
-    pub(super) fn administer(&mut self, origin: MemberId, ticket: u64, request: AdminRequest) -> bool {
-        if self.admin.iter().any(|(o, t, _)| (*o, *t) == (origin, ticket)) {
+    pub(super) fn administer(
+        &mut self,
+        origin: MemberId,
+        ticket: u64,
+        request: AdminRequest,
+    ) -> bool {
+        if self
+            .admin
+            .iter()
+            .any(|(o, t, _)| (*o, *t) == (origin, ticket))
+        {
             return true;
         }
         if self.admin.len() >= ADMIN_MAX {
@@ -317,7 +391,12 @@ impl Duties {
     }
 
     /// With whom a member is not connected, as it says.
-    pub(super) fn unheard(&mut self, now: Time, by: MemberId, unheard: impl Iterator<Item = MemberId>) {
+    pub(super) fn unheard(
+        &mut self,
+        now: Time,
+        by: MemberId,
+        unheard: impl Iterator<Item = MemberId>,
+    ) {
         self.reach.unheard(now, by, unheard);
     }
 
@@ -338,12 +417,19 @@ impl Duties {
 }
 
 impl Council {
-    /// Whether what shall move is still to be found out, or is not in the table in force yet: nothing in that table tells of it.
+    /// Whether what shall move is still to be found out, or is not in the table in force yet:
+    /// nothing in that table tells of it.
     pub(super) fn is_planning(&self) -> bool {
-        let Role::Leader(leader) = &self.role else { return false };
+        let Role::Leader(leader) = &self.role else {
+            return false;
+        };
         let duties = &leader.duties;
         let adopting = duties.moving && self.accepted.name != self.committed.name;
-        duties.plan_wanted || duties.plan_asked.is_some() || duties.proposal.is_some() || !duties.joiners.is_empty() || adopting
+        duties.plan_wanted
+            || duties.plan_asked.is_some()
+            || duties.proposal.is_some()
+            || !duties.joiners.is_empty()
+            || adopting
     }
 
     /// Whatever is due, in one table.
@@ -352,8 +438,14 @@ impl Council {
         let draft = match &mut role {
             Role::Leader(leader) => {
                 let joined = |m: MemberId| leader.has_joined(m);
-                let joined: BTreeSet<MemberId> =
-                    self.accepted.members.iter().map(|m| m.id).filter(|m| joined(*m)).chain([cx.me()]).collect();
+                let joined: BTreeSet<MemberId> = self
+                    .accepted
+                    .members
+                    .iter()
+                    .map(|m| m.id)
+                    .filter(|m| joined(*m))
+                    .chain([cx.me()])
+                    .collect();
                 self.draft(cx, &mut leader.duties, &joined)
             }
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
@@ -365,8 +457,17 @@ impl Council {
         }
     }
 
-    fn draft(&mut self, cx: &mut Context, duties: &mut Duties, joined: &BTreeSet<MemberId>) -> Option<Draft> {
-        let base = if broken(Mutant::ForgetsAccepted) { self.committed.clone() } else { self.accepted.clone() };
+    fn draft(
+        &mut self,
+        cx: &mut Context,
+        duties: &mut Duties,
+        joined: &BTreeSet<MemberId>,
+    ) -> Option<Draft> {
+        let base = if broken(Mutant::ForgetsAccepted) {
+            self.committed.clone()
+        } else {
+            self.accepted.clone()
+        };
         let mut table: Cow<'_, Table> = Cow::Borrowed(&base.table);
         let mut draft = Draft::default();
         self.draft_members(cx, duties, &mut table);
@@ -382,13 +483,19 @@ impl Council {
             }
         }
         self.draft_admin(cx, duties, &mut table, &mut draft);
-        if let Some(next) = cx.minute.and_then(|minute| planner::at_minute(&table, minute)) {
+        if let Some(next) = cx
+            .minute
+            .and_then(|minute| planner::at_minute(&table, minute))
+        {
             table = Cow::Owned(next);
             (draft.unplanned, draft.altered) = (true, true);
         }
         let goes_along = matches!(table, Cow::Owned(_));
         if cx.now >= duties.batch_at
-            && (goes_along || cx.now >= duties.rest_until || duties.presses(cx.now, &base) || duties.waits_for_nothing(cx.now, &base))
+            && (goes_along
+                || cx.now >= duties.rest_until
+                || duties.presses(cx.now, &base)
+                || duties.waits_for_nothing(cx.now, &base))
         {
             draft_moves(cx, duties, base.name, &mut table, &mut draft);
         }
@@ -416,12 +523,20 @@ impl Council {
         let me = cx.me();
         let mut gone = BTreeMap::new();
         let mut back = BTreeSet::new();
-        if table.member(me).is_some_and(|m| m.state == MemberState::Silent) && !broken(Mutant::StaysSilent) {
+        if table
+            .member(me)
+            .is_some_and(|m| m.state == MemberState::Silent)
+            && !broken(Mutant::StaysSilent)
+        {
             // It won with a table of a coordinator before, which did not hear it.
             back.insert(me);
         }
         duties.proven.retain(|m| table.member(*m).is_some());
-        duties.silent_since.retain(|m, _| table.member(*m).is_some_and(|m| m.state == MemberState::Silent));
+        duties.silent_since.retain(|m, _| {
+            table
+                .member(*m)
+                .is_some_and(|m| m.state == MemberState::Silent)
+        });
         for member in table.members.iter().filter(|m| m.id != me) {
             let silent = self.silent(cx, member.id);
             let recent = |at: Time| cx.now.since(at) <= cx.config.timing.ping_interval * 2;
@@ -438,7 +553,11 @@ impl Council {
             }
         }
         for &member in &duties.departing {
-            if table.member(member).is_some_and(|m| m.state == MemberState::Leaving) && !planner::holds_anything(table, member) {
+            if table
+                .member(member)
+                .is_some_and(|m| m.state == MemberState::Leaving)
+                && !planner::holds_anything(table, member)
+            {
                 gone.entry(member).or_insert(Departure::Left);
             }
         }
@@ -458,13 +577,25 @@ impl Council {
             duties.departing.insert(former);
         }
         // Who is silent may be dead; if not, it asks again.
-        let goes_on = |state| !matches!(state, MemberState::Leaving | MemberState::Silent) || broken(Mutant::HandsOverTheDead);
-        // If a member answers again after a full stop was decided, it may take what the others hold.
+        let goes_on = |state| {
+            !matches!(state, MemberState::Leaving | MemberState::Silent)
+                || broken(Mutant::HandsOverTheDead)
+        };
+        // If a member answers again after a full stop was decided, it may take what the others
+        // hold.
         let called_off = !planner::stops(table);
-        let holds = |m: &Member| called_off && m.state == MemberState::Leaving && planner::holds_anything(table, m.id);
-        let leaves = |m: &MemberId| table.member(*m).is_some_and(|m| goes_on(m.state) || holds(m));
+        let holds = |m: &Member| {
+            called_off && m.state == MemberState::Leaving && planner::holds_anything(table, m.id)
+        };
+        let leaves = |m: &MemberId| {
+            table
+                .member(*m)
+                .is_some_and(|m| goes_on(m.state) || holds(m))
+        };
         duties.leaving.retain(|m, _| leaves(m));
-        duties.departing.retain(|m| self.accepted.member(*m).is_some());
+        duties
+            .departing
+            .retain(|m| self.accepted.member(*m).is_some());
         for (&member, &pace) in &duties.leaving {
             if table.members.len() > 1 && table.member(member).is_some() {
                 let next = planner::hand_over(table, member, pace);
@@ -477,11 +608,18 @@ impl Council {
         duties.proven.extend(&dead);
         let mut nameless = std::mem::take(&mut duties.succeeded);
         // If it has been heard meanwhile, its name is taken, and `admit` leaves the newcomer out.
-        nameless.retain(|m| table.member(*m).is_some_and(|m| m.state == MemberState::Silent));
+        nameless.retain(|m| {
+            table
+                .member(*m)
+                .is_some_and(|m| m.state == MemberState::Silent)
+        });
         nameless.extend(dead);
         give_up_names(table, &nameless);
         if !duties.joiners.is_empty() && !self.is_ending(cx, table) && self.settled(cx, duties) {
-            let mut newcomers: Vec<Member> = (0..ADMITTED_MAX).map_while(|_| duties.joiners.pop_first()).map(|(_, m)| m).collect();
+            let mut newcomers: Vec<Member> = (0..ADMITTED_MAX)
+                .map_while(|_| duties.joiners.pop_first())
+                .map(|(_, m)| m)
+                .collect();
             newcomers.truncate(room_for_newcomers(&self.accepted, table));
             duties.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
             *table = Cow::Owned(planner::admit(table, newcomers));
@@ -494,17 +632,26 @@ impl Council {
         self.draft_end(cx, duties, table);
     }
 
-    /// Whether those who were admitted last are with us by now. A crowd that comes at once is let in as fast as it can be served, or
-    /// its connecting would make members look dead that have no time to answer.
+    /// Whether those who were admitted last are with us by now. A crowd that comes at once is let
+    /// in as fast as it can be served, or its connecting would make members look dead that have no
+    /// time to answer.
     fn settled(&self, cx: &Context, duties: &Duties) -> bool {
         duties.admitted.as_ref().is_none_or(|(at, members)| {
-            let answers = |m: &MemberId| self.detector.answered_at(*m).is_some() || self.accepted.member(*m).is_none();
+            let answers = |m: &MemberId| {
+                self.detector.answered_at(*m).is_some() || self.accepted.member(*m).is_none()
+            };
             cx.now.since(*at) >= ADMITTED_PATIENCE || members.iter().all(answers)
         })
     }
 
     /// What people ask for.
-    fn draft_admin(&mut self, cx: &mut Context, duties: &mut Duties, table: &mut Cow<'_, Table>, draft: &mut Draft) {
+    fn draft_admin(
+        &mut self,
+        cx: &mut Context,
+        duties: &mut Duties,
+        table: &mut Cow<'_, Table>,
+        draft: &mut Draft,
+    ) {
         for (origin, ticket, request) in std::mem::take(&mut duties.admin) {
             if let Some(pair) = apart(table, &request, &duties.told.loads) {
                 duties.together.entry(pair).or_insert(cx.now);
@@ -517,7 +664,9 @@ impl Council {
                         *table = Cow::Owned(next);
                         (draft.unplanned, draft.altered) = (true, true);
                     }
-                    draft.replies.push((origin, ticket, AdminReply::Done(entry)));
+                    draft
+                        .replies
+                        .push((origin, ticket, AdminReply::Done(entry)));
                 }
                 Err(why) => self.reply(cx, origin, ticket, AdminReply::Refused(why)),
             }
@@ -528,11 +677,15 @@ impl Council {
     fn draft_voters(&self, base: &Named, table: &mut Cow<'_, Table>, joined: &BTreeSet<MemberId>) {
         let same = self.committed_voters == base.voters;
         let may = |voters: &[MemberId]| {
-            let settled = (same && majority(voters, |v| joined.contains(&v))) || broken(Mutant::VotersUnsettled);
+            let settled = (same && majority(voters, |v| joined.contains(&v)))
+                || broken(Mutant::VotersUnsettled);
             !voters.is_empty() && (!self.asserted_dead.is_empty() || settled)
         };
         let may_vote = |v: &MemberId| base.member(*v).is_some() || broken(Mutant::NewcomersVote);
-        let wanted: Vec<MemberId> = planner::elders(table).into_iter().filter(may_vote).collect();
+        let wanted: Vec<MemberId> = planner::elders(table)
+            .into_iter()
+            .filter(may_vote)
+            .collect();
         if wanted == base.voters && table.voters == wanted {
             return;
         }
@@ -544,19 +697,29 @@ impl Council {
     }
 
     fn want_plan(&mut self, cx: &mut Context) {
-        let Role::Leader(leader) = &mut self.role else { return };
+        let Role::Leader(leader) = &mut self.role else {
+            return;
+        };
         let duties = &mut leader.duties;
-        if duties.plan_asked.is_some_and(|at| cx.now.since(at) >= PLAN_PATIENCE) {
+        if duties
+            .plan_asked
+            .is_some_and(|at| cx.now.since(at) >= PLAN_PATIENCE)
+        {
             (duties.plan_asked, duties.plan_wanted) = (None, true);
         }
-        if duties.plan_wanted && duties.plan_asked.is_none() && leader.idle() && self.accepted.name == self.committed.name {
+        if duties.plan_wanted
+            && duties.plan_asked.is_none()
+            && leader.idle()
+            && self.accepted.name == self.committed.name
+        {
             let duties = match &mut self.role {
                 Role::Leader(leader) => &mut leader.duties,
                 Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => return,
             };
             (duties.plan_wanted, duties.plan_asked) = (false, Some(cx.now));
             let loads = duties.told.take(&self.committed.table);
-            cx.outputs.push_back(Output::Plan(self.committed.table.clone(), loads));
+            cx.outputs
+                .push_back(Output::Plan(self.committed.table.clone(), loads));
         }
     }
 
@@ -580,25 +743,37 @@ impl Council {
             if before.members != now.members {
                 duties.rooms.members_changed(&now.table);
             }
-            duties.opened.retain(|at, since| now.partition(*at).is_some_and(|p| p.since == *since));
             duties
-                .backoff
-                .retain(|(at, m), (until, _)| now.member(*m).is_some() && now.partition(*at).is_some() && *until + BACKOFF_MAX > cx.now);
+                .opened
+                .retain(|at, since| now.partition(*at).is_some_and(|p| p.since == *since));
+            duties.backoff.retain(|(at, m), (until, _)| {
+                now.member(*m).is_some()
+                    && now.partition(*at).is_some()
+                    && *until + BACKOFF_MAX > cx.now
+            });
         }
-        if !self.asserted_dead.is_empty() && self.asserted_dead.iter().all(|m| !now.voters.contains(m)) {
+        if !self.asserted_dead.is_empty()
+            && self.asserted_dead.iter().all(|m| !now.voters.contains(m))
+        {
             self.asserted_dead.clear();
             self.recovered(cx);
         }
     }
 
-    /// The term ends: whoever waits for a change asks the next coordinator, or is told that nobody knows.
+    /// The term ends: whoever waits for a change asks the next coordinator, or is told that nobody
+    /// knows.
     pub(super) fn refuse_all(&mut self, cx: &mut Context) {
         if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Follower) {
-            self.refuse(cx, leader.abandoned(), "the coordinator changed meanwhile: it is not known whether the change was made");
+            self.refuse(
+                cx,
+                leader.abandoned(),
+                "the coordinator changed meanwhile: it is not known whether the change was made",
+            );
         }
     }
 
-    /// Tells those who asked for the changes in this draft why they do not learn that these were made.
+    /// Tells those who asked for the changes in this draft why they do not learn that these were
+    /// made.
     pub(super) fn refuse(&mut self, cx: &mut Context, draft: Draft, why: &str) {
         for (origin, ticket, _) in draft.replies {
             self.reply(cx, origin, ticket, AdminReply::Refused(why.to_owned()));
@@ -611,17 +786,24 @@ fn batch(least: Duration, members: usize) -> Duration {
     (least * times).min(BATCH_MAX).max(least)
 }
 
-/// Lost partitions begin empty once the last of their holders has been silent for as long as the keyspace says. Until then any of the
-/// holders may come back with all that there was.
+/// Lost partitions begin empty once the last of their holders has been silent for as long as the
+/// keyspace says. Until then any of the holders may come back with all that there was.
 fn give_up_lost(now: Time, duties: &mut Duties, table: &mut Cow<'_, Table>) {
     let silent_since = &duties.silent_since;
     let due = |k: &Keyspace, p: &Partition| {
-        let OnLoss::Reset { after_ms } = k.on_loss else { return None };
+        let OnLoss::Reset { after_ms } = k.on_loss else {
+            return None;
+        };
         // A member that has only just become silent is listed with the next table.
-        let last = p.in_sync().map(|m| silent_since.get(&m).copied().unwrap_or(now)).max();
+        let last = p
+            .in_sync()
+            .map(|m| silent_since.get(&m).copied().unwrap_or(now))
+            .max();
         last.map(|last| last + Duration::from_millis(after_ms))
     };
-    let times: Vec<Time> = planner::lost(table).filter_map(|(k, p)| due(k, p)).collect();
+    let times: Vec<Time> = planner::lost(table)
+        .filter_map(|(k, p)| due(k, p))
+        .collect();
     duties.reset_at = times.iter().filter(|at| **at > now).min().copied();
     if times.iter().all(|at| *at > now) {
         return;
@@ -645,8 +827,19 @@ mod tests {
     /// Of one partition, so many operations a second.
     fn asked(duties: &mut Duties, table: &Table, reads: u64, writes: u64) {
         let (at, partition) = table.partitions().next().expect("a partition");
-        let load = PartitionLoad { reads, writes, ..PartitionLoad::default() };
-        duties.told.loads.tell(table, partition.primary(), Report { partitions: vec![(at, load)], ..Report::default() });
+        let load = PartitionLoad {
+            reads,
+            writes,
+            ..PartitionLoad::default()
+        };
+        duties.told.loads.tell(
+            table,
+            partition.primary(),
+            Report {
+                partitions: vec![(at, load)],
+                ..Report::default()
+            },
+        );
     }
 
     #[test]
@@ -661,13 +854,25 @@ mod tests {
         asked(&mut duties, &table, 0, 0);
         assert!(!duties.disturbs(now));
         let (at, partition) = table.partitions().next().expect("a partition");
-        duties.backoff.insert((at, partition.primary()), (now, Duration::from_secs(1)));
-        assert!(duties.disturbs(now), "what fails is not tried the more often");
+        duties
+            .backoff
+            .insert((at, partition.primary()), (now, Duration::from_secs(1)));
+        assert!(
+            duties.disturbs(now),
+            "what fails is not tried the more often"
+        );
         duties.backoff.clear();
-        let (at, learner) =
-            table.partitions().find_map(|(at, p)| Some((at, *p.goal.as_ref()?.iter().find(|m| !p.holds(**m))?))).expect("one that moves");
-        duties.rooms.refused(now, &table, at, learner, &duties.told.loads);
-        assert!(duties.disturbs(now + Duration::from_secs(1)), "somebody has no room");
+        let (at, learner) = table
+            .partitions()
+            .find_map(|(at, p)| Some((at, *p.goal.as_ref()?.iter().find(|m| !p.holds(**m))?)))
+            .expect("one that moves");
+        duties
+            .rooms
+            .refused(now, &table, at, learner, &duties.told.loads);
+        assert!(
+            duties.disturbs(now + Duration::from_secs(1)),
+            "somebody has no room"
+        );
     }
 
     #[test]
@@ -678,7 +883,11 @@ mod tests {
             .partitions()
             .flat_map(|(partition, p)| {
                 let epoch = p.epoch;
-                p.learners().map(move |m| InSyncRequest { partition, epoch, change: InSyncChange::Admit(m) })
+                p.learners().map(move |m| InSyncRequest {
+                    partition,
+                    epoch,
+                    change: InSyncChange::Admit(m),
+                })
             })
             .collect();
         assert!(asks.len() > 1);
@@ -686,36 +895,59 @@ mod tests {
         let mut duties = Duties::new(now);
         assert!(!duties.waits_for_nothing(now, &base), "nothing has arrived");
         duties.ask(asks[1..].to_vec());
-        assert!(!duties.waits_for_nothing(now, &base), "one is still on its way");
+        assert!(
+            !duties.waits_for_nothing(now, &base),
+            "one is still on its way"
+        );
         duties.ask(asks);
         assert!(duties.waits_for_nothing(now, &base));
         asked(&mut duties, &table, ASKED_LITTLE, 0);
-        assert!(!duties.waits_for_nothing(now, &base), "whoever asks for something would wait for a table");
+        assert!(
+            !duties.waits_for_nothing(now, &base),
+            "whoever asks for something would wait for a table"
+        );
     }
 
     /// Its replies were dropped: the command that had asked waited until it gave up.
     #[test]
     fn who_asked_for_a_change_is_told_that_its_table_would_be_invalid() {
         let base = crate::agreement::fixtures::members(2);
-        let mut cx = Context::new(Net::new(1, vec![vec![0]]).config(0, base.members[0].id), Time(1_000_000_000_000));
+        let mut cx = Context::new(
+            Net::new(1, vec![vec![0]]).config(0, base.members[0].id),
+            Time(1_000_000_000_000),
+        );
         let mut council = Council::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
         let mut table = base.clone();
         table.members[1] = table.members[0].clone();
         let asker = base.members[1].id;
         let replies = vec![(asker, 7, AdminReply::Done(None))];
         cx.outputs.clear();
-        council.propose(&mut cx, Draft { table: Some(table), replies, ..Draft::default() });
+        council.propose(
+            &mut cx,
+            Draft {
+                table: Some(table),
+                replies,
+                ..Draft::default()
+            },
+        );
         let told = |output: &Output| match output {
-            Output::Send { to: Peer::Member(to), message: Message::AdminReply { ticket: 7, reply: AdminReply::Refused(why), .. } } => {
-                *to == asker && why.contains("would be invalid")
-            }
+            Output::Send {
+                to: Peer::Member(to),
+                message:
+                    Message::AdminReply {
+                        ticket: 7,
+                        reply: AdminReply::Refused(why),
+                        ..
+                    },
+            } => *to == asker && why.contains("would be invalid"),
             _ => false,
         };
         assert!(cx.outputs.iter().any(told), "{:?}", cx.outputs);
         assert_eq!(council.accepted.name, base.name());
     }
 
-    /// A sole voter that slept for an hour gave up what a silent member held, a moment before that member answered.
+    /// A sole voter that slept for an hour gave up what a silent member held, a moment before that
+    /// member answered.
     #[test]
     fn time_that_the_coordinator_slept_is_no_silence_of_others() {
         let (before, after) = (Time(1_000_000_000), Time(3_600_000_000_000));

@@ -54,19 +54,24 @@ impl Council {
         }
     }
 
-    /// Whether majorities of the committed and the accepted configuration are among these (rule 2). Oneself counts.
+    /// Whether majorities of the committed and the accepted configuration are among these (rule 2).
+    /// Oneself counts.
     pub(super) fn both_majorities(&self, with: impl Fn(MemberId) -> bool) -> bool {
         (self.quorum(&self.committed_voters, &with) || broken(Mutant::WinsWithoutCommitted))
             && (self.quorum(&self.accepted.voters, &with) || broken(Mutant::WinsWithoutAccepted))
     }
 
-    /// A majority of these voters. After an operator declared some dead: everybody else, because what a lost majority
-    /// committed may be known to any one of those who are left.
+    /// A majority of these voters. After an operator declared some dead: everybody else, because
+    /// what a lost majority committed may be known to any one of those who are left.
     pub(super) fn quorum(&self, voters: &[MemberId], with: &impl Fn(MemberId) -> bool) -> bool {
         if self.asserted_dead.is_empty() {
             return majority(voters, with);
         }
-        let living: Vec<MemberId> = voters.iter().copied().filter(|v| !self.asserted_dead.contains(v)).collect();
+        let living: Vec<MemberId> = voters
+            .iter()
+            .copied()
+            .filter(|v| !self.asserted_dead.contains(v))
+            .collect();
         if broken(Mutant::RecoversWithMost) {
             return majority(&living, with);
         }
@@ -96,8 +101,14 @@ impl Council {
                 self.role = Role::Follower;
             }
             self.requests.new_coordinator();
-            let name = self.accepted.member(id).map_or_else(|| id.to_string(), |m| m.name.clone());
-            cx.event(Event::Coordinator { name, term: self.term.0 });
+            let name = self
+                .accepted
+                .member(id)
+                .map_or_else(|| id.to_string(), |m| m.name.clone());
+            cx.event(Event::Coordinator {
+                name,
+                term: self.term.0,
+            });
         }
     }
 
@@ -120,7 +131,10 @@ impl Council {
                 !self.detector.suspected(leader)
                     && !self.silent(cx, leader)
                     && self.detector.answered_at(leader).is_some_and(|at| {
-                        cx.now.since(at) <= cx.config.timing.ping_interval * (cx.config.timing.pings_missed_max + 1) + self.indulgence()
+                        cx.now.since(at)
+                            <= cx.config.timing.ping_interval
+                                * (cx.config.timing.pings_missed_max + 1)
+                                + self.indulgence()
                     })
             }
         }
@@ -137,7 +151,9 @@ impl Council {
                 }
             }
             Some(leader)
-                if self.silent(cx, leader) || (self.accepted.member(leader).is_none() && self.committed.member(leader).is_none()) =>
+                if self.silent(cx, leader)
+                    || (self.accepted.member(leader).is_none()
+                        && self.committed.member(leader).is_none()) =>
             {
                 self.leader = None;
             }
@@ -147,7 +163,8 @@ impl Council {
 
     pub(super) fn elect(&mut self, cx: &mut Context) {
         let me = cx.me();
-        let may_stand = !self.out && (self.accepted.voters.contains(&me) || self.committed_voters.contains(&me));
+        let may_stand = !self.out
+            && (self.accepted.voters.contains(&me) || self.committed_voters.contains(&me));
         if self.leader.is_some() || !may_stand || cx.hung() {
             self.stand_at = None;
             if !matches!(self.role, Role::Leader(_)) {
@@ -158,11 +175,15 @@ impl Council {
         match &self.role {
             Role::PreCandidate(canvass) | Role::Candidate(canvass) if cx.now >= canvass.until => {
                 self.role = Role::Follower;
-                let delay = self.rank_delay(cx) + RETRY_DELAY + cx.jitter(Duration::ZERO, RETRY_JITTER);
+                let delay =
+                    self.rank_delay(cx) + RETRY_DELAY + cx.jitter(Duration::ZERO, RETRY_JITTER);
                 self.stand_at = Some(cx.now + delay);
             }
             Role::Follower => match self.stand_at {
-                None => self.stand_at = Some(cx.now + self.rank_delay(cx) + cx.jitter(Duration::ZERO, STAND_JITTER)),
+                None => {
+                    self.stand_at =
+                        Some(cx.now + self.rank_delay(cx) + cx.jitter(Duration::ZERO, STAND_JITTER))
+                }
                 Some(at) if at <= cx.now => self.canvass(cx),
                 Some(_) => {}
             },
@@ -173,12 +194,24 @@ impl Council {
     /// Age is a preference: whoever is younger gives each older voter that answers some time.
     fn rank_delay(&self, cx: &Context) -> Duration {
         let me = cx.me();
-        let older = self.accepted.voters.iter().take_while(|v| **v != me).filter(|v| !self.silent(cx, **v)).count();
+        let older = self
+            .accepted
+            .voters
+            .iter()
+            .take_while(|v| **v != me)
+            .filter(|v| !self.silent(cx, **v))
+            .count();
         RANK_DELAY * u32::try_from(older).unwrap_or(u32::MAX)
     }
 
     fn electors(&self, me: MemberId) -> Vec<MemberId> {
-        let mut electors: Vec<MemberId> = self.committed_voters.iter().chain(&self.accepted.voters).copied().filter(|v| *v != me).collect();
+        let mut electors: Vec<MemberId> = self
+            .committed_voters
+            .iter()
+            .chain(&self.accepted.voters)
+            .copied()
+            .filter(|v| *v != me)
+            .collect();
         electors.sort_unstable();
         electors.dedup();
         electors
@@ -189,9 +222,19 @@ impl Council {
         let term = self.term.max(self.term_seen).next();
         self.stand_at = None;
         let granted = BTreeMap::from([(cx.me(), self.accepted.name)]);
-        self.role = Role::PreCandidate(Canvass { term, until: cx.now + VOTE_PATIENCE, granted });
+        self.role = Role::PreCandidate(Canvass {
+            term,
+            until: cx.now + VOTE_PATIENCE,
+            granted,
+        });
         for voter in self.electors(cx.me()) {
-            cx.send(voter, Message::PreVote(Ballot { term, accepted: self.accepted.name }));
+            cx.send(
+                voter,
+                Message::PreVote(Ballot {
+                    term,
+                    accepted: self.accepted.name,
+                }),
+            );
         }
         self.count(cx);
     }
@@ -206,17 +249,33 @@ impl Council {
         self.leader = None;
         self.stand_at = None;
         let granted = BTreeMap::from([(cx.me(), self.accepted.name)]);
-        self.role = Role::Candidate(Canvass { term, until: cx.now + VOTE_PATIENCE, granted });
+        self.role = Role::Candidate(Canvass {
+            term,
+            until: cx.now + VOTE_PATIENCE,
+            granted,
+        });
         for voter in self.electors(cx.me()) {
-            cx.send(voter, Message::Vote(Ballot { term, accepted: self.accepted.name }));
+            cx.send(
+                voter,
+                Message::Vote(Ballot {
+                    term,
+                    accepted: self.accepted.name,
+                }),
+            );
         }
         self.count(cx);
     }
 
     fn count(&mut self, cx: &mut Context) {
         match &self.role {
-            Role::PreCandidate(canvass) if self.both_majorities(|v| canvass.granted.contains_key(&v)) => self.stand(cx),
-            Role::Candidate(canvass) if self.both_majorities(|v| canvass.granted.contains_key(&v)) => {
+            Role::PreCandidate(canvass)
+                if self.both_majorities(|v| canvass.granted.contains_key(&v)) =>
+            {
+                self.stand(cx)
+            }
+            Role::Candidate(canvass)
+                if self.both_majorities(|v| canvass.granted.contains_key(&v)) =>
+            {
                 let granted = canvass.granted.clone();
                 self.win(cx, granted);
             }
@@ -225,9 +284,12 @@ impl Council {
     }
 
     fn win(&mut self, cx: &mut Context, granted: BTreeMap<MemberId, TableName>) {
-        // A table that both majorities have accepted is committed, whichever member proposed it (rule 2).
+        // A table that both majorities have accepted is committed, whichever member proposed it
+        // (rule 2).
         let mine = self.accepted.name;
-        let same = |name: &TableName| *name == mine || (name.version == mine.version && broken(Mutant::WinsByVersion));
+        let same = |name: &TableName| {
+            *name == mine || (name.version == mine.version && broken(Mutant::WinsByVersion))
+        };
         let committed = self.both_majorities(|v| granted.get(&v).is_some_and(same));
         self.role = Role::Leader(Box::new(Leader::new(cx, granted.into_keys().collect())));
         if committed && mine.order() > self.committed.name.order() {
@@ -241,8 +303,8 @@ impl Council {
 
     pub(super) fn on_pre_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
         if self.leader == Some(from) && ballot.term > self.term {
-            // Whoever coordinates asks nobody whether it might: that was somebody's mistake. It answers pings, so that nothing else
-            // would ever say that it coordinates nothing.
+            // Whoever coordinates asks nobody whether it might: that was somebody's mistake. It
+            // answers pings, so that nothing else would ever say that it coordinates nothing.
             self.leader = None;
         }
         let granted = !self.out
@@ -250,13 +312,20 @@ impl Council {
             && (!self.heard(cx) || broken(Mutant::Preempts))
             && ballot.term > self.term
             && ballot.accepted.order() >= self.accepted.name.order();
-        let answer = Answer { term: ballot.term, granted, mine: self.term, accepted: self.accepted.name };
+        let answer = Answer {
+            term: ballot.term,
+            granted,
+            mine: self.term,
+            accepted: self.accepted.name,
+        };
         cx.send(from, Message::PreVoteAnswer(answer));
     }
 
     pub(super) fn on_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
-        let up_to_date = ballot.accepted.order() >= self.accepted.name.order() || broken(Mutant::VotesForStale);
-        let first = (self.voted.is_none_or(|v| v == from) && self.leader.is_none()) || broken(Mutant::VotesTwice);
+        let up_to_date =
+            ballot.accepted.order() >= self.accepted.name.order() || broken(Mutant::VotesForStale);
+        let first = (self.voted.is_none_or(|v| v == from) && self.leader.is_none())
+            || broken(Mutant::VotesTwice);
         let free = ballot.term > self.term || (ballot.term == self.term && first);
         let granted = !self.out && up_to_date && free;
         self.term_seen = self.term_seen.max(ballot.term);
@@ -269,7 +338,12 @@ impl Council {
             self.role = Role::Follower;
             self.stand_at = Some(cx.now + VOTE_PATIENCE + cx.jitter(Duration::ZERO, RETRY_JITTER));
         }
-        let answer = Answer { term: ballot.term, granted, mine: self.term, accepted: self.accepted.name };
+        let answer = Answer {
+            term: ballot.term,
+            granted,
+            mine: self.term,
+            accepted: self.accepted.name,
+        };
         cx.send(from, Message::VoteAnswer(answer));
     }
 
@@ -295,7 +369,9 @@ impl Council {
                 canvass.granted.insert(from, answer.accepted);
                 self.count(cx);
             }
-            Role::Leader(leader) if self.term == answer.term && answer.granted => leader.joined(from),
+            Role::Leader(leader) if self.term == answer.term && answer.granted => {
+                leader.joined(from)
+            }
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {}
         }
     }

@@ -3,8 +3,9 @@
 use doyen_placement::loads::Loads;
 use doyen_placement::planner;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, Member, MemberId, MemberState, Mode, OnLoss,
-    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table,
+    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, Member,
+    MemberId, MemberState, Mode, OnLoss, PartitionRef, Replica, ReplicaState, Reshaping, Role,
+    Settings, Table,
 };
 use std::sync::Arc;
 
@@ -35,7 +36,15 @@ pub(in crate::agreement) fn member(number: u64) -> Member {
         name: format!("n{number}"),
         role: Role::Data,
         state: MemberState::Live,
-        addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new(), hostname: None },
+        addresses: Addresses {
+            control,
+            data: control,
+            resp: None,
+            resp_cluster: None,
+            http: None,
+            further: Vec::new(),
+            hostname: None,
+        },
         location: Location::default(),
         weight: 100,
     }
@@ -43,27 +52,52 @@ pub(in crate::agreement) fn member(number: u64) -> Member {
 
 /// So many members.
 pub(in crate::agreement) fn members(count: u64) -> Table {
-    planner::first(ClusterId(7), Settings::default(), keyspace(16), (1..=count).map(member).collect())
+    planner::first(
+        ClusterId(7),
+        Settings::default(),
+        keyspace(16),
+        (1..=count).map(member).collect(),
+    )
 }
 
 /// Two members, and a third that is to have its share of so many partitions.
 pub(in crate::agreement) fn planned(partitions: u16) -> Table {
-    let table = planner::first(ClusterId(7), Settings::default(), keyspace(partitions), vec![member(1), member(2)]);
+    let table = planner::first(
+        ClusterId(7),
+        Settings::default(),
+        keyspace(partitions),
+        vec![member(1), member(2)],
+    );
     let table = planner::admit(&table, vec![member(3)]);
     planner::adopt(&table, &planner::plan(&table, &Loads::default()))
 }
 
 /// The same, on its way.
 pub(in crate::agreement) fn moving(table: &Table) -> Table {
-    let limits = planner::MoveLimits { learners_per_source: 9, learners_per_target: 9, learners: 9 };
+    let limits = planner::MoveLimits {
+        learners_per_source: 9,
+        learners_per_target: 9,
+        learners: 9,
+    };
     planner::advance(table, &limits, &planner::Waits::default()).expect("copies begin")
 }
 
 /// The same, where nobody else holds this partition.
 pub(in crate::agreement) fn alone(table: &Table, at: PartitionRef, holder: MemberId) -> Table {
     let mut table = table.clone();
-    let keyspace = table.keyspaces.iter_mut().find(|k| k.id == at.keyspace).expect("it is there");
-    let partition = keyspace.partitions.iter_mut().find(|p| p.id == at.partition).expect("it is there");
-    Arc::make_mut(partition).replicas = vec![Replica { member: holder, state: ReplicaState::InSync }];
+    let keyspace = table
+        .keyspaces
+        .iter_mut()
+        .find(|k| k.id == at.keyspace)
+        .expect("it is there");
+    let partition = keyspace
+        .partitions
+        .iter_mut()
+        .find(|p| p.id == at.partition)
+        .expect("it is there");
+    Arc::make_mut(partition).replicas = vec![Replica {
+        member: holder,
+        state: ReplicaState::InSync,
+    }];
     table
 }

@@ -1,14 +1,21 @@
-//! A member that is let in and broken: whatever it says, the others go on, with tables that they made.
+//! A member that is let in and broken: whatever it says, the others go on, with tables that they
+//! made.
 //!
-//! Its process goes on in order beside what the test says in its name, so that nothing it says is covered up by its silence.
+//! Its process goes on in order beside what the test says in its name, so that nothing it says is
+//! covered up by its silence.
 
 use super::api::{AdminRequest, Input};
 use super::net::{Net, Slot};
 use crate::hints::Hint;
-use crate::wire::{Ack, Answer, Ballot, Commit, Committed, LeaveStep, Message, Payload, Proposal, Pulse};
+use crate::wire::{
+    Ack, Answer, Ballot, Commit, Committed, LeaveStep, Message, Payload, Proposal, Pulse,
+};
 use doyen_placement::planner::{InSyncChange, InSyncRequest, Pace};
 use doyen_placement::table::validate::COUNT_MAX;
-use doyen_placement::{Age, Epoch, KeyspaceId, Member, MemberId, PartitionId, PartitionRef, Table, TableName, Term, Version};
+use doyen_placement::{
+    Age, Epoch, KeyspaceId, Member, MemberId, PartitionId, PartitionRef, Table, TableName, Term,
+    Version,
+};
 
 /// Three that serve; the coordinator, and one of the others, which will be the broken one.
 fn three(seed: u64) -> (Net, Slot, Slot) {
@@ -28,14 +35,24 @@ fn goes_on(net: &mut Net, ms_max: u64) {
     net.until(ms_max, Net::healed);
     let leader = net.leaders()[0];
     let name = format!("map{}", net.table(leader).maps.len());
-    let request = AdminRequest::CreateMap { name: name.clone(), keyspace: "default".into() };
+    let request = AdminRequest::CreateMap {
+        name: name.clone(),
+        keyspace: "default".into(),
+    };
     net.input(leader, Input::Admin { ticket: 1, request });
-    net.until(2000, |net| net.agreed().is_some_and(|t| t.map_named(&name).is_some()));
+    net.until(2000, |net| {
+        net.agreed().is_some_and(|t| t.map_named(&name).is_some())
+    });
     assert_eq!(net.clusters().len(), 1);
 }
 
 /// For so long the broken one says this to the others, every 10 ms, and they serve all the time.
-fn served_throughout(net: &mut Net, broken: Slot, ms: u64, mut says: impl FnMut(&Net, Slot) -> Vec<Message>) {
+fn served_throughout(
+    net: &mut Net,
+    broken: Slot,
+    ms: u64,
+    mut says: impl FnMut(&Net, Slot) -> Vec<Message>,
+) {
     for _ in 0..ms / 10 {
         for to in others(broken) {
             for message in says(net, to) {
@@ -44,17 +61,30 @@ fn served_throughout(net: &mut Net, broken: Slot, ms: u64, mut says: impl FnMut(
         }
         net.run_ms(10);
         for slot in others(broken) {
-            assert!(net.holds_lease(slot), "n{slot} may not serve: {:#?}", net.summary());
+            assert!(
+                net.holds_lease(slot),
+                "n{slot} may not serve: {:#?}",
+                net.summary()
+            );
         }
     }
 }
 
 fn propose(table: &Table, committed: TableName) -> Message {
     let (name, payload) = (table.name(), Payload::Whole(table.clone().into()));
-    Message::Propose(Box::new(Proposal { name, committed, commit: None, voters: table.voters.clone(), payload }))
+    Message::Propose(Box::new(Proposal {
+        name,
+        committed,
+        commit: None,
+        voters: table.voters.clone(),
+        payload,
+    }))
 }
 
-const AT: PartitionRef = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(1) };
+const AT: PartitionRef = PartitionRef {
+    keyspace: KeyspaceId(0),
+    partition: PartitionId(1),
+};
 
 #[test]
 fn requests_with_wrong_epochs_change_nothing() {
@@ -62,22 +92,54 @@ fn requests_with_wrong_epochs_change_nothing() {
     let (before, me) = (net.table(broken), net.at(broken).unwrap());
     served_throughout(&mut net, broken, 1000, |net, _| {
         let table = net.table(broken);
-        let wrong = |epoch: Epoch| [Epoch(0), epoch.next(), Epoch(epoch.0 + 1000), Epoch(u64::MAX)];
+        let wrong = |epoch: Epoch| {
+            [
+                Epoch(0),
+                epoch.next(),
+                Epoch(epoch.0 + 1000),
+                Epoch(u64::MAX),
+            ]
+        };
         let mut said = Vec::new();
         for partition in &table.keyspaces[0].partitions {
-            let at = PartitionRef { keyspace: KeyspaceId(0), partition: partition.id };
+            let at = PartitionRef {
+                keyspace: KeyspaceId(0),
+                partition: partition.id,
+            };
             for epoch in wrong(partition.epoch) {
                 let requests = table.members.iter().flat_map(|m| {
-                    [InSyncChange::Remove, InSyncChange::Admit, InSyncChange::Abandon, InSyncChange::NoRoom, InSyncChange::Withdraw]
-                        .map(|change| InSyncRequest { partition: at, epoch, change: change(m.id) })
+                    [
+                        InSyncChange::Remove,
+                        InSyncChange::Admit,
+                        InSyncChange::Abandon,
+                        InSyncChange::NoRoom,
+                        InSyncChange::Withdraw,
+                    ]
+                    .map(|change| InSyncRequest {
+                        partition: at,
+                        epoch,
+                        change: change(m.id),
+                    })
                 });
-                said.push(Message::InSync { cluster: table.cluster, origin: me, requests: requests.collect() });
-                said.push(Message::Opened { cluster: table.cluster, sequence: u64::MAX, partitions: vec![(at, epoch)] });
+                said.push(Message::InSync {
+                    cluster: table.cluster,
+                    origin: me,
+                    requests: requests.collect(),
+                });
+                said.push(Message::Opened {
+                    cluster: table.cluster,
+                    sequence: u64::MAX,
+                    partitions: vec![(at, epoch)],
+                });
             }
         }
         said
     });
-    assert_eq!(net.table(broken).name(), before.name(), "somebody made a table of it");
+    assert_eq!(
+        net.table(broken).name(),
+        before.name(),
+        "somebody made a table of it"
+    );
     goes_on(&mut net, 2000);
 }
 
@@ -87,20 +149,59 @@ fn versions_and_tables_from_the_future_that_nobody_has_are_asked_for_and_never_w
     let before = net.table(leader).name();
     served_throughout(&mut net, broken, 2000, |net, _| {
         let now = net.table(broken).name();
-        let names =
-            [now.version.next(), Version(now.version.0 + 1000), Version(u64::MAX)].map(|version| TableName { version, hash: 3, ..now });
+        let names = [
+            now.version.next(),
+            Version(now.version.0 + 1000),
+            Version(u64::MAX),
+        ]
+        .map(|version| TableName {
+            version,
+            hash: 3,
+            ..now
+        });
         let mut said = Vec::new();
         for name in names {
-            let pulse =
-                Pulse { cluster: now.cluster, sequence: u64::MAX, term: now.term, coordinator: None, accepted: name, committed: name };
-            let commit = Commit { name, predecessor: now, ages: vec![(MemberId(3), u64::MAX)], seals: vec![(MemberId(3), vec![AT])] };
-            said.extend([Message::Ping(pulse), Message::Pong(pulse), Message::Commit(Box::new(commit.clone()))]);
-            said.push(Message::Pull { cluster: now.cluster, have: Some(name) });
-            said.push(Message::Ack(Box::new(Ack { name, ages: Some(vec![(MemberId(3), u64::MAX)]), seal: Some(vec![AT]) })));
-            said.push(Message::Refuse { name, term: now.term, coordinator: None, whole: true });
+            let pulse = Pulse {
+                cluster: now.cluster,
+                sequence: u64::MAX,
+                term: now.term,
+                coordinator: None,
+                accepted: name,
+                committed: name,
+            };
+            let commit = Commit {
+                name,
+                predecessor: now,
+                ages: vec![(MemberId(3), u64::MAX)],
+                seals: vec![(MemberId(3), vec![AT])],
+            };
+            said.extend([
+                Message::Ping(pulse),
+                Message::Pong(pulse),
+                Message::Commit(Box::new(commit.clone())),
+            ]);
+            said.push(Message::Pull {
+                cluster: now.cluster,
+                have: Some(name),
+            });
+            said.push(Message::Ack(Box::new(Ack {
+                name,
+                ages: Some(vec![(MemberId(3), u64::MAX)]),
+                seal: Some(vec![AT]),
+            })));
+            said.push(Message::Refuse {
+                name,
+                term: now.term,
+                coordinator: None,
+                whole: true,
+            });
             // A table that is not the one that it is called.
             let payload = Payload::Whole(net.table(broken));
-            said.push(Message::Committed(Box::new(Committed { name, payload, commit: Some(commit) })));
+            said.push(Message::Committed(Box::new(Committed {
+                name,
+                payload,
+                commit: Some(commit),
+            })));
         }
         said
     });
@@ -122,28 +223,41 @@ fn a_proposal_of_whoever_does_not_coordinate_changes_nothing() {
         table.term = Term(table.term.0 - 1);
         vec![now, propose(&table, committed)]
     });
-    assert_eq!((net.leaders(), net.table(leader).name()), (vec![leader], before));
+    assert_eq!(
+        (net.leaders(), net.table(leader).name()),
+        (vec![leader], before)
+    );
     goes_on(&mut net, 2000);
 }
 
-/// One proposal with the last version that a table may have was stored by everybody, in a term in which nobody had voted. Whoever
-/// was elected next could propose no later one: no table was ever committed again.
+/// One proposal with the last version that a table may have was stored by everybody, in a term in
+/// which nobody had voted. Whoever was elected next could propose no later one: no table was ever
+/// committed again.
 #[test]
 fn a_table_that_skips_versions_is_refused() {
     let (mut net, _, broken) = three(34);
     for version in [Version(COUNT_MAX), Version(COUNT_MAX - 1), Version(1 << 40)] {
         let table = net.table(broken);
         let committed = table.name();
-        let skipping = Table { version, term: table.term.next(), ..(*table).clone() };
+        let skipping = Table {
+            version,
+            term: table.term.next(),
+            ..(*table).clone()
+        };
         others(broken).for_each(|to| net.say(broken, to, propose(&skipping, committed)));
         net.run_ms(500);
         goes_on(&mut net, 10_000);
-        assert!(net.table(broken).version < Version(1000), "{:?}", net.table(broken).name());
+        assert!(
+            net.table(broken).version < Version(1000),
+            "{:?}",
+            net.table(broken).name()
+        );
     }
 }
 
-/// Tables in which partitions go back to former epochs, ages are given anew, or that come after another table than the one in
-/// force: whatever made them, it was no successor of what is committed.
+/// Tables in which partitions go back to former epochs, ages are given anew, or that come after
+/// another table than the one in force: whatever made them, it was no successor of what is
+/// committed.
 #[test]
 fn a_table_that_does_not_descend_from_the_committed_one_is_refused() {
     let (mut net, _, broken) = three(35);
@@ -166,23 +280,34 @@ fn a_table_that_does_not_descend_from_the_committed_one_is_refused() {
         next.members[2] = member.into();
     };
     let fewer = |next: &mut Table| _ = next.keyspaces.pop();
-    let elsewhere = TableName { hash: table.name().hash ^ 1, ..table.name() };
-    for (next, committed) in
-        [(changed(&epoch), table.name()), (changed(&ages), table.name()), (changed(&fewer), table.name()), (changed(&|_| {}), elsewhere)]
-    {
+    let elsewhere = TableName {
+        hash: table.name().hash ^ 1,
+        ..table.name()
+    };
+    for (next, committed) in [
+        (changed(&epoch), table.name()),
+        (changed(&ages), table.name()),
+        (changed(&fewer), table.name()),
+        (changed(&|_| {}), elsewhere),
+    ] {
         assert_eq!(next.validate(), Ok(()), "by itself it is valid");
         others(broken).for_each(|to| net.say(broken, to, propose(&next, committed)));
         net.run_ms(300);
         for slot in others(broken) {
             let known = net.process(slot).view.as_ref().unwrap();
-            assert_ne!(known.accepted.name().hash, next.name().hash, "n{slot} stored it");
+            assert_ne!(
+                known.accepted.name().hash,
+                next.name().hash,
+                "n{slot} stored it"
+            );
         }
         goes_on(&mut net, 5000);
     }
 }
 
-/// It said once that it proposes a table in a term in which nobody had voted for it. The others took it for the coordinator from
-/// then on, for it answered their pings; it knew of nothing, and what it asked for was refused because they heard a coordinator: it.
+/// It said once that it proposes a table in a term in which nobody had voted for it. The others
+/// took it for the coordinator from then on, for it answered their pings; it knew of nothing, and
+/// what it asked for was refused because they heard a coordinator: it.
 #[test]
 fn whoever_is_taken_for_the_coordinator_and_is_not_is_given_up() {
     let (mut net, _, broken) = three(36);
@@ -200,9 +325,21 @@ fn terms_from_the_future_and_elections_without_end_stop_no_lease_and_then_all_ag
     let mut term = net.table(broken).term;
     served_throughout(&mut net, broken, 3000, |net, _| {
         term = Term(term.0 + 1000);
-        let accepted = TableName { version: Version(u64::MAX), term, ..net.table(broken).name() };
-        let answer = Answer { term, granted: true, mine: term, accepted };
-        let far = Ballot { term: Term(u64::MAX), accepted };
+        let accepted = TableName {
+            version: Version(u64::MAX),
+            term,
+            ..net.table(broken).name()
+        };
+        let answer = Answer {
+            term,
+            granted: true,
+            mine: term,
+            accepted,
+        };
+        let far = Ballot {
+            term: Term(u64::MAX),
+            accepted,
+        };
         vec![
             Message::Vote(Ballot { term, accepted }),
             Message::PreVote(Ballot { term, accepted }),
@@ -223,18 +360,38 @@ fn newcomers_by_the_thousand_that_do_not_exist_take_no_vote_and_are_gone_soon() 
     served_throughout(&mut net, broken, 1500, |_, _| {
         let newcomers = (0..20).map(|_| {
             made_up += 1;
-            let control = std::net::SocketAddr::from(([10, 9, 9, 9], 7000 + (made_up % 50_000) as u16));
+            let control =
+                std::net::SocketAddr::from(([10, 9, 9, 9], 7000 + (made_up % 50_000) as u16));
             let mut addresses = somebody.addresses.clone();
             (addresses.control, addresses.data) = (control, control);
-            Member { id: MemberId(made_up << 32), name: format!("nobody{made_up}"), age: Age(u64::MAX), addresses, ..(*somebody).clone() }
+            Member {
+                id: MemberId(made_up << 32),
+                name: format!("nobody{made_up}"),
+                age: Age(u64::MAX),
+                addresses,
+                ..(*somebody).clone()
+            }
         });
-        newcomers.map(|member| Message::Join { cluster: table.cluster, member: Box::new(member), seen: Version(1 << 40) }).collect()
+        newcomers
+            .map(|member| Message::Join {
+                cluster: table.cluster,
+                member: Box::new(member),
+                seen: Version(1 << 40),
+            })
+            .collect()
     });
     assert!(made_up >= 5000);
     assert_eq!(net.leaders(), [leader]);
     let real: Vec<MemberId> = net.processes.keys().copied().collect();
-    assert!(net.table(leader).voters.iter().all(|v| real.contains(v)), "{:#?}", net.summary());
-    assert!(net.table(leader).members.len() < 200, "it is let in faster than anybody could join");
+    assert!(
+        net.table(leader).voters.iter().all(|v| real.contains(v)),
+        "{:#?}",
+        net.summary()
+    );
+    assert!(
+        net.table(leader).members.len() < 200,
+        "it is let in faster than anybody could join"
+    );
     goes_on(&mut net, 20_000);
 }
 
@@ -245,22 +402,42 @@ fn hints_without_end_expel_nobody() {
     let members: Vec<MemberId> = net.processes.keys().copied().collect();
     for round in 0..300_u16 {
         for slot in 0..3 {
-            for member in members.iter().copied().chain([MemberId(u64::from(round) << 8), MemberId(u64::MAX)]) {
-                for hint in [Hint::Suspected(member), Hint::Refused(member), Hint::Alive(member)] {
+            for member in members
+                .iter()
+                .copied()
+                .chain([MemberId(u64::from(round) << 8), MemberId(u64::MAX)])
+            {
+                for hint in [
+                    Hint::Suspected(member),
+                    Hint::Refused(member),
+                    Hint::Alive(member),
+                ] {
                     net.input(slot, Input::Hint(hint));
                 }
             }
-            net.input(slot, Input::Hint(Hint::Address(([10, 7, (round >> 8) as u8, round as u8], 7000).into())));
+            net.input(
+                slot,
+                Input::Hint(Hint::Address(
+                    ([10, 7, (round >> 8) as u8, round as u8], 7000).into(),
+                )),
+            );
         }
         net.run_ms(10);
-        assert!((0..3).all(|slot| net.holds_lease(slot)), "{:#?}", net.summary());
+        assert!(
+            (0..3).all(|slot| net.holds_lease(slot)),
+            "{:#?}",
+            net.summary()
+        );
     }
-    assert_eq!((net.leaders(), net.table(broken).name()), (vec![leader], before));
+    assert_eq!(
+        (net.leaders(), net.table(broken).name()),
+        (vec![leader], before)
+    );
     goes_on(&mut net, 2000);
 }
 
-/// Reports and requests are said by whoever they are about. One member could make the coordinator drop the copies of another, or
-/// hand over what another holds and go on without it.
+/// Reports and requests are said by whoever they are about. One member could make the coordinator
+/// drop the copies of another, or hand over what another holds and go on without it.
 #[test]
 fn nobody_speaks_for_another() {
     let (mut net, leader, broken) = three(39);
@@ -269,13 +446,33 @@ fn nobody_speaks_for_another() {
     let victim = net.at(third).unwrap();
     served_throughout(&mut net, broken, 1000, |net, _| {
         let table = net.table(broken);
-        let mut said: Vec<Message> =
-            [LeaveStep::HandOver(Pace::Repair), LeaveStep::Gone].map(|step| Message::Leave { cluster, member: victim, step }).into();
-        for partition in table.keyspaces[0].partitions.iter().filter(|p| p.primary() == victim) {
-            let at = PartitionRef { keyspace: KeyspaceId(0), partition: partition.id };
+        let mut said: Vec<Message> = [LeaveStep::HandOver(Pace::Repair), LeaveStep::Gone]
+            .map(|step| Message::Leave {
+                cluster,
+                member: victim,
+                step,
+            })
+            .into();
+        for partition in table.keyspaces[0]
+            .partitions
+            .iter()
+            .filter(|p| p.primary() == victim)
+        {
+            let at = PartitionRef {
+                keyspace: KeyspaceId(0),
+                partition: partition.id,
+            };
             let change = InSyncChange::Remove(partition.replicas[1].member);
-            let requests = vec![InSyncRequest { partition: at, epoch: partition.epoch, change }];
-            said.push(Message::InSync { cluster, origin: victim, requests });
+            let requests = vec![InSyncRequest {
+                partition: at,
+                epoch: partition.epoch,
+                change,
+            }];
+            said.push(Message::InSync {
+                cluster,
+                origin: victim,
+                requests,
+            });
         }
         said
     });
@@ -283,8 +480,8 @@ fn nobody_speaks_for_another() {
     goes_on(&mut net, 2000);
 }
 
-/// That a report was read is for the coordinator to say. One that another called read was not sent again, however it was lost: the
-/// coordinator held partitions for closed that were served.
+/// That a report was read is for the coordinator to say. One that another called read was not sent
+/// again, however it was lost: the coordinator held partitions for closed that were served.
 #[test]
 fn that_reports_were_read_is_believed_of_the_coordinator_alone() {
     for seed in 40..50 {
@@ -297,7 +494,8 @@ fn that_reports_were_read_is_believed_of_the_coordinator_alone() {
         let open = |net: &Net| {
             net.leaders().first().is_some_and(|leads| {
                 let process = net.process(*leads);
-                net.table(*leads).members.len() == 3 && process.agreement.status(process.lease).closed.is_empty()
+                net.table(*leads).members.len() == 3
+                    && process.agreement.status(process.lease).closed.is_empty()
             })
         };
         for round in 0.. {
@@ -309,7 +507,14 @@ fn that_reports_were_read_is_believed_of_the_coordinator_alone() {
                 break;
             }
             for to in (0..4).filter(|s| *s != broken && *s != leader) {
-                net.say(broken, to, Message::OpenedSeen { cluster, sequence: u64::MAX });
+                net.say(
+                    broken,
+                    to,
+                    Message::OpenedSeen {
+                        cluster,
+                        sequence: u64::MAX,
+                    },
+                );
             }
             net.run_ms(10);
         }

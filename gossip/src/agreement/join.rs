@@ -67,7 +67,11 @@ impl Joining {
         if let Some(why) = &self.why {
             return why.clone();
         }
-        let by = self.member.as_ref().map(|(name, address)| format!(" by {name} at {address}")).unwrap_or_default();
+        let by = self
+            .member
+            .as_ref()
+            .map(|(name, address)| format!(" by {name} at {address}"))
+            .unwrap_or_default();
         format!(
             "waits to be admitted to {}{by}, for {} s already. If that takes long, `doyen status` at that member says what its cluster lacks",
             self.cluster,
@@ -101,7 +105,14 @@ impl Joining {
             self.turn = self.turn.wrapping_add(1);
             if let Some(contact) = self.contacts.get(self.turn % self.contacts.len().max(1)) {
                 let (cluster, member) = (self.cluster, Box::new(cx.member()));
-                cx.send(*contact, Message::Join { cluster, member, seen: self.seen });
+                cx.send(
+                    *contact,
+                    Message::Join {
+                        cluster,
+                        member,
+                        seen: self.seen,
+                    },
+                );
             }
         }
         true
@@ -119,16 +130,24 @@ impl Joining {
             cx.event(Event::NoCoordinator { why: why.clone() });
         }
         self.why = Some(why.clone());
-        if self.refused.is_some_and(|since| cx.now.since(since) >= REFUSED_MAX) {
+        if self
+            .refused
+            .is_some_and(|since| cx.now.since(since) >= REFUSED_MAX)
+        {
             cx.outputs.push_back(Output::Fatal(why));
         }
     }
 
     /// The table that this process is a member of, if this is it.
     pub(super) fn admitted(&self, cx: &Context, committed: &Committed) -> Option<Named> {
-        let Payload::Whole(table) = &committed.payload else { return None };
+        let Payload::Whole(table) = &committed.payload else {
+            return None;
+        };
         table.validate().ok()?;
         let table = Named::new(table.clone());
-        (table.name == committed.name && table.cluster == self.cluster && table.member(cx.me()).is_some()).then_some(table)
+        (table.name == committed.name
+            && table.cluster == self.cluster
+            && table.member(cx.me()).is_some())
+        .then_some(table)
     }
 }

@@ -24,13 +24,20 @@ pub(super) struct Answers {
 struct Voter {
     /// When the youngest ping was sent whose answer counts.
     counted: Option<Time>,
-    /// Answers that name tables newer than ours: they count, from their original time, once we have accepted those.
+    /// Answers that name tables newer than ours: they count, from their original time, once we have
+    /// accepted those.
     newer: BTreeMap<(Term, Version), Time>,
 }
 
 impl Answers {
     /// A voter answered a ping that was sent at `sent` and named its accepted table.
-    pub(super) fn take(&mut self, voter: MemberId, sent: Time, theirs: (Term, Version), ours: (Term, Version)) {
+    pub(super) fn take(
+        &mut self,
+        voter: MemberId,
+        sent: Time,
+        theirs: (Term, Version),
+        ours: (Term, Version),
+    ) {
         let voter = self.voters.entry(voter).or_default();
         let known = theirs <= ours || (theirs.1 <= ours.1 && broken(Mutant::LeaseByVersion));
         if known || broken(Mutant::LeaseFromNewer) {
@@ -47,7 +54,11 @@ impl Answers {
     /// This node accepted a newer table.
     pub(super) fn accepted(&mut self, ours: (Term, Version)) {
         for voter in self.voters.values_mut() {
-            while let Some(entry) = voter.newer.first_entry().filter(|e| *e.key() <= ours || broken(Mutant::LeaseFromLater)) {
+            while let Some(entry) = voter
+                .newer
+                .first_entry()
+                .filter(|e| *e.key() <= ours || broken(Mutant::LeaseFromLater))
+            {
                 voter.counted = voter.counted.max(Some(entry.remove()));
             }
         }
@@ -57,14 +68,32 @@ impl Answers {
         self.voters.retain(|v, _| voters(*v));
     }
 
-    /// The youngest time at which pings were sent that majorities of both configurations answered. Oneself answers always.
-    fn answered(&self, me: MemberId, now: Time, installed: &[MemberId], accepted: &[MemberId]) -> Option<Time> {
-        let at = |v: MemberId| if v == me { Some(now) } else { self.voters.get(&v)?.counted };
-        let mut times: Vec<Time> = installed.iter().chain(accepted).filter_map(|v| at(*v)).collect();
+    /// The youngest time at which pings were sent that majorities of both configurations answered.
+    /// Oneself answers always.
+    fn answered(
+        &self,
+        me: MemberId,
+        now: Time,
+        installed: &[MemberId],
+        accepted: &[MemberId],
+    ) -> Option<Time> {
+        let at = |v: MemberId| {
+            if v == me {
+                Some(now)
+            } else {
+                self.voters.get(&v)?.counted
+            }
+        };
+        let mut times: Vec<Time> = installed
+            .iter()
+            .chain(accepted)
+            .filter_map(|v| at(*v))
+            .collect();
         times.sort_unstable();
         times.dedup();
         let enough = |s: &Time| {
-            majority(installed, |v| at(v) >= Some(*s)) && (majority(accepted, |v| at(v) >= Some(*s)) || broken(Mutant::LeaseByInstalled))
+            majority(installed, |v| at(v) >= Some(*s))
+                && (majority(accepted, |v| at(v) >= Some(*s)) || broken(Mutant::LeaseByInstalled))
         };
         times.into_iter().rev().find(enough)
     }
@@ -114,7 +143,15 @@ impl Tenures {
     }
 
     /// Another table is installed. `commit`: what is known of it, if `old` is its predecessor.
-    pub(super) fn install(&mut self, me: MemberId, now: Time, old: Option<&Named>, new: &Named, commit: Option<&Commit>, whole: Duration) {
+    pub(super) fn install(
+        &mut self,
+        me: MemberId,
+        now: Time,
+        old: Option<&Named>,
+        new: &Named,
+        commit: Option<&Commit>,
+        whole: Duration,
+    ) {
         if old.is_none_or(|old| old.voters != new.voters) {
             self.voters_since = now;
         }
@@ -125,7 +162,9 @@ impl Tenures {
         let known = old.and_then(|old| commit.filter(|c| consecutive(c, old)));
         for (at, partition) in new.partitions() {
             let before = old.and_then(|old| old.partition(at));
-            if before.is_some_and(|b| b.since == partition.since && b.primary() == partition.primary()) {
+            if before
+                .is_some_and(|b| b.since == partition.since && b.primary() == partition.primary())
+            {
                 continue;
             }
             self.began.insert(at, (partition.since, now));
@@ -135,23 +174,42 @@ impl Tenures {
                 continue;
             }
             // Of what was split or merged, those that it was before.
-            let former = |from: &Origin| PartitionRef { partition: from.partition, ..at };
-            let formers = partition.from.iter().map(former).filter(|_| before.is_none());
-            let mut before = before.is_some().then_some(at).into_iter().chain(formers).peekable();
+            let former = |from: &Origin| PartitionRef {
+                partition: from.partition,
+                ..at
+            };
+            let formers = partition
+                .from
+                .iter()
+                .map(former)
+                .filter(|_| before.is_none());
+            let mut before = before
+                .is_some()
+                .then_some(at)
+                .into_iter()
+                .chain(formers)
+                .peekable();
             let wait = match known {
                 // Nobody ever led it.
                 Some(_) if before.peek().is_none() => Duration::ZERO,
-                // The predecessor is the primary of the table before; the commit says what is known of it (rule 9).
+                // The predecessor is the primary of the table before; the commit says what is known
+                // of it (rule 9).
                 Some(commit) => {
                     let led = |at| Some((at, old?.partition(at)?.primary()));
-                    before.map(|at| led(at).map_or(whole, |(at, primary)| wait(commit, at, primary, whole))).max().unwrap_or(whole)
+                    before
+                        .map(|at| {
+                            led(at).map_or(whole, |(at, primary)| wait(commit, at, primary, whole))
+                        })
+                        .max()
+                        .unwrap_or(whole)
                 }
                 None if old.is_none() && new.version == Version(1) => Duration::ZERO,
                 None => whole,
             };
             self.opens_at.insert(at, (partition.since, now + wait));
         }
-        // Hardly any table has fewer partitions than the one before, of which all that is known here is.
+        // Hardly any table has fewer partitions than the one before, of which all that is known
+        // here is.
         if old.is_none_or(|old| old.partitions().any(|(at, _)| new.partition(at).is_none())) {
             let there = |at: &PartitionRef| new.partition(*at).is_some();
             self.began.retain(|at, _| there(at));
@@ -170,37 +228,77 @@ impl Tenures {
         true
     }
 
-    /// For each primary that `next` deposes: for how many milliseconds at least this node gave it nothing to hold a lease with.
-    pub(super) fn ages(&self, me: MemberId, now: Time, installed: &Table, next: &Table) -> Vec<(MemberId, u64)> {
+    /// For each primary that `next` deposes: for how many milliseconds at least this node gave it
+    /// nothing to hold a lease with.
+    pub(super) fn ages(
+        &self,
+        me: MemberId,
+        now: Time,
+        installed: &Table,
+        next: &Table,
+    ) -> Vec<(MemberId, u64)> {
         let age = |at: Time| u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
         let deposed = deposed(installed, next);
         let least = |primary: MemberId, partitions: &[PartitionRef]| {
             // One's own lease ends with one's own ack; others hear of that by the seal.
-            let answered = if primary == me { None } else { self.answered.get(&primary) };
+            let answered = if primary == me {
+                None
+            } else {
+                self.answered.get(&primary)
+            };
             let answered = answered.filter(|_| !broken(Mutant::AgesWithoutAnswers));
-            let tenures = partitions.iter().map(|at| self.began.get(at).map_or(0, |(_, began)| age(*began)));
+            let tenures = partitions
+                .iter()
+                .map(|at| self.began.get(at).map_or(0, |(_, began)| age(*began)));
             let tenures = tenures.filter(|_| !broken(Mutant::AgesWithoutTenure));
-            let least = tenures.chain(answered.map(|at| age(*at))).min().unwrap_or(0);
-            if broken(Mutant::AgesWithoutVoters) { least } else { least.min(age(self.voters_since)) }
+            let least = tenures
+                .chain(answered.map(|at| age(*at)))
+                .min()
+                .unwrap_or(0);
+            if broken(Mutant::AgesWithoutVoters) {
+                least
+            } else {
+                least.min(age(self.voters_since))
+            }
         };
-        deposed.iter().map(|(primary, partitions)| (*primary, least(*primary, partitions))).collect()
+        deposed
+            .iter()
+            .map(|(primary, partitions)| (*primary, least(*primary, partitions)))
+            .collect()
     }
 
     /// This node's seal, if `next` deposes it: the partitions that it had not opened.
-    pub(super) fn seal(&self, me: MemberId, installed: &Table, next: &Table) -> Option<Vec<PartitionRef>> {
+    pub(super) fn seal(
+        &self,
+        me: MemberId,
+        installed: &Table,
+        next: &Table,
+    ) -> Option<Vec<PartitionRef>> {
         let mine = deposed(installed, next).remove(&me)?;
         let open = |at: &PartitionRef| {
-            installed.partition(*at).is_some_and(|p| self.opened.get(at) == Some(&p.since)) || broken(Mutant::SealsUnopened)
+            installed
+                .partition(*at)
+                .is_some_and(|p| self.opened.get(at) == Some(&p.since))
+                || broken(Mutant::SealsUnopened)
         };
         Some(mine.into_iter().filter(|at| !open(at)).collect())
     }
 }
 
 fn wait(commit: &Commit, at: PartitionRef, predecessor: MemberId, whole: Duration) -> Duration {
-    if broken(Mutant::OpensAtOnce) || commit.seals.iter().any(|(m, unopened)| *m == predecessor && !unopened.contains(&at)) {
+    if broken(Mutant::OpensAtOnce)
+        || commit
+            .seals
+            .iter()
+            .any(|(m, unopened)| *m == predecessor && !unopened.contains(&at))
+    {
         return Duration::ZERO;
     }
-    let age = commit.ages.iter().find(|(m, _)| *m == predecessor).map_or(0, |(_, ms)| *ms);
+    let age = commit
+        .ages
+        .iter()
+        .find(|(m, _)| *m == predecessor)
+        .map_or(0, |(_, ms)| *ms);
     whole.saturating_sub(Duration::from_millis(age))
 }
 
@@ -208,7 +306,10 @@ fn wait(commit: &Commit, at: PartitionRef, predecessor: MemberId, whole: Duratio
 pub(super) fn deposed(old: &Table, new: &Table) -> BTreeMap<MemberId, Vec<PartitionRef>> {
     let mut deposed: BTreeMap<MemberId, Vec<PartitionRef>> = BTreeMap::new();
     for (at, partition) in old.partitions() {
-        if new.partition(at).is_none_or(|p| p.since != partition.since || p.primary() != partition.primary()) {
+        if new
+            .partition(at)
+            .is_none_or(|p| p.since != partition.since || p.primary() != partition.primary())
+        {
             deposed.entry(partition.primary()).or_default().push(at);
         }
     }
@@ -238,7 +339,10 @@ mod tests {
         let mut answers = Answers::default();
         assert_eq!(answers.lease(ME, at(1000), &voters, &voters, LEASE), None);
         answers.take(OTHER, at(900), name(5), name(5));
-        assert_eq!(answers.lease(ME, at(1000), &voters, &voters, LEASE), Some(at(1400)));
+        assert_eq!(
+            answers.lease(ME, at(1000), &voters, &voters, LEASE),
+            Some(at(1400))
+        );
         // An older answer gives nothing more, and a lease never goes back.
         answers.take(THIRD, at(800), name(5), name(5));
         assert_eq!(answers.lease(ME, at(1000), &voters, &voters, LEASE), None);
@@ -252,16 +356,26 @@ mod tests {
         assert_eq!(answers.lease(ME, at(1000), &voters, &voters, LEASE), None);
         answers.accepted(name(6));
         // From its original time.
-        assert_eq!(answers.lease(ME, at(1200), &voters, &voters, LEASE), Some(at(1400)));
+        assert_eq!(
+            answers.lease(ME, at(1200), &voters, &voters, LEASE),
+            Some(at(1400))
+        );
     }
 
     #[test]
     fn a_lease_needs_majorities_of_the_installed_and_of_the_accepted_voters() {
         let (installed, accepted) = ([ME, OTHER], [OTHER, THIRD, ME]);
         let mut answers = Answers::default();
-        // The older of two has the casting vote, but the accepted configuration has its say as well.
-        assert_eq!(answers.lease(ME, at(1000), &installed, &accepted, LEASE), None);
+        // The older of two has the casting vote, but the accepted configuration has its say as
+        // well.
+        assert_eq!(
+            answers.lease(ME, at(1000), &installed, &accepted, LEASE),
+            None
+        );
         answers.take(THIRD, at(950), name(5), name(5));
-        assert_eq!(answers.lease(ME, at(1000), &installed, &accepted, LEASE), Some(at(1450)));
+        assert_eq!(
+            answers.lease(ME, at(1000), &installed, &accepted, LEASE),
+            Some(at(1450))
+        );
     }
 }

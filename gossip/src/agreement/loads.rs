@@ -1,6 +1,8 @@
-//! What members have to carry, told to the coordinator: every now and then, what has changed, and to nobody who passes it on.
+//! What members have to carry, told to the coordinator: every now and then, what has changed, and
+//! to nobody who passes it on.
 //!
-//! It is soft: what is lost on the way is said again, a new coordinator hears everything anew, and nothing here is ever in a table.
+//! It is soft: what is lost on the way is said again, a new coordinator hears everything anew, and
+//! nothing here is ever in a table.
 
 use super::api::{Oversight, Timing};
 use super::context::Context;
@@ -10,7 +12,10 @@ use super::event::Event;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::hash::Digest;
-use doyen_placement::loads::{Loads, MemberLoad, PROGRESS_MAX, Progress, REPORT_BYTES_MAX, Report, Reporter, Uneven, WATERMARKS, Window};
+use doyen_placement::loads::{
+    Loads, MemberLoad, PROGRESS_MAX, Progress, REPORT_BYTES_MAX, Report, Reporter, Uneven,
+    WATERMARKS, Window,
+};
 use doyen_placement::planner::{self, Lasting};
 use doyen_placement::{KeyspaceId, MemberId, PartitionId, Reshape, THREADS_MAX, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,12 +59,14 @@ impl Telling {
 
     /// Of all threads together: they share the memory, and each has a core of its own.
     fn member(&self) -> MemberLoad {
-        self.threads.values().fold(MemberLoad::default(), |all, one| MemberLoad {
-            memory: all.memory.saturating_add(one.memory),
-            memory_max: all.memory_max.saturating_add(one.memory_max),
-            cpu: all.cpu.saturating_add(one.cpu),
-            busy: all.busy || one.busy,
-        })
+        self.threads
+            .values()
+            .fold(MemberLoad::default(), |all, one| MemberLoad {
+                memory: all.memory.saturating_add(one.memory),
+                memory_max: all.memory_max.saturating_add(one.memory_max),
+                cpu: all.cpu.saturating_add(one.cpu),
+                busy: all.busy || one.busy,
+            })
     }
 }
 
@@ -77,7 +84,8 @@ pub(super) struct Told {
     /// and whether somebody of those is busy no more.
     eased: Window,
     looked: Time,
-    /// How far those had come, as a digest, who lead partitions that are on their way; and since when that has been so.
+    /// How far those had come, as a digest, who lead partitions that are on their way; and since
+    /// when that has been so.
     standing: BTreeMap<MemberId, (u64, Time)>,
     /// Since when ranges have been busy, and neighbours cold.
     busy: BTreeMap<(KeyspaceId, PartitionId), Time>,
@@ -89,8 +97,8 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Looks at everything, once in a while. True: something has been uneven for so long that it is time to plan, or who was spared
-    /// has had time again for so long.
+    /// Looks at everything, once in a while. True: something has been uneven for so long that it is
+    /// time to plan, or who was spared has had time again for so long.
     fn look(&mut self, now: Time, table: &Table, range_bytes_max: u64, timing: &Timing) -> bool {
         if now.since(self.looked) < LOOK {
             return false;
@@ -104,7 +112,9 @@ impl Told {
             memory: self.memory.look(at, judged.memory),
         };
         let busy = self.busy_members();
-        let eased = self.eased.look(at, self.spared.iter().any(|spared| !busy.contains(spared)));
+        let eased = self
+            .eased
+            .look(at, self.spared.iter().any(|spared| !busy.contains(spared)));
         if uneven != Uneven::default() {
             self.loads.set_uneven(uneven);
         }
@@ -114,20 +124,30 @@ impl Told {
         wanted
     }
 
-    /// Notes whose moves have come no further. Of each primary all together, because it copies some after the others: one that waits for its turn
-    /// does not stand still.
+    /// Notes whose moves have come no further. Of each primary all together, because it copies some
+    /// after the others: one that waits for its turn does not stand still.
     fn look_at_moves(&mut self, now: Time, table: &Table) {
         let mut digests: BTreeMap<MemberId, Digest> = BTreeMap::new();
-        for (at, partition) in table.partitions().filter(|(_, p)| p.goal.is_some() || p.learners().next().is_some()) {
+        for (at, partition) in table
+            .partitions()
+            .filter(|(_, p)| p.goal.is_some() || p.learners().next().is_some())
+        {
             let digest = digests.entry(partition.primary()).or_default();
             partition.hash(digest);
-            for progress in partition.learners().filter_map(|learner| self.loads.progress(at, learner)) {
+            for progress in partition
+                .learners()
+                .filter_map(|learner| self.loads.progress(at, learner))
+            {
                 (progress.phase, progress.keys_sent, progress.bytes_sent).hash(digest);
             }
         }
-        self.standing.retain(|member, _| digests.contains_key(member));
+        self.standing
+            .retain(|member, _| digests.contains_key(member));
         for (member, digest) in digests {
-            let (known, since) = self.standing.entry(member).or_insert((digest.finish(), now));
+            let (known, since) = self
+                .standing
+                .entry(member)
+                .or_insert((digest.finish(), now));
             if *known != digest.finish() {
                 (*known, *since) = (digest.finish(), now);
             }
@@ -136,7 +156,11 @@ impl Told {
 
     /// For how long some primary's moves have come no further, as of the last look.
     pub(super) fn standing(&self) -> Duration {
-        self.standing.values().map(|(_, since)| self.looked.since(*since)).max().unwrap_or_default()
+        self.standing
+            .values()
+            .map(|(_, since)| self.looked.since(*since))
+            .max()
+            .unwrap_or_default()
     }
 
     /// Whether this member has passed a watermark since it was told last.
@@ -147,22 +171,47 @@ impl Told {
     }
 
     fn busy_members(&self) -> BTreeSet<MemberId> {
-        self.loads.members().filter(|(_, load)| load.busy).map(|(member, _)| member).collect()
+        self.loads
+            .members()
+            .filter(|(_, load)| load.busy)
+            .map(|(member, _)| member)
+            .collect()
     }
 
     /// Notes which ranges have been busy, and which neighbours cold, for long enough.
     fn look_at_ranges(&mut self, now: Time, table: &Table, range_bytes_max: u64, timing: &Timing) {
-        let Lasting { splits: busy, merges: cold } = planner::lasting(table, &self.loads, range_bytes_max);
-        let named = |(keyspace, split): &(KeyspaceId, Reshape)| split.partitions().map(|p| (*keyspace, p)).collect::<Vec<_>>();
+        let Lasting {
+            splits: busy,
+            merges: cold,
+        } = planner::lasting(table, &self.loads, range_bytes_max);
+        let named = |(keyspace, split): &(KeyspaceId, Reshape)| {
+            split
+                .partitions()
+                .map(|p| (*keyspace, p))
+                .collect::<Vec<_>>()
+        };
         let known: BTreeSet<(KeyspaceId, PartitionId)> = busy.iter().flat_map(named).collect();
         self.busy.retain(|range, _| known.contains(range));
-        known.into_iter().for_each(|range| _ = self.busy.entry(range).or_insert(now));
+        known
+            .into_iter()
+            .for_each(|range| _ = self.busy.entry(range).or_insert(now));
         self.cold.retain(|pair, _| cold.contains(pair));
-        cold.iter().for_each(|pair| _ = self.cold.entry(*pair).or_insert(now));
-        let long = |since: Option<&Time>, least| since.is_some_and(|since| now.since(*since) >= least);
-        self.splits =
-            busy.into_iter().filter(|split| named(split).iter().all(|range| long(self.busy.get(range), timing.busy_for))).collect();
-        self.merges = cold.into_iter().filter(|pair| long(self.cold.get(pair), timing.cold_for)).collect();
+        cold.iter()
+            .for_each(|pair| _ = self.cold.entry(*pair).or_insert(now));
+        let long =
+            |since: Option<&Time>, least| since.is_some_and(|since| now.since(*since) >= least);
+        self.splits = busy
+            .into_iter()
+            .filter(|split| {
+                named(split)
+                    .iter()
+                    .all(|range| long(self.busy.get(range), timing.busy_for))
+            })
+            .collect();
+        self.merges = cold
+            .into_iter()
+            .filter(|pair| long(self.cold.get(pair), timing.cold_for))
+            .collect();
     }
 
     /// What to plan with. What was uneven has had its plan then.
@@ -175,19 +224,44 @@ impl Told {
     }
 }
 
-/// Whether a member that has filled so much of its memory has passed a watermark, and which it is above by now.
+/// Whether a member that has filled so much of its memory has passed a watermark, and which it is
+/// above by now.
 fn passed(mark: &mut u8, filled: u8, table: &Table, id: MemberId) -> Option<Event> {
-    let above = |margin: u8| WATERMARKS.into_iter().rev().find(|mark| filled + margin >= *mark).unwrap_or(0);
+    let above = |margin: u8| {
+        WATERMARKS
+            .into_iter()
+            .rev()
+            .find(|mark| filled + margin >= *mark)
+            .unwrap_or(0)
+    };
     // Whoever is near one would pass it with every report.
-    let now = if above(0) > *mark { above(0) } else { above(WATERMARK_MARGIN).min(*mark) };
+    let now = if above(0) > *mark {
+        above(0)
+    } else {
+        above(WATERMARK_MARGIN).min(*mark)
+    };
     let name = table.member(id).filter(|_| now != *mark)?.name.clone();
     let before = std::mem::replace(mark, now);
-    Some(Event::Watermark { name, percent: now, before })
+    Some(Event::Watermark {
+        name,
+        percent: now,
+        before,
+    })
 }
 
 impl Council {
     /// A data thread of this node has measured: tells the coordinator, if it is time again.
-    pub(super) fn measured(&mut self, cx: &mut Context, thread: u8, Report { member, partitions, moves, unheard }: Report) {
+    pub(super) fn measured(
+        &mut self,
+        cx: &mut Context,
+        thread: u8,
+        Report {
+            member,
+            partitions,
+            moves,
+            unheard,
+        }: Report,
+    ) {
         let me = cx.me();
         if thread >= THREADS_MAX {
             return;
@@ -200,36 +274,79 @@ impl Council {
         if telling.due > cx.now || self.leader.is_none() {
             return;
         }
-        let moves: Vec<Progress> = telling.moves.values().flatten().copied().take(PROGRESS_MAX).collect();
-        telling.due = cx.now + if moves.is_empty() { REPORT } else { REPORT_MOVES };
+        let moves: Vec<Progress> = telling
+            .moves
+            .values()
+            .flatten()
+            .copied()
+            .take(PROGRESS_MAX)
+            .collect();
+        telling.due = cx.now
+            + if moves.is_empty() {
+                REPORT
+            } else {
+                REPORT_MOVES
+            };
         let table = &self.committed.table;
-        let tenure = |at| table.partition(at).filter(|p| p.primary() == me).map(|p| p.since);
+        let tenure = |at| {
+            table
+                .partition(at)
+                .filter(|p| p.primary() == me)
+                .map(|p| p.since)
+        };
         let partitions = telling.reporter.report(tenure);
         let member = telling.member();
         // What the coordinator tells of it, ends with the coordinator.
-        let own = passed(&mut telling.watermark, member.told(), table, me).filter(|_| self.leader != Some(me));
+        let own = passed(&mut telling.watermark, member.told(), table, me)
+            .filter(|_| self.leader != Some(me));
         // Whom one thread hears is there.
-        let unheard =
-            telling.unheard.values().map(|unheard| unheard.iter().copied().collect::<BTreeSet<_>>()).reduce(|all, one| &all & &one);
+        let unheard = telling
+            .unheard
+            .values()
+            .map(|unheard| unheard.iter().copied().collect::<BTreeSet<_>>())
+            .reduce(|all, one| &all & &one);
         let unheard = unheard.into_iter().flatten().take(UNHEARD_MAX).collect();
-        let report = Report { member, partitions, moves, unheard };
+        let report = Report {
+            member,
+            partitions,
+            moves,
+            unheard,
+        };
         let cluster = self.cluster();
         own.into_iter().for_each(|event| cx.event(event));
-        self.tell_coordinator(cx, Message::Loads { cluster, origin: me, report: Box::new(report) });
+        self.tell_coordinator(
+            cx,
+            Message::Loads {
+                cluster,
+                origin: me,
+                report: Box::new(report),
+            },
+        );
     }
 
     /// A member reports: believed of itself, and of what it leads.
     pub(super) fn on_loads(&mut self, cx: &mut Context, from: MemberId, report: Report) {
-        let Role::Leader(leader) = &mut self.role else { return };
+        let Role::Leader(leader) = &mut self.role else {
+            return;
+        };
         if report.partitions.len() > REPORTED_MAX {
             return cx.ignore();
         }
-        leader.duties.unheard(cx.now, from, report.unheard.iter().copied().take(UNHEARD_MAX));
+        leader.duties.unheard(
+            cx.now,
+            from,
+            report.unheard.iter().copied().take(UNHEARD_MAX),
+        );
         let told = &mut leader.duties.told;
         told.loads.tell(&self.committed.table, from, report);
         let passed = told.pass_watermark(&self.committed.table, from);
         let known = told.loads.uneven();
-        let wanted = told.look(cx.now, &self.committed.table, cx.config.range_bytes_max, &cx.config.timing);
+        let wanted = told.look(
+            cx.now,
+            &self.committed.table,
+            cx.config.range_bytes_max,
+            &cx.config.timing,
+        );
         let uneven = told.loads.uneven();
         if wanted {
             leader.duties.want_plan();
@@ -240,7 +357,10 @@ impl Council {
             leader.duties.think_again();
         }
         passed.into_iter().for_each(|event| cx.event(event));
-        for (of, is, was) in [("work", uneven.work, known.work), ("bytes", uneven.bytes, known.bytes)] {
+        for (of, is, was) in [
+            ("work", uneven.work, known.work),
+            ("bytes", uneven.bytes, known.bytes),
+        ] {
             if is && !was {
                 cx.event(Event::Imbalance { of: of.into() });
             }
@@ -258,9 +378,10 @@ impl Council {
     /// What this node sees of moves, if it coordinates.
     pub(super) fn oversight(&self) -> Option<Oversight> {
         match &self.role {
-            Role::Leader(leader) => {
-                Some(Oversight { moves_standing: leader.duties.told.standing(), moves_failed: leader.duties.moves_failed() })
-            }
+            Role::Leader(leader) => Some(Oversight {
+                moves_standing: leader.duties.told.standing(),
+                moves_failed: leader.duties.moves_failed(),
+            }),
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
         }
     }
@@ -276,11 +397,24 @@ mod tests {
     fn a_watermark_that_is_passed_tells_from_which_side() {
         let (table, mut mark) = (planned(4), 0);
         let mut pass = |filled| match passed(&mut mark, filled, &table, table.members[0].id) {
-            Some(Event::Watermark { percent, before, .. }) => Some((before, percent)),
+            Some(Event::Watermark {
+                percent, before, ..
+            }) => Some((before, percent)),
             _ => None,
         };
         let seen = [50, 71, 69, 91, 89, 79, 60].map(&mut pass);
-        assert_eq!(seen, [None, Some((0, 70)), None, Some((70, 90)), None, Some((90, 80)), Some((80, 0))]);
+        assert_eq!(
+            seen,
+            [
+                None,
+                Some((0, 70)),
+                None,
+                Some((70, 90)),
+                None,
+                Some((90, 80)),
+                Some((80, 0))
+            ]
+        );
     }
 
     #[test]
@@ -291,7 +425,10 @@ mod tests {
             told.look(at(seconds), table, 64 << 20, &Timing::default());
             told.standing().as_secs()
         };
-        let copies: Vec<_> = table.partitions().flat_map(|(at, p)| p.learners().map(move |m| (at, p.primary(), m))).collect();
+        let copies: Vec<_> = table
+            .partitions()
+            .flat_map(|(at, p)| p.learners().map(move |m| (at, p.primary(), m)))
+            .collect();
         let (_, source, learner) = copies[0];
         let report = |bytes_sent| {
             let own = copies.iter().filter(|(_, by, _)| *by == source).enumerate();
@@ -299,9 +436,20 @@ mod tests {
                 // The first alone goes on: the others wait for their turn.
                 let bytes_sent = if n == 0 { bytes_sent } else { 0 };
                 let phase = CopyPhase::Copying;
-                Progress { partition: *partition, learner: *learner, phase, keys: 9, keys_sent: 1, bytes_sent, rate: bytes_sent }
+                Progress {
+                    partition: *partition,
+                    learner: *learner,
+                    phase,
+                    keys: 9,
+                    keys_sent: 1,
+                    bytes_sent,
+                    rate: bytes_sent,
+                }
             });
-            Report { moves: moves.collect(), ..Report::default() }
+            Report {
+                moves: moves.collect(),
+                ..Report::default()
+            }
         };
         // Of other primaries nothing is to be seen here.
         let others = |p: &std::sync::Arc<doyen_placement::Partition>| p.primary() != source;
@@ -309,7 +457,9 @@ mod tests {
             for partition in keyspace.partitions.iter_mut().filter(|p| others(p)) {
                 let settled = std::sync::Arc::make_mut(partition);
                 settled.goal = None;
-                settled.replicas.retain(|r| r.state != doyen_placement::ReplicaState::Learner);
+                settled
+                    .replicas
+                    .retain(|r| r.state != doyen_placement::ReplicaState::Learner);
             }
         }
         told.loads.tell(&table, source, report(100));
@@ -321,8 +471,15 @@ mod tests {
         assert_eq!(look(&mut told, &table, 70), 20);
         // So is another stage of any of them.
         for keyspace in &mut table.keyspaces {
-            for partition in keyspace.partitions.iter_mut().filter(|p| p.learners().any(|m| m == learner)).take(1) {
-                std::sync::Arc::make_mut(partition).replicas.retain(|r| r.member != learner);
+            for partition in keyspace
+                .partitions
+                .iter_mut()
+                .filter(|p| p.learners().any(|m| m == learner))
+                .take(1)
+            {
+                std::sync::Arc::make_mut(partition)
+                    .replicas
+                    .retain(|r| r.member != learner);
             }
         }
         assert_eq!(look(&mut told, &table, 80), 0);

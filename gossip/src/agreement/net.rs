@@ -1,14 +1,17 @@
-//! A network of agreement machines in virtual time: loss, delay, one-way cuts, pauses, crashes, drifting clocks, from a
-//! seed. It stands in for the shell and for the data threads, and checks what must always hold after every event.
+//! A network of agreement machines in virtual time: loss, delay, one-way cuts, pauses, crashes,
+//! drifting clocks, from a seed. It stands in for the shell and for the data threads, and checks
+//! what must always hold after every event.
 
 use super::fixtures::keyspace;
-use super::{Agreement, Config, Event, InSyncChange, InSyncRequest, Input, Output, Peer, Seeds, Timing, View};
+use super::{
+    Agreement, Config, Event, InSyncChange, InSyncRequest, Input, Output, Peer, Seeds, Timing, View,
+};
 use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::{
-    Addresses, ClusterId, Epoch, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey, PartitionRef, Role, Settings, Table,
-    TableName, Term, Version, planner,
+    Addresses, ClusterId, Epoch, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey,
+    PartitionRef, Role, Settings, Table, TableName, Term, Version, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -21,8 +24,17 @@ pub(super) type Slot = usize;
 
 #[derive(Debug)]
 enum Happening {
-    Deliver { from: MemberId, to: MemberId, message: Message },
-    Dialled { from: MemberId, slot: Slot, at: SocketAddr, message: Message },
+    Deliver {
+        from: MemberId,
+        to: MemberId,
+        message: Message,
+    },
+    Dialled {
+        from: MemberId,
+        slot: Slot,
+        at: SocketAddr,
+        message: Message,
+    },
     Tick(MemberId),
     Housekeeping(MemberId),
     Input(MemberId, Input),
@@ -74,7 +86,8 @@ pub(super) struct Net {
     next_id: u64,
     /// From whom to whom, and how many.
     pub(super) pings: BTreeMap<(MemberId, MemberId), u32>,
-    /// Bytes that each one has sent, as nodes encode them; pings and what answers them are not counted. `None`: nobody counts.
+    /// Bytes that each one has sent, as nodes encode them; pings and what answers them are not
+    /// counted. `None`: nobody counts.
     pub(super) sent: Option<BTreeMap<MemberId, usize>>,
     /// Of the first keyspace.
     pub(super) partitions: u16,
@@ -138,7 +151,12 @@ impl Net {
         own(&mut net);
         (0..count).for_each(|slot| _ = net.start(slot));
         net.run_ms(3000);
-        assert_eq!(net.agreed().map(|t| t.members.len()), Some(count), "seed {seed}: {:#?}", net.summary());
+        assert_eq!(
+            net.agreed().map(|t| t.members.len()),
+            Some(count),
+            "seed {seed}: {:#?}",
+            net.summary()
+        );
         net
     }
 
@@ -163,19 +181,39 @@ impl Net {
 
     pub(super) fn config(&mut self, slot: Slot, id: MemberId) -> Config {
         let at = address(slot);
-        let role = if self.witnesses.contains(&slot) { Role::Witness } else { Role::Data };
+        let role = if self.witnesses.contains(&slot) {
+            Role::Witness
+        } else {
+            Role::Data
+        };
         Config {
             range_bytes_max: 64 << 20,
             id,
-            name: self.names.get(&slot).cloned().unwrap_or_else(|| format!("n{slot}")),
+            name: self
+                .names
+                .get(&slot)
+                .cloned()
+                .unwrap_or_else(|| format!("n{slot}")),
             role,
-            addresses: Addresses { control: at, data: at, resp: None, resp_cluster: None, http: None, further: Vec::new(), hostname: None },
+            addresses: Addresses {
+                control: at,
+                data: at,
+                resp: None,
+                resp_cluster: None,
+                http: None,
+                further: Vec::new(),
+                hostname: None,
+            },
             location: Location::default(),
             weight: 100,
             seeds: self.seeds_of(slot, self.named),
             expect: self.expect,
             settings: Settings::default(),
-            default_keyspace: Keyspace { backups: self.backups, on_loss: self.on_loss, ..keyspace(self.partitions) },
+            default_keyspace: Keyspace {
+                backups: self.backups,
+                on_loss: self.on_loss,
+                ..keyspace(self.partitions)
+            },
             timing: Timing::default(),
             drained: false,
             access: super::Access::default(),
@@ -185,8 +223,15 @@ impl Net {
     }
 
     fn seeds_of(&self, slot: Slot, named: bool) -> Seeds {
-        let names = if named { vec!["doyen:7000".to_owned()] } else { Vec::new() };
-        Seeds { names, ..self.seeds[slot].iter().map(|s| address(*s)).collect() }
+        let names = if named {
+            vec!["doyen:7000".to_owned()]
+        } else {
+            Vec::new()
+        };
+        Seeds {
+            names,
+            ..self.seeds[slot].iter().map(|s| address(*s)).collect()
+        }
     }
 
     /// The name of the seeds leads elsewhere from now on.
@@ -208,7 +253,16 @@ impl Net {
         };
         let slot = self.below(led as u64) as Slot;
         if let Some(id) = self.at(slot) {
-            self.push(2 * MS, Happening::Input(from, Input::Scouted { id, address: address(slot) }));
+            self.push(
+                2 * MS,
+                Happening::Input(
+                    from,
+                    Input::Scouted {
+                        id,
+                        address: address(slot),
+                    },
+                ),
+            );
         }
     }
 
@@ -223,11 +277,17 @@ impl Net {
 
     fn begin(&mut self, slot: Slot, id: MemberId, former: &[SocketAddr]) {
         let config = self.config(slot, id);
-        let rate = if self.drift { 0.99 + self.below(2001) as f64 / 100_000.0 } else { 1.0 };
+        let rate = if self.drift {
+            0.99 + self.below(2001) as f64 / 100_000.0
+        } else {
+            1.0
+        };
         let offset = self.below(1_000_000) * MS;
         let now = Time(((self.now as f64) * rate) as u64 + offset);
         let mut agreement = Agreement::new(config, now);
-        former.iter().for_each(|a| agreement.handle(now, Input::Hint(Hint::Address(*a))));
+        former
+            .iter()
+            .for_each(|a| agreement.handle(now, Input::Hint(Hint::Address(*a))));
         let process = Process {
             agreement,
             slot,
@@ -260,7 +320,10 @@ impl Net {
     }
 
     pub(super) fn at(&self, slot: Slot) -> Option<MemberId> {
-        self.processes.iter().find(|(_, p)| p.slot == slot).map(|(id, _)| *id)
+        self.processes
+            .iter()
+            .find(|(_, p)| p.slot == slot)
+            .map(|(id, _)| *id)
     }
 
     pub(super) fn process(&self, slot: Slot) -> &Process {
@@ -285,7 +348,10 @@ impl Net {
                 let first = self.below(100) * MS;
                 // Probes of a port that was refused follow each other quickly.
                 for after in (0..4).map(|probe| first + probe * 25 * MS) {
-                    self.push(after, Happening::Input(other, Input::Hint(Hint::Refused(id))));
+                    self.push(
+                        after,
+                        Happening::Input(other, Input::Hint(Hint::Refused(id))),
+                    );
                 }
             }
         }
@@ -308,10 +374,15 @@ impl Net {
         let (to, from) = (self.at(slot).unwrap(), self.at(from).unwrap());
         let local = self.local(&self.processes[&to]);
         let process = self.processes.get_mut(&to).unwrap();
-        process.agreement.handle(local, Input::Message { from, message });
+        process
+            .agreement
+            .handle(local, Input::Message { from, message });
         let mut answers = Vec::new();
         while let Some(output) = process.agreement.poll_output() {
-            if let Output::Send { to: Peer::Member(to), message } = output
+            if let Output::Send {
+                to: Peer::Member(to),
+                message,
+            } = output
                 && to == from
                 && !message.is_datagram()
                 && !matches!(message, Message::Opened { .. })
@@ -328,31 +399,64 @@ impl Net {
         self.push(0, Happening::Deliver { from, to, message });
     }
 
-    /// An operator's word can override what a majority committed that is dead to the last: the limit of `recover`.
+    /// An operator's word can override what a majority committed that is dead to the last: the
+    /// limit of `recover`.
     pub(super) fn forget_what_only_the_dead_knew(&mut self) {
-        let known: BTreeSet<(ClusterId, Version)> =
-            self.processes.values().filter_map(|p| p.view.as_ref()).map(|v| (v.accepted.cluster, v.accepted.version)).collect();
-        self.committed.retain(|(c, v), _| known.iter().any(|(cluster, version)| cluster == c && v <= version));
+        let known: BTreeSet<(ClusterId, Version)> = self
+            .processes
+            .values()
+            .filter_map(|p| p.view.as_ref())
+            .map(|v| (v.accepted.cluster, v.accepted.version))
+            .collect();
+        self.committed.retain(|(c, v), _| {
+            known
+                .iter()
+                .any(|(cluster, version)| cluster == c && v <= version)
+        });
     }
 
-    /// Where nobody coordinates because voters are gone for good: of the voters that live the one that knows most, and the names of those that do not.
+    /// Where nobody coordinates because voters are gone for good: of the voters that live the one
+    /// that knows most, and the names of those that do not.
     pub(super) fn stuck(&self) -> Option<(Slot, Vec<String>)> {
         if !self.leaders().is_empty() {
             return None;
         }
-        let newest = self.processes.values().filter_map(|p| p.view.as_ref()).max_by_key(|v| v.accepted.name().order())?;
+        let newest = self
+            .processes
+            .values()
+            .filter_map(|p| p.view.as_ref())
+            .max_by_key(|v| v.accepted.name().order())?;
         let table = &newest.accepted;
         let lives = |id: &MemberId| self.processes.get(id).is_some_and(|p| p.view.is_some());
-        let knows = |v: &&MemberId| self.processes.get(v).and_then(|p| p.view.as_ref()).map(|view| view.accepted.name().order());
+        let knows = |v: &&MemberId| {
+            self.processes
+                .get(v)
+                .and_then(|p| p.view.as_ref())
+                .map(|view| view.accepted.name().order())
+        };
         let voter = table.voters.iter().filter(|v| lives(v)).max_by_key(knows)?;
-        let gone = newest.installed.members.iter().chain(&table.members).filter(|m| !lives(&m.id));
-        Some((self.processes[voter].slot, gone.map(|m| m.name.clone()).collect()))
+        let gone = newest
+            .installed
+            .members
+            .iter()
+            .chain(&table.members)
+            .filter(|m| !lives(&m.id));
+        Some((
+            self.processes[voter].slot,
+            gone.map(|m| m.name.clone()).collect(),
+        ))
     }
 
     /// Other clusters that the process there has met.
     pub(super) fn others(&self, slot: Slot) -> Vec<ClusterId> {
         let process = self.process(slot);
-        process.agreement.status(self.local(process)).others.iter().map(|other| other.cluster).collect()
+        process
+            .agreement
+            .status(self.local(process))
+            .others
+            .iter()
+            .map(|other| other.cluster)
+            .collect()
     }
 
     /// Whether the process there may serve, as far as its lease goes.
@@ -363,14 +467,22 @@ impl Net {
 
     /// The coordinators of the cluster, by slot.
     pub(super) fn leaders(&self) -> Vec<Slot> {
-        self.processes.values().filter(|p| p.agreement.status(self.local(p)).leading).map(|p| p.slot).collect()
+        self.processes
+            .values()
+            .filter(|p| p.agreement.status(self.local(p)).leading)
+            .map(|p| p.slot)
+            .collect()
     }
 
     /// The table that every process has installed, if they agree and somebody leads.
     pub(super) fn agreed(&self) -> Option<Arc<Table>> {
-        let mut tables = self.processes.values().map(|p| p.view.as_ref().map(|v| v.installed.clone()));
+        let mut tables = self
+            .processes
+            .values()
+            .map(|p| p.view.as_ref().map(|v| v.installed.clone()));
         let first = tables.next()??;
-        (self.leaders().len() == 1 && tables.all(|t| t.is_some_and(|t| t.name() == first.name()))).then_some(first)
+        (self.leaders().len() == 1 && tables.all(|t| t.is_some_and(|t| t.name() == first.name())))
+            .then_some(first)
     }
 
     /// Whether everybody is in one cluster, every partition is open, and nothing moves.
@@ -382,7 +494,10 @@ impl Net {
                 && table.keyspaces.iter().all(|k| {
                     !k.partitions.is_empty()
                         && k.partitions.iter().all(|p| {
-                            let at = PartitionRef { keyspace: k.id, partition: p.id };
+                            let at = PartitionRef {
+                                keyspace: k.id,
+                                partition: p.id,
+                            };
                             p.goal.is_none() && self.acknowledgers(at).len() == 1
                         })
                 })
@@ -392,10 +507,19 @@ impl Net {
     pub(super) fn summary(&self) -> Vec<String> {
         let describe = |(id, p): (&MemberId, &Process)| {
             let view = p.view.as_ref().map(|v| {
-                let members: Vec<String> = v.installed.members.iter().map(|m| format!("{}:{:?}", m.name, m.state)).collect();
+                let members: Vec<String> = v
+                    .installed
+                    .members
+                    .iter()
+                    .map(|m| format!("{}:{:?}", m.name, m.state))
+                    .collect();
                 format!(
                     "{}.{} acc {}.{} {members:?} voters {:?}",
-                    v.installed.term, v.installed.version, v.accepted.term, v.accepted.version, v.installed.voters
+                    v.installed.term,
+                    v.installed.version,
+                    v.accepted.term,
+                    v.accepted.version,
+                    v.installed.voters
                 )
             });
             let status = p.agreement.status(self.local(p));
@@ -411,9 +535,19 @@ impl Net {
         let mut lines: Vec<String> = self.processes.iter().map(describe).collect();
         let views = self.processes.values().filter_map(|p| p.view.as_ref());
         let newest = views.map(|v| &v.installed).max_by_key(|t| t.version);
-        for partition in newest.iter().flat_map(|t| &t.keyspaces).flat_map(|k| &k.partitions) {
-            let at = PartitionRef { keyspace: KeyspaceId(0), partition: partition.id };
-            lines.push(format!("{partition:?} acknowledged by {:?}", self.acknowledgers(at)));
+        for partition in newest
+            .iter()
+            .flat_map(|t| &t.keyspaces)
+            .flat_map(|k| &k.partitions)
+        {
+            let at = PartitionRef {
+                keyspace: KeyspaceId(0),
+                partition: partition.id,
+            };
+            lines.push(format!(
+                "{partition:?} acknowledged by {:?}",
+                self.acknowledgers(at)
+            ));
         }
         lines
     }
@@ -435,13 +569,19 @@ impl Net {
         let began = self.now;
         let end = self.now + ms_max * MS;
         while !what(self) {
-            assert!(self.step(end), "not within {ms_max} ms: {:#?}", self.summary());
+            assert!(
+                self.step(end),
+                "not within {ms_max} ms: {:#?}",
+                self.summary()
+            );
         }
         (self.now - began) / MS
     }
 
     fn step(&mut self, end: u64) -> bool {
-        let Some(entry) = self.queue.first_entry().filter(|e| e.key().0 <= end) else { return false };
+        let Some(entry) = self.queue.first_entry().filter(|e| e.key().0 <= end) else {
+            return false;
+        };
         let ((at, _), happening) = entry.remove_entry();
         self.now = self.now.max(at);
         self.happen(happening);
@@ -458,7 +598,9 @@ impl Net {
             Happening::Tick(id) | Happening::Housekeeping(id) | Happening::Input(id, _) => *id,
         };
         let now = self.now;
-        let Some(process) = self.processes.get_mut(&id) else { return };
+        let Some(process) = self.processes.get_mut(&id) else {
+            return;
+        };
         if process.paused_until > now {
             match happening {
                 Happening::Tick(_) => {}
@@ -474,19 +616,34 @@ impl Net {
         let local = Time(((now as f64) * process.rate) as u64 + process.offset);
         let keeping = matches!(happening, Happening::Housekeeping(_));
         match happening {
-            Happening::Deliver { from, message, .. } => process.agreement.handle(local, Input::Message { from, message }),
-            Happening::Dialled { from, at, message, .. } => {
+            Happening::Deliver { from, message, .. } => process
+                .agreement
+                .handle(local, Input::Message { from, message }),
+            Happening::Dialled {
+                from, at, message, ..
+            } => {
                 if from == id {
-                    process.agreement.handle(local, Input::Identified { address: at, id });
+                    process
+                        .agreement
+                        .handle(local, Input::Identified { address: at, id });
                 } else {
-                    process.agreement.handle(local, Input::Message { from, message });
+                    process
+                        .agreement
+                        .handle(local, Input::Message { from, message });
                     let after = self.delay.0;
-                    self.push(after, Happening::Input(from, Input::Identified { address: at, id }));
+                    self.push(
+                        after,
+                        Happening::Input(from, Input::Identified { address: at, id }),
+                    );
                 }
             }
             Happening::Tick(_) => {
                 process.tick_at = 0;
-                if process.agreement.poll_timeout().is_some_and(|due| due <= local) {
+                if process
+                    .agreement
+                    .poll_timeout()
+                    .is_some_and(|due| due <= local)
+                {
                     process.agreement.handle(local, Input::Tick);
                 }
             }
@@ -498,39 +655,59 @@ impl Net {
         }
         let shown = self.shown;
         self.carry_out(id, local);
-        // Leases and openings also change with time alone: the housekeeping of each process looks often enough.
+        // Leases and openings also change with time alone: the housekeeping of each process looks
+        // often enough.
         if self.shown != shown || keeping {
             self.check();
         }
     }
 
-    /// What data threads do: they live, open what may be opened, and report learners that have caught up.
+    /// What data threads do: they live, open what may be opened, and report learners that have
+    /// caught up.
     fn housekeeping(&mut self, id: MemberId, local: Time) {
         let process = self.processes.get_mut(&id).unwrap();
         if process.data_hangs {
             return;
         }
         process.agreement.handle(local, Input::DataThreadAlive);
-        let Some(view) = process.view.clone() else { return };
+        let Some(view) = process.view.clone() else {
+            return;
+        };
         let mut opened = Vec::new();
         let mut requests = Vec::new();
         for keyspace in &view.installed.keyspaces {
             for partition in &keyspace.partitions {
-                let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
-                if acknowledges(process, local, &view, at) && process.opened.get(&at) != Some(&partition.since) {
+                let at = PartitionRef {
+                    keyspace: keyspace.id,
+                    partition: partition.id,
+                };
+                if acknowledges(process, local, &view, at)
+                    && process.opened.get(&at) != Some(&partition.since)
+                {
                     process.opened.insert(at, partition.since);
                     opened.push((at, partition.since));
                 }
                 if partition.primary() == id && process.opened.get(&at) == Some(&partition.since) {
                     if keyspace.is_reshaped(partition.id) {
                         let change = InSyncChange::Still { ahead_ms: 0 };
-                        requests.push(InSyncRequest { partition: at, epoch: partition.epoch, change });
+                        requests.push(InSyncRequest {
+                            partition: at,
+                            epoch: partition.epoch,
+                            change,
+                        });
                     }
                     for learner in partition.learners() {
-                        let due = process.asked.get(&(at, learner)).is_none_or(|asked| local.since(*asked).as_millis() > 200);
+                        let due = process
+                            .asked
+                            .get(&(at, learner))
+                            .is_none_or(|asked| local.since(*asked).as_millis() > 200);
                         if due {
                             process.asked.insert((at, learner), local);
-                            requests.push(InSyncRequest { partition: at, epoch: partition.epoch, change: InSyncChange::Admit(learner) });
+                            requests.push(InSyncRequest {
+                                partition: at,
+                                epoch: partition.epoch,
+                                change: InSyncChange::Admit(learner),
+                            });
                         }
                     }
                 }
@@ -546,8 +723,12 @@ impl Net {
 
     fn carry_out(&mut self, id: MemberId, local: Time) {
         loop {
-            let Some(process) = self.processes.get_mut(&id) else { return };
-            let Some(output) = process.agreement.poll_output() else { break };
+            let Some(process) = self.processes.get_mut(&id) else {
+                return;
+            };
+            let Some(output) = process.agreement.poll_output() else {
+                break;
+            };
             match output {
                 Output::Send { to, message } => self.send(id, to, message),
                 Output::View(view) => {
@@ -558,7 +739,16 @@ impl Net {
                 Output::Lease(until) => process.lease = until,
                 Output::Plan(table, loads) => {
                     let proposal = planner::propose(&table, &loads);
-                    self.push(5 * MS, Happening::Input(id, Input::Planned { base: table.name(), proposal }));
+                    self.push(
+                        5 * MS,
+                        Happening::Input(
+                            id,
+                            Input::Planned {
+                                base: table.name(),
+                                proposal,
+                            },
+                        ),
+                    );
                 }
                 Output::AdminReply { ticket, reply } => process.replies.push((ticket, reply)),
                 Output::Event(event) => process.events.push(event),
@@ -568,9 +758,15 @@ impl Net {
                 Output::Fatal(why) => process.fatal = Some(why),
                 Output::Expelled => {
                     let process = self.processes.remove(&id).unwrap();
-                    let members = process.view.iter().flat_map(|v| v.installed.members.clone());
+                    let members = process
+                        .view
+                        .iter()
+                        .flat_map(|v| v.installed.members.clone());
                     let own = address(process.slot);
-                    let former: Vec<SocketAddr> = members.map(|m| m.addresses.control).filter(|a| *a != own).collect();
+                    let former: Vec<SocketAddr> = members
+                        .map(|m| m.addresses.control)
+                        .filter(|a| *a != own)
+                        .collect();
                     let again = MemberId((self.random() % 1000) << 20 | self.next_id << 4);
                     self.next_id += 1;
                     return self.begin(process.slot, again, &former);
@@ -578,8 +774,12 @@ impl Net {
             }
         }
         let now = self.now;
-        let Some(process) = self.processes.get_mut(&id) else { return };
-        let Some(due) = process.agreement.poll_timeout() else { return };
+        let Some(process) = self.processes.get_mut(&id) else {
+            return;
+        };
+        let Some(due) = process.agreement.poll_timeout() else {
+            return;
+        };
         let at = ((due.0.saturating_sub(process.offset)) as f64 / process.rate) as u64 + 1000;
         let at = at.max(now + 20_000);
         if process.tick_at == 0 || at < process.tick_at || process.tick_at <= now {
@@ -594,13 +794,24 @@ impl Net {
             Peer::Member(id) => self.processes.get(&id).map(|p| p.slot),
             Peer::Address(a) => {
                 let slot = usize::from(a.port() - 7000);
-                let led = self.balancer.as_ref().filter(|(at, _)| *at == slot).map(|(_, backs)| backs[source]);
+                let led = self
+                    .balancer
+                    .as_ref()
+                    .filter(|(at, _)| *at == slot)
+                    .map(|(_, backs)| backs[source]);
                 Some(led.unwrap_or(slot))
             }
         };
         if let Message::Propose(proposal) = &message {
-            let publisher = *self.publishers.entry((proposal.name.cluster, proposal.name.term.0)).or_insert(from);
-            assert_eq!(publisher, from, "I2: two publishers in term {}", proposal.name.term);
+            let publisher = *self
+                .publishers
+                .entry((proposal.name.cluster, proposal.name.term.0))
+                .or_insert(from);
+            assert_eq!(
+                publisher, from,
+                "I2: two publishers in term {}",
+                proposal.name.term
+            );
         }
         if let (Message::Ping(_), Peer::Member(to)) = (&message, to) {
             *self.pings.entry((from, to)).or_default() += 1;
@@ -608,7 +819,8 @@ impl Net {
         if let Some(sent) = &mut self.sent
             && !message.is_datagram()
         {
-            let bytes = bincode::serde::encode_to_vec(&message, bincode::config::standard()).expect("messages can be written");
+            let bytes = bincode::serde::encode_to_vec(&message, bincode::config::standard())
+                .expect("messages can be written");
             *sent.entry(from).or_default() += bytes.len();
         }
         let Some(target) = target else { return };
@@ -618,7 +830,12 @@ impl Net {
         let after = self.delay.0 + self.below(self.delay.1 - self.delay.0);
         let happening = match to {
             Peer::Member(to) => Happening::Deliver { from, to, message },
-            Peer::Address(at) => Happening::Dialled { from, slot: target, at, message },
+            Peer::Address(at) => Happening::Dialled {
+                from,
+                slot: target,
+                at,
+                message,
+            },
         };
         self.push(after, happening);
     }
@@ -631,34 +848,63 @@ impl Net {
         if let Some(before) = &process.view
             && before.installed.cluster == name.cluster
         {
-            assert!(before.installed.version <= name.version, "I3: the installed version went back");
+            assert!(
+                before.installed.version <= name.version,
+                "I3: the installed version went back"
+            );
             let was = before.accepted.name();
-            assert!(was.order() <= view.accepted.name().order(), "I3: the accepted table went back");
+            assert!(
+                was.order() <= view.accepted.name().order(),
+                "I3: the accepted table went back"
+            );
         }
         assert!(view.accepted.name().order() >= name.order());
         let before = self.published;
-        let known = *self.committed.entry((name.cluster, name.version)).or_insert_with(|| {
-            self.published += 1;
-            name
-        });
+        let known = *self
+            .committed
+            .entry((name.cluster, name.version))
+            .or_insert_with(|| {
+                self.published += 1;
+                name
+            });
         assert_eq!(known, name, "I1: two committed tables of one version");
         let fresh = self.published;
         let accepted = view.accepted.name();
-        // The proposer accepts first: what it had accepted before is what the proposal was made from.
-        let from = process.view.as_ref().map(|v| v.accepted.name()).filter(|n| n.cluster == accepted.cluster && *n != accepted);
+        // The proposer accepts first: what it had accepted before is what the proposal was made
+        // from.
+        let from = process
+            .view
+            .as_ref()
+            .map(|v| v.accepted.name())
+            .filter(|n| n.cluster == accepted.cluster && *n != accepted);
         if let Some(from) = from {
-            self.parents.entry((accepted.cluster, accepted.term, accepted.version)).or_insert(from.order());
+            self.parents
+                .entry((accepted.cluster, accepted.term, accepted.version))
+                .or_insert(from.order());
         }
         for keyspace in &view.installed.keyspaces {
             for partition in &keyspace.partitions {
                 assert!(partition.in_sync().any(|m| m == partition.primary()), "I7");
-                let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
+                let at = PartitionRef {
+                    keyspace: keyspace.id,
+                    partition: partition.id,
+                };
                 if partition.primary() != id {
                     process.waits.remove(&at);
                     process.opened.remove(&at);
-                } else if process.waits.get(&at).is_none_or(|(since, _)| *since != partition.since) {
-                    let told = view.opens_at.iter().find(|(p, since, _)| *p == at && *since == partition.since);
-                    let opens = told.map_or(local + Timing::default().takeover_wait(), |(_, _, opens)| *opens);
+                } else if process
+                    .waits
+                    .get(&at)
+                    .is_none_or(|(since, _)| *since != partition.since)
+                {
+                    let told = view
+                        .opens_at
+                        .iter()
+                        .find(|(p, since, _)| *p == at && *since == partition.since);
+                    let opens = told.map_or(
+                        local + Timing::default().takeover_wait(),
+                        |(_, _, opens)| *opens,
+                    );
                     process.waits.insert(at, (partition.since, opens));
                     process.opened.remove(&at);
                 }
@@ -673,11 +919,24 @@ impl Net {
     /// From a later committed table, the chain of its ancestors leads through the earlier one (I4).
     fn check_descent(&self, name: TableName) {
         let of = |v: &Version| self.committed.get(&(name.cluster, *v)).copied();
-        let earlier = self.committed.range(..(name.cluster, name.version)).next_back().map(|((c, v), _)| (*c, *v));
-        let later = self.committed.range((name.cluster, name.version.next())..).next().map(|((c, v), _)| (*c, *v));
-        let pairs = [(earlier, Some((name.cluster, name.version))), (Some((name.cluster, name.version)), later)];
+        let earlier = self
+            .committed
+            .range(..(name.cluster, name.version))
+            .next_back()
+            .map(|((c, v), _)| (*c, *v));
+        let later = self
+            .committed
+            .range((name.cluster, name.version.next())..)
+            .next()
+            .map(|((c, v), _)| (*c, *v));
+        let pairs = [
+            (earlier, Some((name.cluster, name.version))),
+            (Some((name.cluster, name.version)), later),
+        ];
         for (old, new) in pairs {
-            let (Some((c1, old)), Some((c2, new))) = (old, new) else { continue };
+            let (Some((c1, old)), Some((c2, new))) = (old, new) else {
+                continue;
+            };
             if c1 != name.cluster || c2 != name.cluster {
                 continue;
             }
@@ -688,7 +947,10 @@ impl Net {
                     None => panic!("no parent of {at:?} is known"),
                 }
             }
-            assert_eq!(at, old, "I4: a committed table does not descend from the one before");
+            assert_eq!(
+                at, old,
+                "I4: a committed table does not descend from the one before"
+            );
         }
     }
 
@@ -696,7 +958,9 @@ impl Net {
         let mut found = Vec::new();
         for (id, process) in &self.processes {
             let Some(view) = &process.view else { continue };
-            if process.paused_until <= self.now && acknowledges(process, self.local(process), view, at) {
+            if process.paused_until <= self.now
+                && acknowledges(process, self.local(process), view, at)
+            {
                 found.push((*id, view.installed.partition(at).unwrap().epoch));
             }
         }
@@ -705,11 +969,21 @@ impl Net {
 
     fn check(&self) {
         for partition in 0..8 {
-            let at = PartitionRef { keyspace: KeyspaceId(0), partition: doyen_placement::PartitionId(partition) };
+            let at = PartitionRef {
+                keyspace: KeyspaceId(0),
+                partition: doyen_placement::PartitionId(partition),
+            };
             let found = self.acknowledgers(at);
-            let clusters: BTreeSet<ClusterId> =
-                found.iter().filter_map(|(id, _)| self.processes[id].view.as_ref()).map(|v| v.installed.cluster).collect();
-            assert!(found.len() <= clusters.len().max(1), "two acknowledge for {at}: {found:?} {:#?}", self.summary());
+            let clusters: BTreeSet<ClusterId> = found
+                .iter()
+                .filter_map(|(id, _)| self.processes[id].view.as_ref())
+                .map(|v| v.installed.cluster)
+                .collect();
+            assert!(
+                found.len() <= clusters.len().max(1),
+                "two acknowledge for {at}: {found:?} {:#?}",
+                self.summary()
+            );
         }
     }
 
@@ -722,7 +996,18 @@ impl Net {
 /// Whether a process may acknowledge writes of a partition now (rules 5, 8 and 9).
 fn acknowledges(process: &Process, local: Time, view: &View, at: PartitionRef) -> bool {
     let id = process.agreement.id();
-    let leads = |t: &Table| t.partition(at).filter(|p| p.primary() == id).map(|p| p.since);
-    let (Some(since), Some(accepted)) = (leads(&view.installed), leads(&view.accepted)) else { return false };
-    since == accepted && process.lease > local && process.waits.get(&at).is_some_and(|(s, opens)| *s == since && *opens <= local)
+    let leads = |t: &Table| {
+        t.partition(at)
+            .filter(|p| p.primary() == id)
+            .map(|p| p.since)
+    };
+    let (Some(since), Some(accepted)) = (leads(&view.installed), leads(&view.accepted)) else {
+        return false;
+    };
+    since == accepted
+        && process.lease > local
+        && process
+            .waits
+            .get(&at)
+            .is_some_and(|(s, opens)| *s == since && *opens <= local)
 }

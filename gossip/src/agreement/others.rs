@@ -1,8 +1,9 @@
 //! Other clusters of the same secret that a member meets.
 //!
-//! Two clusters that hold data never merge: people must choose. Each node that has met another cluster says so, is not ready,
-//! and asks the other's member again and again, until nothing was heard of that cluster for [`QUIET`], or the process at that
-//! member's address says that it is of this cluster. Only processes that hold the secret get as far as saying anything.
+//! Two clusters that hold data never merge: people must choose. Each node that has met another
+//! cluster says so, is not ready, and asks the other's member again and again, until nothing was
+//! heard of that cluster for [`QUIET`], or the process at that member's address says that it is of
+//! this cluster. Only processes that hold the secret get as far as saying anything.
 
 use super::api::OtherCluster;
 use super::context::Context;
@@ -13,8 +14,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A cluster of which nothing was heard for this long is gone. Its members are asked each second, and some of the answers may be
-/// lost or late.
+/// A cluster of which nothing was heard for this long is gone. Its members are asked each second,
+/// and some of the answers may be lost or late.
 const QUIET: Duration = Duration::from_secs(30);
 /// Clusters that are remembered; more of them change nothing.
 const OTHERS_MAX: usize = 16;
@@ -37,15 +38,30 @@ struct Met {
 
 impl Others {
     /// A member of another cluster says that its cluster holds data.
-    pub(super) fn meet(&mut self, cx: &mut Context, ours: ClusterId, theirs: ClusterId, (name, address): (String, SocketAddr)) {
+    pub(super) fn meet(
+        &mut self,
+        cx: &mut Context,
+        ours: ClusterId,
+        theirs: ClusterId,
+        (name, address): (String, SocketAddr),
+    ) {
         let known = self.met.contains_key(&theirs);
         if !known && self.met.len() >= OTHERS_MAX {
             return cx.ignore();
         }
-        let met = Met { name: name.clone(), address, at: cx.now };
+        let met = Met {
+            name: name.clone(),
+            address,
+            at: cx.now,
+        };
         self.met.insert(theirs, met);
         if !known {
-            cx.event(Event::OtherCluster { name, address: address.to_string(), cluster: theirs.to_string(), own: ours.to_string() });
+            cx.event(Event::OtherCluster {
+                name,
+                address: address.to_string(),
+                cluster: theirs.to_string(),
+                own: ours.to_string(),
+            });
         }
     }
 
@@ -54,20 +70,39 @@ impl Others {
         let now = cx.now;
         let gone = |met: &Met| now.since(met.at) >= QUIET;
         if self.met.values().any(gone) {
-            let cluster = |(cluster, met): (&ClusterId, &Met)| gone(met).then(|| cluster.to_string());
-            let events = self.met.iter().filter_map(cluster).map(|cluster| Event::OtherClusterGone { cluster, joined: None });
-            events.collect::<Vec<_>>().into_iter().for_each(|event| cx.event(event));
+            let cluster =
+                |(cluster, met): (&ClusterId, &Met)| gone(met).then(|| cluster.to_string());
+            let events =
+                self.met
+                    .iter()
+                    .filter_map(cluster)
+                    .map(|cluster| Event::OtherClusterGone {
+                        cluster,
+                        joined: None,
+                    });
+            events
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|event| cx.event(event));
             self.met.retain(|_, met| !gone(met));
         }
     }
 
-    /// The process at this address says that it is a member of this cluster: the one that was met there has ended. If more members
-    /// of that other cluster are left, they say so themselves.
+    /// The process at this address says that it is a member of this cluster: the one that was met
+    /// there has ended. If more members of that other cluster are left, they say so themselves.
     pub(super) fn joined(&mut self, cx: &mut Context, name: &str, address: SocketAddr) {
-        let ended: Vec<ClusterId> = self.met.iter().filter(|(_, met)| met.address == address).map(|(cluster, _)| *cluster).collect();
+        let ended: Vec<ClusterId> = self
+            .met
+            .iter()
+            .filter(|(_, met)| met.address == address)
+            .map(|(cluster, _)| *cluster)
+            .collect();
         for cluster in ended {
             self.met.remove(&cluster);
-            cx.event(Event::OtherClusterGone { cluster: cluster.to_string(), joined: Some(name.to_owned()) });
+            cx.event(Event::OtherClusterGone {
+                cluster: cluster.to_string(),
+                joined: Some(name.to_owned()),
+            });
         }
     }
 
@@ -79,7 +114,12 @@ impl Others {
     /// Those that are not known to be gone.
     pub(super) fn met(&self, now: Time) -> Vec<OtherCluster> {
         let met = self.met.iter().filter(|(_, met)| now.since(met.at) < QUIET);
-        met.map(|(cluster, met)| OtherCluster { cluster: *cluster, name: met.name.clone(), address: met.address }).collect()
+        met.map(|(cluster, met)| OtherCluster {
+            cluster: *cluster,
+            name: met.name.clone(),
+            address: met.address,
+        })
+        .collect()
     }
 
     /// Whether a process that speaks for another cluster is to be asked how it stands.

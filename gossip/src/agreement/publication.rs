@@ -16,9 +16,9 @@ use std::time::Duration;
 
 /// A proposal is sent again to whoever has not answered for this long.
 const RESEND: Duration = Duration::from_millis(100);
-/// How long a commit waits for the acks of the primaries that it deposes, while they answer: such an ack spares their successors
-/// the wait for a lease (rules 9 and 10), which is longer than this. On a machine that has no core for one of them at once, less
-/// is often too little.
+/// How long a commit waits for the acks of the primaries that it deposes, while they answer: such
+/// an ack spares their successors the wait for a lease (rules 9 and 10), which is longer than this.
+/// On a machine that has no core for one of them at once, less is often too little.
 const HOLD: Duration = Duration::from_millis(200);
 
 /// A coordinator in its term.
@@ -52,7 +52,11 @@ struct Stored {
 
 impl Leader {
     pub(super) fn new(cx: &Context, joined: BTreeSet<MemberId>) -> Self {
-        Self { joined, flight: None, duties: Duties::new(cx.now) }
+        Self {
+            joined,
+            flight: None,
+            duties: Duties::new(cx.now),
+        }
     }
 
     pub(super) fn joined(&mut self, member: MemberId) {
@@ -69,7 +73,9 @@ impl Leader {
 
     pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
         match &self.flight {
-            Some(flight) if flight.hold_until > cx.now => Some(flight.hold_until.min(flight.resend_at)),
+            Some(flight) if flight.hold_until > cx.now => {
+                Some(flight.hold_until.min(flight.resend_at))
+            }
             Some(flight) => Some(flight.resend_at),
             None => self.duties.timeout(cx),
         }
@@ -84,9 +90,12 @@ impl Leader {
 impl Council {
     /// What a coordinator does when something happened.
     pub(super) fn lead(&mut self, cx: &mut Context) {
-        let Role::Leader(leader) = &self.role else { return };
+        let Role::Leader(leader) = &self.role else {
+            return;
+        };
         if self.term_seen > self.term {
-            // It stands again above the term that another member named, without a pre-vote (rule 1).
+            // It stands again above the term that another member named, without a pre-vote (rule
+            // 1).
             return self.stand(cx);
         }
         if leader.flight.is_some() {
@@ -102,24 +111,42 @@ impl Council {
     /// Proposes a table: stored here first, then sent.
     pub(super) fn propose(&mut self, cx: &mut Context, draft: Draft) {
         let me = cx.me();
-        let mut table = draft.table.clone().unwrap_or_else(|| (*self.accepted.table).clone());
+        let mut table = draft
+            .table
+            .clone()
+            .unwrap_or_else(|| (*self.accepted.table).clone());
         table.term = self.term;
         table.version = self.accepted.version.next();
         if let Err(why) = table.validate() {
             // Our own planner broke its word: nothing of it may reach anybody.
             tracing::error!(%why, "the next table would be invalid");
             cx.ignore();
-            return self.refuse(cx, draft, &format!("the change was not made: the next table would be invalid ({why})"));
+            return self.refuse(
+                cx,
+                draft,
+                &format!("the change was not made: the next table would be invalid ({why})"),
+            );
         }
         // A cluster of one is used before it proposes a second member.
         self.used = true;
         let table = Named::new(table.into());
         let stored = self.stored(cx, self.committed.name, &table);
-        let members = self.committed.members.iter().chain(&self.accepted.members).chain(&table.members).map(|m| m.id);
+        let members = self
+            .committed
+            .members
+            .iter()
+            .chain(&self.accepted.members)
+            .chain(&table.members)
+            .map(|m| m.id);
         let recipients: BTreeSet<MemberId> = members.filter(|m| *m != me).collect();
         let mut hold: BTreeSet<MemberId> = deposed(&self.committed, &table).into_keys().collect();
         // The dead ack nothing.
-        hold.retain(|m| *m != me && table.member(*m).is_some_and(|m| m.state != MemberState::Silent));
+        hold.retain(|m| {
+            *m != me
+                && table
+                    .member(*m)
+                    .is_some_and(|m| m.state != MemberState::Silent)
+        });
         let delta = TableDelta::between(&self.committed, &table);
         if !broken(Mutant::ProposesUnstored) {
             self.accept(cx, table.clone());
@@ -144,34 +171,81 @@ impl Council {
 
     /// What this node's ack of a table says. Before it is stored: afterwards this node is closed.
     fn stored(&self, cx: &Context, predecessor: TableName, table: &Named) -> Stored {
-        let known = (predecessor == self.committed.name && predecessor.version.next() == table.version) || broken(Mutant::AgesUnknown);
-        let ages = known.then(|| self.tenures.ages(cx.me(), cx.now, &self.committed, table).into_iter().collect());
-        let seal = if known { self.tenures.seal(cx.me(), &self.committed, table) } else { None };
+        let known = (predecessor == self.committed.name
+            && predecessor.version.next() == table.version)
+            || broken(Mutant::AgesUnknown);
+        let ages = known.then(|| {
+            self.tenures
+                .ages(cx.me(), cx.now, &self.committed, table)
+                .into_iter()
+                .collect()
+        });
+        let seal = if known {
+            self.tenures.seal(cx.me(), &self.committed, table)
+        } else {
+            None
+        };
         Stored { ages, seal }
     }
 
     fn resend(&mut self, cx: &mut Context) {
-        let Role::Leader(leader) = &mut self.role else { return };
-        let Some(flight) = &mut leader.flight else { return };
+        let Role::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let Some(flight) = &mut leader.flight else {
+            return;
+        };
         if flight.resend_at > cx.now {
             return;
         }
         flight.resend_at = cx.now + RESEND;
-        for &member in flight.recipients.iter().filter(|m| !flight.acks.contains_key(m)) {
+        for &member in flight
+            .recipients
+            .iter()
+            .filter(|m| !flight.acks.contains_key(m))
+        {
             let payload = Payload::Delta(Box::new(flight.delta.clone()));
-            let (name, committed, voters) = (flight.table.name, flight.predecessor, self.committed_voters.clone());
+            let (name, committed, voters) = (
+                flight.table.name,
+                flight.predecessor,
+                self.committed_voters.clone(),
+            );
             let commit = self.last_commit.clone();
-            cx.send(member, Message::Propose(Box::new(Proposal { name, committed, commit, voters, payload })));
+            cx.send(
+                member,
+                Message::Propose(Box::new(Proposal {
+                    name,
+                    committed,
+                    commit,
+                    voters,
+                    payload,
+                })),
+            );
         }
     }
 
     pub(super) fn on_propose(&mut self, cx: &mut Context, from: MemberId, proposal: Proposal) {
-        let Proposal { name, committed, commit, voters, payload } = proposal;
+        let Proposal {
+            name,
+            committed,
+            commit,
+            voters,
+            payload,
+        } = proposal;
         if name.term < self.term && !broken(Mutant::TakesOldTerms) {
             let (term, coordinator) = (self.term, self.leader);
-            return cx.send(from, Message::Refuse { name, term, coordinator, whole: false });
+            return cx.send(
+                from,
+                Message::Refuse {
+                    name,
+                    term,
+                    coordinator,
+                    whole: false,
+                },
+            );
         }
-        let contradicts = committed.version == self.committed.version && committed != self.committed.name;
+        let contradicts =
+            committed.version == self.committed.version && committed != self.committed.name;
         if !self.near(name.version) || committed.order() >= name.order() || contradicts {
             return cx.ignore();
         }
@@ -187,7 +261,14 @@ impl Council {
         }
         if self.accepted.name == name {
             // The ack was lost. What it said then may be untrue by now, so it says nothing.
-            return cx.send(from, Message::Ack(Box::new(Ack { name, ages: None, seal: None })));
+            return cx.send(
+                from,
+                Message::Ack(Box::new(Ack {
+                    name,
+                    ages: None,
+                    seal: None,
+                })),
+            );
         }
         let older = name.order() <= self.accepted.name.order() && !broken(Mutant::TakesOldTerms);
         if older || name.version <= self.committed.version {
@@ -198,7 +279,15 @@ impl Council {
                 return cx.ignore();
             }
             let term = self.term;
-            return cx.send(from, Message::Refuse { name, term, coordinator: None, whole: true });
+            return cx.send(
+                from,
+                Message::Refuse {
+                    name,
+                    term,
+                    coordinator: None,
+                    whole: true,
+                },
+            );
         };
         if !table.may_follow(&self.committed) {
             return cx.ignore();
@@ -206,7 +295,8 @@ impl Council {
         if voters.is_empty() || voters.len() > doyen_placement::table::validate::VOTERS_MAX {
             return cx.ignore();
         }
-        let stored = committed == self.accepted.name || (committed.version == self.accepted.version && broken(Mutant::InstallsByVersion));
+        let stored = committed == self.accepted.name
+            || (committed.version == self.accepted.version && broken(Mutant::InstallsByVersion));
         if stored && committed.order() > self.committed.name.order() {
             // The coordinator says that what is stored here is committed.
             let stored = self.accepted.clone();
@@ -224,11 +314,22 @@ impl Council {
     }
 
     pub(super) fn on_ack(&mut self, cx: &mut Context, from: MemberId, ack: Ack) {
-        let Role::Leader(leader) = &mut self.role else { return };
-        let Some(flight) = leader.flight.as_mut().filter(|f| f.table.name == ack.name && f.recipients.contains(&from)) else { return };
+        let Role::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let Some(flight) = leader
+            .flight
+            .as_mut()
+            .filter(|f| f.table.name == ack.name && f.recipients.contains(&from))
+        else {
+            return;
+        };
         leader.joined.insert(from);
         let ages = ack.ages.map(|ages| ages.into_iter().collect());
-        flight.acks.entry(from).or_insert(Stored { ages, seal: ack.seal });
+        flight.acks.entry(from).or_insert(Stored {
+            ages,
+            seal: ack.seal,
+        });
         self.try_commit(cx);
     }
 
@@ -242,21 +343,44 @@ impl Council {
         whole: bool,
     ) {
         self.term_seen = self.term_seen.max(term);
-        let Role::Leader(leader) = &self.role else { return };
+        let Role::Leader(leader) = &self.role else {
+            return;
+        };
         if term > self.term {
             if coordinator.is_some_and(|c| c != cx.me()) {
                 self.follow(cx);
             }
             return;
         }
-        let Some(flight) = leader.flight.as_ref().filter(|f| f.table.name == name && whole && f.recipients.contains(&from)) else { return };
-        let (committed, voters, commit) = (flight.predecessor, self.committed_voters.clone(), self.last_commit.clone());
+        let Some(flight) = leader
+            .flight
+            .as_ref()
+            .filter(|f| f.table.name == name && whole && f.recipients.contains(&from))
+        else {
+            return;
+        };
+        let (committed, voters, commit) = (
+            flight.predecessor,
+            self.committed_voters.clone(),
+            self.last_commit.clone(),
+        );
         let payload = Payload::Whole(flight.table.table.clone());
-        cx.send(from, Message::Propose(Box::new(Proposal { name, committed, commit, voters, payload })));
+        cx.send(
+            from,
+            Message::Propose(Box::new(Proposal {
+                name,
+                committed,
+                commit,
+                voters,
+                payload,
+            })),
+        );
     }
 
     fn try_commit(&mut self, cx: &mut Context) {
-        let Role::Leader(leader) = &self.role else { return };
+        let Role::Leader(leader) = &self.role else {
+            return;
+        };
         let Some(flight) = &leader.flight else { return };
         let acked = |v| flight.acks.contains_key(&v);
         let old = self.quorum(&self.committed_voters, &acked) || broken(Mutant::CommitsWithoutOld);
@@ -269,8 +393,12 @@ impl Council {
             return;
         }
         let commit = self.commit(flight);
-        let Role::Leader(leader) = &mut self.role else { return };
-        let Some(flight) = leader.flight.take() else { return };
+        let Role::Leader(leader) = &mut self.role else {
+            return;
+        };
+        let Some(flight) = leader.flight.take() else {
+            return;
+        };
         self.committed_voters = flight.table.voters.clone();
         for &member in &flight.recipients {
             cx.send(member, Message::Commit(Box::new(commit.clone())));
@@ -282,20 +410,37 @@ impl Council {
 
     fn commit(&self, flight: &Flight) -> Commit {
         let primaries = deposed(&self.committed, &flight.table);
-        let ages = primaries.keys().filter_map(|p| Some((*p, self.least_age(flight, *p)?))).collect();
+        let ages = primaries
+            .keys()
+            .filter_map(|p| Some((*p, self.least_age(flight, *p)?)))
+            .collect();
         let seal = |p: MemberId| Some((p, flight.acks.get(&p)?.seal.clone()?));
         let seals = primaries.keys().filter_map(|p| seal(*p)).collect();
-        Commit { name: flight.table.name, predecessor: flight.predecessor, ages, seals }
+        Commit {
+            name: flight.table.name,
+            predecessor: flight.predecessor,
+            ages,
+            seals,
+        }
     }
 
-    /// The greatest age such that a committing quorum reported at least that. An operator's word is no quorum: where it makes up for a
-    /// majority, leases may stand that nobody here knows of, and the next primary waits for all of them.
+    /// The greatest age such that a committing quorum reported at least that. An operator's word is
+    /// no quorum: where it makes up for a majority, leases may stand that nobody here knows of, and
+    /// the next primary waits for all of them.
     fn least_age(&self, flight: &Flight, primary: MemberId) -> Option<u64> {
         let age = |v: MemberId| flight.acks.get(&v)?.ages.as_ref()?.get(&primary).copied();
-        let mut ages: Vec<u64> = self.committed_voters.iter().chain(&flight.table.voters).filter_map(|v| age(*v)).collect();
+        let mut ages: Vec<u64> = self
+            .committed_voters
+            .iter()
+            .chain(&flight.table.voters)
+            .filter_map(|v| age(*v))
+            .collect();
         ages.sort_unstable();
-        let enough =
-            |least: &u64| [&self.committed_voters, &flight.table.voters].iter().all(|voters| majority(voters, |v| age(v) >= Some(*least)));
+        let enough = |least: &u64| {
+            [&self.committed_voters, &flight.table.voters]
+                .iter()
+                .all(|voters| majority(voters, |v| age(v) >= Some(*least)))
+        };
         ages.into_iter().rev().find(enough)
     }
 

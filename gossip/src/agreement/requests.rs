@@ -1,4 +1,5 @@
-//! What a member wants of the coordinator, asked until it is done: leaving, reports, people's requests, `recover`.
+//! What a member wants of the coordinator, asked until it is done: leaving, reports, people's
+//! requests, `recover`.
 
 use super::api::{AdminReply, AdminRequest, Output};
 use super::context::{Context, Named, earlier};
@@ -10,7 +11,9 @@ use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, InSyncRequest, Pace};
-use doyen_placement::{Epoch, MemberId, MemberState, Partition, PartitionRef, Role as MemberRole, Table};
+use doyen_placement::{
+    Epoch, MemberId, MemberState, Partition, PartitionRef, Role as MemberRole, Table,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -23,14 +26,16 @@ const TICKETS_MAX: usize = 256;
 /// Requests in one message of a primary.
 const REQUESTS_MAX: usize = 16_384;
 
-/// If every member leaves, they wait for a process that asks to be let in, or forms, for this long after it was heard.
+/// If every member leaves, they wait for a process that asks to be let in, or forms, for this long
+/// after it was heard.
 const NEWCOMER_FRESH: Duration = Duration::from_secs(3);
 /// Such processes that are remembered.
 const NEWCOMERS_MAX: usize = 64;
-/// If every member leaves, and they hold something and were not always one alone, they listen for such a process for this long:
-/// after a restart a process takes a moment until it is heard.
+/// If every member leaves, and they hold something and were not always one alone, they listen for
+/// such a process for this long: after a restart a process takes a moment until it is heard.
 pub(super) const LAST_LISTENS: Duration = Duration::from_secs(2);
-/// If every member leaves and no coordinator has been known for this long, each leaver decides for itself.
+/// If every member leaves and no coordinator has been known for this long, each leaver decides for
+/// itself.
 const LEADERLESS_LISTENS: Duration = Duration::from_secs(4);
 
 /// What this member waits for.
@@ -38,7 +43,8 @@ const LEADERLESS_LISTENS: Duration = Duration::from_secs(4);
 pub(super) struct Requests {
     leave: Leave,
     ask_at: Option<Time>,
-    /// When processes that could take over what a leaver holds, and that were no members, were last heard.
+    /// When processes that could take over what a leaver holds, and that were no members, were last
+    /// heard.
     newcomers: BTreeMap<MemberId, Time>,
     /// Members that the tables in force have called leaving. If one of them is silent, it has gone.
     leavers: BTreeSet<MemberId>,
@@ -73,7 +79,9 @@ impl Requests {
     pub(super) fn timeout(&self, led: bool) -> Option<Time> {
         let report = self.report_at.filter(|_| led);
         let tickets = self.tickets.values().map(|t| t.again.min(t.deadline)).min();
-        [self.ask_at, report, tickets, self.recover.map(|(_, at)| at)].into_iter().fold(None, earlier)
+        [self.ask_at, report, tickets, self.recover.map(|(_, at)| at)]
+            .into_iter()
+            .fold(None, earlier)
     }
 
     pub(super) fn departing(&self) -> bool {
@@ -83,7 +91,8 @@ impl Requests {
     /// A process that is part of nothing yet, and may hold data, was heard.
     pub(super) fn newcomer(&mut self, now: Time, id: MemberId) {
         if self.newcomers.len() >= NEWCOMERS_MAX {
-            self.newcomers.retain(|_, at| now.since(*at) < NEWCOMER_FRESH);
+            self.newcomers
+                .retain(|_, at| now.since(*at) < NEWCOMER_FRESH);
         }
         if self.newcomers.len() < NEWCOMERS_MAX {
             self.newcomers.insert(id, now);
@@ -92,7 +101,9 @@ impl Requests {
 
     /// Whether such a process was heard lately, and is no member yet.
     pub(super) fn at_the_door(&self, cx: &Context, table: &Table) -> bool {
-        self.newcomers.iter().any(|(id, at)| table.member(*id).is_none() && cx.now.since(*at) < NEWCOMER_FRESH)
+        self.newcomers
+            .iter()
+            .any(|(id, at)| table.member(*id).is_none() && cx.now.since(*at) < NEWCOMER_FRESH)
     }
 
     /// Whether a table in force has called this member leaving.
@@ -141,14 +152,34 @@ impl Council {
     pub(super) fn ask(&mut self, cx: &mut Context) {
         self.ask_leave(cx);
         if self.requests.report_at.is_some_and(|at| at <= cx.now) && self.leader.is_some() {
-            let partitions: Vec<_> = self.tenures.opened.iter().map(|(at, since)| (*at, *since)).collect();
+            let partitions: Vec<_> = self
+                .tenures
+                .opened
+                .iter()
+                .map(|(at, since)| (*at, *since))
+                .collect();
             self.requests.report_at = Some(cx.now + ASK_AGAIN);
             let (cluster, sequence) = (self.cluster(), self.requests.report);
-            self.tell_coordinator(cx, Message::Opened { cluster, sequence, partitions });
+            self.tell_coordinator(
+                cx,
+                Message::Opened {
+                    cluster,
+                    sequence,
+                    partitions,
+                },
+            );
         }
-        let due: Vec<u64> = self.requests.tickets.iter().filter(|(_, t)| t.again.min(t.deadline) <= cx.now).map(|(id, _)| *id).collect();
+        let due: Vec<u64> = self
+            .requests
+            .tickets
+            .iter()
+            .filter(|(_, t)| t.again.min(t.deadline) <= cx.now)
+            .map(|(id, _)| *id)
+            .collect();
         for ticket in due {
-            let Some(waiting) = self.requests.tickets.get_mut(&ticket) else { continue };
+            let Some(waiting) = self.requests.tickets.get_mut(&ticket) else {
+                continue;
+            };
             if waiting.deadline <= cx.now {
                 let me = cx.me();
                 self.reply(
@@ -162,18 +193,38 @@ impl Council {
                 continue;
             }
             waiting.again = cx.now + ASK_AGAIN;
-            let (cluster, origin, request) = (self.committed.cluster, cx.me(), waiting.request.clone());
-            self.tell_coordinator(cx, Message::Admin { cluster, origin, ticket, request });
+            let (cluster, origin, request) =
+                (self.committed.cluster, cx.me(), waiting.request.clone());
+            self.tell_coordinator(
+                cx,
+                Message::Admin {
+                    cluster,
+                    origin,
+                    ticket,
+                    request,
+                },
+            );
         }
         if let Some((ticket, at)) = self.requests.recover
             && at <= cx.now
         {
             self.requests.recover = None;
-            let unnamed = self.voter_names(|v| v != cx.me() && !self.asserted_dead.contains(&v) && self.silent(cx, v));
+            let unnamed = self.voter_names(|v| {
+                v != cx.me() && !self.asserted_dead.contains(&v) && self.silent(cx, v)
+            });
             self.asserted_dead.clear();
-            let silent = if unnamed.is_empty() { String::new() } else { format!(", and {} did not answer", unnamed.join(", ")) };
-            let why = format!("those who are left did not agree in time{silent}: name every voter that is gone");
-            cx.outputs.push_back(Output::AdminReply { ticket, reply: AdminReply::Refused(why) });
+            let silent = if unnamed.is_empty() {
+                String::new()
+            } else {
+                format!(", and {} did not answer", unnamed.join(", "))
+            };
+            let why = format!(
+                "those who are left did not agree in time{silent}: name every voter that is gone"
+            );
+            cx.outputs.push_back(Output::AdminReply {
+                ticket,
+                reply: AdminReply::Refused(why),
+            });
         }
     }
 
@@ -182,9 +233,14 @@ impl Council {
             return;
         }
         let stops = self.stops(cx);
-        let table = if broken(Mutant::LeavesByProposal) { &self.accepted } else { &self.committed };
+        let table = if broken(Mutant::LeavesByProposal) {
+            &self.accepted
+        } else {
+            &self.committed
+        };
         let state = table.member(cx.me()).map(|m| m.state);
-        let free = stops || (state == Some(MemberState::Leaving) && !planner::holds_anything(table, cx.me()));
+        let free = stops
+            || (state == Some(MemberState::Leaving) && !planner::holds_anything(table, cx.me()));
         let step = match self.requests.leave {
             Leave::Asked(_) if free => {
                 self.requests.leave = Leave::HandedOver;
@@ -204,28 +260,45 @@ impl Council {
         };
         self.requests.ask_at = Some(cx.now + ASK_AGAIN);
         let (cluster, member) = (self.cluster(), cx.me());
-        self.tell_coordinator(cx, Message::Leave { cluster, member, step });
+        self.tell_coordinator(
+            cx,
+            Message::Leave {
+                cluster,
+                member,
+                step,
+            },
+        );
     }
 
-    /// Whether this leaver ends with what it holds. The coordinator says so, by a table that ends the cluster (`duties::leavers`),
-    /// and all that could miss that table have it: each that ends makes it harder to hear of.
+    /// Whether this leaver ends with what it holds. The coordinator says so, by a table that ends
+    /// the cluster (`duties::leavers`), and all that could miss that table have it: each that ends
+    /// makes it harder to hear of.
     fn stops(&self, cx: &Context) -> bool {
         if !planner::stops(&self.committed) && !self.stops_unled(cx) {
             return false;
         }
-        let knows = |v: MemberId| self.heard_committed.get(&v).is_some_and(|name| name.order() >= self.committed.name.order());
+        let knows = |v: MemberId| {
+            self.heard_committed
+                .get(&v)
+                .is_some_and(|name| name.order() >= self.committed.name.order())
+        };
         let has_it = |v: MemberId| v == cx.me() || knows(v) || self.silent(cx, v);
         // The coordinator asks all members, the others ask the voters.
         let all = self.committed.members.iter().filter(|_| self.leading());
         self.committed.voters.iter().all(|v| has_it(*v)) && all.into_iter().all(|m| has_it(m.id))
     }
 
-    /// Whether every member leaves, and none coordinates: so none can be admitted, nor can any of them be given anything.
+    /// Whether every member leaves, and none coordinates: so none can be admitted, nor can any of
+    /// them be given anything.
     fn stops_unled(&self, cx: &Context) -> bool {
-        // Once `--leave-timeout` is over (`Pace::AtOnce`), or this member has decided to go, it waits for no newcomer.
-        let waits = self.requests.leave == Leave::Asked(Pace::Repair) && self.requests.at_the_door(cx, &self.committed);
+        // Once `--leave-timeout` is over (`Pace::AtOnce`), or this member has decided to go, it
+        // waits for no newcomer.
+        let waits = self.requests.leave == Leave::Asked(Pace::Repair)
+            && self.requests.at_the_door(cx, &self.committed);
         let unled = self.leader.is_none() && self.leaderless_for(cx) >= LEADERLESS_LISTENS;
-        (unled || broken(Mutant::LeavesByItsOwnWord)) && !waits && self.all_leave(&self.committed, |m| m == cx.me())
+        (unled || broken(Mutant::LeavesByItsOwnWord))
+            && !waits
+            && self.all_leave(&self.committed, |m| m == cx.me())
     }
 
     pub(super) fn leave(&mut self, cx: &mut Context, pace: Pace) {
@@ -257,7 +330,14 @@ impl Council {
 
     pub(super) fn in_sync(&mut self, cx: &mut Context, requests: Vec<InSyncRequest>) {
         let (cluster, origin) = (self.cluster(), cx.me());
-        self.tell_coordinator(cx, Message::InSync { cluster, origin, requests });
+        self.tell_coordinator(
+            cx,
+            Message::InSync {
+                cluster,
+                origin,
+                requests,
+            },
+        );
     }
 
     pub(super) fn admin(&mut self, cx: &mut Context, ticket: u64, request: AdminRequest) {
@@ -265,14 +345,34 @@ impl Council {
             let reply = AdminReply::Refused("too many requests wait already".into());
             return cx.outputs.push_back(Output::AdminReply { ticket, reply });
         }
-        self.requests.tickets.insert(ticket, Ticket { request, deadline: cx.now + ADMIN_PATIENCE, again: cx.now });
+        self.requests.tickets.insert(
+            ticket,
+            Ticket {
+                request,
+                deadline: cx.now + ADMIN_PATIENCE,
+                again: cx.now,
+            },
+        );
     }
 
     /// The answer to a person's request, here or elsewhere.
-    pub(super) fn reply(&mut self, cx: &mut Context, origin: MemberId, ticket: u64, reply: AdminReply) {
+    pub(super) fn reply(
+        &mut self,
+        cx: &mut Context,
+        origin: MemberId,
+        ticket: u64,
+        reply: AdminReply,
+    ) {
         if origin != cx.me() {
             let cluster = self.cluster();
-            cx.send(origin, Message::AdminReply { cluster, ticket, reply });
+            cx.send(
+                origin,
+                Message::AdminReply {
+                    cluster,
+                    ticket,
+                    reply,
+                },
+            );
         } else if self.requests.tickets.remove(&ticket).is_some() {
             cx.outputs.push_back(Output::AdminReply { ticket, reply });
         }
@@ -301,23 +401,43 @@ impl Council {
             self.requests.newcomer(cx.now, member.id);
         }
         if !self.leading() {
-            // What somebody measured is said again soon: passing it on would only let it come from another.
+            // What somebody measured is said again soon: passing it on would only let it come from
+            // another.
             let passed_on = !matches!(message, Message::Loads { .. });
-            if let Some(leader) = self.leader.filter(|l| *l != from && *l != cx.me() && passed_on) {
+            if let Some(leader) = self
+                .leader
+                .filter(|l| *l != from && *l != cx.me() && passed_on)
+            {
                 cx.send(leader, message);
             }
             return;
         }
         match message {
             Message::Join { member, seen, .. } => self.on_join(cx, from, *member, seen),
-            Message::InSync { origin, requests, .. } => self.on_in_sync(cx, origin, requests),
+            Message::InSync {
+                origin, requests, ..
+            } => self.on_in_sync(cx, origin, requests),
             Message::Loads { origin, report, .. } => self.on_loads(cx, origin, *report),
-            Message::Opened { sequence, partitions, .. } => self.on_opened(cx, from, sequence, &partitions),
-            Message::Admin { origin, ticket, request, .. } => {
+            Message::Opened {
+                sequence,
+                partitions,
+                ..
+            } => self.on_opened(cx, from, sequence, &partitions),
+            Message::Admin {
+                origin,
+                ticket,
+                request,
+                ..
+            } => {
                 if let Role::Leader(leader) = &mut self.role
                     && !leader.duties.administer(origin, ticket, request)
                 {
-                    self.reply(cx, origin, ticket, AdminReply::Refused("too many requests wait already".into()));
+                    self.reply(
+                        cx,
+                        origin,
+                        ticket,
+                        AdminReply::Refused("too many requests wait already".into()),
+                    );
                 }
             }
             Message::Leave { member, step, .. } => {
@@ -333,26 +453,50 @@ impl Council {
         // Only the primary asks (rule 7).
         let table = &self.accepted.table;
         requests.truncate(REQUESTS_MAX);
-        let may_ask = |r: &InSyncRequest| table.partition(r.partition).is_some_and(|p| p.primary() == origin && p.epoch == r.epoch);
+        let may_ask = |r: &InSyncRequest| {
+            table
+                .partition(r.partition)
+                .is_some_and(|p| p.primary() == origin && p.epoch == r.epoch)
+        };
         requests.retain(|r| may_ask(r) || broken(Mutant::AnyoneAsks));
-        let Role::Leader(leader) = &mut self.role else { return };
+        let Role::Leader(leader) = &mut self.role else {
+            return;
+        };
         if requests.is_empty() {
             return cx.ignore();
         }
         leader.duties.ask(requests);
     }
 
-    fn on_opened(&mut self, cx: &mut Context, from: MemberId, sequence: u64, opened: &[(PartitionRef, Epoch)]) {
-        let Role::Leader(leader) = &mut self.role else { return };
+    fn on_opened(
+        &mut self,
+        cx: &mut Context,
+        from: MemberId,
+        sequence: u64,
+        opened: &[(PartitionRef, Epoch)],
+    ) {
+        let Role::Leader(leader) = &mut self.role else {
+            return;
+        };
         for (at, since) in opened {
-            if self.committed.partition(*at).is_some_and(|p| p.primary() == from && p.since == *since) {
+            if self
+                .committed
+                .partition(*at)
+                .is_some_and(|p| p.primary() == from && p.since == *since)
+            {
                 leader.duties.open(*at, *since);
             }
         }
         if from == cx.me() {
             self.report_read(sequence);
         } else {
-            cx.send(from, Message::OpenedSeen { cluster: self.committed.cluster, sequence });
+            cx.send(
+                from,
+                Message::OpenedSeen {
+                    cluster: self.committed.cluster,
+                    sequence,
+                },
+            );
         }
     }
 
@@ -368,24 +512,45 @@ impl Council {
 
     /// Partitions that serve nobody yet, as far as the coordinator knows.
     pub(super) fn closed(&self) -> Vec<PartitionRef> {
-        let Role::Leader(leader) = &self.role else { return Vec::new() };
+        let Role::Leader(leader) = &self.role else {
+            return Vec::new();
+        };
         let duties = &leader.duties;
         // What nobody else reaches serves nobody else.
-        let serves = |at, p: &Partition| duties.is_open(at, p.since) && !duties.told.loads.unreached().contains(&p.primary());
-        self.committed.partitions().filter(|(at, p)| !serves(*at, p)).map(|(at, _)| at).collect()
+        let serves = |at, p: &Partition| {
+            duties.is_open(at, p.since) && !duties.told.loads.unreached().contains(&p.primary())
+        };
+        self.committed
+            .partitions()
+            .filter(|(at, p)| !serves(*at, p))
+            .map(|(at, _)| at)
+            .collect()
     }
 
     /// The operator's word in place of votes.
     pub(super) fn recover(&mut self, cx: &mut Context, names: &[String], ticket: u64) {
-        let refuse = |cx: &mut Context, why: String| cx.outputs.push_back(Output::AdminReply { ticket, reply: AdminReply::Refused(why) });
+        let refuse = |cx: &mut Context, why: String| {
+            cx.outputs.push_back(Output::AdminReply {
+                ticket,
+                reply: AdminReply::Refused(why),
+            })
+        };
         if self.leader.is_some() {
-            return refuse(cx, "a coordinator works: nothing to recover. Whoever is dead is expelled by itself".into());
+            return refuse(
+                cx,
+                "a coordinator works: nothing to recover. Whoever is dead is expelled by itself"
+                    .into(),
+            );
         }
         let mut dead = Vec::new();
         for name in names {
-            // Whoever the accepted table leaves out may still have a vote in the committed one, and be named for that.
+            // Whoever the accepted table leaves out may still have a vote in the committed one, and
+            // be named for that.
             let members = self.accepted.members.iter().chain(&self.committed.members);
-            let named: Vec<MemberId> = members.filter(|m| m.name == *name || m.id.to_string() == *name).map(|m| m.id).collect();
+            let named: Vec<MemberId> = members
+                .filter(|m| m.name == *name || m.id.to_string() == *name)
+                .map(|m| m.id)
+                .collect();
             if named.is_empty() {
                 return refuse(cx, format!("there is no member {name}"));
             }
@@ -399,40 +564,71 @@ impl Council {
         }
         let left = |v: MemberId| v == cx.me() || (!dead.contains(&v) && !self.silent(cx, v));
         if !self.voters().any(left) {
-            return refuse(cx, "no voter is left here: run this on a voter that lives".into());
+            return refuse(
+                cx,
+                "no voter is left here: run this on a voter that lives".into(),
+            );
         }
         // Whoever has no vote coordinates nothing.
         let me = cx.me();
         if !self.voters().any(|v| v == me) {
             let names = self.voter_names(left);
-            return refuse(cx, format!("this member has no vote: ask one that has, {}", names.join(" or ")));
+            return refuse(
+                cx,
+                format!(
+                    "this member has no vote: ask one that has, {}",
+                    names.join(" or ")
+                ),
+            );
         }
         self.asserted_dead = dead.into_iter().collect();
         self.requests.recover = Some((ticket, cx.now + ADMIN_PATIENCE));
-        cx.event(Event::note(format!("an operator says that {} are dead: the cluster goes on without them", names.join(", "))));
+        cx.event(Event::note(format!(
+            "an operator says that {} are dead: the cluster goes on without them",
+            names.join(", ")
+        )));
         self.stand(cx);
     }
 
     /// Voters of the accepted or the committed table; who is one of both comes twice.
     fn voters(&self) -> impl Iterator<Item = MemberId> {
-        self.accepted.voters.iter().chain(&self.committed_voters).copied()
+        self.accepted
+            .voters
+            .iter()
+            .chain(&self.committed_voters)
+            .copied()
     }
 
     /// Names of voters, each once.
     fn voter_names(&self, which: impl Fn(MemberId) -> bool) -> Vec<String> {
-        let name = |m: MemberId| self.accepted.member(m).or_else(|| self.committed.member(m)).map(|m| m.name.clone());
-        let names: BTreeSet<String> = self.voters().filter(|v| which(*v)).filter_map(name).collect();
+        let name = |m: MemberId| {
+            self.accepted
+                .member(m)
+                .or_else(|| self.committed.member(m))
+                .map(|m| m.name.clone())
+        };
+        let names: BTreeSet<String> = self
+            .voters()
+            .filter(|v| which(*v))
+            .filter_map(name)
+            .collect();
         names.into_iter().collect()
     }
 
     fn answers_now(&self, cx: &Context, member: MemberId) -> bool {
         let recent = cx.config.timing.ping_interval * 3;
-        self.detector.answered_at(member).is_some_and(|at| cx.now.since(at) <= recent) && !self.silent(cx, member)
+        self.detector
+            .answered_at(member)
+            .is_some_and(|at| cx.now.since(at) <= recent)
+            && !self.silent(cx, member)
     }
 
     pub(super) fn recovered(&mut self, cx: &mut Context) {
         if let Some((ticket, _)) = self.requests.recover.take() {
-            cx.outputs.push_back(Output::AdminReply { ticket, reply: AdminReply::Done(None) });
+            cx.outputs.push_back(Output::AdminReply {
+                ticket,
+                reply: AdminReply::Done(None),
+            });
         }
     }
 
@@ -440,10 +636,18 @@ impl Council {
     pub(super) fn recovers_elsewhere(&mut self, cx: &mut Context, voter: MemberId) {
         if let Some((ticket, _)) = self.requests.recover.take() {
             self.asserted_dead.clear();
-            let known = self.accepted.member(voter).or_else(|| self.committed.member(voter));
+            let known = self
+                .accepted
+                .member(voter)
+                .or_else(|| self.committed.member(voter));
             let name = known.map_or_else(|| voter.to_string(), |m| m.name.clone());
-            let why = format!("{name} has accepted a later table than this member, which cannot lead without it: say the same to {name}");
-            cx.outputs.push_back(Output::AdminReply { ticket, reply: AdminReply::Refused(why) });
+            let why = format!(
+                "{name} has accepted a later table than this member, which cannot lead without it: say the same to {name}"
+            );
+            cx.outputs.push_back(Output::AdminReply {
+                ticket,
+                reply: AdminReply::Refused(why),
+            });
         }
     }
 
@@ -453,7 +657,11 @@ impl Council {
         cx.send(peer, Message::Ping(pulse));
     }
 
-    pub(super) fn planned(&mut self, base: doyen_placement::TableName, proposal: planner::Proposal) {
+    pub(super) fn planned(
+        &mut self,
+        base: doyen_placement::TableName,
+        proposal: planner::Proposal,
+    ) {
         if let Role::Leader(leader) = &mut self.role {
             leader.duties.planned(base, proposal);
         }

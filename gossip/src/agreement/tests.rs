@@ -7,7 +7,8 @@ use crate::time::Time;
 use crate::wire::{Answer, Ballot, Commit, Message, Payload, Proposal};
 use doyen_placement::planner::{KeyspaceChange, NewKeyspace, Pace};
 use doyen_placement::{
-    Age, Division, Eviction, KeyspaceId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Table, TableName, Term, Version,
+    Age, Division, Eviction, KeyspaceId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Table,
+    TableName, Term, Version,
 };
 use std::collections::BTreeMap;
 
@@ -46,9 +47,18 @@ fn a_fourth_joins_and_gets_its_share() {
     let mut net = Net::cluster(3, 3);
     net.until(2000, Net::healed);
     net.start(3);
-    let led = |t: &Table, m: MemberId| t.keyspaces[0].partitions.iter().filter(|p| p.primary() == m).count();
-    let shared = |t: &Table| t.members.len() == 4 && t.voters.len() == 4 && led(t, t.members[3].id) == 2;
-    net.until(4000, |net| net.healed() && net.agreed().is_some_and(|t| shared(&t)));
+    let led = |t: &Table, m: MemberId| {
+        t.keyspaces[0]
+            .partitions
+            .iter()
+            .filter(|p| p.primary() == m)
+            .count()
+    };
+    let shared =
+        |t: &Table| t.members.len() == 4 && t.voters.len() == 4 && led(t, t.members[3].id) == 2;
+    net.until(4000, |net| {
+        net.healed() && net.agreed().is_some_and(|t| shared(&t))
+    });
 }
 
 #[test]
@@ -58,7 +68,9 @@ fn death_of_the_coordinator_is_noticed_without_a_hint() {
         net.until(2000, Net::healed);
         let leader = net.leaders()[0];
         net.kill(leader);
-        let took = net.until(2000, |net| net.agreed().is_some_and(|t| t.members.len() == 2));
+        let took = net.until(2000, |net| {
+            net.agreed().is_some_and(|t| t.members.len() == 2)
+        });
         assert!((550..1000).contains(&took), "{took}");
         assert!(net.until(1000, Net::healed) < 100);
     }
@@ -72,7 +84,9 @@ fn death_of_the_coordinator_with_a_hint_is_a_table_soon() {
         net.until(2000, Net::healed);
         let leader = net.leaders()[0];
         net.kill(leader);
-        let took = net.until(2000, |net| net.agreed().is_some_and(|t| t.members.len() == 2));
+        let took = net.until(2000, |net| {
+            net.agreed().is_some_and(|t| t.members.len() == 2)
+        });
         assert!(took < 280, "{took}");
         let open = took + net.until(2000, Net::healed);
         assert!(open < 800, "{open}");
@@ -85,7 +99,9 @@ fn two_nodes_survive_the_death_of_the_younger() {
     net.until(2000, Net::healed);
     let leader = net.leaders()[0];
     net.kill(1 - leader);
-    net.until(1500, |net| net.agreed().is_some_and(|t| t.members.len() == 1));
+    net.until(1500, |net| {
+        net.agreed().is_some_and(|t| t.members.len() == 1)
+    });
     net.until(2000, Net::healed);
 }
 
@@ -99,14 +115,27 @@ fn elder_pair_refuses_after_death_of_the_older_and_recover_goes_on() {
     let left = 1 - leader;
     assert!(net.leaders().is_empty());
     let said = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("recover") && why.contains(&format!("n{leader}")));
-    assert!(net.process(left).events.iter().any(said), "{:?}", net.process(left).events);
-    net.input(left, Input::Recover { dead: vec![format!("n{leader}")], ticket: 9 });
-    net.until(1000, |net| net.agreed().is_some_and(|t| t.members.len() == 1));
+    assert!(
+        net.process(left).events.iter().any(said),
+        "{:?}",
+        net.process(left).events
+    );
+    net.input(
+        left,
+        Input::Recover {
+            dead: vec![format!("n{leader}")],
+            ticket: 9,
+        },
+    );
+    net.until(1000, |net| {
+        net.agreed().is_some_and(|t| t.members.len() == 1)
+    });
     net.until(2000, Net::healed);
     assert_eq!(net.process(left).replies, [(9, AdminReply::Done(None))]);
 }
 
-/// The one knows of a table that the other never got, so that the other cannot lead: said there, it is said where to say it.
+/// The one knows of a table that the other never got, so that the other cannot lead: said there, it
+/// is said where to say it.
 #[test]
 fn who_cannot_recover_the_cluster_says_who_can() {
     let mut net = Net::cluster(8, 4);
@@ -114,20 +143,43 @@ fn who_cannot_recover_the_cluster_says_who_can() {
     let leader = net.leaders()[0];
     let [knows, knows_not, dies] = [1, 2, 3].map(|n| (leader + n) % 4);
     net.cuts.extend([(leader, knows_not), (leader, dies)]);
-    net.input(leader, Input::Admin { ticket: 1, request: AdminRequest::Drain { name: format!("n{dies}") } });
-    let accepted = |net: &Net, slot| net.process(slot).view.as_ref().map(|view| view.accepted.name().order());
+    net.input(
+        leader,
+        Input::Admin {
+            ticket: 1,
+            request: AdminRequest::Drain {
+                name: format!("n{dies}"),
+            },
+        },
+    );
+    let accepted = |net: &Net, slot| {
+        net.process(slot)
+            .view
+            .as_ref()
+            .map(|view| view.accepted.name().order())
+    };
     net.until(300, |net| accepted(net, knows) > accepted(net, knows_not));
     [leader, dies].into_iter().for_each(|slot| net.kill(slot));
     net.cuts.clear();
     net.run_ms(5000);
     assert!(net.leaders().is_empty());
     let dead: Vec<String> = [leader, dies].map(|slot| format!("n{slot}")).into();
-    net.input(knows_not, Input::Recover { dead: dead.clone(), ticket: 2 });
+    net.input(
+        knows_not,
+        Input::Recover {
+            dead: dead.clone(),
+            ticket: 2,
+        },
+    );
     net.run_ms(500);
-    let [(2, AdminReply::Refused(why))] = &net.process(knows_not).replies[..] else { panic!("{:?}", net.process(knows_not).replies) };
+    let [(2, AdminReply::Refused(why))] = &net.process(knows_not).replies[..] else {
+        panic!("{:?}", net.process(knows_not).replies)
+    };
     assert!(why.contains(&format!("say the same to n{knows}")), "{why}");
     net.input(knows, Input::Recover { dead, ticket: 3 });
-    net.until(2000, |net| net.agreed().is_some_and(|t| t.members.len() == 2));
+    net.until(2000, |net| {
+        net.agreed().is_some_and(|t| t.members.len() == 2)
+    });
     assert_eq!(net.process(knows).replies, [(3, AdminReply::Done(None))]);
 }
 
@@ -145,7 +197,15 @@ fn paused_coordinator_expels_nobody() {
         net.until(5000, |net| net.healed() && net.processes.len() == 3);
         let expelled = |e: &Event| matches!(e, Event::Expelled { .. });
         for slot in (0..3).filter(|s| *s != leader) {
-            assert_eq!(net.process(slot).events.iter().filter(|e| expelled(e)).count(), 1, "{version:?}");
+            assert_eq!(
+                net.process(slot)
+                    .events
+                    .iter()
+                    .filter(|e| expelled(e))
+                    .count(),
+                1,
+                "{version:?}"
+            );
         }
     }
 }
@@ -163,7 +223,10 @@ fn graceful_leave_needs_no_wait() {
             let id = net.at(slot).unwrap();
             let by_others = |net: &Net| {
                 (0..8).all(|p| {
-                    let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) };
+                    let at = PartitionRef {
+                        keyspace: KeyspaceId(0),
+                        partition: PartitionId(p),
+                    };
                     let found = net.acknowledgers(at);
                     found.len() == 1 && found[0].0 != id
                 })
@@ -192,7 +255,8 @@ fn a_restarted_seed_joins_the_living_cluster() {
     }
 }
 
-/// Whom a member knows may all have begun anew while it was cut off: then only their addresses lead back to the cluster.
+/// Whom a member knows may all have begun anew while it was cut off: then only their addresses lead
+/// back to the cluster.
 #[test]
 fn who_was_cut_off_until_nobody_it_knew_was_left_comes_back() {
     for seed in 0..5 {
@@ -204,10 +268,19 @@ fn who_was_cut_off_until_nobody_it_knew_was_left_comes_back() {
         let others = [0, 1, 3];
         others.iter().for_each(|slot| net.cut(2, *slot));
         let well = |net: &Net| {
-            let tables: Vec<_> = others.iter().filter_map(|s| net.at(*s)).map(|id| net.processes[&id].view.clone()).collect();
-            let mut names = tables.iter().map(|v| v.as_ref().map(|v| (v.installed.name(), v.installed.members.len())));
+            let tables: Vec<_> = others
+                .iter()
+                .filter_map(|s| net.at(*s))
+                .map(|id| net.processes[&id].view.clone())
+                .collect();
+            let mut names = tables.iter().map(|v| {
+                v.as_ref()
+                    .map(|v| (v.installed.name(), v.installed.members.len()))
+            });
             let first = names.next().flatten();
-            tables.len() == 3 && first.is_some_and(|(_, members)| members == 3) && names.all(|n| n == first)
+            tables.len() == 3
+                && first.is_some_and(|(_, members)| members == 3)
+                && names.all(|n| n == first)
         };
         net.until(8000, well);
         for slot in others {
@@ -218,13 +291,16 @@ fn who_was_cut_off_until_nobody_it_knew_was_left_comes_back() {
             net.run_ms(1000);
         }
         net.cuts.clear();
-        net.until(15_000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4));
+        net.until(15_000, |net| {
+            net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4)
+        });
         assert_eq!(net.clusters().len(), 1);
     }
 }
 
-/// Seed 1157 of the simulation: a member was expelled while it was cut off, and what it had asked when it came arrived once more. It
-/// went on as the member that it had been, though nobody remembered any more which of its operations were applied.
+/// Seed 1157 of the simulation: a member was expelled while it was cut off, and what it had asked
+/// when it came arrived once more. It went on as the member that it had been, though nobody
+/// remembered any more which of its operations were applied.
 #[test]
 fn who_is_let_in_again_unawares_begins_anew() {
     let mut net = Net::cluster(91, 4);
@@ -240,36 +316,68 @@ fn who_is_let_in_again_unawares_begins_anew() {
     table.next_age = Age(table.next_age.0 + 1);
     table.members.push(member.into());
     let agreement = &mut net.processes.get_mut(&id).unwrap().agreement;
-    let Phase::Member(council) = &mut agreement.phase else { panic!("a member") };
+    let Phase::Member(council) = &mut agreement.phase else {
+        panic!("a member")
+    };
     council.install(&mut agreement.cx, Named::new(table.into()), None);
     let outputs: Vec<Output> = std::iter::from_fn(|| agreement.poll_output()).collect();
-    assert!(outputs.iter().any(|o| matches!(o, Output::Expelled)) && !outputs.iter().any(|o| matches!(o, Output::View(_))), "{outputs:?}");
+    assert!(
+        outputs.iter().any(|o| matches!(o, Output::Expelled))
+            && !outputs.iter().any(|o| matches!(o, Output::View(_))),
+        "{outputs:?}"
+    );
 }
 
-/// A member that only the coordinator did not reach was expelled, joined by way of others, and was expelled again until the cut ended: each
-/// time tables changed and copies moved.
+/// A member that only the coordinator did not reach was expelled, joined by way of others, and was
+/// expelled again until the cut ended: each time tables changed and copies moved.
 #[test]
 fn whom_the_coordinator_does_not_hear_stays_outside_until_it_does() {
-    for (seed, ways) in (0..30).zip([[true, true], [true, false], [false, true]].into_iter().cycle()) {
+    for (seed, ways) in (0..30).zip(
+        [[true, true], [true, false], [false, true]]
+            .into_iter()
+            .cycle(),
+    ) {
         let mut net = Net::cluster(seed, 5);
         net.until(3000, Net::healed);
         let leader = net.leaders()[0];
         let apart = (leader + 1) % 5;
         let cuts = [(leader, apart), (apart, leader)];
-        net.cuts.extend(cuts.into_iter().zip(ways).filter(|(_, cut)| *cut).map(|(cut, _)| cut));
+        net.cuts.extend(
+            cuts.into_iter()
+                .zip(ways)
+                .filter(|(_, cut)| *cut)
+                .map(|(cut, _)| cut),
+        );
         net.until(3000, |net| net.table(leader).members.len() == 4);
         // The tables that follow an expulsion.
         net.run_ms(1000);
         let (id, tables) = (net.at(apart), net.published);
         net.run_ms(30_000);
-        assert_eq!((net.leaders(), net.table(leader).members.len()), (vec![leader], 4), "seed {seed}: {:#?}", net.summary());
-        assert_eq!((net.at(apart), net.published), (id, tables), "seed {seed}: tables change");
+        assert_eq!(
+            (net.leaders(), net.table(leader).members.len()),
+            (vec![leader], 4),
+            "seed {seed}: {:#?}",
+            net.summary()
+        );
+        assert_eq!(
+            (net.at(apart), net.published),
+            (id, tables),
+            "seed {seed}: tables change"
+        );
         let waits = net.process(apart);
         assert!(waits.fatal.is_none() && waits.view.is_none(), "seed {seed}");
         let why = waits.agreement.status(Time::ZERO).waiting.unwrap();
-        assert!(why.contains("does not answer the coordinator"), "seed {seed}: {why}");
-        let told = |e: &&Event| matches!(e, Event::Note { text: note } if note.contains("stays outside"));
-        assert_eq!(net.process(leader).events.iter().filter(told).count(), 1, "seed {seed}");
+        assert!(
+            why.contains("does not answer the coordinator"),
+            "seed {seed}: {why}"
+        );
+        let told =
+            |e: &&Event| matches!(e, Event::Note { text: note } if note.contains("stays outside"));
+        assert_eq!(
+            net.process(leader).events.iter().filter(told).count(),
+            1,
+            "seed {seed}"
+        );
         net.cuts.clear();
         net.until(3000, |net| net.healed() && net.processes.len() == 5);
         assert_eq!(net.at(apart), id, "seed {seed}");
@@ -300,7 +408,9 @@ fn a_fresh_cluster_of_one_gives_way_to_the_living_cluster() {
     net.kill(0);
     net.run_ms(3000);
     net.start(0);
-    net.until(8000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 3));
+    net.until(8000, |net| {
+        net.healed() && net.agreed().is_some_and(|t| t.members.len() == 3)
+    });
 }
 
 #[test]
@@ -318,10 +428,21 @@ fn a_used_cluster_of_one_never_gives_way() {
     assert_eq!(alone.process(0).used_ok, 1);
     assert_eq!(alone.table(0).members.len(), 1);
     // Both sides say so, and know of it until nothing was heard of the other for half a minute.
-    let told = |net: &Net, slot| net.process(slot).events.iter().filter(|e| matches!(e, Event::OtherCluster { .. })).count();
+    let told = |net: &Net, slot| {
+        net.process(slot)
+            .events
+            .iter()
+            .filter(|e| matches!(e, Event::OtherCluster { .. }))
+            .count()
+    };
     let met = |net: &Net, slot| net.others(slot);
-    assert_eq!((told(&alone, 0), met(&alone, 0)), (1, vec![alone.table(1).cluster]));
-    assert!((1..3).any(|slot| told(&alone, slot) == 1 && met(&alone, slot) == [alone.table(0).cluster]));
+    assert_eq!(
+        (told(&alone, 0), met(&alone, 0)),
+        (1, vec![alone.table(1).cluster])
+    );
+    assert!(
+        (1..3).any(|slot| told(&alone, slot) == 1 && met(&alone, slot) == [alone.table(0).cluster])
+    );
     alone.run_ms(40_000);
     assert_eq!(met(&alone, 0).len(), 1, "they still hear each other");
     alone.kill(0);
@@ -330,12 +451,21 @@ fn a_used_cluster_of_one_never_gives_way() {
     alone.run_ms(4_000);
     for slot in 1..3 {
         assert_eq!(met(&alone, slot), []);
-        let gone = alone.process(slot).events.iter().filter(|e| matches!(e, Event::OtherClusterGone { .. })).count();
-        assert_eq!((told(&alone, slot), gone), if gone == 1 { (1, 1) } else { (0, 0) });
+        let gone = alone
+            .process(slot)
+            .events
+            .iter()
+            .filter(|e| matches!(e, Event::OtherClusterGone { .. }))
+            .count();
+        assert_eq!(
+            (told(&alone, slot), gone),
+            if gone == 1 { (1, 1) } else { (0, 0) }
+        );
     }
 }
 
-/// A member of the other cluster was started again and joined this one, whose members were not ready for half a minute all the same.
+/// A member of the other cluster was started again and joined this one, whose members were not
+/// ready for half a minute all the same.
 #[test]
 fn another_cluster_is_forgotten_once_its_member_joins_this_one() {
     let mut net = Net::new(8, vec![vec![], vec![0], vec![0]]);
@@ -352,18 +482,27 @@ fn another_cluster_is_forgotten_once_its_member_joins_this_one() {
     assert!(!told.is_empty());
     net.kill(0);
     net.run_ms(1000);
-    assert!(told.iter().all(|slot| net.others(*slot) == [other]), "it may only be out of reach");
+    assert!(
+        told.iter().all(|slot| net.others(*slot) == [other]),
+        "it may only be out of reach"
+    );
     net.start(0);
-    net.until(8000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 3));
+    net.until(8000, |net| {
+        net.healed() && net.agreed().is_some_and(|t| t.members.len() == 3)
+    });
     // Well within the half minute of silence.
     net.until(3000, |net| (0..3).all(|slot| net.others(slot).is_empty()));
     for slot in told {
         let gone = |e: &Event| matches!(e, Event::OtherClusterGone { cluster, joined: Some(_) } if *cluster == other.to_string());
-        assert_eq!(net.process(slot).events.iter().filter(|e| gone(e)).count(), 1);
+        assert_eq!(
+            net.process(slot).events.iter().filter(|e| gone(e)).count(),
+            1
+        );
     }
 }
 
-/// A newcomer said only which cluster it waits for; and the survivor's hint named a process that had just been started again.
+/// A newcomer said only which cluster it waits for; and the survivor's hint named a process that
+/// had just been started again.
 #[test]
 fn who_waits_for_a_cluster_without_a_majority_says_at_which_member() {
     let mut net = Net::new(8, vec![vec![], vec![0], vec![0], vec![0, 1, 2]]);
@@ -374,14 +513,29 @@ fn who_waits_for_a_cluster_without_a_majority_says_at_which_member() {
     net.run_ms(5_000);
     let waiting = |slot| {
         let process = net.process(slot);
-        process.agreement.status(net.local(process)).waiting.unwrap_or_default()
+        process
+            .agreement
+            .status(net.local(process))
+            .waiting
+            .unwrap_or_default()
     };
     let cluster = net.table(2).cluster;
     let newcomer = waiting(3);
-    let by = format!("waits to be admitted to {cluster} by n2 at {}, for ", super::net::address(2));
-    assert!(newcomer.starts_with(&by) && !newcomer.contains("for 0 s") && newcomer.contains("`doyen status`"), "{newcomer}");
+    let by = format!(
+        "waits to be admitted to {cluster} by n2 at {}, for ",
+        super::net::address(2)
+    );
+    assert!(
+        newcomer.starts_with(&by)
+            && !newcomer.contains("for 0 s")
+            && newcomer.contains("`doyen status`"),
+        "{newcomer}"
+    );
     let survivor = waiting(2);
-    assert!(survivor.contains("doyen recover --assert-dead n") && survivor.contains("is a new member"), "{survivor}");
+    assert!(
+        survivor.contains("doyen recover --assert-dead n") && survivor.contains("is a new member"),
+        "{survivor}"
+    );
 }
 
 /// "2 of 2 initial members are here" was a warning.
@@ -393,9 +547,14 @@ fn initial_members_that_are_all_here_are_no_warning() {
         net.start(0);
         net.run_ms(after);
         net.start(1);
-        net.until(5_000, |net| net.agreed().is_some_and(|t| t.members.len() == 2));
+        net.until(5_000, |net| {
+            net.agreed().is_some_and(|t| t.members.len() == 2)
+        });
         let said = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("2 of 2"));
-        assert!(!net.processes.values().any(|p| p.events.iter().any(said)), "after {after} ms");
+        assert!(
+            !net.processes.values().any(|p| p.events.iter().any(said)),
+            "after {after} ms"
+        );
     }
 }
 
@@ -403,32 +562,58 @@ fn initial_members_that_are_all_here_are_no_warning() {
 fn behind_a_balancer(seed: u64, count: usize) -> Net {
     const FRONT: usize = 90;
     let mut net = Net::new(seed, vec![vec![FRONT]; count]);
-    let backs = (0..count).map(|_| net.below(count as u64) as usize).collect();
+    let backs = (0..count)
+        .map(|_| net.below(count as u64) as usize)
+        .collect();
     net.balancer = Some((FRONT, backs));
     net
 }
 
-/// Who was led to itself began a cluster, and so did each two that were led to each other: two clusters, and nobody said a word.
+/// Who was led to itself began a cluster, and so did each two that were led to each other: two
+/// clusters, and nobody said a word.
 #[test]
 fn nodes_behind_a_balancer_are_one_cluster() {
     for seed in 0..30 {
         let mut net = behind_a_balancer(seed, 4);
         (0..4).for_each(|slot| _ = net.start(slot));
         net.run_ms(9_000);
-        assert!(net.processes.values().all(|p| p.view.is_none()), "seed {seed}: {:#?}", net.summary());
-        let waits = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("--expect"));
-        assert!(net.processes.values().all(|p| p.events.iter().any(waits)), "seed {seed}");
-        net.until(40_000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4));
-        assert_eq!(net.clusters().len(), 1, "seed {seed}: one begins, and the others join it");
+        assert!(
+            net.processes.values().all(|p| p.view.is_none()),
+            "seed {seed}: {:#?}",
+            net.summary()
+        );
+        let waits =
+            |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("--expect"));
+        assert!(
+            net.processes.values().all(|p| p.events.iter().any(waits)),
+            "seed {seed}"
+        );
+        net.until(40_000, |net| {
+            net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4)
+        });
+        assert_eq!(
+            net.clusters().len(),
+            1,
+            "seed {seed}: one begins, and the others join it"
+        );
     }
 }
 
-/// It said that no other node was found at the seeds, where others were, and named 10 s where it had looked for 20.
+/// It said that no other node was found at the seeds, where others were, and named 10 s where it
+/// had looked for 20.
 #[test]
 fn who_begins_by_itself_says_what_it_found_and_for_how_long_it_looked() {
     let said = |net: &Net, slot: usize| {
-        let notes = net.process(slot).events.iter().filter_map(|e| if let Event::Note { text } = e { Some(text.clone()) } else { None });
-        notes.filter(|text| text.contains("begins a cluster by itself")).collect::<Vec<_>>()
+        let notes = net.process(slot).events.iter().filter_map(|e| {
+            if let Event::Note { text } = e {
+                Some(text.clone())
+            } else {
+                None
+            }
+        });
+        notes
+            .filter(|text| text.contains("begins a cluster by itself"))
+            .collect::<Vec<_>>()
     };
     for seed in 0..5 {
         let mut net = behind_a_balancer(seed, 2);
@@ -442,14 +627,38 @@ fn who_begins_by_itself_says_what_it_found_and_for_how_long_it_looked() {
             net.input(first, Input::Seeds(seeds));
         }
         net.run_ms(5_000);
-        let waiting = net.process(second).agreement.status(Time::ZERO).waiting.unwrap();
-        assert!(waiting.contains(&format!("n{first} is to begin a cluster by itself, which this node then joins")), "{waiting}");
-        assert!(waiting.contains("leads to nodes at other addresses"), "{waiting}");
-        net.until(40_000, |net| net.agreed().is_some_and(|t| t.members.len() == 2));
-        let (begins, other, seconds) = if held_up { (second, first, 20) } else { (first, second, 10) };
-        let note =
-            format!("leads to nodes at other addresses (those found: n{other}), and no cluster was found for {seconds} s: this node");
-        assert!(matches!(&said(&net, begins)[..], [text] if text.contains(&note)), "seed {seed}: {:?}", said(&net, begins));
+        let waiting = net
+            .process(second)
+            .agreement
+            .status(Time::ZERO)
+            .waiting
+            .unwrap();
+        assert!(
+            waiting.contains(&format!(
+                "n{first} is to begin a cluster by itself, which this node then joins"
+            )),
+            "{waiting}"
+        );
+        assert!(
+            waiting.contains("leads to nodes at other addresses"),
+            "{waiting}"
+        );
+        net.until(40_000, |net| {
+            net.agreed().is_some_and(|t| t.members.len() == 2)
+        });
+        let (begins, other, seconds) = if held_up {
+            (second, first, 20)
+        } else {
+            (first, second, 10)
+        };
+        let note = format!(
+            "leads to nodes at other addresses (those found: n{other}), and no cluster was found for {seconds} s: this node"
+        );
+        assert!(
+            matches!(&said(&net, begins)[..], [text] if text.contains(&note)),
+            "seed {seed}: {:?}",
+            said(&net, begins)
+        );
         assert_eq!(said(&net, other), Vec::<String>::new(), "seed {seed}");
     }
     let mut net = Net::new(1, vec![vec![0]]);
@@ -469,7 +678,9 @@ fn nodes_behind_a_balancer_that_know_their_number_do_not_wait() {
         let mut net = behind_a_balancer(seed, 4);
         net.expect = Some(4);
         (0..4).for_each(|slot| _ = net.start(slot));
-        net.until(9_000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4));
+        net.until(9_000, |net| {
+            net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4)
+        });
     }
 }
 
@@ -480,14 +691,26 @@ fn clusters_behind_one_balancer_hear_of_each_other() {
     net.balancer = Some((90, vec![1, 0, 3, 2]));
     net.seeds = vec![vec![0, 1], vec![0, 1], vec![2, 3], vec![2, 3]];
     (0..4).for_each(|slot| _ = net.start(slot));
-    net.until(5_000, |net| net.processes.values().all(|p| p.view.as_ref().is_some_and(|v| v.installed.members.len() == 2)));
+    net.until(5_000, |net| {
+        net.processes.values().all(|p| {
+            p.view
+                .as_ref()
+                .is_some_and(|v| v.installed.members.len() == 2)
+        })
+    });
     net.run_ms(5_000);
     assert!((0..4).all(|slot| net.others(slot).is_empty()));
-    (0..4).for_each(|slot| net.input(slot, Input::Seeds([super::net::address(90)].into_iter().collect())));
+    (0..4).for_each(|slot| {
+        net.input(
+            slot,
+            Input::Seeds([super::net::address(90)].into_iter().collect()),
+        )
+    });
     net.until(20_000, |net| (0..4).all(|slot| net.others(slot).len() == 1));
 }
 
-/// A name with one address for each node that runs: each node found itself alone at first, and began a cluster of its own.
+/// A name with one address for each node that runs: each node found itself alone at first, and
+/// began a cluster of its own.
 #[test]
 fn nodes_whose_name_is_not_complete_yet_wait_for_each_other() {
     for seed in 0..10 {
@@ -497,7 +720,9 @@ fn nodes_whose_name_is_not_complete_yet_wait_for_each_other() {
         net.run_ms(5_000);
         assert!(net.processes.values().all(|p| p.view.is_none()));
         (0..3).for_each(|slot| net.resolve(slot, vec![0, 1, 2]));
-        net.until(4_000, |net| net.agreed().is_some_and(|t| t.members.len() == 3));
+        net.until(4_000, |net| {
+            net.agreed().is_some_and(|t| t.members.len() == 3)
+        });
         assert_eq!(net.clusters().len(), 1);
     }
 }
@@ -510,13 +735,21 @@ fn a_node_that_began_alone_by_its_name_joins_the_others() {
     net.start(0);
     net.until(12_000, |net| net.process(0).view.is_some());
     let said = |e: &Event| matches!(e, Event::Note { text } if text.contains("doyen:7000") && text.contains("--expect"));
-    assert!(net.process(0).events.iter().any(said), "{:?}", net.process(0).events);
+    assert!(
+        net.process(0).events.iter().any(said),
+        "{:?}",
+        net.process(0).events
+    );
     net.seeds[1] = vec![1, 2];
     net.seeds[2] = vec![1, 2];
     (1..3).for_each(|slot| _ = net.start(slot));
-    net.until(4_000, |net| net.process(1).view.is_some() && net.process(2).view.is_some());
+    net.until(4_000, |net| {
+        net.process(1).view.is_some() && net.process(2).view.is_some()
+    });
     net.resolve(0, vec![0, 1, 2]);
-    net.until(5_000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 3));
+    net.until(5_000, |net| {
+        net.healed() && net.agreed().is_some_and(|t| t.members.len() == 3)
+    });
 }
 
 #[test]
@@ -530,13 +763,17 @@ fn a_node_that_is_alone_at_its_seed_waits_unless_it_is_told_or_has_its_own_addre
     assert!(began(vec![], false, None) < 10);
     for (named, expect) in [(false, None), (false, Some(1)), (true, Some(1))] {
         let after = began(vec![0], named, expect);
-        assert!((1_000..1_500).contains(&after), "named {named}, expect {expect:?}: {after} ms");
+        assert!(
+            (1_000..1_500).contains(&after),
+            "named {named}, expect {expect:?}: {after} ms"
+        );
     }
     let after = began(vec![0], true, None);
     assert!((10_000..11_500).contains(&after), "{after} ms");
 }
 
-/// A resolver that failed for a moment took the seeds away, and a node without seeds is a cluster at once.
+/// A resolver that failed for a moment took the seeds away, and a node without seeds is a cluster
+/// at once.
 #[test]
 fn a_name_that_does_not_resolve_begins_nothing() {
     let mut net = Net::new(7, vec![vec![0]; 2]);
@@ -547,7 +784,11 @@ fn a_name_that_does_not_resolve_begins_nothing() {
     net.run_ms(60_000);
     assert!(net.process(0).view.is_none());
     let says = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("1 of 2") && why.contains("doyen:7000") && why.contains("--expect"));
-    assert!(net.process(0).events.iter().any(says), "{:?}", net.process(0).events.last());
+    assert!(
+        net.process(0).events.iter().any(says),
+        "{:?}",
+        net.process(0).events.last()
+    );
     // Its time begins when the name leads somewhere again.
     net.resolve(0, vec![0]);
     net.run_ms(8_000);
@@ -562,9 +803,20 @@ fn who_waits_for_initial_members_says_who_is_here_and_what_to_type() {
     (0..2).for_each(|slot| _ = net.start(slot));
     net.run_ms(10_000);
     for slot in 0..2 {
-        let waiting = net.process(slot).agreement.status(crate::time::Time(u64::MAX)).waiting.unwrap();
-        assert!(waiting.contains("2 of 3") && waiting.contains("n0") && waiting.contains("n1"), "{waiting}");
-        assert!(waiting.contains("1 more") && waiting.contains("--expect 3"), "{waiting}");
+        let waiting = net
+            .process(slot)
+            .agreement
+            .status(crate::time::Time(u64::MAX))
+            .waiting
+            .unwrap();
+        assert!(
+            waiting.contains("2 of 3") && waiting.contains("n0") && waiting.contains("n1"),
+            "{waiting}"
+        );
+        assert!(
+            waiting.contains("1 more") && waiting.contains("--expect 3"),
+            "{waiting}"
+        );
     }
 }
 
@@ -575,19 +827,26 @@ fn a_hung_data_thread_deposes_its_node() {
     let leader = net.leaders()[0];
     let id = net.at(leader).unwrap();
     net.processes.get_mut(&id).unwrap().data_hangs = true;
-    net.until(4000, |net| net.leaders().len() == 1 && net.leaders()[0] != leader);
+    net.until(4000, |net| {
+        net.leaders().len() == 1 && net.leaders()[0] != leader
+    });
 }
 
 #[test]
 fn a_map_is_created_once_from_any_node() {
     let mut net = Net::cluster(10, 3);
     for slot in 0..3 {
-        let request = AdminRequest::CreateMap { name: "users".into(), keyspace: "default".into() };
+        let request = AdminRequest::CreateMap {
+            name: "users".into(),
+            keyspace: "default".into(),
+        };
         net.input(slot, Input::Admin { ticket: 1, request });
     }
     net.run_ms(1000);
     for slot in 0..3 {
-        let [(1, AdminReply::Done(Some(entry)))] = &net.process(slot).replies[..] else { panic!("{:?}", net.process(slot).replies) };
+        let [(1, AdminReply::Done(Some(entry)))] = &net.process(slot).replies[..] else {
+            panic!("{:?}", net.process(slot).replies)
+        };
         assert_eq!(entry.id.0, 1);
     }
 }
@@ -611,7 +870,9 @@ fn wanted(name: &str, mode: Mode, division: Division) -> NewKeyspace {
 /// What came of a request that one node was asked.
 fn asked(net: &mut Net, slot: usize, ticket: u64, request: AdminRequest) -> AdminReply {
     net.input(slot, Input::Admin { ticket, request });
-    net.until(5000, |net| net.process(slot).replies.iter().any(|(t, _)| *t == ticket));
+    net.until(5000, |net| {
+        net.process(slot).replies.iter().any(|(t, _)| *t == ticket)
+    });
     let reply = net.process(slot).replies.iter().find(|(t, _)| *t == ticket);
     reply.map(|(_, reply)| reply.clone()).expect("it came")
 }
@@ -621,36 +882,110 @@ fn keyspaces_come_change_and_go_while_the_cluster_lives() {
     let mut net = Net::cluster(11, 3);
     let wanted = wanted("orders", Mode::Fixed { partitions: 8 }, Division::Slots);
     for ticket in 1..3 {
-        let reply = asked(&mut net, 2, ticket, AdminRequest::CreateKeyspace(wanted.clone()));
+        let reply = asked(
+            &mut net,
+            2,
+            ticket,
+            AdminRequest::CreateKeyspace(wanted.clone()),
+        );
         assert_eq!(reply, AdminReply::Done(None), "asked again it is there");
     }
-    let other = NewKeyspace { backups: 1, ..wanted };
-    assert!(matches!(asked(&mut net, 1, 3, AdminRequest::CreateKeyspace(other)), AdminReply::Refused(_)));
-    let change = KeyspaceChange { backups: Some(2), ..KeyspaceChange::default() };
-    assert_eq!(asked(&mut net, 1, 4, AdminRequest::AlterKeyspace { name: "orders".into(), change }), AdminReply::Done(None));
+    let other = NewKeyspace {
+        backups: 1,
+        ..wanted
+    };
+    assert!(matches!(
+        asked(&mut net, 1, 3, AdminRequest::CreateKeyspace(other)),
+        AdminReply::Refused(_)
+    ));
+    let change = KeyspaceChange {
+        backups: Some(2),
+        ..KeyspaceChange::default()
+    };
+    assert_eq!(
+        asked(
+            &mut net,
+            1,
+            4,
+            AdminRequest::AlterKeyspace {
+                name: "orders".into(),
+                change
+            }
+        ),
+        AdminReply::Done(None)
+    );
     let copied = |table: &Table| {
         let orders = table.keyspace_named("orders").expect("it is there");
-        orders.partitions.iter().all(|p| p.in_sync().count() == 3 && p.goal.is_none())
+        orders
+            .partitions
+            .iter()
+            .all(|p| p.in_sync().count() == 3 && p.goal.is_none())
     };
-    net.until(10_000, |net| net.agreed().is_some_and(|table| copied(&table)));
-    assert_eq!(asked(&mut net, 0, 5, AdminRequest::DropKeyspace { name: "orders".into() }), AdminReply::Done(None));
-    net.until(2000, |net| net.agreed().is_some_and(|table| table.keyspace_named("orders").is_none()));
-    assert!(matches!(asked(&mut net, 0, 6, AdminRequest::DropKeyspace { name: "orders".into() }), AdminReply::Refused(_)));
+    net.until(10_000, |net| {
+        net.agreed().is_some_and(|table| copied(&table))
+    });
+    assert_eq!(
+        asked(
+            &mut net,
+            0,
+            5,
+            AdminRequest::DropKeyspace {
+                name: "orders".into()
+            }
+        ),
+        AdminReply::Done(None)
+    );
+    net.until(2000, |net| {
+        net.agreed()
+            .is_some_and(|table| table.keyspace_named("orders").is_none())
+    });
+    assert!(matches!(
+        asked(
+            &mut net,
+            0,
+            6,
+            AdminRequest::DropKeyspace {
+                name: "orders".into()
+            }
+        ),
+        AdminReply::Refused(_)
+    ));
 }
 
 #[test]
 fn neighbours_that_are_held_elsewhere_come_together_to_be_merged() {
     let mut net = Net::cluster(12, 3);
     let wanted = wanted("names", Mode::Range, Division::split_at(["m"]).unwrap());
-    assert_eq!(asked(&mut net, 1, 1, AdminRequest::CreateKeyspace(wanted)), AdminReply::Done(None));
-    let names = |net: &Net| net.agreed().and_then(|table| table.keyspace_named("names").cloned());
-    net.until(5000, |net| names(net).is_some_and(|k| k.partitions.len() == 2));
+    assert_eq!(
+        asked(&mut net, 1, 1, AdminRequest::CreateKeyspace(wanted)),
+        AdminReply::Done(None)
+    );
+    let names = |net: &Net| {
+        net.agreed()
+            .and_then(|table| table.keyspace_named("names").cloned())
+    };
+    net.until(5000, |net| {
+        names(net).is_some_and(|k| k.partitions.len() == 2)
+    });
     let before = names(&net).unwrap();
-    assert_ne!(before.partitions[0].primary(), before.partitions[1].primary(), "the test needs them apart");
-    let merge = AdminRequest::MergeAt { keyspace: "names".into(), map: doyen_placement::MapId(0), key: b"m".as_slice().into() };
+    assert_ne!(
+        before.partitions[0].primary(),
+        before.partitions[1].primary(),
+        "the test needs them apart"
+    );
+    let merge = AdminRequest::MergeAt {
+        keyspace: "names".into(),
+        map: doyen_placement::MapId(0),
+        key: b"m".as_slice().into(),
+    };
     assert_eq!(asked(&mut net, 2, 2, merge.clone()), AdminReply::Done(None));
-    net.until(20_000, |net| names(net).is_some_and(|k| k.partitions.len() == 1));
-    assert!(matches!(asked(&mut net, 0, 3, merge), AdminReply::Refused(_)), "no range begins there any more");
+    net.until(20_000, |net| {
+        names(net).is_some_and(|k| k.partitions.len() == 1)
+    });
+    assert!(
+        matches!(asked(&mut net, 0, 3, merge), AdminReply::Refused(_)),
+        "no range begins there any more"
+    );
 }
 
 #[test]
@@ -662,7 +997,9 @@ fn three_of_seven_killed_at_once_leave_a_working_cluster() {
         for slot in [leader, (leader + 1) % 7, (leader + 2) % 7] {
             net.kill(slot);
         }
-        net.until(12_000, |net| net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4));
+        net.until(12_000, |net| {
+            net.healed() && net.agreed().is_some_and(|t| t.members.len() == 4)
+        });
     }
 }
 
@@ -673,12 +1010,31 @@ fn stale_term_vote_is_refused_with_the_term() {
     let leader = net.leaders()[0];
     let (voter, other) = ((leader + 1) % 3, (leader + 2) % 3);
     let accepted = net.table(voter).name();
-    let ballot = Ballot { term: accepted.term, accepted };
+    let ballot = Ballot {
+        term: accepted.term,
+        accepted,
+    };
     let answer = net.ask(voter, other, Message::Vote(ballot));
-    assert!(matches!(answer[..], [Message::VoteAnswer(Answer { granted: false, mine, .. })] if mine == accepted.term), "{answer:?}");
+    assert!(
+        matches!(answer[..], [Message::VoteAnswer(Answer { granted: false, mine, .. })] if mine == accepted.term),
+        "{answer:?}"
+    );
     // And whoever hears a coordinator would not even vote in the term after.
-    let answer = net.ask(voter, other, Message::PreVote(Ballot { term: accepted.term.next(), accepted }));
-    assert!(matches!(answer[..], [Message::PreVoteAnswer(Answer { granted: false, .. })]), "{answer:?}");
+    let answer = net.ask(
+        voter,
+        other,
+        Message::PreVote(Ballot {
+            term: accepted.term.next(),
+            accepted,
+        }),
+    );
+    assert!(
+        matches!(
+            answer[..],
+            [Message::PreVoteAnswer(Answer { granted: false, .. })]
+        ),
+        "{answer:?}"
+    );
 }
 
 #[test]
@@ -689,12 +1045,35 @@ fn a_voter_votes_once_a_term_and_never_for_whoever_lacks_what_it_has_stored() {
     let (voter, other) = ((leader + 1) % 3, (leader + 2) % 3);
     let accepted = net.table(voter).name();
     let term = accepted.term.next();
-    let behind = TableName { version: Version(accepted.version.0 - 1), ..accepted };
-    let granted = |answer: &[Message]| matches!(answer, [Message::VoteAnswer(Answer { granted: true, .. })]);
-    assert!(!granted(&net.ask(voter, other, Message::Vote(Ballot { term, accepted: behind }))));
-    assert!(granted(&net.ask(voter, other, Message::Vote(Ballot { term, accepted }))));
-    assert!(granted(&net.ask(voter, other, Message::Vote(Ballot { term, accepted }))));
-    assert!(!granted(&net.ask(voter, leader, Message::Vote(Ballot { term, accepted }))));
+    let behind = TableName {
+        version: Version(accepted.version.0 - 1),
+        ..accepted
+    };
+    let granted =
+        |answer: &[Message]| matches!(answer, [Message::VoteAnswer(Answer { granted: true, .. })]);
+    assert!(!granted(&net.ask(
+        voter,
+        other,
+        Message::Vote(Ballot {
+            term,
+            accepted: behind
+        })
+    )));
+    assert!(granted(&net.ask(
+        voter,
+        other,
+        Message::Vote(Ballot { term, accepted })
+    )));
+    assert!(granted(&net.ask(
+        voter,
+        other,
+        Message::Vote(Ballot { term, accepted })
+    )));
+    assert!(!granted(&net.ask(
+        voter,
+        leader,
+        Message::Vote(Ballot { term, accepted })
+    )));
 }
 
 #[test]
@@ -709,16 +1088,34 @@ fn proposals_and_commits_of_strangers_and_of_old_terms_change_nothing() {
     let (voters, name) = (next.voters.clone(), next.name());
     let propose = |table: Table| {
         let (name, payload) = (table.name(), Payload::Whole(table.into()));
-        Message::Propose(Box::new(Proposal { name, committed, commit: None, voters: voters.clone(), payload }))
+        Message::Propose(Box::new(Proposal {
+            name,
+            committed,
+            commit: None,
+            voters: voters.clone(),
+            payload,
+        }))
     };
     // Another coordinates in this term.
     assert_eq!(net.ask(follower, other, propose(next.clone())), []);
-    let commit = Commit { name, predecessor: committed, ages: Vec::new(), seals: Vec::new() };
-    assert!(!net.ask(follower, other, Message::Commit(Box::new(commit))).iter().any(|m| matches!(m, Message::Ack(_))));
+    let commit = Commit {
+        name,
+        predecessor: committed,
+        ages: Vec::new(),
+        seals: Vec::new(),
+    };
+    assert!(
+        !net.ask(follower, other, Message::Commit(Box::new(commit)))
+            .iter()
+            .any(|m| matches!(m, Message::Ack(_)))
+    );
     // An old term is refused, with the present one.
     next.term = Term(next.term.0 - 1);
     let answer = net.ask(follower, other, propose(next.clone()));
-    assert!(matches!(answer[..], [Message::Refuse { term, .. }] if term == committed.term), "{answer:?}");
+    assert!(
+        matches!(answer[..], [Message::Refuse { term, .. }] if term == committed.term),
+        "{answer:?}"
+    );
     // A term that no number of elections reaches, and a table that is none.
     next.term = Term(u64::MAX);
     assert_eq!(net.ask(follower, other, propose(next.clone())), []);
@@ -729,7 +1126,8 @@ fn proposals_and_commits_of_strangers_and_of_old_terms_change_nothing() {
     assert!(net.process(follower).agreement.ignored() >= 3);
 }
 
-/// Random faults, then none: it must heal, and everything must hold all the time (`Net` checks after every event).
+/// Random faults, then none: it must heal, and everything must hold all the time (`Net` checks
+/// after every event).
 fn storm(seed: u64) {
     let mut net = Net::new(seed, vec![(0..3).collect(); 7]);
     let count = 3 + usize::try_from(net.below(3)).unwrap();
@@ -772,7 +1170,8 @@ fn storm(seed: u64) {
             net.input(slot, Input::Recover { dead, ticket: 1 });
             net.run_ms(3000);
         } else if net.leaders().is_empty() {
-            // Whoever is left was expelled by those who are gone: that cluster is lost, and nobody pretends otherwise.
+            // Whoever is left was expelled by those who are gone: that cluster is lost, and nobody
+            // pretends otherwise.
             return;
         }
     }
@@ -782,7 +1181,9 @@ fn storm(seed: u64) {
 /// `DOYEN_STORM=first..last` runs others.
 fn storms() -> std::ops::Range<u64> {
     let text = std::env::var("DOYEN_STORM").unwrap_or_default();
-    let range = text.split_once("..").and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
+    let range = text
+        .split_once("..")
+        .and_then(|(a, b)| Some(a.parse().ok()?..b.parse().ok()?));
     range.unwrap_or(0..150)
 }
 
@@ -808,19 +1209,36 @@ fn a_crowd_is_let_in_and_asks_no_more_than_it_needs() {
         net.run_ms(1000);
         for member in &table.members {
             let sent = |to: &dyn Fn(MemberId) -> bool| {
-                net.pings.iter().filter(|((f, t), _)| *f == member.id && to(*t)).map(|(_, n)| n).sum::<u32>()
+                net.pings
+                    .iter()
+                    .filter(|((f, t), _)| *f == member.id && to(*t))
+                    .map(|(_, n)| n)
+                    .sum::<u32>()
             };
             let votes = |m: MemberId| table.voters.contains(&m);
             let (voters, others) = (sent(&votes), sent(&|m| !votes(m)));
             if member.id == leader {
                 // Six other voters at ten a second, thirteen others at five.
-                assert!((54..=72).contains(&voters) && (58..=72).contains(&others), "{voters} {others}");
+                assert!(
+                    (54..=72).contains(&voters) && (58..=72).contains(&others),
+                    "{voters} {others}"
+                );
             } else if votes(member.id) {
-                assert!((54..=72).contains(&voters) && others == 0, "{voters} {others}");
+                assert!(
+                    (54..=72).contains(&voters) && others == 0,
+                    "{voters} {others}"
+                );
             } else {
                 // A majority of seven at five a second.
-                assert!((16..=26).contains(&voters) && others == 0, "{voters} {others}");
-                assert_eq!(sent(&|m| m == leader), 0, "the coordinator has enough to do");
+                assert!(
+                    (16..=26).contains(&voters) && others == 0,
+                    "{voters} {others}"
+                );
+                assert_eq!(
+                    sent(&|m| m == leader),
+                    0,
+                    "the coordinator has enough to do"
+                );
             }
         }
     }
@@ -833,10 +1251,17 @@ fn in_a_crowd_a_death_is_noticed_without_a_hint_and_no_lease_waits_for_the_dead(
             let mut net = Net::crowd(seed, 20);
             net.run_ms(1000);
             let (table, leader) = (net.table(0), net.leaders()[0]);
-            let fits = |slot: &usize| *slot != leader && table.voters.contains(&net.process(*slot).agreement.id()) == voter;
+            let fits = |slot: &usize| {
+                *slot != leader
+                    && table.voters.contains(&net.process(*slot).agreement.id()) == voter
+            };
             let victim = (0..20).find(fits).unwrap();
             net.kill(victim);
-            let leases = |net: &Net| (0..20).filter(|s| *s != victim && net.holds_lease(*s)).count();
+            let leases = |net: &Net| {
+                (0..20)
+                    .filter(|s| *s != victim && net.holds_lease(*s))
+                    .count()
+            };
             let (mut took, mut least) = (0, usize::MAX);
             while net.agreed().is_none_or(|t| t.members.len() != 19) {
                 net.run_ms(10);
@@ -860,7 +1285,11 @@ fn in_a_crowd_the_death_of_the_coordinator_is_noticed_by_all() {
         while net.agreed().is_none_or(|t| t.members.len() != 19) {
             net.run_ms(10);
             took += 10;
-            least = least.min((0..20).filter(|s| *s != leader && net.holds_lease(*s)).count());
+            least = least.min(
+                (0..20)
+                    .filter(|s| *s != leader && net.holds_lease(*s))
+                    .count(),
+            );
             assert!(took < 1200, "seed {seed}");
         }
         assert!(took > 550, "{took}");
@@ -882,21 +1311,39 @@ fn fifty_members_have_a_table_within_200_ms() {
         assert!(waited < 60_000, "{:#?}", net.summary());
     }
     let leader = net.leaders()[0];
-    let map = AdminRequest::CreateMap { name: "users".into(), keyspace: "default".into() };
+    let map = AdminRequest::CreateMap {
+        name: "users".into(),
+        keyspace: "default".into(),
+    };
     let backups = |n| AdminRequest::AlterKeyspace {
         name: "default".into(),
-        change: KeyspaceChange { backups: Some(n), ..KeyspaceChange::default() },
+        change: KeyspaceChange {
+            backups: Some(n),
+            ..KeyspaceChange::default()
+        },
     };
-    for (what, request) in [("a map", map), ("the number of copies of a keyspace", backups(0))] {
+    for (what, request) in [
+        ("a map", map),
+        ("the number of copies of a keyspace", backups(0)),
+    ] {
         let before = net.table(leader);
         net.sent = Some(BTreeMap::new());
         net.input(leader, Input::Admin { ticket: 1, request });
         // Others may follow it: until nobody has the table before it any more.
-        let took = net.until(5000, |net| (0..50).all(|slot| net.table(slot).version > before.version));
+        let took = net.until(5000, |net| {
+            (0..50).all(|slot| net.table(slot).version > before.version)
+        });
         let sent = net.sent.take().expect("it was counted");
         let leads = net.process(leader).agreement.id();
-        let others = sent.iter().filter(|(id, _)| **id != leads).map(|(_, bytes)| bytes).sum::<usize>();
-        println!("{what}: at all 50 after {took} ms, the coordinator sent {} bytes, all others {others}", sent[&leads]);
+        let others = sent
+            .iter()
+            .filter(|(id, _)| **id != leads)
+            .map(|(_, bytes)| bytes)
+            .sum::<usize>();
+        println!(
+            "{what}: at all 50 after {took} ms, the coordinator sent {} bytes, all others {others}",
+            sent[&leads]
+        );
         assert!(took <= 200, "{what}: {took} ms");
         assert!(sent[&leads] > 49 * 20, "it told everybody");
     }

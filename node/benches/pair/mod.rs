@@ -6,8 +6,9 @@ use doyen::shard::{Lane, Limits, Patience, Shard};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
-    Mode, OnLoss, OrderKey, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, Version,
+    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
+    MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
+    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, Version,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +29,29 @@ impl Pair {
         let now = Time(1_000_000_000);
         let table = Arc::new(table(2, partitions, |_| vec![1, 2]));
         let opens_at: Vec<_> = (0..u32::from(partitions))
-            .map(|p| (PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) }, Epoch(1), now))
+            .map(|p| {
+                (
+                    PartitionRef {
+                        keyspace: KeyspaceId(0),
+                        partition: PartitionId(p),
+                    },
+                    Epoch(1),
+                    now,
+                )
+            })
             .collect();
-        let view = View { installed: table.clone(), accepted: table, opens_at: Arc::new(opens_at) };
+        let view = View {
+            installed: table.clone(),
+            accepted: table,
+            opens_at: Arc::new(opens_at),
+        };
         let [primary, backup] = [1, 2].map(|n| Shard::new(id(n), limits(), n, now));
-        let mut pair = Self { primary, backup, now, token: 0 };
+        let mut pair = Self {
+            primary,
+            backup,
+            now,
+            token: 0,
+        };
         pair.primary.install(now, view.clone());
         pair.backup.install(now, view);
         pair.primary.connected(now, id(2));
@@ -49,46 +68,75 @@ impl Pair {
     /// An operation of a caller at the primary's node.
     pub(crate) fn submit(&mut self, key: &Bytes, action: Action) {
         self.token += 1;
-        let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: key.clone(), action };
-        self.primary.submit(self.now, UNIX_MS, self.token, operation, Patience::Whole);
+        let operation = Operation {
+            keyspace: KeyspaceId(0),
+            map: MapId(0),
+            key: key.clone(),
+            action,
+        };
+        self.primary
+            .submit(self.now, UNIX_MS, self.token, operation, Patience::Whole);
     }
 
     /// A write without conditions, as a Redis client's `SET`.
     pub(crate) fn set(&mut self, key: &Bytes, value: &Bytes) {
         self.token += 1;
         let token = self.token;
-        assert!(self.primary.set(self.now, KeyspaceId(0), MapId(0), (key, value), || token));
+        assert!(
+            self.primary
+                .set(self.now, KeyspaceId(0), MapId(0), (key, value), || token)
+        );
     }
 
     /// These keys come next.
     pub(crate) fn warm(&mut self, keys: &[Bytes]) {
-        self.primary.warm(KeyspaceId(0), MapId(0), keys.iter().map(|key| &**key));
+        self.primary
+            .warm(KeyspaceId(0), MapId(0), keys.iter().map(|key| &**key));
     }
 
     /// What the primary has for its copy.
     pub(crate) fn sent(&mut self) -> Option<(Lane, BytesMut)> {
-        self.primary.poll_transmit().map(|(_, lane, bytes)| (lane, bytes.into()))
+        self.primary
+            .poll_transmit()
+            .map(|(_, lane, bytes)| (lane, bytes.into()))
     }
 
     /// The copy takes it, and says what it has.
-    pub(crate) fn copied(&mut self, (lane, mut bytes): (Lane, BytesMut)) -> Option<(Lane, BytesMut)> {
-        while self.backup.receive(self.now, UNIX_MS, id(1), lane, &mut bytes).unwrap() {}
-        self.backup.poll_transmit().map(|(_, lane, bytes)| (lane, bytes.into()))
+    pub(crate) fn copied(
+        &mut self,
+        (lane, mut bytes): (Lane, BytesMut),
+    ) -> Option<(Lane, BytesMut)> {
+        while self
+            .backup
+            .receive(self.now, UNIX_MS, id(1), lane, &mut bytes)
+            .unwrap()
+        {}
+        self.backup
+            .poll_transmit()
+            .map(|(_, lane, bytes)| (lane, bytes.into()))
     }
 
     /// The primary takes that.
     pub(crate) fn acked(&mut self, (lane, mut bytes): (Lane, BytesMut)) {
-        while self.primary.receive(self.now, UNIX_MS, id(2), lane, &mut bytes).unwrap() {}
+        while self
+            .primary
+            .receive(self.now, UNIX_MS, id(2), lane, &mut bytes)
+            .unwrap()
+        {}
     }
 
-    /// Bytes go both ways until there are none; everything that may be released is. How many outcomes there were.
+    /// Bytes go both ways until there are none; everything that may be released is. How many
+    /// outcomes there were.
     pub(crate) fn exchange(&mut self) -> usize {
         loop {
             let sent = self.sent();
             let quiet = sent.is_none();
             let mut answer = sent.and_then(|sent| self.copied(sent));
             if quiet {
-                answer = self.backup.poll_transmit().map(|(_, lane, bytes)| (lane, bytes.into()));
+                answer = self
+                    .backup
+                    .poll_transmit()
+                    .map(|(_, lane, bytes)| (lane, bytes.into()));
             }
             match answer {
                 Some(answer) => self.acked(answer),
@@ -101,7 +149,8 @@ impl Pair {
 
     /// Outcomes go to their callers.
     pub(crate) fn release(&mut self) -> usize {
-        self.primary.release(self.now, self.now + Duration::from_millis(500), true);
+        self.primary
+            .release(self.now, self.now + Duration::from_millis(500), true);
         let mut count = 0;
         while let Some((_, outcome)) = self.primary.poll_outcome() {
             assert!(!matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
@@ -119,7 +168,9 @@ impl Pair {
 
     /// Writes so many keys.
     pub(crate) fn fill(&mut self, count: usize, value: &Bytes) -> Vec<Bytes> {
-        let keys: Vec<Bytes> = (0..count).map(|n| Bytes::from(format!("key:{n:012}"))).collect();
+        let keys: Vec<Bytes> = (0..count)
+            .map(|n| Bytes::from(format!("key:{n:012}")))
+            .collect();
         for batch in keys.chunks(64) {
             batch.iter().for_each(|key| self.submit(key, set(value)));
             assert_eq!(self.exchange(), batch.len());
@@ -180,7 +231,13 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
         weight: 100,
     };
     let partition = |p: u64| {
-        let replicas = holders(p).into_iter().map(|m| Replica { member: id(m), state: ReplicaState::InSync }).collect();
+        let replicas = holders(p)
+            .into_iter()
+            .map(|m| Replica {
+                member: id(m),
+                state: ReplicaState::InSync,
+            })
+            .collect();
         Arc::new(Partition {
             id: PartitionId(p as u32),
             replicas,

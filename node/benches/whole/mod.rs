@@ -17,24 +17,45 @@ pub(crate) struct Whole {
 impl Whole {
     /// Ready.
     pub(crate) fn start() -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         let node = runtime.block_on(async {
-            let builder = Node::builder().name("counted").listen("127.0.0.1:0").resp("127.0.0.1:0");
+            let builder = Node::builder()
+                .name("counted")
+                .listen("127.0.0.1:0")
+                .resp("127.0.0.1:0");
             let node = builder.start().await.expect("a node starts");
             node.wait_ready().await.expect("a cluster of itself");
             node
         });
-        let stream = TcpStream::connect(node.addresses().resp.expect("it was asked for")).expect("it takes clients");
+        let stream = TcpStream::connect(node.addresses().resp.expect("it was asked for"))
+            .expect("it takes clients");
         stream.set_nodelay(true).expect("a TCP socket");
-        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
-        Self { node: Some(node), runtime, stream, input: vec![0; 1 << 20] }
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("a time");
+        Self {
+            node: Some(node),
+            runtime,
+            stream,
+            input: vec![0; 1 << 20],
+        }
     }
 
     /// Sends this and reads so many bytes of replies.
     pub(crate) fn ask(&mut self, commands: &[u8], replies: usize) {
         self.stream.write_all(commands).expect("it takes commands");
-        self.stream.read_exact(&mut self.input[..replies]).expect("it answers");
-        assert_ne!(self.input[0], b'-', "{}", String::from_utf8_lossy(&self.input[..replies]));
+        self.stream
+            .read_exact(&mut self.input[..replies])
+            .expect("it answers");
+        assert_ne!(
+            self.input[0],
+            b'-',
+            "{}",
+            String::from_utf8_lossy(&self.input[..replies])
+        );
     }
 }
 

@@ -1,5 +1,6 @@
-//! `doyen bench`: puts load on servers and tells how fast they answer. The loop is closed (so many operations unanswered at a time)
-//! or open (so many operations a second, latency counted from when each should have started).
+//! `doyen bench`: puts load on servers and tells how fast they answer. The loop is closed (so many
+//! operations unanswered at a time) or open (so many operations a second, latency counted from when
+//! each should have started).
 //!
 //! ```text
 //!   load ── plan: what (keys) ──┐
@@ -46,17 +47,39 @@ impl Bench {
     pub(super) fn main(self) -> Result<ExitCode, Failed> {
         self.load.check()?;
         let native = self.native.native;
-        let (recorder, behind) = if native { self.native.run(&self.load)? } else { self.target.run(&self.load)? };
-        let words = self.load.words(native) + &if native { self.native.words() } else { self.target.words() };
-        let report = Report::new(self.load.operation(), words, self.load.seconds(), behind, &recorder);
+        let (recorder, behind) = if native {
+            self.native.run(&self.load)?
+        } else {
+            self.target.run(&self.load)?
+        };
+        let words = self.load.words(native)
+            + &if native {
+                self.native.words()
+            } else {
+                self.target.words()
+            };
+        let report = Report::new(
+            self.load.operation(),
+            words,
+            self.load.seconds(),
+            behind,
+            &recorder,
+        );
         if self.json {
-            super::say(format_args!("{}\n", serde_json::to_string(&report).map_err(|e| Failed::new(e.to_string()))?));
+            super::say(format_args!(
+                "{}\n",
+                serde_json::to_string(&report).map_err(|e| Failed::new(e.to_string()))?
+            ));
         } else {
             super::say(format_args!("{report}"));
         }
         match (recorder.operations(), recorder.first_error()) {
-            (0, Some(error)) => Err(Failed::new(format!("no operation went well, the first was answered with: {error}"))),
-            (0, None) => Err(Failed::new("no operation was answered while it was measured")),
+            (0, Some(error)) => Err(Failed::new(format!(
+                "no operation went well, the first was answered with: {error}"
+            ))),
+            (0, None) => Err(Failed::new(
+                "no operation was answered while it was measured",
+            )),
             _ => Ok(ExitCode::SUCCESS),
         }
     }

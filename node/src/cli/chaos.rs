@@ -1,5 +1,5 @@
-//! `doyen chaos`: a cluster of real processes on this machine, everything that may go wrong with them, one thing after the other, and a
-//! judgement of every operation that clients made meanwhile.
+//! `doyen chaos`: a cluster of real processes on this machine, everything that may go wrong with
+//! them, one thing after the other, and a judgement of every operation that clients made meanwhile.
 //!
 //! ```text
 //!   plan (a seed) ──> strike ── SIGKILL, SIGSTOP, joins, leaves ──> testkit::Cluster
@@ -36,7 +36,8 @@ use tokio::task::LocalSet;
 
 /// How long the cluster may take, after a fault is over, until all is safe.
 const HEAL_MAX: Duration = Duration::from_secs(60);
-/// Operations of a run at most: all of them are remembered, some 150 bytes each, until they are judged.
+/// Operations of a run at most: all of them are remembered, some 150 bytes each, until they are
+/// judged.
 const OPERATIONS_MAX: f64 = 4e6;
 /// The shortest round.
 const MINUTES_LEAST: f64 = 0.1;
@@ -60,13 +61,15 @@ pub(super) struct Chaos {
     /// Minutes under load and faults, about, 0.1 to 60; 0.25 is a quarter of one
     #[arg(long, default_value_t = 10.0, value_name = "M", value_parser = minutes)]
     minutes: f64,
-    /// Goes on for so many hours, 0.01 to 1000: rounds of --minutes, each of a new cluster with the next seed, until one does not hold
+    /// Goes on for so many hours, 0.01 to 1000: rounds of --minutes, each of a new cluster with the
+    /// next seed, until one does not hold
     #[arg(long, value_name = "H", value_parser = hours)]
     hours: Option<f64>,
     /// Which faults, and in which order [default: drawn, and printed]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Copies beside the primary, 1 to 3 and fewer than nodes; with 2, two nodes die at once now and then
+    /// Copies beside the primary, 1 to 3 and fewer than nodes; with 2, two nodes die at once now
+    /// and then
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
     backups: u8,
     /// Operations a second at most, of all clients together, 1 to 5000
@@ -75,20 +78,28 @@ pub(super) struct Chaos {
     /// Write a page with a timeline there; of several rounds, the last one's
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
-    /// Keep the nodes' logs in this directory [default: a temporary one, kept if something is wrong]
+    /// Keep the nodes' logs in this directory [default: a temporary one, kept if something is
+    /// wrong]
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// Print the report as JSON, and no lines before it; with --hours a line for each round, and one for all
+    /// Print the report as JSON, and no lines before it; with --hours a line for each round, and
+    /// one for all
     #[arg(long)]
     json: bool,
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|m| (MINUTES_LEAST..=60.0).contains(m)).ok_or_else(|| "a number from 0.1 to 60".into())
+    text.parse()
+        .ok()
+        .filter(|m| (MINUTES_LEAST..=60.0).contains(m))
+        .ok_or_else(|| "a number from 0.1 to 60".into())
 }
 
 fn hours(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|h| (0.01..=1000.0).contains(h)).ok_or_else(|| "a number from 0.01 to 1000".into())
+    text.parse()
+        .ok()
+        .filter(|h| (0.01..=1000.0).contains(h))
+        .ok_or_else(|| "a number from 0.01 to 1000".into())
 }
 
 /// What all parts share; they run on one thread.
@@ -125,21 +136,36 @@ impl Chaos {
             )));
         }
         if let Some(path) = &self.report {
-            // Before anything runs: what cannot be written in the end would have been run for nothing.
-            let open = std::fs::OpenOptions::new().append(true).create(true).open(path);
-            open.map_err(|e| Failed::usage(format!("cannot write {} (--report): {e}", path.display())))?;
+            // Before anything runs: what cannot be written in the end would have been run for
+            // nothing.
+            let open = std::fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(path);
+            open.map_err(|e| {
+                Failed::usage(format!("cannot write {} (--report): {e}", path.display()))
+            })?;
         }
         let seed = self.seed.unwrap_or_else(|| rand::random::<u32>().into());
         let Some(hours) = self.hours else {
             let report = self.round(seed, self.minutes, &by_hand).await?;
             self.tell(&report)?;
-            return Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            return Ok(if report.holds() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            });
         };
         let until = Instant::now() + Duration::from_secs_f64(hours * 3600.0);
         let mut sum = Sum::default();
         for seed in seed.. {
-            let left = until.saturating_duration_since(Instant::now()).as_secs_f64() / 60.0;
-            let report = self.round(seed, self.minutes.min(left.max(MINUTES_LEAST)), &by_hand).await?;
+            let left = until
+                .saturating_duration_since(Instant::now())
+                .as_secs_f64()
+                / 60.0;
+            let report = self
+                .round(seed, self.minutes.min(left.max(MINUTES_LEAST)), &by_hand)
+                .await?;
             self.tell(&report)?;
             sum.add(&report);
             if !self.json {
@@ -160,7 +186,8 @@ impl Chaos {
     /// Where JSON is wanted.
     fn print(&self, what: &impl serde::Serialize) -> Result<(), Failed> {
         if self.json {
-            let text = serde_json::to_string(what).map_err(|e| Failed::new(format!("cannot tell it as JSON: {e}")))?;
+            let text = serde_json::to_string(what)
+                .map_err(|e| Failed::new(format!("cannot tell it as JSON: {e}")))?;
             say(format_args!("{text}\n"));
         }
         Ok(())
@@ -173,27 +200,47 @@ impl Chaos {
         self.print(report)?;
         if let Some(path) = &self.report {
             let write = std::fs::write(path, page::page(report));
-            write.map_err(|e| Failed::new(format!("cannot write {} (--report): {e}", path.display())))?;
+            write.map_err(|e| {
+                Failed::new(format!("cannot write {} (--report): {e}", path.display()))
+            })?;
         }
         Ok(())
     }
 
     /// One cluster, and what came of it.
-    async fn round(&self, seed: u64, minutes: f64, by_hand: &watch::Receiver<bool>) -> Result<Report, Failed> {
+    async fn round(
+        &self,
+        seed: u64,
+        minutes: f64,
+        by_hand: &watch::Receiver<bool>,
+    ) -> Result<Report, Failed> {
         let mut book = Book::new(!self.json);
         if self.hours.is_some() {
             book = book.without_seconds();
         }
         let book = Rc::new(RefCell::new(book));
-        book.borrow().say(format_args!("seed {seed}: {} nodes with {} copies of everything, behind relays", self.nodes, self.backups + 1));
-        let itself = std::env::current_exe().map_err(|e| Failed::new(format!("cannot tell which program this is: {e}")))?;
-        let mut builder = Cluster::builder().binary(itself).apart().seed(seed).option("backups", self.backups).option("partitions", 256);
+        book.borrow().say(format_args!(
+            "seed {seed}: {} nodes with {} copies of everything, behind relays",
+            self.nodes,
+            self.backups + 1
+        ));
+        let itself = std::env::current_exe()
+            .map_err(|e| Failed::new(format!("cannot tell which program this is: {e}")))?;
+        let mut builder = Cluster::builder()
+            .binary(itself)
+            .apart()
+            .seed(seed)
+            .option("backups", self.backups)
+            .option("partitions", 256);
         if let Some(directory) = &self.logs {
             let rounds = self.hours.map(|_| format!("seed-{seed}"));
-            builder = builder.directory(rounds.map_or_else(|| directory.clone(), |round| directory.join(round)));
+            builder = builder
+                .directory(rounds.map_or_else(|| directory.clone(), |round| directory.join(round)));
         }
         let starting = End::new(Instant::now(), by_hand.clone());
-        let started = starting.unless_ended(builder.start(self.nodes.into())).await;
+        let started = starting
+            .unless_ended(builder.start(self.nodes.into()))
+            .await;
         let mut cluster = started.ok_or_else(|| super::ended_by_hand("chaos"))??;
         book.borrow().say(format_args!(
             "all is safe. Faults come one at a time, each when all is safe again: a majority of voters and a copy in sync of every partition stay untouched"
@@ -202,19 +249,36 @@ impl Chaos {
         book.borrow_mut().see(&cluster);
         let load = Load::start(&book, &history, &cluster, self.rate, seed).await?;
         let ticker = tokio::task::spawn_local(tick(book.clone()));
-        let end = End::new(Instant::now() + Duration::from_secs_f64(minutes * 60.0), by_hand.clone());
+        let end = End::new(
+            Instant::now() + Duration::from_secs_f64(minutes * 60.0),
+            by_hand.clone(),
+        );
         let plan = Plan::new(seed, self.nodes.into());
         let unhealed = rampage(plan, &mut cluster, &book, &end).await;
         let elapsed = book.borrow().elapsed();
         load.finish().await?;
         ticker.abort();
-        book.borrow().say(format_args!("reading everything back, and looking for an explanation of every answer"));
+        book.borrow().say(format_args!(
+            "reading everything back, and looking for an explanation of every answer"
+        ));
         let unread = load::read_back(&book, &history).await;
         // Judging computes for a while, and nothing else has to happen meanwhile.
         let violations = history.judge();
         let operations = history.keys().len();
-        let mut report = Report::new(&book.borrow(), seed, self.nodes, self.backups, elapsed, violations);
-        (report.keys, report.unread, report.unhealed, report.datagrams) = (operations, unread, unhealed, cluster.datagrams().into());
+        let mut report = Report::new(
+            &book.borrow(),
+            seed,
+            self.nodes,
+            self.backups,
+            elapsed,
+            violations,
+        );
+        (
+            report.keys,
+            report.unread,
+            report.unhealed,
+            report.datagrams,
+        ) = (operations, unread, unhealed, cluster.datagrams().into());
         report.by_hand = end.is_by_hand();
         if !report.holds() {
             report.logs = Some(cluster.keep_logs().display().to_string());
@@ -224,7 +288,12 @@ impl Chaos {
 }
 
 /// Fault after fault. What is wrong with the cluster, if it does not heal.
-async fn rampage(mut plan: Plan, cluster: &mut Cluster, book: &Shared, end: &End) -> Option<String> {
+async fn rampage(
+    mut plan: Plan,
+    cluster: &mut Cluster,
+    book: &Shared,
+    end: &End,
+) -> Option<String> {
     loop {
         let mut episode = plan.next();
         end.sleep(episode.calm).await;
@@ -234,7 +303,10 @@ async fn rampage(mut plan: Plan, cluster: &mut Cluster, book: &Shared, end: &End
         let planned = match plan::aim(&mut episode, cluster).await {
             Ok(aim) => aim,
             Err(why) => {
-                book.borrow().say(format_args!("left out this time ({}): {why}", episode.kind.name()));
+                book.borrow().say(format_args!(
+                    "left out this time ({}): {why}",
+                    episode.kind.name()
+                ));
                 continue;
             }
         };
@@ -250,7 +322,15 @@ async fn rampage(mut plan: Plan, cluster: &mut Cluster, book: &Shared, end: &End
             Err(e) => Err(e),
         };
         fault.heal(&book.borrow(), healed.is_ok());
-        let (lasted, took, over) = (fault.lasted(), fault.healing(), if fault.cut_short { "cut short by the end" } else { "over" });
+        let (lasted, took, over) = (
+            fault.lasted(),
+            fault.healing(),
+            if fault.cut_short {
+                "cut short by the end"
+            } else {
+                "over"
+            },
+        );
         // Who still waits is counted once there is an answer: the report at the end knows of all.
         let unavailable = book.borrow().unavailable(&fault);
         book.borrow_mut().faults.push(fault);

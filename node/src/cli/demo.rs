@@ -1,5 +1,6 @@
-//! `doyen demo`: a cluster of real processes on this machine, its coordinator killed under load, and a count of what was
-//! lost. Nothing is staged: the same binary, protocol and ports as in production, and the load goes through RESP.
+//! `doyen demo`: a cluster of real processes on this machine, its coordinator killed under load,
+//! and a count of what was lost. Nothing is staged: the same binary, protocol and ports as in
+//! production, and the load goes through RESP.
 //!
 //! ```text
 //!   script ── starts, kills, adds ──> nodes (child processes)
@@ -27,7 +28,9 @@ use tokio::task::LocalSet;
 
 /// Start a cluster on this machine, kill its coordinator under load, and count what was lost.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Ends with one line of figures. Status 1 if an acknowledged write was lost or a read was stale.")]
+#[command(
+    after_help = "Ends with one line of figures. Status 1 if an acknowledged write was lost or a read was stale."
+)]
 pub(super) struct Demo {
     /// Nodes at the start, 2 to 9
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=9))]
@@ -61,6 +64,10 @@ impl Demo {
         view.close();
         let verdict = outcome?;
         super::say(format_args!("{verdict}\n"));
-        Ok(if verdict.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if verdict.holds() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
     }
 }

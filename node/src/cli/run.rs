@@ -15,11 +15,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Run a node.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Every option is also a variable (DOYEN_VALUE_MAX) and a key of the file (value-max). Flags win over variables, \
+#[command(
+    after_help = "Every option is also a variable (DOYEN_VALUE_MAX) and a key of the file (value-max). Flags win over variables, \
     variables over the file.\nSIGTERM or Ctrl-C: leave in order. A second one: leave at once.\nSIGHUP: \
     read the PEM files again; nothing else changes without a restart.\n\n\
     Status: 0 left in order; 1 it failed (a port in use, no seed accepts this node, its name is taken); 2 a flag, a file or a variable says \
-    something wrong; 3 left, and keys are gone that no other member has; 128 + n told twice to end by signal n.")]
+    something wrong; 3 left, and keys are gone that no other member has; 128 + n told twice to end by signal n."
+)]
 pub(super) struct Run {
     /// TOML file with options
     #[arg(long, env = "DOYEN_CONFIG", value_name = "FILE")]
@@ -35,25 +37,34 @@ impl Run {
     pub(super) fn main(self) -> Result<ExitCode, Failed> {
         let mut options = self.options;
         if options.secret_file.is_none() {
-            options.secret = std::env::var("DOYEN_SECRET").ok().filter(|s| !s.is_empty()).map(String::into_bytes);
+            options.secret = std::env::var("DOYEN_SECRET")
+                .ok()
+                .filter(|s| !s.is_empty())
+                .map(String::into_bytes);
         }
         if let Some(path) = &self.config {
             options = options.or(Options::from_file(path)?);
         }
         let log = options.log.take().unwrap_or_else(|| "info".into());
-        let filter = tracing_subscriber::EnvFilter::try_new(&log)
-            .map_err(|_| Failed::usage(format!("--log `{log}` is not a filter: write error, warn, info, debug, or doyen=debug")))?;
+        let filter = tracing_subscriber::EnvFilter::try_new(&log).map_err(|_| {
+            Failed::usage(format!(
+                "--log `{log}` is not a filter: write error, warn, info, debug, or doyen=debug"
+            ))
+        })?;
         let config = options.resolve(Defaults::Binary)?;
         tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .with_target(false)
-            // Who reads the log may end, and a disk may be full: to say that on the same stderr would be a panic, and this node's end.
+            // Who reads the log may end, and a disk may be full: to say that on the same stderr
+            // would be a panic, and this node's end.
             .log_internal_errors(false)
             .init();
         let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        config::unread_variables(variables).iter().for_each(|unread| tracing::warn!("{unread}"));
+        config::unread_variables(variables)
+            .iter()
+            .for_each(|unread| tracing::warn!("{unread}"));
         stop_loudly();
         allow_many_files();
         if self.exit_with_stdin {
@@ -68,7 +79,8 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
     let system = |e: std::io::Error| Failed::new(format!("cannot watch signals: {e}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
-    // The end of a terminal, and what many programs reload by. From here on it ends nothing, also while this node leaves.
+    // The end of a terminal, and what many programs reload by. From here on it ends nothing, also
+    // while this node leaves.
     let mut hangup = signal(SignalKind::hangup()).map_err(system)?;
     let (connections_max, takes_no_commands) = (config.connections_max, config.takes_no_commands());
     let node = crate::builder::start(config).await.map_err(|e| match e {
@@ -79,7 +91,9 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
     })?;
     // Only now: where a port is in use, that is all there is to say.
     if node.insecure() {
-        tracing::warn!("no secret is given (--secret-file or DOYEN_SECRET): this node talks to nodes on this machine only");
+        tracing::warn!(
+            "no secret is given (--secret-file or DOYEN_SECRET): this node talks to nodes on this machine only"
+        );
     }
     if takes_no_commands {
         tracing::warn!(
@@ -106,7 +120,9 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
         }
     }
     if node.is_member() {
-        tracing::info!("leaving: handing over what this node holds (a second signal leaves at once)");
+        tracing::info!(
+            "leaving: handing over what this node holds (a second signal leaves at once)"
+        );
     }
     let leave = node.shutdown();
     tokio::pin!(leave);
@@ -157,10 +173,13 @@ async fn run(config: crate::config::Config) -> Result<ExitCode, Failed> {
 fn announce(node: &Node) -> Result<(), Failed> {
     let line = Ready::of(node);
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|e| Failed::new(format!("cannot write to stdout: {e}")))
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .map_err(|e| Failed::new(format!("cannot write to stdout: {e}")))
 }
 
-/// A broken invariant in one thread must not leave a node half alive: its members would wait for what never comes.
+/// A broken invariant in one thread must not leave a node half alive: its members would wait for
+/// what never comes.
 fn stop_loudly() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -172,7 +191,10 @@ fn stop_loudly() {
 /// Each connection is a file to the system, and shells allow few of them.
 fn allow_many_files() {
     let limit = getrlimit(Resource::Nofile);
-    let wanted = Rlimit { current: limit.maximum, ..limit };
+    let wanted = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
     if let Err(e) = setrlimit(Resource::Nofile, wanted) {
         tracing::debug!("the limit on open files stays at {:?}: {e}", limit.current);
     }
@@ -185,6 +207,9 @@ fn exit_with_stdin() -> Result<(), Failed> {
         while !matches!(std::io::stdin().read(&mut byte), Ok(0) | Err(_)) {}
         std::process::exit(1);
     };
-    std::thread::Builder::new().name("doyen-stdin".into()).spawn(watch).map_err(|e| Failed::new(format!("cannot start: {e}")))?;
+    std::thread::Builder::new()
+        .name("doyen-stdin".into())
+        .spawn(watch)
+        .map_err(|e| Failed::new(format!("cannot start: {e}")))?;
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Puts a client together: reads what it was told, opens its socket, and waits until a member has taken it.
+//! Puts a client together: reads what it was told, opens its socket, and waits until a member has
+//! taken it.
 
 use super::Client;
 use crate::config::{Options, Trust};
@@ -44,7 +45,8 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The data address (`--data`) of a node, as `host:port`; without a port, 7401. Any living member will do; it tells of the others.
+    /// The data address (`--data`) of a node, as `host:port`; without a port, 7401. Any living
+    /// member will do; it tells of the others.
     pub fn seed(mut self, seed: impl Into<String>) -> Self {
         self.options.seed.push(seed.into());
         self
@@ -56,7 +58,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The secret that all nodes share. Without one, a client talks to nodes on this machine that have none either.
+    /// The secret that all nodes share. Without one, a client talks to nodes on this machine that
+    /// have none either.
     pub fn secret(mut self, secret: impl AsRef<[u8]>) -> Self {
         self.options.secret = Some(secret.as_ref().to_vec());
         self
@@ -68,9 +71,14 @@ impl ClientBuilder {
         self
     }
 
-    /// PEM files instead of a secret: the authority of the nodes, a certificate that it signed (for TLS clients, whatever name it
-    /// bears) and its key.
-    pub fn certificates(mut self, ca: impl AsRef<Path>, cert: impl AsRef<Path>, key: impl AsRef<Path>) -> Self {
+    /// PEM files instead of a secret: the authority of the nodes, a certificate that it signed (for
+    /// TLS clients, whatever name it bears) and its key.
+    pub fn certificates(
+        mut self,
+        ca: impl AsRef<Path>,
+        cert: impl AsRef<Path>,
+        key: impl AsRef<Path>,
+    ) -> Self {
         self.options.tls_ca = Some(ca.as_ref().into());
         self.options.tls_cert = Some(cert.as_ref().into());
         self.options.tls_key = Some(key.as_ref().into());
@@ -92,21 +100,33 @@ impl ClientBuilder {
     /// Connects. When this returns, the client knows who holds which key.
     ///
     /// # Errors
-    /// In one line that says what to do, after `connect_timeout` at the latest: what this client was told cannot hold, no seed
-    /// answers, or they refuse it (another secret, another version, too many clients).
+    /// In one line that says what to do, after `connect_timeout` at the latest: what this client
+    /// was told cannot hold, no seed answers, or they refuse it (another secret, another version,
+    /// too many clients).
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let timeout = self.timeout.unwrap_or(CONNECT_MAX);
         let until = Instant::now() + timeout;
         let options = self.options;
         // Files are read.
-        let told = tokio::task::spawn_blocking(move || options.client()).await.map_err(|e| ConnectError::System(e.to_string()))??;
-        told.exposed.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let told = tokio::task::spawn_blocking(move || options.client())
+            .await
+            .map_err(|e| ConnectError::System(e.to_string()))??;
+        told.exposed
+            .iter()
+            .for_each(|warning| tracing::warn!("{warning}"));
         let socket = open().map_err(|e| ConnectError::System(e.to_string()))?;
-        let reach = Reach::of(socket.local_addr().map_err(|e| ConnectError::System(e.to_string()))?);
+        let reach = Reach::of(
+            socket
+                .local_addr()
+                .map_err(|e| ConnectError::System(e.to_string()))?,
+        );
         let choice = Choice { reach, own: None };
         let resolving = tokio::time::timeout_at(until, seeds::resolve(&told.seeds, choice)).await;
-        let resolved =
-            resolving.map_err(|_| ConnectError::Unreachable(format!("the names of the seeds do not resolve within {timeout:?}")))?;
+        let resolved = resolving.map_err(|_| {
+            ConnectError::Unreachable(format!(
+                "the names of the seeds do not resolve within {timeout:?}"
+            ))
+        })?;
         if resolved.addresses.is_empty() {
             let names = resolved.unresolved.join(", ");
             return Err(ConnectError::Unreachable(format!(
@@ -117,10 +137,21 @@ impl ClientBuilder {
         let shared = Arc::new(Shared::new(MemberId::of_client(rand::random())));
         let thread_shared = shared.clone();
         // Keys are made, and a thread is waited for.
-        let started = tokio::task::spawn_blocking(move || start(&trust, &name, socket, addresses, thread_shared));
-        let (thread, data) = started.await.map_err(|e| ConnectError::System(e.to_string()))??;
+        let started = tokio::task::spawn_blocking(move || {
+            start(&trust, &name, socket, addresses, thread_shared)
+        });
+        let (thread, data) = started
+            .await
+            .map_err(|e| ConnectError::System(e.to_string()))??;
         let is_name = |seed: &String| seed.parse::<SocketAddr>().is_err();
-        let names = told.seeds.iter().any(is_name).then(|| tokio::spawn(resolve_again(told.seeds, choice, resolved.clone(), data.clone())));
+        let names = told.seeds.iter().any(is_name).then(|| {
+            tokio::spawn(resolve_again(
+                told.seeds,
+                choice,
+                resolved.clone(),
+                data.clone(),
+            ))
+        });
         let client = Client::new(shared, data, thread, names);
         match wait(&client, &resolved, until, timeout).await {
             Ok(()) => Ok(client),
@@ -132,9 +163,11 @@ impl ClientBuilder {
     }
 }
 
-/// A socket for both families of addresses, or for IPv4 where this machine has no other. Nobody dials it.
+/// A socket for both families of addresses, or for IPv4 where this machine has no other. Nobody
+/// dials it.
 fn open() -> io::Result<UdpSocket> {
-    UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))
+    UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))
 }
 
 fn start(
@@ -154,7 +187,10 @@ fn start(
     let options = DataOptions {
         me: shared.local().me,
         limits: limits(),
-        threads: vec![ThreadSockets { data: socket, resp_cluster: None }],
+        threads: vec![ThreadSockets {
+            data: socket,
+            resp_cluster: None,
+        }],
         identity: Arc::new(identity),
         resp: None,
         password: None,
@@ -194,23 +230,46 @@ fn limits() -> Limits {
 }
 
 /// Until there is a table in which keys have owners.
-async fn wait(client: &Client, resolved: &Resolved, until: Instant, timeout: Duration) -> Result<(), ConnectError> {
+async fn wait(
+    client: &Client,
+    resolved: &Resolved,
+    until: Instant,
+    timeout: Duration,
+) -> Result<(), ConnectError> {
     loop {
         let view = client.shared.local().view.clone();
-        if view.as_ref().is_some_and(|v| v.installed.keyspaces.iter().all(|k| !k.partitions.is_empty())) {
+        if view.as_ref().is_some_and(|v| {
+            v.installed
+                .keyspaces
+                .iter()
+                .all(|k| !k.partitions.is_empty())
+        }) {
             return Ok(());
         }
-        let refusals = if view.is_none() { client.data.refusals().await } else { Vec::new() };
-        let lasting = resolved.addresses.iter().all(|seed| refusals.iter().any(|(at, failure)| at == seed && failure.is_lasting()));
+        let refusals = if view.is_none() {
+            client.data.refusals().await
+        } else {
+            Vec::new()
+        };
+        let lasting = resolved.addresses.iter().all(|seed| {
+            refusals
+                .iter()
+                .any(|(at, failure)| at == seed && failure.is_lasting())
+        });
         if view.is_none() && lasting {
             return Err(ConnectError::Refused(reasons(&refusals, resolved)));
         }
         if Instant::now() >= until {
             return Err(ConnectError::Unreachable(match view {
                 Some(_) => {
-                    format!("the cluster did not give its keys to members within {timeout:?}: it may wait for more of them (--members-min)")
+                    format!(
+                        "the cluster did not give its keys to members within {timeout:?}: it may wait for more of them (--members-min)"
+                    )
                 }
-                None => format!("no node took this client within {timeout:?}: {}", reasons(&refusals, resolved)),
+                None => format!(
+                    "no node took this client within {timeout:?}: {}",
+                    reasons(&refusals, resolved)
+                ),
             }));
         }
         tokio::time::sleep(LOOK).await;
@@ -220,10 +279,19 @@ async fn wait(client: &Client, resolved: &Resolved, until: Instant, timeout: Dur
 /// Why each seed does not help.
 fn reasons(refusals: &[(SocketAddr, Failure)], resolved: &Resolved) -> String {
     let tried = resolved.addresses.iter().map(|seed| {
-        let why = refusals.iter().find(|(at, _)| at == seed).map(|(_, failure)| failure);
-        format!("{seed}: {}", why.map_or_else(|| "nobody answers yet".to_owned(), reason))
+        let why = refusals
+            .iter()
+            .find(|(at, _)| at == seed)
+            .map(|(_, failure)| failure);
+        format!(
+            "{seed}: {}",
+            why.map_or_else(|| "nobody answers yet".to_owned(), reason)
+        )
     });
-    let unresolved = resolved.unresolved.iter().map(|name| format!("{name}: does not resolve"));
+    let unresolved = resolved
+        .unresolved
+        .iter()
+        .map(|name| format!("{name}: does not resolve"));
     tried.chain(unresolved).collect::<Vec<_>>().join("; ")
 }
 

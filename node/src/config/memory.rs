@@ -1,12 +1,13 @@
-//! How much memory this process may use: the machine's, or the least limit of the control groups that it is in.
+//! How much memory this process may use: the machine's, or the least limit of the control groups
+//! that it is in.
 //!
 //! ```text
 //!   /proc/self/mountinfo   where the hierarchies of control groups are mounted, and which part of each
 //!   /proc/self/cgroup      the group of this process in each hierarchy
 //!        └─> directory of the group, and of each group around it that is visible
 //! ```
-//! A process is held to the limits of its group and of every group around it. Which files say so depends on the version of the
-//! hierarchy; some machines have both versions.
+//! A process is held to the limits of its group and of every group around it. Which files say so
+//! depends on the version of the hierarchy; some machines have both versions.
 
 use crate::data::ITSELF_BYTES;
 use std::path::{Component, Path, PathBuf};
@@ -31,10 +32,12 @@ pub struct Memory {
 
 /// Where the memory of the machine is told.
 const MEMINFO: &str = "/proc/meminfo";
-/// Files of a group of version 2 that limit it. Above `memory.high` the kernel slows its processes down until they hold less.
+/// Files of a group of version 2 that limit it. Above `memory.high` the kernel slows its processes
+/// down until they hold less.
 const LIMITS_V2: [&str; 2] = ["memory.max", "memory.high"];
 const LIMIT_V1: &str = "memory.limit_in_bytes";
-/// Of version 1: names the least limit of all groups around this one, also of those that are not visible.
+/// Of version 1: names the least limit of all groups around this one, also of those that are not
+/// visible.
 const STAT_V1: &str = "memory.stat";
 const HIERARCHICAL_V1: &str = "hierarchical_memory_limit";
 
@@ -45,13 +48,19 @@ impl Memory {
         let there = bound.as_ref().map_or(4 << 30, |bound| bound.bytes);
         // The kernel's buffers count, too, and what comes all at once: they have the rest.
         let default = (there.saturating_sub(ITSELF_BYTES) / 4 * 3).max(there / 4);
-        Self { bytes: said.unwrap_or(default), said: said.is_some(), bound }
+        Self {
+            bytes: said.unwrap_or(default),
+            said: said.is_some(),
+            bound,
+        }
     }
 
     /// Whether the process would be killed before it holds as much as it may.
     #[must_use]
     pub fn exceeds_bound(&self) -> bool {
-        self.bound.as_ref().is_some_and(|bound| self.bytes.saturating_add(ITSELF_BYTES) > bound.bytes)
+        self.bound
+            .as_ref()
+            .is_some_and(|bound| self.bytes.saturating_add(ITSELF_BYTES) > bound.bytes)
     }
 }
 
@@ -60,7 +69,12 @@ impl fmt::Display for Memory {
         let mib = |bytes: u64| bytes >> 20;
         write!(f, "memory: at most {} MiB, ", mib(self.bytes))?;
         match (&self.bound, self.said) {
-            (Some(bound), true) => write!(f, "by --memory-max; {} allows {} MiB", bound.source.display(), mib(bound.bytes)),
+            (Some(bound), true) => write!(
+                f,
+                "by --memory-max; {} allows {} MiB",
+                bound.source.display(),
+                mib(bound.bytes)
+            ),
             (Some(bound), false) => write!(
                 f,
                 "three quarters of the {} MiB that {} allows, less what the process itself takes",
@@ -68,7 +82,10 @@ impl fmt::Display for Memory {
                 bound.source.display()
             ),
             (None, true) => write!(f, "by --memory-max"),
-            (None, false) => write!(f, "because this system does not say how much there is; give --memory-max"),
+            (None, false) => write!(
+                f,
+                "because this system does not say how much there is; give --memory-max"
+            ),
         }
     }
 }
@@ -81,15 +98,27 @@ pub(super) fn bound() -> Option<Bound> {
 /// The same, with all paths taken from `root`.
 fn bound_under(root: &Path) -> Option<Bound> {
     let read = |path: &str| fs::read_to_string(under(root, Path::new(path))).unwrap_or_default();
-    let machine = meminfo(&read(MEMINFO)).map(|bytes| Bound { bytes, source: PathBuf::from(MEMINFO) });
+    let machine = meminfo(&read(MEMINFO)).map(|bytes| Bound {
+        bytes,
+        source: PathBuf::from(MEMINFO),
+    });
     let groups = read("/proc/self/cgroup");
-    let hierarchies: Vec<Hierarchy> = read("/proc/self/mountinfo").lines().filter_map(Hierarchy::of).collect();
+    let hierarchies: Vec<Hierarchy> = read("/proc/self/mountinfo")
+        .lines()
+        .filter_map(Hierarchy::of)
+        .collect();
     let limits = hierarchies.iter().flat_map(|hierarchy| {
-        let group = groups.lines().find_map(|line| hierarchy.version.group(line)).unwrap_or("/");
+        let group = groups
+            .lines()
+            .find_map(|line| hierarchy.version.group(line))
+            .unwrap_or("/");
         hierarchy.limits(root, Path::new(group))
     });
     // The machine first: a group without a limit says a number that is larger than any machine.
-    machine.into_iter().chain(limits).min_by_key(|bound| bound.bytes)
+    machine
+        .into_iter()
+        .chain(limits)
+        .min_by_key(|bound| bound.bytes)
 }
 
 /// A path as it is below another root.
@@ -132,8 +161,9 @@ struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// What a line of `mountinfo` says, if it is about a hierarchy that may limit memory:
-    /// `36 35 98:0 /group /mount/point rw,noatime master:1 - type source options`, with any number of words before the dash.
+    /// What a line of `mountinfo` says, if it is about a hierarchy that may limit memory: `36 35
+    /// 98:0 /group /mount/point rw,noatime master:1 - type source options`, with any number of
+    /// words before the dash.
     fn of(line: &str) -> Option<Self> {
         let (mount, kind) = line.split_once(" - ")?;
         let mut kind = kind.split(' ');
@@ -145,15 +175,25 @@ impl Hierarchy {
         };
         let mut fields = mount.split(' ').skip(3);
         let (mounted, at) = (unescaped(fields.next()?), unescaped(fields.next()?));
-        Some(Self { version, mounted: mounted.into(), at: at.into() })
+        Some(Self {
+            version,
+            mounted: mounted.into(),
+            at: at.into(),
+        })
     }
 
     /// The directories of a group and of the groups around it, as far as they are visible.
     fn directories(&self, group: &Path) -> impl Iterator<Item = PathBuf> {
         let plain = |path: &Path| !path.components().any(|c| c == Component::ParentDir);
-        // The group may be above what is mounted or beside it, as in a container that mounts its own part only and does not say
-        // that to the process. Then what is mounted is the nearest that can be looked at.
-        let below = group.strip_prefix(&self.mounted).ok().filter(|below| plain(below)).unwrap_or(Path::new("")).to_owned();
+        // The group may be above what is mounted or beside it, as in a container that mounts its
+        // own part only and does not say that to the process. Then what is mounted is the nearest
+        // that can be looked at.
+        let below = group
+            .strip_prefix(&self.mounted)
+            .ok()
+            .filter(|below| plain(below))
+            .unwrap_or(Path::new(""))
+            .to_owned();
         let at = self.at.clone();
         let ancestors: Vec<PathBuf> = below.ancestors().map(|below| at.join(below)).collect();
         ancestors.into_iter()
@@ -164,7 +204,11 @@ impl Hierarchy {
         let read = |path: &Path| fs::read_to_string(under(root, path)).ok();
         let mut limits = Vec::new();
         for directory in self.directories(group) {
-            let names: &[&str] = if self.version == Version::V1 { &[LIMIT_V1] } else { &LIMITS_V2 };
+            let names: &[&str] = if self.version == Version::V1 {
+                &[LIMIT_V1]
+            } else {
+                &LIMITS_V2
+            };
             for source in names.iter().map(|name| directory.join(name)) {
                 // `max` is no number, and no limit.
                 let bytes = read(&source).and_then(|text| text.trim().parse().ok());
@@ -172,7 +216,10 @@ impl Hierarchy {
             }
             if self.version == Version::V1 {
                 let source = directory.join(STAT_V1);
-                let bytes = read(&source).and_then(|text| text.lines().find_map(|l| l.strip_prefix(HIERARCHICAL_V1)?.trim().parse().ok()));
+                let bytes = read(&source).and_then(|text| {
+                    text.lines()
+                        .find_map(|l| l.strip_prefix(HIERARCHICAL_V1)?.trim().parse().ok())
+                });
                 limits.extend(bytes.map(|bytes| Bound { bytes, source }));
             }
         }
@@ -180,13 +227,16 @@ impl Hierarchy {
     }
 }
 
-/// A path of `mountinfo`, where spaces, tabs, line ends and backslashes are three octal digits behind a backslash.
+/// A path of `mountinfo`, where spaces, tabs, line ends and backslashes are three octal digits
+/// behind a backslash.
 fn unescaped(field: &str) -> String {
     let mut path = String::new();
     let mut rest = field;
     while let Some((before, after)) = rest.split_once('\\') {
         path += before;
-        let digits = after.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        let digits = after
+            .get(..3)
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
         path.push(digits.map_or('\\', char::from));
         rest = digits.map_or(after, |_| &after[3..]);
     }
@@ -199,13 +249,19 @@ mod tests {
     use tempfile::TempDir;
 
     const GIB: u64 = 1 << 30;
-    const UNIFIED: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
-    const MEMORY_V1: &str = "41 32 0:37 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n";
+    const UNIFIED: &str =
+        "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
+    const MEMORY_V1: &str =
+        "41 32 0:37 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n";
 
     /// A machine with 16 GiB, these groups and mounts, and these files.
     fn machine(groups: &str, mounts: &str, files: &[(&str, &str)]) -> TempDir {
         let root = tempfile::tempdir().expect("a directory");
-        let all = [("/proc/meminfo", "MemTotal: 16777216 kB\n"), ("/proc/self/cgroup", groups), ("/proc/self/mountinfo", mounts)];
+        let all = [
+            ("/proc/meminfo", "MemTotal: 16777216 kB\n"),
+            ("/proc/self/cgroup", groups),
+            ("/proc/self/mountinfo", mounts),
+        ];
         for (path, text) in all.iter().chain(files) {
             let path = under(root.path(), Path::new(path));
             fs::create_dir_all(path.parent().expect("it has one")).expect("made");
@@ -216,19 +272,26 @@ mod tests {
 
     /// What bounds a process there.
     fn found(groups: &str, mounts: &str, files: &[(&str, &str)]) -> (u64, String) {
-        let bound = bound_under(machine(groups, mounts, files).path()).expect("the machine has memory");
+        let bound =
+            bound_under(machine(groups, mounts, files).path()).expect("the machine has memory");
         (bound.bytes, bound.source.display().to_string())
     }
 
     #[test]
     fn meminfo_is_understood() {
-        assert_eq!(meminfo("MemTotal:       16318412 kB\nMemFree: 1 kB\n"), Some(16_318_412 * 1024));
+        assert_eq!(
+            meminfo("MemTotal:       16318412 kB\nMemFree: 1 kB\n"),
+            Some(16_318_412 * 1024)
+        );
         assert_eq!(meminfo("nothing"), None);
     }
 
     #[test]
     fn three_quarters_of_what_is_there_are_used_and_it_is_said_why() {
-        let bound = Bound { bytes: 512 << 20, source: "/sys/fs/cgroup/a/memory.max".into() };
+        let bound = Bound {
+            bytes: 512 << 20,
+            source: "/sys/fs/cgroup/a/memory.max".into(),
+        };
         let default = Memory::resolve(None, Some(bound.clone()));
         assert_eq!((default.bytes, default.exceeds_bound()), (360 << 20, false));
         assert_eq!(
@@ -237,26 +300,56 @@ mod tests {
         );
         let said = Memory::resolve(Some(480 << 20), Some(bound.clone()));
         assert_eq!((said.bytes, said.exceeds_bound()), (480 << 20, false));
-        assert_eq!(said.to_string(), "memory: at most 480 MiB, by --memory-max; /sys/fs/cgroup/a/memory.max allows 512 MiB");
-        assert!(Memory::resolve(Some(481 << 20), Some(bound)).exceeds_bound(), "the process itself takes some");
+        assert_eq!(
+            said.to_string(),
+            "memory: at most 480 MiB, by --memory-max; /sys/fs/cgroup/a/memory.max allows 512 MiB"
+        );
+        assert!(
+            Memory::resolve(Some(481 << 20), Some(bound)).exceeds_bound(),
+            "the process itself takes some"
+        );
         assert!(!Memory::resolve(Some(1 << 60), None).exceeds_bound());
-        assert_eq!(Memory::resolve(None, None).bytes, (4 << 30) / 4 * 3 - (24 << 20));
-        let small = Memory::resolve(None, Some(Bound { bytes: 32 << 20, source: MEMINFO.into() }));
+        assert_eq!(
+            Memory::resolve(None, None).bytes,
+            (4 << 30) / 4 * 3 - (24 << 20)
+        );
+        let small = Memory::resolve(
+            None,
+            Some(Bound {
+                bytes: 32 << 20,
+                source: MEMINFO.into(),
+            }),
+        );
         assert_eq!(small.bytes, 8 << 20, "there is always something");
     }
 
     #[test]
     fn without_groups_the_machine_counts_and_without_that_nothing_is_known() {
         assert_eq!(found("", "", &[]), (16 * GIB, "/proc/meminfo".into()));
-        assert_eq!(bound_under(tempfile::tempdir().expect("a directory").path()), None);
+        assert_eq!(
+            bound_under(tempfile::tempdir().expect("a directory").path()),
+            None
+        );
     }
 
     #[test]
     fn the_group_of_a_systemd_service_counts() {
-        let max = ("/sys/fs/cgroup/system.slice/doyen.service/memory.max", "536870912\n");
-        let rest =
-            [("/sys/fs/cgroup/system.slice/memory.max", "max\n"), ("/sys/fs/cgroup/system.slice/doyen.service/memory.high", "max\n")];
-        let (bytes, source) = found("0::/system.slice/doyen.service\n", UNIFIED, &[max, rest[0], rest[1]]);
+        let max = (
+            "/sys/fs/cgroup/system.slice/doyen.service/memory.max",
+            "536870912\n",
+        );
+        let rest = [
+            ("/sys/fs/cgroup/system.slice/memory.max", "max\n"),
+            (
+                "/sys/fs/cgroup/system.slice/doyen.service/memory.high",
+                "max\n",
+            ),
+        ];
+        let (bytes, source) = found(
+            "0::/system.slice/doyen.service\n",
+            UNIFIED,
+            &[max, rest[0], rest[1]],
+        );
         assert_eq!((bytes, source.as_str()), (GIB / 2, max.0));
     }
 
@@ -268,9 +361,15 @@ mod tests {
             ("/sys/fs/cgroup/a/memory.max", "2147483648\n"),
             ("/sys/fs/cgroup/a/beside/memory.max", "1\n"),
         ];
-        assert_eq!(found("0::/a/b/c\n", UNIFIED, &files), (2 * GIB, files[2].0.into()));
+        assert_eq!(
+            found("0::/a/b/c\n", UNIFIED, &files),
+            (2 * GIB, files[2].0.into())
+        );
         let high = ("/sys/fs/cgroup/a/b/memory.high", "1073741824\n");
-        assert_eq!(found("0::/a/b/c\n", UNIFIED, &[files[0], files[2], high]), (GIB, high.0.into()));
+        assert_eq!(
+            found("0::/a/b/c\n", UNIFIED, &[files[0], files[2], high]),
+            (GIB, high.0.into())
+        );
     }
 
     #[test]
@@ -279,14 +378,25 @@ mod tests {
         assert_eq!(found("0::/\n", UNIFIED, &[max]), (GIB, max.0.into()));
     }
 
-    /// Docker with the host's namespace, version 1: the group is named from the host's root, and only its own part is mounted.
+    /// Docker with the host's namespace, version 1: the group is named from the host's root, and
+    /// only its own part is mounted.
     #[test]
     fn a_part_of_a_hierarchy_that_is_mounted_is_found_below_its_mount_point() {
-        let mount = "41 32 0:37 /docker/abc /sys/fs/cgroup/memory ro master:9 - cgroup cgroup rw,memory\n";
+        let mount =
+            "41 32 0:37 /docker/abc /sys/fs/cgroup/memory ro master:9 - cgroup cgroup rw,memory\n";
         let limit = ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "536870912\n");
-        assert_eq!(found("4:memory:/docker/abc\n", mount, &[limit]), (GIB / 2, limit.0.into()));
-        let inner = ("/sys/fs/cgroup/memory/inner/memory.limit_in_bytes", "268435456\n");
-        assert_eq!(found("4:cpu,memory:/docker/abc/inner\n", mount, &[limit, inner]), (GIB / 4, inner.0.into()));
+        assert_eq!(
+            found("4:memory:/docker/abc\n", mount, &[limit]),
+            (GIB / 2, limit.0.into())
+        );
+        let inner = (
+            "/sys/fs/cgroup/memory/inner/memory.limit_in_bytes",
+            "268435456\n",
+        );
+        assert_eq!(
+            found("4:cpu,memory:/docker/abc/inner\n", mount, &[limit, inner]),
+            (GIB / 4, inner.0.into())
+        );
     }
 
     #[test]
@@ -294,45 +404,97 @@ mod tests {
         let limit = ("/sys/fs/cgroup/memory.max", "1073741824\n");
         for group in ["0::/../elsewhere\n", "0::/..\n", "0::/docker/other\n"] {
             let mount = "30 23 0:26 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n";
-            assert_eq!(found(group, mount, &[limit, ("/sys/fs/elsewhere/memory.max", "1\n")]), (GIB, limit.0.into()), "{group}");
-            let other = found(group, UNIFIED, &[limit, ("/sys/fs/elsewhere/memory.max", "1\n")]);
+            assert_eq!(
+                found(
+                    group,
+                    mount,
+                    &[limit, ("/sys/fs/elsewhere/memory.max", "1\n")]
+                ),
+                (GIB, limit.0.into()),
+                "{group}"
+            );
+            let other = found(
+                group,
+                UNIFIED,
+                &[limit, ("/sys/fs/elsewhere/memory.max", "1\n")],
+            );
             assert_eq!(other, (GIB, limit.0.into()), "{group}");
         }
     }
 
     #[test]
     fn version_1_without_a_limit_says_a_number_larger_than_any_machine() {
-        let none = ("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9223372036854771712\n");
-        assert_eq!(found("4:memory:/a\n", MEMORY_V1, &[none]), (16 * GIB, "/proc/meminfo".into()));
+        let none = (
+            "/sys/fs/cgroup/memory/a/memory.limit_in_bytes",
+            "9223372036854771712\n",
+        );
+        assert_eq!(
+            found("4:memory:/a\n", MEMORY_V1, &[none]),
+            (16 * GIB, "/proc/meminfo".into())
+        );
     }
 
     #[test]
     fn version_1_tells_the_limits_of_groups_that_are_not_visible() {
-        let mount = "41 32 0:37 /docker/abc /sys/fs/cgroup/memory ro master:9 - cgroup cgroup rw,memory\n";
-        let stat = ("/sys/fs/cgroup/memory/memory.stat", "cache 4096\nhierarchical_memory_limit 1073741824\nhierarchical_memsw_limit 5\n");
-        let files = [("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"), stat];
-        assert_eq!(found("4:memory:/docker/abc\n", mount, &files), (GIB, stat.0.into()));
+        let mount =
+            "41 32 0:37 /docker/abc /sys/fs/cgroup/memory ro master:9 - cgroup cgroup rw,memory\n";
+        let stat = (
+            "/sys/fs/cgroup/memory/memory.stat",
+            "cache 4096\nhierarchical_memory_limit 1073741824\nhierarchical_memsw_limit 5\n",
+        );
+        let files = [
+            (
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                "9223372036854771712\n",
+            ),
+            stat,
+        ];
+        assert_eq!(
+            found("4:memory:/docker/abc\n", mount, &files),
+            (GIB, stat.0.into())
+        );
     }
 
     /// Both versions on one machine: version 2 names the process, version 1 has the memory.
     #[test]
     fn of_both_versions_the_least_limit_counts() {
         let unified = "43 32 0:39 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw\n";
-        let (groups, mounts) = ("4:memory:/a\n3:cpu,cpuacct:/other\n0::/b\n", format!("{MEMORY_V1}{unified}"));
-        let first = ("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "2147483648\n");
+        let (groups, mounts) = (
+            "4:memory:/a\n3:cpu,cpuacct:/other\n0::/b\n",
+            format!("{MEMORY_V1}{unified}"),
+        );
+        let first = (
+            "/sys/fs/cgroup/memory/a/memory.limit_in_bytes",
+            "2147483648\n",
+        );
         let second = ("/sys/fs/cgroup/unified/b/memory.max", "1073741824\n");
         assert_eq!(found(groups, &mounts, &[first]), (2 * GIB, first.0.into()));
-        assert_eq!(found(groups, &mounts, &[first, second]), (GIB, second.0.into()));
+        assert_eq!(
+            found(groups, &mounts, &[first, second]),
+            (GIB, second.0.into())
+        );
     }
 
     #[test]
     fn mount_points_with_spaces_and_lines_of_no_use_are_read() {
         let line = r"41 32 0:37 / /a\040b\134 rw shared:9 master:1 - cgroup2 cgroup2 rw";
         let found = Hierarchy::of(line).expect("it is one");
-        assert_eq!((found.version, found.at), (Version::V2, PathBuf::from(r"/a b\")));
-        for other in ["", "41 32", "1 2 3 / /x rw - ext4 /dev/sda rw", "1 2 3 / /x rw - cgroup cgroup rw,cpu", "1 2 - cgroup2"] {
+        assert_eq!(
+            (found.version, found.at),
+            (Version::V2, PathBuf::from(r"/a b\"))
+        );
+        for other in [
+            "",
+            "41 32",
+            "1 2 3 / /x rw - ext4 /dev/sda rw",
+            "1 2 3 / /x rw - cgroup cgroup rw,cpu",
+            "1 2 - cgroup2",
+        ] {
             assert_eq!(Hierarchy::of(other), None, "{other}");
         }
-        assert_eq!((unescaped(r"a\"), unescaped(r"a\09"), unescaped(r"\999")), (r"a\".into(), r"a\09".into(), r"\999".into()));
+        assert_eq!(
+            (unescaped(r"a\"), unescaped(r"a\09"), unescaped(r"\999")),
+            (r"a\".into(), r"a\09".into(), r"\999".into())
+        );
     }
 }

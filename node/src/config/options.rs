@@ -31,19 +31,23 @@ macro_rules! options {
 }
 
 options! {
-    /// What the binary logs, as in warn, info or doyen=debug; a program that embeds a node logs as it likes [default: info]
+    /// What the binary logs, as in warn, info or doyen=debug; a program that embeds a node logs as
+    /// it likes [default: info]
     #[arg(long, env = "DOYEN_LOG", value_name = "FILTER")]
     log: String,
-    /// How many initial members form the first cluster: say it if one name or balancer is everybody's seed [default: the distinct seeds, this node among them]
+    /// How many initial members form the first cluster: say it if one name or balancer is
+    /// everybody's seed [default: the distinct seeds, this node among them]
     #[arg(long, env = "DOYEN_EXPECT", value_name = "N")]
     expect: u16,
-    /// QUIC, control: agreement, gossip, joins [default: 127.0.0.1:7400, with a secret 0.0.0.0:7400]
+    /// QUIC, control: agreement, gossip, joins [default: 127.0.0.1:7400, with a secret
+    /// 0.0.0.0:7400]
     #[arg(long, env = "DOYEN_LISTEN", value_name = "ADDR")]
     listen: String,
     /// QUIC, data [default: the next port]
     #[arg(long, env = "DOYEN_DATA", value_name = "ADDR")]
     data: String,
-    /// Data threads, 1 to 16, each with its part of the partitions and with ports of its own: those after --data and --resp-cluster [default: 1]
+    /// Data threads, 1 to 16, each with its part of the partitions and with ports of its own: those
+    /// after --data and --resp-cluster [default: 1]
     #[arg(long, env = "DOYEN_THREADS", value_name = "N")]
     threads: u32,
     /// RESP for the whole cluster, or off [default: 127.0.0.1:7379]
@@ -55,16 +59,19 @@ options! {
     /// HTTP: status, table, health, metrics; or off [default: 127.0.0.1:7480]
     #[arg(long, env = "DOYEN_HTTP", value_name = "ADDR")]
     http: Toggle,
-    /// A name by which HTTP is asked for, beside IP addresses, localhost and this node's and this machine's names; give it once for each
+    /// A name by which HTTP is asked for, beside IP addresses, localhost and this node's and this
+    /// machine's names; give it once for each
     #[arg(long, env = "DOYEN_HTTP_HOST", value_name = "NAME", value_delimiter = ',')]
     http_host: Vec<String>,
     /// Where other nodes reach this one, behind NAT: IP or IP:PORT
     #[arg(long, env = "DOYEN_ADVERTISE", value_name = "ADDR")]
     advertise: String,
-    /// Where clients reach this one, behind NAT: HOST, or HOST:PORT with the port of --resp. To a name cluster-aware clients are sent by that name
+    /// Where clients reach this one, behind NAT: HOST, or HOST:PORT with the port of --resp. To a
+    /// name cluster-aware clients are sent by that name
     #[arg(long, env = "DOYEN_ADVERTISE_RESP", value_name = "ADDR")]
     advertise_resp: String,
-    /// Where clients reach --resp-cluster, behind NAT: HOST or HOST:PORT; further threads have the ports that follow [default: HOST of --advertise-resp]
+    /// Where clients reach --resp-cluster, behind NAT: HOST or HOST:PORT; further threads have the
+    /// ports that follow [default: HOST of --advertise-resp]
     #[arg(long, env = "DOYEN_ADVERTISE_RESP_CLUSTER", value_name = "ADDR")]
     advertise_resp_cluster: String,
     /// This node's name, unique among the living [default: its advertised address]
@@ -101,19 +108,24 @@ options! {
     /// PEM: this node's key
     #[arg(long, env = "DOYEN_TLS_KEY", value_name = "FILE")]
     tls_key: PathBuf,
-    /// File with the token that HTTP asks for before it changes anything, or shows keys that RESP protects [default: derived from the secret]
+    /// File with the token that HTTP asks for before it changes anything, or shows keys that RESP
+    /// protects [default: derived from the secret]
     #[arg(long, env = "DOYEN_HTTP_TOKEN_FILE", value_name = "FILE")]
     http_token_file: PathBuf,
     /// File with the password that RESP clients give
     #[arg(long, env = "DOYEN_RESP_PASSWORD_FILE", value_name = "FILE")]
     resp_password_file: PathBuf,
-    /// How long a RESP client may take to give it, as in 10s; 0s: as long as it likes [default: 60s]
+    /// How long a RESP client may take to give it, as in 10s; 0s: as long as it likes [default:
+    /// 60s]
     #[arg(long, env = "DOYEN_RESP_AUTH_TIMEOUT", value_name = "DURATION")]
     resp_auth_timeout: Span,
-    /// How long a RESP client may send nothing before it is disconnected, as in 5m; 0s: as long as it likes [default: 0s]
+    /// How long a RESP client may send nothing before it is disconnected, as in 5m; 0s: as long as
+    /// it likes [default: 0s]
     #[arg(long, env = "DOYEN_RESP_IDLE_TIMEOUT", value_name = "DURATION")]
     resp_idle_timeout: Span,
-    /// Memory that the process may hold: data, buffers, and what its allocator keeps; 32mb more are for the program itself [default: three quarters of what the machine or the control group allows, less that]
+    /// Memory that the process may hold: data, buffers, and what its allocator keeps; 32mb more are
+    /// for the program itself [default: three quarters of what the machine or the control group
+    /// allows, less that]
     #[arg(long, env = "DOYEN_MEMORY_MAX", value_name = "SIZE")]
     memory_max: Size,
     /// Largest value, 64mb at most [default: 16mb, or an eighth of what a data thread may hold]
@@ -137,10 +149,12 @@ options! {
     /// With how many copies writes are still acknowledged, in a new cluster [default: 1]
     #[arg(long, env = "DOYEN_MIN_IN_SYNC", value_name = "N")]
     min_in_sync: u8,
-    /// When every copy of a partition is gone: reset:DURATION begins empty after that time, at once where all holders are proved dead; wait keeps it unavailable [default: reset:10m]
+    /// When every copy of a partition is gone: reset:DURATION begins empty after that time, at once
+    /// where all holders are proved dead; wait keeps it unavailable [default: reset:10m]
     #[arg(long, env = "DOYEN_ON_LOSS", value_name = "POLICY")]
     on_loss: LossPolicy,
-    /// Which keys go where memory is full, in a new cluster: none (writes are refused), lru, random, or ttl (of those that expire) [default: none]
+    /// Which keys go where memory is full, in a new cluster: none (writes are refused), lru,
+    /// random, or ttl (of those that expire) [default: none]
     #[arg(long, env = "DOYEN_EVICTION", value_name = "POLICY")]
     eviction: EvictionPolicy,
     /// Nodes with data that a new cluster waits for before it serves [default: 1]
@@ -149,10 +163,12 @@ options! {
     /// Members that vote at most, in a new cluster [default: 7]
     #[arg(long, env = "DOYEN_VOTERS_MAX", value_name = "N")]
     voters_max: u8,
-    /// How long a leaving node waits until other members hold what it held, as in 30s or 5m; it ends 4 s later at most [default: 25s]
+    /// How long a leaving node waits until other members hold what it held, as in 30s or 5m; it
+    /// ends 4 s later at most [default: 25s]
     #[arg(long, env = "DOYEN_LEAVE_TIMEOUT", value_name = "DURATION")]
     leave_timeout: Span,
-    /// How long a member may keep silent before the others go on without it, 300ms to 6s; a process that ended is noticed sooner [default: 1s]
+    /// How long a member may keep silent before the others go on without it, 300ms to 6s; a process
+    /// that ended is noticed sooner [default: 1s]
     #[arg(long, env = "DOYEN_SILENCE_MAX", value_name = "DURATION")]
     silence_max: Span,
     /// How a new cluster first assigns partitions: round-robin or rendezvous [default: round-robin]
@@ -163,6 +179,10 @@ options! {
 impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // The secret may be among them: only what is harmless is shown.
-        f.debug_struct("Options").field("seed", &self.seed).field("listen", &self.listen).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Options")
+            .field("seed", &self.seed)
+            .field("listen", &self.listen)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,5 @@
-//! Values as people write them: `512mb`, `30s`, `off`, `reset:10m`. Each parses from a flag, from the environment and
-//! from TOML alike, and an error says what was expected.
+//! Values as people write them: `512mb`, `30s`, `off`, `reset:10m`. Each parses from a flag, from
+//! the environment and from TOML alike, and an error says what was expected.
 
 use crate::net::address::canonical;
 use doyen_placement::{Assignment, Eviction, OnLoss, Rule};
@@ -18,7 +18,11 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("`{text}` is not a size: write bytes, or a number with kb, mb or gb, as in 512mb");
+        let expected = || {
+            format!(
+                "`{text}` is not a size: write bytes, or a number with kb, mb or gb, as in 512mb"
+            )
+        };
         let (number, unit) = split(text).ok_or_else(expected)?;
         let factor: u64 = match unit.to_ascii_lowercase().as_str() {
             "" | "b" => 1,
@@ -32,8 +36,8 @@ impl FromStr for Size {
     }
 }
 
-/// A duration: `500ms`, `30s`, `2m`, `1h`. A number without a unit is refused, but for 0: to one it is seconds, to another
-/// milliseconds.
+/// A duration: `500ms`, `30s`, `2m`, `1h`. A number without a unit is refused, but for 0: to one it
+/// is seconds, to another milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -41,17 +45,25 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let expected = || format!("`{text}` is not a duration: write a number with ms, s, m or h, as in 30s");
+        let expected =
+            || format!("`{text}` is not a duration: write a number with ms, s, m or h, as in 30s");
         let (number, unit) = split(text).ok_or_else(expected)?;
         let factor: u64 = match unit {
-            "" if number > 0 => return Err(format!("`{text}` has no unit: write {number}s for seconds, or ms, m or h")),
+            "" if number > 0 => {
+                return Err(format!(
+                    "`{text}` has no unit: write {number}s for seconds, or ms, m or h"
+                ));
+            }
             "ms" => 1,
             "" | "s" => 1000,
             "m" | "min" => 60_000,
             "h" => 3_600_000,
             _ => return Err(expected()),
         };
-        number.checked_mul(factor).map(|ms| Self(Duration::from_millis(ms))).ok_or_else(expected)
+        number
+            .checked_mul(factor)
+            .map(|ms| Self(Duration::from_millis(ms)))
+            .ok_or_else(expected)
     }
 }
 
@@ -61,7 +73,10 @@ impl fmt::Display for Span {
         let ms = self.0.as_millis();
         let units = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
         // Ninety seconds, not a minute and a half; but two hours.
-        match units.into_iter().find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit)) {
+        match units
+            .into_iter()
+            .find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit))
+        {
             Some((unit, name)) => write!(f, "{}{name}", ms / unit),
             None => write!(f, "{ms}ms"),
         }
@@ -76,7 +91,8 @@ impl Lifetime {
     /// In milliseconds.
     #[must_use]
     pub fn millis(self) -> Option<u64> {
-        self.0.map(|lifetime| u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX))
+        self.0
+            .map(|lifetime| u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX))
     }
 }
 
@@ -88,7 +104,9 @@ impl FromStr for Lifetime {
             return Ok(Self(None));
         }
         match text.parse() {
-            Ok(Span(Duration::ZERO)) => Err("a key cannot stay for no time: write a duration as in 60s, or none".into()),
+            Ok(Span(Duration::ZERO)) => {
+                Err("a key cannot stay for no time: write a duration as in 60s, or none".into())
+            }
             Ok(Span(lifetime)) => Ok(Self(Some(lifetime))),
             Err(why) => Err(format!("{why}, or none")),
         }
@@ -128,8 +146,9 @@ impl FromStr for Toggle {
 /// A name or text of an address has at most this many bytes.
 const ADDRESS_BYTES_MAX: usize = 255;
 
-/// An address: `HOST`, `HOST:PORT` or `:PORT`, where a host is a name or an IP address. IPv6 addresses stand in brackets
-/// where a port follows. Every flag that takes an address reads it here.
+/// An address: `HOST`, `HOST:PORT` or `:PORT`, where a host is a name or an IP address. IPv6
+/// addresses stand in brackets where a port follows. Every flag that takes an address reads it
+/// here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     host: Host,
@@ -161,25 +180,47 @@ impl FromStr for Address {
             Host::Ip(host)
         };
         if let Ok(address) = text.parse::<SocketAddr>() {
-            return Ok(Self { host: ip(address), port: Some(address.port()) });
+            return Ok(Self {
+                host: ip(address),
+                port: Some(address.port()),
+            });
         }
-        let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+        let bare = text
+            .strip_prefix('[')
+            .and_then(|t| t.strip_suffix(']'))
+            .unwrap_or(text);
         if let Ok(address) = bare.parse::<IpAddr>() {
-            return Ok(Self { host: ip(SocketAddr::new(address, 0)), port: None });
+            return Ok(Self {
+                host: ip(SocketAddr::new(address, 0)),
+                port: None,
+            });
         }
         let (host, port) = match text.rsplit_once(':') {
             None => (text, None),
             Some((host, port)) => match port.parse() {
                 Ok(port) => (host, Some(port)),
-                Err(_) => return wrong("HOST:PORT with a port from 0 to 65535, as in 10.0.0.1:7400"),
+                Err(_) => {
+                    return wrong("HOST:PORT with a port from 0 to 65535, as in 10.0.0.1:7400");
+                }
             },
         };
-        let is_name = |host: &str| host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+        let is_name = |host: &str| {
+            host.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+        };
         match (host, port) {
-            ("", Some(_)) => Ok(Self { host: Host::Default, port }),
+            ("", Some(_)) => Ok(Self {
+                host: Host::Default,
+                port,
+            }),
             ("", None) => wrong("HOST:PORT, as in 10.0.0.1:7400"),
-            (name, _) if text.len() <= ADDRESS_BYTES_MAX && is_name(name) => Ok(Self { host: Host::Name(name.to_owned()), port }),
-            (ip, Some(port)) if ip.parse::<std::net::Ipv6Addr>().is_ok() => wrong(&format!("[{ip}]:{port}")),
+            (name, _) if text.len() <= ADDRESS_BYTES_MAX && is_name(name) => Ok(Self {
+                host: Host::Name(name.to_owned()),
+                port,
+            }),
+            (ip, Some(port)) if ip.parse::<std::net::Ipv6Addr>().is_ok() => {
+                wrong(&format!("[{ip}]:{port}"))
+            }
             _ => wrong("HOST:PORT, as in 10.0.0.1:7400 or [2001:db8::1]:7400"),
         }
     }
@@ -187,7 +228,11 @@ impl FromStr for Address {
 
 /// As much of a text as an error repeats.
 fn shown(text: &str) -> String {
-    text.chars().take(ADDRESS_BYTES_MAX).collect::<String>().escape_debug().to_string()
+    text.chars()
+        .take(ADDRESS_BYTES_MAX)
+        .collect::<String>()
+        .escape_debug()
+        .to_string()
 }
 
 impl Address {
@@ -213,7 +258,9 @@ impl Address {
     pub fn with_port(&self, port: u16) -> Result<String, String> {
         let port = self.port.unwrap_or(port);
         match &self.host {
-            Host::Default => Err(format!("`:{port}` names no host: write HOST:PORT, as in 10.0.0.1:{port}")),
+            Host::Default => Err(format!(
+                "`:{port}` names no host: write HOST:PORT, as in 10.0.0.1:{port}"
+            )),
             Host::Ip(ip) => {
                 let mut address = *ip;
                 address.set_port(port);
@@ -223,8 +270,8 @@ impl Address {
         }
     }
 
-    /// The socket addresses that it stands for, at least one. What is not written comes from `default`. Blocks while a
-    /// name is looked up.
+    /// The socket addresses that it stands for, at least one. What is not written comes from
+    /// `default`. Blocks while a name is looked up.
     ///
     /// # Errors
     /// The name does not resolve.
@@ -239,12 +286,19 @@ impl Address {
             Host::Ip(ip) => return Ok(at(*ip)),
             Host::Name(name) => name,
         };
-        let cannot = |why: &str| format!("cannot resolve `{name}`: {why}: check the name, or write an IP address");
+        let cannot = |why: &str| {
+            format!("cannot resolve `{name}`: {why}: check the name, or write an IP address")
+        };
         match (name.as_str(), port).to_socket_addrs() {
-            Ok(found) => Some(found.map(canonical).collect::<Vec<_>>()).filter(|f| !f.is_empty()).ok_or_else(|| cannot("no address")),
+            Ok(found) => Some(found.map(canonical).collect::<Vec<_>>())
+                .filter(|f| !f.is_empty())
+                .ok_or_else(|| cannot("no address")),
             Err(e) => {
                 let why = e.to_string();
-                Err(cannot(why.strip_prefix("failed to lookup address information: ").unwrap_or(&why)))
+                Err(cannot(
+                    why.strip_prefix("failed to lookup address information: ")
+                        .unwrap_or(&why),
+                ))
             }
         }
     }
@@ -254,8 +308,8 @@ impl Address {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LossPolicy(pub OnLoss);
 
-/// How long `reset` waits where nothing else is said. It is longer than most cuts and restarts of machines: a silent holder comes back
-/// with all that it has, unless it is proved dead.
+/// How long `reset` waits where nothing else is said. It is longer than most cuts and restarts of
+/// machines: a silent holder comes back with all that it has, unless it is proved dead.
 pub const RESET_AFTER_MS: u64 = 600_000;
 
 impl FromStr for LossPolicy {
@@ -264,12 +318,23 @@ impl FromStr for LossPolicy {
     fn from_str(text: &str) -> Result<Self, String> {
         let after = match text {
             "wait" => return Ok(Self(OnLoss::Wait)),
-            "reset" => return Ok(Self(OnLoss::Reset { after_ms: RESET_AFTER_MS })),
-            _ => text.strip_prefix("reset:").or_else(|| text.strip_prefix("reset after ")),
+            "reset" => {
+                return Ok(Self(OnLoss::Reset {
+                    after_ms: RESET_AFTER_MS,
+                }));
+            }
+            _ => text
+                .strip_prefix("reset:")
+                .or_else(|| text.strip_prefix("reset after ")),
         };
-        let Span(after) = after.ok_or_else(|| format!("`{text}` is not a policy: write wait, reset or reset:10m"))?.trim().parse()?;
+        let Span(after) = after
+            .ok_or_else(|| format!("`{text}` is not a policy: write wait, reset or reset:10m"))?
+            .trim()
+            .parse()?;
         // A span is built from u64 milliseconds.
-        Ok(Self(OnLoss::Reset { after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX) }))
+        Ok(Self(OnLoss::Reset {
+            after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
+        }))
     }
 }
 
@@ -277,7 +342,9 @@ impl fmt::Display for LossPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             OnLoss::Wait => f.write_str("wait"),
-            OnLoss::Reset { after_ms } => write!(f, "reset:{}", Span(Duration::from_millis(after_ms))),
+            OnLoss::Reset { after_ms } => {
+                write!(f, "reset:{}", Span(Duration::from_millis(after_ms)))
+            }
         }
     }
 }
@@ -290,9 +357,16 @@ impl FromStr for EvictionPolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Eviction::None, Eviction::Lru, Eviction::Random, Eviction::Ttl];
+        let all = [
+            Eviction::None,
+            Eviction::Lru,
+            Eviction::Random,
+            Eviction::Ttl,
+        ];
         let found = all.into_iter().find(|policy| policy.name() == text);
-        found.map(Self).ok_or_else(|| format!("`{text}` is not a policy of eviction: write none, lru, random or ttl"))
+        found.map(Self).ok_or_else(|| {
+            format!("`{text}` is not a policy of eviction: write none, lru, random or ttl")
+        })
     }
 }
 
@@ -325,7 +399,9 @@ impl FromStr for AssignmentName {
         match text {
             "round-robin" => Ok(Self(Assignment::RoundRobin)),
             "rendezvous" => Ok(Self(Assignment::Rendezvous)),
-            _ => Err(format!("`{text}` is not an assignment: write round-robin or rendezvous")),
+            _ => Err(format!(
+                "`{text}` is not an assignment: write round-robin or rendezvous"
+            )),
         }
     }
 }
@@ -338,7 +414,9 @@ impl FromStr for RuleText {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        text.parse().map(Self).map_err(|why: doyen_placement::RuleError| why.to_string())
+        text.parse()
+            .map(Self)
+            .map_err(|why: doyen_placement::RuleError| why.to_string())
     }
 }
 
@@ -351,7 +429,9 @@ impl fmt::Display for RuleText {
 /// A number and what follows it.
 fn split(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     Some((number.parse().ok()?, unit.trim()))
 }
@@ -379,7 +459,11 @@ impl<T: FromStr<Err = String>> Visitor<'_> for Text<T> {
     }
 
     fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<T, E> {
-        if on { Err(E::custom("an address is expected, or false")) } else { self.visit_str("off") }
+        if on {
+            Err(E::custom("an address is expected, or false"))
+        } else {
+            self.visit_str("off")
+        }
     }
 }
 
@@ -403,7 +487,16 @@ macro_rules! to_text {
     )*};
 }
 
-from_text!(Size, Span, Lifetime, Toggle, LossPolicy, EvictionPolicy, AssignmentName, RuleText);
+from_text!(
+    Size,
+    Span,
+    Lifetime,
+    Toggle,
+    LossPolicy,
+    EvictionPolicy,
+    AssignmentName,
+    RuleText
+);
 to_text!(Lifetime, LossPolicy, EvictionPolicy, RuleText);
 
 #[cfg(test)]
@@ -433,7 +526,11 @@ mod tests {
     #[test]
     fn addresses_read_as_people_write_them() {
         let default = SocketAddr::from(([127, 0, 0, 1], 7400));
-        let read = |text: &str| text.parse::<Address>().and_then(|a| a.resolve(default)).map(|found| found[0].to_string());
+        let read = |text: &str| {
+            text.parse::<Address>()
+                .and_then(|a| a.resolve(default))
+                .map(|found| found[0].to_string())
+        };
         for (text, means) in [
             ("127.0.0.2", "127.0.0.2:7400"),
             ("127.0.0.2:1", "127.0.0.2:1"),
@@ -455,9 +552,16 @@ mod tests {
             ("a:b:c", "is not an address"),
             ("127.0.0.1:99999", "a port from 0 to 65535"),
             ("fe80::1%3", "is not an address"),
-            ("no-such-host.invalid:1", "cannot resolve `no-such-host.invalid`"),
+            (
+                "no-such-host.invalid:1",
+                "cannot resolve `no-such-host.invalid`",
+            ),
         ] {
-            assert!(read(text).is_err_and(|why| why.contains(says)), "{text}: {:?}", read(text));
+            assert!(
+                read(text).is_err_and(|why| why.contains(says)),
+                "{text}: {:?}",
+                read(text)
+            );
         }
     }
 
@@ -473,23 +577,51 @@ mod tests {
     #[test]
     fn loss_policies_read_as_people_write_them() {
         assert_eq!("wait".parse(), Ok(LossPolicy(OnLoss::Wait)));
-        assert_eq!("reset".parse(), Ok(LossPolicy(OnLoss::Reset { after_ms: 600_000 })));
-        assert_eq!("reset:5s".parse(), Ok(LossPolicy(OnLoss::Reset { after_ms: 5_000 })));
+        assert_eq!(
+            "reset".parse(),
+            Ok(LossPolicy(OnLoss::Reset { after_ms: 600_000 }))
+        );
+        assert_eq!(
+            "reset:5s".parse(),
+            Ok(LossPolicy(OnLoss::Reset { after_ms: 5_000 }))
+        );
         assert!("forget".parse::<LossPolicy>().is_err());
     }
 
     #[test]
     fn what_is_written_is_read_again() {
-        for text in ["wait", "reset:60ms", "reset:1m", "reset:90s", "reset:2h", "reset:0ms"] {
-            assert_eq!(text.parse::<LossPolicy>().expect("a policy").to_string(), text);
+        for text in [
+            "wait",
+            "reset:60ms",
+            "reset:1m",
+            "reset:90s",
+            "reset:2h",
+            "reset:0ms",
+        ] {
+            assert_eq!(
+                text.parse::<LossPolicy>().expect("a policy").to_string(),
+                text
+            );
         }
         for text in ["none", "1500ms", "3h"] {
-            assert_eq!(text.parse::<Lifetime>().expect("a lifetime").to_string(), text);
+            assert_eq!(
+                text.parse::<Lifetime>().expect("a lifetime").to_string(),
+                text
+            );
         }
         for text in ["none", "lru", "random", "ttl"] {
-            assert_eq!(text.parse::<EvictionPolicy>().expect("a policy").to_string(), text);
+            assert_eq!(
+                text.parse::<EvictionPolicy>()
+                    .expect("a policy")
+                    .to_string(),
+                text
+            );
         }
-        assert!("lfu".parse::<EvictionPolicy>().is_err_and(|why| why.contains("none, lru, random or ttl")));
+        assert!(
+            "lfu"
+                .parse::<EvictionPolicy>()
+                .is_err_and(|why| why.contains("none, lru, random or ttl"))
+        );
         assert!("0s".parse::<Lifetime>().is_err() && "soon".parse::<Lifetime>().is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! Signs of life of the data threads. A node of which one hangs is as good as hung (rule 12): what that thread leads, nobody else serves.
+//! Signs of life of the data threads. A node of which one hangs is as good as hung (rule 12): what
+//! that thread leads, nobody else serves.
 
 use doyen_placement::THREADS_MAX;
 
@@ -28,7 +29,10 @@ mod tests {
         let mut alive = Alive::default();
         assert!(!alive.heard(0, 3) && !alive.heard(2, 3) && !alive.heard(0, 3));
         assert!(alive.heard(1, 3));
-        assert!(!alive.heard(1, 3) && !alive.heard(0, 3), "each of them again");
+        assert!(
+            !alive.heard(1, 3) && !alive.heard(0, 3),
+            "each of them again"
+        );
         assert!(alive.heard(2, 3));
     }
 

@@ -1,8 +1,9 @@
-//! Lookups of names that this node does not know (yet). A keyspace or a map that another member has just made is committed,
-//! and its table is on the way here: the coordinator is asked which table is committed, and that one is waited for.
+//! Lookups of names that this node does not know (yet). A keyspace or a map that another member has
+//! just made is committed, and its table is on the way here: the coordinator is asked which table
+//! is committed, and that one is waited for.
 //!
-//! One question serves all lookups that were waiting when it was asked. Questions are limited in rate, so lookups of names
-//! that do not exist cannot load the coordinator, however many there are.
+//! One question serves all lookups that were waiting when it was asked. Questions are limited in
+//! rate, so lookups of names that do not exist cannot load the coordinator, however many there are.
 
 use super::ClusterStatus;
 use super::driver::Driver;
@@ -14,13 +15,15 @@ use tokio::sync::oneshot;
 
 /// In the long run a question this often, at most.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// After a rest, questions may follow each other at once until they are this far ahead of that pace.
+/// After a rest, questions may follow each other at once until they are this far ahead of that
+/// pace.
 const AHEAD_MAX: Duration = Duration::from_secs(4);
 /// A lookup waits this long for the coordinator and for its table, at most.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Lookups that wait at the same time, at most. Others are answered by what this node knows.
 const WAITING_MAX: usize = 4096;
-/// After so many lookups those that gave up are taken from the list: not at each one, since that looks at all of them.
+/// After so many lookups those that gave up are taken from the list: not at each one, since that
+/// looks at all of them.
 const SWEPT_EVERY: usize = WAITING_MAX / 8;
 
 /// Lookups that wait for the newest table.
@@ -87,7 +90,8 @@ impl Pace {
 }
 
 impl Driver {
-    /// `answer` is told once this node has installed what was committed before now, or cannot find out.
+    /// `answer` is told once this node has installed what was committed before now, or cannot find
+    /// out.
     pub(super) fn catch_up(&mut self, answer: oneshot::Sender<()>) {
         self.catching_up.waiting.push(answer);
     }
@@ -97,7 +101,11 @@ impl Driver {
         if let Some(mut round) = self.catching_up.round.take() {
             if let Step::Asked(answered) = &mut round.step {
                 match answered.try_recv() {
-                    Ok(ClusterStatus { status, from_coordinator: true, .. }) if status.installed.is_some() => {
+                    Ok(ClusterStatus {
+                        status,
+                        from_coordinator: true,
+                        ..
+                    }) if status.installed.is_some() => {
                         // Usually the table arrives by itself a moment later.
                         if let Some(name) = status.installed {
                             self.handle(Input::Pull(name));
@@ -122,16 +130,23 @@ impl Driver {
         if !self.catching_up.waiting.lookups.is_empty() && self.catching_up.pace.may_ask(now) {
             let (answer, answered) = oneshot::channel();
             let waiting = std::mem::take(&mut self.catching_up.waiting.lookups);
-            self.catching_up.round = Some(Round { waiting, until: now + PATIENCE, step: Step::Asked(answered) });
+            self.catching_up.round = Some(Round {
+                waiting,
+                until: now + PATIENCE,
+                step: Step::Asked(answered),
+            });
             self.on_status(answer);
             // Where this node coordinates, it has answered already.
             self.go_on_catching_up(clock::now());
         }
     }
 
-    /// Whether data threads see this table or a later one. A table of another cluster is not waited for.
+    /// Whether data threads see this table or a later one. A table of another cluster is not waited
+    /// for.
     fn has_installed(&self, name: TableName) -> bool {
-        let Some(table) = self.installed() else { return false };
+        let Some(table) = self.installed() else {
+            return false;
+        };
         table.cluster != name.cluster || (table.term, table.version) >= name.order()
     }
 }
@@ -140,13 +155,18 @@ impl Driver {
 mod tests {
     use super::*;
 
-    /// Each lookup looked at all that waited: those that came together cost as much as their number squared.
+    /// Each lookup looked at all that waited: those that came together cost as much as their number
+    /// squared.
     #[test]
     fn lookups_that_gave_up_make_room_and_are_not_looked_for_at_each_one() {
         let mut waiting = Waiting::default();
         let gave_up = || oneshot::channel().0;
         (1..SWEPT_EVERY).for_each(|_| waiting.push(gave_up()));
-        assert_eq!(waiting.lookups.len(), SWEPT_EVERY - 1, "nothing was looked at yet");
+        assert_eq!(
+            waiting.lookups.len(),
+            SWEPT_EVERY - 1,
+            "nothing was looked at yet"
+        );
         waiting.push(gave_up());
         assert_eq!(waiting.lookups.len(), 1);
         let (mut others, mut receivers) = (Waiting::default(), Vec::new());
@@ -158,7 +178,10 @@ mod tests {
         assert_eq!(others.lookups.len(), WAITING_MAX);
         receivers.clear();
         (0..SWEPT_EVERY).for_each(|_| others.push(gave_up()));
-        assert!(others.lookups.len() < SWEPT_EVERY, "a full list has room once those in it gave up");
+        assert!(
+            others.lookups.len() < SWEPT_EVERY,
+            "a full list has room once those in it gave up"
+        );
     }
 
     #[test]
@@ -166,9 +189,13 @@ mod tests {
         let (mut pace, begin) = (Pace::default(), Time::ZERO + Duration::from_secs(100));
         let burst = (0..1000).filter(|_| pace.may_ask(begin)).count();
         assert_eq!(burst, 21);
-        let minute = (0..60_000).filter(|ms| pace.may_ask(begin + Duration::from_millis(*ms))).count();
+        let minute = (0..60_000)
+            .filter(|ms| pace.may_ask(begin + Duration::from_millis(*ms)))
+            .count();
         assert!((295..=301).contains(&minute), "{minute}");
-        let rested = (0..1000).filter(|_| pace.may_ask(begin + Duration::from_secs(120))).count();
+        let rested = (0..1000)
+            .filter(|_| pace.may_ask(begin + Duration::from_secs(120)))
+            .count();
         assert_eq!(rested, 21);
     }
 }

@@ -1,4 +1,5 @@
-//! What the control thread counts, for `/metrics`: what agreement costs, how long a table takes, how often a lease ran out.
+//! What the control thread counts, for `/metrics`: what agreement costs, how long a table takes,
+//! how often a lease ran out.
 
 use crate::net::envelope::Envelope;
 use doyen_gossip::Time;
@@ -25,8 +26,12 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, as metrics call it.
-    pub const ALL: [(Self, &'static str); 4] =
-        [(Self::Pulse, "pulse"), (Self::Table, "table"), (Self::Gossip, "gossip"), (Self::Other, "other")];
+    pub const ALL: [(Self, &'static str); 4] = [
+        (Self::Pulse, "pulse"),
+        (Self::Table, "table"),
+        (Self::Gossip, "gossip"),
+        (Self::Other, "other"),
+    ];
 
     fn of(envelope: &Envelope) -> Self {
         match envelope {
@@ -57,7 +62,8 @@ pub struct Counted {
     dropped: AtomicU64,
     lapses: AtomicU64,
     lapsed_us: AtomicU64,
-    /// Seconds from proposal to commit. A lock because two threads touch it; held for a push or a swap.
+    /// Seconds from proposal to commit. A lock because two threads touch it; held for a push or a
+    /// swap.
     commits: Mutex<Vec<f64>>,
 }
 
@@ -72,7 +78,10 @@ impl Counted {
     /// Messages and bytes of a kind.
     #[must_use]
     pub fn traffic(&self, kind: Kind) -> (u64, u64) {
-        (self.messages[kind as usize].load(Ordering::Relaxed), self.bytes[kind as usize].load(Ordering::Relaxed))
+        (
+            self.messages[kind as usize].load(Ordering::Relaxed),
+            self.bytes[kind as usize].load(Ordering::Relaxed),
+        )
     }
 
     /// A message is dropped: there is no connection, or too much waits.
@@ -90,14 +99,21 @@ impl Counted {
     pub fn renewed(&self, until: Time, now: Time) {
         if until > Time::ZERO && until < now {
             self.lapses.fetch_add(1, Ordering::Relaxed);
-            self.lapsed_us.fetch_add(u64::try_from(now.since(until).as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            self.lapsed_us.fetch_add(
+                u64::try_from(now.since(until).as_micros()).unwrap_or(u64::MAX),
+                Ordering::Relaxed,
+            );
         }
     }
 
-    /// How often a lease ran out and came back, and for how long all in all nothing could be served.
+    /// How often a lease ran out and came back, and for how long all in all nothing could be
+    /// served.
     #[must_use]
     pub fn lapses(&self) -> (u64, Duration) {
-        (self.lapses.load(Ordering::Relaxed), Duration::from_micros(self.lapsed_us.load(Ordering::Relaxed)))
+        (
+            self.lapses.load(Ordering::Relaxed),
+            Duration::from_micros(self.lapsed_us.load(Ordering::Relaxed)),
+        )
     }
 
     /// A table that this node proposed is committed.
@@ -135,6 +151,9 @@ mod tests {
         let counted = Counted::default();
         counted.sent(&Envelope::Gossip(vec![0; 10]), 12);
         counted.sent(&Envelope::StatusRequest { ticket: 1 }, 2);
-        assert_eq!(Kind::ALL.map(|(kind, _)| counted.traffic(kind)), [(0, 0), (0, 0), (1, 12), (1, 2)]);
+        assert_eq!(
+            Kind::ALL.map(|(kind, _)| counted.traffic(kind)),
+            [(0, 0), (0, 0), (1, 12), (1, 2)]
+        );
     }
 }

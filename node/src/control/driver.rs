@@ -43,7 +43,8 @@ const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
 const PROBED_FOR: Duration = Duration::from_secs(1);
 /// For this long, who refuses a node that was never a member is not worth a line of its own.
 const REFUSED_QUIETLY: Duration = Duration::from_secs(2);
-/// Inputs handled before the machine's outputs are carried out, so that a flood delays nothing for long.
+/// Inputs handled before the machine's outputs are carried out, so that a flood delays nothing for
+/// long.
 const BATCH_MAX: usize = 64;
 
 /// The control thread's ends of what others hold.
@@ -58,17 +59,36 @@ pub(super) struct Ends {
 }
 
 /// Runs until it is told to stop.
-pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends, started: SyncSender<io::Result<()>>) {
-    let ControlOptions { agreement: mut config, identity, socket, seeds } = options;
+pub(super) async fn run(
+    options: ControlOptions,
+    shared: Arc<Shared>,
+    ends: Ends,
+    started: SyncSender<io::Result<()>>,
+) {
+    let ControlOptions {
+        agreement: mut config,
+        identity,
+        socket,
+        seeds,
+    } = options;
     let advertised = config.addresses.control;
-    let (peers, peer_events) = match Peers::start(socket, advertised, identity, config.id, ends.counted.clone()) {
+    let (peers, peer_events) = match Peers::start(
+        socket,
+        advertised,
+        identity,
+        config.id,
+        ends.counted.clone(),
+    ) {
         Ok(peers) => peers,
         Err(e) => return drop(started.send(Err(e))),
     };
     // Fails only if `start` panicked.
     let _ = started.send(Ok(()));
 
-    let choice = seeds::Choice { reach: peers.reach(), own: Some(config.addresses.control.ip()) };
+    let choice = seeds::Choice {
+        reach: peers.reach(),
+        own: Some(config.addresses.control.ip()),
+    };
     let resolved = tokio::select! {
         resolved = seeds::resolve(&seeds, choice) => resolved,
         () = ends.stop.notified() => return peers.close().await,
@@ -79,7 +99,13 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
     let mut tasks = JoinSet::new();
     let (company, has_company) = watch::channel(Company::None);
     let (seeds_in, seeds_changed) = mpsc::channel(1);
-    tasks.spawn_local(seeds::watch_names(seeds, choice, resolved.clone(), has_company, seeds_in));
+    tasks.spawn_local(seeds::watch_names(
+        seeds,
+        choice,
+        resolved.clone(),
+        has_company,
+        seeds_in,
+    ));
     let (hints, supervisor) = Hints::new();
     tasks.spawn_local(supervisor);
     let (plans_in, plans) = mpsc::channel(1);
@@ -108,13 +134,23 @@ pub(super) async fn run(options: ControlOptions, shared: Arc<Shared>, ends: Ends
         leaving: Leaving::default(),
         tickets: Tickets::default(),
         catching_up: CatchingUp::default(),
-        planning: Planning { under_way: false, next: None, done: plans_in },
+        planning: Planning {
+            under_way: false,
+            next: None,
+            done: plans_in,
+        },
         pinged: BTreeMap::new(),
         minute: None,
         refusals: BTreeMap::new(),
     };
     driver.note_unresolved(&resolved);
-    let inputs = Inputs { peers: peer_events, commands: ends.commands, upcalls: ends.upcalls, seeds: seeds_changed, plans };
+    let inputs = Inputs {
+        peers: peer_events,
+        commands: ends.commands,
+        upcalls: ends.upcalls,
+        seeds: seeds_changed,
+        plans,
+    };
     driver.drive(inputs, &ends.stop).await;
     driver.shared.extend_lease(Time::ZERO);
     drop(driver);
@@ -150,7 +186,8 @@ pub(super) struct Driver {
     before: VecDeque<Arc<Table>>,
     was_member: bool,
     started: Time,
-    /// Where the other members were when the cluster went on without this process: seeds from then on.
+    /// Where the other members were when the cluster went on without this process: seeds from then
+    /// on.
     former: Vec<SocketAddr>,
     alive: Alive,
     /// With whom each data thread is not connected.
@@ -224,7 +261,8 @@ impl Driver {
                 }
                 upcall = inputs.upcalls.recv(), if upcalls_open => match upcall {
                     Some(upcall) => self.on_upcall(upcall),
-                    // The data threads are gone: this node answers no more pings, and is deposed (rule 12).
+                    // The data threads are gone: this node answers no more pings, and is deposed
+                    // (rule 12).
                     None => upcalls_open = false,
                 },
                 command = inputs.commands.recv() => match command {
@@ -273,15 +311,28 @@ impl Driver {
         }
     }
 
-    /// Until the machine's timer, and never longer than a ping interval: tokio's clock stops while the machine is
-    /// suspended, the machine's does not.
+    /// Until the machine's timer, and never longer than a ping interval: tokio's clock stops while
+    /// the machine is suspended, the machine's does not.
     fn wait(&self) -> Duration {
         let now = clock::now();
         let due = self.agreement.poll_timeout().map(|due| due.since(now));
-        let status = self.tickets.status.values().map(|(deadline, _, _)| *deadline);
-        let loads = self.tickets.loads.values().map(|(deadline, _, _)| *deadline);
-        let asked = status.chain(loads).map(|deadline| deadline.since(now)).min();
-        due.into_iter().chain(asked).fold(self.config.timing.ping_interval, Duration::min)
+        let status = self
+            .tickets
+            .status
+            .values()
+            .map(|(deadline, _, _)| *deadline);
+        let loads = self
+            .tickets
+            .loads
+            .values()
+            .map(|(deadline, _, _)| *deadline);
+        let asked = status
+            .chain(loads)
+            .map(|deadline| deadline.since(now))
+            .min();
+        due.into_iter()
+            .chain(asked)
+            .fold(self.config.timing.ping_interval, Duration::min)
     }
 
     pub(super) fn handle(&mut self, input: Input) {
@@ -292,14 +343,25 @@ impl Driver {
 
     fn on_peer(&mut self, event: PeerEvent) {
         match event {
-            PeerEvent::Received { from, envelope, budget: _ } => match envelope {
+            PeerEvent::Received {
+                from,
+                envelope,
+                budget: _,
+            } => match envelope {
                 Envelope::Agreement(message) => self.handle(Input::Message { from, message }),
                 Envelope::StatusRequest { ticket } => {
                     let status = Box::new(self.agreement.status(clock::now()));
-                    self.peers.send(Peer::Member(from), &Envelope::StatusReply { ticket, status });
+                    self.peers.send(
+                        Peer::Member(from),
+                        &Envelope::StatusReply { ticket, status },
+                    );
                 }
                 Envelope::StatusReply { ticket, status } => {
-                    if self.tickets.status.get(&ticket).is_some_and(|(_, asked, _)| *asked == from)
+                    if self
+                        .tickets
+                        .status
+                        .get(&ticket)
+                        .is_some_and(|(_, asked, _)| *asked == from)
                         && let Some((_, _, answer)) = self.tickets.status.remove(&ticket)
                     {
                         let from_coordinator = status.leading;
@@ -308,13 +370,23 @@ impl Driver {
                 }
                 Envelope::LoadsRequest { ticket } => {
                     let loads = self.agreement.loads().cloned().unwrap_or_default();
-                    self.peers.send(Peer::Member(from), &Envelope::LoadsReply { ticket, loads });
+                    self.peers
+                        .send(Peer::Member(from), &Envelope::LoadsReply { ticket, loads });
                 }
                 Envelope::LoadsReply { ticket, loads } => {
-                    if self.tickets.loads.get(&ticket).is_some_and(|(_, asked, _)| *asked == from)
+                    if self
+                        .tickets
+                        .loads
+                        .get(&ticket)
+                        .is_some_and(|(_, asked, _)| *asked == from)
                         && let Some((_, _, answer)) = self.tickets.loads.remove(&ticket)
                     {
-                        waking::answer(answer, self.installed().map(|table| loads.checked(&table)).unwrap_or_default());
+                        waking::answer(
+                            answer,
+                            self.installed()
+                                .map(|table| loads.checked(&table))
+                                .unwrap_or_default(),
+                        );
                     }
                 }
                 Envelope::Gossip(bytes) => {
@@ -330,7 +402,8 @@ impl Driver {
             PeerEvent::Scouted { id, address } => self.handle(Input::Scouted { id, address }),
             PeerEvent::Unreached { address, failure } => self.on_unreached(address, failure),
             PeerEvent::TurnedAway { address, failure } => {
-                // The port of a passer-by says nothing; a node dials from the port on which it listens.
+                // The port of a passer-by says nothing; a node dials from the port on which it
+                // listens.
                 if failure.is_lasting() {
                     self.note_failure(address, &failure);
                 } else {
@@ -348,8 +421,15 @@ impl Driver {
         if self.config.seeds.addresses.contains(&address) {
             self.refusals.insert(address, failure.clone());
         }
-        let mut others = self.config.seeds.addresses.iter().filter(|seed| **seed != self.config.addresses.control).peekable();
-        let refused_by_all = others.peek().is_some() && others.all(|seed| self.refusals.contains_key(seed));
+        let mut others = self
+            .config
+            .seeds
+            .addresses
+            .iter()
+            .filter(|seed| **seed != self.config.addresses.control)
+            .peekable();
+        let refused_by_all =
+            others.peek().is_some() && others.all(|seed| self.refusals.contains_key(seed));
         if refused_by_all && !self.was_member {
             // The last word, so the only one: whoever reads it has nothing to look for above it.
             return self.end(format!("no seed accepts this node; {address}: {failure}"));
@@ -359,13 +439,16 @@ impl Driver {
 
     /// One line for each pair of nodes, whoever of the two dialled.
     fn note_failure(&mut self, address: SocketAddr, failure: &Failure) {
-        // A fresh node that all seeds refuse says so once, when it ends; if it goes on, they refuse it again soon.
+        // A fresh node that all seeds refuse says so once, when it ends; if it goes on, they refuse
+        // it again soon.
         if !self.was_member && clock::now().since(self.started) < REFUSED_QUIETLY {
             return tracing::debug!("cannot talk with {address}: {failure}");
         }
         let key = format!("{address} {:?}", std::mem::discriminant(failure));
         if self.fatal.borrow().is_none() && self.notices.due(&key) {
-            self.tell(Event::note(format!("cannot talk with {address}: {failure}")));
+            self.tell(Event::note(format!(
+                "cannot talk with {address}: {failure}"
+            )));
         }
     }
 
@@ -384,14 +467,22 @@ impl Driver {
             }
             Upcall::Differed(at, learner) => {
                 let table = self.installed();
-                let partition = table.as_deref().map_or_else(|| at.to_string(), |table| table.name_of(at));
-                let learner = table.and_then(|t| t.member(learner).map(|m| m.name.clone())).unwrap_or_else(|| learner.to_string());
+                let partition = table
+                    .as_deref()
+                    .map_or_else(|| at.to_string(), |table| table.name_of(at));
+                let learner = table
+                    .and_then(|t| t.member(learner).map(|m| m.name.clone()))
+                    .unwrap_or_else(|| learner.to_string());
                 self.tell(Event::Differed { partition, learner });
             }
             Upcall::Ended(why) => self.end(format!("a data thread has ended: {why}")),
             Upcall::Newer(name) => self.handle(Input::Pull(name)),
             Upcall::CatchUp(answer) => self.catch_up(answer),
-            Upcall::MakeMap { keyspace, name, answer } => {
+            Upcall::MakeMap {
+                keyspace,
+                name,
+                answer,
+            } => {
                 let request = AdminRequest::CreateMap { name, keyspace };
                 self.on_command(Command::Admin(request, answer));
             }
@@ -420,9 +511,17 @@ impl Driver {
             Command::Status(answer) => self.on_status(answer),
             Command::Loads(answer) => self.on_loads(answer),
             Command::Coordinated(answer) => {
-                let known = (self.installed(), self.agreement.loads().cloned(), self.agreement.oversight());
+                let known = (
+                    self.installed(),
+                    self.agreement.loads().cloned(),
+                    self.agreement.oversight(),
+                );
                 let coordinated = match known {
-                    (Some(table), Some(loads), Some(oversight)) => Some(Box::new(Coordinated { table, loads, oversight })),
+                    (Some(table), Some(loads), Some(oversight)) => Some(Box::new(Coordinated {
+                        table,
+                        loads,
+                        oversight,
+                    })),
                     _ => None,
                 };
                 waking::answer(answer, coordinated);
@@ -449,11 +548,17 @@ impl Driver {
             self.tickets.admin.retain(|_, waiting| !waiting.is_closed());
         }
         if self.tickets.admin.len() >= TICKETS_MAX {
-            waking::answer(answer, AdminReply::Refused("too many requests are waiting: try again".into()));
+            waking::answer(
+                answer,
+                AdminReply::Refused("too many requests are waiting: try again".into()),
+            );
             return None;
         }
         if self.leaving.gone {
-            waking::answer(answer, AdminReply::Refused("this node has left its cluster".into()));
+            waking::answer(
+                answer,
+                AdminReply::Refused("this node has left its cluster".into()),
+            );
             return None;
         }
         let ticket = self.tickets.issue();
@@ -465,10 +570,19 @@ impl Driver {
         let now = clock::now();
         let status = self.agreement.status(now);
         match status.coordinator {
-            Some(coordinator) if !status.leading && coordinator != self.config.id && self.tickets.status.len() < TICKETS_MAX => {
+            Some(coordinator)
+                if !status.leading
+                    && coordinator != self.config.id
+                    && self.tickets.status.len() < TICKETS_MAX =>
+            {
                 let ticket = self.tickets.issue();
-                self.tickets.status.insert(ticket, (now + STATUS_TIMEOUT, coordinator, answer));
-                self.peers.send(Peer::Member(coordinator), &Envelope::StatusRequest { ticket });
+                self.tickets
+                    .status
+                    .insert(ticket, (now + STATUS_TIMEOUT, coordinator, answer));
+                self.peers.send(
+                    Peer::Member(coordinator),
+                    &Envelope::StatusRequest { ticket },
+                );
             }
             _ => {
                 let from_coordinator = status.leading;
@@ -481,10 +595,17 @@ impl Driver {
         let now = clock::now();
         let status = self.agreement.status(now);
         match status.coordinator {
-            Some(coordinator) if coordinator != self.config.id && self.tickets.loads.len() < TICKETS_MAX => {
+            Some(coordinator)
+                if coordinator != self.config.id && self.tickets.loads.len() < TICKETS_MAX =>
+            {
                 let ticket = self.tickets.issue();
-                self.tickets.loads.insert(ticket, (now + STATUS_TIMEOUT, coordinator, answer));
-                self.peers.send(Peer::Member(coordinator), &Envelope::LoadsRequest { ticket });
+                self.tickets
+                    .loads
+                    .insert(ticket, (now + STATUS_TIMEOUT, coordinator, answer));
+                self.peers.send(
+                    Peer::Member(coordinator),
+                    &Envelope::LoadsRequest { ticket },
+                );
             }
             _ => {
                 waking::answer(answer, self.agreement.loads().cloned().unwrap_or_default());
@@ -494,12 +615,24 @@ impl Driver {
 
     /// Who asked and got no answer from the coordinator gets what this node knows.
     fn expire_status(&mut self, now: Time) {
-        while let Some(ticket) = self.tickets.loads.iter().find(|(_, (deadline, _, _))| *deadline <= now).map(|(ticket, _)| *ticket) {
+        while let Some(ticket) = self
+            .tickets
+            .loads
+            .iter()
+            .find(|(_, (deadline, _, _))| *deadline <= now)
+            .map(|(ticket, _)| *ticket)
+        {
             if let Some((_, _, answer)) = self.tickets.loads.remove(&ticket) {
                 waking::answer(answer, Loads::default());
             }
         }
-        while let Some(ticket) = self.tickets.status.iter().find(|(_, (deadline, _, _))| *deadline <= now).map(|(ticket, _)| *ticket) {
+        while let Some(ticket) = self
+            .tickets
+            .status
+            .iter()
+            .find(|(_, (deadline, _, _))| *deadline <= now)
+            .map(|(ticket, _)| *ticket)
+        {
             if let Some((_, _, answer)) = self.tickets.status.remove(&ticket) {
                 let status = self.agreement.status(now);
                 waking::answer(answer, self.cluster(status, false));
@@ -510,14 +643,28 @@ impl Driver {
     fn cluster(&self, status: Status, from_coordinator: bool) -> ClusterStatus {
         let mut threads = self.unheard.values();
         let first = threads.next().cloned().unwrap_or_default();
-        let unheard = threads.fold(first, |all, thread| all.into_iter().filter(|id| thread.contains(id)).collect());
+        let unheard = threads.fold(first, |all, thread| {
+            all.into_iter().filter(|id| thread.contains(id)).collect()
+        });
         // A coordinator's word is of itself.
-        let mut status = Status { me: self.config.id, ..status };
+        let mut status = Status {
+            me: self.config.id,
+            ..status
+        };
         // What this node has met itself counts, whether the coordinator has met it or not.
         let known: Vec<ClusterId> = status.others.iter().map(|other| other.cluster).collect();
         let met = self.agreement.status(clock::now()).others;
-        status.others.extend(met.into_iter().filter(|other| !known.contains(&other.cluster)));
-        ClusterStatus { status, from_coordinator, installed: self.installed(), former: self.before(), unheard }
+        status.others.extend(
+            met.into_iter()
+                .filter(|other| !known.contains(&other.cluster)),
+        );
+        ClusterStatus {
+            status,
+            from_coordinator,
+            installed: self.installed(),
+            former: self.before(),
+            unheard,
+        }
     }
 
     pub(super) fn installed(&self) -> Option<Arc<Table>> {
@@ -528,7 +675,8 @@ impl Driver {
         self.before.iter().cloned().collect()
     }
 
-    /// Carries out what the machine wants, in its order: a view is visible to the data threads before an ack leaves.
+    /// Carries out what the machine wants, in its order: a view is visible to the data threads
+    /// before an ack leaves.
     pub(super) fn carry_out(&mut self) {
         while let Some(output) = self.agreement.poll_output() {
             if self.leaving.gone {
@@ -573,12 +721,21 @@ impl Driver {
 
     fn show(&mut self, view: View) {
         self.follow_tables(&view);
-        self.shared.publish(Local { me: self.config.id, view: Some(view.clone()) });
+        self.shared.publish(Local {
+            me: self.config.id,
+            view: Some(view.clone()),
+        });
         // Who is in either table is reached where that table says.
         let tables = [&view.installed, &view.accepted];
-        let members = tables.iter().flat_map(|table| &table.members).map(|m| (m.id, (m.addresses.control, m.name.clone())));
+        let members = tables
+            .iter()
+            .flat_map(|table| &table.members)
+            .map(|m| (m.id, (m.addresses.control, m.name.clone())));
         let members: BTreeMap<_, _> = members.collect();
-        let addresses = members.iter().map(|(id, (address, _))| (*id, *address)).collect();
+        let addresses = members
+            .iter()
+            .map(|(id, (address, _))| (*id, *address))
+            .collect();
         self.peers.set_members(members);
         self.hints.set_scope(Some(Scope {
             cluster: view.installed.cluster,
@@ -586,12 +743,20 @@ impl Driver {
             address: self.config.addresses.control,
             members: addresses,
         }));
-        let company = if view.installed.members.len() > 1 { Company::Others } else { Company::Alone };
-        self.company.send_if_modified(|before| std::mem::replace(before, company) != company);
+        let company = if view.installed.members.len() > 1 {
+            Company::Others
+        } else {
+            Company::Alone
+        };
+        self.company
+            .send_if_modified(|before| std::mem::replace(before, company) != company);
         self.was_member = true;
         self.refusals.clear();
         let before = self.view.replace(view).map(|view| view.installed);
-        if let Some(before) = before.filter(|before| self.installed().is_some_and(|now| !Arc::ptr_eq(before, &now))) {
+        if let Some(before) = before.filter(|before| {
+            self.installed()
+                .is_some_and(|now| !Arc::ptr_eq(before, &now))
+        }) {
             self.before.push_back(before);
             if self.before.len() > FORMER_MAX {
                 self.before.pop_front();
@@ -604,25 +769,39 @@ impl Driver {
         // Not by name: that is a hash of the whole table.
         let order = |table: &Table| (table.term, table.version);
         let (installed, accepted) = (order(&view.installed), order(&view.accepted));
-        let before = self.view.as_ref().map(|v| (order(&v.installed), order(&v.accepted)));
+        let before = self
+            .view
+            .as_ref()
+            .map(|v| (order(&v.installed), order(&v.accepted)));
         #[cfg(feature = "fault-points")]
         if let Some(before) = &self.view {
             fault::pass_tables(&before.installed, &view.installed, false);
             fault::pass_tables(&view.installed, &view.accepted, true);
         }
         if before.is_none_or(|(was, _)| was != installed) {
-            let (term, version, members) = (installed.0.0, installed.1.0, view.installed.members.len());
+            let (term, version, members) =
+                (installed.0.0, installed.1.0, view.installed.members.len());
             let now = clock::now();
-            // Tenures of this node that have to wait for a predecessor's lease: nobody serves those partitions meanwhile.
-            let waits = || view.opens_at.iter().map(|(_, _, opens_at)| opens_at.since(now)).filter(|wait| !wait.is_zero());
+            // Tenures of this node that have to wait for a predecessor's lease: nobody serves those
+            // partitions meanwhile.
+            let waits = || {
+                view.opens_at
+                    .iter()
+                    .map(|(_, _, opens_at)| opens_at.since(now))
+                    .filter(|wait| !wait.is_zero())
+            };
             let (waiting, longest) = (waits().count(), waits().max().unwrap_or_default());
             tracing::debug!(target: "doyen::table", term, version, members, waiting, ?longest, "installed");
-            if let Some((_, at)) = self.proposed.take_if(|(proposed, _)| *proposed == installed) {
+            if let Some((_, at)) = self
+                .proposed
+                .take_if(|(proposed, _)| *proposed == installed)
+            {
                 self.counted.committed(clock::now().since(at));
             }
         }
         if accepted != installed && before.is_none_or(|(_, was)| was != accepted) {
-            let (term, version, members) = (accepted.0.0, accepted.1.0, view.accepted.members.len());
+            let (term, version, members) =
+                (accepted.0.0, accepted.1.0, view.accepted.members.len());
             tracing::debug!(target: "doyen::table", term, version, members, "accepted");
             self.proposed = self.agreement.leading().then(|| (accepted, clock::now()));
         }
@@ -635,12 +814,17 @@ impl Driver {
             return self.leave();
         }
         let former = self.view.take();
-        self.config.drained = former.as_ref().is_some_and(|view| view.installed.settings.balancing.drains(self.config.id));
+        self.config.drained = former
+            .as_ref()
+            .is_some_and(|view| view.installed.settings.balancing.drains(self.config.id));
         self.config.id = MemberId::of_member(rand::random());
         self.config.order_key = OrderKey(rand::random());
         self.config.rng_seed = rand::random();
         tracing::warn!(me = %self.config.id, "the cluster went on without this process: it joins again as a new member");
-        self.shared.publish(Local { me: self.config.id, view: None });
+        self.shared.publish(Local {
+            me: self.config.id,
+            view: None,
+        });
         self.peers.reset(self.config.id);
         self.hints.set_scope(None);
         self.company.send_replace(Company::None);
@@ -649,18 +833,26 @@ impl Driver {
         // Dropped unanswered: that cluster of one surrendered, and the write must not be applied.
         self.tickets.used.clear();
         for (_, answer) in std::mem::take(&mut self.tickets.admin) {
-            let why = "this node was expelled meanwhile: it is not known whether the change was made";
+            let why =
+                "this node was expelled meanwhile: it is not known whether the change was made";
             waking::answer(answer, AdminReply::Refused(why.into()));
         }
-        // The seeds may be gone; those who were members are the ones to ask. They are seeds before the machine begins: a
-        // node without any would form a cluster of itself, and its waiting clients would use it at once.
-        let members = former.iter().flat_map(|view| &view.installed.members).map(|m| m.addresses.control);
-        self.former = members.filter(|address| *address != self.config.addresses.control).collect();
+        // The seeds may be gone; those who were members are the ones to ask. They are seeds before
+        // the machine begins: a node without any would form a cluster of itself, and its waiting
+        // clients would use it at once.
+        let members = former
+            .iter()
+            .flat_map(|view| &view.installed.members)
+            .map(|m| m.addresses.control);
+        self.former = members
+            .filter(|address| *address != self.config.addresses.control)
+            .collect();
         self.add_former();
         self.agreement = Agreement::new(self.config.clone(), clock::now());
     }
 
-    /// Seeds that were resolved anew do not take the place of those who were members with this process.
+    /// Seeds that were resolved anew do not take the place of those who were members with this
+    /// process.
     fn add_former(&mut self) {
         for address in &self.former {
             if !self.config.seeds.addresses.contains(address) {
@@ -690,7 +882,8 @@ impl Driver {
         }
     }
 
-    /// Plans away from this thread, one table at a time; of those that wait, only the newest matters.
+    /// Plans away from this thread, one table at a time; of those that wait, only the newest
+    /// matters.
     fn plan(&mut self, table: Arc<Table>, loads: Arc<Loads>) {
         if self.planning.under_way {
             self.planning.next = Some((table, loads));
@@ -707,19 +900,28 @@ impl Driver {
     }
 
     fn gossip(&mut self, to: SocketAddr, bytes: Vec<u8>) {
-        // Only to members at their addresses: gossip must not make this node dial wherever somebody says. And only where agreement
-        // has a connection already: everybody has one with most voters, who carry on what they hear, and one between any two
-        // members would cost a large cluster more than all the rest.
+        // Only to members at their addresses: gossip must not make this node dial wherever somebody
+        // says. And only where agreement has a connection already: everybody has one with most
+        // voters, who carry on what they hear, and one between any two members would cost a large
+        // cluster more than all the rest.
         let members = self.view.iter().flat_map(|view| &view.installed.members);
-        if let Some(member) = members.into_iter().find(|m| m.addresses.control == to && self.peers.is_linked(m.id)) {
-            self.peers.send(Peer::Member(member.id), &Envelope::Gossip(bytes));
+        if let Some(member) = members
+            .into_iter()
+            .find(|m| m.addresses.control == to && self.peers.is_linked(m.id))
+        {
+            self.peers
+                .send(Peer::Member(member.id), &Envelope::Gossip(bytes));
         }
     }
 
     fn probe(&mut self, probes: &mut Probes) {
         let now = clock::now();
         self.pinged.retain(|_, at| now.since(*at) < PROBED_FOR);
-        let targets = self.pinged.keys().filter_map(|id| Some((*id, self.peers.address_of(*id)?))).collect();
+        let targets = self
+            .pinged
+            .keys()
+            .filter_map(|id| Some((*id, self.peers.address_of(*id)?)))
+            .collect();
         for (id, in_a_row) in probes.probe(&targets, Instant::now()) {
             self.handle(Input::Hint(Hint::Refused(id)));
             if in_a_row >= probe::CLEAR {
@@ -743,7 +945,9 @@ impl Driver {
 
     fn tell(&mut self, event: Event) {
         match (event.severity(), &event) {
-            (_, Event::NoCoordinator { why }) if self.view.is_none() => tracing::warn!("no cluster yet: {why}"),
+            (_, Event::NoCoordinator { why }) if self.view.is_none() => {
+                tracing::warn!("no cluster yet: {why}")
+            }
             // Thousands of them where much moves: they are in the log of events.
             (Severity::Info, Event::Moved { .. }) => tracing::debug!("{event}"),
             (Severity::Info, _) => tracing::info!("{event}"),

@@ -5,8 +5,8 @@ use crate::clock;
 use doyen_gossip::agreement::Timing;
 use doyen_placement::planner::Pace;
 use doyen_placement::{
-    Addresses, Division, Eviction, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode, OnLoss, OrderKey, Reshaping, Role,
-    Settings, Table,
+    Addresses, Division, Eviction, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode,
+    OnLoss, OrderKey, Reshaping, Role, Settings, Table,
 };
 use std::net::SocketAddr;
 use tokio::task::JoinHandle as Task;
@@ -32,7 +32,12 @@ fn socket() -> (UdpSocket, SocketAddr) {
 }
 
 impl Node {
-    fn start(name: &str, (socket, control): (UdpSocket, SocketAddr), seeds: &[SocketAddr], secret: &[u8]) -> Self {
+    fn start(
+        name: &str,
+        (socket, control): (UdpSocket, SocketAddr),
+        seeds: &[SocketAddr],
+        secret: &[u8],
+    ) -> Self {
         let id = MemberId::of_member(rand::random());
         let agreement = Config {
             range_bytes_max: 64 << 20,
@@ -81,7 +86,17 @@ impl Node {
         let identity = Arc::new(Identity::from_secret(secret, name).unwrap());
         let (upcalls, upcalls_out) = mpsc::channel(64);
         let seeds = seeds.iter().map(ToString::to_string).collect();
-        let (control, handle) = start(ControlOptions { agreement, identity, socket, seeds }, shared.clone(), upcalls_out).unwrap();
+        let (control, handle) = start(
+            ControlOptions {
+                agreement,
+                identity,
+                socket,
+                seeds,
+            },
+            shared.clone(),
+            upcalls_out,
+        )
+        .unwrap();
         let alive = tokio::spawn({
             let upcalls = upcalls.clone();
             async move {
@@ -90,23 +105,43 @@ impl Node {
                 }
             }
         });
-        Self { name: name.to_owned(), shared, changed, control: Some(control), handle, alive, upcalls }
+        Self {
+            name: name.to_owned(),
+            shared,
+            changed,
+            control: Some(control),
+            handle,
+            alive,
+            upcalls,
+        }
     }
 
     fn installed(&self) -> Option<Arc<Table>> {
-        self.shared.local().view.as_ref().map(|view| view.installed.clone())
+        self.shared
+            .local()
+            .view
+            .as_ref()
+            .map(|view| view.installed.clone())
     }
 
     /// Waits until the installed table and the node satisfy `condition`.
     async fn until(&self, what: &str, condition: impl Fn(&Self, &Table) -> bool) {
         let wait = async {
-            while !self.installed().is_some_and(|table| condition(self, &table)) {
+            while !self
+                .installed()
+                .is_some_and(|table| condition(self, &table))
+            {
                 // A lease may be what is waited for, and that notifies nobody.
-                let _ = tokio::time::timeout(Duration::from_millis(20), self.changed.notified()).await;
+                let _ =
+                    tokio::time::timeout(Duration::from_millis(20), self.changed.notified()).await;
             }
         };
         if tokio::time::timeout(PATIENCE, wait).await.is_err() {
-            panic!("{} waits for {what}; status: {:?}", self.name, self.handle.status().await);
+            panic!(
+                "{} waits for {what}; status: {:?}",
+                self.name,
+                self.handle.status().await
+            );
         }
     }
 
@@ -122,16 +157,28 @@ impl Node {
 }
 
 fn live(table: &Table) -> usize {
-    table.members.iter().filter(|m| m.state == MemberState::Live).count()
+    table
+        .members
+        .iter()
+        .filter(|m| m.state == MemberState::Live)
+        .count()
 }
 
-/// As many nodes that are each other's seeds, once every one of them serves under the same membership.
+/// As many nodes that are each other's seeds, once every one of them serves under the same
+/// membership.
 async fn cluster(size: usize) -> Vec<Node> {
     let sockets: Vec<_> = (0..size).map(|_| socket()).collect();
     let seeds: Vec<_> = sockets.iter().map(|(_, address)| *address).collect();
-    let nodes: Vec<_> = sockets.into_iter().enumerate().map(|(i, s)| Node::start(&format!("node {i}"), s, &seeds, SECRET)).collect();
+    let nodes: Vec<_> = sockets
+        .into_iter()
+        .enumerate()
+        .map(|(i, s)| Node::start(&format!("node {i}"), s, &seeds, SECRET))
+        .collect();
     for node in &nodes {
-        node.until("the whole cluster and a lease", |node, table| live(table) == size && node.has_lease()).await;
+        node.until("the whole cluster and a lease", |node, table| {
+            live(table) == size && node.has_lease()
+        })
+        .await;
     }
     nodes
 }
@@ -139,12 +186,16 @@ async fn cluster(size: usize) -> Vec<Node> {
 #[tokio::test]
 async fn a_node_without_seeds_is_a_cluster_and_leaves_it() {
     let mut node = Node::start("alone", socket(), &[], SECRET);
-    node.until("itself", |node, table| live(table) == 1 && node.has_lease()).await;
+    node.until("itself", |node, table| live(table) == 1 && node.has_lease())
+        .await;
     let (answer, used) = oneshot::channel();
     node.upcalls.send(Upcall::Used(answer)).await.unwrap();
     used.await.unwrap();
     let status = node.handle.status().await.unwrap();
-    assert_eq!(status.status.installed, status.installed.map(|table| table.name()));
+    assert_eq!(
+        status.status.installed,
+        status.installed.map(|table| table.name())
+    );
     node.stop();
     assert_eq!(node.handle.status().await.unwrap_err(), ControlClosed);
     assert!(!node.has_lease(), "who has stopped serves nothing");
@@ -153,7 +204,10 @@ async fn a_node_without_seeds_is_a_cluster_and_leaves_it() {
 #[tokio::test]
 async fn two_nodes_form_one_cluster_and_the_coordinator_answers_for_both() {
     let mut nodes = cluster(2).await;
-    let ids: Vec<_> = nodes.iter().map(|node| node.installed().unwrap().cluster).collect();
+    let ids: Vec<_> = nodes
+        .iter()
+        .map(|node| node.installed().unwrap().cluster)
+        .collect();
     assert_eq!(ids[0], ids[1]);
     for node in &nodes {
         assert!(node.handle.status().await.unwrap().from_coordinator);
@@ -166,11 +220,24 @@ async fn two_nodes_form_one_cluster_and_the_coordinator_answers_for_both() {
 #[tokio::test]
 async fn three_nodes_go_on_without_the_one_that_stops() {
     let mut nodes = cluster(3).await;
-    let coordinator = nodes[0].handle.status().await.unwrap().status.coordinator.unwrap();
-    let at = nodes.iter().position(|node| node.shared.local().me == coordinator).unwrap();
+    let coordinator = nodes[0]
+        .handle
+        .status()
+        .await
+        .unwrap()
+        .status
+        .coordinator
+        .unwrap();
+    let at = nodes
+        .iter()
+        .position(|node| node.shared.local().me == coordinator)
+        .unwrap();
     nodes.remove(at).stop();
     for node in &nodes {
-        node.until("the other two", |node, table| table.member(coordinator).is_none() && live(table) == 2 && node.has_lease()).await;
+        node.until("the other two", |node, table| {
+            table.member(coordinator).is_none() && live(table) == 2 && node.has_lease()
+        })
+        .await;
     }
     for node in &mut nodes {
         node.stop();
@@ -182,12 +249,18 @@ async fn a_node_that_leaves_is_told_when_it_may_go() {
     let mut nodes = cluster(3).await;
     let mut leaver = nodes.pop().unwrap();
     let id = leaver.shared.local().me;
-    // Its copies would be handed over by data threads, of which there are none here: only that it is asked is shown.
-    let asked = tokio::time::timeout(Duration::from_secs(1), leaver.handle.hand_over(Pace::Repair)).await;
+    // Its copies would be handed over by data threads, of which there are none here: only that it
+    // is asked is shown.
+    let asked = tokio::time::timeout(
+        Duration::from_secs(1),
+        leaver.handle.hand_over(Pace::Repair),
+    )
+    .await;
     if asked.is_ok() {
         leaver.handle.depart().await.unwrap();
         for node in &nodes {
-            node.until("the other two", |_, table| table.member(id).is_none()).await;
+            node.until("the other two", |_, table| table.member(id).is_none())
+                .await;
         }
     }
     leaver.stop();
@@ -204,8 +277,17 @@ async fn a_node_with_another_secret_ends_in_one_line() {
     let mut events = member.handle.events();
     let mut stranger = Node::start("stranger", socket(), &[seed], b"another secret!!!");
     let mut fatal = stranger.handle.fatal();
-    let why = tokio::time::timeout(PATIENCE, fatal.wait_for(Option::is_some)).await.unwrap().unwrap().clone().unwrap();
-    assert!(why.contains(&seed.to_string()) && why.contains("start every node with the same --secret-file"), "{why}");
+    let why = tokio::time::timeout(PATIENCE, fatal.wait_for(Option::is_some))
+        .await
+        .unwrap()
+        .unwrap()
+        .clone()
+        .unwrap();
+    assert!(
+        why.contains(&seed.to_string())
+            && why.contains("start every node with the same --secret-file"),
+        "{why}"
+    );
     let noted = async {
         loop {
             if let Event::Note { text } = events.recv().await.unwrap()

@@ -12,13 +12,17 @@ pub(super) struct Bell {
 
 impl Bell {
     pub(super) const fn new(waker: mio::Waker) -> Self {
-        Self { waker, asleep: AtomicBool::new(false), stopped: AtomicBool::new(false) }
+        Self {
+            waker,
+            asleep: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+        }
     }
 
     /// Something was left.
     pub(super) fn ring(&self) {
-        // What was left is visible before the look at `asleep`, as `sleep` is before the look at what was left: one of the
-        // two sees the other.
+        // What was left is visible before the look at `asleep`, as `sleep` is before the look at
+        // what was left: one of the two sees the other.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed)
             && self.asleep.swap(false, Ordering::Relaxed)

@@ -1,8 +1,9 @@
 //! The shard and everything around it but the sockets of clients.
 //!
-//! A pass of the data thread's loop calls `begin`, lets the network, other threads and clients submit what they have, and
-//! then `pump`, which judges what was executed against a clock, a lease and a generation that are read after it, hands out
-//! the outcomes, and carries away bytes and requests.
+//! A pass of the data thread's loop calls `begin`, lets the network, other threads and clients
+//! submit what they have, and then `pump`, which judges what was executed against a clock, a lease
+//! and a generation that are read after it, hands out the outcomes, and carries away bytes and
+//! requests.
 
 use super::crew::Crew;
 use super::desk::{Desk, Slot};
@@ -41,7 +42,8 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// Rounds of one pass: a sweep over partitions that goes on at once takes its next steps in the same pass.
+/// Rounds of one pass: a sweep over partitions that goes on at once takes its next steps in the
+/// same pass.
 const ROUNDS_MAX: usize = 4;
 /// Comparisons of keys with patterns in one pass, in characters: well below a millisecond.
 const COMPARE_WORK: usize = 1 << 17;
@@ -49,13 +51,14 @@ const COMPARE_WORK: usize = 1 << 17;
 const STALLED_INTERVAL: Duration = Duration::from_secs(1);
 /// How often it is looked at what the process holds.
 const PROCESS_INTERVAL: Duration = Duration::from_millis(100);
-/// It is looked at sooner where clients have given back this part of the memory, and no less than so much.
+/// It is looked at sooner where clients have given back this part of the memory, and no less than
+/// so much.
 const GIVEN_BACK_PART: usize = 64;
 const GIVEN_BACK_BYTES_LEAST: usize = 4 << 20;
 /// Buffers of clients leave this part of the memory to what is on its way.
 const BUFFERS_LEAVE_PART: usize = 32;
-/// While it arrives, the largest command takes so many times its value: its buffer grows by being copied. Of a small memory, it is
-/// left no more than this part.
+/// While it arrives, the largest command takes so many times its value: its buffer grows by being
+/// copied. Of a small memory, it is left no more than this part.
 const LARGEST_TAKES: usize = 2;
 const LARGEST_PART_MAX: usize = 8;
 /// Requests to the control thread that may wait here.
@@ -64,8 +67,8 @@ const UPCALLS_WAITING_MAX: usize = 1024;
 const MAKING_MAX: usize = 256;
 /// Between two signs of life to the control thread.
 const ALIVE_INTERVAL: Duration = Duration::from_millis(200);
-/// How often a pass is tried while something waits, so that a lease that came back is noticed, or an answer of the
-/// control thread.
+/// How often a pass is tried while something waits, so that a lease that came back is noticed, or
+/// an answer of the control thread.
 const WAITING_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What a data thread drives.
@@ -104,16 +107,18 @@ pub(crate) struct Core {
 /// Of a core in thousandths, from when on a thread has no time to spare.
 const BUSY: u16 = 900;
 
-/// Connections that look up a keyspace, the control thread's answer, and until when it is waited for.
+/// Connections that look up a keyspace, the control thread's answer, and until when it is waited
+/// for.
 type Lookup = (Vec<u64>, oneshot::Receiver<()>, Time);
 
 /// A client, its ticket, and the coordinator's answer.
 type MapWanted = (MemberId, u64, oneshot::Receiver<AdminReply>);
 
-/// How long reads of a process that was expelled wait until it is in again. That takes a fifth of a second, unless something keeps it outside:
-/// then others can answer its clients.
+/// How long reads of a process that was expelled wait until it is in again. That takes a fifth of a
+/// second, unless something keeps it outside: then others can answer its clients.
 const REDO_MAX: Duration = Duration::from_secs(1);
-/// A connection waits this long for the lookup of a keyspace, at most: the control thread answers earlier, unless it hangs.
+/// A connection waits this long for the lookup of a keyspace, at most: the control thread answers
+/// earlier, unless it hangs.
 const LOOKUP_MAX: Duration = Duration::from_secs(5);
 /// How long a lease may be over before this node says that the cluster is down.
 const LED_MAX: Duration = Duration::from_secs(2);
@@ -132,7 +137,8 @@ pub(crate) struct Inner {
     /// Connections that look up a keyspace which this node does not know (yet).
     pub(crate) looking: Vec<u64>,
     generation: Option<u64>,
-    /// The generation under which what was looked at before may be answered, as of the last look at lease and generation.
+    /// The generation under which what was looked at before may be answered, as of the last look at
+    /// lease and generation.
     pub(crate) judged: Option<u64>,
     waiters: Waiters,
     /// For callers of other threads, at the end of the pass.
@@ -174,11 +180,18 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Hands an operation to the shard: its token, and whether its outcome comes from elsewhere. `waiter`: who waits,
-    /// given whether it is a read.
-    pub(crate) fn submit(&mut self, operation: Operation, patience: Patience, waiter: impl FnOnce(bool) -> Waiter) -> (u64, bool) {
+    /// Hands an operation to the shard: its token, and whether its outcome comes from elsewhere.
+    /// `waiter`: who waits, given whether it is a read.
+    pub(crate) fn submit(
+        &mut self,
+        operation: Operation,
+        patience: Patience,
+        waiter: impl FnOnce(bool) -> Waiter,
+    ) -> (u64, bool) {
         let token = self.waiters.insert(waiter(!operation.action.is_write()));
-        let elsewhere = self.shard.submit(self.now, self.unix_ms, token, operation, patience);
+        let elsewhere = self
+            .shard
+            .submit(self.now, self.unix_ms, token, operation, patience);
         (token, elsewhere)
     }
 
@@ -187,21 +200,38 @@ impl Inner {
         self.shard.leads(keyspace, map, key)
     }
 
-    /// The generation under which this thread may look at what it leads: the last pass was judged well under it.
+    /// The generation under which this thread may look at what it leads: the last pass was judged
+    /// well under it.
     pub(crate) fn looks_under(&self) -> Option<u64> {
-        self.judged.filter(|judged| self.generation == Some(*judged))
+        self.judged
+            .filter(|judged| self.generation == Some(*judged))
     }
 
-    /// Hands a write without conditions to the shard, if this thread leads its key and nothing stands in its way; its token.
-    pub(crate) fn set(&mut self, keyspace: KeyspaceId, map: MapId, pair: (&[u8], &[u8]), waiter: impl FnOnce() -> Waiter) -> Option<u64> {
+    /// Hands a write without conditions to the shard, if this thread leads its key and nothing
+    /// stands in its way; its token.
+    pub(crate) fn set(
+        &mut self,
+        keyspace: KeyspaceId,
+        map: MapId,
+        pair: (&[u8], &[u8]),
+        waiter: impl FnOnce() -> Waiter,
+    ) -> Option<u64> {
         let mut token = None;
         let waiters = &mut self.waiters;
-        self.shard.set(self.now, keyspace, map, pair, || *token.insert(waiters.insert(waiter())));
+        self.shard.set(self.now, keyspace, map, pair, || {
+            *token.insert(waiters.insert(waiter()))
+        });
         token
     }
 
     /// Keeps what was read at once and may not be answered now; its token.
-    pub(crate) fn keep(&mut self, n: u64, operation: Operation, outcome: Outcome, waiter: Waiter) -> u64 {
+    pub(crate) fn keep(
+        &mut self,
+        n: u64,
+        operation: Operation,
+        outcome: Outcome,
+        waiter: Waiter,
+    ) -> u64 {
         let token = self.waiters.insert(waiter);
         self.shard.keep(token, n, operation, outcome);
         token
@@ -214,13 +244,16 @@ impl Inner {
         patience: Patience,
         waiter: impl FnOnce(bool) -> Waiter,
     ) -> u64 {
-        let token = self.waiters.insert(waiter(operation.action != PartitionAction::Clear));
-        self.shard.submit_partition(self.now, token, operation, patience);
+        let token = self
+            .waiters
+            .insert(waiter(operation.action != PartitionAction::Clear));
+        self.shard
+            .submit_partition(self.now, token, operation, patience);
         token
     }
 
-    /// Whether a majority of the voters answered this node not long ago. Without that for so long, clients should not be sent to
-    /// whomever an old table names.
+    /// Whether a majority of the voters answered this node not long ago. Without that for so long,
+    /// clients should not be sent to whomever an old table names.
     pub(crate) fn is_led(&self) -> bool {
         self.now <= self.lease + LED_MAX
     }
@@ -241,8 +274,14 @@ impl Inner {
 
     fn deliver(&mut self, token: u64, outcome: Outcome) {
         match self.waiters.remove(token) {
-            Some(Waiter::Reply { connection, slot, part, read }) => {
-                let goes_on = connection.deliver((self.now, self.judged), (slot, part), token, outcome, read);
+            Some(Waiter::Reply {
+                connection,
+                slot,
+                part,
+                read,
+            }) => {
+                let goes_on =
+                    connection.deliver((self.now, self.judged), (slot, part), token, outcome, read);
                 self.sweeping.extend(goes_on.then_some((connection, slot)));
             }
             Some(Waiter::Call(slot)) => self.answers.push((slot, outcome)),
@@ -250,25 +289,48 @@ impl Inner {
         }
     }
 
-    /// This process is another member now: nothing that was held counts. Reads are asked again; of writes it is not known
-    /// whether they happened.
+    /// This process is another member now: nothing that was held counts. Reads are asked again; of
+    /// writes it is not known whether they happened.
     fn restart(&mut self, me: MemberId) {
         self.incarnations += 1;
         self.me = me;
         self.view = None;
-        let shard = Shard::new(me, self.limits.clone(), seed(me, self.incarnations), self.now);
+        let shard = Shard::new(
+            me,
+            self.limits.clone(),
+            seed(me, self.incarnations),
+            self.now,
+        );
         let former = std::mem::replace(&mut self.shard, shard);
         self.redo_until = self.now + self.limits.park.min(REDO_MAX);
-        let calls: Vec<_> = former.into_calls(&mut self.shard).filter(|(_, call, _)| !call.is_write()).collect();
+        let calls: Vec<_> = former
+            .into_calls(&mut self.shard)
+            .filter(|(_, call, _)| !call.is_write())
+            .collect();
         for (token, call, overtaken) in calls {
             if !overtaken || self.may_ask_again(token) {
                 self.redo.push((token, call));
             }
         }
         let again: BTreeSet<u64> = self.redo.iter().map(|(token, _)| *token).collect();
-        for token in self.waiters.tokens().into_iter().filter(|token| !again.contains(token)) {
-            let read = matches!(self.waiters.get(token), Some(Waiter::Reply { read: true, .. }));
-            self.deliver(token, Outcome::Failed(if read { Failure::Unavailable } else { Failure::Unknown }));
+        for token in self
+            .waiters
+            .tokens()
+            .into_iter()
+            .filter(|token| !again.contains(token))
+        {
+            let read = matches!(
+                self.waiters.get(token),
+                Some(Waiter::Reply { read: true, .. })
+            );
+            self.deliver(
+                token,
+                Outcome::Failed(if read {
+                    Failure::Unavailable
+                } else {
+                    Failure::Unknown
+                }),
+            );
         }
     }
 
@@ -288,23 +350,33 @@ impl Inner {
             connection.waits_until(self.now + self.limits.park);
         }
         match work {
-            Work::Key(operation) => drop(self.shard.submit(self.now, self.unix_ms, token, operation, Patience::Whole)),
-            Work::Partition(operation) => self.shard.submit_partition(self.now, token, operation, Patience::Whole),
+            Work::Key(operation) => {
+                let _ =
+                    self.shard
+                        .submit(self.now, self.unix_ms, token, operation, Patience::Whole);
+            }
+            Work::Partition(operation) => {
+                self.shard
+                    .submit_partition(self.now, token, operation, Patience::Whole)
+            }
         }
     }
 
-    /// Whether nobody could tell if an operation that changed nothing was executed later than it was: what a connection asked after
-    /// it is to come after it, and callers of the library ask for nothing before they have their answer.
+    /// Whether nobody could tell if an operation that changed nothing was executed later than it
+    /// was: what a connection asked after it is to come after it, and callers of the library ask
+    /// for nothing before they have their answer.
     fn may_ask_again(&self, token: u64) -> bool {
         match self.waiters.get(token) {
-            Some(Waiter::Reply { connection, slot, .. }) => connection.awaits_last(*slot),
+            Some(Waiter::Reply {
+                connection, slot, ..
+            }) => connection.awaits_last(*slot),
             Some(Waiter::Call(_)) => true,
             None => false,
         }
     }
 
-    /// Operations that changed nothing, and whose outcomes are lost, are asked again where nobody can tell the difference; true, if
-    /// there are any.
+    /// Operations that changed nothing, and whose outcomes are lost, are asked again where nobody
+    /// can tell the difference; true, if there are any.
     fn ask_overtaken(&mut self) -> bool {
         let mut some = false;
         while let Some((token, work)) = self.shard.poll_overtaken() {
@@ -324,7 +396,14 @@ impl Inner {
     /// Looks at what changes, for rates and peaks.
     fn sample(&mut self) {
         let counters = &self.counters;
-        self.rates.sample(self.now, [counters.commands, counters.input_bytes, counters.output_bytes]);
+        self.rates.sample(
+            self.now,
+            [
+                counters.commands,
+                counters.input_bytes,
+                counters.output_bytes,
+            ],
+        );
         self.memory_peak_bytes = self.memory_peak_bytes.max(self.shard.memory_bytes());
     }
 
@@ -374,7 +453,12 @@ impl Core {
             provisional: Vec::new(),
             sweeping: VecDeque::new(),
             connections: BTreeMap::new(),
-            budget: Rc::new(Budget::new(&options.limits, options.crew.threads(), ready.clone(), options.crew.spill().clone())),
+            budget: Rc::new(Budget::new(
+                &options.limits,
+                options.crew.threads(),
+                ready.clone(),
+                options.crew.spill().clone(),
+            )),
             counters: Counters::default(),
             limits: options.limits,
             password: options.password,
@@ -443,7 +527,9 @@ impl Core {
         }
         inner.view.clone_from(&local.view);
         inner.backups_least = cluster::backups_least(inner.view.as_ref(), cluster::KEYSPACE);
-        let Some(view) = local.view.clone() else { return };
+        let Some(view) = local.view.clone() else {
+            return;
+        };
         self.links.set_peers(&peers(&view, inner.me));
         // Only now: whoever is no member yet has nothing to tell them.
         self.links.set_clients_max(Some(self.clients_max));
@@ -451,11 +537,15 @@ impl Core {
         inner.redo();
     }
 
-    /// `begin` once more, if there is another view by now: who has seen it asks for what it has. What was taken out of the desk or a
-    /// socket before this was asked by somebody who cannot know more. Not while there are provisional replies: they were read under the
-    /// view that they are judged by.
+    /// `begin` once more, if there is another view by now: who has seen it asks for what it has.
+    /// What was taken out of the desk or a socket before this was asked by somebody who cannot know
+    /// more. Not while there are provisional replies: they were read under the view that they are
+    /// judged by.
     pub(crate) fn catch_up(&mut self) {
-        debug_assert!(self.inner.provisional.is_empty(), "replies would be judged by a view that they were not read under");
+        debug_assert!(
+            self.inner.provisional.is_empty(),
+            "replies would be judged by a view that they were not read under"
+        );
         if !self.is_current(&self.shared) {
             self.begin();
         }
@@ -485,8 +575,8 @@ impl Core {
         self.links.transmit(now)
     }
 
-    /// Hands out what may be answered, and carries away the rest. True: what went on in the last round may have answers for
-    /// the next pass, which need not wait for anything.
+    /// Hands out what may be answered, and carries away the rest. True: what went on in the last
+    /// round may have answers for the next pass, which need not wait for anything.
     pub(crate) fn pump(&mut self) -> bool {
         let (mut work, mut more) = (COMPARE_WORK, false);
         for round in 0..ROUNDS_MAX {
@@ -528,7 +618,11 @@ impl Core {
     fn carry_away(&mut self) {
         while let Some((peer, lane, bytes)) = self.inner.shard.poll_transmit() {
             let here = self.siblings.has(peer);
-            let congested = if here { self.siblings.send(peer, lane, bytes) } else { self.links.send(peer, lane, bytes) };
+            let congested = if here {
+                self.siblings.send(peer, lane, bytes)
+            } else {
+                self.links.send(peer, lane, bytes)
+            };
             if congested {
                 self.inner.shard.congested(self.inner.now, peer, true);
             }
@@ -538,21 +632,37 @@ impl Core {
                 Request::Opened(opened) => self.upcall(Upcall::Opened(opened)),
                 Request::Loads(mut report) => {
                     report.member = self.with_cpu(report.member);
-                    self.upcall(Upcall::Loads { thread: self.inner.me.thread_number(), report });
+                    self.upcall(Upcall::Loads {
+                        thread: self.inner.me.thread_number(),
+                        report,
+                    });
                 }
                 Request::Differed(at, learner) => self.upcall(Upcall::Differed(at, learner)),
                 Request::InSync(changes) => self.upcall(Upcall::InSync(changes)),
                 Request::Newer(table) => self.upcall(Upcall::Newer(table)),
-                Request::MakeMap { client, ticket, keyspace, name } => self.make_map(client, ticket, keyspace, name),
+                Request::MakeMap {
+                    client,
+                    ticket,
+                    keyspace,
+                    name,
+                } => self.make_map(client, ticket, keyspace, name),
                 Request::MapMade { ticket, made } => {
                     if let Some(answer) = self.maps.remove(&ticket) {
                         waking::answer(answer, made);
                     }
                 }
                 Request::Table(table) => {
-                    // All that a client acts on: it leads nothing, so it needs neither a lease nor what was accepted.
-                    let view = View { installed: table.clone(), accepted: table, opens_at: Arc::default() };
-                    self.shared.publish(Local { me: self.inner.me.member(), view: Some(view) });
+                    // All that a client acts on: it leads nothing, so it needs neither a lease nor
+                    // what was accepted.
+                    let view = View {
+                        installed: table.clone(),
+                        accepted: table,
+                        opens_at: Arc::default(),
+                    };
+                    self.shared.publish(Local {
+                        me: self.inner.me.member(),
+                        view: Some(view),
+                    });
                 }
                 Request::OtherCluster(name) => {
                     if !std::mem::replace(&mut self.met_others, true) {
@@ -574,23 +684,37 @@ impl Core {
     /// With how much of a core this thread took since this was asked last.
     fn with_cpu(&mut self, load: MemberLoad) -> MemberLoad {
         let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        let spent = Duration::new(spent.tv_sec.unsigned_abs(), u32::try_from(spent.tv_nsec).unwrap_or(0));
+        let spent = Duration::new(
+            spent.tv_sec.unsigned_abs(),
+            u32::try_from(spent.tv_nsec).unwrap_or(0),
+        );
         let (before, at) = std::mem::replace(&mut self.cpu, (spent, self.inner.now));
         let passed = self.inner.now.since(at).as_micros().max(1);
         let thousandths = spent.saturating_sub(before).as_micros() * 1000 / passed;
         let cpu = u16::try_from(thousandths.min(1000)).unwrap_or(1000);
-        MemberLoad { cpu, busy: load.busy || cpu >= BUSY, ..load }
+        MemberLoad {
+            cpu,
+            busy: load.busy || cpu >= BUSY,
+            ..load
+        }
     }
 
     /// A client wants a map that is not there.
     fn make_map(&mut self, client: MemberId, ticket: u64, keyspace: String, name: String) {
         if self.making.len() >= MAKING_MAX {
             let refused = Err("too many maps are being made: try again".to_owned());
-            return self.inner.shard.map_made(self.inner.now, client, ticket, refused);
+            return self
+                .inner
+                .shard
+                .map_made(self.inner.now, client, ticket, refused);
         }
         let (answer, answered) = oneshot::channel();
         self.making.push((client, ticket, answered));
-        self.upcall(Upcall::MakeMap { keyspace, name, answer });
+        self.upcall(Upcall::MakeMap {
+            keyspace,
+            name,
+            answer,
+        });
     }
 
     /// Maps that were made since, or refused.
@@ -600,9 +724,13 @@ impl Core {
             let made = match answered.try_recv() {
                 Err(oneshot::error::TryRecvError::Empty) => return true,
                 Ok(AdminReply::Done(Some(map))) => Ok(map),
-                Ok(AdminReply::Done(None)) => Err("the cluster did not say which map it is".to_owned()),
+                Ok(AdminReply::Done(None)) => {
+                    Err("the cluster did not say which map it is".to_owned())
+                }
                 Ok(AdminReply::Refused(why)) => Err(why),
-                Err(oneshot::error::TryRecvError::Closed) => Err("the node that was asked ends".to_owned()),
+                Err(oneshot::error::TryRecvError::Closed) => {
+                    Err("the node that was asked ends".to_owned())
+                }
             };
             shard.map_made(now, *client, *ticket, made);
             false
@@ -610,24 +738,43 @@ impl Core {
     }
 
     /// Of a client: somebody waits for a map.
-    pub(crate) fn want_map(&mut self, keyspace: String, name: String, answer: oneshot::Sender<Result<MapEntry, String>>) {
+    pub(crate) fn want_map(
+        &mut self,
+        keyspace: String,
+        name: String,
+        answer: oneshot::Sender<Result<MapEntry, String>>,
+    ) {
         self.maps.retain(|_, waiting| !waiting.is_closed());
         self.ticket_last += 1;
-        if self.inner.shard.ask_map(self.inner.now, self.ticket_last, keyspace, name) {
+        if self
+            .inner
+            .shard
+            .ask_map(self.inner.now, self.ticket_last, keyspace, name)
+        {
             self.maps.insert(self.ticket_last, answer);
         }
     }
 
-    /// Asks for the newest table on behalf of connections that look up a keyspace, and lets them go on once it is here.
+    /// Asks for the newest table on behalf of connections that look up a keyspace, and lets them go
+    /// on once it is here.
     fn look_for_keyspaces(&mut self) {
         if let Some((_, answered, until)) = &mut self.catching_up {
-            let waits = matches!(answered.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+            let waits = matches!(
+                answered.try_recv(),
+                Err(oneshot::error::TryRecvError::Empty)
+            );
             if waits && self.inner.now < *until {
                 return;
             }
             // What was published before the answer is to be seen by those that go on.
             self.begin();
-            for id in self.catching_up.take().map(|(waiting, ..)| waiting).into_iter().flatten() {
+            for id in self
+                .catching_up
+                .take()
+                .map(|(waiting, ..)| waiting)
+                .into_iter()
+                .flatten()
+            {
                 if let Some(connection) = self.inner.connections.get(&id) {
                     connection.looked();
                 }
@@ -635,14 +782,20 @@ impl Core {
         }
         if !self.inner.looking.is_empty() {
             let (answer, answered) = oneshot::channel();
-            self.catching_up = Some((std::mem::take(&mut self.inner.looking), answered, self.inner.now + LOOKUP_MAX));
+            self.catching_up = Some((
+                std::mem::take(&mut self.inner.looking),
+                answered,
+                self.inner.now + LOOKUP_MAX,
+            ));
             self.upcall(Upcall::CatchUp(answer));
         }
     }
 
     /// Whether the control thread has marked the cluster as used.
     fn look_for_used(&mut self) {
-        let Some((me, marked)) = &mut self.asked_used else { return };
+        let Some((me, marked)) = &mut self.asked_used else {
+            return;
+        };
         match marked.try_recv() {
             Ok(()) => {
                 if *me == self.inner.me {
@@ -651,7 +804,8 @@ impl Core {
                 self.asked_used = None;
             }
             Err(oneshot::error::TryRecvError::Empty) => {}
-            // No answer: the control thread surrendered this cluster or ended, and says so by another `Local`.
+            // No answer: the control thread surrendered this cluster or ended, and says so by
+            // another `Local`.
             Err(oneshot::error::TryRecvError::Closed) => self.asked_used = None,
         }
     }
@@ -660,7 +814,12 @@ impl Core {
     fn upcall(&mut self, upcall: Upcall) {
         let waiting = &mut self.waiting_upcalls;
         if waiting.len() >= UPCALLS_WAITING_MAX
-            && let Some(at) = waiting.iter().position(|u| matches!(u, Upcall::InSync(_) | Upcall::Newer(_) | Upcall::Loads { .. }))
+            && let Some(at) = waiting.iter().position(|u| {
+                matches!(
+                    u,
+                    Upcall::InSync(_) | Upcall::Newer(_) | Upcall::Loads { .. }
+                )
+            })
         {
             // The shard asks or says these again.
             waiting.remove(at);
@@ -689,7 +848,11 @@ impl Core {
         inner.end_pause();
         if now >= self.stalled_at && inner.budget.is_wanted() {
             self.stalled_at = now + STALLED_INTERVAL;
-            let expelled = inner.connections.values().filter(|c| c.expel_if_stalled(now)).count();
+            let expelled = inner
+                .connections
+                .values()
+                .filter(|c| c.expel_if_stalled(now))
+                .count();
             inner.counters.connections_expelled += expelled as u64;
             if expelled > 0
                 && let Some(others) = self.expelled.happened(Instant::now())
@@ -713,11 +876,13 @@ impl Core {
         }
     }
 
-    /// Tells the shard what is held beside what it counts, and clients how much room that leaves them.
+    /// Tells the shard what is held beside what it counts, and clients how much room that leaves
+    /// them.
     fn look_at_process(&mut self) {
         let inner = &mut self.inner;
         let (input, answers) = inner.budget.counted();
-        // Of what is put aside for clients that read nothing, large values may be shared with the store: counted twice is better than not.
+        // Of what is put aside for clients that read nothing, large values may be shared with the
+        // store: counted twice is better than not.
         let buffers = (input + answers + inner.budget.spilled()) as u64;
         let much = (inner.limits.memory_bytes_max / GIVEN_BACK_PART).max(GIVEN_BACK_BYTES_LEAST);
         if inner.now >= self.process_at || inner.budget.has_given_back(much) {
@@ -725,13 +890,24 @@ impl Core {
             let counted = inner.shard.memory() as u64 + buffers;
             self.loose = inner.crew.process().look(inner.me.thread_number(), counted);
         }
-        inner.shard.set_outside(Outside { buffers, loose: self.loose });
-        // Buffers have what is left; what is stored must not take it from them, nor they the last of it: one command at a time goes beyond.
+        inner.shard.set_outside(Outside {
+            buffers,
+            loose: self.loose,
+        });
+        // Buffers have what is left; what is stored must not take it from them, nor they the last
+        // of it: one command at a time goes beyond.
         let limits = &inner.limits;
-        let largest = limits.value_bytes_max.saturating_mul(LARGEST_TAKES).min(limits.memory_bytes_max / LARGEST_PART_MAX);
+        let largest = limits
+            .value_bytes_max
+            .saturating_mul(LARGEST_TAKES)
+            .min(limits.memory_bytes_max / LARGEST_PART_MAX);
         let leave = largest.max(limits.memory_bytes_max / BUFFERS_LEAVE_PART);
         let left = inner.shard.memory_left();
-        inner.budget.set_room(inner.now, (left + input + answers).saturating_sub(leave), left == 0);
+        inner.budget.set_room(
+            inner.now,
+            (left + input + answers).saturating_sub(leave),
+            left == 0,
+        );
     }
 
     /// Whether a pause that is for the sake of others keeps something waiting.
@@ -753,7 +929,10 @@ impl Core {
     pub(crate) fn idle(&self) -> Duration {
         let inner = &self.inner;
         let mut due = self.alive_at;
-        let asks_control = self.asked_used.is_some() || !self.making.is_empty() || self.catching_up.is_some() || !inner.looking.is_empty();
+        let asks_control = self.asked_used.is_some()
+            || !self.making.is_empty()
+            || self.catching_up.is_some()
+            || !inner.looking.is_empty();
         if !inner.waiters.is_empty() || !self.waiting_upcalls.is_empty() || asks_control {
             due = due.min(inner.now + WAITING_INTERVAL);
         }
@@ -761,15 +940,20 @@ impl Core {
             return Duration::ZERO;
         }
         due = inner.paused.due().map_or(due, |end| due.min(end));
-        inner.shard.poll_timeout().map_or(due, |timeout| due.min(timeout)).since(inner.now)
+        inner
+            .shard
+            .poll_timeout()
+            .map_or(due, |timeout| due.min(timeout))
+            .since(inner.now)
     }
 }
 
-/// The data threads of every other member of the tables in force: a member that is being admitted forwards already. A client needs
-/// those that hold data.
+/// The data threads of every other member of the tables in force: a member that is being admitted
+/// forwards already. A client needs those that hold data.
 fn peers(view: &View, me: MemberId) -> Vec<(MemberId, Arc<str>, SocketAddr)> {
     let members = view.installed.members.iter().chain(&view.accepted.members);
-    let members = members.filter(|m| m.id != me.member() && (!me.is_client() || m.role == Role::Data));
+    let members =
+        members.filter(|m| m.id != me.member() && (!me.is_client() || m.role == Role::Data));
     let members: BTreeMap<_, _> = members.map(|m| (m.id, m)).collect();
     let threads = |m: &Arc<Member>| {
         let (name, m) = (Arc::<str>::from(m.name.as_str()), m.clone());
@@ -793,8 +977,15 @@ impl LinkHandler for Inner {
         self.shard.congested(self.now, peer, false);
     }
 
-    fn received(&mut self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
-        let result = self.shard.receive(self.now, self.unix_ms, peer, lane, bytes);
+    fn received(
+        &mut self,
+        peer: MemberId,
+        lane: Lane,
+        bytes: &mut BytesMut,
+    ) -> Result<bool, Malformed> {
+        let result = self
+            .shard
+            .receive(self.now, self.unix_ms, peer, lane, bytes);
         self.counters.malformed += u64::from(result.is_err());
         result
     }

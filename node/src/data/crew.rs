@@ -1,5 +1,5 @@
-//! What the data threads of one process have together: who they are, how many Redis clients there are, and what one asks the others
-//! for a client that asks about the whole node.
+//! What the data threads of one process have together: who they are, how many Redis clients there
+//! are, and what one asks the others for a client that asks about the whole node.
 //!
 //! Nothing here is touched by an operation.
 
@@ -21,7 +21,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Crew {
     desks: Vec<Arc<Desk>>,
-    /// Redis clients of each thread at present: in all, and those that the first thread accepted for it.
+    /// Redis clients of each thread at present: in all, and those that the first thread accepted
+    /// for it.
     seats: Vec<(AtomicUsize, AtomicUsize)>,
     connection_last: AtomicU64,
     slow_last: AtomicU64,
@@ -95,8 +96,8 @@ pub(crate) struct Back {
 }
 
 impl Crew {
-    /// Of these threads, at least one, with so much memory and so many Redis clients together. The process is the whole of it
-    /// (`whole_process`), or embeds it.
+    /// Of these threads, at least one, with so much memory and so many Redis clients together. The
+    /// process is the whole of it (`whole_process`), or embeds it.
     pub(super) fn new(
         desks: Vec<Arc<Desk>>,
         memory_bytes_max: usize,
@@ -155,21 +156,35 @@ impl Crew {
         self.slow_last.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A place for a Redis client at a thread (`None`: at the one that was given fewest), unless there are as many as there may be.
+    /// A place for a Redis client at a thread (`None`: at the one that was given fewest), unless
+    /// there are as many as there may be.
     pub(crate) fn seat(self: &Arc<Self>, thread: Option<u8>) -> Option<Seat> {
         let most = self.settings.clients_max();
         // Several threads may count at the same time, and be above by as many as they are.
-        if self.seats.iter().map(|(all, _)| all.load(Ordering::Relaxed)).sum::<usize>() >= most {
+        if self
+            .seats
+            .iter()
+            .map(|(all, _)| all.load(Ordering::Relaxed))
+            .sum::<usize>()
+            >= most
+        {
             return None;
         }
-        let fewest = || (0..self.threads()).min_by_key(|t| self.seats[usize::from(*t)].1.load(Ordering::Relaxed));
+        let fewest = || {
+            (0..self.threads())
+                .min_by_key(|t| self.seats[usize::from(*t)].1.load(Ordering::Relaxed))
+        };
         let at = thread.or_else(fewest)?;
         let (all, handed) = &self.seats[usize::from(at)];
         all.fetch_add(1, Ordering::Relaxed);
         if thread.is_none() {
             handed.fetch_add(1, Ordering::Relaxed);
         }
-        Some(Seat { crew: self.clone(), thread: at, handed: thread.is_none() })
+        Some(Seat {
+            crew: self.clone(),
+            thread: at,
+            handed: thread.is_none(),
+        })
     }
 
     /// Gives a client to the thread at which it has its place.
@@ -180,7 +195,9 @@ impl Crew {
     /// Asks all other threads; how many that are.
     pub(crate) fn ask(&self, question: &Question, back: Back) -> usize {
         let others = (0..self.threads()).filter(|t| *t != back.thread);
-        others.map(|t| self.desk(t).tell(Message::Question(question.clone(), back))).count()
+        others
+            .map(|t| self.desk(t).tell(Message::Question(question.clone(), back)))
+            .count()
     }
 
     /// Something was left for a thread.

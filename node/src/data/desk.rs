@@ -5,8 +5,8 @@
 //!      ^                         v
 //!      └─ wake <── answers <── data thread: answer, all of a pass at once
 //! ```
-//! One lock, held for moments: a caller takes it once to leave and once to look, the data thread twice a pass. Channels and an
-//! allocation for each operation cost several times as much.
+//! One lock, held for moments: a caller takes it once to leave and once to look, the data thread
+//! twice a pass. Channels and an allocation for each operation cost several times as much.
 
 use super::Message;
 use super::bell::Bell;
@@ -59,7 +59,11 @@ enum Waiting {
 
 impl Desk {
     pub(super) fn new(bell: Bell, waiting_max: usize) -> Self {
-        Self { state: Mutex::default(), bell, waiting_max }
+        Self {
+            state: Mutex::default(),
+            bell,
+            waiting_max,
+        }
     }
 
     pub(super) const fn bell(&self) -> &Bell {
@@ -83,7 +87,10 @@ impl Desk {
         if state.slots.len() >= self.waiting_max {
             return Err(Failure::Overloaded);
         }
-        let slot = state.slots.insert(Waiting::Open { waker: waker.clone(), read: !work.is_write() });
+        let slot = state.slots.insert(Waiting::Open {
+            waker: waker.clone(),
+            read: !work.is_write(),
+        });
         state.calls.push_back((work, slot));
         drop(state);
         self.bell.ring();
@@ -124,7 +131,8 @@ impl Desk {
         std::mem::take(&mut state.messages)
     }
 
-    /// Gives outcomes, and wakes who waits for them: after all are there, so that whoever wakes first finds them all.
+    /// Gives outcomes, and wakes who waits for them: after all are there, so that whoever wakes
+    /// first finds them all.
     pub(super) fn answer(&self, outcomes: &mut Vec<(Slot, Outcome)>, wakers: &mut Vec<Waker>) {
         if outcomes.is_empty() {
             return;
@@ -133,7 +141,11 @@ impl Desk {
         for (slot, outcome) in outcomes.drain(..) {
             match state.slots.get_mut(slot) {
                 Some(waiting @ Waiting::Open { .. }) => {
-                    let Waiting::Open { waker, .. } = std::mem::replace(waiting, Waiting::Done(outcome)) else { continue };
+                    let Waiting::Open { waker, .. } =
+                        std::mem::replace(waiting, Waiting::Done(outcome))
+                    else {
+                        continue;
+                    };
                     // Many operations of one task are one wake-up.
                     if !wakers.last().is_some_and(|last| last.will_wake(&waker)) {
                         wakers.push(waker);
@@ -157,7 +169,11 @@ impl Desk {
         for (_, waiting) in &mut state.slots {
             if let Waiting::Open { waker, read } = waiting {
                 wakers.push(waker.clone());
-                let lost = if *read { Failure::Stopped } else { Failure::Unknown };
+                let lost = if *read {
+                    Failure::Stopped
+                } else {
+                    Failure::Unknown
+                };
                 *waiting = Waiting::Done(Outcome::Failed(lost));
             }
         }
@@ -178,7 +194,8 @@ impl State {
     }
 }
 
-/// Says that the data thread has ended, however it does. If nothing told it to, the other threads of the node end with it.
+/// Says that the data thread has ended, however it does. If nothing told it to, the other threads
+/// of the node end with it.
 #[derive(Debug)]
 pub(super) struct Attended {
     desk: Arc<Desk>,
@@ -190,8 +207,17 @@ pub(super) struct Attended {
 
 impl Attended {
     /// By a thread that panics unless it says that something else ended it.
-    pub(super) fn new(desk: Arc<Desk>, others: Vec<Arc<Desk>>, upcalls: mpsc::Sender<Upcall>) -> Self {
-        Self { desk, others, upcalls, why: Some("it panicked, which is a defect".to_owned()) }
+    pub(super) fn new(
+        desk: Arc<Desk>,
+        others: Vec<Arc<Desk>>,
+        upcalls: mpsc::Sender<Upcall>,
+    ) -> Self {
+        Self {
+            desk,
+            others,
+            upcalls,
+            why: Some("it panicked, which is a defect".to_owned()),
+        }
     }
 
     /// It ends because of this, or because it was told to.
@@ -205,7 +231,8 @@ impl Drop for Attended {
         self.desk.end();
         if let Some(why) = self.why.take() {
             tracing::error!("a data thread has ended: {why}");
-            // Without this thread the node is soon deposed for good (rule 12). Callers of the others would wait for it in vain.
+            // Without this thread the node is soon deposed for good (rule 12). Callers of the
+            // others would wait for it in vain.
             self.others.iter().for_each(|other| other.bell().stop());
             // A control thread that has ended needs no word. A client has none.
             let _ = self.upcalls.blocking_send(Upcall::Ended(why));
@@ -213,7 +240,8 @@ impl Drop for Attended {
     }
 }
 
-/// An operation of a caller, until it is answered. Nothing happens before it is first polled; dropping it undoes nothing.
+/// An operation of a caller, until it is answered. Nothing happens before it is first polled;
+/// dropping it undoes nothing.
 #[derive(Debug)]
 pub(super) struct Asked {
     desk: Arc<Desk>,
@@ -229,7 +257,10 @@ enum Step {
 
 impl Asked {
     pub(super) fn new(desk: Arc<Desk>, work: Work) -> Self {
-        Self { desk, step: Step::New(work) }
+        Self {
+            desk,
+            step: Step::New(work),
+        }
     }
 }
 
@@ -261,7 +292,9 @@ impl Future for Asked {
             }
             Some(Waiting::Done(_)) => match state.slots.remove(slot) {
                 Waiting::Done(outcome) => Poll::Ready(outcome),
-                Waiting::Open { .. } | Waiting::Abandoned => Poll::Ready(Outcome::Failed(Failure::Unknown)),
+                Waiting::Open { .. } | Waiting::Abandoned => {
+                    Poll::Ready(Outcome::Failed(Failure::Unknown))
+                }
             },
             // Only `drop` abandons.
             Some(Waiting::Abandoned) | None => Poll::Ready(Outcome::Failed(Failure::Unknown)),
@@ -300,11 +333,19 @@ mod tests {
 
     fn desk(waiting_max: usize) -> Arc<Desk> {
         let poll = mio::Poll::new().expect("a poll");
-        Arc::new(Desk::new(Bell::new(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker")), waiting_max))
+        Arc::new(Desk::new(
+            Bell::new(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker")),
+            waiting_max,
+        ))
     }
 
     fn work(action: Action) -> Work {
-        Work::Key(Operation { keyspace: KeyspaceId(0), map: MapId(0), key: "k".into(), action })
+        Work::Key(Operation {
+            keyspace: KeyspaceId(0),
+            map: MapId(0),
+            key: "k".into(),
+            action,
+        })
     }
 
     fn taken(desk: &Desk) -> Vec<Slot> {
@@ -318,14 +359,29 @@ mod tests {
         let (desk, count) = (desk(10), Arc::new(Count::default()));
         let waker = Waker::from(count.clone());
         let mut cx = Context::from_waker(&waker);
-        let mut asked: Vec<_> = (0..3).map(|_| Box::pin(Asked::new(desk.clone(), work(Action::Get)))).collect();
+        let mut asked: Vec<_> = (0..3)
+            .map(|_| Box::pin(Asked::new(desk.clone(), work(Action::Get))))
+            .collect();
         assert!(desk.is_empty(), "nothing happens before it is polled");
-        assert!(asked.iter_mut().all(|a| a.as_mut().poll(&mut cx).is_pending()));
+        assert!(
+            asked
+                .iter_mut()
+                .all(|a| a.as_mut().poll(&mut cx).is_pending())
+        );
         let slots = taken(&desk);
-        desk.answer(&mut slots.iter().map(|slot| (*slot, Outcome::Int(*slot as i64))).collect(), &mut Vec::new());
+        desk.answer(
+            &mut slots
+                .iter()
+                .map(|slot| (*slot, Outcome::Int(*slot as i64)))
+                .collect(),
+            &mut Vec::new(),
+        );
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
         for (asked, slot) in asked.iter_mut().zip(slots) {
-            assert_eq!(asked.as_mut().poll(&mut cx), Poll::Ready(Outcome::Int(slot as i64)));
+            assert_eq!(
+                asked.as_mut().poll(&mut cx),
+                Poll::Ready(Outcome::Int(slot as i64))
+            );
         }
         assert!(desk.state().slots.is_empty());
     }
@@ -355,7 +411,10 @@ mod tests {
         let mut first = Box::pin(Asked::new(desk.clone(), work(Action::Get)));
         assert!(first.as_mut().poll(&mut cx).is_pending());
         let mut second = Box::pin(Asked::new(desk.clone(), work(Action::Get)));
-        assert_eq!(second.as_mut().poll(&mut cx), Poll::Ready(Outcome::Failed(Failure::Overloaded)));
+        assert_eq!(
+            second.as_mut().poll(&mut cx),
+            Poll::Ready(Outcome::Failed(Failure::Overloaded))
+        );
         drop(first);
         assert_eq!(taken(&desk).len(), 1);
     }
@@ -367,14 +426,25 @@ mod tests {
         let mut cx = Context::from_waker(&waker);
         let mut read = Box::pin(Asked::new(desk.clone(), work(Action::Get)));
         let mut write = Box::pin(Asked::new(desk.clone(), work(Action::Delete)));
-        assert!(read.as_mut().poll(&mut cx).is_pending() && write.as_mut().poll(&mut cx).is_pending());
+        assert!(
+            read.as_mut().poll(&mut cx).is_pending() && write.as_mut().poll(&mut cx).is_pending()
+        );
         let (upcalls, mut told) = mpsc::channel(1);
         Attended::new(desk.clone(), Vec::new(), upcalls).ends(None);
         assert!(told.try_recv().is_err(), "it was told to end");
         assert!(count.0.load(Ordering::SeqCst) > 0);
-        assert_eq!(read.as_mut().poll(&mut cx), Poll::Ready(Outcome::Failed(Failure::Stopped)));
-        assert_eq!(write.as_mut().poll(&mut cx), Poll::Ready(Outcome::Failed(Failure::Unknown)));
+        assert_eq!(
+            read.as_mut().poll(&mut cx),
+            Poll::Ready(Outcome::Failed(Failure::Stopped))
+        );
+        assert_eq!(
+            write.as_mut().poll(&mut cx),
+            Poll::Ready(Outcome::Failed(Failure::Unknown))
+        );
         let mut late = Box::pin(Asked::new(desk, work(Action::Delete)));
-        assert_eq!(late.as_mut().poll(&mut cx), Poll::Ready(Outcome::Failed(Failure::Stopped)));
+        assert_eq!(
+            late.as_mut().poll(&mut cx),
+            Poll::Ready(Outcome::Failed(Failure::Stopped))
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! How long the passes of the loop take: while one goes on, nobody else is served.
 //!
-//! A pass is timed by two clocks. The wall's is what others wait; the thread's own leaves out what the system gave to others
-//! meanwhile, so it tells our own work from a busy machine. Reading that one is a system call, so it is read once a millisecond
-//! at most: what it says of a pass may include that much of passes before it.
+//! A pass is timed by two clocks. The wall's is what others wait; the thread's own leaves out what
+//! the system gave to others meanwhile, so it tells our own work from a busy machine. Reading that
+//! one is a system call, so it is read once a millisecond at most: what it says of a pass may
+//! include that much of passes before it.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
@@ -33,21 +34,30 @@ pub(super) struct Passes {
 pub struct Longest {
     /// By the wall clock.
     pub wall: Duration,
-    /// By the clock of the data thread: without what it waited for a processor. Up to a millisecond too much.
+    /// By the clock of the data thread: without what it waited for a processor. Up to a millisecond
+    /// too much.
     pub own: Duration,
 }
 
 impl Longest {
     /// The longer of each.
     pub(super) fn max(self, other: Self) -> Self {
-        Self { wall: self.wall.max(other.wall), own: self.own.max(other.own) }
+        Self {
+            wall: self.wall.max(other.wall),
+            own: self.own.max(other.own),
+        }
     }
 }
 
 impl Passes {
     /// To be made by the thread that it is about.
     pub(super) fn new() -> Self {
-        Self { looked: (own_time(), Instant::now()), longest: Longest::default(), long: 0, disturbed: None }
+        Self {
+            looked: (own_time(), Instant::now()),
+            longest: Longest::default(),
+            long: 0,
+            disturbed: None,
+        }
     }
 
     /// A pass that began then is over.
@@ -70,9 +80,11 @@ impl Passes {
         self.looked = (own, now);
     }
 
-    /// Whether others wanted this thread's processor of late. Who takes all that there is then waits for it when it counts.
+    /// Whether others wanted this thread's processor of late. Who takes all that there is then
+    /// waits for it when it counts.
     pub(super) fn is_disturbed(&self, now: Instant) -> bool {
-        self.disturbed.is_some_and(|at| now.duration_since(at) < DISTURBED_FOR)
+        self.disturbed
+            .is_some_and(|at| now.duration_since(at) < DISTURBED_FOR)
     }
 
     fn note(&mut self, wall: Duration, own: Duration) {
@@ -95,7 +107,10 @@ impl Passes {
 /// What this thread has run.
 fn own_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
 }
 
 #[cfg(test)]
@@ -111,11 +126,32 @@ mod tests {
         let mut passes = Passes::new();
         let (own, start) = passes.looked;
         passes.ended_at(start, start + ms(50), own + ms(3));
-        assert_eq!((passes.take(), passes.long()), (Longest { wall: ms(50), own: ms(3) }, 0));
+        assert_eq!(
+            (passes.take(), passes.long()),
+            (
+                Longest {
+                    wall: ms(50),
+                    own: ms(3)
+                },
+                0
+            )
+        );
         passes.ended_at(start + ms(60), start + ms(85), own + ms(27));
-        assert_eq!((passes.take(), passes.long()), (Longest { wall: ms(25), own: ms(24) }, 1));
+        assert_eq!(
+            (passes.take(), passes.long()),
+            (
+                Longest {
+                    wall: ms(25),
+                    own: ms(24)
+                },
+                1
+            )
+        );
         assert_eq!(passes.take(), Longest::default(), "each is told once");
-        assert!(passes.is_disturbed(start + ms(134)) && !passes.is_disturbed(start + ms(135)), "the second waited for one, too");
+        assert!(
+            passes.is_disturbed(start + ms(134)) && !passes.is_disturbed(start + ms(135)),
+            "the second waited for one, too"
+        );
     }
 
     #[test]
@@ -124,6 +160,12 @@ mod tests {
         let (own, start) = passes.looked;
         // Others came before it since the last look.
         passes.ended_at(start + ms(9), start + ms(11), own + ms(10));
-        assert_eq!(passes.take(), Longest { wall: ms(2), own: ms(2) });
+        assert_eq!(
+            passes.take(),
+            Longest {
+                wall: ms(2),
+                own: ms(2)
+            }
+        );
     }
 }

@@ -1,13 +1,15 @@
 //! What the process really holds, by the system's word, beside what the data threads count.
 //!
-//! `--memory-max` bounds the process: its entries and buffers, what the allocator keeps, what is dropped and not freed yet. Only
-//! the system knows the sum. Each data thread counts what is its own, and is told its part of the rest several times a second.
+//! `--memory-max` bounds the process: its entries and buffers, what the allocator keeps, what is
+//! dropped and not freed yet. Only the system knows the sum. Each data thread counts what is its
+//! own, and is told its part of the rest several times a second.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a process takes that holds nothing: code that was relocated, stacks, tables, sockets. It comes on top of `--memory-max`.
+/// What a process takes that holds nothing: code that was relocated, stacks, tables, sockets. It
+/// comes on top of `--memory-max`.
 pub(crate) const ITSELF_BYTES: u64 = 32 << 20;
 
 /// The memory of this process.
@@ -27,17 +29,30 @@ impl Process {
     pub(super) fn new(threads: usize, whole: bool) -> Self {
         let statm = File::open("/proc/self/statm").ok();
         let counted = (0..threads).map(|_| AtomicU64::new(0)).collect();
-        Self { statm, whole, page_bytes: rustix::param::page_size() as u64, counted }
+        Self {
+            statm,
+            whole,
+            page_bytes: rustix::param::page_size() as u64,
+            counted,
+        }
     }
 
     /// A thread counts so many bytes. Its part of those that no thread counts.
     pub(super) fn look(&self, thread: u8, counted: u64) -> u64 {
-        let Some(anonymous) = self.read() else { return 0 };
+        let Some(anonymous) = self.read() else {
+            return 0;
+        };
         if let Some(ours) = self.counted.get(usize::from(thread)) {
             ours.store(counted, Ordering::Relaxed);
         }
-        let loose = anonymous.saturating_sub(ITSELF_BYTES).saturating_sub(self.counted());
-        if self.whole { loose / self.counted.len().max(1) as u64 } else { 0 }
+        let loose = anonymous
+            .saturating_sub(ITSELF_BYTES)
+            .saturating_sub(self.counted());
+        if self.whole {
+            loose / self.counted.len().max(1) as u64
+        } else {
+            0
+        }
     }
 
     /// What all threads counted at their last looks.
@@ -54,9 +69,14 @@ impl Process {
     }
 }
 
-/// Pages in memory that are no file's, for the system can take the others back: `size resident shared text lib data dt`
+/// Pages in memory that are no file's, for the system can take the others back:
+/// `size resident shared text lib data dt`
 fn pages(statm: &[u8]) -> Option<u64> {
-    let mut fields = std::str::from_utf8(statm).ok()?.split_ascii_whitespace().skip(1).map(|n| n.parse::<u64>().ok());
+    let mut fields = std::str::from_utf8(statm)
+        .ok()?
+        .split_ascii_whitespace()
+        .skip(1)
+        .map(|n| n.parse::<u64>().ok());
     let (resident, shared) = (fields.next()??, fields.next()??);
     Some(resident.saturating_sub(shared))
 }
@@ -80,8 +100,14 @@ mod tests {
         let held = vec![1_u8; 96 << 20];
         let half = process.look(0, 0);
         assert!(half >= (held.len() as u64 - ITSELF_BYTES) / 2, "{half}");
-        assert!(half <= process.read().expect("the system tells") / 2, "{half}");
-        assert!(process.look(1, half) < half, "what one of them counts is nobody's part of the rest");
+        assert!(
+            half <= process.read().expect("the system tells") / 2,
+            "{half}"
+        );
+        assert!(
+            process.look(1, half) < half,
+            "what one of them counts is nobody's part of the rest"
+        );
         assert_eq!(process.look(1, u64::MAX / 2), 0);
         drop(held);
     }

@@ -4,9 +4,10 @@
 //!   poll ─> network in ─> other threads ─> clients in ─> judge and hand out ─> network out ─> clients out ─> poll ...
 //! ```
 //!
-//! One pass takes what is there from every source, up to bounds that keep it below some milliseconds, and sends once what
-//! came of it. So the load itself decides how much a packet and a system call carry: one operation where one waits, hundreds
-//! where hundreds do, and none waits for company.
+//! One pass takes what is there from every source, up to bounds that keep it below some
+//! milliseconds, and sends once what came of it. So the load itself decides how much a packet and a
+//! system call carry: one operation where one waits, hundreds where hundreds do, and none waits for
+//! company.
 
 use super::core::Core;
 use super::desk::{Desk, Slot};
@@ -68,14 +69,40 @@ impl Reactor {
         shared: Arc<Shared>,
         upcalls: mpsc::Sender<Upcall>,
     ) -> io::Result<Self> {
-        let mut links = Links::new(options.sockets.data.try_clone()?, options.identity.clone(), options.me)?;
+        let mut links = Links::new(
+            options.sockets.data.try_clone()?,
+            options.identity.clone(),
+            options.me,
+        )?;
         links.set_partial_max(options.limits.frames_bytes_max(options.crew.threads()));
-        poll.registry().register(&mut SourceFd(&links.socket().as_raw_fd()), NETWORK, Interest::READABLE)?;
-        let listeners = [(options.resp.take(), false), (options.sockets.resp_cluster.take(), true)];
-        let listeners = listeners.into_iter().filter_map(|(listener, cluster_port)| Some((listener?, cluster_port))).collect();
+        poll.registry().register(
+            &mut SourceFd(&links.socket().as_raw_fd()),
+            NETWORK,
+            Interest::READABLE,
+        )?;
+        let listeners = [
+            (options.resp.take(), false),
+            (options.sockets.resp_cluster.take(), true),
+        ];
+        let listeners = listeners
+            .into_iter()
+            .filter_map(|(listener, cluster_port)| Some((listener?, cluster_port)))
+            .collect();
         let ready = Rc::new(Ready::default());
-        let clients = Clients::new(poll.registry().try_clone()?, listeners, CLIENTS_FROM, ready.clone())?;
-        let core = Core::new(options, links, &ready, shared.clone(), upcalls, desk.clone());
+        let clients = Clients::new(
+            poll.registry().try_clone()?,
+            listeners,
+            CLIENTS_FROM,
+            ready.clone(),
+        )?;
+        let core = Core::new(
+            options,
+            links,
+            &ready,
+            shared.clone(),
+            upcalls,
+            desk.clone(),
+        );
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS_MAX),
@@ -118,7 +145,9 @@ impl Reactor {
         self.clients.output(&mut self.core, now);
         self.more |= self.transmit(now)?;
         if self.core.inner.connections.is_empty() {
-            self.drained.drain(..).for_each(|answer| waking::answer(answer, ()));
+            self.drained
+                .drain(..)
+                .for_each(|answer| waking::answer(answer, ()));
         }
         self.passes.ended(now);
         Ok(())
@@ -128,11 +157,20 @@ impl Reactor {
     fn transmit(&mut self, now: Instant) -> io::Result<bool> {
         let more = self.core.transmit(now);
         let links = self.core.links();
-        // Only while it is full: else every datagram that leaves would be told as room, and wake us for nothing.
+        // Only while it is full: else every datagram that leaves would be told as room, and wake us
+        // for nothing.
         if links.is_blocked() != self.awaits_room {
             self.awaits_room = !self.awaits_room;
-            let interest = if self.awaits_room { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-            self.poll.registry().reregister(&mut SourceFd(&links.socket().as_raw_fd()), NETWORK, interest)?;
+            let interest = if self.awaits_room {
+                Interest::READABLE | Interest::WRITABLE
+            } else {
+                Interest::READABLE
+            };
+            self.poll.registry().reregister(
+                &mut SourceFd(&links.socket().as_raw_fd()),
+                NETWORK,
+                interest,
+            )?;
         }
         Ok(more)
     }
@@ -148,10 +186,16 @@ impl Reactor {
         let disturbed = self.passes.is_disturbed(Instant::now());
         self.core.set_short_of_time(disturbed);
         let pauses = !busy && self.core.pauses() && !disturbed;
-        let mut timeout = if busy || pauses { Duration::ZERO } else { self.idle() };
+        let mut timeout = if busy || pauses {
+            Duration::ZERO
+        } else {
+            self.idle()
+        };
         if !timeout.is_zero() {
             self.desk.bell().sleep();
-            let nothing = self.desk.is_empty() && self.core.is_left_alone() && self.core.is_current(&self.shared);
+            let nothing = self.desk.is_empty()
+                && self.core.is_left_alone()
+                && self.core.is_current(&self.shared);
             if !nothing || self.desk.bell().is_stopped() {
                 timeout = Duration::ZERO;
             }
@@ -176,20 +220,37 @@ impl Reactor {
     }
 
     fn idle(&mut self) -> Duration {
-        let due = self.core.links().timeout().into_iter().chain(self.clients.timeout()).min();
+        let due = self
+            .core
+            .links()
+            .timeout()
+            .into_iter()
+            .chain(self.clients.timeout())
+            .min();
         let idle = self.core.idle();
-        due.map_or(idle, |due| idle.min(due.saturating_duration_since(Instant::now())))
+        due.map_or(idle, |due| {
+            idle.min(due.saturating_duration_since(Instant::now()))
+        })
     }
 
     /// What other threads left.
     fn take_messages(&mut self) {
-        let messages = if self.calls.is_empty() { self.desk.take(&mut self.calls) } else { Vec::new() };
+        let messages = if self.calls.is_empty() {
+            self.desk.take(&mut self.calls)
+        } else {
+            Vec::new()
+        };
         self.core.catch_up();
         let inner = &mut self.core.inner;
         for (work, slot) in self.calls.drain(..self.calls.len().min(BATCH_MAX)) {
             match work {
-                Work::Key(operation) => drop(inner.submit(operation, Patience::Whole, |_| Waiter::Call(slot))),
-                Work::Partition(operation) => drop(inner.submit_partition(operation, Patience::Whole, |_| Waiter::Call(slot))),
+                Work::Key(operation) => {
+                    let _ = inner.submit(operation, Patience::Whole, |_| Waiter::Call(slot));
+                }
+                Work::Partition(operation) => {
+                    let _ =
+                        inner.submit_partition(operation, Patience::Whole, |_| Waiter::Call(slot));
+                }
             }
         }
         self.more |= !self.calls.is_empty();
@@ -203,10 +264,16 @@ impl Reactor {
                     self.clients.drain();
                     self.drained.push(answer);
                 }
-                Message::Map { keyspace, name, answer } => self.core.want_map(keyspace, name, answer),
+                Message::Map {
+                    keyspace,
+                    name,
+                    answer,
+                } => self.core.want_map(keyspace, name, answer),
                 Message::Refusals(answer) => waking::answer(answer, self.core.links().refusals()),
                 Message::Seeds(addresses) => self.core.links().set_seeds(&addresses),
-                Message::Accepted(stream, seat) => self.clients.take_in(&mut self.core, stream, seat),
+                Message::Accepted(stream, seat) => {
+                    self.clients.take_in(&mut self.core, stream, seat)
+                }
                 Message::Question(question, back) => {
                     let inner = &mut self.core.inner;
                     let told = inner.answer(&question);
@@ -257,7 +324,12 @@ impl Reactor {
             if self.transmit(now).is_err() || self.core.links().is_idle() || now >= end {
                 return;
             }
-            let wait = self.core.links().timeout().map_or(end, |t| t.min(end)).saturating_duration_since(now);
+            let wait = self
+                .core
+                .links()
+                .timeout()
+                .map_or(end, |t| t.min(end))
+                .saturating_duration_since(now);
             if self.poll.poll(&mut self.events, Some(wait)).is_err() {
                 return;
             }

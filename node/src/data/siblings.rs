@@ -1,19 +1,20 @@
 //! What the data threads of one process have for each other.
 //!
-//! To its shard another thread of the node is a peer as any other: it is connected, forwards, answers, is congested. Only its bytes
-//! need no network:
+//! To its shard another thread of the node is a peer as any other: it is connected, forwards,
+//! answers, is congested. Only its bytes need no network:
 //!
 //! ```text
 //!   thread 0   send ──> mailbox 0 -> 1 ──> work   thread 1
 //!              work <── mailbox 1 -> 0 <── send
 //!              flush ── flag, then its bell, once a pass ──>
 //! ```
-//! A mailbox has one writer and one reader, and one lock, held to push or to swap. What was flagged is looked at by `work`; a thread that
-//! has nobody beside it looks at nothing.
+//! A mailbox has one writer and one reader, and one lock, held to push or to swap. What was flagged
+//! is looked at by `work`; a thread that has nobody beside it looks at nothing.
 //!
-//! A line between two threads begins when both read as threads of the same member, in the same round. Whoever becomes another
-//! member, or breaks a line because it was sent what makes no sense, empties what it reads from and says as what it reads from
-//! now on; what is sent for another line than that is dropped, as with a connection that ended.
+//! A line between two threads begins when both read as threads of the same member, in the same
+//! round. Whoever becomes another member, or breaks a line because it was sent what makes no sense,
+//! empties what it reads from and says as what it reads from now on; what is sent for another line
+//! than that is dropped, as with a connection that ended.
 
 use crate::grow;
 use crate::net::links::{CONGESTED_BYTES, LinkHandler};
@@ -47,7 +48,8 @@ struct Mail {
 #[derive(Debug)]
 struct Post {
     threads: usize,
-    /// From each to each, by writer, then by reader. A lock, because two threads touch it; held for moments.
+    /// From each to each, by writer, then by reader. A lock, because two threads touch it; held for
+    /// moments.
     boxes: Vec<Mutex<Mail>>,
     /// For each thread: who left something for it since it looked.
     flags: Vec<AtomicU32>,
@@ -56,7 +58,9 @@ struct Post {
 impl Post {
     fn mail(&self, from: u8, to: u8) -> MutexGuard<'_, Mail> {
         // Whoever panicked while holding it left nothing half done: each change is one step.
-        self.boxes[usize::from(from) * self.threads + usize::from(to)].lock().unwrap_or_else(PoisonError::into_inner)
+        self.boxes[usize::from(from) * self.threads + usize::from(to)]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -86,7 +90,8 @@ struct Sibling {
     congested: bool,
     /// Taken and not handled.
     input: VecDeque<(Lane, Bytes)>,
-    /// The beginning of a frame of each lane, or more frames than one call should handle: then `again` names the lane.
+    /// The beginning of a frame of each lane, or more frames than one call should handle: then
+    /// `again` names the lane.
     partial: [BytesMut; 2],
     again: Option<Lane>,
 }
@@ -123,16 +128,30 @@ impl Siblings {
     #[must_use]
     pub fn of(member: MemberId, threads: u8) -> Vec<Self> {
         let line = Line { member, round: 0 };
-        let mail = || Mutex::new(Mail { reader: line, batches: VecDeque::new(), calls: 0, congested: false });
+        let mail = || {
+            Mutex::new(Mail {
+                reader: line,
+                batches: VecDeque::new(),
+                calls: 0,
+                congested: false,
+            })
+        };
         let count = usize::from(threads);
         let boxes = (0..count * count).map(|_| mail()).collect();
         let flags = (0..count).map(|_| AtomicU32::new(0)).collect();
-        let post = Arc::new(Post { threads: count, boxes, flags });
+        let post = Arc::new(Post {
+            threads: count,
+            boxes,
+            flags,
+        });
         let of = |number| Self {
             post: post.clone(),
             number,
             member,
-            others: (0..threads).filter(|other| *other != number).map(|number| Sibling::new(number, line)).collect(),
+            others: (0..threads)
+                .filter(|other| *other != number)
+                .map(|number| Sibling::new(number, line))
+                .collect(),
             to_ring: 0,
             unsettled: true,
             congested_bytes: CONGESTED_BYTES,
@@ -160,10 +179,12 @@ impl Siblings {
     /// Whether nobody left anything since `work` looked.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.others.is_empty() || self.post.flags[usize::from(self.number)].load(Ordering::SeqCst) == 0
+        self.others.is_empty()
+            || self.post.flags[usize::from(self.number)].load(Ordering::SeqCst) == 0
     }
 
-    /// This process is another member now: every line ends. The handler is not told: whoever calls this starts anew as well.
+    /// This process is another member now: every line ends. The handler is not told: whoever calls
+    /// this starts anew as well.
     pub fn restart(&mut self, member: MemberId) {
         self.member = member;
         self.unsettled = true;
@@ -187,10 +208,16 @@ impl Siblings {
         self.to_ring |= 1 << other.number;
     }
 
-    /// Leaves bytes for another thread; dropped where there is no line. True: it takes less than it is sent, and
-    /// [`LinkHandler::drained`] says when that is over.
+    /// Leaves bytes for another thread; dropped where there is no line. True: it takes less than it
+    /// is sent, and [`LinkHandler::drained`] says when that is over.
     pub fn send(&mut self, peer: MemberId, lane: Lane, bytes: Bytes) -> bool {
-        let Some(other) = self.others.iter_mut().find(|o| o.number == peer.thread_number() && o.connected) else { return false };
+        let Some(other) = self
+            .others
+            .iter_mut()
+            .find(|o| o.number == peer.thread_number() && o.connected)
+        else {
+            return false;
+        };
         let mut mail = self.post.mail(self.number, other.number);
         if mail.reader != other.line {
             return false;
@@ -213,7 +240,8 @@ impl Siblings {
             return false;
         }
         let flags = self.post.flags[usize::from(self.number)].swap(0, Ordering::SeqCst);
-        if flags == 0 && !self.unsettled && self.others.iter().all(|o| !o.flagged && !o.is_behind()) {
+        if flags == 0 && !self.unsettled && self.others.iter().all(|o| !o.flagged && !o.is_behind())
+        {
             return false;
         }
         for at in 0..self.others.len() {
@@ -223,7 +251,9 @@ impl Siblings {
             self.deliver(at, handler);
         }
         self.unsettled = self.others.iter().any(|o| !o.connected);
-        self.others.iter().any(|o| o.is_behind() || o.flagged && o.connected)
+        self.others
+            .iter()
+            .any(|o| o.is_behind() || o.flagged && o.connected)
     }
 
     /// Notices that another thread reads another line, or has room again.
@@ -279,9 +309,12 @@ impl Siblings {
             let lane = match other.again.take() {
                 Some(lane) => lane,
                 None => {
-                    let Some((lane, bytes)) = other.input.pop_front() else { return };
+                    let Some((lane, bytes)) = other.input.pop_front() else {
+                        return;
+                    };
                     let partial = &mut other.partial[index(lane)];
-                    // A frame with a large value comes in pieces; all others are whole, and stay where they are.
+                    // A frame with a large value comes in pieces; all others are whole, and stay
+                    // where they are.
                     if partial.is_empty() {
                         *partial = bytes.into()
                     } else {
@@ -306,9 +339,14 @@ impl Siblings {
 
     /// Ends the line to another thread with all that is under way on it, and begins it anew.
     pub fn break_line(&mut self, at: usize, handler: &mut impl LinkHandler) {
-        let Some(other) = self.others.get_mut(at).filter(|o| o.connected) else { return };
+        let Some(other) = self.others.get_mut(at).filter(|o| o.connected) else {
+            return;
+        };
         handler.disconnected(self.member.thread(other.number));
-        let line = Line { round: other.line.round.saturating_add(1), ..other.line };
+        let line = Line {
+            round: other.line.round.saturating_add(1),
+            ..other.line
+        };
         self.begin(at, line);
         self.unsettled = true;
     }

@@ -43,7 +43,9 @@ impl FromStr for Point {
 
     fn from_str(said: &str) -> Result<Self, Unknown> {
         let found = NAMED.iter().find(|(name, _)| *name == said);
-        found.map(|(_, point)| *point).ok_or_else(|| Unknown { said: said.to_owned() })
+        found.map(|(_, point)| *point).ok_or_else(|| Unknown {
+            said: said.to_owned(),
+        })
     }
 }
 
@@ -53,7 +55,10 @@ pub fn arm(point: Point) {
 }
 
 fn place(point: Point) -> usize {
-    NAMED.iter().position(|(_, p)| *p == point).unwrap_or(usize::MAX)
+    NAMED
+        .iter()
+        .position(|(_, p)| *p == point)
+        .unwrap_or(usize::MAX)
 }
 
 pub(crate) fn pass(point: Point) {
@@ -62,7 +67,8 @@ pub(crate) fn pass(point: Point) {
         return;
     }
     eprintln!("fault point {}", NAMED[armed].0);
-    // A process can always be told to end by itself; and whoever waits for that is stopped before the call returns.
+    // A process can always be told to end by itself; and whoever waits for that is stopped before
+    // the call returns.
     let _ = kill_process(getpid(), Signal::KILL);
 }
 
@@ -79,7 +85,11 @@ pub fn pass_tables(before: &Table, now: &Table, accepted: bool) {
             Stage::Dropped => (Point::DroppedAccepted, Point::DroppedInstalled),
             Stage::GivenUp | Stage::Cancelled => continue,
         };
-        pass(if accepted { when_accepted } else { when_installed });
+        pass(if accepted {
+            when_accepted
+        } else {
+            when_installed
+        });
     }
 }
 
@@ -94,6 +104,9 @@ mod tests {
             assert_eq!(NAMED[place(point)].0, name);
         }
         let wrong = "source-ends".parse::<Point>().expect_err("there is none");
-        assert!(wrong.to_string().contains("source-begins, source-sends"), "{wrong}");
+        assert!(
+            wrong.to_string().contains("source-begins, source-sends"),
+            "{wrong}"
+        );
     }
 }

@@ -4,14 +4,17 @@ use crate::codec;
 use crate::net::envelope::Envelope;
 use crate::net::peers::FRAME_BYTES_MAX;
 use doyen_gossip::Time;
-use doyen_gossip::agreement::{Access, AdminRequest, Agreement, Config, Input, Output, Peer, Timing};
+use doyen_gossip::agreement::{
+    Access, AdminRequest, Agreement, Config, Input, Output, Peer, Timing,
+};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Skew};
 use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
 use doyen_placement::{
-    Addresses, Division, Epoch, Eviction, Keyspace, KeyspaceId, Label, Location, MapId, MemberId, Mode, OnLoss, OrderKey, PartitionId,
-    PartitionRef, Place, Reshaping, Role, Rule, Schedulers, Settings, Table,
+    Addresses, Division, Epoch, Eviction, Keyspace, KeyspaceId, Label, Location, MapId, MemberId,
+    Mode, OnLoss, OrderKey, PartitionId, PartitionRef, Place, Reshaping, Role, Rule, Schedulers,
+    Settings, Table,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -52,7 +55,15 @@ fn config(place: usize) -> Config {
         id: id(place),
         name: format!("n{place}"),
         role: Role::Data,
-        addresses: Addresses { control, data: control, resp: None, resp_cluster: None, http: None, further: Vec::new(), hostname: None },
+        addresses: Addresses {
+            control,
+            data: control,
+            resp: None,
+            resp_cluster: None,
+            http: None,
+            further: Vec::new(),
+            hostname: None,
+        },
         location: Location::default(),
         weight: 100,
         seeds,
@@ -87,66 +98,155 @@ impl Council {
         Self::begin(None)
     }
 
-    /// What was said from the first probe to an election and a death: valid messages of nearly every kind, and some that only
-    /// people and primaries cause.
+    /// What was said from the first probe to an election and a death: valid messages of nearly
+    /// every kind, and some that only people and primaries cause.
     pub(super) fn messages() -> Vec<Message> {
         let mut council = Self::begin(Some(Vec::new()));
         let table = council.table(0).expect("they have formed a cluster");
-        let (cluster, at) = (table.cluster, PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(1) });
-        council.input(1, Input::Admin { ticket: 5, request: AdminRequest::CreateMap { name: "users".into(), keyspace: "default".into() } });
+        let (cluster, at) = (
+            table.cluster,
+            PartitionRef {
+                keyspace: KeyspaceId(0),
+                partition: PartitionId(1),
+            },
+        );
+        council.input(
+            1,
+            Input::Admin {
+                ticket: 5,
+                request: AdminRequest::CreateMap {
+                    name: "users".into(),
+                    keyspace: "default".into(),
+                },
+            },
+        );
         council.pass(Duration::from_millis(300));
         council.input(0, Input::Hint(Hint::Refused(id(1))));
         // The coordinator stands still, and another is elected.
-        let leader = (0..MEMBERS).find(|m| council.members[*m].leading()).expect("somebody leads");
+        let leader = (0..MEMBERS)
+            .find(|m| council.members[*m].leading())
+            .expect("somebody leads");
         for _ in 0..300 {
             council.step(Some(leader));
         }
         council.pass(Duration::from_secs(1));
         let mut said = council.said.take().unwrap_or_default();
-        let requests =
-            [InSyncChange::Remove(id(1)), InSyncChange::Admit(id(2)), InSyncChange::Abandon(id(0)), InSyncChange::Withdraw(id(1))]
-                .map(|change| InSyncRequest { partition: at, epoch: Epoch(1), change });
-        said.push(Message::InSync { cluster, origin: id(2), requests: requests.into() });
-        said.push(Message::Opened { cluster, sequence: 9, partitions: vec![(at, Epoch(1))] });
-        let load =
-            PartitionLoad { reads: u64::MAX, bytes: u64::MAX, skew: Skew::OneKey(MapId(1), vec![7; 99]), ..PartitionLoad::default() };
-        let report =
-            Box::new(Report { member: MemberLoad::default(), partitions: vec![(at, load)], moves: Vec::new(), unheard: Vec::new() });
-        said.push(Message::Loads { cluster, origin: id(2), report });
-        said.push(Message::JoinRefused { cluster, member: id(0), why: "no".into(), for_now: false });
-        for step in [LeaveStep::HandOver(Pace::Repair), LeaveStep::HandOver(Pace::AtOnce), LeaveStep::Gone] {
-            said.push(Message::Leave { cluster, member: id(2), step });
+        let requests = [
+            InSyncChange::Remove(id(1)),
+            InSyncChange::Admit(id(2)),
+            InSyncChange::Abandon(id(0)),
+            InSyncChange::Withdraw(id(1)),
+        ]
+        .map(|change| InSyncRequest {
+            partition: at,
+            epoch: Epoch(1),
+            change,
+        });
+        said.push(Message::InSync {
+            cluster,
+            origin: id(2),
+            requests: requests.into(),
+        });
+        said.push(Message::Opened {
+            cluster,
+            sequence: 9,
+            partitions: vec![(at, Epoch(1))],
+        });
+        let load = PartitionLoad {
+            reads: u64::MAX,
+            bytes: u64::MAX,
+            skew: Skew::OneKey(MapId(1), vec![7; 99]),
+            ..PartitionLoad::default()
+        };
+        let report = Box::new(Report {
+            member: MemberLoad::default(),
+            partitions: vec![(at, load)],
+            moves: Vec::new(),
+            unheard: Vec::new(),
+        });
+        said.push(Message::Loads {
+            cluster,
+            origin: id(2),
+            report,
+        });
+        said.push(Message::JoinRefused {
+            cluster,
+            member: id(0),
+            why: "no".into(),
+            for_now: false,
+        });
+        for step in [
+            LeaveStep::HandOver(Pace::Repair),
+            LeaveStep::HandOver(Pace::AtOnce),
+            LeaveStep::Gone,
+        ] {
+            said.push(Message::Leave {
+                cluster,
+                member: id(2),
+                step,
+            });
         }
         for request in [
             AdminRequest::GiveUp { name: "n2".into() },
             AdminRequest::AlterKeyspace {
                 name: "default".into(),
-                change: KeyspaceChange { on_loss: Some(OnLoss::Wait), ..Default::default() },
+                change: KeyspaceChange {
+                    on_loss: Some(OnLoss::Wait),
+                    ..Default::default()
+                },
             },
             AdminRequest::AlterKeyspace {
                 name: "default".into(),
                 change: KeyspaceChange {
                     rules: Some(vec![
-                        Rule::Per { most: 1, label: Label::Zone },
-                        Rule::Primary(Place { inside: false, label: Label::Name, value: "n1".into() }),
+                        Rule::Per {
+                            most: 1,
+                            label: Label::Zone,
+                        },
+                        Rule::Primary(Place {
+                            inside: false,
+                            label: Label::Name,
+                            value: "n1".into(),
+                        }),
                     ]),
                     ..Default::default()
                 },
             },
-            AdminRequest::DropKeyspace { name: "default".into() },
-            AdminRequest::CreateMap { name: "x".into(), keyspace: "default".into() },
-            AdminRequest::ApplyPlan { base: table.name(), goals: vec![(at, vec![id(1), id(0)])] },
+            AdminRequest::DropKeyspace {
+                name: "default".into(),
+            },
+            AdminRequest::CreateMap {
+                name: "x".into(),
+                keyspace: "default".into(),
+            },
+            AdminRequest::ApplyPlan {
+                base: table.name(),
+                goals: vec![(at, vec![id(1), id(0)])],
+            },
             AdminRequest::Schedule(Schedulers::MANUAL),
         ] {
-            said.push(Message::Admin { cluster, origin: id(2), ticket: 1, request });
+            said.push(Message::Admin {
+                cluster,
+                origin: id(2),
+                ticket: 1,
+                request,
+            });
         }
         said
     }
 
     fn begin(said: Option<Vec<Message>>) -> Self {
         let now = Time(1_000_000_000_000);
-        let members = (0..MEMBERS).map(|place| Agreement::new(config(place), now)).collect();
-        let mut council = Self { now, members, tables: vec![None; MEMBERS], queue: VecDeque::new(), said };
+        let members = (0..MEMBERS)
+            .map(|place| Agreement::new(config(place), now))
+            .collect();
+        let mut council = Self {
+            now,
+            members,
+            tables: vec![None; MEMBERS],
+            queue: VecDeque::new(),
+            said,
+        };
         council.pass(Duration::from_secs(3));
         council
     }
@@ -159,7 +259,9 @@ impl Council {
     /// The bytes of a control stream, said by the broken one to both others.
     pub(super) fn hear(&mut self, mut stream: &[u8]) {
         for _ in 0..FRAMES_MAX {
-            let Some((length, rest)) = stream.split_first_chunk::<4>() else { return };
+            let Some((length, rest)) = stream.split_first_chunk::<4>() else {
+                return;
+            };
             let length = u32::from_le_bytes(*length) as usize;
             if length > FRAME_BYTES_MAX || rest.len() < length {
                 return;
@@ -167,8 +269,18 @@ impl Council {
             let (frame, rest) = rest.split_at(length);
             stream = rest;
             for place in 0..MEMBERS - 1 {
-                let Ok(Envelope::Agreement(message)) = codec::decode::<Envelope>(frame, FRAME_BYTES_MAX) else { return };
-                self.input(place, Input::Message { from: id(BROKEN), message });
+                let Ok(Envelope::Agreement(message)) =
+                    codec::decode::<Envelope>(frame, FRAME_BYTES_MAX)
+                else {
+                    return;
+                };
+                self.input(
+                    place,
+                    Input::Message {
+                        from: id(BROKEN),
+                        message,
+                    },
+                );
             }
         }
     }
@@ -177,22 +289,43 @@ impl Council {
     pub(super) fn agrees(&self) -> bool {
         let status = |m: &Agreement| m.status(self.now);
         let coordinator = status(&self.members[0]).coordinator;
-        coordinator.is_some() && self.members.iter().all(|m| status(m).coordinator == coordinator)
+        coordinator.is_some()
+            && self
+                .members
+                .iter()
+                .all(|m| status(m).coordinator == coordinator)
     }
 
     /// Whether they agree, and have all installed what is asked of one of them here.
     pub(super) fn commits(&mut self) -> bool {
-        let request = AdminRequest::CreateMap { name: "after".into(), keyspace: "default".into() };
-        if self.tables.iter().all(|t| t.as_ref().is_some_and(|t| t.map_named("after").is_some())) {
+        let request = AdminRequest::CreateMap {
+            name: "after".into(),
+            keyspace: "default".into(),
+        };
+        if self
+            .tables
+            .iter()
+            .all(|t| t.as_ref().is_some_and(|t| t.map_named("after").is_some()))
+        {
             return self.agrees();
         }
-        self.input(0, Input::Admin { ticket: 77, request });
+        self.input(
+            0,
+            Input::Admin {
+                ticket: 77,
+                request,
+            },
+        );
         false
     }
 
     pub(super) fn summary(&self) -> String {
         let status = |m: &Agreement| format!("{:?} ignored {}", m.status(self.now), m.ignored());
-        self.members.iter().map(status).collect::<Vec<_>>().join("\n")
+        self.members
+            .iter()
+            .map(status)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     pub(super) fn pass(&mut self, time: Duration) {
@@ -207,12 +340,21 @@ impl Council {
         self.now = self.now + STEP;
         for (from, to, message) in std::mem::take(&mut self.queue) {
             if still != Some(to) {
-                self.input(to, Input::Message { from: id(from), message });
+                self.input(
+                    to,
+                    Input::Message {
+                        from: id(from),
+                        message,
+                    },
+                );
             }
         }
         for place in (0..MEMBERS).filter(|p| still != Some(*p)) {
             self.input(place, Input::DataThreadAlive);
-            if self.members[place].poll_timeout().is_some_and(|due| due <= self.now) {
+            if self.members[place]
+                .poll_timeout()
+                .is_some_and(|due| due <= self.now)
+            {
                 self.input(place, Input::Tick);
             }
         }
@@ -231,14 +373,21 @@ impl Council {
                         Peer::Member(member) => (0..MEMBERS).find(|p| id(*p) == member),
                         Peer::Address(at) => {
                             let there = (0..MEMBERS).find(|p| address(*p) == at);
-                            then.extend(there.map(|there| Input::Identified { address: at, id: id(there) }));
+                            then.extend(there.map(|there| Input::Identified {
+                                address: at,
+                                id: id(there),
+                            }));
                             there
                         }
                     };
-                    self.queue.extend(to.filter(|to| *to != place).map(|to| (place, to, message)));
+                    self.queue
+                        .extend(to.filter(|to| *to != place).map(|to| (place, to, message)));
                 }
                 Output::View(view) => self.tables[place] = Some(view.installed),
-                Output::Plan(table, loads) => then.push(Input::Planned { base: table.name(), proposal: planner::propose(&table, &loads) }),
+                Output::Plan(table, loads) => then.push(Input::Planned {
+                    base: table.name(),
+                    proposal: planner::propose(&table, &loads),
+                }),
                 Output::Expelled | Output::Left => {
                     // As a process that starts anew, but for its id.
                     self.members[place] = Agreement::new(config(place), self.now);

@@ -113,18 +113,25 @@ impl Mutator {
                 input[at..end].copy_from_slice(&number[..end - at]);
             }
             7 => {
-                // A byte becomes a number as bincode writes large ones: of two, four or eight bytes.
+                // A byte becomes a number as bincode writes large ones: of two, four or eight
+                // bytes.
                 let number = NUMBERS[self.below(NUMBERS.len())].to_le_bytes();
                 let kind = self.below(3);
-                let long = std::iter::once(251 + kind as u8).chain(number[..2 << kind].iter().copied());
+                let long =
+                    std::iter::once(251 + kind as u8).chain(number[..2 << kind].iter().copied());
                 let end = (at + 1).min(input.len());
                 input.splice(at..end, long);
             }
             8 => {
                 // A number as texts have them becomes another.
                 let digits = |b: &u8| b.is_ascii_digit();
-                let Some(from) = input[at..].iter().position(digits).map(|n| at + n) else { return };
-                let end = input[from..].iter().position(|b| !digits(b)).map_or(input.len(), |n| from + n);
+                let Some(from) = input[at..].iter().position(digits).map(|n| at + n) else {
+                    return;
+                };
+                let end = input[from..]
+                    .iter()
+                    .position(|b| !digits(b))
+                    .map_or(input.len(), |n| from + n);
                 let text = TEXTS[self.below(TEXTS.len())];
                 input.splice(from..end, text.bytes());
             }
@@ -145,9 +152,22 @@ mod tests {
     #[test]
     fn a_seed_draws_the_same_input_again_and_others_draw_others() {
         let valid = [b"$5\r\nhello\r\n".to_vec(), vec![7; 40]];
-        let drawn: Vec<_> = (0..200).map(|seed| Mutator::new(seed).input(&valid)).collect();
-        assert_eq!(drawn, (0..200).map(|seed| Mutator::new(seed).input(&valid)).collect::<Vec<_>>());
-        assert!(drawn.iter().collect::<BTreeSet<_>>().len() > 180, "they hardly differ");
-        assert!(drawn.iter().any(|input| input.len() > 51) && drawn.iter().any(|input| input.len() < 11));
+        let drawn: Vec<_> = (0..200)
+            .map(|seed| Mutator::new(seed).input(&valid))
+            .collect();
+        assert_eq!(
+            drawn,
+            (0..200)
+                .map(|seed| Mutator::new(seed).input(&valid))
+                .collect::<Vec<_>>()
+        );
+        assert!(
+            drawn.iter().collect::<BTreeSet<_>>().len() > 180,
+            "they hardly differ"
+        );
+        assert!(
+            drawn.iter().any(|input| input.len() > 51)
+                && drawn.iter().any(|input| input.len() < 11)
+        );
     }
 }

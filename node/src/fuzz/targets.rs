@@ -19,12 +19,14 @@ use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What a decoder may allocate for an input: 16 times what it is, as its parts are counted, in steps of 8; and a little.
+/// What a decoder may allocate for an input: 16 times what it is, as its parts are counted, in
+/// steps of 8; and a little.
 const fn decoded(bytes: usize) -> usize {
     (64 << 10) + 2 * 8 * 16 * bytes
 }
 
-/// The same by way of serde, which gives a list room for what it announces, up to 1 MiB; lists within lists each have theirs.
+/// The same by way of serde, which gives a list room for what it announces, up to 1 MiB; lists
+/// within lists each have theirs.
 const fn decoded_lists(bytes: usize) -> usize {
     (8 << 20) + decoded(bytes)
 }
@@ -36,32 +38,117 @@ const fn machines(_: usize) -> usize {
 
 /// Every decoder.
 pub const TARGETS: &[Target] = &[
-    Target { name: "frames", seeds: shard::fuzz::frames, run: shard::fuzz::frame, allocates: decoded, rounds: 20_000 },
-    Target { name: "shard", seeds: shard::fuzz::streams, run: shard::fuzz::stream, allocates: machines, rounds: 600 },
-    Target { name: "envelopes", seeds: envelopes, run: envelope, allocates: decoded_lists, rounds: 5_000 },
-    Target { name: "agreement", seeds: messages, run: messages_of_a_broken_member, allocates: machines, rounds: 300 },
-    Target { name: "tables", seeds: tables, run: table, allocates: machines, rounds: 1_000 },
-    Target { name: "deltas", seeds: deltas, run: delta, allocates: machines, rounds: 1_000 },
-    Target { name: "hello", seeds: hellos, run: hello, allocates: decoded, rounds: 10_000 },
-    Target { name: "carried", seeds: carried, run: carry, allocates: decoded, rounds: 10_000 },
-    Target { name: "gossip", seeds: net::hints::fuzz::messages, run: net::hints::fuzz::message, allocates: machines, rounds: 3_000 },
-    Target { name: "requests", seeds: requests, run: request, allocates: machines, rounds: 10_000 },
-    Target { name: "replies", seeds: replies, run: resp::client::read_all, allocates: machines, rounds: 10_000 },
-    Target { name: "config", seeds: configurations, run: configuration, allocates: machines, rounds: 1_000 },
-    Target { name: "answers", seeds: answers, run: http::client::read, allocates: machines, rounds: 3_000 },
+    Target {
+        name: "frames",
+        seeds: shard::fuzz::frames,
+        run: shard::fuzz::frame,
+        allocates: decoded,
+        rounds: 20_000,
+    },
+    Target {
+        name: "shard",
+        seeds: shard::fuzz::streams,
+        run: shard::fuzz::stream,
+        allocates: machines,
+        rounds: 600,
+    },
+    Target {
+        name: "envelopes",
+        seeds: envelopes,
+        run: envelope,
+        allocates: decoded_lists,
+        rounds: 5_000,
+    },
+    Target {
+        name: "agreement",
+        seeds: messages,
+        run: messages_of_a_broken_member,
+        allocates: machines,
+        rounds: 300,
+    },
+    Target {
+        name: "tables",
+        seeds: tables,
+        run: table,
+        allocates: machines,
+        rounds: 1_000,
+    },
+    Target {
+        name: "deltas",
+        seeds: deltas,
+        run: delta,
+        allocates: machines,
+        rounds: 1_000,
+    },
+    Target {
+        name: "hello",
+        seeds: hellos,
+        run: hello,
+        allocates: decoded,
+        rounds: 10_000,
+    },
+    Target {
+        name: "carried",
+        seeds: carried,
+        run: carry,
+        allocates: decoded,
+        rounds: 10_000,
+    },
+    Target {
+        name: "gossip",
+        seeds: net::hints::fuzz::messages,
+        run: net::hints::fuzz::message,
+        allocates: machines,
+        rounds: 3_000,
+    },
+    Target {
+        name: "requests",
+        seeds: requests,
+        run: request,
+        allocates: machines,
+        rounds: 10_000,
+    },
+    Target {
+        name: "replies",
+        seeds: replies,
+        run: resp::client::read_all,
+        allocates: machines,
+        rounds: 10_000,
+    },
+    Target {
+        name: "config",
+        seeds: configurations,
+        run: configuration,
+        allocates: machines,
+        rounds: 1_000,
+    },
+    Target {
+        name: "answers",
+        seeds: answers,
+        run: http::client::read,
+        allocates: machines,
+        rounds: 3_000,
+    },
 ];
 
 // ---- control
 
 /// One envelope: a datagram, or the body of a frame.
 fn envelopes() -> Vec<Vec<u8>> {
-    messages().into_iter().map(|frame| frame[4..].to_vec()).collect()
+    messages()
+        .into_iter()
+        .map(|frame| frame[4..].to_vec())
+        .collect()
 }
 
 fn envelope(bytes: &[u8]) {
     if let Ok(envelope) = codec::decode::<Envelope>(bytes, FRAME_BYTES_MAX) {
-        let again = codec::encode(&envelope, codec::BYTES_MAX).expect("what was decoded can be said");
-        assert!(codec::decode::<Envelope>(&again, codec::BYTES_MAX).is_ok(), "and is understood");
+        let again =
+            codec::encode(&envelope, codec::BYTES_MAX).expect("what was decoded can be said");
+        assert!(
+            codec::decode::<Envelope>(&again, codec::BYTES_MAX).is_ok(),
+            "and is understood"
+        );
     }
 }
 
@@ -69,18 +156,26 @@ fn envelope(bytes: &[u8]) {
 fn messages() -> Vec<Vec<u8>> {
     let mut seen = BTreeSet::new();
     // Of each kind and length one: most are pings.
-    Council::messages().into_iter().map(framed).filter(|frame| seen.insert((frame.get(5).copied(), frame.len()))).collect()
+    Council::messages()
+        .into_iter()
+        .map(framed)
+        .filter(|frame| seen.insert((frame.get(5).copied(), frame.len())))
+        .collect()
 }
 
-/// Three members agree; one says this to both others, and goes on as if it had not. They agree again, whatever it was, and commit
-/// what they are asked for.
+/// Three members agree; one says this to both others, and goes on as if it had not. They agree
+/// again, whatever it was, and commit what they are asked for.
 fn messages_of_a_broken_member(bytes: &[u8]) {
     let mut council = Council::new();
     assert!(council.agrees(), "they agree before it");
     council.hear(bytes);
     let mut waited = Duration::ZERO;
     while !council.commits() {
-        assert!(waited < Duration::from_secs(60), "they do not agree any more: {}", council.summary());
+        assert!(
+            waited < Duration::from_secs(60),
+            "they do not agree any more: {}",
+            council.summary()
+        );
         council.pass(Duration::from_millis(500));
         waited += Duration::from_millis(500);
     }
@@ -98,7 +193,10 @@ fn lived() -> Vec<Table> {
         tables.push(table);
     };
     let second = first.members[1].id;
-    next(planner::remove(&first, &BTreeMap::from([(second, Departure::Silent)])));
+    next(planner::remove(
+        &first,
+        &BTreeMap::from([(second, Departure::Silent)]),
+    ));
     next(planner::hand_over(&first, second, Pace::Repair));
     let lacking = planner::remove(&first, &BTreeMap::from([(second, Departure::Dead)]));
     let planned = planner::adopt(&lacking, &planner::plan(&lacking, &Loads::default()));
@@ -106,10 +204,17 @@ fn lived() -> Vec<Table> {
     tables
 }
 
-const LIMITS: MoveLimits = MoveLimits { learners_per_source: 4, learners_per_target: 4, learners: 8 };
+const LIMITS: MoveLimits = MoveLimits {
+    learners_per_source: 4,
+    learners_per_target: 4,
+    learners: 8,
+};
 
 fn tables() -> Vec<Vec<u8>> {
-    lived().iter().map(|table| codec::encode(table, codec::BYTES_MAX).expect("it fits")).collect()
+    lived()
+        .iter()
+        .map(|table| codec::encode(table, codec::BYTES_MAX).expect("it fits"))
+        .collect()
 }
 
 fn table(bytes: &[u8]) {
@@ -122,7 +227,12 @@ fn table(bytes: &[u8]) {
 
 fn deltas() -> Vec<Vec<u8>> {
     let tables = lived();
-    tables[1..].iter().map(|t| codec::encode(&TableDelta::between(&tables[0], t), codec::BYTES_MAX).expect("it fits")).collect()
+    tables[1..]
+        .iter()
+        .map(|t| {
+            codec::encode(&TableDelta::between(&tables[0], t), codec::BYTES_MAX).expect("it fits")
+        })
+        .collect()
 }
 
 fn delta(bytes: &[u8]) {
@@ -146,19 +256,36 @@ fn delta(bytes: &[u8]) {
 /// Everything that is ever done with a table, and with those that come of it.
 fn use_table(table: &Table, further: u32) {
     let members: Vec<MemberId> = table.members.iter().map(|m| m.id).collect();
-    let _ = (majority(&table.voters, |v| members.contains(&v)), table.oldest_voter(), table.name(), planner::health(table));
+    let _ = (
+        majority(&table.voters, |v| members.contains(&v)),
+        table.oldest_voter(),
+        table.name(),
+        planner::health(table),
+    );
     for keyspace in &table.keyspaces {
         for slot in [0, 1, 8_191, 16_383, u16::MAX] {
-            let _ = keyspace.partition_of_slot(slot).map(|p| keyspace.slots_of(p));
+            let _ = keyspace
+                .partition_of_slot(slot)
+                .map(|p| keyspace.slots_of(p));
         }
-        let _ = (keyspace.partition_of(MapId(0), b"{k}1"), keyspace.partition_of(MapId(9), b"k"));
+        let _ = (
+            keyspace.partition_of(MapId(0), b"{k}1"),
+            keyspace.partition_of(MapId(9), b"k"),
+        );
     }
     for member in &table.members {
         for thread in 0..member.addresses.threads() {
-            let _ = (member.addresses.data_of(thread), member.addresses.resp_cluster_of(thread), member.id.thread(thread));
+            let _ = (
+                member.addresses.data_of(thread),
+                member.addresses.resp_cluster_of(thread),
+                member.id.thread(thread),
+            );
         }
     }
-    let mut next = vec![planner::assign(table), planner::adopt(table, &planner::plan(table, &Loads::default()))];
+    let mut next = vec![
+        planner::assign(table),
+        planner::adopt(table, &planner::plan(table, &Loads::default())),
+    ];
     next.extend(planner::advance(table, &LIMITS, &planner::Waits::default()));
     for id in members.iter().take(3) {
         let _ = planner::holds_anything(table, *id);
@@ -169,7 +296,10 @@ fn use_table(table: &Table, further: u32) {
         next.extend(gone.map(|how| planner::remove(table, &BTreeMap::from([(*id, how)]))));
     }
     let elders = planner::elders(table);
-    next.push(Table { voters: elders, ..table.clone() });
+    next.push(Table {
+        voters: elders,
+        ..table.clone()
+    });
     if let Some(newcomer) = table.members.first() {
         let mut newcomer = (**newcomer).clone();
         (newcomer.id, newcomer.name) = (MemberId(0x7000), "newcomer".into());
@@ -178,18 +308,31 @@ fn use_table(table: &Table, further: u32) {
     let mut requests = Vec::new();
     for keyspace in &table.keyspaces {
         for partition in keyspace.partitions.iter().take(4) {
-            let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
+            let at = PartitionRef {
+                keyspace: keyspace.id,
+                partition: partition.id,
+            };
             for member in members.iter().take(3) {
-                let changes =
-                    [InSyncChange::Remove, InSyncChange::Admit, InSyncChange::Abandon, InSyncChange::NoRoom, InSyncChange::Withdraw];
-                requests.extend(changes.map(|c| InSyncRequest { partition: at, epoch: partition.epoch, change: c(*member) }));
+                let changes = [
+                    InSyncChange::Remove,
+                    InSyncChange::Admit,
+                    InSyncChange::Abandon,
+                    InSyncChange::NoRoom,
+                    InSyncChange::Withdraw,
+                ];
+                requests.extend(changes.map(|c| InSyncRequest {
+                    partition: at,
+                    epoch: partition.epoch,
+                    change: c(*member),
+                }));
             }
         }
     }
     next.push(planner::change_in_sync(table, &requests).0);
     for table in next {
         let _ = TableDelta::between(&table, &table);
-        // What a planner makes of what validates may be refused in the end (a name or an id that is taken), never more.
+        // What a planner makes of what validates may be refused in the end (a name or an id that is
+        // taken), never more.
         if further > 0 && table.validate().is_ok() && table.members.len() <= 8 {
             let next = TableDelta::between(&table, &table);
             let _ = next.apply(&table);
@@ -204,13 +347,21 @@ fn use_table(table: &Table, further: u32) {
 
 fn hellos() -> Vec<Vec<u8>> {
     let node = Hello::new(Purpose::Control, MemberId(0x70), "alpha");
-    let client = Hello::new(Purpose::Data, MemberId::of_client(7), "a client with a longer name");
+    let client = Hello::new(
+        Purpose::Data,
+        MemberId::of_client(7),
+        "a client with a longer name",
+    );
     [node, client].iter().map(Hello::encode).collect()
 }
 
 fn hello(bytes: &[u8]) {
     if let Ok(hello) = Hello::decode(bytes) {
-        assert_eq!(Hello::decode(&hello.encode()), Ok(hello.clone()), "what it says can be said again");
+        assert_eq!(
+            Hello::decode(&hello.encode()),
+            Ok(hello.clone()),
+            "what it says can be said again"
+        );
         let _ = hello.suits(&Hello::new(Purpose::Data, MemberId(0x10), "beta"));
     }
 }
@@ -219,8 +370,18 @@ fn hello(bytes: &[u8]) {
 
 fn carried() -> Vec<Vec<u8>> {
     let datagram = |length| Bytes::from(vec![7; length]);
-    let asked = Carried { comes: false, deaf: true, end: MemberId(0x70), datagram: datagram(40) };
-    let came = Carried { comes: true, deaf: false, end: MemberId(0x20), datagram: datagram(0) };
+    let asked = Carried {
+        comes: false,
+        deaf: true,
+        end: MemberId(0x70),
+        datagram: datagram(40),
+    };
+    let came = Carried {
+        comes: true,
+        deaf: false,
+        end: MemberId(0x20),
+        datagram: datagram(0),
+    };
     let all: Vec<Bytes> = [asked, came].iter().filter_map(Carried::encode).collect();
     vec![all[0].to_vec(), all[1].to_vec(), all.concat()]
 }
@@ -229,16 +390,28 @@ fn carry(bytes: &[u8]) {
     let mut lane = BytesMut::from(bytes);
     let mut said = BytesMut::new();
     while let Ok(Some(carried)) = Carried::take(&mut lane) {
-        said.extend_from_slice(&carried.encode().expect("what was read is no longer than it may be"));
+        said.extend_from_slice(
+            &carried
+                .encode()
+                .expect("what was read is no longer than it may be"),
+        );
     }
-    assert_eq!(said[..], bytes[..bytes.len() - lane.len()], "what it says can be said again");
+    assert_eq!(
+        said[..],
+        bytes[..bytes.len() - lane.len()],
+        "what it says can be said again"
+    );
 }
 
 // ---- RESP
 
 fn requests() -> Vec<Vec<u8>> {
     let array = |words: &[&str]| {
-        let words: String = words.iter().map(|w| format!("${}\r\n{w}\r\n", w.len())).collect::<Vec<_>>().concat();
+        let words: String = words
+            .iter()
+            .map(|w| format!("${}\r\n{w}\r\n", w.len()))
+            .collect::<Vec<_>>()
+            .concat();
         words
     };
     let commands: [&[&str]; 14] = [
@@ -257,12 +430,16 @@ fn requests() -> Vec<Vec<u8>> {
         &["INFO", "everything"],
         &["SELECT", "0"],
     ];
-    let mut seeds: Vec<Vec<u8>> = commands.iter().map(|c| format!("*{}\r\n{}", c.len(), array(c)).into_bytes()).collect();
+    let mut seeds: Vec<Vec<u8>> = commands
+        .iter()
+        .map(|c| format!("*{}\r\n{}", c.len(), array(c)).into_bytes())
+        .collect();
     seeds.push(b"SET  a \"x\\x41\\n\\\"\" \r\nget 'it\\'s'\n*0\r\n*-1\r\nPING ''\r\n".to_vec());
     seeds
 }
 
-/// As the server cuts a connection into commands, whatever the reads are, before and after a password was said.
+/// As the server cuts a connection into commands, whatever the reads are, before and after a
+/// password was said.
 fn request(bytes: &[u8]) {
     for authenticated in [true, false] {
         for read in [bytes.len().max(1), 7] {
@@ -290,15 +467,22 @@ fn request(bytes: &[u8]) {
 }
 
 fn replies() -> Vec<Vec<u8>> {
-    let texts = ["+OK\r\n", "-ERR no\r\n", ":42\r\n", "$5\r\nhello\r\n", "$-1\r\n", "*2\r\n$1\r\na\r\n*1\r\n:1\r\n", "_\r\n*-1\r\n*0\r\n"];
+    let texts = [
+        "+OK\r\n",
+        "-ERR no\r\n",
+        ":42\r\n",
+        "$5\r\nhello\r\n",
+        "$-1\r\n",
+        "*2\r\n$1\r\na\r\n*1\r\n:1\r\n",
+        "_\r\n*-1\r\n*0\r\n",
+    ];
     texts.map(|t| t.as_bytes().to_vec()).into()
 }
 
 // ---- configuration, HTTP
 
 fn configurations() -> Vec<Vec<u8>> {
-    let one =
-        "seed = [\"10.0.0.1:7400\", \"node:7400\"]\nexpect = 3\nlisten = \"127.0.0.1:0\"\nresp = \"off\"\nthreads = 2\nname = \"a\"\n";
+    let one = "seed = [\"10.0.0.1:7400\", \"node:7400\"]\nexpect = 3\nlisten = \"127.0.0.1:0\"\nresp = \"off\"\nthreads = 2\nname = \"a\"\n";
     let other = "memory-max = \"2gb\"\nvalue-max = \"64kb\"\npartitions = 64\nbackups = 1\nweight = 100\nleave-timeout = \"30s\"\non-loss = \"reset after 60s\"\n";
     vec![one.into(), other.into()]
 }
@@ -323,5 +507,8 @@ fn configuration(bytes: &[u8]) {
 
 fn answers() -> Vec<Vec<u8>> {
     let ok = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n{\"ready\":true}".to_vec();
-    vec![ok, b"HTTP/1.1 409 Conflict\r\n\r\n{\"error\":\"there is no member n9\"}".to_vec()]
+    vec![
+        ok,
+        b"HTTP/1.1 409 Conflict\r\n\r\n{\"error\":\"there is no member n9\"}".to_vec(),
+    ]
 }

@@ -1,4 +1,5 @@
-//! As much of an HTTP client as the command line and the demo need: one request, one answer, one connection.
+//! As much of an HTTP client as the command line and the demo need: one request, one answer, one
+//! connection.
 
 use super::LOCAL_TOKEN;
 use serde::de::DeserializeOwned;
@@ -42,7 +43,9 @@ pub enum HttpError {
     #[error("the node wants a token, and none was sent")]
     NoToken,
     /// Something else than a Doyen node answered.
-    #[error("{address} does not answer like a Doyen node's HTTP: give the node's --http address, which it prints when it starts")]
+    #[error(
+        "{address} does not answer like a Doyen node's HTTP: give the node's --http address, which it prints when it starts"
+    )]
     Foreign {
         /// Who was asked.
         address: String,
@@ -54,27 +57,54 @@ pub enum HttpError {
 /// # Errors
 /// When there is no answer, or it is not a success.
 pub async fn get<T: DeserializeOwned>(address: &str, path: &str) -> Result<T, HttpError> {
-    request(address, LOOK_MAX, &format!("GET {path} HTTP/1.1\r\n"), "\r\n").await.map_err(|e| unsent(e, LOCAL_TOKEN))
+    request(
+        address,
+        LOOK_MAX,
+        &format!("GET {path} HTTP/1.1\r\n"),
+        "\r\n",
+    )
+    .await
+    .map_err(|e| unsent(e, LOCAL_TOKEN))
 }
 
 /// Asks a node for what may need the token: keys, and where data lies.
 ///
 /// # Errors
 /// When there is no answer, or it is not a success.
-pub async fn get_with<T: DeserializeOwned>(address: &str, path: &str, token: &str) -> Result<T, HttpError> {
-    request(address, LOOK_MAX, &format!("GET {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n"), "\r\n")
-        .await
-        .map_err(|e| unsent(e, token))
+pub async fn get_with<T: DeserializeOwned>(
+    address: &str,
+    path: &str,
+    token: &str,
+) -> Result<T, HttpError> {
+    request(
+        address,
+        LOOK_MAX,
+        &format!("GET {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n"),
+        "\r\n",
+    )
+    .await
+    .map_err(|e| unsent(e, token))
 }
 
 /// Asks a node to change something, by `POST`, `PATCH` or `DELETE`.
 ///
 /// # Errors
 /// When there is no answer, or it is not a success.
-pub async fn change<T: DeserializeOwned>(address: &str, method: &str, path: &str, token: &str, body: &str) -> Result<T, HttpError> {
+pub async fn change<T: DeserializeOwned>(
+    address: &str,
+    method: &str,
+    path: &str,
+    token: &str,
+    body: &str,
+) -> Result<T, HttpError> {
     let head = format!("{method} {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n");
-    let rest = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    request(address, ANSWER_MAX, &head, &rest).await.map_err(|e| unsent(e, token))
+    let rest = format!(
+        "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    request(address, ANSWER_MAX, &head, &rest)
+        .await
+        .map_err(|e| unsent(e, token))
 }
 
 /// The token of nodes without a secret says nothing of a caller, so a caller that sent it has none.
@@ -86,11 +116,28 @@ fn unsent(e: HttpError, token: &str) -> HttpError {
 }
 
 /// `head` is the first lines, `rest` what comes after those that every request has.
-async fn request<T: DeserializeOwned>(address: &str, begins_within: Duration, head: &str, rest: &str) -> Result<T, HttpError> {
-    let connection = |why: String| HttpError::Connection { address: address.into(), why };
-    let answer = match tokio::time::timeout(ANSWER_MAX, exchange(address, begins_within, head, rest)).await {
+async fn request<T: DeserializeOwned>(
+    address: &str,
+    begins_within: Duration,
+    head: &str,
+    rest: &str,
+) -> Result<T, HttpError> {
+    let connection = |why: String| HttpError::Connection {
+        address: address.into(),
+        why,
+    };
+    let answer = match tokio::time::timeout(
+        ANSWER_MAX,
+        exchange(address, begins_within, head, rest),
+    )
+    .await
+    {
         Ok(Ok(answer)) => answer,
-        Ok(Err(e)) if e.kind() == io::ErrorKind::InvalidData => return Err(HttpError::Foreign { address: address.into() }),
+        Ok(Err(e)) if e.kind() == io::ErrorKind::InvalidData => {
+            return Err(HttpError::Foreign {
+                address: address.into(),
+            });
+        }
         Ok(Err(e)) => return Err(connection(reason(&e))),
         Err(_) => return Err(connection(format!("nothing within {ANSWER_MAX:?}"))),
     };
@@ -99,17 +146,31 @@ async fn request<T: DeserializeOwned>(address: &str, begins_within: Duration, he
 
 /// What a whole answer says.
 fn understand<T: DeserializeOwned>(address: &str, answer: &[u8]) -> Result<T, HttpError> {
-    let foreign = || HttpError::Foreign { address: address.into() };
-    let split = answer.windows(4).position(|w| w == b"\r\n\r\n").ok_or_else(foreign)?;
+    let foreign = || HttpError::Foreign {
+        address: address.into(),
+    };
+    let split = answer
+        .windows(4)
+        .position(|w| w == b"\r\n\r\n")
+        .ok_or_else(foreign)?;
     let (head, body) = answer.split_at(split);
     let body = body.get(4..).unwrap_or_default();
     let head = std::str::from_utf8(head).map_err(|_| foreign())?;
-    let status: u16 = head.split(' ').nth(1).and_then(|s| s.parse().ok()).ok_or_else(foreign)?;
+    let status: u16 = head
+        .split(' ')
+        .nth(1)
+        .and_then(|s| s.parse().ok())
+        .ok_or_else(foreign)?;
     if (200..300).contains(&status) {
         return serde_json::from_slice(body).map_err(|_| foreign());
     }
-    let message = serde_json::from_slice::<serde_json::Value>(body).ok().and_then(|v| Some(v.get("error")?.as_str()?.to_owned()));
-    Err(HttpError::Refused { status, message: message.ok_or_else(foreign)? })
+    let message = serde_json::from_slice::<serde_json::Value>(body)
+        .ok()
+        .and_then(|v| Some(v.get("error")?.as_str()?.to_owned()));
+    Err(HttpError::Refused {
+        status,
+        message: message.ok_or_else(foreign)?,
+    })
 }
 
 /// Reads what a server might answer.
@@ -119,32 +180,54 @@ pub(crate) fn read(bytes: &[u8]) {
     let _ = understand::<serde_json::Value>("127.0.0.1:1", bytes);
 }
 
-/// The whole answer. Something that does not begin like HTTP is `InvalidData` at once: other servers (Redis, this node's RESP
-/// ports) keep a connection open after they have refused what they did not understand.
-async fn exchange(address: &str, begins_within: Duration, head: &str, rest: &str) -> io::Result<Vec<u8>> {
+/// The whole answer. Something that does not begin like HTTP is `InvalidData` at once: other
+/// servers (Redis, this node's RESP ports) keep a connection open after they have refused what they
+/// did not understand.
+async fn exchange(
+    address: &str,
+    begins_within: Duration,
+    head: &str,
+    rest: &str,
+) -> io::Result<Vec<u8>> {
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-    let mut stream = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(address)).await.map_err(late)??;
+    let mut stream = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(address))
+        .await
+        .map_err(late)??;
     // The address, whatever name led to it: a node answers to few names.
     let peer = stream.peer_addr()?;
     let host = SocketAddr::new(peer.ip(), peer.port());
-    stream.write_all(format!("{head}Host: {host}\r\nConnection: close\r\n{rest}").as_bytes()).await?;
+    stream
+        .write_all(format!("{head}Host: {host}\r\nConnection: close\r\n{rest}").as_bytes())
+        .await?;
     let mut greeting = [0; GREETING.len()];
-    match tokio::time::timeout(begins_within, stream.read_exact(&mut greeting)).await.map_err(late)? {
+    match tokio::time::timeout(begins_within, stream.read_exact(&mut greeting))
+        .await
+        .map_err(late)?
+    {
         Ok(_) if greeting == GREETING => {}
         Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => return Err(e),
-        // Closed at once by somebody who does not understand, or a full node; else another protocol.
+        // Closed at once by somebody who does not understand, or a full node; else another
+        // protocol.
         Ok(_) | Err(_) => return Err(io::ErrorKind::InvalidData.into()),
     }
     let mut answer = greeting.to_vec();
-    // To the end: `Connection: close` was asked for. Our server always knows an answer's length and never chunks it.
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
+    // To the end: `Connection: close` was asked for. Our server always knows an answer's length and
+    // never chunks it.
+    stream
+        .take(ANSWER_BYTES_MAX)
+        .read_to_end(&mut answer)
+        .await?;
     Ok(answer)
 }
 
 fn reason(e: &io::Error) -> String {
     match e.kind() {
-        io::ErrorKind::ConnectionRefused => "nobody listens there; is the node running, and is this its --http address?".into(),
-        io::ErrorKind::TimedOut => "nobody says anything there in time; is this the node's --http address?".into(),
+        io::ErrorKind::ConnectionRefused => {
+            "nobody listens there; is the node running, and is this its --http address?".into()
+        }
+        io::ErrorKind::TimedOut => {
+            "nobody says anything there in time; is this the node's --http address?".into()
+        }
         _ => e.to_string(),
     }
 }
@@ -165,18 +248,32 @@ mod tests {
             std::future::pending::<()>().await;
         });
         let started = Instant::now();
-        let error = get::<serde_json::Value>(&address, "/status").await.expect_err("that is no HTTP");
+        let error = get::<serde_json::Value>(&address, "/status")
+            .await
+            .expect_err("that is no HTTP");
         (error, started.elapsed())
     }
 
     /// A command without a secret was told that its token was refused.
     #[test]
     fn no_token_is_not_a_refused_one() {
-        let refused = || HttpError::Refused { status: 401, message: "no".into() };
+        let refused = || HttpError::Refused {
+            status: 401,
+            message: "no".into(),
+        };
         assert!(matches!(unsent(refused(), LOCAL_TOKEN), HttpError::NoToken));
-        assert!(matches!(unsent(refused(), "another"), HttpError::Refused { .. }));
-        let other = HttpError::Refused { status: 409, message: "no".into() };
-        assert!(matches!(unsent(other, LOCAL_TOKEN), HttpError::Refused { status: 409, .. }));
+        assert!(matches!(
+            unsent(refused(), "another"),
+            HttpError::Refused { .. }
+        ));
+        let other = HttpError::Refused {
+            status: 409,
+            message: "no".into(),
+        };
+        assert!(matches!(
+            unsent(other, LOCAL_TOKEN),
+            HttpError::Refused { status: 409, .. }
+        ));
     }
 
     /// `status --http` with a RESP port hung for 15 s.

@@ -1,7 +1,9 @@
-//! Who may look: what a browser can be made to ask, and what only those may see that have the token.
+//! Who may look: what a browser can be made to ask, and what only those may see that have the
+//! token.
 //!
-//! A web page can have its own name lead to this machine (DNS rebinding), and then read what nodes answer as if they were its own server. Its
-//! name is what the browser says as `Host`, so a node answers to addresses, to `localhost` and to names that it was told, and to no others. What a
+//! A web page can have its own name lead to this machine (DNS rebinding), and then read what nodes
+//! answer as if they were its own server. Its name is what the browser says as `Host`, so a node
+//! answers to addresses, to `localhost` and to names that it was told, and to no others. What a
 //! page asks of another server than its own has an `Origin`.
 
 use super::State;
@@ -19,7 +21,11 @@ use std::sync::Arc;
 const SHOWN_CHARS: usize = 64;
 
 /// Refuses requests for hosts that this node is not, and those that pages of other servers make.
-pub(super) async fn addressed(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
+pub(super) async fn addressed(
+    Shared(state): Shared<Arc<State>>,
+    request: Request,
+    next: Next,
+) -> Response {
     match misled(&state.hosts, request.uri().authority(), request.headers()) {
         Some(failure) => failure.into_response(),
         None => next.run(request).await,
@@ -27,20 +33,32 @@ pub(super) async fn addressed(Shared(state): Shared<Arc<State>>, request: Reques
 }
 
 fn misled(hosts: &[String], target: Option<&Authority>, headers: &HeaderMap) -> Option<Failure> {
-    let said = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let said = headers
+        .get_all(header::HOST)
+        .iter()
+        .map(|host| host.to_str().unwrap_or_default());
     let asked: Vec<&str> = said.chain(target.map(Authority::as_str)).collect();
     if let Some(foreign) = asked.iter().find(|host| !is_own(hosts, host)) {
         let shown: String = foreign.escape_debug().take(SHOWN_CHARS).collect();
-        let why = format!("this node does not answer as `{shown}`: ask for its IP address or localhost, or start it with --http-host NAME");
+        let why = format!(
+            "this node does not answer as `{shown}`: ask for its IP address or localhost, or start it with --http-host NAME"
+        );
         return Some(Failure(StatusCode::MISDIRECTED_REQUEST, why));
     }
     let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default();
-    let of = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    let of = origin
+        .strip_prefix("http://")
+        .or_else(|| origin.strip_prefix("https://"));
     if of.is_some_and(|of| asked.iter().any(|host| host.eq_ignore_ascii_case(of))) {
         return None;
     }
     let shown: String = origin.escape_debug().take(SHOWN_CHARS).collect();
-    Some(Failure(StatusCode::FORBIDDEN, format!("a page of `{shown}` asks: nodes answer programs, so send the request without Origin")))
+    Some(Failure(
+        StatusCode::FORBIDDEN,
+        format!(
+            "a page of `{shown}` asks: nodes answer programs, so send the request without Origin"
+        ),
+    ))
 }
 
 /// Whether this node is meant by `HOST` or `HOST:PORT`.
@@ -48,17 +66,26 @@ fn is_own(hosts: &[String], said: &str) -> bool {
     let host = match said.rsplit_once(':') {
         // An IPv6 address has colons of its own, and brackets around them.
         Some((host, port))
-            if port.bytes().all(|b| b.is_ascii_digit()) && !host.ends_with(':') && (host.ends_with(']') || !host.contains(':')) =>
+            if port.bytes().all(|b| b.is_ascii_digit())
+                && !host.ends_with(':')
+                && (host.ends_with(']') || !host.contains(':')) =>
         {
             host
         }
         _ => said,
     };
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
     let name = host.strip_suffix('.').unwrap_or(host);
     bare.parse::<IpAddr>().is_ok()
         || name.eq_ignore_ascii_case("localhost")
-        || hosts.iter().any(|own| own.strip_suffix('.').unwrap_or(own).eq_ignore_ascii_case(name))
+        || hosts.iter().any(|own| {
+            own.strip_suffix('.')
+                .unwrap_or(own)
+                .eq_ignore_ascii_case(name)
+        })
 }
 
 /// Refuses those that do not have the token.
@@ -67,7 +94,9 @@ pub(super) fn authorize(state: &State, headers: &HeaderMap) -> Result<(), Failur
         let hint = "this node has neither a secret nor --http-token-file: restart it with one of them, or ask a node that has";
         return Err(Failure(StatusCode::FORBIDDEN, hint.into()));
     };
-    let token = headers.get(header::AUTHORIZATION).and_then(|v| v.as_bytes().strip_prefix(b"Bearer "));
+    let token = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|v| v.as_bytes().strip_prefix(b"Bearer "));
     if token.is_some_and(|token| same(token, wanted.as_bytes())) {
         return Ok(());
     }
@@ -75,7 +104,8 @@ pub(super) fn authorize(state: &State, headers: &HeaderMap) -> Result<(), Failur
     Err(Failure(StatusCode::UNAUTHORIZED, hint.into()))
 }
 
-/// The request may see keys, and where data lies: it has the token, or this node lets everybody see the data itself.
+/// The request may see keys, and where data lies: it has the token, or this node lets everybody see
+/// the data itself.
 pub(super) struct MaySee;
 
 impl FromRequestParts<Arc<State>> for MaySee {
@@ -134,16 +164,47 @@ mod tests {
         ] {
             assert_eq!(asked(host), Some(421), "{host}");
         }
-        assert_eq!(status(&[], "/status", &[]), None, "no browser leaves it out");
-        assert_eq!(status(&[], "http://evil.example/status", &[(header::HOST, "localhost")]), Some(421));
-        assert_eq!(status(&[], "/status", &[(header::HOST, "localhost"), (header::HOST, "evil.example")]), Some(421));
+        assert_eq!(
+            status(&[], "/status", &[]),
+            None,
+            "no browser leaves it out"
+        );
+        assert_eq!(
+            status(
+                &[],
+                "http://evil.example/status",
+                &[(header::HOST, "localhost")]
+            ),
+            Some(421)
+        );
+        assert_eq!(
+            status(
+                &[],
+                "/status",
+                &[(header::HOST, "localhost"), (header::HOST, "evil.example")]
+            ),
+            Some(421)
+        );
     }
 
     #[test]
     fn pages_of_other_servers_are_refused() {
-        let asked = |origin| status(&[], "/status", &[(header::HOST, "127.0.0.1:7480"), (header::ORIGIN, origin)]);
+        let asked = |origin| {
+            status(
+                &[],
+                "/status",
+                &[(header::HOST, "127.0.0.1:7480"), (header::ORIGIN, origin)],
+            )
+        };
         assert_eq!(asked("http://127.0.0.1:7480"), None);
-        for origin in ["http://evil.example", "null", "http://127.0.0.1:8080", "http://127.0.0.1", "file://127.0.0.1:7480", ""] {
+        for origin in [
+            "http://evil.example",
+            "null",
+            "http://127.0.0.1:8080",
+            "http://127.0.0.1",
+            "file://127.0.0.1:7480",
+            "",
+        ] {
             assert_eq!(asked(origin), Some(403), "{origin}");
         }
     }

@@ -1,5 +1,6 @@
-//! Accepts connections, few at a time, and closes those that do nothing: after a while, and at once where somebody else waits. What they hold is
-//! bounded: a head has a largest size and a latest end, and bodies are bounded by what takes them (`routes.rs`).
+//! Accepts connections, few at a time, and closes those that do nothing: after a while, and at once
+//! where somebody else waits. What they hold is bounded: a head has a largest size and a latest
+//! end, and bodies are bounded by what takes them (`routes.rs`).
 
 use super::wait;
 use crate::seldom::{A_MINUTE, Seldom};
@@ -24,7 +25,8 @@ use tokio::time::{Instant, Sleep};
 const CONNECTIONS_MAX: usize = 256;
 /// A connection on which nothing moves for this long is closed: longer than an answer may take.
 const IDLE_MAX: Duration = Duration::from_secs(15);
-/// The head of a request must be whole within this time, however steadily it comes, and is at most so long.
+/// The head of a request must be whole within this time, however steadily it comes, and is at most
+/// so long.
 const HEAD_MAX: Duration = IDLE_MAX;
 const HEAD_BYTES_MAX: usize = 32 << 10;
 /// How long requests under way may still take when the node stops.
@@ -36,8 +38,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// How long accepting pauses when the system refuses (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener with a bound on connections. When all places are taken, whoever has asked nothing for longest makes room: a program that
-/// keeps connections open must not keep people from looking.
+/// A listener with a bound on connections. When all places are taken, whoever has asked nothing for
+/// longest makes room: a program that keeps connections open must not keep people from looking.
 pub(super) struct Bounded {
     listener: TcpListener,
     places: Arc<Semaphore>,
@@ -46,7 +48,8 @@ pub(super) struct Bounded {
     failed: Seldom,
 }
 
-/// Connections that are open. The lock is held for moments; it is there because hyper wants `Send`, all of it runs on one thread.
+/// Connections that are open. The lock is held for moments; it is there because hyper wants `Send`,
+/// all of it runs on one thread.
 #[derive(Clone, Default)]
 struct Seats(Arc<Mutex<BTreeMap<u64, Seat>>>);
 
@@ -70,11 +73,16 @@ impl Seats {
         }
     }
 
-    /// Closes the connection that has asked nothing for longest; or else, one whose question takes long to ask or to answer.
+    /// Closes the connection that has asked nothing for longest; or else, one whose question takes
+    /// long to ask or to answer.
     fn make_room(&self) {
         let mut seats = self.lock();
         let may_go = |seat: &Seat| !seat.asked || seat.moved.elapsed() >= ASKING_MAX;
-        let idlest = seats.iter().filter(|(_, seat)| may_go(seat)).min_by_key(|(_, seat)| (seat.asked, seat.moved)).map(|(id, _)| *id);
+        let idlest = seats
+            .iter()
+            .filter(|(_, seat)| may_go(seat))
+            .min_by_key(|(_, seat)| (seat.asked, seat.moved))
+            .map(|(id, _)| *id);
         if let Some(id) = idlest {
             // Dropping its sender tells the connection.
             seats.remove(&id);
@@ -85,22 +93,34 @@ impl Seats {
 impl Bounded {
     pub(super) fn new(listener: std::net::TcpListener) -> io::Result<Self> {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Ok(Self { listener: TcpListener::from_std(listener)?, places, seats: Seats::default(), next: 0, failed: Seldom::new(A_MINUTE) })
+        Ok(Self {
+            listener: TcpListener::from_std(listener)?,
+            places,
+            seats: Seats::default(),
+            next: 0,
+            failed: Seldom::new(A_MINUTE),
+        })
     }
 
     /// Answers requests until the node stops.
     pub(super) async fn serve(mut self, router: Router, mut stopped: watch::Receiver<bool>) {
         let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX).max_buf_size(HEAD_BYTES_MAX);
+        http.timer(TokioTimer::new())
+            .header_read_timeout(HEAD_MAX)
+            .max_buf_size(HEAD_BYTES_MAX);
         let mut open = JoinSet::new();
         loop {
-            // Nothing else interrupts `accept`: a connection that it has accepted, and has no place for yet, would be gone.
+            // Nothing else interrupts `accept`: a connection that it has accepted, and has no place
+            // for yet, would be gone.
             let connection = tokio::select! {
                 connection = self.accept() => connection,
                 () = wait(&mut stopped) => break,
             };
             while open.try_join_next().is_some() {}
-            let serving = http.serve_connection(TokioIo::new(connection), TowerToHyperService::new(router.clone()));
+            let serving = http.serve_connection(
+                TokioIo::new(connection),
+                TowerToHyperService::new(router.clone()),
+            );
             let mut stopped = stopped.clone();
             open.spawn(async move {
                 let mut serving = pin!(serving);
@@ -114,7 +134,10 @@ impl Bounded {
             });
         }
         // Those that are left end with their tasks.
-        let _ = tokio::time::timeout(STOP_MAX, async { while open.join_next().await.is_some() {} }).await;
+        let _ = tokio::time::timeout(STOP_MAX, async {
+            while open.join_next().await.is_some() {}
+        })
+        .await;
     }
 
     async fn place(&self) -> OwnedSemaphorePermit {
@@ -122,8 +145,11 @@ impl Bounded {
             if self.places.available_permits() == 0 {
                 self.seats.make_room();
             }
-            // The semaphore is never closed. Somebody may be in the way a moment later who is not now.
-            if let Ok(Ok(place)) = tokio::time::timeout(LOOK_AGAIN, self.places.clone().acquire_owned()).await {
+            // The semaphore is never closed. Somebody may be in the way a moment later who is not
+            // now.
+            if let Ok(Ok(place)) =
+                tokio::time::timeout(LOOK_AGAIN, self.places.clone().acquire_owned()).await
+            {
                 return place;
             }
         }
@@ -132,9 +158,24 @@ impl Bounded {
     fn seat(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) -> Connection {
         let (close, closed) = oneshot::channel();
         self.next += 1;
-        self.seats.lock().insert(self.next, Seat { moved: Instant::now(), asked: false, _close: close });
+        self.seats.lock().insert(
+            self.next,
+            Seat {
+                moved: Instant::now(),
+                asked: false,
+                _close: close,
+            },
+        );
         let idle = Box::pin(tokio::time::sleep(IDLE_MAX));
-        Connection { id: self.next, stream, idle, closed, makes_room: false, seats: self.seats.clone(), _place: place }
+        Connection {
+            id: self.next,
+            stream,
+            idle,
+            closed,
+            makes_room: false,
+            seats: self.seats.clone(),
+            _place: place,
+        }
     }
 }
 
@@ -152,7 +193,8 @@ impl Bounded {
                             "HTTP connections wait, because they cannot be accepted: {e} ({others} more since the last such line)"
                         );
                     }
-                    // It may be for want of file descriptors: one that asks nothing gives its own back.
+                    // It may be for want of file descriptors: one that asks nothing gives its own
+                    // back.
                     self.seats.make_room();
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
@@ -180,7 +222,12 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    fn judge<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>, asked: bool) -> Poll<io::Result<T>> {
+    fn judge<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        result: Poll<io::Result<T>>,
+        asked: bool,
+    ) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.idle.as_mut().reset(Instant::now() + IDLE_MAX);
             self.seats.moved(self.id, asked);
@@ -196,14 +243,22 @@ impl Connection {
 }
 
 impl AsyncRead for Connection {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_read(cx, buf);
         self.judge(cx, result, true)
     }
 }
 
 impl AsyncWrite for Connection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.judge(cx, result, false)
     }

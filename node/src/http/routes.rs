@@ -73,7 +73,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        path.map(|Path(name)| Self(name)).map_err(|why| Failure(StatusCode::BAD_REQUEST, format!("the path has no name: {why}")))
+        path.map(|Path(name)| Self(name)).map_err(|why| {
+            Failure(
+                StatusCode::BAD_REQUEST,
+                format!("the path has no name: {why}"),
+            )
+        })
     }
 }
 
@@ -95,7 +100,10 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .route("/members/{name}/drain", post(drain).delete(fill))
         .route("/rebalance", get(planned).post(apply_plan).patch(schedule))
         .route("/keyspaces", get(keyspaces).post(create_keyspace))
-        .route("/keyspaces/{name}", get(keyspace).patch(alter_keyspace).delete(drop_keyspace))
+        .route(
+            "/keyspaces/{name}",
+            get(keyspace).patch(alter_keyspace).delete(drop_keyspace),
+        )
         .route("/keyspaces/{name}/split", post(split_range))
         .route("/keyspaces/{name}/merge", post(merge_ranges))
         .fallback(unknown)
@@ -104,25 +112,42 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .layer(middleware::from_fn_with_state(state.clone(), in_time))
         .layer(middleware::from_fn(not_too_long))
         .layer(middleware::from_fn(nothing_passed_over))
-        .layer(middleware::from_fn_with_state(state.clone(), guard::addressed))
+        .layer(middleware::from_fn_with_state(
+            state.clone(),
+            guard::addressed,
+        ))
         .with_state(state)
 }
 
 /// Whoever says beforehand that a body is too long need not send it first.
 async fn not_too_long(request: Request, next: Next) -> Response {
-    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let length = request
+        .headers()
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     let most = PLAN_BYTES_MAX.max(KEYSPACE_BYTES_MAX);
     if length.is_some_and(|length| length > most as u64) {
-        return Failure(StatusCode::PAYLOAD_TOO_LARGE, format!("no body that is taken has more than {most} bytes")).into_response();
+        return Failure(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("no body that is taken has more than {most} bytes"),
+        )
+        .into_response();
     }
     next.run(request).await
 }
 
-/// What changes something has its options in the body: what is said elsewhere would be passed over in silence.
+/// What changes something has its options in the body: what is said elsewhere would be passed over
+/// in silence.
 async fn nothing_passed_over(request: Request, next: Next) -> Response {
     let asks = [Method::GET, Method::HEAD].contains(request.method());
-    if let Some(query) = request.uri().query().filter(|query| !asks && !query.is_empty()) {
-        let why = format!("`?{query}` is not taken: what changes something has its options in the body, as JSON");
+    if let Some(query) = request
+        .uri()
+        .query()
+        .filter(|query| !asks && !query.is_empty())
+    {
+        let why = format!(
+            "`?{query}` is not taken: what changes something has its options in the body, as JSON"
+        );
         return Failure(StatusCode::BAD_REQUEST, why).into_response();
     }
     next.run(request).await
@@ -139,8 +164,14 @@ async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next
         _ => None,
     };
     match why {
-        Some(why) => Failure(StatusCode::SERVICE_UNAVAILABLE, format!("not done within {ANSWER_MAX:?}: {why}")),
-        None => Failure(StatusCode::GATEWAY_TIMEOUT, format!("no answer within {ANSWER_MAX:?}: try again")),
+        Some(why) => Failure(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("not done within {ANSWER_MAX:?}: {why}"),
+        ),
+        None => Failure(
+            StatusCode::GATEWAY_TIMEOUT,
+            format!("no answer within {ANSWER_MAX:?}: try again"),
+        ),
     }
     .into_response()
 }
@@ -150,19 +181,32 @@ const CHANGES: &str = "POST for /recover, /keyspaces, /keyspaces/NAME/split, /ke
 
 async fn unknown() -> Failure {
     let looking = "/status, /table, /loads, /placement, /keyspaces, /moves, /balance, /rebalance, /events, /healthz, /readyz and /metrics";
-    Failure(StatusCode::NOT_FOUND, format!("there are, to GET, {looking}; {CHANGES}"))
+    Failure(
+        StatusCode::NOT_FOUND,
+        format!("there are, to GET, {looking}; {CHANGES}"),
+    )
 }
 
 async fn not_allowed() -> Failure {
-    Failure(StatusCode::METHOD_NOT_ALLOWED, format!("GET is for looking, {CHANGES}"))
+    Failure(
+        StatusCode::METHOD_NOT_ALLOWED,
+        format!("GET is for looking, {CHANGES}"),
+    )
 }
 
 fn stopped() -> Failure {
-    Failure(StatusCode::SERVICE_UNAVAILABLE, "this node is stopping: ask another".into())
+    Failure(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "this node is stopping: ask another".into(),
+    )
 }
 
 fn ended() -> Failure {
-    Failure(StatusCode::SERVICE_UNAVAILABLE, "a data thread of this node has ended, and what it held is gone: start this node again".into())
+    Failure(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "a data thread of this node has ended, and what it held is gone: start this node again"
+            .into(),
+    )
 }
 
 async fn status(Shared(state): Shared<Arc<State>>) -> Answer<Json<ClusterReport>> {
@@ -184,10 +228,17 @@ async fn table(
     query: Result<Query<TableQuery>, QueryRejection>,
 ) -> Answer<Json<TableReport>> {
     let refused = |why: String| Failure(StatusCode::BAD_REQUEST, why);
-    let Query(query) = query.map_err(|_| refused("there is /table, and /table?since=TERM.VERSION".into()))?;
-    let since = query.since.map(|since| since.parse::<TableVersion>().map_err(refused)).transpose()?;
+    let Query(query) =
+        query.map_err(|_| refused("there is /table, and /table?since=TERM.VERSION".into()))?;
+    let since = query
+        .since
+        .map(|since| since.parse::<TableVersion>().map_err(refused))
+        .transpose()?;
     let cluster = state.control.status().await.map_err(|_| stopped())?;
-    Ok(Json(since.map_or_else(|| TableReport::new(&cluster), |since| TableReport::since(&cluster, since))))
+    Ok(Json(since.map_or_else(
+        || TableReport::new(&cluster),
+        |since| TableReport::since(&cluster, since),
+    )))
 }
 
 async fn loads(_: MaySee, Shared(state): Shared<Arc<State>>) -> Answer<Json<LoadsReport>> {
@@ -200,8 +251,15 @@ async fn moves(_: MaySee, Shared(state): Shared<Arc<State>>) -> Answer<Json<Move
     let table = in_force(&state).await?;
     let loads = state.control.loads().await.map_err(|_| stopped())?;
     // Goes through the whole table.
-    let halted = state.control.status().await.map_err(|_| stopped())?.halted();
-    let report = tokio::task::spawn_blocking(move || MovesReport::new(&table, &loads, halted)).await.map_err(|_| stopped())?;
+    let halted = state
+        .control
+        .status()
+        .await
+        .map_err(|_| stopped())?
+        .halted();
+    let report = tokio::task::spawn_blocking(move || MovesReport::new(&table, &loads, halted))
+        .await
+        .map_err(|_| stopped())?;
     Ok(Json(report))
 }
 
@@ -214,8 +272,15 @@ async fn set_balance(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<serde_json::Value>> {
-    let options: BalanceOptions = ordered(&state, &headers, body, r#"{"paused": false, "rate": "adaptive", "window": "always"}"#)?;
-    let requests = options.requests().map_err(|why| Failure(StatusCode::BAD_REQUEST, why))?;
+    let options: BalanceOptions = ordered(
+        &state,
+        &headers,
+        body,
+        r#"{"paused": false, "rate": "adaptive", "window": "always"}"#,
+    )?;
+    let requests = options
+        .requests()
+        .map_err(|why| Failure(StatusCode::BAD_REQUEST, why))?;
     for request in requests {
         administer(&state, request).await?;
     }
@@ -227,25 +292,46 @@ async fn cancel_moves(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<serde_json::Value>> {
-    let cancel: CancelRequest = ordered(&state, &headers, body, r#"{"id": "KEYSPACE/PARTITION"} or {"all": true}"#)?;
-    let request = cancel.request(&*in_force(&state).await?).map_err(|why| Failure(StatusCode::BAD_REQUEST, why))?;
+    let cancel: CancelRequest = ordered(
+        &state,
+        &headers,
+        body,
+        r#"{"id": "KEYSPACE/PARTITION"} or {"all": true}"#,
+    )?;
+    let request = cancel
+        .request(&*in_force(&state).await?)
+        .map_err(|why| Failure(StatusCode::BAD_REQUEST, why))?;
     administer(&state, request).await?;
-    Ok(Json(serde_json::json!({ "cancelled": cancel.id.unwrap_or_else(|| "all".into()) })))
+    Ok(Json(
+        serde_json::json!({ "cancelled": cancel.id.unwrap_or_else(|| "all".into()) }),
+    ))
 }
 
-async fn drain(Shared(state): Shared<Arc<State>>, Named(name): Named, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
+async fn drain(
+    Shared(state): Shared<Arc<State>>,
+    Named(name): Named,
+    headers: HeaderMap,
+) -> Answer<Json<serde_json::Value>> {
     authorize(&state, &headers)?;
     administer(&state, AdminRequest::Drain { name: name.clone() }).await?;
     Ok(Json(serde_json::json!({ "draining": name })))
 }
 
-async fn fill(Shared(state): Shared<Arc<State>>, Named(name): Named, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
+async fn fill(
+    Shared(state): Shared<Arc<State>>,
+    Named(name): Named,
+    headers: HeaderMap,
+) -> Answer<Json<serde_json::Value>> {
     authorize(&state, &headers)?;
     administer(&state, AdminRequest::Fill { name: name.clone() }).await?;
     Ok(Json(serde_json::json!({ "filling": name })))
 }
 
-async fn remove_lost(Shared(state): Shared<Arc<State>>, Named(name): Named, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
+async fn remove_lost(
+    Shared(state): Shared<Arc<State>>,
+    Named(name): Named,
+    headers: HeaderMap,
+) -> Answer<Json<serde_json::Value>> {
     authorize(&state, &headers)?;
     administer(&state, AdminRequest::GiveUp { name: name.clone() }).await?;
     Ok(Json(serde_json::json!({ "removed": name })))
@@ -271,35 +357,60 @@ async fn events(
     headers: HeaderMap,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Answer<Response> {
-    let refused = "there is /events, with since=NUMBER, wait=MILLISECONDS, or follow=true, joined by &";
+    let refused =
+        "there is /events, with since=NUMBER, wait=MILLISECONDS, or follow=true, joined by &";
     let Query(query) = query.map_err(|_| Failure(StatusCode::BAD_REQUEST, refused.into()))?;
     let mut last = state.control.watch_events();
     if query.follow {
         let stopped = state.stopped.clone();
         // What a browser says when it connects again.
-        let seen = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-        let begin = (state.control.clone(), last, stopped, seen.unwrap_or(query.since));
-        let lines = futures_util::stream::unfold(begin, |(control, mut last, mut stopped, since)| async move {
-            let woken = tokio::select! {
-                // The sender is gone with the node.
-                waited = last.wait_for(|number| *number > since) => waited.is_ok().then_some(true),
-                () = super::wait(&mut stopped) => None,
-                // Somebody who listens wants to know that nothing happens, and a connection on which nothing moves is closed.
-                () = tokio::time::sleep(EVENTS_WAIT_MAX) => Some(false),
-            };
-            if !woken? {
-                return Some((Ok(": nothing\n\n".to_owned()), (control, last, stopped, since)));
-            }
-            let events = control.logged_events(since);
-            let since = events.last().map_or(since, |event| event.number);
-            let line = |event: &LoggedEvent| {
-                let json = serde_json::to_string(event).unwrap_or_default();
-                format!("id: {}\nevent: {}\ndata: {json}\n\n", event.number, event.event.kind())
-            };
-            let text: String = events.iter().map(line).collect();
-            Some((Ok::<_, std::convert::Infallible>(text), (control, last, stopped, since)))
-        });
-        let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+        let seen = headers
+            .get("last-event-id")
+            .and_then(|id| id.to_str().ok()?.parse().ok());
+        let begin = (
+            state.control.clone(),
+            last,
+            stopped,
+            seen.unwrap_or(query.since),
+        );
+        let lines = futures_util::stream::unfold(
+            begin,
+            |(control, mut last, mut stopped, since)| async move {
+                let woken = tokio::select! {
+                    // The sender is gone with the node.
+                    waited = last.wait_for(|number| *number > since) => waited.is_ok().then_some(true),
+                    () = super::wait(&mut stopped) => None,
+                    // Somebody who listens wants to know that nothing happens, and a connection on
+                    // which nothing moves is closed.
+                    () = tokio::time::sleep(EVENTS_WAIT_MAX) => Some(false),
+                };
+                if !woken? {
+                    return Some((
+                        Ok(": nothing\n\n".to_owned()),
+                        (control, last, stopped, since),
+                    ));
+                }
+                let events = control.logged_events(since);
+                let since = events.last().map_or(since, |event| event.number);
+                let line = |event: &LoggedEvent| {
+                    let json = serde_json::to_string(event).unwrap_or_default();
+                    format!(
+                        "id: {}\nevent: {}\ndata: {json}\n\n",
+                        event.number,
+                        event.event.kind()
+                    )
+                };
+                let text: String = events.iter().map(line).collect();
+                Some((
+                    Ok::<_, std::convert::Infallible>(text),
+                    (control, last, stopped, since),
+                ))
+            },
+        );
+        let head = [
+            (header::CONTENT_TYPE, "text/event-stream"),
+            (header::CACHE_CONTROL, "no-store"),
+        ];
         return Ok((head, Body::from_stream(lines)).into_response());
     }
     let wait = Duration::from_millis(query.wait).min(EVENTS_WAIT_MAX);
@@ -324,7 +435,10 @@ async fn healthz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::V
         Ok(_) if state.data.has_ended() => Err(ended()),
         Ok((Ok(_), _)) => Ok(Json(serde_json::json!({ "healthy": true }))),
         Ok((Err(_), _)) => Err(stopped()),
-        Err(_) => Err(Failure(StatusCode::SERVICE_UNAVAILABLE, format!("a thread of this node has not answered within {HEALTH_MAX:?}"))),
+        Err(_) => Err(Failure(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("a thread of this node has not answered within {HEALTH_MAX:?}"),
+        )),
     }
 }
 
@@ -340,28 +454,51 @@ async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<serde_json::Va
     let report = ClusterReport::brief(&cluster);
     let me = cluster.status.me.to_string();
     if !report.members.iter().any(|m| m.id == me) {
-        return not_ready(report.waiting.as_deref().unwrap_or("this node is no member yet"));
+        return not_ready(
+            report
+                .waiting
+                .as_deref()
+                .unwrap_or("this node is no member yet"),
+        );
     }
-    if cluster.installed.as_deref().is_none_or(|t| t.keyspaces.iter().any(|k| k.partitions.is_empty())) {
-        return not_ready("partitions are not assigned yet: the cluster waits for more members (--members-min)");
+    if cluster
+        .installed
+        .as_deref()
+        .is_none_or(|t| t.keyspaces.iter().any(|k| k.partitions.is_empty()))
+    {
+        return not_ready(
+            "partitions are not assigned yet: the cluster waits for more members (--members-min)",
+        );
     }
     if report.coordinator.is_none() {
-        return not_ready(report.waiting.as_deref().unwrap_or("nobody coordinates at the moment"));
+        return not_ready(
+            report
+                .waiting
+                .as_deref()
+                .unwrap_or("nobody coordinates at the moment"),
+        );
     }
     if let Some(other) = report.others.first() {
         return not_ready(&other.to_string());
     }
     if cluster.is_cut_off() {
-        return not_ready("this node reaches no other member's data port: is UDP let through to its own (--data), and from it?");
+        return not_ready(
+            "this node reaches no other member's data port: is UDP let through to its own (--data), and from it?",
+        );
     }
     Ok(Json(serde_json::json!({ "ready": true })))
 }
 
 async fn metrics(Shared(state): Shared<Arc<State>>) -> impl IntoResponse {
-    // First of all: whoever compares clocks takes them for those of the moment at which this was asked for.
+    // First of all: whoever compares clocks takes them for those of the moment at which this was
+    // asked for.
     let clocks = Clocks::now();
-    let (data, longest_pass, cluster, coordinated) =
-        tokio::join!(state.data.stats(), state.data.longest_pass(), state.control.status(), state.control.coordinated());
+    let (data, longest_pass, cluster, coordinated) = tokio::join!(
+        state.data.stats(),
+        state.data.longest_pass(),
+        state.control.status(),
+        state.control.coordinated()
+    );
     let (cluster, coordinated) = (cluster.ok(), coordinated.ok().flatten());
     let seen = Seen {
         clocks,
@@ -372,7 +509,13 @@ async fn metrics(Shared(state): Shared<Arc<State>>) -> impl IntoResponse {
         coordinated: coordinated.as_deref(),
         certificate: state.identity.certificate(),
     };
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.metrics.render(&seen))
+    (
+        [(
+            header::CONTENT_TYPE,
+            "text/plain; version=0.0.4; charset=utf-8",
+        )],
+        state.metrics.render(&seen),
+    )
 }
 
 async fn recover(
@@ -380,9 +523,13 @@ async fn recover(
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<serde_json::Value>> {
-    let request: RecoverRequest = ordered(&state, &headers, body, r#"{"assert_dead": ["NAME", ...]}"#)?;
+    let request: RecoverRequest =
+        ordered(&state, &headers, body, r#"{"assert_dead": ["NAME", ...]}"#)?;
     if request.assert_dead.is_empty() {
-        return Err(Failure(StatusCode::BAD_REQUEST, "name at least one member that is dead and will not come back".into()));
+        return Err(Failure(
+            StatusCode::BAD_REQUEST,
+            "name at least one member that is dead and will not come back".into(),
+        ));
     }
     match state.control.recover(request.assert_dead.clone()).await {
         Ok(AdminReply::Done(_)) => Ok(Json(serde_json::json!({ "recovered": true }))),
@@ -395,11 +542,26 @@ async fn recover(
     }
 }
 
-/// What somebody who may change things sends. That is looked at first: who may not learns nothing else.
-fn ordered<T: DeserializeOwned>(state: &State, headers: &HeaderMap, body: Result<Bytes, BytesRejection>, expected: &str) -> Answer<T> {
+/// What somebody who may change things sends. That is looked at first: who may not learns nothing
+/// else.
+fn ordered<T: DeserializeOwned>(
+    state: &State,
+    headers: &HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+    expected: &str,
+) -> Answer<T> {
     authorize(state, headers)?;
-    let body = body.map_err(|e| Failure(e.status(), format!("the body cannot be read ({}): send {expected}", e.body_text())))?;
-    // An array would do, too, for its fields in the order in which they are declared here: nobody means that.
+    let body = body.map_err(|e| {
+        Failure(
+            e.status(),
+            format!(
+                "the body cannot be read ({}): send {expected}",
+                e.body_text()
+            ),
+        )
+    })?;
+    // An array would do, too, for its fields in the order in which they are declared here: nobody
+    // means that.
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(misread(expected, &"it is no JSON object"));
     }
@@ -415,8 +577,13 @@ async fn keyspaces(Shared(state): Shared<Arc<State>>) -> Answer<Json<Vec<Keyspac
     Ok(Json(ClusterReport::new(&cluster).keyspaces))
 }
 
-async fn keyspace(Shared(state): Shared<Arc<State>>, Named(name): Named) -> Answer<Json<KeyspaceReport>> {
-    let known = async || Ok(ClusterReport::new(&state.control.status().await.map_err(|_| stopped())?).keyspaces);
+async fn keyspace(
+    Shared(state): Shared<Arc<State>>,
+    Named(name): Named,
+) -> Answer<Json<KeyspaceReport>> {
+    let known = async || {
+        Ok(ClusterReport::new(&state.control.status().await.map_err(|_| stopped())?).keyspaces)
+    };
     let mut keyspaces = known().await?;
     if !keyspaces.iter().any(|k| k.name == name) {
         // Another member may have made it a moment ago.
@@ -424,16 +591,28 @@ async fn keyspace(Shared(state): Shared<Arc<State>>, Named(name): Named) -> Answ
         keyspaces = known().await?;
     }
     let unknown = Refused::no_keyspace(&name, keyspaces.iter().map(|k| &k.name)).to_string();
-    keyspaces.into_iter().find(|k| k.name == name).map(Json).ok_or(Failure(StatusCode::NOT_FOUND, unknown))
+    keyspaces
+        .into_iter()
+        .find(|k| k.name == name)
+        .map(Json)
+        .ok_or(Failure(StatusCode::NOT_FOUND, unknown))
 }
 
-async fn create_keyspace(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Answer<Json<serde_json::Value>> {
+async fn create_keyspace(
+    Shared(state): Shared<Arc<State>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer<Json<serde_json::Value>> {
     let expected = r#"{"name": "NAME", "partitions": 1024, "backups": 1}"#;
     let bytes = large(&state, &headers, body, KEYSPACE_BYTES_MAX).await?;
-    let mut said: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&bytes).map_err(|e| misread(expected, &e))?;
+    let mut said: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_slice(&bytes).map_err(|e| misread(expected, &e))?;
     // A name beside the options, which know what else there may be.
-    let Some(serde_json::Value::String(name)) = said.remove("name") else { return Err(misread(expected, &"the name is missing")) };
-    let options: KeyspaceOptions = serde_json::from_value(said.into()).map_err(|e| misread(expected, &e))?;
+    let Some(serde_json::Value::String(name)) = said.remove("name") else {
+        return Err(misread(expected, &"the name is missing"));
+    };
+    let options: KeyspaceOptions =
+        serde_json::from_value(said.into()).map_err(|e| misread(expected, &e))?;
     let wanted = options.create(&name).map_err(unfit)?;
     administer(&state, AdminRequest::CreateKeyspace(wanted)).await?;
     Ok(Json(serde_json::json!({ "created": name })))
@@ -457,7 +636,11 @@ async fn split_range(
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<serde_json::Value>> {
     let SplitRequest { at } = ordered(&state, &headers, body, SPLIT_EXPECTED)?;
-    let request = AdminRequest::SplitAt { keyspace: keyspace.clone(), map: MapId(0), key: at.0.into() };
+    let request = AdminRequest::SplitAt {
+        keyspace: keyspace.clone(),
+        map: MapId(0),
+        key: at.0.into(),
+    };
     administer(&state, request).await?;
     Ok(Json(serde_json::json!({ "splitting": keyspace })))
 }
@@ -469,14 +652,22 @@ async fn merge_ranges(
     body: Result<Bytes, BytesRejection>,
 ) -> Answer<Json<serde_json::Value>> {
     let SplitRequest { at } = ordered(&state, &headers, body, SPLIT_EXPECTED)?;
-    let request = AdminRequest::MergeAt { keyspace: keyspace.clone(), map: MapId(0), key: at.0.into() };
+    let request = AdminRequest::MergeAt {
+        keyspace: keyspace.clone(),
+        map: MapId(0),
+        key: at.0.into(),
+    };
     administer(&state, request).await?;
     Ok(Json(serde_json::json!({ "merging": keyspace })))
 }
 
 const SPLIT_EXPECTED: &str = r#"{"at": "KEY"}"#;
 
-async fn drop_keyspace(Shared(state): Shared<Arc<State>>, Named(name): Named, headers: HeaderMap) -> Answer<Json<serde_json::Value>> {
+async fn drop_keyspace(
+    Shared(state): Shared<Arc<State>>,
+    Named(name): Named,
+    headers: HeaderMap,
+) -> Answer<Json<serde_json::Value>> {
     authorize(&state, &headers)?;
     administer(&state, AdminRequest::DropKeyspace { name: name.clone() }).await?;
     Ok(Json(serde_json::json!({ "dropped": name })))
@@ -485,10 +676,21 @@ async fn drop_keyspace(Shared(state): Shared<Arc<State>>, Named(name): Named, he
 async fn planned(_: MaySee, Shared(state): Shared<Arc<State>>) -> Answer<Json<RebalancePlan>> {
     let table = in_force(&state).await?;
     let loads = state.control.loads().await.map_err(|_| stopped())?;
-    if let Some(why) = state.control.status().await.map_err(|_| stopped())?.halted() {
-        return Err(Failure(StatusCode::SERVICE_UNAVAILABLE, format!("nothing is planned: {why}")));
+    if let Some(why) = state
+        .control
+        .status()
+        .await
+        .map_err(|_| stopped())?
+        .halted()
+    {
+        return Err(Failure(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("nothing is planned: {why}"),
+        ));
     }
-    let plan = tokio::task::spawn_blocking(move || RebalancePlan::new(&table, &loads)).await.map_err(|_| stopped())?;
+    let plan = tokio::task::spawn_blocking(move || RebalancePlan::new(&table, &loads))
+        .await
+        .map_err(|_| stopped())?;
     Ok(Json(plan))
 }
 
@@ -496,13 +698,25 @@ async fn planned(_: MaySee, Shared(state): Shared<Arc<State>>) -> Answer<Json<Re
 async fn large(state: &State, headers: &HeaderMap, body: Body, most: usize) -> Answer<Bytes> {
     authorize(state, headers)?;
     let bytes = axum::body::to_bytes(body, most).await;
-    bytes.map_err(|e| Failure(StatusCode::PAYLOAD_TOO_LARGE, format!("the body cannot be read, of which {most} bytes are: {e}")))
+    bytes.map_err(|e| {
+        Failure(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body cannot be read, of which {most} bytes are: {e}"),
+        )
+    })
 }
 
-async fn apply_plan(Shared(state): Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Answer<Json<serde_json::Value>> {
+async fn apply_plan(
+    Shared(state): Shared<Arc<State>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer<Json<serde_json::Value>> {
     let bytes = large(&state, &headers, body, PLAN_BYTES_MAX).await?;
-    let plan: RebalancePlan = serde_json::from_slice(&bytes).map_err(|e| misread("what GET /rebalance answers", &e))?;
-    let request = plan.request(&*in_force(&state).await?).map_err(|why| Failure(StatusCode::CONFLICT, why.to_string()))?;
+    let plan: RebalancePlan =
+        serde_json::from_slice(&bytes).map_err(|e| misread("what GET /rebalance answers", &e))?;
+    let request = plan
+        .request(&*in_force(&state).await?)
+        .map_err(|why| Failure(StatusCode::CONFLICT, why.to_string()))?;
     administer(&state, request).await?;
     Ok(Json(serde_json::json!({ "applied": plan.goals.len() })))
 }
@@ -518,7 +732,8 @@ async fn schedule(
         body,
         r#"{"automatic": ["repair", "drain", "place", "copies", "primaries", "hot", "splits", "merges"]}"#,
     )?;
-    let schedulers = rebalance::schedulers(&wanted.automatic).map_err(|why| Failure(StatusCode::BAD_REQUEST, why.to_string()))?;
+    let schedulers = rebalance::schedulers(&wanted.automatic)
+        .map_err(|why| Failure(StatusCode::BAD_REQUEST, why.to_string()))?;
     administer(&state, AdminRequest::Schedule(schedulers)).await?;
     Ok(Json(serde_json::json!({ "automatic": wanted.automatic })))
 }
@@ -526,7 +741,12 @@ async fn schedule(
 /// The table that this node acts on.
 async fn in_force(state: &State) -> Answer<Arc<Table>> {
     let cluster = state.control.status().await.map_err(|_| stopped())?;
-    let none = || Failure(StatusCode::SERVICE_UNAVAILABLE, "this node is no member of a cluster yet".into());
+    let none = || {
+        Failure(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "this node is no member of a cluster yet".into(),
+        )
+    };
     cluster.installed.ok_or_else(none)
 }
 
@@ -542,7 +762,8 @@ async fn administer(state: &State, request: AdminRequest) -> Answer<()> {
     }
 }
 
-/// Names that no member bears: whoever misspelt one is told, whatever else is wrong, and who there is.
+/// Names that no member bears: whoever misspelt one is told, whatever else is wrong, and who there
+/// is.
 fn strangers(report: &ClusterReport, names: &[String], said: &str) -> String {
     let unknown = |n: &&String| !report.members.iter().any(|m| m.name == **n || m.id == **n);
     let unknown: Vec<&str> = names.iter().filter(unknown).map(String::as_str).collect();
@@ -554,7 +775,10 @@ fn strangers(report: &ClusterReport, names: &[String], said: &str) -> String {
     if unknown.iter().all(|name| said.contains(name)) {
         format!("; there are {members}")
     } else {
-        format!("; no member is called {}: there are {members}", unknown.join(" or "))
+        format!(
+            "; no member is called {}: there are {members}",
+            unknown.join(" or ")
+        )
     }
 }
 

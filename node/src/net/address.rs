@@ -1,12 +1,14 @@
 //! Socket addresses in one form each, and which of them a socket reaches.
 //!
-//! A socket on `[::]` serves both families. The system names its IPv4 peers `::ffff:a.b.c.d`, so the same peer would have
-//! two addresses. Every address that enters the process is made canonical ([`canonical`]): datagrams, accepted
-//! connections, flags and resolved names. The mapped form exists at the moment of sending only ([`Reach::wire`]).
+//! A socket on `[::]` serves both families. The system names its IPv4 peers `::ffff:a.b.c.d`, so
+//! the same peer would have two addresses. Every address that enters the process is made canonical
+//! ([`canonical`]): datagrams, accepted connections, flags and resolved names. The mapped form
+//! exists at the moment of sending only ([`Reach::wire`]).
 
 use std::net::{IpAddr, SocketAddr};
 
-/// An IPv4 address that is written as an IPv6 one becomes an IPv4 address. Others stay as they are, with their scope.
+/// An IPv4 address that is written as an IPv6 one becomes an IPv4 address. Others stay as they are,
+/// with their scope.
 #[must_use]
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
@@ -40,14 +42,19 @@ impl Reach {
     /// Whether the socket reaches this (canonical) address.
     #[must_use]
     pub const fn takes(self, ip: IpAddr) -> bool {
-        matches!((self, ip), (Self::Both, _) | (Self::V4, IpAddr::V4(_)) | (Self::V6, IpAddr::V6(_)))
+        matches!(
+            (self, ip),
+            (Self::Both, _) | (Self::V4, IpAddr::V4(_)) | (Self::V6, IpAddr::V6(_))
+        )
     }
 
     /// The form in which the socket takes a (canonical) destination.
     #[must_use]
     pub fn wire(self, to: SocketAddr) -> SocketAddr {
         match (self, to.ip()) {
-            (Self::Both | Self::V6, IpAddr::V4(ip)) => SocketAddr::new(ip.to_ipv6_mapped().into(), to.port()),
+            (Self::Both | Self::V6, IpAddr::V4(ip)) => {
+                SocketAddr::new(ip.to_ipv6_mapped().into(), to.port())
+            }
             _ => to,
         }
     }
@@ -55,8 +62,14 @@ impl Reach {
     /// Why a socket of this reach cannot talk to this address, and what to do.
     #[must_use]
     pub fn refusal(self, to: SocketAddr) -> String {
-        let (has, lacks) = if self == Self::V4 { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
-        format!("this process has an {has} socket only and cannot reach the {lacks} address {to}: start it with --listen [::]:PORT")
+        let (has, lacks) = if self == Self::V4 {
+            ("IPv4", "IPv6")
+        } else {
+            ("IPv6", "IPv4")
+        };
+        format!(
+            "this process has an {has} socket only and cannot reach the {lacks} address {to}: start it with --listen [::]:PORT"
+        )
     }
 }
 
@@ -72,7 +85,13 @@ mod tests {
     fn a_mapped_address_is_the_ipv4_address_that_it_stands_for() {
         assert_eq!(canonical(at("[::ffff:10.0.0.1]:7400")), at("10.0.0.1:7400"));
         // The deprecated form without ffff is an IPv6 address, and so is loopback.
-        for same in ["10.0.0.1:7400", "[::1]:7400", "[::]:0", "[::10.0.0.1]:7400", "[fe80::1%3]:7400"] {
+        for same in [
+            "10.0.0.1:7400",
+            "[::1]:7400",
+            "[::]:0",
+            "[::10.0.0.1]:7400",
+            "[fe80::1%3]:7400",
+        ] {
             assert_eq!(canonical(at(same)), at(same));
         }
     }
@@ -88,13 +107,20 @@ mod tests {
             ("[::1]:1", false, true),
         ] {
             let reach = Reach::of(at(bound));
-            assert_eq!((reach.takes(v4.ip()), reach.takes(v6.ip())), (takes_v4, takes_v6), "{bound}");
+            assert_eq!(
+                (reach.takes(v4.ip()), reach.takes(v6.ip())),
+                (takes_v4, takes_v6),
+                "{bound}"
+            );
         }
     }
 
     #[test]
     fn an_ipv6_socket_is_told_ipv4_destinations_in_mapped_form() {
-        assert_eq!(Reach::Both.wire(at("10.0.0.1:7400")), at("[::ffff:10.0.0.1]:7400"));
+        assert_eq!(
+            Reach::Both.wire(at("10.0.0.1:7400")),
+            at("[::ffff:10.0.0.1]:7400")
+        );
         assert_eq!(Reach::Both.wire(at("[::1]:7400")), at("[::1]:7400"));
         assert_eq!(Reach::V4.wire(at("10.0.0.1:7400")), at("10.0.0.1:7400"));
     }

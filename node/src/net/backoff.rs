@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Doubles from `least` to `most`, with jitter, so that nodes that start together do not try together.
+/// Doubles from `least` to `most`, with jitter, so that nodes that start together do not try
+/// together.
 #[derive(Debug, Clone)]
 pub(super) struct Backoff {
     least: Duration,
@@ -14,7 +15,11 @@ impl Backoff {
     /// From `least` to `most`.
     #[must_use]
     pub(super) fn new(least: Duration, most: Duration) -> Self {
-        Self { least, most, failures: 0 }
+        Self {
+            least,
+            most,
+            failures: 0,
+        }
     }
 
     /// It worked: begin anew.
@@ -24,7 +29,10 @@ impl Backoff {
 
     /// It failed: wait this long, between half and the whole of the present step.
     pub(super) fn next_wait(&mut self) -> Duration {
-        let step = self.least.saturating_mul(1 << self.failures.min(16)).min(self.most);
+        let step = self
+            .least
+            .saturating_mul(1 << self.failures.min(16))
+            .min(self.most);
         self.failures = self.failures.saturating_add(1);
         step.mul_f64(rand::random_range(0.5..=1.0))
     }

@@ -1,23 +1,27 @@
-//! Going around: where two members do not reach each other's data ports, a third that reaches both carries their datagrams.
+//! Going around: where two members do not reach each other's data ports, a third that reaches both
+//! carries their datagrams.
 //!
 //! ```text
 //!   A ── straight: nothing comes back ─────X      B
 //!   A ── its lane to C: "carry this to B" ──> C ── its lane to B: "this comes from A" ──> B
 //! ```
 //!
-//! What is carried are datagrams of the QUIC connection between A and B, encrypted for these two: C can neither read nor forge
-//! them, and for everything above it is one connection, which lost a few of them. So no call is under way twice, no order is lost, and
-//! nobody above need know. C carries between its peers alone, over connections of its own that go straight: one hop, never a circle.
+//! What is carried are datagrams of the QUIC connection between A and B, encrypted for these two: C
+//! can neither read nor forge them, and for everything above it is one connection, which lost a few
+//! of them. So no call is under way twice, no order is lost, and nobody above need know. C carries
+//! between its peers alone, over connections of its own that go straight: one hop, never a circle.
 //! What C cannot pass on at once is lost, as on any way, and the protocol sends it again.
 //!
-//! What goes around goes straight as well, so that either end learns at once that the straight way is back.
+//! What goes around goes straight as well, so that either end learns at once that the straight way
+//! is back.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::MemberId;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Nothing came straight for this long after something was sent: an ack of QUIC takes a round trip and 25 ms.
+/// Nothing came straight for this long after something was sent: an ack of QUIC takes a round trip
+/// and 25 ms.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Of a way that is slow by itself: so many round trips, and no more than this.
 const ROUND_TRIPS: u32 = 3;
@@ -47,12 +51,13 @@ const HEAD: usize = 1 + 8 + 2;
 pub(super) struct Way {
     /// Which member it leads to; `None`: it never goes around.
     pub(super) peer: Option<MemberId>,
-    /// The connection was begun by way of somebody else: where the other end sends from is not known until something comes straight.
+    /// The connection was begun by way of somebody else: where the other end sends from is not
+    /// known until something comes straight.
     pub(super) begun_around: bool,
     /// And then this is it.
     pub(super) straight: Option<SocketAddr>,
-    /// How often something was sent and nothing came straight, and since when: since the second time, for the first may be an ack, which
-    /// nobody answers.
+    /// How often something was sent and nothing came straight, and since when: since the second
+    /// time, for the first may be an ack, which nobody answers.
     unheard: Option<(Instant, u32)>,
     /// When the other end said that nothing comes straight to it, if that is what it said last.
     deaf: Option<Instant>,
@@ -85,19 +90,25 @@ impl Way {
 
     /// Whether nothing has come straight for so long that people should know.
     pub(super) fn is_noticeable(&self, now: Instant) -> bool {
-        self.unheard.is_some_and(|(since, sends)| sends >= SENDS_LEAST && now.saturating_duration_since(since) >= NOTICEABLE)
+        self.unheard.is_some_and(|(since, sends)| {
+            sends >= SENDS_LEAST && now.saturating_duration_since(since) >= NOTICEABLE
+        })
     }
 
     /// Whether nothing comes straight, on a way of this round trip.
     pub(super) fn is_deaf(&self, now: Instant, round_trip: impl FnOnce() -> Duration) -> bool {
-        let Some((since, _)) = self.unheard.filter(|(_, sends)| *sends >= SENDS_LEAST) else { return false };
+        let Some((since, _)) = self.unheard.filter(|(_, sends)| *sends >= SENDS_LEAST) else {
+            return false;
+        };
         let passed = now.saturating_duration_since(since);
         passed >= PATIENCE && passed >= (round_trip() * ROUND_TRIPS).min(PATIENCE_MAX)
     }
 
     /// Whether something goes around, for the sake of either end.
     pub(super) fn strays(&self, now: Instant, round_trip: impl FnOnce() -> Duration) -> bool {
-        self.deaf.is_some_and(|at| now.saturating_duration_since(at) < DEAF) || self.is_deaf(now, round_trip)
+        self.deaf
+            .is_some_and(|at| now.saturating_duration_since(at) < DEAF)
+            || self.is_deaf(now, round_trip)
     }
 
     /// Who of these shall carry: whoever did just now, or each in turn.
@@ -110,7 +121,9 @@ impl Way {
         }
         let since = self.unheard.map(|(since, _)| since).or(self.deaf)?;
         let turn = now.saturating_duration_since(since).as_millis() / TURN.as_millis();
-        candidates.get(turn as usize % candidates.len().max(1)).copied()
+        candidates
+            .get(turn as usize % candidates.len().max(1))
+            .copied()
     }
 }
 
@@ -144,8 +157,14 @@ impl Carried {
     /// # Errors
     /// The bytes make no sense.
     pub(crate) fn take(bytes: &mut BytesMut) -> Result<Option<Self>, Nonsense> {
-        let Some(mut head) = bytes.get(..HEAD) else { return Ok(None) };
-        let (flags, end, length) = (head.get_u8(), MemberId(head.get_u64_le()), usize::from(head.get_u16_le()));
+        let Some(mut head) = bytes.get(..HEAD) else {
+            return Ok(None);
+        };
+        let (flags, end, length) = (
+            head.get_u8(),
+            MemberId(head.get_u64_le()),
+            usize::from(head.get_u16_le()),
+        );
         if flags & !(COMES | IS_DEAF) != 0 {
             return Err(Nonsense);
         }
@@ -154,7 +173,12 @@ impl Carried {
         }
         bytes.advance(HEAD);
         let datagram = bytes.split_to(length).freeze();
-        Ok(Some(Self { comes: flags & COMES != 0, deaf: flags & IS_DEAF != 0, end, datagram }))
+        Ok(Some(Self {
+            comes: flags & COMES != 0,
+            deaf: flags & IS_DEAF != 0,
+            end,
+            datagram,
+        }))
     }
 }
 
@@ -181,14 +205,20 @@ mod tests {
         assert!(!way.strays(after(5000)(start), FAST));
         way.sent(after(5000)(start));
         way.sent(after(5001)(start));
-        assert!(!way.strays(after(5299)(start), FAST), "one that was lost is sent again");
+        assert!(
+            !way.strays(after(5299)(start), FAST),
+            "one that was lost is sent again"
+        );
         assert!(way.strays(after(5300)(start), FAST));
         way.heard();
         assert!(!way.strays(after(5300)(start), FAST));
         (0..50).for_each(|_| way.sent(start));
         assert!(!way.strays(after(299)(start), FAST));
         assert!(way.strays(after(300)(start), FAST));
-        assert!(!way.strays(after(800)(start), || Duration::from_millis(300)), "a slow way is not a broken one");
+        assert!(
+            !way.strays(after(800)(start), || Duration::from_millis(300)),
+            "a slow way is not a broken one"
+        );
         assert!(way.strays(after(1000)(start), || Duration::from_secs(9)));
     }
 
@@ -197,13 +227,19 @@ mod tests {
         let start = Instant::now();
         let mut way = Way::default();
         way.came_around(start, MemberId(16), false);
-        assert!(!way.strays(start, FAST), "two that hear each other would never stop");
+        assert!(
+            !way.strays(start, FAST),
+            "two that hear each other would never stop"
+        );
         way.came_around(start, MemberId(16), true);
         way.heard();
         assert!(way.strays(after(1199)(start), FAST) && !way.is_deaf(after(1199)(start), FAST));
         assert!(!way.strays(after(1200)(start), FAST));
         way.came_around(after(10)(start), MemberId(16), false);
-        assert!(!way.strays(after(10)(start), FAST), "it hears straight again, and said so");
+        assert!(
+            !way.strays(after(10)(start), FAST),
+            "it hears straight again, and said so"
+        );
     }
 
     #[test]
@@ -213,11 +249,18 @@ mod tests {
         let mut way = Way::default();
         assert_eq!(way.carrier(start, &[c, d]), None);
         way.sent(start);
-        let asked: Vec<_> = [0, 399, 400, 800].into_iter().map(|ms| way.carrier(after(ms)(start), &[c, d])).collect();
+        let asked: Vec<_> = [0, 399, 400, 800]
+            .into_iter()
+            .map(|ms| way.carrier(after(ms)(start), &[c, d]))
+            .collect();
         assert_eq!(asked, [Some(c), Some(c), Some(d), Some(c)]);
         way.came_around(start, d, true);
         assert_eq!(way.carrier(after(900)(start), &[c, d]), Some(d));
-        assert_eq!(way.carrier(after(900)(start), &[c]), Some(c), "it does not go straight to him any more");
+        assert_eq!(
+            way.carrier(after(900)(start), &[c]),
+            Some(c),
+            "it does not go straight to him any more"
+        );
         assert_eq!(way.carrier(after(900)(start), &[]), None);
     }
 
@@ -227,10 +270,16 @@ mod tests {
         let sent: Vec<_> = all
             .into_iter()
             .zip([0_usize, 1, 1200, 65_535])
-            .map(|((comes, deaf), length)| Carried { comes, deaf, end: MemberId(1 << 60), datagram: vec![7; length].into() })
+            .map(|((comes, deaf), length)| Carried {
+                comes,
+                deaf,
+                end: MemberId(1 << 60),
+                datagram: vec![7; length].into(),
+            })
             .collect();
         let mut bytes: BytesMut = BytesMut::new();
-        sent.iter().for_each(|carried| bytes.extend_from_slice(&carried.encode().unwrap()));
+        sent.iter()
+            .for_each(|carried| bytes.extend_from_slice(&carried.encode().unwrap()));
         let mut torn = bytes.split_to(bytes.len() - 1);
         let mut read = Vec::new();
         while let Some(carried) = Carried::take(&mut torn).unwrap() {
@@ -240,7 +289,17 @@ mod tests {
         torn.unsplit(bytes);
         assert_eq!(Carried::take(&mut torn), Ok(Some(sent[3].clone())));
         assert!(torn.is_empty());
-        assert_eq!(Carried { datagram: vec![0; 65_536].into(), ..sent[0].clone() }.encode(), None);
-        assert_eq!(Carried::take(&mut BytesMut::from(&[4; 64][..])), Err(Nonsense));
+        assert_eq!(
+            Carried {
+                datagram: vec![0; 65_536].into(),
+                ..sent[0].clone()
+            }
+            .encode(),
+            None
+        );
+        assert_eq!(
+            Carried::take(&mut BytesMut::from(&[4; 64][..])),
+            Err(Nonsense)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! QUIC without tasks: one socket, quinn's protocol machine and its connections, driven by the loop of a data thread.
+//! QUIC without tasks: one socket, quinn's protocol machine and its connections, driven by the loop
+//! of a data thread.
 //!
 //! ```text
 //!   receive: a batch of datagrams ─> machines ─┐
@@ -6,16 +7,22 @@
 //!   streams that were written ──────────────────┘
 //! ```
 //!
-//! A pass of the loop touches a connection once however much happened on it, so a batch of calls leaves in one packet train
-//! together with the acks for what came in. Tasks and channels between socket and stream cost as much again as the protocol.
+//! A pass of the loop touches a connection once however much happened on it, so a batch of calls
+//! leaves in one packet train together with the acks for what came in. Tasks and channels between
+//! socket and stream cost as much again as the protocol.
 
 use super::address::{Reach, canonical};
 use super::detour::Way;
-use super::endpoint::{Configs, Failure, HANDSHAKES_BEFORE_RETRY, HANDSHAKES_MAX, Purpose, data_config, prepare, transport};
+use super::endpoint::{
+    Configs, Failure, HANDSHAKES_BEFORE_RETRY, HANDSHAKES_MAX, Purpose, data_config, prepare,
+    transport,
+};
 use super::identity::{Identity, ROLE};
 use bytes::{Bytes, BytesMut};
 use doyen_placement::MemberId;
-use quinn_proto::{ConnectionHandle, DatagramEvent, Event, Incoming, Transmit, TransportConfig, VarInt};
+use quinn_proto::{
+    ConnectionHandle, DatagramEvent, Event, Incoming, Transmit, TransportConfig, VarInt,
+};
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSocketState};
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -69,13 +76,22 @@ struct Machine {
 
 impl Driver {
     /// `accepts`: whether anybody may dial us.
-    pub(super) fn new(socket: UdpSocket, identity: Arc<Identity>, accepts: bool) -> io::Result<Self> {
+    pub(super) fn new(
+        socket: UdpSocket,
+        identity: Arc<Identity>,
+        accepts: bool,
+    ) -> io::Result<Self> {
         let transport = Arc::new(transport(Purpose::Data));
         let configs = Configs::new(identity.tls(), &transport);
         prepare(&socket, Purpose::Data)?;
         let state = UdpSocketState::new((&socket).into())?;
         let reach = Reach::of(socket.local_addr()?);
-        let endpoint = quinn_proto::Endpoint::new(Arc::new(data_config()), accepts.then(|| configs.server()), !state.may_fragment(), None);
+        let endpoint = quinn_proto::Endpoint::new(
+            Arc::new(data_config()),
+            accepts.then(|| configs.server()),
+            !state.may_fragment(),
+            None,
+        );
         Ok(Self {
             socket,
             reach,
@@ -112,7 +128,11 @@ impl Driver {
     }
 
     /// Dials; `Event::Connected` tells of success.
-    pub(super) fn dial(&mut self, now: Instant, address: SocketAddr) -> Result<ConnectionHandle, Failure> {
+    pub(super) fn dial(
+        &mut self,
+        now: Instant,
+        address: SocketAddr,
+    ) -> Result<ConnectionHandle, Failure> {
         let address = canonical(address);
         if !self.reach.takes(address.ip()) {
             return Err(Failure::OutOfReach(self.reach.refusal(address)));
@@ -124,14 +144,20 @@ impl Driver {
         }
         self.renew();
         let client = self.configs.client();
-        let (handle, connection) = self.endpoint.connect(now, client, address, ROLE).map_err(|e| Failure::Unreachable(e.to_string()))?;
+        let (handle, connection) = self
+            .endpoint
+            .connect(now, client, address, ROLE)
+            .map_err(|e| Failure::Unreachable(e.to_string()))?;
         self.add(handle, connection);
         Ok(handle)
     }
 
     /// A connection's machine; `None` once it has drained. Whoever writes to it touches it.
     pub(super) fn get(&mut self, handle: ConnectionHandle) -> Option<&mut quinn_proto::Connection> {
-        self.machines.get_mut(handle.0)?.as_mut().map(|m| &mut m.connection)
+        self.machines
+            .get_mut(handle.0)?
+            .as_mut()
+            .map(|m| &mut m.connection)
     }
 
     /// This connection has something to say.
@@ -145,14 +171,22 @@ impl Driver {
 
     /// A connection's straight way; `None` once it has drained.
     pub(super) fn way(&mut self, handle: ConnectionHandle) -> Option<&mut Way> {
-        self.machines.get_mut(handle.0)?.as_mut().map(|m| &mut m.way)
+        self.machines
+            .get_mut(handle.0)?
+            .as_mut()
+            .map(|m| &mut m.way)
     }
 
     /// Whether nothing comes straight on a connection, and whether what it sends goes around.
     pub(super) fn strays(&self, handle: ConnectionHandle, now: Instant) -> (bool, bool) {
-        let Some(Some(machine)) = self.machines.get(handle.0) else { return (false, false) };
+        let Some(Some(machine)) = self.machines.get(handle.0) else {
+            return (false, false);
+        };
         let round_trip = || machine.connection.rtt();
-        (machine.way.is_deaf(now, round_trip), machine.way.strays(now, round_trip))
+        (
+            machine.way.is_deaf(now, round_trip),
+            machine.way.strays(now, round_trip),
+        )
     }
 
     /// What shall go around, since the last time.
@@ -166,7 +200,13 @@ impl Driver {
     }
 
     /// Closes a connection; it drains by itself.
-    pub(super) fn close(&mut self, now: Instant, handle: ConnectionHandle, code: VarInt, reason: Bytes) {
+    pub(super) fn close(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+        code: VarInt,
+        reason: Bytes,
+    ) {
         if let Some(connection) = self.get(handle) {
             connection.close(now, code, reason);
             self.touch(handle);
@@ -178,8 +218,8 @@ impl Driver {
         self.machines.iter().all(Option::is_none)
     }
 
-    /// Receives what there is, up to a bound, where `under_way` handshakes are not finished; who dials us is added to
-    /// `accepted`. True: there may be more.
+    /// Receives what there is, up to a bound, where `under_way` handshakes are not finished; who
+    /// dials us is added to `accepted`. True: there may be more.
     ///
     /// # Errors
     /// The socket is broken.
@@ -201,15 +241,26 @@ impl Driver {
             }
             let mut metas = [RecvMeta::default(); BATCH];
             let mut chunks = input.chunks_mut(DATAGRAMS_BYTES);
-            let mut slices: [IoSliceMut<'_>; BATCH] = std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
-            let received = match self.state.recv((&self.socket).into(), &mut slices, &mut metas) {
+            let mut slices: [IoSliceMut<'_>; BATCH] =
+                std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+            let received = match self
+                .state
+                .recv((&self.socket).into(), &mut slices, &mut metas)
+            {
                 Ok(received) => received,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.readable = false;
                     break;
                 }
                 // A peer's ICMP: QUIC finds out by itself.
-                Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted) => continue,
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted
+                    ) =>
+                {
+                    continue;
+                }
                 Err(e) => {
                     result = Err(e);
                     break;
@@ -238,12 +289,19 @@ impl Driver {
         under_way: usize,
         accepted: &mut Vec<(ConnectionHandle, SocketAddr)>,
     ) {
-        let ecn = meta.ecn.and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8));
+        let ecn = meta
+            .ecn
+            .and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8));
         let mut response = Vec::new();
         let copy = (self.begun_around > 0).then(|| datagram.clone());
-        match self.endpoint.handle(now, meta.addr, meta.dst_ip, ecn, datagram, &mut response) {
+        match self
+            .endpoint
+            .handle(now, meta.addr, meta.dst_ip, ecn, datagram, &mut response)
+        {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                let Some(Some(machine)) = self.machines.get_mut(handle.0) else { return };
+                let Some(Some(machine)) = self.machines.get_mut(handle.0) else {
+                    return;
+                };
                 let known = machine.connection.remote_address();
                 if known == meta.addr {
                     machine.way.heard();
@@ -251,8 +309,11 @@ impl Driver {
                 } else if let Some(copy) = copy.filter(|_| machine.way.begun_around) {
                     machine.way.straight = Some(meta.addr);
                     machine.way.heard();
-                    // QUIC knows the other end by the address that it was told when the connection began.
-                    let again = self.endpoint.handle(now, known, meta.dst_ip, ecn, copy, &mut response);
+                    // QUIC knows the other end by the address that it was told when the connection
+                    // began.
+                    let again =
+                        self.endpoint
+                            .handle(now, known, meta.dst_ip, ecn, copy, &mut response);
                     if let Some(DatagramEvent::ConnectionEvent(_, event)) = again {
                         machine.connection.handle_event(event);
                     }
@@ -268,8 +329,9 @@ impl Driver {
         }
     }
 
-    /// A datagram of this peer, which `by` carried, and whether it hears nothing straight. It passes for one from `address` unless its connection
-    /// knows better. The answer, if there is one that belongs to no connection, goes the same way back.
+    /// A datagram of this peer, which `by` carried, and whether it hears nothing straight. It
+    /// passes for one from `address` unless its connection knows better. The answer, if there is
+    /// one that belongs to no connection, goes the same way back.
     pub(super) fn came_around(
         &mut self,
         now: Instant,
@@ -280,9 +342,18 @@ impl Driver {
     ) -> Option<Vec<u8>> {
         let mut response = Vec::new();
         for _ in 0..2 {
-            match self.endpoint.handle(now, address, None, None, BytesMut::from(datagram), &mut response)? {
+            match self.endpoint.handle(
+                now,
+                address,
+                None,
+                None,
+                BytesMut::from(datagram),
+                &mut response,
+            )? {
                 DatagramEvent::ConnectionEvent(handle, event) => {
-                    let Some(Some(machine)) = self.machines.get_mut(handle.0) else { return None };
+                    let Some(Some(machine)) = self.machines.get_mut(handle.0) else {
+                        return None;
+                    };
                     if *machine.way.peer.get_or_insert(peer) != peer {
                         return None;
                     }
@@ -317,14 +388,22 @@ impl Driver {
     }
 
     /// Where `under_way` handshakes are not finished.
-    fn accept(&mut self, now: Instant, incoming: Incoming, under_way: usize) -> Option<(ConnectionHandle, SocketAddr)> {
+    fn accept(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        under_way: usize,
+    ) -> Option<(ConnectionHandle, SocketAddr)> {
         let mut response = Vec::new();
         if under_way >= HANDSHAKES_MAX {
             let transmit = self.endpoint.refuse(incoming, &mut response);
             self.respond(&transmit, &response);
             return None;
         }
-        if under_way >= HANDSHAKES_BEFORE_RETRY && !incoming.remote_address_validated() && incoming.may_retry() {
+        if under_way >= HANDSHAKES_BEFORE_RETRY
+            && !incoming.remote_address_validated()
+            && incoming.may_retry()
+        {
             // Fails only if it may not be retried, which was asked just above.
             if let Ok(transmit) = self.endpoint.retry(incoming, &mut response) {
                 self.respond(&transmit, &response);
@@ -333,7 +412,10 @@ impl Driver {
         }
         self.renew();
         let address = incoming.remote_address();
-        match self.endpoint.accept(incoming, now, &mut response, Some(self.configs.server())) {
+        match self
+            .endpoint
+            .accept(incoming, now, &mut response, Some(self.configs.server()))
+        {
             Ok((handle, connection)) => {
                 self.add(handle, connection);
                 Some((handle, address))
@@ -352,7 +434,12 @@ impl Driver {
         if self.machines.len() <= handle.0 {
             self.machines.resize_with(handle.0 + 1, || None);
         }
-        self.machines[handle.0] = Some(Machine { connection, touched: false, timeout: None, way: Way::default() });
+        self.machines[handle.0] = Some(Machine {
+            connection,
+            touched: false,
+            timeout: None,
+            way: Way::default(),
+        });
         self.touch(handle);
     }
 
@@ -362,13 +449,17 @@ impl Driver {
         if !self.configs.are_of(&tls) {
             self.configs = Configs::new(tls, &self.transport);
             // The machine itself decrypts first packets with this one, and checks its retry tokens.
-            self.endpoint.set_server_config(self.accepts.then(|| self.configs.server()));
+            self.endpoint
+                .set_server_config(self.accepts.then(|| self.configs.server()));
         }
     }
 
     /// Answers of the endpoint itself are sent once; who needs them asks again.
     fn respond(&self, transmit: &Transmit, contents: &[u8]) {
-        let _ = self.state.send((&self.socket).into(), &datagrams(self.reach, transmit, contents));
+        let _ = self.state.send(
+            (&self.socket).into(),
+            &datagrams(self.reach, transmit, contents),
+        );
     }
 
     /// Connections that something happened to, since the last `transmit`.
@@ -383,7 +474,11 @@ impl Driver {
 
     /// When `expire` is due.
     pub(super) fn timeout(&self) -> Option<Instant> {
-        self.machines.iter().flatten().filter_map(|m| m.timeout).min()
+        self.machines
+            .iter()
+            .flatten()
+            .filter_map(|m| m.timeout)
+            .min()
     }
 
     /// Time passed.
@@ -399,7 +494,8 @@ impl Driver {
         }
     }
 
-    /// Sends what the touched connections have to say. True: there is more than one pass should send.
+    /// Sends what the touched connections have to say. True: there is more than one pass should
+    /// send.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         if let Some(transmit) = self.blocked.take() {
             self.send(transmit);
@@ -420,14 +516,22 @@ impl Driver {
                     break;
                 }
                 self.output.clear();
-                match machine.connection.poll_transmit(now, segments, &mut self.output) {
+                match machine
+                    .connection
+                    .poll_transmit(now, segments, &mut self.output)
+                {
                     Some(mut transmit) => {
                         sends += 1;
                         machine.way.sent(now);
-                        if machine.way.peer.is_some() && machine.way.strays(now, || machine.connection.rtt()) {
+                        if machine.way.peer.is_some()
+                            && machine.way.strays(now, || machine.connection.rtt())
+                        {
                             let size = transmit.segment_size.unwrap_or(transmit.size).max(1);
                             let datagrams = self.output[..transmit.size].chunks(size);
-                            self.strays.extend(datagrams.map(|datagram| (handle, Bytes::copy_from_slice(datagram))));
+                            self.strays.extend(
+                                datagrams
+                                    .map(|datagram| (handle, Bytes::copy_from_slice(datagram))),
+                            );
                         }
                         transmit.destination = machine.way.straight.unwrap_or(transmit.destination);
                         self.send(transmit);
@@ -444,7 +548,9 @@ impl Driver {
 
     /// What a connection tells the endpoint; it goes once it has drained.
     fn settle(&mut self, handle: ConnectionHandle) {
-        let Some(Some(machine)) = self.machines.get_mut(handle.0) else { return };
+        let Some(Some(machine)) = self.machines.get_mut(handle.0) else {
+            return;
+        };
         let mut drained = false;
         while let Some(event) = machine.connection.poll_endpoint_events() {
             drained |= event.is_drained();
@@ -462,8 +568,10 @@ impl Driver {
     /// What the socket does not take for now is kept: `blocked`.
     fn send(&mut self, transmit: Transmit) {
         // What cannot be sent otherwise is lost, as on the way; the protocol notices.
-        if let Err(e) = self.state.send((&self.socket).into(), &datagrams(self.reach, &transmit, &self.output[..transmit.size]))
-            && e.kind() == io::ErrorKind::WouldBlock
+        if let Err(e) = self.state.send(
+            (&self.socket).into(),
+            &datagrams(self.reach, &transmit, &self.output[..transmit.size]),
+        ) && e.kind() == io::ErrorKind::WouldBlock
         {
             self.blocked = Some(transmit);
         }
@@ -473,7 +581,9 @@ impl Driver {
 fn datagrams<'a>(reach: Reach, transmit: &Transmit, contents: &'a [u8]) -> quinn_udp::Transmit<'a> {
     quinn_udp::Transmit {
         destination: reach.wire(transmit.destination),
-        ecn: transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
+        ecn: transmit
+            .ecn
+            .and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
         contents,
         segment_size: transmit.segment_size,
         src_ip: transmit.src_ip,

@@ -1,9 +1,13 @@
-//! One QUIC socket: how it is configured, whom it dials and lets in, and what its failures mean for people.
+//! One QUIC socket: how it is configured, whom it dials and lets in, and what its failures mean for
+//! people.
 
 use super::address::{Reach, canonical};
 use super::identity::{Identity, ROLE, Tls};
 use super::socket::ControlRuntime;
-use quinn::{AckFrequencyConfig, Connection, ConnectionError, EndpointConfig, Incoming, MtuDiscoveryConfig, TransportConfig, VarInt};
+use quinn::{
+    AckFrequencyConfig, Connection, ConnectionError, EndpointConfig, Incoming, MtuDiscoveryConfig,
+    TransportConfig, VarInt,
+};
 use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::rc::Rc;
@@ -21,14 +25,17 @@ pub const DIAL_TIMEOUT: Duration = Duration::from_millis(1500);
 pub const ADMISSION_TIMEOUT: Duration = Duration::from_secs(3);
 /// A connection over which nothing comes for this long is gone;
 const IDLE_TIMEOUT_MS: u32 = 5_000;
-/// one for data sooner: who has none left does not judge others' copies (`Shard::doubt`), and writes wait for that.
+/// one for data sooner: who has none left does not judge others' copies (`Shard::doubt`), and
+/// writes wait for that.
 const DATA_IDLE_TIMEOUT_MS: u32 = 3_000;
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// Assumed until measured: a lost first packet is repeated after three of these, not after quinn's second.
+/// Assumed until measured: a lost first packet is repeated after three of these, not after quinn's
+/// second.
 const INITIAL_RTT: Duration = Duration::from_millis(40);
 /// With GSO, larger payloads than this do not pay (and stall cubic's first window).
 const DATA_MTU_MAX: u16 = 6_500;
-/// What the data socket asks for: what arrives while the data thread does something else waits here.
+/// What the data socket asks for: what arrives while the data thread does something else waits
+/// here.
 pub(crate) const DATA_SOCKET_BYTES: usize = 4 << 20;
 const CONTROL_SOCKET_BYTES: usize = 1 << 20;
 /// Reasons of peers are quoted up to here.
@@ -120,7 +127,11 @@ impl Failure {
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
         match self {
-            Self::OtherSecret | Self::OtherProtocol | Self::Hello(_) | Self::Refused(_) | Self::OutOfReach(_) => true,
+            Self::OtherSecret
+            | Self::OtherProtocol
+            | Self::Hello(_)
+            | Self::Refused(_)
+            | Self::OutOfReach(_) => true,
             Self::Stranger | Self::Unreachable(_) => false,
         }
     }
@@ -131,8 +142,14 @@ impl From<ConnectionError> for Failure {
         match &e {
             ConnectionError::TransportError(t) => from_code(t.code.into()),
             ConnectionError::ConnectionClosed(c) => from_code(c.error_code.into()),
-            ConnectionError::ApplicationClosed(c) if c.error_code == VarInt::from_u32(Close::Stranger as u32) => Some(Self::Stranger),
-            ConnectionError::ApplicationClosed(c) if c.error_code == VarInt::from_u32(Close::Hello as u32) => {
+            ConnectionError::ApplicationClosed(c)
+                if c.error_code == VarInt::from_u32(Close::Stranger as u32) =>
+            {
+                Some(Self::Stranger)
+            }
+            ConnectionError::ApplicationClosed(c)
+                if c.error_code == VarInt::from_u32(Close::Hello as u32) =>
+            {
                 Some(Self::Refused(printable(&c.reason)))
             }
             _ => None,
@@ -144,7 +161,8 @@ impl From<ConnectionError> for Failure {
 /// QUIC carries TLS alerts as 0x100 and the alert (RFC 9001, section 4.8).
 fn from_code(code: u64) -> Option<Failure> {
     match code.checked_sub(0x100)? {
-        // bad_certificate to unknown_ca without illegal_parameter, access_denied, decrypt_error, certificate_required
+        // bad_certificate to unknown_ca without illegal_parameter, access_denied, decrypt_error,
+        // certificate_required
         42..=46 | 48 | 49 | 51 | 116 => Some(Failure::OtherSecret),
         // protocol_version, no_application_protocol
         70 | 120 => Some(Failure::OtherProtocol),
@@ -153,7 +171,11 @@ fn from_code(code: u64) -> Option<Failure> {
 }
 
 fn printable(reason: &[u8]) -> String {
-    String::from_utf8_lossy(reason).chars().filter(|c| !c.is_control()).take(REASON_CHARS_MAX).collect()
+    String::from_utf8_lossy(reason)
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(REASON_CHARS_MAX)
+        .collect()
 }
 
 /// The QUIC socket of the control port. Lives on one thread. (`driver` has that of the data port.)
@@ -178,11 +200,20 @@ pub(super) struct Configs {
 impl Configs {
     pub(super) fn new(tls: Arc<Tls>, transport: &Arc<TransportConfig>) -> Self {
         let mut server = quinn::ServerConfig::with_crypto(tls.server.clone());
-        server.transport_config(transport.clone()).migration(false).max_incoming(HANDSHAKES_MAX);
-        server.incoming_buffer_size(64 << 10).incoming_buffer_size_total(4 << 20);
+        server
+            .transport_config(transport.clone())
+            .migration(false)
+            .max_incoming(HANDSHAKES_MAX);
+        server
+            .incoming_buffer_size(64 << 10)
+            .incoming_buffer_size_total(4 << 20);
         let mut client = quinn::ClientConfig::new(tls.client.clone());
         client.transport_config(transport.clone());
-        Self { tls, server: Arc::new(server), client }
+        Self {
+            tls,
+            server: Arc::new(server),
+            client,
+        }
     }
 
     /// Whether they were made of these certificates.
@@ -235,8 +266,20 @@ impl Endpoint {
         prepare(&socket, Purpose::Control)?;
         let server = (*configs.server).clone();
         let reach = Reach::of(socket.local_addr()?);
-        let quinn = quinn::Endpoint::new(EndpointConfig::default(), Some(server), socket, Arc::new(ControlRuntime))?;
-        Ok(Self { quinn, reach, identity, transport, configs: RefCell::new(configs), handshakes: Rc::default() })
+        let quinn = quinn::Endpoint::new(
+            EndpointConfig::default(),
+            Some(server),
+            socket,
+            Arc::new(ControlRuntime),
+        )?;
+        Ok(Self {
+            quinn,
+            reach,
+            identity,
+            transport,
+            configs: RefCell::new(configs),
+            handshakes: Rc::default(),
+        })
     }
 
     /// On a port of the system's choosing, towards this address: to dial, and let nobody in.
@@ -244,14 +287,33 @@ impl Endpoint {
     /// # Errors
     /// There is no port.
     pub(super) fn outgoing(towards: SocketAddr, identity: Arc<Identity>) -> io::Result<Self> {
-        let any = SocketAddr::new(if towards.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }, 0);
+        let any = SocketAddr::new(
+            if towards.is_ipv4() {
+                Ipv4Addr::UNSPECIFIED.into()
+            } else {
+                Ipv6Addr::UNSPECIFIED.into()
+            },
+            0,
+        );
         let socket = UdpSocket::bind(any)?;
         socket.set_nonblocking(true)?;
         let transport = Arc::new(transport(Purpose::Control));
         let configs = Configs::new(identity.tls(), &transport);
         let reach = Reach::of(socket.local_addr()?);
-        let quinn = quinn::Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(ControlRuntime))?;
-        Ok(Self { quinn, reach, identity, transport, configs: RefCell::new(configs), handshakes: Rc::default() })
+        let quinn = quinn::Endpoint::new(
+            EndpointConfig::default(),
+            None,
+            socket,
+            Arc::new(ControlRuntime),
+        )?;
+        Ok(Self {
+            quinn,
+            reach,
+            identity,
+            transport,
+            configs: RefCell::new(configs),
+            handshakes: Rc::default(),
+        })
     }
 
     /// The bound address.
@@ -277,7 +339,10 @@ impl Endpoint {
             return Err(Failure::OutOfReach(self.reach.refusal(address)));
         }
         let client = self.configs().client;
-        let connecting = self.quinn.connect_with(client, address, ROLE).map_err(|e| Failure::Unreachable(e.to_string()))?;
+        let connecting = self
+            .quinn
+            .connect_with(client, address, ROLE)
+            .map_err(|e| Failure::Unreachable(e.to_string()))?;
         match tokio::time::timeout(DIAL_TIMEOUT, connecting).await {
             Ok(connection) => Ok(connection?),
             Err(_) => Err(Failure::Unreachable("nobody answers".into())),
@@ -301,7 +366,10 @@ impl Endpoint {
             incoming.refuse();
             return None;
         }
-        if under_way >= HANDSHAKES_BEFORE_RETRY && !incoming.remote_address_validated() && incoming.may_retry() {
+        if under_way >= HANDSHAKES_BEFORE_RETRY
+            && !incoming.remote_address_validated()
+            && incoming.may_retry()
+        {
             // Fails only if it may not be retried, which was asked just above.
             let _ = incoming.retry();
             return None;
@@ -309,7 +377,10 @@ impl Endpoint {
         match incoming.accept_with(self.configs().server) {
             Ok(connecting) => {
                 self.handshakes.set(under_way + 1);
-                Some(Admission { connecting, counted: self.handshakes.clone() })
+                Some(Admission {
+                    connecting,
+                    counted: self.handshakes.clone(),
+                })
             }
             Err(e) => {
                 tracing::debug!("an incoming connection failed at once: {e}");
@@ -324,14 +395,16 @@ impl Endpoint {
         if !configs.are_of(&tls) {
             *configs = Configs::new(tls, &self.transport);
             // quinn itself decrypts first packets with this one, and checks its retry tokens.
-            self.quinn.set_server_config(Some((*configs.server).clone()));
+            self.quinn
+                .set_server_config(Some((*configs.server).clone()));
         }
         configs.clone()
     }
 
     /// Closes every connection and waits a moment until the peers have been told.
     pub async fn close(&self) {
-        self.quinn.close(VarInt::from_u32(Close::Done as u32), b"shutting down");
+        self.quinn
+            .close(VarInt::from_u32(Close::Done as u32), b"shutting down");
         let _ = tokio::time::timeout(Duration::from_millis(300), self.quinn.wait_idle()).await;
     }
 }
@@ -355,7 +428,8 @@ pub(super) fn prepare(socket: &UdpSocket, purpose: Purpose) -> io::Result<()> {
 /// The endpoint of a data port.
 pub(super) fn data_config() -> EndpointConfig {
     let mut config = EndpointConfig::default();
-    // 6,550 is above the least that quinn allows, so this cannot fail; if it did, small packets serve too.
+    // 6,550 is above the least that quinn allows, so this cannot fail; if it did, small packets
+    // serve too.
     let _ = config.max_udp_payload_size(DATA_MTU_MAX + 50);
     config
 }
@@ -386,7 +460,8 @@ pub(super) fn transport(purpose: Purpose) -> TransportConfig {
             t.max_concurrent_uni_streams(VarInt::from_u32(0));
             t.stream_receive_window(VarInt::from_u32(16 << 20));
             t.receive_window(VarInt::from_u32(64 << 20));
-            // Above what the peer grants one stream: else a full bulk lane would block the calls lane here.
+            // Above what the peer grants one stream: else a full bulk lane would block the calls
+            // lane here.
             t.send_window(48 << 20);
             t.datagram_receive_buffer_size(None);
             let mut mtu = MtuDiscoveryConfig::default();

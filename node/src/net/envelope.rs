@@ -45,7 +45,10 @@ impl Envelope {
         match self {
             Self::Agreement(message) => message.is_datagram(),
             Self::Gossip(_) => true,
-            Self::StatusRequest { .. } | Self::StatusReply { .. } | Self::LoadsRequest { .. } | Self::LoadsReply { .. } => false,
+            Self::StatusRequest { .. }
+            | Self::StatusReply { .. }
+            | Self::LoadsRequest { .. }
+            | Self::LoadsReply { .. } => false,
         }
     }
 }

@@ -1,17 +1,21 @@
-//! The first thing on every connection: who is this, what for, and which versions of the wire does it speak.
+//! The first thing on every connection: who is this, what for, and which versions of the wire does
+//! it speak.
 //!
-//! The dialler opens the connection's first stream, says its hello and ends; the other answers likewise or closes the
-//! connection with a reason. The layout stays what it is in every version to come, and readers skip what follows the
-//! name, so that nodes of different versions can at least say so:
+//! The dialler opens the connection's first stream, says its hello and ends; the other answers
+//! likewise or closes the connection with a reason. The layout stays what it is in every version to
+//! come, and readers skip what follows the name, so that nodes of different versions can at least
+//! say so:
 //!
 //! ```text
 //!   "DOYN"  version min u16  version max u16  purpose u8  sender u8  id u64  name length u16  name     (little endian)
 //!   stay u8  family u8 (0, 4 or 6)  address  port u16
 //! ```
-//! The last line may be missing. *stay* is 1 where the connection ends with its hellos: the dialler only wants to know who is
-//! there. The address is the one at which others reach the sender's control port, said on control connections.
+//! The last line may be missing. *stay* is 1 where the connection ends with its hellos: the dialler
+//! only wants to know who is there. The address is the one at which others reach the sender's
+//! control port, said on control connections.
 //!
-//! The sender is a node (1) or a client (2), and its id is one of that kind; on data ports it is a data thread, and its id that thread's.
+//! The sender is a node (1) or a client (2), and its id is one of that kind; on data ports it is a
+//! data thread, and its id that thread's.
 
 use super::endpoint::{Close, Failure, Purpose};
 use super::identity::Identity;
@@ -68,19 +72,32 @@ impl Hello {
     /// For this version of the program.
     #[must_use]
     pub fn new(purpose: Purpose, id: MemberId, name: &str) -> Self {
-        Self { versions: VERSIONS, purpose, id, name: name.to_owned(), stay: Stay::Lasting, control: None }
+        Self {
+            versions: VERSIONS,
+            purpose,
+            id,
+            name: name.to_owned(),
+            stay: Stay::Lasting,
+            control: None,
+        }
     }
 
     /// The same, of a node that others reach here.
     #[must_use]
     pub(super) fn at(self, control: SocketAddr) -> Self {
-        Self { control: Some(control), ..self }
+        Self {
+            control: Some(control),
+            ..self
+        }
     }
 
     /// The same, over a connection that only asks who is there.
     #[must_use]
     pub(super) fn passing(self) -> Self {
-        Self { stay: Stay::Passing, ..self }
+        Self {
+            stay: Stay::Passing,
+            ..self
+        }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -89,7 +106,11 @@ impl Hello {
         out.put_u16_le(self.versions.0);
         out.put_u16_le(self.versions.1);
         out.put_u8(self.purpose as u8);
-        out.put_u8(if self.id.is_client() { SENDER_CLIENT } else { SENDER_NODE });
+        out.put_u8(if self.id.is_client() {
+            SENDER_CLIENT
+        } else {
+            SENDER_NODE
+        });
         out.put_u64_le(self.id.0);
         let mut end = self.name.len().min(NAME_BYTES_MAX);
         while !self.name.is_char_boundary(end) {
@@ -126,7 +147,10 @@ impl Hello {
         if &magic != MAGIC {
             return Err("its hello is not one of a Doyen node".into());
         }
-        let versions = (bytes.try_get_u16_le().map_err(short)?, bytes.try_get_u16_le().map_err(short)?);
+        let versions = (
+            bytes.try_get_u16_le().map_err(short)?,
+            bytes.try_get_u16_le().map_err(short)?,
+        );
         if versions.0 > versions.1 {
             return Err("its hello has an empty range of versions".into());
         }
@@ -138,22 +162,41 @@ impl Hello {
         let client = match bytes.try_get_u8().map_err(short)? {
             SENDER_NODE => false,
             SENDER_CLIENT => true,
-            other => return Err(format!("its hello is of an unknown kind of sender ({other})")),
+            other => {
+                return Err(format!(
+                    "its hello is of an unknown kind of sender ({other})"
+                ));
+            }
         };
         let id = MemberId(bytes.try_get_u64_le().map_err(short)?);
-        // From here on the id alone says what the sender is: no client passes for a member, and no member for a client.
+        // From here on the id alone says what the sender is: no client passes for a member, and no
+        // member for a client.
         if id.is_client() != client {
-            return Err(format!("its hello is of a {} and its id is not", if client { "client" } else { "node" }));
+            return Err(format!(
+                "its hello is of a {} and its id is not",
+                if client { "client" } else { "node" }
+            ));
         }
         let length = usize::from(bytes.try_get_u16_le().map_err(short)?);
         if length > NAME_BYTES_MAX {
-            return Err(format!("its name has {length} bytes; {NAME_BYTES_MAX} are allowed"));
+            return Err(format!(
+                "its name has {length} bytes; {NAME_BYTES_MAX} are allowed"
+            ));
         }
         let name = bytes.get(..length).ok_or("its hello is too short")?;
-        let name = std::str::from_utf8(name).map_err(|_| "its name is not UTF-8")?.to_owned();
+        let name = std::str::from_utf8(name)
+            .map_err(|_| "its name is not UTF-8")?
+            .to_owned();
         bytes.advance(length);
         let (stay, control) = Self::decode_rest(bytes).unwrap_or((Stay::Lasting, None));
-        Ok(Self { versions, purpose, id, name, stay, control })
+        Ok(Self {
+            versions,
+            purpose,
+            id,
+            name,
+            stay,
+            control,
+        })
     }
 
     /// What follows the name; `None`: nothing that this version knows.
@@ -187,10 +230,15 @@ impl Hello {
             ));
         }
         if self.purpose != ours.purpose {
-            return Err(format!("this is a {}, and {:?} dialled it as a {}: check the addresses", ours.purpose, self.name, self.purpose));
+            return Err(format!(
+                "this is a {}, and {:?} dialled it as a {}: check the addresses",
+                ours.purpose, self.name, self.purpose
+            ));
         }
         if self.id.is_client() && (self.purpose != Purpose::Data || ours.id.is_client()) {
-            return Err("clients are served by data ports (--data) of nodes, and by nobody else".into());
+            return Err(
+                "clients are served by data ports (--data) of nodes, and by nobody else".into(),
+            );
         }
         Ok(())
     }
@@ -200,15 +248,29 @@ impl Hello {
 ///
 /// # Errors
 /// Either side does not accept the other; the connection is closed.
-pub async fn greet(connection: &Connection, identity: &Identity, ours: &Hello) -> Result<Hello, Failure> {
+pub async fn greet(
+    connection: &Connection,
+    identity: &Identity,
+    ours: &Hello,
+) -> Result<Hello, Failure> {
     let exchange = async {
         let (mut send, mut recv) = connection.open_bi().await?;
-        send.write_all(&ours.encode()).await.map_err(|e| failed(connection, &e))?;
+        send.write_all(&ours.encode())
+            .await
+            .map_err(|e| failed(connection, &e))?;
         let _ = send.finish();
-        let bytes = recv.read_to_end(HELLO_BYTES_MAX).await.map_err(|e| failed(connection, &e))?;
+        let bytes = recv
+            .read_to_end(HELLO_BYTES_MAX)
+            .await
+            .map_err(|e| failed(connection, &e))?;
         judge(connection.peer_identity(), identity, ours, &bytes)
     };
-    settle(connection, tokio::time::timeout(TIMEOUT, exchange).await.unwrap_or_else(|_| Err(timed_out())))
+    settle(
+        connection,
+        tokio::time::timeout(TIMEOUT, exchange)
+            .await
+            .unwrap_or_else(|_| Err(timed_out())),
+    )
 }
 
 /// Reads the hello on a connection that we accepted, lets `admit` judge it, and answers.
@@ -223,24 +285,44 @@ pub async fn answer(
 ) -> Result<Hello, Failure> {
     let exchange = async {
         let (mut send, mut recv) = connection.accept_bi().await?;
-        let bytes = recv.read_to_end(HELLO_BYTES_MAX).await.map_err(|e| failed(connection, &e))?;
+        let bytes = recv
+            .read_to_end(HELLO_BYTES_MAX)
+            .await
+            .map_err(|e| failed(connection, &e))?;
         let theirs = judge(connection.peer_identity(), identity, ours, &bytes)?;
         admit(&theirs)?;
-        send.write_all(&ours.encode()).await.map_err(|e| failed(connection, &e))?;
+        send.write_all(&ours.encode())
+            .await
+            .map_err(|e| failed(connection, &e))?;
         let _ = send.finish();
         Ok(theirs)
     };
-    settle(connection, tokio::time::timeout(TIMEOUT, exchange).await.unwrap_or_else(|_| Err(timed_out())))
+    settle(
+        connection,
+        tokio::time::timeout(TIMEOUT, exchange)
+            .await
+            .unwrap_or_else(|_| Err(timed_out())),
+    )
 }
 
 /// What a peer's bytes say, if it may say that: `shown` is what its handshake showed.
-pub(super) fn judge(shown: Option<Box<dyn Any>>, identity: &Identity, ours: &Hello, bytes: &[u8]) -> Result<Hello, Failure> {
+pub(super) fn judge(
+    shown: Option<Box<dyn Any>>,
+    identity: &Identity,
+    ours: &Hello,
+    bytes: &[u8],
+) -> Result<Hello, Failure> {
     let theirs = Hello::decode(bytes).map_err(Failure::Hello)?;
     theirs.suits(ours).map_err(Failure::Hello)?;
     let chain = shown.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
     // Both sides demand certificates, so there is one; without it nothing is bound to anybody.
-    let certificate = chain.as_ref().and_then(|chain| chain.first()).ok_or_else(|| Failure::Hello("it shows no certificate".into()))?;
-    identity.names(certificate, &theirs.name, theirs.id.is_client()).map_err(Failure::Hello)?;
+    let certificate = chain
+        .as_ref()
+        .and_then(|chain| chain.first())
+        .ok_or_else(|| Failure::Hello("it shows no certificate".into()))?;
+    identity
+        .names(certificate, &theirs.name, theirs.id.is_client())
+        .map_err(Failure::Hello)?;
     Ok(theirs)
 }
 
@@ -271,7 +353,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn hello(versions: (u16, u16)) -> Hello {
-        Hello { versions, ..Hello::new(Purpose::Control, MemberId(7), "alpha") }
+        Hello {
+            versions,
+            ..Hello::new(Purpose::Control, MemberId(7), "alpha")
+        }
     }
 
     #[test]
@@ -297,7 +382,11 @@ mod tests {
 
     #[test]
     fn who_says_one_thing_and_bears_the_id_of_the_other_is_refused() {
-        let client = Hello { id: MemberId::of_client(7), purpose: Purpose::Data, ..hello((1, 1)) };
+        let client = Hello {
+            id: MemberId::of_client(7),
+            purpose: Purpose::Data,
+            ..hello((1, 1))
+        };
         for honest in [client.clone(), hello((1, 1))] {
             let mut bytes = honest.encode();
             assert_eq!(Hello::decode(&bytes), Ok(honest));
@@ -305,28 +394,61 @@ mod tests {
             bytes[9] = 3 - bytes[9];
             assert!(Hello::decode(&bytes).is_err_and(|why| why.contains("its id is not")));
         }
-        let node = Hello { purpose: Purpose::Data, ..hello((1, 1)) };
+        let node = Hello {
+            purpose: Purpose::Data,
+            ..hello((1, 1))
+        };
         assert_eq!(client.suits(&node), Ok(()));
-        assert!(client.suits(&client).is_err_and(|why| why.contains("--data")));
-        let control = Hello { purpose: Purpose::Control, ..client };
-        assert!(control.suits(&hello((1, 1))).is_err_and(|why| why.contains("--data")));
+        assert!(
+            client
+                .suits(&client)
+                .is_err_and(|why| why.contains("--data"))
+        );
+        let control = Hello {
+            purpose: Purpose::Control,
+            ..client
+        };
+        assert!(
+            control
+                .suits(&hello((1, 1)))
+                .is_err_and(|why| why.contains("--data"))
+        );
     }
 
     #[test]
     fn version_mismatch_names_both_ranges() {
-        let text = Hello { name: "beta".into(), ..hello((3, 4)) }.suits(&hello((1, 2))).unwrap_err();
+        let text = Hello {
+            name: "beta".into(),
+            ..hello((3, 4))
+        }
+        .suits(&hello((1, 2)))
+        .unwrap_err();
         assert_eq!(
             text,
             "this node (alpha) speaks versions 1 to 2 of the protocol and \"beta\" speaks 3 to 4: upgrade the older of them (this node)"
         );
-        assert!(hello((1, 1)).suits(&hello((2, 5))).unwrap_err().contains("(it)"));
+        assert!(
+            hello((1, 1))
+                .suits(&hello((2, 5)))
+                .unwrap_err()
+                .contains("(it)")
+        );
         assert_eq!(hello((2, 3)).suits(&hello((1, 2))), Ok(()));
     }
 
     #[test]
     fn a_wrong_port_is_named() {
-        let text = Hello { purpose: Purpose::Data, ..hello((1, 1)) }.suits(&hello((1, 1))).unwrap_err();
-        assert!(text.contains("this is a control port (--listen)") && text.contains("as a data port (--data)"), "{text}");
+        let text = Hello {
+            purpose: Purpose::Data,
+            ..hello((1, 1))
+        }
+        .suits(&hello((1, 1)))
+        .unwrap_err();
+        assert!(
+            text.contains("this is a control port (--listen)")
+                && text.contains("as a data port (--data)"),
+            "{text}"
+        );
     }
 
     proptest! {

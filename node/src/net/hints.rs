@@ -6,15 +6,17 @@
 //!                                   Hint::{Suspected, Alive, Address}
 //! ```
 //!
-//! What is authenticated may still be broken, so everything here is bounded and believed by nobody: a message goes only to
-//! addresses of the table, states are never read, the number of nodes is limited, and chitchat's task may die and is
-//! started again. Nothing is said before this process is a member: gossip is among members of one cluster.
+//! What is authenticated may still be broken, so everything here is bounded and believed by nobody:
+//! a message goes only to addresses of the table, states are never read, the number of nodes is
+//! limited, and chitchat's task may die and is started again. Nothing is said before this process
+//! is a member: gossip is among members of one cluster.
 
 use anyhow::bail;
 use async_trait::async_trait;
 use chitchat::transport::{Socket, Transport};
 use chitchat::{
-    ChitchatConfig, ChitchatHandle, ChitchatId, ChitchatMessage, Deserializable, FailureDetectorConfig, Serializable, spawn_chitchat,
+    ChitchatConfig, ChitchatHandle, ChitchatId, ChitchatMessage, Deserializable,
+    FailureDetectorConfig, Serializable, spawn_chitchat,
 };
 use doyen_gossip::hints::Hint;
 use doyen_placement::{ClusterId, MemberId};
@@ -29,19 +31,22 @@ pub const NODES_MAX: usize = 400;
 /// The largest message that is taken or given.
 pub const MESSAGE_BYTES_MAX: usize = 32 << 10;
 const QUEUE_MAX: usize = 64;
-/// How each compressed part of a message begins (RFC 8878, section 3.1.1), and how many a message may have. One becomes 64 KiB
-/// at most.
+/// How each compressed part of a message begins (RFC 8878, section 3.1.1), and how many a message
+/// may have. One becomes 64 KiB at most.
 const COMPRESSED: &[u8; 4] = &[0x28, 0xb5, 0x2f, 0xfd];
 const COMPRESSED_MAX: usize = 8;
-/// After so many messages it is looked at once more whether too many nodes are named: each can name a thousand.
+/// After so many messages it is looked at once more whether too many nodes are named: each can name
+/// a thousand.
 const MESSAGES_BETWEEN_LOOKS: u32 = 32;
-/// Pings and refused ports notice the dead long before gossip does, which only adds a look. At 100 ms its messages were most of
-/// what an idle node did (1.5 % of a core).
+/// Pings and refused ports notice the dead long before gossip does, which only adds a look. At 100
+/// ms its messages were most of what an idle node did (1.5 % of a core).
 const GOSSIP_INTERVAL: Duration = Duration::from_secs(1);
-/// A message names every node: with twice as many nodes than this, half as many messages, so that a node's bytes stay the same.
+/// A message names every node: with twice as many nodes than this, half as many messages, so that a
+/// node's bytes stay the same.
 const GOSSIP_NODES: usize = 16;
 const RESTART_WAIT: Duration = Duration::from_secs(1);
-/// After too many nodes were named. Members are fewer, or gossip would not have begun: one of them made the others up.
+/// After too many nodes were named. Members are fewer, or gossip would not have begun: one of them
+/// made the others up.
 const CROWDED_WAIT: Duration = Duration::from_secs(60);
 const PHI_THRESHOLD: f64 = 8.0;
 const SAMPLES: usize = 100;
@@ -87,8 +92,21 @@ impl Hints {
         let (incoming, incoming_out) = mpsc::channel(QUEUE_MAX);
         let (outgoing_in, outgoing) = mpsc::channel(QUEUE_MAX);
         let (hints_in, hints) = mpsc::channel(QUEUE_MAX);
-        let supervisor = Supervisor { scope: scope_out, incoming: incoming_out, outgoing: outgoing_in, hints: hints_in };
-        (Self { scope, incoming, outgoing, hints }, supervisor.run())
+        let supervisor = Supervisor {
+            scope: scope_out,
+            incoming: incoming_out,
+            outgoing: outgoing_in,
+            hints: hints_in,
+        };
+        (
+            Self {
+                scope,
+                incoming,
+                outgoing,
+                hints,
+            },
+            supervisor.run(),
+        )
     }
 
     /// Another table is in force, or none.
@@ -131,7 +149,12 @@ enum End {
 impl Supervisor {
     async fn run(mut self) {
         loop {
-            let Some(scope) = self.scope.borrow_and_update().clone().filter(|scope| scope.members.len() <= NODES_MAX) else {
+            let Some(scope) = self
+                .scope
+                .borrow_and_update()
+                .clone()
+                .filter(|scope| scope.members.len() <= NODES_MAX)
+            else {
                 if self.scope.changed().await.is_err() {
                     return;
                 }
@@ -141,14 +164,18 @@ impl Supervisor {
                 End::Closed => return,
                 End::Scope => {}
                 End::Died => {
-                    tracing::warn!("gossip ended unexpectedly and is started again; nothing depends on it");
+                    tracing::warn!(
+                        "gossip ended unexpectedly and is started again; nothing depends on it"
+                    );
                     tokio::time::sleep(RESTART_WAIT).await;
                 }
                 End::Crowded => {
                     tracing::warn!(
                         "gossip names more than {NODES_MAX} nodes and is off for a while: dead members are noticed a little later"
                     );
-                    if let Ok(Err(_)) = tokio::time::timeout(CROWDED_WAIT, self.scope.changed()).await {
+                    if let Ok(Err(_)) =
+                        tokio::time::timeout(CROWDED_WAIT, self.scope.changed()).await
+                    {
                         return;
                     }
                     // What came meanwhile may be what it ended of.
@@ -160,8 +187,13 @@ impl Supervisor {
 
     async fn gossip(&mut self, scope: Scope) -> End {
         let (to_socket, from_outside) = mpsc::channel(QUEUE_MAX);
-        let bridge = Bridge { incoming: Mutex::new(Some(from_outside)), outgoing: self.outgoing.clone() };
-        let Ok(chitchat) = spawn_chitchat(config(&scope), Vec::new(), &bridge).await else { return End::Died };
+        let bridge = Bridge {
+            incoming: Mutex::new(Some(from_outside)),
+            outgoing: self.outgoing.clone(),
+        };
+        let Ok(chitchat) = spawn_chitchat(config(&scope), Vec::new(), &bridge).await else {
+            return End::Died;
+        };
         let mut died = std::pin::pin!(chitchat.termination_watcher());
         let every = interval(scope.members.len());
         let mut look = tokio::time::interval(every);
@@ -185,7 +217,8 @@ impl Supervisor {
                         return End::Crowded;
                     }
                     if interval(members.len()) != every {
-                        // Chitchat cannot change its interval: it begins anew, and nothing depends on what it forgets.
+                        // Chitchat cannot change its interval: it begins anew, and nothing depends
+                        // on what it forgets.
                         return End::Scope;
                     }
                 }
@@ -214,7 +247,8 @@ impl Supervisor {
 
 /// In steps, so that not every newcomer changes it.
 fn interval(nodes: usize) -> Duration {
-    GOSSIP_INTERVAL * u32::try_from((nodes.next_power_of_two() / GOSSIP_NODES).max(1)).unwrap_or(u32::MAX)
+    GOSSIP_INTERVAL
+        * u32::try_from((nodes.next_power_of_two() / GOSSIP_NODES).max(1)).unwrap_or(u32::MAX)
 }
 
 fn config(scope: &Scope) -> ChitchatConfig {
@@ -224,18 +258,34 @@ fn config(scope: &Scope) -> ChitchatConfig {
         cluster_id: scope.cluster.to_string(),
         gossip_interval: every,
         listen_addr: scope.address,
-        seed_nodes: scope.members.values().filter(|a| **a != scope.address).take(SEEDS_MAX).map(ToString::to_string).collect(),
-        failure_detector_config: FailureDetectorConfig::new(PHI_THRESHOLD, SAMPLES, every * INTERVALS_MAX, every, GRACE),
+        seed_nodes: scope
+            .members
+            .values()
+            .filter(|a| **a != scope.address)
+            .take(SEEDS_MAX)
+            .map(ToString::to_string)
+            .collect(),
+        failure_detector_config: FailureDetectorConfig::new(
+            PHI_THRESHOLD,
+            SAMPLES,
+            every * INTERVALS_MAX,
+            every,
+            GRACE,
+        ),
         marked_for_deletion_grace_period: GRACE,
         catchup_callback: None,
         extra_liveness_predicate: None,
     }
 }
 
-/// A message of chitchat's, if it is one and as small as it looks: a part of it may be compressed, and 32 KiB of such parts
-/// would become 80 MiB. Nobody gossips anything but names and addresses here, which two parts hold.
+/// A message of chitchat's, if it is one and as small as it looks: a part of it may be compressed,
+/// and 32 KiB of such parts would become 80 MiB. Nobody gossips anything but names and addresses
+/// here, which two parts hold.
 fn understand(bytes: &[u8]) -> anyhow::Result<ChitchatMessage> {
-    let compressed = bytes.windows(COMPRESSED.len()).filter(|w| w == COMPRESSED).count();
+    let compressed = bytes
+        .windows(COMPRESSED.len())
+        .filter(|w| w == COMPRESSED)
+        .count();
     if compressed > COMPRESSED_MAX {
         bail!("{compressed} compressed parts");
     }
@@ -255,15 +305,20 @@ impl View {
                 if chitchat.node_states().len() > NODES_MAX {
                     return None;
                 }
-                let live = chitchat.live_nodes().filter_map(|node| Some((member_of(&node.node_id)?, node.gossip_advertise_addr)));
-                Some(Self { live: live.collect() })
+                let live = chitchat.live_nodes().filter_map(|node| {
+                    Some((member_of(&node.node_id)?, node.gossip_advertise_addr))
+                });
+                Some(Self {
+                    live: live.collect(),
+                })
             })
             .await
     }
 }
 
 fn member_of(node_id: &str) -> Option<MemberId> {
-    (node_id.len() == 16 && node_id.bytes().all(|b| b.is_ascii_hexdigit())).then(|| u64::from_str_radix(node_id, 16).ok().map(MemberId))?
+    (node_id.len() == 16 && node_id.bytes().all(|b| b.is_ascii_hexdigit()))
+        .then(|| u64::from_str_radix(node_id, 16).ok().map(MemberId))?
 }
 
 /// What gossip said before.
@@ -274,13 +329,26 @@ struct Seen {
 
 impl Seen {
     fn compare(&mut self, view: &View, members: &BTreeMap<MemberId, SocketAddr>) -> Vec<Hint> {
-        let now: BTreeSet<MemberId> = view.live.keys().filter(|id| members.contains_key(id)).copied().collect();
-        let mut hints: Vec<Hint> =
-            self.live.difference(&now).filter(|id| members.contains_key(id)).map(|id| Hint::Suspected(*id)).collect();
+        let now: BTreeSet<MemberId> = view
+            .live
+            .keys()
+            .filter(|id| members.contains_key(id))
+            .copied()
+            .collect();
+        let mut hints: Vec<Hint> = self
+            .live
+            .difference(&now)
+            .filter(|id| members.contains_key(id))
+            .map(|id| Hint::Suspected(*id))
+            .collect();
         hints.extend(now.difference(&self.live).map(|id| Hint::Alive(*id)));
         // Members that the table here does not have (yet).
         let strangers = view.live.iter().filter(|(id, _)| !members.contains_key(id));
-        hints.extend(strangers.take(ADDRESSES_MAX).map(|(_, address)| Hint::Address(*address)));
+        hints.extend(
+            strangers
+                .take(ADDRESSES_MAX)
+                .map(|(_, address)| Hint::Address(*address)),
+        );
         self.live = now;
         hints
     }
@@ -288,7 +356,8 @@ impl Seen {
 
 /// Chitchat's transport over bounded queues: it never waits for the network, and never fails.
 struct Bridge {
-    /// Taken by the one socket that is opened. A lock because the trait shares the transport; held for a move.
+    /// Taken by the one socket that is opened. A lock because the trait shares the transport; held
+    /// for a move.
     incoming: Mutex<Option<mpsc::Receiver<Parcel>>>,
     outgoing: mpsc::Sender<Parcel>,
 }
@@ -301,8 +370,18 @@ struct BridgeSocket {
 #[async_trait]
 impl Transport for Bridge {
     async fn open(&self, _listen_addr: SocketAddr) -> anyhow::Result<Box<dyn Socket>> {
-        let Some(incoming) = self.incoming.lock().unwrap_or_else(PoisonError::into_inner).take() else { bail!("already open") };
-        Ok(Box::new(BridgeSocket { incoming, outgoing: self.outgoing.clone() }))
+        let Some(incoming) = self
+            .incoming
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        else {
+            bail!("already open")
+        };
+        Ok(Box::new(BridgeSocket {
+            incoming,
+            outgoing: self.outgoing.clone(),
+        }))
     }
 }
 
@@ -346,7 +425,9 @@ pub(crate) mod fuzz {
         (named.len() as u16).serialize(&mut bytes);
         for (id, heartbeat) in named {
             id.serialize(&mut bytes);
-            [*heartbeat, 0, 0].iter().for_each(|n| n.serialize(&mut bytes));
+            [*heartbeat, 0, 0]
+                .iter()
+                .for_each(|n| n.serialize(&mut bytes));
         }
         bytes
     }
@@ -367,7 +448,9 @@ pub(crate) mod fuzz {
         id(1).serialize(&mut ops);
         [0_u64, 0].iter().for_each(|n| n.serialize(&mut ops));
         ops.push(1);
-        ["key", "value"].iter().for_each(|text| text.serialize(&mut ops));
+        ["key", "value"]
+            .iter()
+            .for_each(|text| text.serialize(&mut ops));
         1_u64.serialize(&mut ops);
         ops.push(0);
         let mut delta = vec![2];
@@ -385,10 +468,12 @@ pub(crate) mod fuzz {
         ]
     }
 
-    /// Of so many compressed parts, each of which is 14 bytes and becomes 65,535: one byte over and over, which reads as one fact
-    /// after another.
+    /// Of so many compressed parts, each of which is 14 bytes and becomes 65,535: one byte over and
+    /// over, which reads as one fact after another.
     pub(crate) fn bomb(parts: usize) -> Vec<u8> {
-        let part = [1, 11, 0, 0x28, 0xb5, 0x2f, 0xfd, 0x60, 0xff, 0xfe, 0xfb, 0xff, 0x07, 2];
+        let part = [
+            1, 11, 0, 0x28, 0xb5, 0x2f, 0xfd, 0x60, 0xff, 0xfe, 0xfb, 0xff, 0x07, 2,
+        ];
         [&HEADER[..], &[ACK], &part.repeat(parts), &[0]].concat()
     }
 
@@ -410,18 +495,35 @@ mod tests {
     #[test]
     fn transitions_become_hints_and_strangers_addresses() {
         let members = BTreeMap::from([(MemberId(1), address(1)), (MemberId(2), address(2))]);
-        let view = |ids: &[u64]| View { live: ids.iter().map(|id| (MemberId(*id), address(*id as u16))).collect() };
+        let view = |ids: &[u64]| View {
+            live: ids
+                .iter()
+                .map(|id| (MemberId(*id), address(*id as u16)))
+                .collect(),
+        };
         let mut seen = Seen::default();
-        assert_eq!(seen.compare(&view(&[1, 2]), &members), [Hint::Alive(MemberId(1)), Hint::Alive(MemberId(2))]);
+        assert_eq!(
+            seen.compare(&view(&[1, 2]), &members),
+            [Hint::Alive(MemberId(1)), Hint::Alive(MemberId(2))]
+        );
         assert_eq!(seen.compare(&view(&[1, 2]), &members), []);
-        assert_eq!(seen.compare(&view(&[1, 9]), &members), [Hint::Suspected(MemberId(2)), Hint::Address(address(9))]);
+        assert_eq!(
+            seen.compare(&view(&[1, 9]), &members),
+            [Hint::Suspected(MemberId(2)), Hint::Address(address(9))]
+        );
         let crowd: Vec<u64> = (10..100).collect();
-        assert_eq!(seen.compare(&view(&crowd), &members).len(), 1 + ADDRESSES_MAX);
+        assert_eq!(
+            seen.compare(&view(&crowd), &members).len(),
+            1 + ADDRESSES_MAX
+        );
     }
 
     #[test]
     fn larger_clusters_gossip_less_often() {
-        assert_eq!([1, 3, 16, 17, 32, 100, NODES_MAX].map(|n| interval(n).as_secs()), [1, 1, 1, 2, 2, 8, 32]);
+        assert_eq!(
+            [1, 3, 16, 17, 32, 100, NODES_MAX].map(|n| interval(n).as_secs()),
+            [1, 1, 1, 2, 2, 8, 32]
+        );
     }
 
     #[test]
@@ -438,17 +540,28 @@ mod tests {
         let bomb = fuzz::bomb(2_300);
         assert!(bomb.len() <= MESSAGE_BYTES_MAX);
         assert!(understand(&bomb).is_err_and(|e| e.to_string().contains("2300 compressed parts")));
-        let valid = fuzz::messages().into_iter().filter(|m| m.len() < 1000).collect::<Vec<_>>();
-        assert!(valid.len() > 4 && valid.iter().all(|m| understand(m).is_ok()), "{valid:?}");
+        let valid = fuzz::messages()
+            .into_iter()
+            .filter(|m| m.len() < 1000)
+            .collect::<Vec<_>>();
+        assert!(
+            valid.len() > 4 && valid.iter().all(|m| understand(m).is_ok()),
+            "{valid:?}"
+        );
     }
 
-    /// A member names another with the highest heartbeat that there is, so that no later one counts, and then a thousand members
-    /// that nobody knows. The others go on telling each other who lives: about all but the one, and after the thousand once they
-    /// are forgotten.
+    /// A member names another with the highest heartbeat that there is, so that no later one
+    /// counts, and then a thousand members that nobody knows. The others go on telling each other
+    /// who lives: about all but the one, and after the thousand once they are forgotten.
     #[tokio::test(start_paused = true)]
     async fn made_up_heartbeats_and_members_end_gossip_for_a_while_at_most() {
         let members: BTreeMap<_, _> = (1..=4).map(|n| (MemberId(n), address(n as u16))).collect();
-        let scope = |me: u64| Scope { cluster: ClusterId(7), me: MemberId(me), address: address(me as u16), members: members.clone() };
+        let scope = |me: u64| Scope {
+            cluster: ClusterId(7),
+            me: MemberId(me),
+            address: address(me as u16),
+            members: members.clone(),
+        };
         let (mut a, run_a) = Hints::new();
         let (mut b, run_b) = Hints::new();
         let tasks = [tokio::spawn(run_a), tokio::spawn(run_b)];
@@ -456,9 +569,16 @@ mod tests {
         b.set_scope(Some(scope(2)));
         let named = |n: u64| ChitchatId::new(MemberId(n).to_string(), 0, address(n as u16));
         let cluster = ClusterId(7).to_string();
-        let highest: Vec<_> = (1..=4).filter(|n| *n != 2).map(|n| (named(n), u64::MAX)).collect();
+        let highest: Vec<_> = (1..=4)
+            .filter(|n| *n != 2)
+            .map(|n| (named(n), u64::MAX))
+            .collect();
         // And its own, overwritten: it must not end of that.
-        let crowd = |from: u64| (0..350).map(|n| (named(from + n), u64::MAX)).collect::<Vec<_>>();
+        let crowd = |from: u64| {
+            (0..350)
+                .map(|n| (named(from + n), u64::MAX))
+                .collect::<Vec<_>>()
+        };
         a.receive(address(3), fuzz::syn(&cluster, &highest));
         let (mut alive, mut until) = (0, None);
         while alive < 2 {
@@ -480,7 +600,10 @@ mod tests {
                 }
             }
         }
-        assert!(until.is_some_and(|until| tokio::time::Instant::now() >= until), "it was off, or all those were let in");
+        assert!(
+            until.is_some_and(|until| tokio::time::Instant::now() >= until),
+            "it was off, or all those were let in"
+        );
         drop((a, b));
         for task in tasks {
             task.await.unwrap();
@@ -491,7 +614,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_falls_silent_is_suspected() {
         let members = BTreeMap::from([(MemberId(1), address(1)), (MemberId(2), address(2))]);
-        let scope = |me: u64| Scope { cluster: ClusterId(7), me: MemberId(me), address: address(me as u16), members: members.clone() };
+        let scope = |me: u64| Scope {
+            cluster: ClusterId(7),
+            me: MemberId(me),
+            address: address(me as u16),
+            members: members.clone(),
+        };
         let (mut a, run_a) = Hints::new();
         let (mut b, run_b) = Hints::new();
         let (task_a, task_b) = (tokio::spawn(run_a), tokio::spawn(run_b));

@@ -1,19 +1,21 @@
 //! Who may talk: the cluster's certificate authority and this node's certificate.
 //!
-//! Usually one shared secret is all there is. Every node derives the same private authority from it, in memory, and
-//! issues itself a certificate that names cluster, node and role:
+//! Usually one shared secret is all there is. Every node derives the same private authority from
+//! it, in memory, and issues itself a certificate that names cluster, node and role:
 //!
 //! ```text
 //!   secret ──HKDF──> Ed25519 seed ──> authority (the same bytes on every node) ──signs──> this node's certificate
 //! ```
 //!
-//! The other way is PEM files, which are read again when they change. Both ends of every connection demand a
-//! certificate of their own authority; [`Identity::names`] ties it to the name that a peer says in its hello.
+//! The other way is PEM files, which are read again when they change. Both ends of every connection
+//! demand a certificate of their own authority; [`Identity::names`] ties it to the name that a peer
+//! says in its hello.
 
 use hkdf::Hkdf;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -40,16 +42,20 @@ const CLIENT_ROLE: &str = "client.doyen.internal";
 
 /// PEM files are looked at this often, when somebody connects.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
-/// What stands in for a secret where there is none: it keeps strangers out of nothing, so such nodes bind to loopback.
+/// What stands in for a secret where there is none: it keeps strangers out of nothing, so such
+/// nodes bind to loopback.
 const NO_SECRET: &[u8] = b"doyen without a secret: loopback only";
-/// Certificates from a secret are judged at this time, so that no wall clock decides who may talk: 2020-01-01.
+/// Certificates from a secret are judged at this time, so that no wall clock decides who may talk:
+/// 2020-01-01.
 const TIME_FIXED: Duration = Duration::from_secs(1_577_836_800);
 
 /// Why there is no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The secret is too short to be one.
-    #[error("the secret has {0} bytes; it needs at least {SECRET_BYTES_MIN}: make one with `head -c 32 /dev/urandom | base64`")]
+    #[error(
+        "the secret has {0} bytes; it needs at least {SECRET_BYTES_MIN}: make one with `head -c 32 /dev/urandom | base64`"
+    )]
     ShortSecret(usize),
     /// A PEM file is not what its flag needs.
     #[error("{flag} {}: {why}", path.display())]
@@ -113,7 +119,13 @@ struct Current {
 
 impl Current {
     fn new(tls: Tls, modified: Vec<Option<SystemTime>>) -> Mutex<Self> {
-        Mutex::new(Self { tls: Arc::new(tls), checked: Instant::now(), modified, reloads: 0, reloads_failed: 0 })
+        Mutex::new(Self {
+            tls: Arc::new(tls),
+            checked: Instant::now(),
+            modified,
+            reloads: 0,
+            reloads_failed: 0,
+        })
     }
 }
 
@@ -134,8 +146,9 @@ type UnixTimestamp = i64;
 /// What is known of a node's certificate, for those who watch it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CertificateReport {
-    /// When the first certificate of the chain that this node shows ends, in Unix seconds; `None`: nothing there says. With a secret that is far off, and
-    /// nobody asks; the authority's own end is never asked for (webpki).
+    /// When the first certificate of the chain that this node shows ends, in Unix seconds; `None`:
+    /// nothing there says. With a secret that is far off, and nobody asks; the authority's own end
+    /// is never asked for (webpki).
     pub ends: Option<i64>,
     /// Times that changed files came into force.
     pub reloads: u64,
@@ -182,12 +195,17 @@ impl Identity {
         })
     }
 
-    /// Without a secret: everybody on this machine may talk. The caller binds to loopback addresses only.
+    /// Without a secret: everybody on this machine may talk. The caller binds to loopback addresses
+    /// only.
     ///
     /// # Errors
     /// None in practice: the well-known secret is long enough.
     pub fn insecure_loopback(name: &str) -> Result<Self, IdentityError> {
-        Self::from_secret(NO_SECRET, name).map(|identity| Self { http_token: None, loopback_only: true, ..identity })
+        Self::from_secret(NO_SECRET, name).map(|identity| Self {
+            http_token: None,
+            loopback_only: true,
+            ..identity
+        })
     }
 
     /// A client's, without a secret: for nodes on this machine that have none either.
@@ -195,16 +213,24 @@ impl Identity {
     /// # Errors
     /// As for [`Identity::insecure_loopback`].
     pub fn insecure_client(name: &str) -> Result<Self, IdentityError> {
-        Self::of_client(NO_SECRET, name).map(|identity| Self { loopback_only: true, ..identity })
+        Self::of_client(NO_SECRET, name).map(|identity| Self {
+            loopback_only: true,
+            ..identity
+        })
     }
 
-    /// From PEM files: the authority's certificates, this node's chain and its key. They are read again when they
-    /// change. The certificate must be good for clients and servers, and name the node or its host.
+    /// From PEM files: the authority's certificates, this node's chain and its key. They are read
+    /// again when they change. The certificate must be good for clients and servers, and name the
+    /// node or its host.
     ///
     /// # Errors
     /// A file cannot be read or holds nothing usable.
     pub fn from_pem(ca: &Path, cert: &Path, key: &Path, name: &str) -> Result<Self, IdentityError> {
-        let files = Files { ca: ca.to_owned(), cert: cert.to_owned(), key: key.to_owned() };
+        let files = Files {
+            ca: ca.to_owned(),
+            cert: cert.to_owned(),
+            key: key.to_owned(),
+        };
         let modified = files.modified();
         let tls = files.load()?;
         Ok(Self {
@@ -228,7 +254,8 @@ impl Identity {
         self.loopback_only
     }
 
-    /// The token that HTTP demands for changes, as hex; empty where no secret is there to derive it from.
+    /// The token that HTTP demands for changes, as hex; empty where no secret is there to derive it
+    /// from.
     #[must_use]
     pub fn http_token(&self) -> String {
         self.http_token.clone().unwrap_or_default()
@@ -249,8 +276,12 @@ impl Identity {
     /// The configuration in force; another pointer after PEM files changed.
     #[must_use]
     pub fn tls(&self) -> Arc<Tls> {
-        // A poisoned lock only means that a reload panicked; what it guards is replaced whole, so it is still good.
-        let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // A poisoned lock only means that a reload panicked; what it guards is replaced whole, so
+        // it is still good.
+        let mut current = self
+            .current
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Source::Files(files) = &self.source
             && current.checked.elapsed() >= RELOAD_INTERVAL
         {
@@ -260,10 +291,16 @@ impl Identity {
         current.tls.clone()
     }
 
-    /// Reads changed PEM files now rather than at the next connection some seconds later. False: there are none.
+    /// Reads changed PEM files now rather than at the next connection some seconds later. False:
+    /// there are none.
     pub fn refresh(&self) -> bool {
-        let Source::Files(files) = &self.source else { return false };
-        let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Source::Files(files) = &self.source else {
+            return false;
+        };
+        let mut current = self
+            .current
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         files.reload(&mut current);
         true
     }
@@ -272,40 +309,84 @@ impl Identity {
     #[must_use]
     pub fn certificate(&self) -> CertificateReport {
         self.refresh();
-        let current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        CertificateReport { ends: current.tls.ends, reloads: current.reloads, reloads_failed: current.reloads_failed }
+        let current = self
+            .current
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        CertificateReport {
+            ends: current.tls.ends,
+            reloads: current.reloads,
+            reloads_failed: current.reloads_failed,
+        }
     }
 
     /// Whether a peer's certificate names this node, or this client: the name of its hello.
     ///
     /// # Errors
     /// A sentence that says what the certificate should name.
-    pub fn names(&self, certificate: &CertificateDer<'_>, name: &str, client: bool) -> Result<(), String> {
-        let parsed = ParsedCertificate::try_from(certificate).map_err(|e| format!("its certificate is malformed: {e}"))?;
-        let is = |candidate: &str| ServerName::try_from(candidate).is_ok_and(|n| verify_server_name(&parsed, &n).is_ok());
+    pub fn names(
+        &self,
+        certificate: &CertificateDer<'_>,
+        name: &str,
+        client: bool,
+    ) -> Result<(), String> {
+        let parsed = ParsedCertificate::try_from(certificate)
+            .map_err(|e| format!("its certificate is malformed: {e}"))?;
+        let is = |candidate: &str| {
+            ServerName::try_from(candidate).is_ok_and(|n| verify_server_name(&parsed, &n).is_ok())
+        };
         match &self.source {
-            Source::Secret if is(&node_dns_name(name)) && is(if client { CLIENT_ROLE } else { ROLE }) => Ok(()),
-            Source::Secret => Err(format!("its certificate does not name {name:?} as a {}", if client { "client" } else { "node" })),
+            Source::Secret
+                if is(&node_dns_name(name)) && is(if client { CLIENT_ROLE } else { ROLE }) =>
+            {
+                Ok(())
+            }
+            Source::Secret => Err(format!(
+                "its certificate does not name {name:?} as a {}",
+                if client { "client" } else { "node" }
+            )),
             // Nothing hangs on what a client is called: that the authority signed it is enough.
             Source::Files(_) if client => Ok(()),
             // An operator's certificate names a host or a node, as names or addresses.
             Source::Files(_) if is(name) || is(host_of(name)) || is(&node_dns_name(name)) => Ok(()),
-            Source::Files(_) => Err(format!("its certificate names neither {name:?} nor {:?} (subjectAltName)", host_of(name))),
+            Source::Files(_) => Err(format!(
+                "its certificate names neither {name:?} nor {:?} (subjectAltName)",
+                host_of(name)
+            )),
         }
     }
 }
 
 impl Files {
     fn modified(&self) -> Vec<Option<SystemTime>> {
-        [&self.ca, &self.cert, &self.key].iter().map(|p| std::fs::metadata(p).and_then(|m| m.modified()).ok()).collect()
+        [&self.ca, &self.cert, &self.key]
+            .iter()
+            .map(|p| std::fs::metadata(p).and_then(|m| m.modified()).ok())
+            .collect()
     }
 
     fn load(&self) -> Result<Tls, IdentityError> {
-        let file = |flag: &'static str, path: &Path, why: String| IdentityError::File { flag, path: path.to_owned(), why };
-        let certificates = |flag: &'static str, path: &Path| -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+        let file = |flag: &'static str, path: &Path, why: String| IdentityError::File {
+            flag,
+            path: path.to_owned(),
+            why,
+        };
+        let certificates = |flag: &'static str,
+                            path: &Path|
+         -> Result<Vec<CertificateDer<'static>>, IdentityError> {
             let why = |e: pem::Error| file(flag, path, not_read(&e, "certificate"));
-            let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(why)?;
-            if all.is_empty() { Err(file(flag, path, not_read(&pem::Error::NoItemsFound, "certificate"))) } else { Ok(all) }
+            let all = CertificateDer::pem_file_iter(path)
+                .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+                .map_err(why)?;
+            if all.is_empty() {
+                Err(file(
+                    flag,
+                    path,
+                    not_read(&pem::Error::NoItemsFound, "certificate"),
+                ))
+            } else {
+                Ok(all)
+            }
         };
         let roots = certificates("--tls-ca", &self.ca)?;
         let chain = certificates("--tls-cert", &self.cert)?;
@@ -314,18 +395,34 @@ impl Files {
                        node's name or host: `openssl x509 -req ... -extfile FILE`, where FILE says `subjectAltName=DNS:NAME`";
             return Err(file("--tls-cert", &self.cert, why.into()));
         }
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|e| file("--tls-key", &self.key, not_read(&e, "private key")))?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|e| file("--tls-key", &self.key, not_read(&e, "private key")))?;
         let signs = provider().key_provider.load_private_key(key.clone_key());
-        let signs = signs.map_err(|e| file("--tls-key", &self.key, format!("the private key in it cannot be used ({e})")))?;
+        let signs = signs.map_err(|e| {
+            file(
+                "--tls-key",
+                &self.key,
+                format!("the private key in it cannot be used ({e})"),
+            )
+        })?;
         if let Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) =
             CertifiedKey::new(chain.clone(), signs).keys_match()
         {
-            return Err(IdentityError::OtherKey { cert: self.cert.clone(), key: self.key.clone() });
+            return Err(IdentityError::OtherKey {
+                cert: self.cert.clone(),
+                key: self.key.clone(),
+            });
         }
-        Tls::new(&roots, chain, key, Arc::new(rustls::time_provider::DefaultTimeProvider))
+        Tls::new(
+            &roots,
+            chain,
+            key,
+            Arc::new(rustls::time_provider::DefaultTimeProvider),
+        )
     }
 
-    /// Files that are half written, or wrong, leave what was good in force; the next look tries again.
+    /// Files that are half written, or wrong, leave what was good in force; the next look tries
+    /// again.
     fn reload(&self, current: &mut Current) {
         let modified = self.modified();
         if modified == current.modified {
@@ -340,7 +437,9 @@ impl Files {
             }
             Err(e) => {
                 current.reloads_failed += 1;
-                tracing::warn!("the certificate files changed and cannot be used, the former ones stay in force: {e}");
+                tracing::warn!(
+                    "the certificate files changed and cannot be used, the former ones stay in force: {e}"
+                );
             }
         }
     }
@@ -362,7 +461,9 @@ impl Tls {
         let provider = provider();
         let ends = chain.iter().filter_map(end_of).min();
 
-        let clients = WebPkiClientVerifier::builder_with_provider(store.clone(), provider.clone()).build().map_err(|e| unusable(&e))?;
+        let clients = WebPkiClientVerifier::builder_with_provider(store.clone(), provider.clone())
+            .build()
+            .map_err(|e| unusable(&e))?;
         let mut server = rustls::ServerConfig::builder_with_details(provider.clone(), time.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|e| unusable(&e))?
@@ -378,7 +479,10 @@ impl Tls {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|e| unusable(&e))?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(OfAuthority { roots: store, provider }))
+            .with_custom_certificate_verifier(Arc::new(OfAuthority {
+                roots: store,
+                provider,
+            }))
             .with_client_auth_cert(chain, key)
             .map_err(|e| unusable(&e))?;
         client.alpn_protocols = vec![ALPN.to_vec()];
@@ -396,7 +500,10 @@ impl Tls {
 /// Why a PEM file does not give what it should hold.
 fn not_read(e: &pem::Error, what: &str) -> String {
     match e {
-        pem::Error::NoItemsFound => format!("it holds no {what} (PEM, `-----BEGIN {}-----`)", what.to_uppercase()),
+        pem::Error::NoItemsFound => format!(
+            "it holds no {what} (PEM, `-----BEGIN {}-----`)",
+            what.to_uppercase()
+        ),
         pem::Error::Io(e) => format!("cannot read it: {e}"),
         e => format!("it is not a good PEM file: {e}"),
     }
@@ -404,10 +511,12 @@ fn not_read(e: &pem::Error, what: &str) -> String {
 
 /// Versions before 3 have no place for names of hosts, and TLS takes none of them.
 fn is_of_an_old_version(certificate: &CertificateDer<'static>) -> bool {
-    x509_parser::parse_x509_certificate(certificate).is_ok_and(|(_, parsed)| parsed.version() != x509_parser::x509::X509Version::V3)
+    x509_parser::parse_x509_certificate(certificate)
+        .is_ok_and(|(_, parsed)| parsed.version() != x509_parser::x509::X509Version::V3)
 }
 
-/// When a certificate ends. Whether it can be used is rustls's to say: where this reads none, it may be good all the same.
+/// When a certificate ends. Whether it can be used is rustls's to say: where this reads none, it
+/// may be good all the same.
 fn end_of(certificate: &CertificateDer<'static>) -> Option<UnixTimestamp> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     Some(parsed.validity().not_after.timestamp())
@@ -428,32 +537,63 @@ impl Authority {
         let fingerprint = hex(&Sha256::digest(rcgen::PublicKeyData::der_bytes(&key))[..8]);
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::OrganizationName, format!("doyen cluster {fingerprint}"));
+        params.distinguished_name.push(
+            DnType::OrganizationName,
+            format!("doyen cluster {fingerprint}"),
+        );
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        // Everything that rcgen would draw or derive stands here: the bytes must be the same on every node.
-        params.serial_number = Some(rcgen::SerialNumber::from_slice(&expand(secret, "serial")[..8]));
+        // Everything that rcgen would draw or derive stands here: the bytes must be the same on
+        // every node.
+        params.serial_number = Some(rcgen::SerialNumber::from_slice(
+            &expand(secret, "serial")[..8],
+        ));
         let certificate = params.self_signed(&key).map_err(unusable)?.der().clone();
-        Ok(Self { certificate, issuer: Issuer::new(params, key), fingerprint })
+        Ok(Self {
+            certificate,
+            issuer: Issuer::new(params, key),
+            fingerprint,
+        })
     }
 
     /// A certificate for a key that this process makes now and never stores.
-    fn issue(&self, name: &str, role: &str) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), IdentityError> {
+    fn issue(
+        &self,
+        name: &str,
+        role: &str,
+    ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), IdentityError> {
         let unusable = |e: rcgen::Error| IdentityError::Unusable(e.to_string());
         let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(unusable)?;
-        let mut params = CertificateParams::new(vec![role.to_owned(), node_dns_name(name)]).map_err(unusable)?;
+        let mut params =
+            CertificateParams::new(vec![role.to_owned(), node_dns_name(name)]).map_err(unusable)?;
         params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::OrganizationName, format!("doyen cluster {}", self.fingerprint));
-        params.distinguished_name.push(DnType::OrganizationalUnitName, role.split('.').next().unwrap_or_default());
-        params.distinguished_name.push(DnType::CommonName, name.chars().take(64).collect::<String>());
+        params.distinguished_name.push(
+            DnType::OrganizationName,
+            format!("doyen cluster {}", self.fingerprint),
+        );
+        params.distinguished_name.push(
+            DnType::OrganizationalUnitName,
+            role.split('.').next().unwrap_or_default(),
+        );
+        params.distinguished_name.push(
+            DnType::CommonName,
+            name.chars().take(64).collect::<String>(),
+        );
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
         let certificate = params.signed_by(&key, &self.issuer).map_err(unusable)?;
-        Ok((vec![certificate.der().clone()], PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()))))
+        Ok((
+            vec![certificate.der().clone()],
+            PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+        ))
     }
 }
 
-/// Accepts servers of our authority whatever they are called: addresses are no identities, and the hello says who it is.
+/// Accepts servers of our authority whatever they are called: addresses are no identities, and the
+/// hello says who it is.
 #[derive(Debug)]
 struct OfAuthority {
     roots: Arc<RootCertStore>,
@@ -471,7 +611,13 @@ impl ServerCertVerifier for OfAuthority {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let certificate = ParsedCertificate::try_from(end_entity)?;
         let algorithms = self.provider.signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&certificate, &self.roots, intermediates, now, algorithms)?;
+        verify_server_cert_signed_by_trust_anchor(
+            &certificate,
+            &self.roots,
+            intermediates,
+            now,
+            algorithms,
+        )?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -481,7 +627,12 @@ impl ServerCertVerifier for OfAuthority {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -490,11 +641,18 @@ impl ServerCertVerifier for OfAuthority {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
 
@@ -507,7 +665,8 @@ impl TimeProvider for FixedTime {
     }
 }
 
-/// AES-128 first: it is the fastest where the processor helps, and QUIC's initial packets need it anyway.
+/// AES-128 first: it is the fastest where the processor helps, and QUIC's initial packets need it
+/// anyway.
 fn provider() -> Arc<CryptoProvider> {
     use rustls::crypto::ring;
     Arc::new(CryptoProvider {
@@ -522,7 +681,10 @@ fn provider() -> Arc<CryptoProvider> {
 
 fn ed25519(seed: &[u8; 32]) -> Result<KeyPair, IdentityError> {
     // PKCS #8 version 1 of an Ed25519 key (RFC 8410, section 7): a fixed prefix, then the seed.
-    let mut der = vec![0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+    let mut der = vec![
+        0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04,
+        0x20,
+    ];
     der.extend_from_slice(seed);
     KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(der), &rcgen::PKCS_ED25519)
         .map_err(|e| IdentityError::Unusable(e.to_string()))
@@ -531,7 +693,9 @@ fn ed25519(seed: &[u8; 32]) -> Result<KeyPair, IdentityError> {
 fn expand(secret: &[u8], purpose: &str) -> [u8; 32] {
     let mut out = [0; 32];
     // HKDF refuses only outputs above 255 hashes; this is one.
-    Hkdf::<Sha256>::new(Some(b"doyen/1"), secret).expand(purpose.as_bytes(), &mut out).expect("32 bytes are one hash");
+    Hkdf::<Sha256>::new(Some(b"doyen/1"), secret)
+        .expand(purpose.as_bytes(), &mut out)
+        .expect("32 bytes are one hash");
     out
 }
 
@@ -543,17 +707,21 @@ fn node_dns_name(name: &str) -> String {
 /// `10.0.0.1` of `10.0.0.1:7400`, `::1` of `[::1]:7400`; other names are left alone.
 fn host_of(name: &str) -> &str {
     match name.rsplit_once(':') {
-        Some((host, port)) if port.parse::<u16>().is_ok() => host.trim_start_matches('[').trim_end_matches(']'),
+        Some((host, port)) if port.parse::<u16>().is_ok() => {
+            host.trim_start_matches('[').trim_end_matches(']')
+        }
         _ => name,
     }
 }
 
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, b| {
-        let _ = write!(out, "{b:02x}");
-        out
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut out, b| {
+            let _ = write!(out, "{b:02x}");
+            out
+        })
 }
 
 #[cfg(test)]

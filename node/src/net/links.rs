@@ -1,16 +1,19 @@
-//! The data network of a data thread: one connection to each peer, which is a data thread of another process, and on it
-//! two ordered lanes of bytes, and a third one for what it carries for others (`detour`).
+//! The data network of a data thread: one connection to each peer, which is a data thread of
+//! another process, and on it two ordered lanes of bytes, and a third one for what it carries for
+//! others (`detour`).
 //!
 //! ```text
 //!   send(peer, lane, bytes) ─> stream of the lane ─> transmit: once a pass, all that is there
 //!   handler.received(peer, lane, all that came) <─ work: datagrams, timers, lanes
 //! ```
 //!
-//! The one with the lower id dials, and dials again with backoff; the other accepts only whom `set_peers` named, and as many
-//! clients as `set_clients_max` says. A client dials all threads of all members, and nobody dials it; where it knows none, it dials its seeds
-//! and takes whoever answers. (Ids of clients are above those of all members, so their order says all that.) The lanes are long-lived bidirectional streams, each opened with one byte that names it; bulk has the lower priority.
-//! Nothing here waits: the loop of the data thread calls `work`, and `transmit` at the end of its pass. The handler is only
-//! ever called from `work`.
+//! The one with the lower id dials, and dials again with backoff; the other accepts only whom
+//! `set_peers` named, and as many clients as `set_clients_max` says. A client dials all threads of
+//! all members, and nobody dials it; where it knows none, it dials its seeds and takes whoever
+//! answers. (Ids of clients are above those of all members, so their order says all that.) The
+//! lanes are long-lived bidirectional streams, each opened with one byte that names it; bulk has
+//! the lower priority. Nothing here waits: the loop of the data thread calls `work`, and `transmit`
+//! at the end of its pass. The handler is only ever called from `work`.
 
 mod lane;
 mod opening;
@@ -36,13 +39,14 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of calls that wait for one peer from which on it is congested: the handler shall give it only what cannot
-/// wait, until `drained`.
+/// Bytes of calls that wait for one peer from which on it is congested: the handler shall give it
+/// only what cannot wait, until `drained`.
 pub const CONGESTED_BYTES: usize = 8 << 20;
-/// Bytes that may wait for one peer, both lanes together; above that the connection is closed. Nobody who heeds
-/// `CONGESTED_BYTES` comes near: it is for a peer that asks and never reads.
+/// Bytes that may wait for one peer, both lanes together; above that the connection is closed.
+/// Nobody who heeds `CONGESTED_BYTES` comes near: it is for a peer that asks and never reads.
 pub const QUEUED_BYTES_MAX: usize = 256 << 20;
-/// Partial frames of all peers together, unless `set_partial_max` says otherwise; whose frame goes beyond that is disconnected.
+/// Partial frames of all peers together, unless `set_partial_max` says otherwise; whose frame goes
+/// beyond that is disconnected.
 pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
 const BACKOFF_LEAST: Duration = Duration::from_millis(20);
 const BACKOFF_MOST: Duration = Duration::from_millis(500);
@@ -51,16 +55,22 @@ const LIVED: Duration = Duration::from_secs(5);
 
 /// Whom the data network tells what happens on it.
 pub trait LinkHandler {
-    /// A connection to this peer is up; both lanes begin anew. For each peer, this and `disconnected` alternate.
+    /// A connection to this peer is up; both lanes begin anew. For each peer, this and
+    /// `disconnected` alternate.
     fn connected(&mut self, peer: MemberId);
     /// It is gone, with all that was in flight.
     fn disconnected(&mut self, peer: MemberId);
-    /// All that a read gave, after what an earlier call left over. Whole frames are consumed from the front. True: call
-    /// it again with what is left, once others had their turn.
+    /// All that a read gave, after what an earlier call left over. Whole frames are consumed from
+    /// the front. True: call it again with what is left, once others had their turn.
     ///
     /// # Errors
     /// The bytes make no sense: the connection is closed.
-    fn received(&mut self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed>;
+    fn received(
+        &mut self,
+        peer: MemberId,
+        lane: Lane,
+        bytes: &mut BytesMut,
+    ) -> Result<bool, Malformed>;
     /// A peer that was congested (`Links::send`) is so no more.
     fn drained(&mut self, peer: MemberId);
 }
@@ -95,7 +105,10 @@ pub struct Links {
 
 impl std::fmt::Debug for Links {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Links").field("me", &self.me).field("peers", &self.peers).finish_non_exhaustive()
+        f.debug_struct("Links")
+            .field("me", &self.me)
+            .field("peers", &self.peers)
+            .finish_non_exhaustive()
     }
 }
 
@@ -154,7 +167,9 @@ impl Link {
     }
 
     fn lane_of(&mut self, stream: StreamId) -> Option<&mut LaneIo> {
-        [&mut self.calls, &mut self.bulk, &mut self.carried].into_iter().find(|l| l.stream == stream)
+        [&mut self.calls, &mut self.bulk, &mut self.carried]
+            .into_iter()
+            .find(|l| l.stream == stream)
     }
 
     /// Bytes that are counted as partial frames.
@@ -217,8 +232,8 @@ impl Links {
         self.driver.timeout().into_iter().chain(self.due).min()
     }
 
-    /// This process is another member now, or ends: every connection is closed and nobody is a peer. The handler is not
-    /// told: whoever calls this starts anew as well.
+    /// This process is another member now, or ends: every connection is closed and nobody is a
+    /// peer. The handler is not told: whoever calls this starts anew as well.
     pub fn reset(&mut self, me: MemberId) {
         let now = Instant::now();
         self.up.clear();
@@ -249,11 +264,26 @@ impl Links {
     /// Keeps exactly these connected.
     pub fn set_peers(&mut self, peers: &[(MemberId, Arc<str>, SocketAddr)]) {
         let (now, me) = (Instant::now(), self.me);
-        let wanted: BTreeMap<_, _> = peers.iter().filter(|(id, ..)| *id != me).map(|(id, name, address)| (*id, (name, *address))).collect();
-        let void: Vec<_> = self.peers.iter().filter(|(id, p)| wanted.get(id) != Some(&(&p.name, p.address))).map(|(id, _)| *id).collect();
+        let wanted: BTreeMap<_, _> = peers
+            .iter()
+            .filter(|(id, ..)| *id != me)
+            .map(|(id, name, address)| (*id, (name, *address)))
+            .collect();
+        let void: Vec<_> = self
+            .peers
+            .iter()
+            .filter(|(id, p)| wanted.get(id) != Some(&(&p.name, p.address)))
+            .map(|(id, _)| *id)
+            .collect();
         for id in void {
             let peer = self.peers.remove(&id);
-            let dialled = peer.and_then(|p| if let Dial::Done(handle) = p.dial { Some(handle) } else { None });
+            let dialled = peer.and_then(|p| {
+                if let Dial::Done(handle) = p.dial {
+                    Some(handle)
+                } else {
+                    None
+                }
+            });
             let up = self.up.get(&id).map(|l| l.handle);
             for handle in dialled.into_iter().chain(up) {
                 self.close(now, handle, Close::Done, "not a peer any more");
@@ -261,8 +291,17 @@ impl Links {
         }
         for (id, (name, address)) in wanted {
             self.peers.entry(id).or_insert_with(|| {
-                let dial = if me < id || me.is_client() { Dial::At(now) } else { Dial::Never };
-                Peer { address, name: name.clone(), dial, backoff: Backoff::new(BACKOFF_LEAST, BACKOFF_MOST) }
+                let dial = if me < id || me.is_client() {
+                    Dial::At(now)
+                } else {
+                    Dial::Never
+                };
+                Peer {
+                    address,
+                    name: name.clone(),
+                    dial,
+                    backoff: Backoff::new(BACKOFF_LEAST, BACKOFF_MOST),
+                }
             });
         }
         self.arm(now);
@@ -295,17 +334,26 @@ impl Links {
         self.seeds.failures()
     }
 
-    /// Appends to the peer's lane; dropped where there is no connection. True: the peer is congested, and
-    /// [`LinkHandler::drained`] says when it is so no more.
+    /// Appends to the peer's lane; dropped where there is no connection. True: the peer is
+    /// congested, and [`LinkHandler::drained`] says when it is so no more.
     pub fn send(&mut self, peer: MemberId, lane: Lane, bytes: Bytes) -> bool {
-        let Some(link) = self.up.get_mut(&peer) else { return false };
+        let Some(link) = self.up.get_mut(&peer) else {
+            return false;
+        };
         let handle = link.handle;
         if link.calls.queued + link.bulk.queued + bytes.len() > QUEUED_BYTES_MAX {
             tracing::warn!(%peer, "more than {QUEUED_BYTES_MAX} bytes wait for a peer: its connection is closed");
-            self.close(Instant::now(), handle, Close::Overflow, "it takes too little of what it is sent");
+            self.close(
+                Instant::now(),
+                handle,
+                Close::Overflow,
+                "it takes too little of what it is sent",
+            );
             return false;
         }
-        let Some(connection) = self.driver.get(handle) else { return false };
+        let Some(connection) = self.driver.get(handle) else {
+            return false;
+        };
         link.lane(lane).push(connection, bytes);
         link.congested |= link.calls.queued >= CONGESTED_BYTES;
         let congested = link.congested;
@@ -332,7 +380,12 @@ impl Links {
             .stages
             .iter()
             .flatten()
-            .filter(|s| matches!(s, Stage::Opening(Opening::Accepted { .. } | Opening::Lanes { .. }, _)))
+            .filter(|s| {
+                matches!(
+                    s,
+                    Stage::Opening(Opening::Accepted { .. } | Opening::Lanes { .. }, _)
+                )
+            })
             .count();
         let mut accepted = Vec::new();
         let mut more = self.driver.receive(now, opening, &mut accepted)?;
@@ -363,7 +416,9 @@ impl Links {
 
     fn events(&mut self, now: Instant) {
         for at in 0.. {
-            let Some(handle) = self.driver.touched(at) else { break };
+            let Some(handle) = self.driver.touched(at) else {
+                break;
+            };
             while let Some(event) = self.driver.poll(handle) {
                 self.event(now, handle, event);
             }
@@ -379,23 +434,44 @@ impl Links {
                 detour = Some((handle, self.detour(now, handle)));
             }
             if let Some((_, Some((peer, by, deaf)))) = detour {
-                self.carry(by, &Carried { comes: false, deaf, end: peer, datagram });
+                self.carry(
+                    by,
+                    &Carried {
+                        comes: false,
+                        deaf,
+                        end: peer,
+                        datagram,
+                    },
+                );
             }
         }
     }
 
     /// Where a connection leads, who shall carry for it, and whether nothing comes straight.
-    fn detour(&mut self, now: Instant, handle: ConnectionHandle) -> Option<(MemberId, MemberId, bool)> {
+    fn detour(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+    ) -> Option<(MemberId, MemberId, bool)> {
         let (deaf, _) = self.driver.strays(handle, now);
         let peer = self.driver.way(handle)?.peer?;
         // Threads of one member are as far away as each other.
-        let members = self.up.iter().filter(|(id, _)| !id.is_client() && id.member() != peer.member());
-        let straight: Vec<MemberId> = members.filter(|(_, l)| !self.driver.strays(l.handle, now).1).map(|(id, _)| *id).collect();
+        let members = self
+            .up
+            .iter()
+            .filter(|(id, _)| !id.is_client() && id.member() != peer.member());
+        let straight: Vec<MemberId> = members
+            .filter(|(_, l)| !self.driver.strays(l.handle, now).1)
+            .map(|(id, _)| *id)
+            .collect();
         let by = self.driver.way(handle)?.carrier(now, &straight)?;
         if self.driver.way(handle)?.is_noticeable(now)
             && let Some(to) = self.peers.get(&peer)
         {
-            let text = format!("nothing comes straight from the data port of {}: going around by other members", to.name);
+            let text = format!(
+                "nothing comes straight from the data port of {}: going around by other members",
+                to.name
+            );
             if self.notices.due(&text) {
                 tracing::info!("{text}");
             }
@@ -405,21 +481,28 @@ impl Links {
 
     /// Puts a datagram on the lane of whoever takes it further, or loses it.
     fn carry(&mut self, by: MemberId, carried: &Carried) {
-        let (Some(link), Some(bytes)) = (self.up.get_mut(&by), carried.encode()) else { return };
+        let (Some(link), Some(bytes)) = (self.up.get_mut(&by), carried.encode()) else {
+            return;
+        };
         let handle = link.handle;
-        let Some(connection) = self.driver.get(handle) else { return };
+        let Some(connection) = self.driver.get(handle) else {
+            return;
+        };
         if link.carried.queued + bytes.len() <= CARRIED_BYTES_MAX {
             link.carried.push(connection, bytes);
             self.driver.touch(handle);
         }
     }
 
-    /// Passes on what is to be passed on, and takes what came around. `opening` handshakes are not finished. True: there is more.
+    /// Passes on what is to be passed on, and takes what came around. `opening` handshakes are not
+    /// finished. True: there is more.
     fn read_carried(&mut self, now: Instant, opening: usize) -> bool {
         let (mut taken, mut ended) = (Vec::new(), Vec::new());
         for (peer, link) in self.up.iter_mut().filter(|(_, link)| link.carried.readable) {
             let (handle, io) = (link.handle, &mut link.carried);
-            let Some(connection) = self.driver.get(handle) else { continue };
+            let Some(connection) = self.driver.get(handle) else {
+                continue;
+            };
             if io.read(connection).is_err() {
                 ended.push((handle, Close::Done, "a lane ended"));
                 continue;
@@ -431,7 +514,11 @@ impl Links {
                     Ok(None) => break,
                     Err(_) => {
                         tracing::warn!(%peer, "what it wants to be carried is nothing: its connection is closed");
-                        ended.push((handle, Close::Malformed, "what it wants to be carried is nothing"));
+                        ended.push((
+                            handle,
+                            Close::Malformed,
+                            "what it wants to be carried is nothing",
+                        ));
                         break;
                     }
                 }
@@ -445,18 +532,44 @@ impl Links {
         let mut accepted = Vec::new();
         for (peer, carried) in taken {
             if carried.comes {
-                let Some(address) = self.peers.get(&carried.end).map(|p| p.address) else { continue };
+                let Some(address) = self.peers.get(&carried.end).map(|p| p.address) else {
+                    continue;
+                };
                 let from = (carried.end, peer, carried.deaf);
-                let answer = self.driver.came_around(now, from, (address, &carried.datagram), opening, &mut accepted);
+                let answer = self.driver.came_around(
+                    now,
+                    from,
+                    (address, &carried.datagram),
+                    opening,
+                    &mut accepted,
+                );
                 if let Some(answer) = answer {
-                    self.carry(peer, &Carried { comes: false, deaf: false, end: carried.end, datagram: answer.into() });
+                    self.carry(
+                        peer,
+                        &Carried {
+                            comes: false,
+                            deaf: false,
+                            end: carried.end,
+                            datagram: answer.into(),
+                        },
+                    );
                 }
             } else if !peer.is_client()
                 && !carried.end.is_client()
-                && self.up.get(&carried.end).is_some_and(|link| !self.driver.strays(link.handle, now).1)
+                && self
+                    .up
+                    .get(&carried.end)
+                    .is_some_and(|link| !self.driver.strays(link.handle, now).1)
             {
                 self.carried += 1;
-                self.carry(carried.end, &Carried { comes: true, end: peer, ..carried });
+                self.carry(
+                    carried.end,
+                    &Carried {
+                        comes: true,
+                        end: peer,
+                        ..carried
+                    },
+                );
             }
         }
         for (handle, address) in accepted {
@@ -491,7 +604,9 @@ impl Links {
                 if !io.readable && !io.again {
                     continue;
                 }
-                let Some(connection) = self.driver.get(handle) else { continue };
+                let Some(connection) = self.driver.get(handle) else {
+                    continue;
+                };
                 if !io.again && io.read(connection).is_err() {
                     ended.push((handle, Close::Done, "a lane ended"));
                     break;
@@ -509,7 +624,11 @@ impl Links {
                 io.counted = io.input.len();
                 if self.partial > self.partial_max {
                     tracing::warn!(%peer, "more than {} bytes of unfinished frames: its connection is closed", self.partial_max);
-                    ended.push((handle, Close::Overflow, "too many bytes of unfinished frames"));
+                    ended.push((
+                        handle,
+                        Close::Overflow,
+                        "too many bytes of unfinished frames",
+                    ));
                     break;
                 }
                 more |= io.readable || io.again;
@@ -524,16 +643,26 @@ impl Links {
     /// Deadlines of dials and handshakes.
     fn dues(&mut self, now: Instant) {
         self.due = None;
-        let due: Vec<_> =
-            self.peers.iter().filter(|(_, p)| matches!(p.dial, Dial::At(at) if at <= now)).map(|(id, p)| (*id, p.address)).collect();
+        let due: Vec<_> = self
+            .peers
+            .iter()
+            .filter(|(_, p)| matches!(p.dial, Dial::At(at) if at <= now))
+            .map(|(id, p)| (*id, p.address))
+            .collect();
         for (id, address) in due {
             let dialled = self.driver.dial(now, address);
-            let Some(peer) = self.peers.get_mut(&id) else { continue };
+            let Some(peer) = self.peers.get_mut(&id) else {
+                continue;
+            };
             match dialled {
                 Ok(handle) => {
                     peer.dial = Dial::Done(handle);
                     self.lead(handle, id);
-                    self.begin(handle, Opening::dialled(Some(id), address), now + DIAL_TIMEOUT + hello::TIMEOUT);
+                    self.begin(
+                        handle,
+                        Opening::dialled(Some(id), address),
+                        now + DIAL_TIMEOUT + hello::TIMEOUT,
+                    );
                 }
                 Err(failure) => {
                     peer.dial = Dial::At(now + peer.backoff.next_wait());
@@ -541,12 +670,20 @@ impl Links {
                 }
             }
         }
-        let seeds = if self.up.is_empty() { self.seeds.due(now) } else { Vec::new() };
+        let seeds = if self.up.is_empty() {
+            self.seeds.due(now)
+        } else {
+            Vec::new()
+        };
         for address in seeds {
             match self.driver.dial(now, address) {
                 Ok(handle) => {
                     self.seeds.dialled(address, handle);
-                    self.begin(handle, Opening::dialled(None, address), now + DIAL_TIMEOUT + hello::TIMEOUT);
+                    self.begin(
+                        handle,
+                        Opening::dialled(None, address),
+                        now + DIAL_TIMEOUT + hello::TIMEOUT,
+                    );
                 }
                 Err(failure) => {
                     self.failed("cannot connect to the data port of", address, &failure);
@@ -556,18 +693,43 @@ impl Links {
         }
         for at in 0..self.stages.len() {
             if matches!(&self.stages[at], Some(Stage::Opening(_, until)) if *until <= now) {
-                self.fail(now, ConnectionHandle(at), Failure::Unreachable("nobody answers".into()), Close::Hello);
+                self.fail(
+                    now,
+                    ConnectionHandle(at),
+                    Failure::Unreachable("nobody answers".into()),
+                    Close::Hello,
+                );
             }
         }
-        let dials = self.peers.values().filter_map(|p| if let Dial::At(at) = p.dial { Some(at) } else { None });
-        let ends = self.stages.iter().flatten().filter_map(|s| if let Stage::Opening(_, until) = s { Some(*until) } else { None });
-        let seeds = if self.up.is_empty() { self.seeds.next() } else { None };
+        let dials = self.peers.values().filter_map(|p| {
+            if let Dial::At(at) = p.dial {
+                Some(at)
+            } else {
+                None
+            }
+        });
+        let ends = self.stages.iter().flatten().filter_map(|s| {
+            if let Stage::Opening(_, until) = s {
+                Some(*until)
+            } else {
+                None
+            }
+        });
+        let seeds = if self.up.is_empty() {
+            self.seeds.next()
+        } else {
+            None
+        };
         self.due = dials.chain(ends).chain(seeds).min();
     }
 
     /// Says where a connection leads: between members, it may go around.
     fn lead(&mut self, handle: ConnectionHandle, peer: MemberId) {
-        if let Some(way) = self.driver.way(handle).filter(|_| !self.me.is_client() && !peer.is_client()) {
+        if let Some(way) = self
+            .driver
+            .way(handle)
+            .filter(|_| !self.me.is_client() && !peer.is_client())
+        {
             way.peer = Some(peer);
         }
     }
@@ -585,16 +747,24 @@ impl Links {
     }
 
     fn event(&mut self, now: Instant, handle: ConnectionHandle, event: Event) {
-        let Some(stage) = self.stages.get_mut(handle.0).and_then(Option::as_mut) else { return };
+        let Some(stage) = self.stages.get_mut(handle.0).and_then(Option::as_mut) else {
+            return;
+        };
         let peer = match stage {
             Stage::Up(peer) => Some(*peer),
             Stage::Opening(..) => None,
         };
-        let link = peer.and_then(|peer| self.up.get_mut(&peer)).filter(|l| l.handle == handle);
+        let link = peer
+            .and_then(|peer| self.up.get_mut(&peer))
+            .filter(|l| l.handle == handle);
         match (event, link) {
             (Event::ConnectionLost { reason }, link) => {
                 let lost = link.is_some();
-                if lost { self.gone(now, handle) } else { self.fail(now, handle, reason.into(), Close::Done) }
+                if lost {
+                    self.gone(now, handle)
+                } else {
+                    self.fail(now, handle, reason.into(), Close::Done)
+                }
             }
             (Event::Stream(StreamEvent::Readable { id }), Some(link)) => {
                 if let Some(lane) = link.lane_of(id) {
@@ -602,7 +772,9 @@ impl Links {
                 }
             }
             (Event::Stream(StreamEvent::Writable { id }), Some(link)) => {
-                let Some(connection) = self.driver.get(handle) else { return };
+                let Some(connection) = self.driver.get(handle) else {
+                    return;
+                };
                 if let Some(lane) = link.lane_of(id) {
                     lane.flush(connection);
                     self.driver.touch(handle);
@@ -612,7 +784,9 @@ impl Links {
                     self.news.extend(peer.map(News::Drained));
                 }
             }
-            (Event::Stream(StreamEvent::Stopped { .. }), Some(_)) => self.close(now, handle, Close::Done, "a lane ended"),
+            (Event::Stream(StreamEvent::Stopped { .. }), Some(_)) => {
+                self.close(now, handle, Close::Done, "a lane ended")
+            }
             (Event::Connected | Event::Stream(_), None) => self.advance(now, handle),
             _ => {}
         }
@@ -620,8 +794,16 @@ impl Links {
 
     /// Takes a connection that opens as far as it goes.
     fn advance(&mut self, now: Instant, handle: ConnectionHandle) {
-        let (Some(slot), Some(connection)) = (self.stages.get_mut(handle.0), self.driver.get(handle)) else { return };
-        let Some(Stage::Opening(mut opening, until)) = slot.take_if(|s| matches!(s, Stage::Opening(..))) else { return };
+        let (Some(slot), Some(connection)) =
+            (self.stages.get_mut(handle.0), self.driver.get(handle))
+        else {
+            return;
+        };
+        let Some(Stage::Opening(mut opening, until)) =
+            slot.take_if(|s| matches!(s, Stage::Opening(..)))
+        else {
+            return;
+        };
         let ours = Hello::new(Purpose::Data, self.me, self.identity.name());
         let (me, peers) = (self.me, &self.peers);
         let (clients, clients_max) = (self.up.range(MemberId::of_client(0)..), self.clients_max);
@@ -635,10 +817,19 @@ impl Links {
                     let most = clients_max.ok_or(Failure::Stranger)?;
                     // Its former connection, if there is one, makes room.
                     let others = clients.filter(|(id, _)| **id != theirs.id).count();
-                    let full = || format!("this node has {others} clients, and takes no more (--clients-max)");
-                    return if others < most { Ok(()) } else { Err(Failure::Hello(full())) };
+                    let full = || {
+                        format!("this node has {others} clients, and takes no more (--clients-max)")
+                    };
+                    return if others < most {
+                        Ok(())
+                    } else {
+                        Err(Failure::Hello(full()))
+                    };
                 }
-                let known = peers.get(&theirs.id).filter(|_| theirs.id < me).ok_or(Failure::Stranger)?;
+                let known = peers
+                    .get(&theirs.id)
+                    .filter(|_| theirs.id < me)
+                    .ok_or(Failure::Stranger)?;
                 name_fits(&known.name, theirs)
             },
             |id, theirs| {
@@ -655,7 +846,12 @@ impl Links {
             self.seeds.met(opening.address(), now);
             let dial = Dial::Done(handle);
             let backoff = Backoff::new(BACKOFF_LEAST, BACKOFF_MOST);
-            self.peers.entry(*peer).or_insert(Peer { address: opening.address(), name, dial, backoff });
+            self.peers.entry(*peer).or_insert(Peer {
+                address: opening.address(),
+                name,
+                dial,
+                backoff,
+            });
         }
         self.driver.touch(handle);
         match result {
@@ -668,34 +864,69 @@ impl Links {
         }
     }
 
-    fn enter(&mut self, now: Instant, handle: ConnectionHandle, peer: MemberId, lanes: [StreamId; 3]) {
+    fn enter(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+        peer: MemberId,
+        lanes: [StreamId; 3],
+    ) {
         self.stages[handle.0] = Some(Stage::Up(peer));
         if !peer.is_client() && !self.peers.contains_key(&peer) {
             // The peers may have changed since the hello.
-            return self.close(now, handle, Close::Stranger, "not a peer of this node any more");
+            return self.close(
+                now,
+                handle,
+                Close::Stranger,
+                "not a peer of this node any more",
+            );
         }
         if let Some(former) = self.up.get(&peer).map(|l| l.handle) {
-            self.close(now, former, Close::Replaced, "a newer connection took its place");
+            self.close(
+                now,
+                former,
+                Close::Replaced,
+                "a newer connection took its place",
+            );
         }
         tracing::debug!(%peer, "data connection up");
         self.lead(handle, peer);
         let [calls, bulk, carried] = lanes.map(LaneIo::new);
-        let link = Link { handle, since: now, calls, bulk, carried, congested: false };
+        let link = Link {
+            handle,
+            since: now,
+            calls,
+            bulk,
+            carried,
+            congested: false,
+        };
         self.up.insert(peer, link);
         self.news.push_back(News::Connected(peer));
     }
 
     /// Closes a connection, and forgets it.
     fn close(&mut self, now: Instant, handle: ConnectionHandle, close: Close, reason: &str) {
-        self.driver.close(now, handle, close.code(), Bytes::copy_from_slice(text(reason)));
+        self.driver.close(
+            now,
+            handle,
+            close.code(),
+            Bytes::copy_from_slice(text(reason)),
+        );
         self.gone(now, handle);
     }
 
     /// A connection did not come up.
     fn fail(&mut self, now: Instant, handle: ConnectionHandle, failure: Failure, close: Close) {
         if let Some(Some(Stage::Opening(opening, _))) = self.stages.get(handle.0) {
-            let what = if opening.is_dialled() { "cannot connect to the data port of" } else { "refused a data connection from" };
-            let (address, seed) = (opening.address(), opening.is_dialled() && opening.peer().is_none());
+            let what = if opening.is_dialled() {
+                "cannot connect to the data port of"
+            } else {
+                "refused a data connection from"
+            };
+            let (address, seed) = (
+                opening.address(),
+                opening.is_dialled() && opening.peer().is_none(),
+            );
             self.failed(what, address, &failure);
             if seed {
                 self.seeds.failed(address, failure.clone(), now);
@@ -707,11 +938,15 @@ impl Links {
 
     /// A connection is gone: whoever dialled it dials again.
     fn gone(&mut self, now: Instant, handle: ConnectionHandle) {
-        let Some(stage) = self.stages.get_mut(handle.0).and_then(Option::take) else { return };
+        let Some(stage) = self.stages.get_mut(handle.0).and_then(Option::take) else {
+            return;
+        };
         let (peer, lived) = match stage {
             Stage::Opening(opening, _) => (opening.peer(), false),
             Stage::Up(peer) => {
-                let Some(link) = self.up.remove(&peer) else { return };
+                let Some(link) = self.up.remove(&peer) else {
+                    return;
+                };
                 self.partial -= link.counted();
                 tracing::debug!(%peer, "data connection gone");
                 // What was not told yet need not be.
@@ -727,7 +962,9 @@ impl Links {
         if self.up.is_empty() {
             self.seeds.next().into_iter().for_each(|at| self.arm(at));
         }
-        let Some(peer) = peer.and_then(|id| self.peers.get_mut(&id)) else { return };
+        let Some(peer) = peer.and_then(|id| self.peers.get_mut(&id)) else {
+            return;
+        };
         if matches!(peer.dial, Dial::Done(dialled) if dialled == handle) {
             if lived {
                 peer.backoff.reset();
@@ -742,8 +979,14 @@ impl Links {
         #[cfg(test)]
         self.failures.push(failure.clone());
         match failure {
-            Failure::Stranger | Failure::Unreachable(_) => tracing::debug!(%address, "{what} {address}: {failure}"),
-            Failure::OtherSecret | Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) | Failure::OutOfReach(_) => {
+            Failure::Stranger | Failure::Unreachable(_) => {
+                tracing::debug!(%address, "{what} {address}: {failure}")
+            }
+            Failure::OtherSecret
+            | Failure::OtherProtocol
+            | Failure::Hello(_)
+            | Failure::Refused(_)
+            | Failure::OutOfReach(_) => {
                 let text = format!("{what} {}: {failure}", address.ip());
                 if self.notices.due(&text) {
                     tracing::warn!("{text}");
@@ -758,7 +1001,10 @@ fn name_fits(name: &str, theirs: &Hello) -> Result<(), Failure> {
     if *name == *theirs.name {
         return Ok(());
     }
-    Err(Failure::Hello(format!("it says that it is member {}, which is called {name:?}, not {:?}", theirs.id, theirs.name)))
+    Err(Failure::Hello(format!(
+        "it says that it is member {}, which is called {name:?}, not {:?}",
+        theirs.id, theirs.name
+    )))
 }
 
 #[cfg(test)]

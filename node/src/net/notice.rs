@@ -1,4 +1,5 @@
-//! Says a thing once: a node that is refused tries again every second, and its operator needs one line.
+//! Says a thing once: a node that is refused tries again every second, and its operator needs one
+//! line.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,7 +22,10 @@ impl Notices {
     pub(crate) fn due(&self, key: &str) -> bool {
         let now = Instant::now();
         let mut said = self.said.borrow_mut();
-        if said.get(key).is_some_and(|at| now.duration_since(*at) < AGAIN) {
+        if said
+            .get(key)
+            .is_some_and(|at| now.duration_since(*at) < AGAIN)
+        {
             return false;
         }
         if said.len() >= KEYS_MAX {

@@ -1,8 +1,9 @@
 //! The control network: agreement, joins, gossip.
 //!
-//! Whoever wants to say something dials, so that two nodes may have two connections; the newest carries what is said, both
-//! are listened to. Pings, pongs and gossip go as datagrams (on the stream where they are too large), everything else as
-//! frames on one unidirectional stream a direction:
+//! Whoever wants to say something dials, so that two nodes may have two connections; the newest
+//! carries what is said, both are listened to. Pings, pongs and gossip go as datagrams (on the
+//! stream where they are too large), everything else as frames on one unidirectional stream a
+//! direction:
 //!
 //! ```text
 //!   frame = length u32 (little endian), envelope        datagram = envelope
@@ -42,7 +43,8 @@ const QUEUED_BYTES_MAX: usize = 32 << 20;
 const QUEUED_BYTES_BEFORE_GOSSIP: usize = 64 << 10;
 /// Frames of all peers that are being read or wait to be handled, together.
 const RECEIVED_BYTES_MAX: usize = 64 << 20;
-/// A frame that takes longer than this to arrive ends its connection, for it holds part of that budget.
+/// A frame that takes longer than this to arrive ends its connection, for it holds part of that
+/// budget.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
 const EVENTS_MAX: usize = 256;
 /// Looks behind seeds that are under way.
@@ -146,7 +148,10 @@ impl PeerEvents {
 
     /// The next event, if there is one already.
     pub fn try_next(&mut self) -> Option<PeerEvent> {
-        self.datagrams.try_recv().or_else(|_| self.events.try_recv()).ok()
+        self.datagrams
+            .try_recv()
+            .or_else(|_| self.events.try_recv())
+            .ok()
     }
 }
 
@@ -171,7 +176,8 @@ struct Dial {
 }
 
 impl Peers {
-    /// Over a bound socket, which others reach at the address `advertised`; call it within the control thread's `LocalSet`.
+    /// Over a bound socket, which others reach at the address `advertised`; call it within the
+    /// control thread's `LocalSet`.
     ///
     /// # Errors
     /// The socket cannot be used.
@@ -202,7 +208,13 @@ impl Peers {
             tasks: RefCell::default(),
         });
         peers.spawn(peers.clone().accept());
-        Ok((peers, PeerEvents { datagrams: datagrams_out, events: events_out }))
+        Ok((
+            peers,
+            PeerEvents {
+                datagrams: datagrams_out,
+                events: events_out,
+            },
+        ))
     }
 
     /// The bound address.
@@ -219,7 +231,8 @@ impl Peers {
         self.endpoint.reach()
     }
 
-    /// Where members are and what they are called. Who is no member any more and does not talk is disconnected.
+    /// Where members are and what they are called. Who is no member any more and does not talk is
+    /// disconnected.
     pub fn set_members(&self, members: BTreeMap<MemberId, (SocketAddr, String)>) {
         let former = std::mem::replace(&mut *self.members.borrow_mut(), members);
         let members = self.members.borrow();
@@ -228,8 +241,9 @@ impl Peers {
         }
     }
 
-    /// Ends the connections of a process that probably died, so that who starts at its address is dialled at once and
-    /// not after the idle timeout. Who has just talked is left alone: refusals can be forged.
+    /// Ends the connections of a process that probably died, so that who starts at its address is
+    /// dialled at once and not after the idle timeout. Who has just talked is left alone: refusals
+    /// can be forged.
     pub fn disconnect_silent(&self, id: MemberId) {
         for link in self.links.borrow().get(&id).into_iter().flatten() {
             if link.heard.get().elapsed() >= SILENT {
@@ -266,7 +280,12 @@ impl Peers {
         self.counted.sent(envelope, bytes.len());
         let datagram = envelope.is_datagram();
         match self.link_to(to) {
-            Some(link) => self.push(&link, bytes, datagram, matches!(envelope, Envelope::Gossip(_))),
+            Some(link) => self.push(
+                &link,
+                bytes,
+                datagram,
+                matches!(envelope, Envelope::Gossip(_)),
+            ),
             None => {
                 let (address, meant_for) = match to {
                     Peer::Member(id) => (self.address_of(id), Some(id)),
@@ -291,20 +310,42 @@ impl Peers {
     fn link_to(&self, to: Peer) -> Option<Rc<Link>> {
         let usable = |link: &Rc<Link>| link.connection.close_reason().is_none();
         match to {
-            Peer::Member(id) => self.links.borrow().get(&id)?.iter().rev().find(|link| usable(link)).cloned(),
-            Peer::Address(address) => self.found.borrow().get(&address).filter(|link| usable(link)).cloned(),
+            Peer::Member(id) => self
+                .links
+                .borrow()
+                .get(&id)?
+                .iter()
+                .rev()
+                .find(|link| usable(link))
+                .cloned(),
+            Peer::Address(address) => self
+                .found
+                .borrow()
+                .get(&address)
+                .filter(|link| usable(link))
+                .cloned(),
         }
     }
 
     fn push(&self, link: &Link, bytes: Bytes, datagram: bool, gossip: bool) {
-        if datagram && link.connection.max_datagram_size().is_some_and(|most| bytes.len() <= most) {
-            // Fails only when the connection is closing; then a datagram is lost, which datagrams are.
+        if datagram
+            && link
+                .connection
+                .max_datagram_size()
+                .is_some_and(|most| bytes.len() <= most)
+        {
+            // Fails only when the connection is closing; then a datagram is lost, which datagrams
+            // are.
             let _ = link.connection.send_datagram(bytes);
             return;
         }
         let mut outgoing = link.outgoing.borrow_mut();
         let queued = outgoing.len() + link.in_flight.get();
-        let limit = if gossip { QUEUED_BYTES_BEFORE_GOSSIP } else { QUEUED_BYTES_MAX };
+        let limit = if gossip {
+            QUEUED_BYTES_BEFORE_GOSSIP
+        } else {
+            QUEUED_BYTES_MAX
+        };
         if queued + bytes.len() > limit {
             return self.count_dropped();
         }
@@ -357,7 +398,9 @@ impl Peers {
             let theirs = hello::greet(&connection, &self.identity, &self.hello(me)).await?;
             if me != self.me.get() {
                 Close::Done.on(&connection, "this process is another member now");
-                return Err(Failure::Unreachable("this process became another member".into()));
+                return Err(Failure::Unreachable(
+                    "this process became another member".into(),
+                ));
             }
             if let Err(failure) = self.name_fits(&theirs) {
                 Close::Hello.on(&connection, &failure.to_string());
@@ -372,7 +415,8 @@ impl Peers {
                 if dialled.is_ok() {
                     dial.backoff.reset();
                 }
-                // After a success too: a connection that ends at once must not be dialled in a loop.
+                // After a success too: a connection that ends at once must not be dialled in a
+                // loop.
                 dial.not_before = Instant::now() + dial.backoff.next_wait();
                 std::mem::take(&mut dial.pending)
             }
@@ -395,14 +439,16 @@ impl Peers {
                 }
                 self.report(PeerEvent::Identified { address, id }).await;
                 self.run(link.clone()).await;
-                self.found.borrow_mut().retain(|_, other| !Rc::ptr_eq(other, &link));
+                self.found
+                    .borrow_mut()
+                    .retain(|_, other| !Rc::ptr_eq(other, &link));
             }
             Err(failure) => self.report(PeerEvent::Unreached { address, failure }).await,
         }
     }
 
-    /// Asks once who is at an address, from a port of its own: a balancer leads each port to another node. What was found is
-    /// an event; the connection is not kept.
+    /// Asks once who is at an address, from a port of its own: a balancer leads each port to
+    /// another node. What was found is an event; the connection is not kept.
     pub fn scout(self: &Rc<Self>, address: SocketAddr) {
         let under_way = self.scouts.get();
         if under_way >= SCOUTS_MAX {
@@ -422,9 +468,13 @@ impl Peers {
     }
 
     /// Who is there, if that is another process than this one.
-    async fn look_behind(&self, address: SocketAddr) -> Result<Option<(MemberId, SocketAddr)>, Failure> {
+    async fn look_behind(
+        &self,
+        address: SocketAddr,
+    ) -> Result<Option<(MemberId, SocketAddr)>, Failure> {
         let me = self.me.get();
-        let endpoint = Endpoint::outgoing(address, self.identity.clone()).map_err(|e| Failure::Unreachable(e.to_string()))?;
+        let endpoint = Endpoint::outgoing(address, self.identity.clone())
+            .map_err(|e| Failure::Unreachable(e.to_string()))?;
         let found = async {
             let connection = endpoint.dial(address).await?;
             hello::greet(&connection, &self.identity, &self.hello(me).passing()).await
@@ -432,7 +482,10 @@ impl Peers {
         let found = found.await;
         endpoint.close().await;
         let theirs = found?;
-        Ok(theirs.control.filter(|_| theirs.id != me && me == self.me.get()).map(|control| (theirs.id, control)))
+        Ok(theirs
+            .control
+            .filter(|_| theirs.id != me && me == self.me.get())
+            .map(|control| (theirs.id, control)))
     }
 
     async fn accept(self: Rc<Self>) {
@@ -451,7 +504,10 @@ impl Peers {
         let me = self.me.get();
         let handshake = async {
             let connection = admission.connection().await?;
-            let theirs = hello::answer(&connection, &self.identity, &self.hello(me), |theirs| self.name_fits(theirs)).await?;
+            let theirs = hello::answer(&connection, &self.identity, &self.hello(me), |theirs| {
+                self.name_fits(theirs)
+            })
+            .await?;
             Ok((connection, theirs))
         };
         let result = tokio::time::timeout(ADMISSION_TIMEOUT, handshake).await;
@@ -470,18 +526,26 @@ impl Peers {
                 let link = self.attach(id, connection, false);
                 self.run(link).await;
             }
-            Ok(Ok((connection, _))) => Close::Done.on(&connection, "this process is another member now"),
-            Ok(Err(failure)) => self.report(PeerEvent::TurnedAway { address, failure }).await,
-            Err(_) => tracing::debug!(%address, "a control connection did not finish its handshake"),
+            Ok(Ok((connection, _))) => {
+                Close::Done.on(&connection, "this process is another member now")
+            }
+            Ok(Err(failure)) => {
+                self.report(PeerEvent::TurnedAway { address, failure })
+                    .await
+            }
+            Err(_) => {
+                tracing::debug!(%address, "a control connection did not finish its handshake")
+            }
         }
     }
 
     /// A table that names the process names what it is called.
     fn name_fits(&self, theirs: &Hello) -> Result<(), Failure> {
         match self.members.borrow().get(&theirs.id) {
-            Some((_, name)) if *name != theirs.name => {
-                Err(Failure::Hello(format!("it says that it is member {}, which is called {name:?}, not {:?}", theirs.id, theirs.name)))
-            }
+            Some((_, name)) if *name != theirs.name => Err(Failure::Hello(format!(
+                "it says that it is member {}, which is called {name:?}, not {:?}",
+                theirs.id, theirs.name
+            ))),
             _ => Ok(()),
         }
     }
@@ -533,12 +597,19 @@ impl Peers {
     }
 
     async fn read_frames(self: Rc<Self>, link: Rc<Link>) {
-        let Ok(mut stream) = link.connection.accept_uni().await else { return };
+        let Ok(mut stream) = link.connection.accept_uni().await else {
+            return;
+        };
         loop {
             match self.read_frame(&mut stream).await {
                 Ok(Some((envelope, budget))) => {
                     link.heard.set(Instant::now());
-                    self.report(PeerEvent::Received { from: link.id, envelope, budget: Some(budget) }).await;
+                    self.report(PeerEvent::Received {
+                        from: link.id,
+                        envelope,
+                        budget: Some(budget),
+                    })
+                    .await;
                 }
                 Ok(None) => return,
                 Err(why) => {
@@ -549,20 +620,30 @@ impl Peers {
         }
     }
 
-    async fn read_frame(&self, stream: &mut RecvStream) -> Result<Option<(Envelope, OwnedSemaphorePermit)>, String> {
+    async fn read_frame(
+        &self,
+        stream: &mut RecvStream,
+    ) -> Result<Option<(Envelope, OwnedSemaphorePermit)>, String> {
         let mut head = [0; 4];
         if stream.read_exact(&mut head).await.is_err() {
             return Ok(None);
         }
         let length = u32::from_le_bytes(head);
         if length as usize > FRAME_BYTES_MAX {
-            return Err(format!("a frame of {length} bytes; {FRAME_BYTES_MAX} are allowed"));
+            return Err(format!(
+                "a frame of {length} bytes; {FRAME_BYTES_MAX} are allowed"
+            ));
         }
         // The semaphore is never closed.
-        let Ok(budget) = self.budget.clone().acquire_many_owned(length).await else { return Ok(None) };
+        let Ok(budget) = self.budget.clone().acquire_many_owned(length).await else {
+            return Ok(None);
+        };
         let body = tokio::time::timeout(FRAME_TIMEOUT, read_body(stream, length as usize)).await;
         match body {
-            Ok(Some(body)) => Ok(Some((codec::decode(&body, FRAME_BYTES_MAX).map_err(|e| e.to_string())?, budget))),
+            Ok(Some(body)) => Ok(Some((
+                codec::decode(&body, FRAME_BYTES_MAX).map_err(|e| e.to_string())?,
+                budget,
+            ))),
             Ok(None) => Ok(None),
             Err(_) => Err("a frame that does not end".into()),
         }
@@ -573,7 +654,11 @@ impl Peers {
             match codec::decode::<Envelope>(&bytes, FRAME_BYTES_MAX) {
                 Ok(envelope) if envelope.is_datagram() => {
                     link.heard.set(Instant::now());
-                    let event = PeerEvent::Received { from: link.id, envelope, budget: None };
+                    let event = PeerEvent::Received {
+                        from: link.id,
+                        envelope,
+                        budget: None,
+                    };
                     if self.datagrams.try_send(event).is_err() {
                         self.count_dropped();
                     }
@@ -629,7 +714,9 @@ async fn write_frames(link: Rc<Link>) {
         if stream.is_none() {
             stream = link.connection.open_uni().await.ok();
         }
-        let Some(stream) = stream.as_mut() else { return };
+        let Some(stream) = stream.as_mut() else {
+            return;
+        };
         link.in_flight.set(bytes.len());
         if stream.write_chunk(bytes).await.is_err() {
             return;

@@ -1,13 +1,15 @@
 //! Notices within a moment that nobody listens on a peer's port any more.
 //!
-//! UDP does not say that a process died, but its host does: it answers a datagram to a closed port with "port unreachable"
-//! (ICMP). So one byte goes to the control port of each pinged peer every 100 ms, from a socket of its own; the system at the
-//! other end drops it ([`ignore`]), so that it wakes nobody, and QUIC would ignore it. A refusal is a hint: it lets suspicion
-//! begin, and proves nothing.
+//! UDP does not say that a process died, but its host does: it answers a datagram to a closed port
+//! with "port unreachable" (ICMP). So one byte goes to the control port of each pinged peer every
+//! 100 ms, from a socket of its own; the system at the other end drops it ([`ignore`]), so that it
+//! wakes nobody, and QUIC would ignore it. A refusal is a hint: it lets suspicion begin, and proves
+//! nothing.
 //!
-//! ICMP carries no proof of its sender, and a refusal from anywhere on the way ends up at the socket. So the socket asks for
-//! the errors themselves (IP_RECVERR), and only one that the peer's own address sent counts, one for each probe. Whoever can
-//! send in the name of that address can still forge them; that is why hints only shorten the silence that is waited for
+//! ICMP carries no proof of its sender, and a refusal from anywhere on the way ends up at the
+//! socket. So the socket asks for the errors themselves (IP_RECVERR), and only one that the peer's
+//! own address sent counts, one for each probe. Whoever can send in the name of that address can
+//! still forge them; that is why hints only shorten the silence that is waited for
 //! (`doyen_gossip::detector`).
 
 use doyen_placement::MemberId;
@@ -20,8 +22,8 @@ use std::time::{Duration, Instant};
 const INTERVAL: Duration = Duration::from_millis(100);
 /// To a peer that refused the last one, until [`CLEAR`].
 const INTERVAL_REFUSED: Duration = Duration::from_millis(25);
-/// Refusals in a row after which a peer is clearly gone. (Linux sends a handful of ICMP errors to one address at once, and one
-/// a second from then on.)
+/// Refusals in a row after which a peer is clearly gone. (Linux sends a handful of ICMP errors to
+/// one address at once, and one a second from then on.)
 pub const CLEAR: u32 = 3;
 /// Sockets at most; members beyond that are noticed by their silence alone.
 const SOCKETS_MAX: usize = 128;
@@ -48,7 +50,10 @@ struct Probed {
 
 impl Default for Probes {
     fn default() -> Self {
-        Self { peers: BTreeMap::new(), round_at: Instant::now() }
+        Self {
+            peers: BTreeMap::new(),
+            round_at: Instant::now(),
+        }
     }
 }
 
@@ -57,20 +62,33 @@ impl Probes {
     #[must_use]
     pub fn due(&self, now: Instant) -> Instant {
         let soon = now + INTERVAL_REFUSED;
-        if self.peers.values().any(Probed::is_looked_at_closely) { self.round_at.min(soon) } else { self.round_at }
+        if self.peers.values().any(Probed::is_looked_at_closely) {
+            self.round_at.min(soon)
+        } else {
+            self.round_at
+        }
     }
 
-    /// Probes exactly these peers, or those alone that are looked at more closely. Yields those where nobody listens, and for
-    /// how many probes in a row.
-    pub fn probe(&mut self, targets: &BTreeMap<MemberId, SocketAddr>, now: Instant) -> Vec<(MemberId, u32)> {
-        self.peers.retain(|id, probed| targets.get(id) == Some(&probed.address));
+    /// Probes exactly these peers, or those alone that are looked at more closely. Yields those
+    /// where nobody listens, and for how many probes in a row.
+    pub fn probe(
+        &mut self,
+        targets: &BTreeMap<MemberId, SocketAddr>,
+        now: Instant,
+    ) -> Vec<(MemberId, u32)> {
+        self.peers
+            .retain(|id, probed| targets.get(id) == Some(&probed.address));
         let round = self.round_at <= now;
         if round {
             self.round_at = now + INTERVAL;
             self.open(targets);
         }
         let mut refused = Vec::new();
-        for (id, probed) in self.peers.iter_mut().filter(|(_, probed)| round || probed.is_looked_at_closely()) {
+        for (id, probed) in self
+            .peers
+            .iter_mut()
+            .filter(|(_, probed)| round || probed.is_looked_at_closely())
+        {
             if probed.probe() {
                 probed.refused = probed.refused.saturating_add(1);
                 refused.push((*id, probed.refused));
@@ -87,7 +105,16 @@ impl Probes {
                 continue;
             }
             match connect(address) {
-                Ok(socket) => _ = self.peers.insert(id, Probed { address, socket, refused: 0 }),
+                Ok(socket) => {
+                    _ = self.peers.insert(
+                        id,
+                        Probed {
+                            address,
+                            socket,
+                            refused: 0,
+                        },
+                    )
+                }
                 Err(e) => tracing::debug!(%address, "cannot open a probe: {e}"),
             }
         }
@@ -99,7 +126,8 @@ impl Probed {
         (1..CLEAR).contains(&self.refused)
     }
 
-    /// Whether the peer's host refused the probe before, or this one already: on one machine the error is there at once.
+    /// Whether the peer's host refused the probe before, or this one already: on one machine the
+    /// error is there at once.
     fn probe(&self) -> bool {
         let before = is_refused(&self.socket, self.address.ip());
         // Fails with the error of an earlier one: that was read just now.
@@ -116,7 +144,11 @@ impl Probed {
 }
 
 fn connect(address: SocketAddr) -> io::Result<UdpSocket> {
-    let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let any = if address.is_ipv4() {
+        "0.0.0.0:0"
+    } else {
+        "[::]:0"
+    };
     let socket = UdpSocket::bind(any)?;
     socket.set_nonblocking(true)?;
     tell_errors(&socket, address)?;
@@ -128,7 +160,11 @@ fn connect(address: SocketAddr) -> io::Result<UdpSocket> {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn tell_errors(socket: &UdpSocket, address: SocketAddr) -> io::Result<()> {
     use nix::sys::socket::{setsockopt, sockopt};
-    if address.is_ipv4() { setsockopt(socket, sockopt::Ipv4RecvErr, &true) } else { setsockopt(socket, sockopt::Ipv6RecvErr, &true) }?;
+    if address.is_ipv4() {
+        setsockopt(socket, sockopt::Ipv4RecvErr, &true)
+    } else {
+        setsockopt(socket, sockopt::Ipv6RecvErr, &true)
+    }?;
     Ok(())
 }
 
@@ -147,9 +183,16 @@ fn is_refused(socket: &UdpSocket, peer: IpAddr) -> bool {
         let mut control = nix::cmsg_space!(sock_extended_err, sockaddr_in6);
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
         let mut bytes = [IoSliceMut::new(&mut bytes)];
-        let Ok(message) = recvmsg::<()>(socket.as_raw_fd(), &mut bytes, Some(&mut control), flags) else { break };
-        let Ok(errors) = message.cmsgs() else { continue };
-        refused |= errors.filter_map(|error| IcmpError::from(&error)).any(|error| error.refuses(peer));
+        let Ok(message) = recvmsg::<()>(socket.as_raw_fd(), &mut bytes, Some(&mut control), flags)
+        else {
+            break;
+        };
+        let Ok(errors) = message.cmsgs() else {
+            continue;
+        };
+        refused |= errors
+            .filter_map(|error| IcmpError::from(&error))
+            .any(|error| error.refuses(peer));
     }
     refused
 }
@@ -177,11 +220,22 @@ impl IcmpError {
         use nix::sys::socket::ControlMessageOwned::{Ipv4RecvErr, Ipv6RecvErr};
         use std::net::{Ipv4Addr, Ipv6Addr};
         let (error, offender) = match message {
-            Ipv4RecvErr(error, from) => (error, from.map(|from| Ipv4Addr::from(u32::from_be(from.sin_addr.s_addr)).into())),
-            Ipv6RecvErr(error, from) => (error, from.map(|from| Ipv6Addr::from(from.sin6_addr.s6_addr).into())),
+            Ipv4RecvErr(error, from) => (
+                error,
+                from.map(|from| Ipv4Addr::from(u32::from_be(from.sin_addr.s_addr)).into()),
+            ),
+            Ipv6RecvErr(error, from) => (
+                error,
+                from.map(|from| Ipv6Addr::from(from.sin6_addr.s6_addr).into()),
+            ),
             _ => return None,
         };
-        Some(Self { origin: error.ee_origin, kind: error.ee_type, code: error.ee_code, offender })
+        Some(Self {
+            origin: error.ee_origin,
+            kind: error.ee_type,
+            code: error.ee_code,
+            offender,
+        })
     }
 
     /// Whether this peer itself says that nobody listens on the port.
@@ -206,8 +260,8 @@ fn is_refused(_socket: &UdpSocket, _peer: IpAddr) -> bool {
     false
 }
 
-/// Lets the system drop probes before they wake whoever reads this socket: they were a third of an idle node's wake-ups.
-/// A port with a filter is a port where somebody listens: nothing is refused.
+/// Lets the system drop probes before they wake whoever reads this socket: they were a third of an
+/// idle node's wake-ups. A port with a filter is a port where somebody listens: nothing is refused.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn ignore(socket: &UdpSocket) {
     use socket2::SockFilter;
@@ -237,8 +291,13 @@ mod tests {
     use super::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    /// Probes again and again, as fast as may be, until enough refusals came, or for so many rounds.
-    fn refusals(probes: &mut Probes, targets: &BTreeMap<MemberId, SocketAddr>, rounds: usize) -> BTreeMap<MemberId, u32> {
+    /// Probes again and again, as fast as may be, until enough refusals came, or for so many
+    /// rounds.
+    fn refusals(
+        probes: &mut Probes,
+        targets: &BTreeMap<MemberId, SocketAddr>,
+        rounds: usize,
+    ) -> BTreeMap<MemberId, u32> {
         let mut most = BTreeMap::new();
         for _ in 0..rounds {
             let due = probes.due(Instant::now());
@@ -255,7 +314,10 @@ mod tests {
     fn a_closed_port_is_refused(on: IpAddr) {
         let bound = || UdpSocket::bind((on, 0)).unwrap();
         let (open, closed) = (bound(), bound());
-        let targets = BTreeMap::from([(MemberId(1), open.local_addr().unwrap()), (MemberId(2), closed.local_addr().unwrap())]);
+        let targets = BTreeMap::from([
+            (MemberId(1), open.local_addr().unwrap()),
+            (MemberId(2), closed.local_addr().unwrap()),
+        ]);
         let mut probes = Probes::default();
         assert_eq!(refusals(&mut probes, &targets, 3), BTreeMap::new());
         drop(closed);
@@ -290,34 +352,68 @@ mod tests {
         assert_eq!(probes.due(now), probes.round_at);
     }
 
-    /// Any host on the way could say that a peer's port is closed, and a live member was expelled for it.
+    /// Any host on the way could say that a peer's port is closed, and a live member was expelled
+    /// for it.
     #[test]
     fn only_the_peer_itself_is_believed_and_only_of_its_port() {
         let (peer, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 66]));
-        let refusal = IcmpError { origin: IcmpError::ORIGIN_ICMP, kind: 3, code: 3, offender: Some(peer) };
+        let refusal = IcmpError {
+            origin: IcmpError::ORIGIN_ICMP,
+            kind: 3,
+            code: 3,
+            offender: Some(peer),
+        };
         assert!(refusal.refuses(peer));
         for forged in [
-            IcmpError { offender: Some(other), ..refusal },
-            IcmpError { offender: None, ..refusal },
-            // No route to the host, a firewall, an error of this machine's own, and one of the other family.
+            IcmpError {
+                offender: Some(other),
+                ..refusal
+            },
+            IcmpError {
+                offender: None,
+                ..refusal
+            },
+            // No route to the host, a firewall, an error of this machine's own, and one of the
+            // other family.
             IcmpError { code: 1, ..refusal },
-            IcmpError { code: 13, ..refusal },
-            IcmpError { origin: 1, ..refusal },
-            IcmpError { origin: IcmpError::ORIGIN_ICMP6, kind: 1, code: 4, ..refusal },
+            IcmpError {
+                code: 13,
+                ..refusal
+            },
+            IcmpError {
+                origin: 1,
+                ..refusal
+            },
+            IcmpError {
+                origin: IcmpError::ORIGIN_ICMP6,
+                kind: 1,
+                code: 4,
+                ..refusal
+            },
         ] {
             assert!(!forged.refuses(peer), "{forged:?}");
         }
         let six = IpAddr::from(Ipv6Addr::LOCALHOST);
-        let refusal = IcmpError { origin: IcmpError::ORIGIN_ICMP6, kind: 1, code: 4, offender: Some(six) };
+        let refusal = IcmpError {
+            origin: IcmpError::ORIGIN_ICMP6,
+            kind: 1,
+            code: 4,
+            offender: Some(six),
+        };
         assert!(refusal.refuses(six) && !refusal.refuses(peer));
-        assert!(!IcmpError { code: 3, ..refusal }.refuses(six), "address unreachable");
+        assert!(
+            !IcmpError { code: 3, ..refusal }.refuses(six),
+            "address unreachable"
+        );
     }
 
     /// A raw socket needs root. Without it the test above has to do.
     #[test]
     fn what_another_host_says_of_an_open_port_is_not_believed() {
         use socket2::{Domain, Protocol, Socket, Type};
-        let Ok(raw) = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)) else { return };
+        let Ok(raw) = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)) else {
+            return;
+        };
         let open = UdpSocket::bind("127.0.0.1:0").unwrap();
         let at = open.local_addr().unwrap();
         let targets = BTreeMap::from([(MemberId(1), at)]);
@@ -327,20 +423,38 @@ mod tests {
 
         // "Port unreachable", and the headers of the probe of which it speaks.
         let mut icmp = vec![3, 3, 0, 0, 0, 0, 0, 0];
-        icmp.extend([0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1]);
-        icmp.extend([probe.port().to_be_bytes(), at.port().to_be_bytes(), [0, 9], [0, 0]].concat());
-        let sum: u32 = icmp.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+        icmp.extend([
+            0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1,
+        ]);
+        icmp.extend(
+            [
+                probe.port().to_be_bytes(),
+                at.port().to_be_bytes(),
+                [0, 9],
+                [0, 0],
+            ]
+            .concat(),
+        );
+        let sum: u32 = icmp
+            .chunks(2)
+            .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+            .sum();
         let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
         icmp[2..4].copy_from_slice(&sum.to_be_bytes());
         let say = |from: Ipv4Addr| {
             raw.bind(&SocketAddr::from((from, 0)).into()).unwrap();
-            raw.send_to(&icmp, &SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+            raw.send_to(&icmp, &SocketAddr::from(([127, 0, 0, 1], 0)).into())
+                .unwrap();
         };
         say(Ipv4Addr::new(127, 0, 0, 66));
         assert_eq!(refusals(&mut probes, &targets, 20), BTreeMap::new());
-        // The same message, from the peer's own address: so it was the sender that made the difference.
+        // The same message, from the peer's own address: so it was the sender that made the
+        // difference.
         say(Ipv4Addr::LOCALHOST);
-        assert_eq!(refusals(&mut probes, &targets, 1), BTreeMap::from([(MemberId(1), 1)]));
+        assert_eq!(
+            refusals(&mut probes, &targets, 1),
+            BTreeMap::from([(MemberId(1), 1)])
+        );
     }
 
     #[test]
@@ -348,12 +462,18 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         ignore(&socket);
         let targets = BTreeMap::from([(MemberId(1), socket.local_addr().unwrap())]);
-        assert_eq!(refusals(&mut Probes::default(), &targets, 10), BTreeMap::new());
+        assert_eq!(
+            refusals(&mut Probes::default(), &targets, 10),
+            BTreeMap::new()
+        );
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.send_to(b"hi", socket.local_addr().unwrap()).unwrap();
         let mut bytes = [0; 16];
         assert_eq!(socket.recv(&mut bytes).unwrap(), 2);
         socket.set_nonblocking(true).unwrap();
-        assert_eq!(socket.recv(&mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(
+            socket.recv(&mut bytes).unwrap_err().kind(),
+            io::ErrorKind::WouldBlock
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! quinn's socket of the control port, which is told only of what comes.
 //!
-//! Linux tells whoever watches a UDP socket for room each time a datagram has left it. quinn's own socket watches for both, so that everything
-//! that an idle node sends wakes it once more, for nothing. A full socket is rare here, and is simply tried again after a moment.
+//! Linux tells whoever watches a UDP socket for room each time a datagram has left it. quinn's own
+//! socket watches for both, so that everything that an idle node sends wakes it once more, for
+//! nothing. A full socket is rare here, and is simply tried again after a moment.
 
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
@@ -35,10 +36,15 @@ impl Runtime for ControlRuntime {
 
     fn wrap_udp_socket(&self, socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
         let state = UdpSocketState::new((&socket).into())?;
-        // What replaces it is unsafe, for the sake of types that may change or close what they own; this one does neither.
+        // What replaces it is unsafe, for the sake of types that may change or close what they own;
+        // this one does neither.
         #[expect(deprecated)]
         let io = AsyncFd::with_interest(socket, Interest::READABLE)?;
-        Ok(Arc::new(Socket { io, state, full: Arc::default() }))
+        Ok(Arc::new(Socket {
+            io,
+            state,
+            full: Arc::default(),
+        }))
     }
 
     fn now(&self) -> Instant {
@@ -56,20 +62,34 @@ struct Socket {
 
 impl AsyncUdpSocket for Socket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        Box::pin(Room { full: self.full.clone(), again: None })
+        Box::pin(Room {
+            full: self.full.clone(),
+            again: None,
+        })
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let sent = self.state.send(self.io.get_ref().into(), transmit);
-        self.full.store(sent.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock), Ordering::Relaxed);
+        self.full.store(
+            sent.as_ref()
+                .is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock),
+            Ordering::Relaxed,
+        );
         sent
     }
 
-    fn poll_recv(&self, cx: &mut Context<'_>, buffers: &mut [IoSliceMut<'_>], metas: &mut [RecvMeta]) -> Poll<io::Result<usize>> {
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        metas: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
         loop {
             let mut ready = ready!(self.io.poll_read_ready(cx))?;
             // What fails otherwise is some peer's ICMP or passes, as with quinn's own socket.
-            if let Ok(Ok(received)) = ready.try_io(|io| self.state.recv(io.get_ref().into(), buffers, metas)) {
+            if let Ok(Ok(received)) =
+                ready.try_io(|io| self.state.recv(io.get_ref().into(), buffers, metas))
+            {
                 return Poll::Ready(Ok(received));
             }
         }
@@ -102,7 +122,9 @@ struct Room {
 impl UdpPoller for Room {
     fn poll_writable(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.full.load(Ordering::Relaxed) {
-            let again = self.again.get_or_insert_with(|| Box::pin(tokio::time::sleep(AGAIN)));
+            let again = self
+                .again
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep(AGAIN)));
             ready!(Future::poll(again.as_mut(), cx));
             // Whoever tries next finds out.
             self.full.store(false, Ordering::Relaxed);
@@ -118,7 +140,13 @@ mod tests {
     use std::future::poll_fn;
 
     fn transmit(to: SocketAddr) -> Transmit<'static> {
-        Transmit { destination: to, ecn: None, contents: b"hello", segment_size: None, src_ip: None }
+        Transmit {
+            destination: to,
+            ecn: None,
+            contents: b"hello",
+            segment_size: None,
+            src_ip: None,
+        }
     }
 
     #[tokio::test]
@@ -131,10 +159,17 @@ mod tests {
         let (one, other) = (bound(), bound());
         let mut bytes = [0; 100];
         for _ in 0..3 {
-            one.try_send(&transmit(other.local_addr().unwrap())).unwrap();
+            one.try_send(&transmit(other.local_addr().unwrap()))
+                .unwrap();
             let mut metas = [RecvMeta::default()];
-            let count = poll_fn(|cx| other.poll_recv(cx, &mut [IoSliceMut::new(&mut bytes)], &mut metas)).await.unwrap();
-            assert_eq!((count, metas[0].len, metas[0].addr), (1, 5, one.local_addr().unwrap()));
+            let count =
+                poll_fn(|cx| other.poll_recv(cx, &mut [IoSliceMut::new(&mut bytes)], &mut metas))
+                    .await
+                    .unwrap();
+            assert_eq!(
+                (count, metas[0].len, metas[0].addr),
+                (1, 5, one.local_addr().unwrap())
+            );
             assert_eq!(&bytes[..5], b"hello");
         }
     }
@@ -142,12 +177,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_room_unless_the_socket_is_full_and_then_a_moment() {
         let full = Arc::new(AtomicBool::new(false));
-        let mut room: Pin<Box<dyn UdpPoller>> = Box::pin(Room { full: full.clone(), again: None });
-        for (is_full, least, most) in [(false, Duration::ZERO, Duration::ZERO), (true, AGAIN, 2 * AGAIN), (true, AGAIN, 2 * AGAIN)] {
+        let mut room: Pin<Box<dyn UdpPoller>> = Box::pin(Room {
+            full: full.clone(),
+            again: None,
+        });
+        for (is_full, least, most) in [
+            (false, Duration::ZERO, Duration::ZERO),
+            (true, AGAIN, 2 * AGAIN),
+            (true, AGAIN, 2 * AGAIN),
+        ] {
             full.store(is_full, Ordering::Relaxed);
             let began = tokio::time::Instant::now();
             poll_fn(|cx| room.as_mut().poll_writable(cx)).await.unwrap();
-            assert!((least..=most).contains(&began.elapsed()), "{is_full}: {:?}", began.elapsed());
+            assert!(
+                (least..=most).contains(&began.elapsed()),
+                "{is_full}: {:?}",
+                began.elapsed()
+            );
             assert!(!full.load(Ordering::Relaxed), "who tries next finds out");
         }
     }

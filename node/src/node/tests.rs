@@ -9,11 +9,23 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const KEYS: u32 = 64;
 
 async fn serving(threads: u8) -> Node {
-    let builder = Node::builder().name("one").listen("127.0.0.1:0").http("127.0.0.1:0").partitions(16).memory_max(256 << 20);
-    let node = builder.threads(threads).start().await.expect("the node starts");
+    let builder = Node::builder()
+        .name("one")
+        .listen("127.0.0.1:0")
+        .http("127.0.0.1:0")
+        .partitions(16)
+        .memory_max(256 << 20);
+    let node = builder
+        .threads(threads)
+        .start()
+        .await
+        .expect("the node starts");
     node.wait_ready().await.expect("a cluster of one");
     for key in 0..KEYS {
-        node.database().set(key.to_string(), "value").await.expect("written");
+        node.database()
+            .set(key.to_string(), "value")
+            .await
+            .expect("written");
     }
     node
 }
@@ -21,26 +33,54 @@ async fn serving(threads: u8) -> Node {
 /// What `/readyz` or `/healthz` says against this node; nothing where it answers 200.
 async fn refuses(node: &Node, path: &str) -> String {
     let http = node.addresses().http.expect("it has one").to_string();
-    client::get::<serde_json::Value>(&http, path).await.err().map(|e| e.to_string()).unwrap_or_default()
+    client::get::<serde_json::Value>(&http, path)
+        .await
+        .err()
+        .map(|e| e.to_string())
+        .unwrap_or_default()
 }
 
-/// Probes were told that all was well, so that a balancer kept the node, and calls to the other data threads went on until they waited in vain.
+/// Probes were told that all was well, so that a balancer kept the node, and calls to the other
+/// data threads went on until they waited in vain.
 #[tokio::test]
 async fn a_node_whose_data_thread_ends_says_so_to_every_caller() {
     for threads in [1, 2] {
         let node = serving(threads).await;
         let (database, mut fatal) = (node.database(), node.fatal());
-        assert_eq!([refuses(&node, "/readyz").await, refuses(&node, "/healthz").await], ["", ""]);
+        assert_eq!(
+            [
+                refuses(&node, "/readyz").await,
+                refuses(&node, "/healthz").await
+            ],
+            ["", ""]
+        );
         // The last one: others may still run.
         node.data.panic(usize::from(threads) - 1);
-        let why = tokio::time::timeout(PATIENCE, fatal.wait_for(Option::is_some)).await.expect("it is told").expect("it runs").clone();
-        assert!(why.as_ref().is_some_and(|why| why.contains("a data thread has ended") && why.contains("panicked")), "{why:?}");
+        let why = tokio::time::timeout(PATIENCE, fatal.wait_for(Option::is_some))
+            .await
+            .expect("it is told")
+            .expect("it runs")
+            .clone();
+        assert!(
+            why.as_ref().is_some_and(
+                |why| why.contains("a data thread has ended") && why.contains("panicked")
+            ),
+            "{why:?}"
+        );
 
         assert!(!node.is_ready());
-        let waited = tokio::time::timeout(PATIENCE, node.wait_ready()).await.expect("it does not wait");
-        assert!(matches!(&waited, Err(NodeError::Fatal(told)) if Some(told) == why.as_ref()), "{waited:?}");
+        let waited = tokio::time::timeout(PATIENCE, node.wait_ready())
+            .await
+            .expect("it does not wait");
+        assert!(
+            matches!(&waited, Err(NodeError::Fatal(told)) if Some(told) == why.as_ref()),
+            "{waited:?}"
+        );
         let map = node.map::<u32, u32>("users").await.err();
-        assert!(matches!(&map, Some(NodeError::Fatal(told)) if Some(told) == why.as_ref()), "{map:?}");
+        assert!(
+            matches!(&map, Some(NodeError::Fatal(told)) if Some(told) == why.as_ref()),
+            "{map:?}"
+        );
         for path in ["/readyz", "/healthz"] {
             let told = refuses(&node, path).await;
             assert!(told.contains("data thread"), "{path}: {told}");
@@ -54,14 +94,28 @@ async fn a_node_whose_data_thread_ends_says_so_to_every_caller() {
                         Err(why) => break why,
                     }
                 };
-                assert!(matches!(failed, ReadError::Stopped), "{threads} threads, {key}: {failed:?}");
+                assert!(
+                    matches!(failed, ReadError::Stopped),
+                    "{threads} threads, {key}: {failed:?}"
+                );
                 let written = database.set(key.to_string(), "another").await;
-                assert!(matches!(written, Err(WriteError::Stopped)), "{threads} threads, {key}: {written:?}");
+                assert!(
+                    matches!(written, Err(WriteError::Stopped)),
+                    "{threads} threads, {key}: {written:?}"
+                );
             }
         };
-        tokio::time::timeout(PATIENCE, calls).await.expect("calls do not wait");
-        let left = tokio::time::timeout(PATIENCE, node.shutdown()).await.expect("it does not wait for what cannot come");
-        assert_eq!(left, Departure::TimedOut { partitions: 16 }, "all that it held is gone");
+        tokio::time::timeout(PATIENCE, calls)
+            .await
+            .expect("calls do not wait");
+        let left = tokio::time::timeout(PATIENCE, node.shutdown())
+            .await
+            .expect("it does not wait for what cannot come");
+        assert_eq!(
+            left,
+            Departure::TimedOut { partitions: 16 },
+            "all that it held is gone"
+        );
         assert!(left.loses());
     }
 }

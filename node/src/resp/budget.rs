@@ -1,13 +1,16 @@
-//! What all Redis clients of a data thread together may make it hold: commands that are not whole, and answers.
+//! What all Redis clients of a data thread together may make it hold: commands that are not whole,
+//! and answers.
 //!
-//! A small command always passes. One that would pass the share waits unread until there is room; one connection at a
-//! time may go beyond it, once little is under way that was read before, so that the largest command always completes. Answers that came from other nodes are copies:
-//! beyond the share nobody with answers of its own takes further commands, and beyond twice the share a copy is refused.
-//! A command of many keys that is under way has a turn beyond the share: one at a time, so that none waits for what another
-//! one that waits itself holds.
-//! While there is too little for all, who holds much and does not move is disconnected (`STALLED_MAX`).
+//! A small command always passes. One that would pass the share waits unread until there is room;
+//! one connection at a time may go beyond it, once little is under way that was read before, so
+//! that the largest command always completes. Answers that came from other nodes are copies: beyond
+//! the share nobody with answers of its own takes further commands, and beyond twice the share a
+//! copy is refused. A command of many keys that is under way has a turn beyond the share: one at a
+//! time, so that none waits for what another one that waits itself holds. While there is too little
+//! for all, who holds much and does not move is disconnected (`STALLED_MAX`).
 //!
-//! Answers that a client does not read while it still sends count elsewhere (`spill.rs`): they are no reason to serve other clients worse.
+//! Answers that a client does not read while it still sends count elsewhere (`spill.rs`): they are
+//! no reason to serve other clients worse.
 
 use super::ready::Ready;
 use super::spill::Spill;
@@ -27,8 +30,8 @@ const STRANGER_FREE_INPUT_BYTES: usize = 4 << 10;
 pub(crate) const FREE_ANSWER_BYTES: usize = 128 << 10;
 /// How long a connection that holds more than that may stand still while others want room.
 pub(crate) const STALLED_MAX: Duration = Duration::from_secs(10);
-/// While the process holds more than it may, one connection in so much time reads beyond the share. That is long enough for the
-/// allocator to give back what the last one took.
+/// While the process holds more than it may, one connection in so much time reads beyond the share.
+/// That is long enough for the allocator to give back what the last one took.
 const PERMIT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Shared by the connections of one data thread.
@@ -41,17 +44,20 @@ pub(crate) struct Budget {
     value_bytes_max: usize,
     input: Cell<usize>,
     answers: Cell<usize>,
-    /// Values of commands that are whole and not answered: they wait for memory, or for a primary. They are among the answers.
+    /// Values of commands that are whole and not answered: they wait for memory, or for a primary.
+    /// They are among the answers.
     under_way: Cell<usize>,
     /// Who may read beyond the share.
     permit: Cell<Option<u64>>,
     /// Until when there is no other permit, while the process holds more than it may.
     over_until: Cell<Option<Time>>,
-    /// Bytes that clients have given back since the process was last looked at: the allocator may have kept them.
+    /// Bytes that clients have given back since the process was last looked at: the allocator may
+    /// have kept them.
     given_back: Cell<usize>,
     /// Who waits for room to read.
     waiting: RefCell<Vec<usize>>,
-    /// Whose command may ask beyond the share, the number of that connection if it waits for room, and who waits for a turn.
+    /// Whose command may ask beyond the share, the number of that connection if it waits for room,
+    /// and who waits for a turn.
     turn: Cell<Option<u64>>,
     turn_waits: Cell<Option<usize>>,
     asking: RefCell<Vec<usize>>,
@@ -105,10 +111,21 @@ impl Budget {
         &self.ready
     }
 
-    /// Whether the connection `id` (number `at`), which holds so much input and is a `stranger` as long as it has not said the password, may
-    /// read more of its command; if not, it is told to try again.
-    pub(crate) fn may_read(&self, now: Time, (id, at): (u64, usize), stranger: bool, held: usize) -> bool {
-        let free = if stranger { STRANGER_FREE_INPUT_BYTES } else { FREE_INPUT_BYTES };
+    /// Whether the connection `id` (number `at`), which holds so much input and is a `stranger` as
+    /// long as it has not said the password, may read more of its command; if not, it is told to
+    /// try again.
+    pub(crate) fn may_read(
+        &self,
+        now: Time,
+        (id, at): (u64, usize),
+        stranger: bool,
+        held: usize,
+    ) -> bool {
+        let free = if stranger {
+            STRANGER_FREE_INPUT_BYTES
+        } else {
+            FREE_INPUT_BYTES
+        };
         let fits = self.input.get() < self.share && self.fits();
         if held <= free || fits || self.permit.get() == Some(id) {
             return true;
@@ -116,7 +133,8 @@ impl Budget {
         // A command that is whole gives the permit back, but holds its value until it is answered.
         if self.has_permit(now) {
             self.permit.set(Some(id));
-            self.over_until.set(self.over_until.get().map(|_| now + PERMIT_PAUSE));
+            self.over_until
+                .set(self.over_until.get().map(|_| now + PERMIT_PAUSE));
             return true;
         }
         enlist(&self.waiting, at);
@@ -131,7 +149,8 @@ impl Budget {
 
     /// A connection that held `before` bytes of input holds `now`.
     pub(crate) fn count_input(&self, id: u64, before: usize, now: usize) {
-        self.input.set((self.input.get() + now).saturating_sub(before));
+        self.input
+            .set((self.input.get() + now).saturating_sub(before));
         if now <= FREE_INPUT_BYTES && self.permit.get() == Some(id) {
             self.permit.set(None);
         }
@@ -141,10 +160,12 @@ impl Budget {
         }
     }
 
-    /// Commands of a connection that were not answered held `before` bytes of values, and hold `now`.
+    /// Commands of a connection that were not answered held `before` bytes of values, and hold
+    /// `now`.
     pub(crate) fn count_under_way(&self, before: usize, now: usize) {
         if now != before {
-            self.under_way.set((self.under_way.get() + now).saturating_sub(before));
+            self.under_way
+                .set((self.under_way.get() + now).saturating_sub(before));
             if now < before {
                 self.given_back.set(self.given_back.get() + before - now);
                 self.tell(&self.waiting);
@@ -154,9 +175,13 @@ impl Budget {
 
     /// Answers that were `before` bytes are `now`.
     pub(crate) fn count_answers(&self, before: usize, now: usize) {
-        self.answers.set((self.answers.get() + now).saturating_sub(before));
+        self.answers
+            .set((self.answers.get() + now).saturating_sub(before));
         if now < before {
-            self.turn_waits.take().into_iter().for_each(|at| self.ready.push(at));
+            self.turn_waits
+                .take()
+                .into_iter()
+                .for_each(|at| self.ready.push(at));
             if !self.is_short() {
                 self.tell(&self.asking);
             }
@@ -167,17 +192,25 @@ impl Budget {
         }
     }
 
-    /// Whether the connection `id` (number `at`), whose command is charged `own` of `all`, may ask for an answer of so many bytes. A
-    /// client first takes what came before: nobody's turn shall last for as long as its client likes. Then one command at a time
-    /// goes beyond the share, to twice that: there a small one waits for room, which others give back, because those that wait
-    /// for a turn hold no more than the share. One that would have more than half the share is refused.
-    pub(crate) fn room_to_ask(&self, (id, at): (u64, usize), (own, all): (usize, usize), bytes: usize) -> Room {
+    /// Whether the connection `id` (number `at`), whose command is charged `own` of `all`, may ask
+    /// for an answer of so many bytes. A client first takes what came before: nobody's turn shall
+    /// last for as long as its client likes. Then one command at a time goes beyond the share, to
+    /// twice that: there a small one waits for room, which others give back, because those that
+    /// wait for a turn hold no more than the share. One that would have more than half the share is
+    /// refused.
+    pub(crate) fn room_to_ask(
+        &self,
+        (id, at): (u64, usize),
+        (own, all): (usize, usize),
+        bytes: usize,
+    ) -> Room {
         if !self.is_short() {
             return Room::Now;
         }
         let before = all.saturating_sub(own);
         if before > FREE_ANSWER_BYTES || before > 0 && self.refuses(bytes) {
-            // It is looked at whenever its output moves, and not refused for what it gives back itself.
+            // It is looked at whenever its output moves, and not refused for what it gives back
+            // itself.
             return Room::Later;
         }
         if self.turn.get().is_some_and(|whose| whose != id) {
@@ -209,7 +242,9 @@ impl Budget {
 
     /// Whoever waits there tries again, in turn.
     fn tell(&self, list: &RefCell<Vec<usize>>) {
-        list.borrow_mut().drain(..).for_each(|at| self.ready.push(at));
+        list.borrow_mut()
+            .drain(..)
+            .for_each(|at| self.ready.push(at));
     }
 
     /// Whether who has answers waiting shall take no further commands.
@@ -217,7 +252,8 @@ impl Budget {
         self.answers.get() >= self.share || !self.fits()
     }
 
-    /// Whether clients have given back so much that the allocator may have kept more than is known; it counts anew.
+    /// Whether clients have given back so much that the allocator may have kept more than is known;
+    /// it counts anew.
     pub(crate) fn has_given_back(&self, much: usize) -> bool {
         let has = self.given_back.get() >= much;
         if has {
@@ -226,8 +262,8 @@ impl Budget {
         has
     }
 
-    /// Memory has room for so many bytes of input and answers: less than the shares where it is nearly full. `over`: the process
-    /// holds more than it may.
+    /// Memory has room for so many bytes of input and answers: less than the shares where it is
+    /// nearly full. `over`: the process holds more than it may.
     pub(crate) fn set_room(&self, now: Time, bytes: usize, over: bool) {
         let fitted = self.fits();
         self.room.set(bytes);
@@ -242,7 +278,10 @@ impl Budget {
         }
         if !fitted && self.fits() {
             self.tell(&self.waiting);
-            self.turn_waits.take().into_iter().for_each(|at| self.ready.push(at));
+            self.turn_waits
+                .take()
+                .into_iter()
+                .for_each(|at| self.ready.push(at));
             if !self.is_short() {
                 self.tell(&self.asking);
             }
@@ -268,7 +307,8 @@ impl Budget {
         (self.input.get(), self.answers.get())
     }
 
-    /// A client that holds `before` bytes of answers that it does not read wants to hold `now`: what it may hold.
+    /// A client that holds `before` bytes of answers that it does not read wants to hold `now`:
+    /// what it may hold.
     pub(crate) fn spill(&self, before: usize, now: usize) -> usize {
         // The usual case: the other threads need not hear of it.
         if now == before {
@@ -278,7 +318,8 @@ impl Budget {
             return before;
         }
         self.spill.give_back(before.saturating_sub(now));
-        self.spilled.set((self.spilled.get() + now).saturating_sub(before));
+        self.spilled
+            .set((self.spilled.get() + now).saturating_sub(before));
         now
     }
 
@@ -317,7 +358,12 @@ impl Budget {
             ahead_bytes_max: 8 << 20,
             takeover_wait: Duration::from_millis(515),
         };
-        Self::new(&limits, 1, Rc::default(), Arc::new(Spill::new(limits.memory_bytes_max, 1)))
+        Self::new(
+            &limits,
+            1,
+            Rc::default(),
+            Arc::new(Spill::new(limits.memory_bytes_max, 1)),
+        )
     }
 }
 
@@ -332,7 +378,10 @@ mod tests {
         assert!(may_read(1, 8 << 20));
         budget.count_input(1, 0, 16 << 20);
         assert!(may_read(2, 1 << 20), "somebody may always go on");
-        assert!(!may_read(3, 1 << 20) && !may_read(1, 16 << 20), "but nobody else");
+        assert!(
+            !may_read(3, 1 << 20) && !may_read(1, 16 << 20),
+            "but nobody else"
+        );
         assert!(may_read(2, 4 << 20), "and the same to the end");
         assert!(may_read(4, FREE_INPUT_BYTES));
         assert!(budget.may_read(Time::ZERO, (5, 5), true, STRANGER_FREE_INPUT_BYTES));
@@ -345,11 +394,14 @@ mod tests {
         assert!(may_read(3, 1 << 20), "the permit passes on");
     }
 
-    /// Whole commands that waited for memory gave the permit back, and all were read: together they held many times the share.
+    /// Whole commands that waited for memory gave the permit back, and all were read: together they
+    /// held many times the share.
     #[test]
     fn a_command_that_is_not_answered_yet_lets_no_other_go_beyond_the_share() {
         let (budget, large) = (Budget::small(), 1 << 20);
-        let may_read = |now: u64, id: u64| budget.may_read(Time(now * 1_000_000_000), (id, id as usize), false, large);
+        let may_read = |now: u64, id: u64| {
+            budget.may_read(Time(now * 1_000_000_000), (id, id as usize), false, large)
+        };
         budget.set_room(Time::ZERO, 0, false);
         // Another client holds an answer, so that nothing fits.
         budget.count_answers(0, 1);
@@ -373,7 +425,10 @@ mod tests {
         let mut ready = Vec::new();
         budget.set_room(Time(1_000_000_000), 0, false);
         budget.ready().append_to(&mut ready);
-        assert!(ready.contains(&4) && may_read(1, 4), "it is told that the process has given back enough");
+        assert!(
+            ready.contains(&4) && may_read(1, 4),
+            "it is told that the process has given back enough"
+        );
     }
 
     #[test]
@@ -385,8 +440,8 @@ mod tests {
         assert!(!budget.is_short() && !budget.is_wanted());
     }
 
-    /// The last 64 KiB of a reply were on their way to the client when the next command had asked for nearly as much as one may: it was
-    /// told that others held the room.
+    /// The last 64 KiB of a reply were on their way to the client when the next command had asked
+    /// for nearly as much as one may: it was told that others held the room.
     #[test]
     fn a_command_is_not_refused_for_what_its_client_is_about_to_take() {
         let (budget, large, tail) = (Budget::small(), 1 << 20, 64 << 10);
@@ -410,7 +465,11 @@ mod tests {
         let ask = |id: u64, own: usize| budget.room_to_ask((id, id as usize), (own, own), large);
         assert_eq!(ask(1, 0), Room::Now);
         budget.count_answers(0, 16 << 20);
-        assert_eq!(budget.room_to_ask((4, 4), (0, large), large), Room::Later, "its client has not taken what came before");
+        assert_eq!(
+            budget.room_to_ask((4, 4), (0, large), large),
+            Room::Later,
+            "its client has not taken what came before"
+        );
         assert_eq!(ask(1, 8 << 20), Room::Now, "it has the turn");
         assert_eq!((ask(2, 8 << 20), ask(3, 0)), (Room::Later, Room::Later));
         budget.end_turn(3);
@@ -419,12 +478,24 @@ mod tests {
         assert_eq!(told(&budget), [2, 3], "who waits tries again");
         assert_eq!((ask(2, 8 << 20), ask(3, 0)), (Room::Now, Room::Later));
         budget.count_answers(0, 16 << 20);
-        assert_eq!(ask(2, 4 << 20), Room::Later, "it waits for what others give back");
+        assert_eq!(
+            ask(2, 4 << 20),
+            Room::Later,
+            "it waits for what others give back"
+        );
         budget.count_answers(large, 0);
         assert_eq!((told(&budget), ask(2, 4 << 20)), (vec![2], Room::Now));
         budget.count_answers(0, large);
-        assert_eq!(ask(2, 8 << 20), Room::Never(Failure::Overloaded), "because of others");
-        assert_eq!(ask(2, 32 << 20), Room::Never(Failure::TooLarge), "whatever others do");
+        assert_eq!(
+            ask(2, 8 << 20),
+            Room::Never(Failure::Overloaded),
+            "because of others"
+        );
+        assert_eq!(
+            ask(2, 32 << 20),
+            Room::Never(Failure::TooLarge),
+            "whatever others do"
+        );
         budget.count_answers(32 << 20, 0);
         assert_eq!(told(&budget), [3], "there is room for all");
     }

@@ -1,4 +1,5 @@
-//! A small RESP2 client for the demo, the command line and tests: one connection, pipelines, no reconnection.
+//! A small RESP2 client for the demo, the command line and tests: one connection, pipelines, no
+//! reconnection.
 
 use bytes::{Buf, BytesMut};
 use std::io;
@@ -41,7 +42,16 @@ pub enum ClientError {
 
 /// Whether an error that a node answers says that nothing happened. Any other leaves it open.
 pub(crate) fn nothing_happened(error: &str) -> bool {
-    ["TRYAGAIN", "CLUSTERDOWN", "LOADING", "NOREPLICAS", "OOM", "BUSY"].iter().any(|word| error.starts_with(word))
+    [
+        "TRYAGAIN",
+        "CLUSTERDOWN",
+        "LOADING",
+        "NOREPLICAS",
+        "OOM",
+        "BUSY",
+    ]
+    .iter()
+    .any(|word| error.starts_with(word))
 }
 
 /// A connection to a server. After an error it is of no further use.
@@ -60,10 +70,15 @@ impl Client {
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, input: BytesMut::new(), output: BytesMut::new() })
+        Ok(Self {
+            stream,
+            input: BytesMut::new(),
+            output: BytesMut::new(),
+        })
     }
 
-    /// Sends one command and waits for its reply. An error that the server answers is `Ok(Reply::Error(_))`.
+    /// Sends one command and waits for its reply. An error that the server answers is
+    /// `Ok(Reply::Error(_))`.
     ///
     /// # Errors
     /// No reply came.
@@ -77,7 +92,10 @@ impl Client {
     ///
     /// # Errors
     /// Not all replies came.
-    pub async fn pipeline<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> Result<Vec<Reply>, ClientError> {
+    pub async fn pipeline<A: AsRef<[u8]>>(
+        &mut self,
+        commands: &[Vec<A>],
+    ) -> Result<Vec<Reply>, ClientError> {
         self.send(commands).await?;
         let mut replies = Vec::with_capacity(commands.len());
         for _ in commands {
@@ -95,16 +113,21 @@ impl Client {
     }
 
     /// Sends all commands at once; each has a `reply`.
-    pub(crate) async fn send<A: AsRef<[u8]>>(&mut self, commands: &[Vec<A>]) -> Result<(), ClientError> {
+    pub(crate) async fn send<A: AsRef<[u8]>>(
+        &mut self,
+        commands: &[Vec<A>],
+    ) -> Result<(), ClientError> {
         commands.iter().for_each(|args| self.push(args));
         self.flush().await
     }
 
     /// Appends a command to what `flush` sends.
     fn push<A: AsRef<[u8]>>(&mut self, args: &[A]) {
-        self.output.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
+        self.output
+            .extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
         for arg in args {
-            self.output.extend_from_slice(format!("${}\r\n", arg.as_ref().len()).as_bytes());
+            self.output
+                .extend_from_slice(format!("${}\r\n", arg.as_ref().len()).as_bytes());
             self.output.extend_from_slice(arg.as_ref());
             self.output.extend_from_slice(b"\r\n");
         }
@@ -156,11 +179,18 @@ pub(crate) fn read_all(bytes: &[u8]) {
 
 /// One reply from the front; `None` while it is not whole.
 fn parse(rest: &mut &[u8], depth: usize) -> Result<Option<Reply>, ClientError> {
-    let Some(end) = rest.windows(2).position(|w| w == b"\r\n") else { return Ok(None) };
+    let Some(end) = rest.windows(2).position(|w| w == b"\r\n") else {
+        return Ok(None);
+    };
     let (line, after) = (&rest[..end], &rest[end + 2..]);
-    let (kind, text) = line.split_first().ok_or(ClientError::Protocol("an empty line"))?;
+    let (kind, text) = line
+        .split_first()
+        .ok_or(ClientError::Protocol("an empty line"))?;
     let text = String::from_utf8_lossy(text);
-    let number = || text.parse::<i64>().map_err(|_| ClientError::Protocol("a bad number"));
+    let number = || {
+        text.parse::<i64>()
+            .map_err(|_| ClientError::Protocol("a bad number"))
+    };
     let mut after = after;
     let reply = match kind {
         b'+' => Reply::Simple(text.into_owned()),
@@ -169,7 +199,9 @@ fn parse(rest: &mut &[u8], depth: usize) -> Result<Option<Reply>, ClientError> {
         b'_' => Reply::Nil,
         b'$' | b'*' if number()? < 0 => Reply::Nil,
         b'$' => {
-            let length = usize::try_from(number()?).ok().filter(|n| *n <= REPLY_BYTES_MAX);
+            let length = usize::try_from(number()?)
+                .ok()
+                .filter(|n| *n <= REPLY_BYTES_MAX);
             let length = length.ok_or(ClientError::Protocol("a reply is too long"))?;
             if after.len() < length + 2 {
                 return Ok(None);

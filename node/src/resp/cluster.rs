@@ -1,13 +1,16 @@
-//! What `CLUSTER` says, and where a cluster-aware client is sent: all from the view. Both ports name the addresses of
-//! the cluster-aware one. To such a client each data thread of a member is a node, which leads what is that thread's of what its member
-//! leads; so it goes straight to the thread.
+//! What `CLUSTER` says, and where a cluster-aware client is sent: all from the view. Both ports
+//! name the addresses of the cluster-aware one. To such a client each data thread of a member is a
+//! node, which leads what is that thread's of what its member leads; so it goes straight to the
+//! thread.
 
 use super::encode::{Encoder, Protocol};
 use crate::shard::{self, Threads};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::agreement::View;
 use doyen_placement::hash::SLOTS;
-use doyen_placement::{ClusterId, Keyspace, KeyspaceId, Member, MemberId, MemberState, Partition, Term, Version};
+use doyen_placement::{
+    ClusterId, Keyspace, KeyspaceId, Member, MemberId, MemberState, Partition, Term, Version,
+};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,8 +21,9 @@ pub const KEYSPACE: KeyspaceId = KeyspaceId(0);
 
 /// The id of a member's data thread as Redis Cluster writes node ids: 40 hex digits.
 ///
-/// People tell nodes apart by the first digits of these ids, so the number is mixed: threads of one member would differ in
-/// the last digit only. The first 16 digits are a bijection of the number, so no two ids are equal.
+/// People tell nodes apart by the first digits of these ids, so the number is mixed: threads of one
+/// member would differ in the last digit only. The first 16 digits are a bijection of the number,
+/// so no two ids are equal.
 #[must_use]
 pub fn node_id(id: MemberId) -> String {
     hex_id(id.0)
@@ -38,7 +42,8 @@ fn hex_id(number: u64) -> String {
 /// Any constant will do: it makes the second digits independent of the first.
 const SECOND: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The finalizer of `SplitMix64`: a bijection in which each bit of the input changes half of the output.
+/// The finalizer of `SplitMix64`: a bijection in which each bit of the input changes half of the
+/// output.
 const fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(SECOND);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -55,36 +60,52 @@ pub fn keyspace(view: Option<&View>) -> Option<&Keyspace> {
 /// This keyspace, once it has partitions.
 #[must_use]
 pub fn assigned(view: Option<&View>, id: KeyspaceId) -> Option<&Keyspace> {
-    view?.installed.keyspace(id).filter(|k| !k.partitions.is_empty())
+    view?
+        .installed
+        .keyspace(id)
+        .filter(|k| !k.partitions.is_empty())
 }
 
 /// The partition that holds this slot.
 #[must_use]
 pub fn partition_of(view: Option<&View>, slot: u16) -> Option<&Partition> {
     let keyspace = keyspace(view)?;
-    keyspace.partition(keyspace.partition_of_slot(slot)?).map(|p| &**p)
+    keyspace
+        .partition(keyspace.partition_of_slot(slot)?)
+        .map(|p| &**p)
 }
 
 /// Whether this data thread, one of so many of its node, leads a partition.
 #[must_use]
 pub fn leads(me: MemberId, threads: u8, partition: &Partition) -> bool {
-    partition.primary() == me.member() && shard::thread_of(partition.id, threads) == me.thread_number()
+    partition.primary() == me.member()
+        && shard::thread_of(partition.id, threads) == me.thread_number()
 }
 
-/// Where a client is sent for this slot; `None` where this thread answers: it is the primary, or the primary has no
-/// cluster-aware port and this node forwards.
+/// Where a client is sent for this slot; `None` where this thread answers: it is the primary, or
+/// the primary has no cluster-aware port and this node forwards.
 #[must_use]
-pub fn redirect<'a>(view: &'a View, me: MemberId, threads: u8, partition: &Partition) -> Option<Endpoint<'a>> {
+pub fn redirect<'a>(
+    view: &'a View,
+    me: MemberId,
+    threads: u8,
+    partition: &Partition,
+) -> Option<Endpoint<'a>> {
     if leads(me, threads, partition) {
         return None;
     }
     let member = view.installed.member(partition.primary())?;
-    let thread = member.id.thread(shard::thread_of(partition.id, member.addresses.threads()));
-    Endpoint::of(member, member.addresses.resp_cluster_of(thread.thread_number())?)
+    let thread = member
+        .id
+        .thread(shard::thread_of(partition.id, member.addresses.threads()));
+    Endpoint::of(
+        member,
+        member.addresses.resp_cluster_of(thread.thread_number())?,
+    )
 }
 
-/// Where clients reach a node of the cluster that they see. Redis writes IPv6 addresses without brackets here, and clients
-/// take what stands before the last colon for the host.
+/// Where clients reach a node of the cluster that they see. Redis writes IPv6 addresses without
+/// brackets here, and clients take what stands before the last colon for the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint<'a> {
     at: SocketAddr,
@@ -93,12 +114,16 @@ pub struct Endpoint<'a> {
 
 impl<'a> Endpoint<'a> {
     fn of(member: &'a Member, at: SocketAddr) -> Option<Self> {
-        Some(Self { at, hostname: member.addresses.hostname.as_deref() })
+        Some(Self {
+            at,
+            hostname: member.addresses.hostname.as_deref(),
+        })
     }
 
     /// The host that clients shall use: the name, where the member has one.
     fn host(&self) -> Cow<'a, str> {
-        self.hostname.map_or_else(|| self.at.ip().to_string().into(), Cow::Borrowed)
+        self.hostname
+            .map_or_else(|| self.at.ip().to_string().into(), Cow::Borrowed)
     }
 }
 
@@ -108,10 +133,16 @@ impl fmt::Display for Endpoint<'_> {
     }
 }
 
-/// The least number of in-sync backups that any partition of this keyspace has: so many other nodes hold every acknowledged write.
+/// The least number of in-sync backups that any partition of this keyspace has: so many other nodes
+/// hold every acknowledged write.
 #[must_use]
 pub fn backups_least(view: Option<&View>, keyspace: KeyspaceId) -> i64 {
-    let least = assigned(view, keyspace).and_then(|k| k.partitions.iter().map(|p| p.in_sync().count().saturating_sub(1)).min());
+    let least = assigned(view, keyspace).and_then(|k| {
+        k.partitions
+            .iter()
+            .map(|p| p.in_sync().count().saturating_sub(1))
+            .min()
+    });
     least.and_then(|n| i64::try_from(n).ok()).unwrap_or(0)
 }
 
@@ -123,7 +154,8 @@ struct Run {
     owner: MemberId,
 }
 
-/// A node as cluster-aware clients see it: a data thread with a port for them, or the node that answers.
+/// A node as cluster-aware clients see it: a data thread with a port for them, or the node that
+/// answers.
 #[derive(Debug)]
 struct Seen<'a> {
     member: &'a Member,
@@ -131,13 +163,15 @@ struct Seen<'a> {
     endpoint: Endpoint<'a>,
 }
 
-/// The cluster as cluster-aware clients see it: every slot has a node, because they refuse a map with holes.
+/// The cluster as cluster-aware clients see it: every slot has a node, because they refuse a map
+/// with holes.
 ///
-/// What a member without a cluster-aware port leads, as an embedded node, and slots that no partition has, are shown as
-/// the answering node's own: it forwards, or answers `CLUSTERDOWN`.
+/// What a member without a cluster-aware port leads, as an embedded node, and slots that no
+/// partition has, are shown as the answering node's own: it forwards, or answers `CLUSTERDOWN`.
 ///
-/// Copies are not shown: they serve nothing here, and clients such as redis-py give a node one role, so that a node that
-/// leads some slots and copies others would be taken for a replica, and left out of DBSIZE, KEYS and FLUSHALL.
+/// Copies are not shown: they serve nothing here, and clients such as redis-py give a node one
+/// role, so that a node that leads some slots and copies others would be taken for a replica, and
+/// left out of DBSIZE, KEYS and FLUSHALL.
 #[derive(Debug)]
 struct Map<'a> {
     version: u64,
@@ -154,10 +188,18 @@ impl<'a> Map<'a> {
     fn of(view: Option<&'a View>, me: MemberId) -> Option<Self> {
         let (view, keyspace) = (view?, keyspace(view)?);
         let members = view.installed.members.iter().map(|m| &**m);
-        let threads = members.flat_map(|m| (0..m.addresses.threads()).map(move |t| (m, m.id.thread(t))));
+        let threads =
+            members.flat_map(|m| (0..m.addresses.threads()).map(move |t| (m, m.id.thread(t))));
         let seen = |(member, thread): (&'a Member, MemberId)| {
-            let endpoint = Endpoint::of(member, member.addresses.resp_cluster_of(thread.thread_number())?)?;
-            Some(Seen { member, thread, endpoint })
+            let endpoint = Endpoint::of(
+                member,
+                member.addresses.resp_cluster_of(thread.thread_number())?,
+            )?;
+            Some(Seen {
+                member,
+                thread,
+                endpoint,
+            })
         };
         let mut nodes: Vec<Seen<'a>> = threads.filter_map(seen).collect();
         let own = view.installed.member(me.member())?;
@@ -166,7 +208,11 @@ impl<'a> Map<'a> {
         } else {
             // Its plain port serves every slot. All of its threads are one node there.
             let endpoint = Endpoint::of(own, own.addresses.resp?)?;
-            nodes.push(Seen { member: own, thread: own.id, endpoint });
+            nodes.push(Seen {
+                member: own,
+                thread: own.id,
+                endpoint,
+            });
             own.id
         };
         let reached: BTreeSet<MemberId> = nodes.iter().map(|n| n.thread).collect();
@@ -175,7 +221,15 @@ impl<'a> Map<'a> {
         for partition in &keyspace.partitions {
             let (from, to) = keyspace.slots_of(partition.id).into_inner();
             let primary = owners.peer_of(partition.primary(), partition.id);
-            led.push(Run { from, to, owner: if reached.contains(&primary) { primary } else { me } });
+            led.push(Run {
+                from,
+                to,
+                owner: if reached.contains(&primary) {
+                    primary
+                } else {
+                    me
+                },
+            });
         }
         led.retain(|run| run.from <= run.to);
         led.sort_unstable_by_key(|run| run.from);
@@ -184,7 +238,13 @@ impl<'a> Map<'a> {
         for run in &runs {
             slots.entry(run.owner).or_default().push((run.from, run.to));
         }
-        Some(Self { version: view.installed.version.0, me, nodes, runs, slots })
+        Some(Self {
+            version: view.installed.version.0,
+            me,
+            nodes,
+            runs,
+            slots,
+        })
     }
 
     fn runs_of(&self, thread: MemberId) -> &[(u16, u16)] {
@@ -193,7 +253,9 @@ impl<'a> Map<'a> {
 
     /// `CLUSTER SLOTS`.
     fn encode_slots(&self, encoder: &mut Encoder<'_>, protocol: Protocol) {
-        let encoded = |Seen { thread, endpoint, .. }: &Seen<'a>| {
+        let encoded = |Seen {
+                           thread, endpoint, ..
+                       }: &Seen<'a>| {
             let mut bytes = BytesMut::new();
             let mut node = Encoder::new(&mut bytes, protocol);
             node.array(4);
@@ -214,14 +276,24 @@ impl<'a> Map<'a> {
             encoder.integer(run.from.into());
             encoder.integer(run.to.into());
             // Every run has a node that is there: `of` has seen to it.
-            encoder.encoded(nodes.get(&run.owner).map_or(&b"*0\r\n"[..], |node| &node[..]));
+            encoder.encoded(
+                nodes
+                    .get(&run.owner)
+                    .map_or(&b"*0\r\n"[..], |node| &node[..]),
+            );
         }
     }
 
-    /// `CLUSTER SHARDS`: one shard a primary, without copies, because each partition may have its copies elsewhere.
+    /// `CLUSTER SHARDS`: one shard a primary, without copies, because each partition may have its
+    /// copies elsewhere.
     fn encode_shards(&self, encoder: &mut Encoder<'_>) {
         encoder.array(self.nodes.len());
-        for Seen { member, thread, endpoint } in &self.nodes {
+        for Seen {
+            member,
+            thread,
+            endpoint,
+        } in &self.nodes
+        {
             let runs = self.runs_of(*thread);
             encoder.map(2);
             encoder.bulk(b"slots");
@@ -250,22 +322,49 @@ impl<'a> Map<'a> {
             encoder.bulk(b"replication-offset");
             encoder.integer(0);
             encoder.bulk(b"health");
-            encoder.bulk(if member.state == MemberState::Silent { b"fail" } else { b"online" });
+            encoder.bulk(if member.state == MemberState::Silent {
+                b"fail"
+            } else {
+                b"online"
+            });
         }
     }
 
-    /// `CLUSTER NODES`: every thread as a master, because each leads some partitions and backs up others.
+    /// `CLUSTER NODES`: every thread as a master, because each leads some partitions and backs up
+    /// others.
     fn lines(&self) -> String {
         let mut text = String::new();
-        for Seen { member, thread, endpoint } in &self.nodes {
-            let (ip, port, bus) = (endpoint.at.ip(), endpoint.at.port(), member.addresses.control.port());
-            let hostname = endpoint.hostname.map(|name| format!(",{name}")).unwrap_or_default();
+        for Seen {
+            member,
+            thread,
+            endpoint,
+        } in &self.nodes
+        {
+            let (ip, port, bus) = (
+                endpoint.at.ip(),
+                endpoint.at.port(),
+                member.addresses.control.port(),
+            );
+            let hostname = endpoint
+                .hostname
+                .map(|name| format!(",{name}"))
+                .unwrap_or_default();
             let myself = if *thread == self.me { "myself," } else { "" };
-            let (fail, link) = if member.state == MemberState::Silent { (",fail", "disconnected") } else { ("", "connected") };
+            let (fail, link) = if member.state == MemberState::Silent {
+                (",fail", "disconnected")
+            } else {
+                ("", "connected")
+            };
             let (id, version) = (node_id(*thread), self.version);
-            text += &format!("{id} {ip}:{port}@{bus}{hostname} {myself}master{fail} - 0 0 {version} {link}");
+            text += &format!(
+                "{id} {ip}:{port}@{bus}{hostname} {myself}master{fail} - 0 0 {version} {link}"
+            );
             for (from, to) in self.runs_of(*thread) {
-                text += &if from == to { format!(" {from}") } else { format!(" {from}-{to}") };
+                text += &if from == to {
+                    format!(" {from}")
+                } else {
+                    format!(" {from}-{to}")
+                };
             }
             text.push('\n');
         }
@@ -277,7 +376,9 @@ impl<'a> Map<'a> {
 fn covering(led: &[Run], rest: MemberId) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut push = |from: u32, to: u32, owner| {
-        let (Ok(from), Ok(to)) = (u16::try_from(from), u16::try_from(to)) else { return };
+        let (Ok(from), Ok(to)) = (u16::try_from(from), u16::try_from(to)) else {
+            return;
+        };
         match runs.last_mut() {
             Some(last) if last.owner == owner => last.to = to,
             _ => runs.push(Run { from, to, owner }),
@@ -312,11 +413,12 @@ pub enum Asked {
     Nodes,
 }
 
-/// What is answered where no slot is assigned yet. Clients take it for a node that starts, and try again.
+/// What is answered where no slot is assigned yet. Clients take it for a node that starts, and try
+/// again.
 const NOT_YET: &str = "LOADING Doyen is starting: its slots are not assigned yet";
 
-/// Encoded answers, kept for as long as the table is the same: clients all ask anew when a node fails, and a map of many
-/// partitions takes long to write.
+/// Encoded answers, kept for as long as the table is the same: clients all ask anew when a node
+/// fails, and a map of many partitions takes long to write.
 #[derive(Debug, Default)]
 pub struct Answers {
     /// Of which table, and of which answering node.
@@ -327,10 +429,26 @@ pub struct Answers {
 
 impl Answers {
     /// The answer of this node, in this protocol.
-    pub fn answer(&mut self, view: Option<&View>, me: MemberId, asked: Asked, protocol: Protocol) -> Bytes {
-        let of = view.map(|v| (v.installed.cluster, v.installed.term, v.installed.version, me));
+    pub fn answer(
+        &mut self,
+        view: Option<&View>,
+        me: MemberId,
+        asked: Asked,
+        protocol: Protocol,
+    ) -> Bytes {
+        let of = view.map(|v| {
+            (
+                v.installed.cluster,
+                v.installed.term,
+                v.installed.version,
+                me,
+            )
+        });
         if self.of != of {
-            *self = Self { of, ..Self::default() };
+            *self = Self {
+                of,
+                ..Self::default()
+            };
         }
         let kept = &mut self.encoded[asked as usize][protocol as usize];
         kept.get_or_insert_with(|| {
@@ -352,7 +470,14 @@ impl Answers {
 pub fn replicas(encoder: &mut Encoder<'_>, view: Option<&View>, me: MemberId, of: &[u8]) {
     match Map::of(view, me) {
         None => encoder.error(NOT_YET),
-        Some(map) if map.nodes.iter().any(|n| node_id(n.thread).as_bytes().eq_ignore_ascii_case(of)) => encoder.array(0),
+        Some(map)
+            if map
+                .nodes
+                .iter()
+                .any(|n| node_id(n.thread).as_bytes().eq_ignore_ascii_case(of)) =>
+        {
+            encoder.array(0)
+        }
         Some(_) => encoder.error(&format!("ERR Unknown node {}", String::from_utf8_lossy(of))),
     }
 }
@@ -372,20 +497,41 @@ pub fn my_shard_id(view: Option<&View>, me: MemberId) -> String {
 /// Without a cluster-aware port all threads of a member are one node.
 fn seen_as(view: Option<&View>, me: MemberId) -> MemberId {
     let own = view.and_then(|v| v.installed.member(me.member()));
-    if own.is_some_and(|m| m.addresses.resp_cluster.is_none()) { me.member() } else { me }
+    if own.is_some_and(|m| m.addresses.resp_cluster.is_none()) {
+        me.member()
+    } else {
+        me
+    }
 }
 
 /// `CLUSTER INFO`.
 #[must_use]
 pub fn info(view: Option<&View>, me: MemberId, served: bool) -> String {
     let assigned = if keyspace(view).is_some() { SLOTS } else { 0 };
-    let silent = |v: &View, p: &Partition| v.installed.member(p.primary()).is_none_or(|m| m.state == MemberState::Silent);
-    let failed: usize =
-        view.zip(keyspace(view)).map_or(0, |(v, k)| k.partitions.iter().filter(|p| silent(v, p)).map(|p| k.slots_of(p.id).len()).sum());
+    let silent = |v: &View, p: &Partition| {
+        v.installed
+            .member(p.primary())
+            .is_none_or(|m| m.state == MemberState::Silent)
+    };
+    let failed: usize = view.zip(keyspace(view)).map_or(0, |(v, k)| {
+        k.partitions
+            .iter()
+            .filter(|p| silent(v, p))
+            .map(|p| k.slots_of(p.id).len())
+            .sum()
+    });
     let ok = usize::from(assigned) - failed.min(assigned.into());
-    let failed = if served { failed } else { usize::from(assigned) };
+    let failed = if served {
+        failed
+    } else {
+        usize::from(assigned)
+    };
     let ok = if served { ok } else { 0 };
-    let state = if assigned > 0 && failed == 0 { "ok" } else { "fail" };
+    let state = if assigned > 0 && failed == 0 {
+        "ok"
+    } else {
+        "fail"
+    };
     let map = Map::of(view, me);
     let known = map.as_ref().map_or(1, |m| m.nodes.len());
     let size = map.as_ref().map_or(0, |m| m.slots.len());
@@ -403,7 +549,9 @@ pub fn info(view: Option<&View>, me: MemberId, served: bool) -> String {
         ("cluster_stats_messages_sent", "0".to_owned()),
         ("cluster_stats_messages_received", "0".to_owned()),
     ];
-    lines.map(|(name, value)| format!("{name}:{value}\r\n")).concat()
+    lines
+        .map(|(name, value)| format!("{name}:{value}\r\n"))
+        .concat()
 }
 
 #[cfg(test)]
@@ -443,47 +591,106 @@ mod tests {
     }
 
     fn view(members: Vec<Member>) -> View {
-        let keyspace =
-            crate::keyspace::KeyspaceOptions { partitions: Some(64), backups: Some(0), ..crate::keyspace::KeyspaceOptions::new() };
-        let keyspace = keyspace.create("default").expect("it holds").numbered(KEYSPACE);
-        let table = Arc::new(planner::first(ClusterId(7), Settings::default(), keyspace, members));
-        View { installed: table.clone(), accepted: table, opens_at: Arc::default() }
+        let keyspace = crate::keyspace::KeyspaceOptions {
+            partitions: Some(64),
+            backups: Some(0),
+            ..crate::keyspace::KeyspaceOptions::new()
+        };
+        let keyspace = keyspace
+            .create("default")
+            .expect("it holds")
+            .numbered(KEYSPACE);
+        let table = Arc::new(planner::first(
+            ClusterId(7),
+            Settings::default(),
+            keyspace,
+            members,
+        ));
+        View {
+            installed: table.clone(),
+            accepted: table,
+            opens_at: Arc::default(),
+        }
     }
 
     fn answer(view: Option<&View>, asked: Asked) -> String {
-        String::from_utf8(Answers::default().answer(view, ME, asked, Protocol::Resp2).to_vec()).expect("text")
+        String::from_utf8(
+            Answers::default()
+                .answer(view, ME, asked, Protocol::Resp2)
+                .to_vec(),
+        )
+        .expect("text")
     }
 
     /// Each slot's host and port, and how many runs there are.
     fn owners(view: &View) -> (Vec<String>, usize) {
         let map = Map::of(Some(view), ME).expect("slots are assigned");
-        let host = |owner| map.nodes.iter().find(|n| n.thread == owner).expect("it is shown").endpoint.to_string();
-        let each = map.runs.iter().flat_map(|r| (r.from..=r.to).map(move |_| host(r.owner)));
+        let host = |owner| {
+            map.nodes
+                .iter()
+                .find(|n| n.thread == owner)
+                .expect("it is shown")
+                .endpoint
+                .to_string()
+        };
+        let each = map
+            .runs
+            .iter()
+            .flat_map(|r| (r.from..=r.to).map(move |_| host(r.owner)));
         (each.collect(), map.runs.len())
     }
 
     /// Clients refuse a map with holes, and every embedded node made some.
     #[test]
     fn what_a_member_without_a_cluster_aware_port_leads_is_shown_as_the_answering_nodes_own() {
-        let (me, open, closed) = (member(ME, at("10.0.0.1:7380")), member(OTHER, at("10.0.0.2:7380")), member(OTHER, None));
+        let (me, open, closed) = (
+            member(ME, at("10.0.0.1:7380")),
+            member(OTHER, at("10.0.0.2:7380")),
+            member(OTHER, None),
+        );
         let (all, _) = owners(&view(vec![me.clone(), open]));
         assert_eq!(all.len(), 16384);
-        assert!(["10.0.0.1:7380", "10.0.0.2:7380"].iter().all(|host| all.iter().filter(|h| *h == host).count() == 8192));
+        assert!(
+            ["10.0.0.1:7380", "10.0.0.2:7380"].iter().all(|host| all
+                .iter()
+                .filter(|h| *h == host)
+                .count()
+                == 8192)
+        );
         let (all, runs) = owners(&view(vec![me, closed.clone()]));
-        assert!(all.len() == 16384 && runs == 1 && all.iter().all(|h| h == "10.0.0.1:7380"), "{runs}");
+        assert!(
+            all.len() == 16384 && runs == 1 && all.iter().all(|h| h == "10.0.0.1:7380"),
+            "{runs}"
+        );
         // Where no member has such a port, the plain one serves everything.
         let (all, runs) = owners(&view(vec![member(ME, None), closed]));
-        assert!(all.len() == 16384 && runs == 1 && all.iter().all(|h| h == "10.0.0.9:7379"), "{runs}");
+        assert!(
+            all.len() == 16384 && runs == 1 && all.iter().all(|h| h == "10.0.0.9:7379"),
+            "{runs}"
+        );
     }
 
     #[test]
     fn slots_that_nobody_leads_go_to_the_answering_node_and_neighbours_are_merged() {
         let run = |from, to, owner| Run { from, to, owner };
         assert_eq!(covering(&[], ME), [run(0, 16383, ME)]);
-        let led = [run(10, 19, OTHER), run(20, 29, OTHER), run(30, 39, ME), run(41, 16383, OTHER)];
-        let covered = [run(0, 9, ME), run(10, 29, OTHER), run(30, 40, ME), run(41, 16383, OTHER)];
+        let led = [
+            run(10, 19, OTHER),
+            run(20, 29, OTHER),
+            run(30, 39, ME),
+            run(41, 16383, OTHER),
+        ];
+        let covered = [
+            run(0, 9, ME),
+            run(10, 29, OTHER),
+            run(30, 40, ME),
+            run(41, 16383, OTHER),
+        ];
         assert_eq!(covering(&led, ME), covered);
-        assert_eq!(covering(&[run(5, 9, OTHER), run(7, 8, ME)], ME), [run(0, 4, ME), run(5, 9, OTHER), run(10, 16383, ME)]);
+        assert_eq!(
+            covering(&[run(5, 9, OTHER), run(7, 8, ME)], ME),
+            [run(0, 4, ME), run(5, 9, OTHER), run(10, 16383, ME)]
+        );
     }
 
     /// `*0` made clients believe in a cluster without slots, which they report as broken.
@@ -492,7 +699,10 @@ mod tests {
         let mut stranger = view(vec![member(OTHER, at("10.0.0.2:7380"))]);
         for asked in [Asked::Slots, Asked::Shards, Asked::Nodes] {
             assert!(answer(None, asked).starts_with("-LOADING "));
-            assert!(answer(Some(&stranger), asked).starts_with("-LOADING "), "the table does not name this node");
+            assert!(
+                answer(Some(&stranger), asked).starts_with("-LOADING "),
+                "the table does not name this node"
+            );
         }
         let mut table = (*stranger.installed).clone();
         table.members = vec![member(ME, at("10.0.0.1:7380")).into()];
@@ -506,28 +716,55 @@ mod tests {
         let mut answers = Answers::default();
         let one = view(vec![member(ME, at("10.0.0.1:7380"))]);
         let first = answers.answer(Some(&one), ME, Asked::Slots, Protocol::Resp2);
-        assert_eq!(first.as_ptr(), answers.answer(Some(&one), ME, Asked::Slots, Protocol::Resp2).as_ptr());
+        assert_eq!(
+            first.as_ptr(),
+            answers
+                .answer(Some(&one), ME, Asked::Slots, Protocol::Resp2)
+                .as_ptr()
+        );
         let resp3 = answers.answer(Some(&one), ME, Asked::Slots, Protocol::Resp3);
         assert!(first.ends_with(b"*0\r\n") && resp3.ends_with(b"%0\r\n"));
         let mut table = (*one.installed).clone();
         table.version = Version(table.version.0 + 1);
         table.members = vec![member(ME, at("10.0.0.3:7380")).into()];
-        let other = View { installed: Arc::new(table), ..one };
+        let other = View {
+            installed: Arc::new(table),
+            ..one
+        };
         let moved = answers.answer(Some(&other), ME, Asked::Slots, Protocol::Resp2);
         assert!(String::from_utf8_lossy(&moved).contains("10.0.0.3"));
     }
 
-    /// Redis writes them so, and redis-cli and ioredis take what stands before the last colon for the host.
+    /// Redis writes them so, and redis-cli and ioredis take what stands before the last colon for
+    /// the host.
     #[test]
     fn ipv6_addresses_stand_without_brackets() {
-        let view = view(vec![member(ME, at("[2001:db8::1]:7380")), member(OTHER, at("[2001:db8::2]:7380"))]);
+        let view = view(vec![
+            member(ME, at("[2001:db8::1]:7380")),
+            member(OTHER, at("[2001:db8::2]:7380")),
+        ]);
         let keyspace = keyspace(Some(&view)).expect("assigned");
-        let theirs = keyspace.partitions.iter().find(|p| p.primary() == OTHER).expect("it leads half");
-        assert_eq!(redirect(&view, ME, 1, theirs).map(|e| e.to_string()).as_deref(), Some("2001:db8::2:7380"));
-        assert!(answer(Some(&view), Asked::Nodes).contains(" 2001:db8::1:7380@7400 myself,master - 0 0 "));
+        let theirs = keyspace
+            .partitions
+            .iter()
+            .find(|p| p.primary() == OTHER)
+            .expect("it leads half");
+        assert_eq!(
+            redirect(&view, ME, 1, theirs)
+                .map(|e| e.to_string())
+                .as_deref(),
+            Some("2001:db8::2:7380")
+        );
+        assert!(
+            answer(Some(&view), Asked::Nodes)
+                .contains(" 2001:db8::1:7380@7400 myself,master - 0 0 ")
+        );
         for asked in [Asked::Slots, Asked::Shards] {
             let text = answer(Some(&view), asked);
-            assert!(text.contains("\r\n2001:db8::1\r\n") && !text.contains('['), "{text}");
+            assert!(
+                text.contains("\r\n2001:db8::1\r\n") && !text.contains('['),
+                "{text}"
+            );
         }
     }
 
@@ -535,24 +772,51 @@ mod tests {
     fn a_member_with_a_host_name_is_shown_by_it_and_its_address_stands_beside() {
         let mut named = member(OTHER, at("10.0.0.2:7380"));
         named.addresses.hostname = Some("redis-2.example.com".into());
-        named.addresses.further = vec![ThreadPorts { data: 7500, resp_cluster: Some(7381) }];
+        named.addresses.further = vec![ThreadPorts {
+            data: 7500,
+            resp_cluster: Some(7381),
+        }];
         let view = view(vec![member(ME, at("10.0.0.1:7380")), named]);
         let slots = answer(Some(&view), Asked::Slots);
-        assert!(slots.contains("*4\r\n$19\r\nredis-2.example.com\r\n:7381\r\n$40\r\n"), "{slots}");
-        assert!(slots.contains("*2\r\n$2\r\nip\r\n$8\r\n10.0.0.2\r\n"), "{slots}");
+        assert!(
+            slots.contains("*4\r\n$19\r\nredis-2.example.com\r\n:7381\r\n$40\r\n"),
+            "{slots}"
+        );
+        assert!(
+            slots.contains("*2\r\n$2\r\nip\r\n$8\r\n10.0.0.2\r\n"),
+            "{slots}"
+        );
         let shards = answer(Some(&view), Asked::Shards);
-        assert!(shards.contains("$8\r\nhostname\r\n$19\r\nredis-2.example.com\r\n") && shards.contains("$2\r\nip\r\n$8\r\n10.0.0.2\r\n"));
-        assert!(answer(Some(&view), Asked::Nodes).contains(" 10.0.0.2:7381@7400,redis-2.example.com master - "));
+        assert!(
+            shards.contains("$8\r\nhostname\r\n$19\r\nredis-2.example.com\r\n")
+                && shards.contains("$2\r\nip\r\n$8\r\n10.0.0.2\r\n")
+        );
+        assert!(
+            answer(Some(&view), Asked::Nodes)
+                .contains(" 10.0.0.2:7381@7400,redis-2.example.com master - ")
+        );
         let keyspace = keyspace(Some(&view)).expect("assigned");
-        let theirs = keyspace.partitions.iter().find(|p| p.primary() == OTHER).expect("it leads half");
-        let sent = redirect(&view, ME, 1, theirs).expect("they are not led here").to_string();
-        assert!(["redis-2.example.com:7380", "redis-2.example.com:7381"].contains(&&*sent), "{sent}");
+        let theirs = keyspace
+            .partitions
+            .iter()
+            .find(|p| p.primary() == OTHER)
+            .expect("it leads half");
+        let sent = redirect(&view, ME, 1, theirs)
+            .expect("they are not led here")
+            .to_string();
+        assert!(
+            ["redis-2.example.com:7380", "redis-2.example.com:7381"].contains(&&*sent),
+            "{sent}"
+        );
     }
 
     #[test]
     fn node_ids_differ_in_their_first_digits_also_between_threads_of_one_member() {
         let ids: BTreeSet<String> = (0..256).map(|n| node_id(MemberId(0xabc0 + n))).collect();
-        assert!(ids.iter().all(|id| id.len() == 40 && id.bytes().all(|b| b.is_ascii_hexdigit())));
+        assert!(
+            ids.iter()
+                .all(|id| id.len() == 40 && id.bytes().all(|b| b.is_ascii_hexdigit()))
+        );
         let prefixes: BTreeSet<&str> = ids.iter().map(|id| &id[..8]).collect();
         assert_eq!(prefixes.len(), 256);
         assert_eq!(node_id(ME), node_id(ME));
@@ -561,10 +825,18 @@ mod tests {
 
     #[test]
     fn every_node_has_no_replicas_and_others_are_unknown() {
-        let view = view(vec![member(ME, at("10.0.0.1:7380")), member(OTHER, at("10.0.0.2:7380"))]);
+        let view = view(vec![
+            member(ME, at("10.0.0.1:7380")),
+            member(OTHER, at("10.0.0.2:7380")),
+        ]);
         let ask = |of: &str| {
             let mut bytes = BytesMut::new();
-            replicas(&mut Encoder::new(&mut bytes, Protocol::Resp2), Some(&view), ME, of.as_bytes());
+            replicas(
+                &mut Encoder::new(&mut bytes, Protocol::Resp2),
+                Some(&view),
+                ME,
+                of.as_bytes(),
+            );
             String::from_utf8_lossy(&bytes).into_owned()
         };
         assert_eq!(ask(&node_id(OTHER)), "*0\r\n");

@@ -1,4 +1,5 @@
-//! From arguments to what is asked: every check that needs no state, with Redis's own texts where something is wrong.
+//! From arguments to what is asked: every check that needs no state, with Redis's own texts where
+//! something is wrong.
 
 mod client;
 mod looks;
@@ -51,7 +52,8 @@ pub enum Shape {
     Encoding,
     /// 1 if the key is there, else nothing (OBJECT REFCOUNT).
     References,
-    /// An error if the key is there, else nothing (OBJECT FREQ): how often a key is used is not kept.
+    /// An error if the key is there, else nothing (OBJECT FREQ): how often a key is used is not
+    /// kept.
     Frequency,
     /// Likewise, of when it was used last (OBJECT IDLETIME).
     IdleTime,
@@ -281,12 +283,22 @@ pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
         return Err(arity(spec.name));
     }
     if args.len() > 1 && !spec.subcommands().is_empty() {
-        let Some(subcommand) = spec.subcommand(args.get(1)) else { return Err(unknown_subcommand(spec.name, args)) };
-        return if subcommand.takes(args.len()) { Ok(subcommand) } else { Err(arity(subcommand.name)) };
+        let Some(subcommand) = spec.subcommand(args.get(1)) else {
+            return Err(unknown_subcommand(spec.name, args));
+        };
+        return if subcommand.takes(args.len()) {
+            Ok(subcommand)
+        } else {
+            Err(arity(subcommand.name))
+        };
     }
     // MSET's keys and values come in pairs, which its arity cannot say.
     let paired = spec.verb != Verb::MSet || args.len() % 2 == 1;
-    if paired { Ok(spec) } else { Err(arity(spec.name)) }
+    if paired {
+        Ok(spec)
+    } else {
+        Err(arity(spec.name))
+    }
 }
 
 /// What is asked. `unix_ms` decides only whether a time to live is too long to be added to it.
@@ -294,32 +306,83 @@ pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
 /// # Errors
 /// Redis's texts.
 pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> {
-    let one = |action| Ok(Request::One { key: args.bytes(1), action, shape: Shape::Plain });
-    let shaped = |action, shape| Ok(Request::One { key: args.bytes(1), action, shape });
+    let one = |action| {
+        Ok(Request::One {
+            key: args.bytes(1),
+            action,
+            shape: Shape::Plain,
+        })
+    };
+    let shaped = |action, shape| {
+        Ok(Request::One {
+            key: args.bytes(1),
+            action,
+            shape,
+        })
+    };
     let number = |i| integer(args.get(i)).ok_or(ErrorText::from(NOT_AN_INTEGER));
     let expiry = |unit, n| deadline(spec, unit, n, unix_ms);
-    let plain_set = |value, condition, expiry, get| Action::Set { value: args.bytes(value), condition, expiry, get };
+    let plain_set = |value, condition, expiry, get| Action::Set {
+        value: args.bytes(value),
+        condition,
+        expiry,
+        get,
+    };
     match spec.verb {
         Verb::Get => one(Action::Get),
         Verb::Set => set(spec, args, unix_ms),
         Verb::GetSet => one(plain_set(2, Condition::Always, Expiry::None, true)),
-        Verb::SetNx => shaped(plain_set(2, Condition::IfAbsent, Expiry::None, false), Shape::Flag),
-        Verb::SetEx => one(plain_set(3, Condition::Always, positive(spec, Unit::Seconds, number(2)?, unix_ms)?, false)),
-        Verb::PSetEx => one(plain_set(3, Condition::Always, positive(spec, Unit::Milliseconds, number(2)?, unix_ms)?, false)),
+        Verb::SetNx => shaped(
+            plain_set(2, Condition::IfAbsent, Expiry::None, false),
+            Shape::Flag,
+        ),
+        Verb::SetEx => one(plain_set(
+            3,
+            Condition::Always,
+            positive(spec, Unit::Seconds, number(2)?, unix_ms)?,
+            false,
+        )),
+        Verb::PSetEx => one(plain_set(
+            3,
+            Condition::Always,
+            positive(spec, Unit::Milliseconds, number(2)?, unix_ms)?,
+            false,
+        )),
         Verb::GetDel => one(Action::GetDel),
         Verb::GetEx => getex(spec, args, unix_ms),
-        Verb::Append => one(Action::Append { value: args.bytes(2) }),
+        Verb::Append => one(Action::Append {
+            value: args.bytes(2),
+        }),
         Verb::StrLen => one(Action::Strlen),
         Verb::Incr => one(Action::IncrBy(1)),
         Verb::Decr => one(Action::IncrBy(-1)),
         Verb::IncrBy => one(Action::IncrBy(number(2)?)),
-        Verb::DecrBy => one(Action::IncrBy(number(2)?.checked_neg().ok_or("ERR decrement would overflow")?)),
-        Verb::IncrByFloat => shaped(Action::IncrByFloat(Extended::parse(args.get(2)).ok_or(NOT_A_FLOAT)?), Shape::Float),
+        Verb::DecrBy => one(Action::IncrBy(
+            number(2)?
+                .checked_neg()
+                .ok_or("ERR decrement would overflow")?,
+        )),
+        Verb::IncrByFloat => shaped(
+            Action::IncrByFloat(Extended::parse(args.get(2)).ok_or(NOT_A_FLOAT)?),
+            Shape::Float,
+        ),
         Verb::Type => shaped(Action::Exists, Shape::Type),
-        Verb::Expire => one(Action::Expire { condition: expire_condition(args)?, expiry: expiry(Unit::Seconds, number(2)?)? }),
-        Verb::PExpire => one(Action::Expire { condition: expire_condition(args)?, expiry: expiry(Unit::Milliseconds, number(2)?)? }),
-        Verb::ExpireAt => one(Action::Expire { condition: expire_condition(args)?, expiry: expiry(Unit::UnixSeconds, number(2)?)? }),
-        Verb::PExpireAt => one(Action::Expire { condition: expire_condition(args)?, expiry: expiry(Unit::UnixMilliseconds, number(2)?)? }),
+        Verb::Expire => one(Action::Expire {
+            condition: expire_condition(args)?,
+            expiry: expiry(Unit::Seconds, number(2)?)?,
+        }),
+        Verb::PExpire => one(Action::Expire {
+            condition: expire_condition(args)?,
+            expiry: expiry(Unit::Milliseconds, number(2)?)?,
+        }),
+        Verb::ExpireAt => one(Action::Expire {
+            condition: expire_condition(args)?,
+            expiry: expiry(Unit::UnixSeconds, number(2)?)?,
+        }),
+        Verb::PExpireAt => one(Action::Expire {
+            condition: expire_condition(args)?,
+            expiry: expiry(Unit::UnixMilliseconds, number(2)?)?,
+        }),
         Verb::Ttl => shaped(Action::PTtl, Shape::Seconds),
         Verb::PTtl => one(Action::PTtl),
         Verb::ExpireTime => shaped(Action::PExpireTime, Shape::Seconds),
@@ -335,26 +398,42 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::Touch => Ok(Request::Many(Many::Touch)),
         Verb::DbSize => Ok(Request::All(All::Count)),
         Verb::Flush => flush(spec, args),
-        Verb::Keys => Ok(Request::All(All::Keys { pattern: pattern_at(args, 1)? })),
+        Verb::Keys => Ok(Request::All(All::Keys {
+            pattern: pattern_at(args, 1)?,
+        })),
         Verb::Scan => scan(args),
         Verb::ScanRange => scan_range(args),
         Verb::Wait => wait(args),
         Verb::Ping if args.len() > 2 => Err(arity(spec.name)),
-        Verb::Ping => Ok(Request::Connection(Connection::Ping((args.len() == 2).then(|| args.bytes(1))))),
+        Verb::Ping => Ok(Request::Connection(Connection::Ping(
+            (args.len() == 2).then(|| args.bytes(1)),
+        ))),
         Verb::Echo => Ok(Request::Connection(Connection::Echo(args.bytes(1)))),
         Verb::Hello => hello(args),
         Verb::Auth => match args.len() {
-            2 => Ok(Request::Connection(Connection::Auth { user: None, password: args.bytes(1) })),
-            3 => Ok(Request::Connection(Connection::Auth { user: Some(args.bytes(1)), password: args.bytes(2) })),
+            2 => Ok(Request::Connection(Connection::Auth {
+                user: None,
+                password: args.bytes(1),
+            })),
+            3 => Ok(Request::Connection(Connection::Auth {
+                user: Some(args.bytes(1)),
+                password: args.bytes(2),
+            })),
             _ => Err(SYNTAX.into()),
         },
         Verb::Select => match number(1)? {
-            index if i32::try_from(index).is_ok() => Ok(Request::Connection(Connection::Select(index))),
-            _ => Err("ERR value is out of range, value must between -2147483648 and 2147483647".into()),
+            index if i32::try_from(index).is_ok() => {
+                Ok(Request::Connection(Connection::Select(index)))
+            }
+            _ => Err(
+                "ERR value is out of range, value must between -2147483648 and 2147483647".into(),
+            ),
         },
         Verb::Quit => Ok(Request::Connection(Connection::Quit)),
         Verb::Reset => Ok(Request::Connection(Connection::Reset)),
-        Verb::ReadOnly | Verb::ReadWrite | Verb::Asking => Ok(Request::Connection(Connection::Accept)),
+        Verb::ReadOnly | Verb::ReadWrite | Verb::Asking => {
+            Ok(Request::Connection(Connection::Accept))
+        }
         Verb::Unwatch => constant(Constant::Ok),
         Verb::Client => client::parse(spec, args),
         Verb::Cluster => cluster(args),
@@ -369,26 +448,34 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::Script => looks::script(spec, args),
         Verb::Function => looks::function(spec, args),
         Verb::Module => constant(Constant::Array),
-        Verb::Help => Ok(Request::Server(Server::Help(spec.container().unwrap_or_default()))),
+        Verb::Help => Ok(Request::Server(Server::Help(
+            spec.container().unwrap_or_default(),
+        ))),
         Verb::Time => Ok(Request::Server(Server::Time)),
         Verb::Role => Ok(Request::Server(Server::Role)),
         Verb::LastSave => Ok(Request::Server(Server::LastSave)),
         Verb::LolWut => looks::lolwut(args),
         Verb::Debug => Err(DEBUG_REFUSED.into()),
         Verb::Info if args.len() - 1 > NAMES_MAX => Err(TOO_MANY_NAMES.into()),
-        Verb::Info => Ok(Request::Server(Server::Info(args.iter_from(1).map(lower).collect()))),
+        Verb::Info => Ok(Request::Server(Server::Info(
+            args.iter_from(1).map(lower).collect(),
+        ))),
     }
 }
 
 /// What a client would look for in vain, though databases are there.
 fn unsupported(args: Args<'_>) -> Option<ErrorText> {
-    let name = ["MOVE", "SWAPDB"].into_iter().find(|name| is(args.get(0), name))?;
+    let name = ["MOVE", "SWAPDB"]
+        .into_iter()
+        .find(|name| is(args.get(0), name))?;
     Some(format!("ERR {name} is not supported: nothing goes from one database to another; SELECT each, and read and write").into())
 }
 
 fn unknown(args: Args<'_>) -> ErrorText {
     // Redis shows 128 bytes of the name, and of the arguments together.
-    let shown = |bytes: &[u8], max: usize| String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned();
+    let shown = |bytes: &[u8], max: usize| {
+        String::from_utf8_lossy(&bytes[..bytes.len().min(max)]).into_owned()
+    };
     let mut list = String::new();
     for arg in args.iter_from(1) {
         if list.len() >= 128 {
@@ -396,7 +483,11 @@ fn unknown(args: Args<'_>) -> ErrorText {
         }
         list += &format!("'{}' ", shown(arg, 128 - list.len()));
     }
-    format!("ERR unknown command '{}', with args beginning with: {list}", shown(args.get(0), 128)).into()
+    format!(
+        "ERR unknown command '{}', with args beginning with: {list}",
+        shown(args.get(0), 128)
+    )
+    .into()
 }
 
 fn arity(name: &str) -> ErrorText {
@@ -421,7 +512,12 @@ enum Unit {
 }
 
 fn deadline(spec: &Spec, unit: Unit, number: i64, unix_ms: u64) -> Result<Expiry, ErrorText> {
-    let invalid = || ErrorText::from(format!("ERR invalid expire time in '{}' command", spec.name));
+    let invalid = || {
+        ErrorText::from(format!(
+            "ERR invalid expire time in '{}' command",
+            spec.name
+        ))
+    };
     let ms = match unit {
         Unit::Seconds | Unit::UnixSeconds => number.checked_mul(1000).ok_or_else(invalid)?,
         Unit::Milliseconds | Unit::UnixMilliseconds => number,
@@ -429,7 +525,11 @@ fn deadline(spec: &Spec, unit: Unit, number: i64, unix_ms: u64) -> Result<Expiry
     match unit {
         Unit::Seconds | Unit::Milliseconds => {
             let now = i64::try_from(unix_ms).unwrap_or(i64::MAX);
-            if ms > i64::MAX - now { Err(invalid()) } else { Ok(Expiry::In(ms)) }
+            if ms > i64::MAX - now {
+                Err(invalid())
+            } else {
+                Ok(Expiry::In(ms))
+            }
         }
         Unit::UnixSeconds | Unit::UnixMilliseconds => Ok(Expiry::At(ms)),
     }
@@ -444,8 +544,16 @@ fn positive(spec: &Spec, unit: Unit, number: i64, unix_ms: u64) -> Result<Expiry
 }
 
 fn unit(arg: &[u8]) -> Option<Unit> {
-    let units = [("EX", Unit::Seconds), ("PX", Unit::Milliseconds), ("EXAT", Unit::UnixSeconds), ("PXAT", Unit::UnixMilliseconds)];
-    units.into_iter().find(|(word, _)| is(arg, word)).map(|(_, unit)| unit)
+    let units = [
+        ("EX", Unit::Seconds),
+        ("PX", Unit::Milliseconds),
+        ("EXAT", Unit::UnixSeconds),
+        ("PXAT", Unit::UnixMilliseconds),
+    ];
+    units
+        .into_iter()
+        .find(|(word, _)| is(arg, word))
+        .map(|(_, unit)| unit)
 }
 
 fn set(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> {
@@ -461,7 +569,9 @@ fn set(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> 
             get = true;
         } else if is(arg, "KEEPTTL") && given.is_none() {
             keep = true;
-        } else if let Some(unit) = unit(arg).filter(|unit| given_alike(given, *unit) && !keep && i + 1 < args.len()) {
+        } else if let Some(unit) =
+            unit(arg).filter(|unit| given_alike(given, *unit) && !keep && i + 1 < args.len())
+        {
             i += 1;
             given = Some((unit, i));
         } else {
@@ -471,11 +581,25 @@ fn set(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> 
     }
     let expiry = match given {
         // The number is looked at last: a syntax error comes first, as in Redis.
-        Some((unit, at)) => positive(spec, unit, integer(args.get(at)).ok_or(NOT_AN_INTEGER)?, unix_ms)?,
+        Some((unit, at)) => positive(
+            spec,
+            unit,
+            integer(args.get(at)).ok_or(NOT_AN_INTEGER)?,
+            unix_ms,
+        )?,
         None if keep => Expiry::Keep,
         None => Expiry::None,
     };
-    Ok(Request::One { key: args.bytes(1), action: Action::Set { value: args.bytes(2), condition, expiry, get }, shape: Shape::Plain })
+    Ok(Request::One {
+        key: args.bytes(1),
+        action: Action::Set {
+            value: args.bytes(2),
+            condition,
+            expiry,
+            get,
+        },
+        shape: Shape::Plain,
+    })
 }
 
 /// A deadline may be given again in the same unit, and the last one counts; in another it may not.
@@ -490,7 +614,9 @@ fn getex(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText
         let arg = args.get(i);
         if is(arg, "PERSIST") && given.is_none() {
             persist = true;
-        } else if let Some(unit) = unit(arg).filter(|unit| given_alike(given, *unit) && !persist && i + 1 < args.len()) {
+        } else if let Some(unit) =
+            unit(arg).filter(|unit| given_alike(given, *unit) && !persist && i + 1 < args.len())
+        {
             i += 1;
             given = Some((unit, i));
         } else {
@@ -499,11 +625,24 @@ fn getex(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText
         i += 1;
     }
     let action = match given {
-        Some((unit, at)) => Action::GetEx { expiry: positive(spec, unit, integer(args.get(at)).ok_or(NOT_AN_INTEGER)?, unix_ms)? },
-        None if persist => Action::GetEx { expiry: Expiry::None },
+        Some((unit, at)) => Action::GetEx {
+            expiry: positive(
+                spec,
+                unit,
+                integer(args.get(at)).ok_or(NOT_AN_INTEGER)?,
+                unix_ms,
+            )?,
+        },
+        None if persist => Action::GetEx {
+            expiry: Expiry::None,
+        },
         None => Action::Get,
     };
-    Ok(Request::One { key: args.bytes(1), action, shape: Shape::Plain })
+    Ok(Request::One {
+        key: args.bytes(1),
+        action,
+        shape: Shape::Plain,
+    })
 }
 
 fn expire_condition(args: Args<'_>) -> Result<ExpireCondition, ErrorText> {
@@ -514,7 +653,11 @@ fn expire_condition(args: Args<'_>) -> Result<ExpireCondition, ErrorText> {
             b"XX" => xx = true,
             b"GT" => gt = true,
             b"LT" => lt = true,
-            _ => return Err(format!("ERR Unsupported option {}", String::from_utf8_lossy(arg)).into()),
+            _ => {
+                return Err(
+                    format!("ERR Unsupported option {}", String::from_utf8_lossy(arg)).into(),
+                );
+            }
         }
     }
     if nx && (xx || gt || lt) {
@@ -536,11 +679,17 @@ fn expire_condition(args: Args<'_>) -> Result<ExpireCondition, ErrorText> {
 
 fn flush(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
     let databases = spec.name == "flushall";
-    let mode_known = args.len() == 1 || args.len() == 2 && (is(args.get(1), "SYNC") || is(args.get(1), "ASYNC"));
-    if mode_known { Ok(Request::All(All::Clear { databases })) } else { Err(SYNTAX.into()) }
+    let mode_known =
+        args.len() == 1 || args.len() == 2 && (is(args.get(1), "SYNC") || is(args.get(1), "ASYNC"));
+    if mode_known {
+        Ok(Request::All(All::Clear { databases }))
+    } else {
+        Err(SYNTAX.into())
+    }
 }
 
-/// Names that INFO, CONFIG GET, COMMAND INFO and COMMAND DOCS take at once: each is answered by up to a kilobyte, in one go.
+/// Names that INFO, CONFIG GET, COMMAND INFO and COMMAND DOCS take at once: each is answered by up
+/// to a kilobyte, in one go.
 const NAMES_MAX: usize = 256;
 const TOO_MANY_NAMES: &str = "ERR too many names: at most 256";
 
@@ -549,7 +698,9 @@ const PATTERN_BYTES_MAX: usize = 1 << 10;
 
 fn pattern_at(args: Args<'_>, at: usize) -> Result<Bytes, ErrorText> {
     if args.get(at).len() > PATTERN_BYTES_MAX {
-        return Err(format!("ERR the pattern is too long: at most {PATTERN_BYTES_MAX} bytes").into());
+        return Err(
+            format!("ERR the pattern is too long: at most {PATTERN_BYTES_MAX} bytes").into(),
+        );
     }
     Ok(args.bytes(at))
 }
@@ -578,7 +729,12 @@ fn scan(args: Args<'_>) -> Result<Request, ErrorText> {
         }
         i += 2;
     }
-    Ok(Request::All(All::Scan { cursor, count, pattern, strings }))
+    Ok(Request::All(All::Scan {
+        cursor,
+        count,
+        pattern,
+        strings,
+    }))
 }
 
 /// Longest bound of SCANRANGE: as long as keys are where nothing else is said.
@@ -587,10 +743,18 @@ const BOUND_BYTES_MAX: usize = 64 << 10;
 fn scan_range(args: Args<'_>) -> Result<Request, ErrorText> {
     // Every range is asked with them, and they are held for as long as that takes.
     let bound = |at| match args.get(at) {
-        long if long.len() > BOUND_BYTES_MAX => Err(ErrorText::from(format!("ERR a bound is too long: at most {BOUND_BYTES_MAX} bytes"))),
+        long if long.len() > BOUND_BYTES_MAX => Err(ErrorText::from(format!(
+            "ERR a bound is too long: at most {BOUND_BYTES_MAX} bytes"
+        ))),
         bound => Ok(Bytes::copy_from_slice(bound)),
     };
-    let mut query = RangeQuery { from: bound(1)?, to: bound(2)?, count: u32::MAX, reverse: false, values: false };
+    let mut query = RangeQuery {
+        from: bound(1)?,
+        to: bound(2)?,
+        count: u32::MAX,
+        reverse: false,
+        values: false,
+    };
     let mut i = 3;
     while i < args.len() {
         let option = args.get(i);
@@ -635,7 +799,8 @@ fn wait(args: Args<'_>) -> Result<Request, ErrorText> {
 fn hello(args: Args<'_>) -> Result<Request, ErrorText> {
     let (mut protocol, mut auth, mut name) = (None, None, None);
     if args.len() > 1 {
-        let asked = integer(args.get(1)).ok_or("ERR Protocol version is not an integer or out of range")?;
+        let asked =
+            integer(args.get(1)).ok_or("ERR Protocol version is not an integer or out of range")?;
         if !(2..=3).contains(&asked) {
             return Err("NOPROTO unsupported protocol version".into());
         }
@@ -652,10 +817,18 @@ fn hello(args: Args<'_>) -> Result<Request, ErrorText> {
             name = Some(args.bytes(i + 1));
             i += 2;
         } else {
-            return Err(format!("ERR Syntax error in HELLO option '{}'", String::from_utf8_lossy(option)).into());
+            return Err(format!(
+                "ERR Syntax error in HELLO option '{}'",
+                String::from_utf8_lossy(option)
+            )
+            .into());
         }
     }
-    Ok(Request::Connection(Connection::Hello { protocol, auth, name }))
+    Ok(Request::Connection(Connection::Hello {
+        protocol,
+        auth,
+        name,
+    }))
 }
 
 /// What Redis says unless its configuration allows `DEBUG`.
@@ -669,22 +842,43 @@ const fn constant(answer: Constant) -> Result<Request, ErrorText> {
 /// Redis's text for what no subcommand is called.
 fn unknown_subcommand(container: &str, args: Args<'_>) -> ErrorText {
     let shown = String::from_utf8_lossy(&args.get(1)[..args.get(1).len().min(128)]);
-    format!("ERR unknown subcommand '{shown}'. Try {} HELP.", container.to_uppercase()).into()
+    format!(
+        "ERR unknown subcommand '{shown}'. Try {} HELP.",
+        container.to_uppercase()
+    )
+    .into()
 }
 
 /// Redis's text for a subcommand that takes other arguments.
 fn wrong_arguments(args: Args<'_>) -> ErrorText {
-    let shown = |at: usize| String::from_utf8_lossy(&args.get(at)[..args.get(at).len().min(128)]).into_owned();
-    format!("ERR unknown subcommand or wrong number of arguments for '{}'. Try {} HELP.", shown(1), shown(0).to_uppercase()).into()
+    let shown = |at: usize| {
+        String::from_utf8_lossy(&args.get(at)[..args.get(at).len().min(128)]).into_owned()
+    };
+    format!(
+        "ERR unknown subcommand or wrong number of arguments for '{}'. Try {} HELP.",
+        shown(1),
+        shown(0).to_uppercase()
+    )
+    .into()
 }
 
 /// The subcommand in small letters, if it takes so many arguments in all.
 fn subcommand(container: &str, args: Args<'_>, known: &[(&str, i64)]) -> Result<String, ErrorText> {
     let name = lower(args.get(1));
-    let Some((_, takes)) = known.iter().find(|(word, _)| *word == name) else { return Err(unknown_subcommand(container, args)) };
+    let Some((_, takes)) = known.iter().find(|(word, _)| *word == name) else {
+        return Err(unknown_subcommand(container, args));
+    };
     let least = usize::try_from(takes.unsigned_abs()).unwrap_or(usize::MAX);
-    let fits = if *takes < 0 { args.len() >= least } else { args.len() == least };
-    if fits { Ok(name) } else { Err(arity(&format!("{}|{name}", container.to_lowercase()))) }
+    let fits = if *takes < 0 {
+        args.len() >= least
+    } else {
+        args.len() == least
+    };
+    if fits {
+        Ok(name)
+    } else {
+        Err(arity(&format!("{}|{name}", container.to_lowercase())))
+    }
 }
 
 fn cluster(args: Args<'_>) -> Result<Request, ErrorText> {
@@ -703,7 +897,13 @@ fn cluster(args: Args<'_>) -> Result<Request, ErrorText> {
         ("getkeysinslot", 4),
     ];
     let subcommand = subcommand("CLUSTER", args, &known)?;
-    let slot = || integer(args.get(2)).ok_or(NOT_AN_INTEGER).map(|n| u16::try_from(n).ok().filter(|s| *s < doyen_placement::hash::SLOTS));
+    let slot = || {
+        integer(args.get(2)).ok_or(NOT_AN_INTEGER).map(|n| {
+            u16::try_from(n)
+                .ok()
+                .filter(|s| *s < doyen_placement::hash::SLOTS)
+        })
+    };
     Ok(Request::Cluster(match subcommand.as_str() {
         "slots" => Cluster::Topology(Asked::Slots),
         "shards" => Cluster::Topology(Asked::Shards),
@@ -718,10 +918,19 @@ fn cluster(args: Args<'_>) -> Result<Request, ErrorText> {
             let (slot, count) = (slot()?, integer(args.get(3)).ok_or(NOT_AN_INTEGER)?);
             let wrong = "ERR Invalid slot or number of keys";
             // More keys than this no reply has room for.
-            let count = u64::try_from(count).map_err(|_| wrong)?.min(u32::MAX.into());
-            return Ok(Request::All(All::KeysInSlot { slot: slot.ok_or(wrong)?, count: u32::try_from(count).unwrap_or(u32::MAX) }));
+            let count = u64::try_from(count)
+                .map_err(|_| wrong)?
+                .min(u32::MAX.into());
+            return Ok(Request::All(All::KeysInSlot {
+                slot: slot.ok_or(wrong)?,
+                count: u32::try_from(count).unwrap_or(u32::MAX),
+            }));
         }
-        _ => return Ok(Request::All(All::CountInSlot(slot()?.ok_or("ERR Invalid slot")?))),
+        _ => {
+            return Ok(Request::All(All::CountInSlot(
+                slot()?.ok_or("ERR Invalid slot")?,
+            )));
+        }
     }))
 }
 
@@ -737,13 +946,17 @@ mod tests {
         let bytes = Bytes::from(format!("{line}\r\n"));
         parser.parse(&bytes, true, 1).1.unwrap();
         let args = parser.commands(&bytes).next().unwrap();
-        find(args).and_then(|spec| parse(spec, args, NOW)).map_err(|e| e.0.into_owned())
+        find(args)
+            .and_then(|spec| parse(spec, args, NOW))
+            .map_err(|e| e.0.into_owned())
     }
 
     /// Every text was compared with redis-server 7.0.15.
     #[test]
     fn mistakes_get_the_texts_of_redis() {
-        let cases = include_str!("command/mistakes.txt").lines().filter(|l| !l.starts_with('#') && !l.is_empty());
+        let cases = include_str!("command/mistakes.txt")
+            .lines()
+            .filter(|l| !l.starts_with('#') && !l.is_empty());
         for case in cases {
             let (line, text) = case.split_once(" => ").unwrap();
             assert_eq!(ask(line), Err(text.to_owned()), "{line}");
@@ -766,7 +979,11 @@ mod tests {
         let names = "get ".repeat(NAMES_MAX);
         for question in ["command info", "command docs", "config get", "info"] {
             assert!(ask(&format!("{question} {names}")).is_ok(), "{question}");
-            assert_eq!(ask(&format!("{question} {names}get")), Err(TOO_MANY_NAMES.to_owned()), "{question}");
+            assert_eq!(
+                ask(&format!("{question} {names}get")),
+                Err(TOO_MANY_NAMES.to_owned()),
+                "{question}"
+            );
         }
         assert!(ask(&format!("command getkeys mget {names}get")).is_ok());
     }
@@ -774,15 +991,39 @@ mod tests {
     #[test]
     fn options_of_set_are_understood_in_any_order() {
         let action = |line| match ask(line) {
-            Ok(Request::One { action: Action::Set { condition, expiry, get, .. }, .. }) => (condition, expiry, get),
+            Ok(Request::One {
+                action:
+                    Action::Set {
+                        condition,
+                        expiry,
+                        get,
+                        ..
+                    },
+                ..
+            }) => (condition, expiry, get),
             other => panic!("{line}: {other:?}"),
         };
         assert_eq!(action("set a b"), (Condition::Always, Expiry::None, false));
-        assert_eq!(action("SET a b PX 5 NX GET"), (Condition::IfAbsent, Expiry::In(5), true));
-        assert_eq!(action("SET a b get XX EX 5"), (Condition::IfPresent, Expiry::In(5000), true));
-        assert_eq!(action("SET a b EXAT 5"), (Condition::Always, Expiry::At(5000), false));
-        assert_eq!(action("SET a b PXAT 5"), (Condition::Always, Expiry::At(5), false));
-        assert_eq!(action("SET a b KEEPTTL"), (Condition::Always, Expiry::Keep, false));
+        assert_eq!(
+            action("SET a b PX 5 NX GET"),
+            (Condition::IfAbsent, Expiry::In(5), true)
+        );
+        assert_eq!(
+            action("SET a b get XX EX 5"),
+            (Condition::IfPresent, Expiry::In(5000), true)
+        );
+        assert_eq!(
+            action("SET a b EXAT 5"),
+            (Condition::Always, Expiry::At(5000), false)
+        );
+        assert_eq!(
+            action("SET a b PXAT 5"),
+            (Condition::Always, Expiry::At(5), false)
+        );
+        assert_eq!(
+            action("SET a b KEEPTTL"),
+            (Condition::Always, Expiry::Keep, false)
+        );
     }
 
     #[test]
@@ -791,6 +1032,13 @@ mod tests {
         assert_eq!(ask("UNLINK a b"), Ok(Request::Many(Many::Delete)));
         assert_eq!(ask("EXISTS a a"), Ok(Request::Many(Many::Exists)));
         assert_eq!(ask("MSET a 1 b 2"), Ok(Request::Many(Many::Set)));
-        assert_eq!(ask("DEL a"), Ok(Request::One { key: Bytes::from_static(b"a"), action: Action::Delete, shape: Shape::Plain }));
+        assert_eq!(
+            ask("DEL a"),
+            Ok(Request::One {
+                key: Bytes::from_static(b"a"),
+                action: Action::Delete,
+                shape: Shape::Plain
+            })
+        );
     }
 }

@@ -1,8 +1,10 @@
-//! What a data thread counts of commands: calls, time and errors, for `INFO commandstats` and `INFO errorstats`, and rates.
+//! What a data thread counts of commands: calls, time and errors, for `INFO commandstats` and
+//! `INFO errorstats`, and rates.
 //!
-//! Counters are plain numbers of the thread, indexed by the command's place in the table. Most commands are timed one by one. A plain
-//! `GET` or `SET` of a key that this thread leads is timed once in `SAMPLE` commands, because two looks at the clock would cost
-//! a twentieth of it; its time in `INFO` is that of the samples times the share of them.
+//! Counters are plain numbers of the thread, indexed by the command's place in the table. Most
+//! commands are timed one by one. A plain `GET` or `SET` of a key that this thread leads is timed
+//! once in `SAMPLE` commands, because two looks at the clock would cost a twentieth of it; its time
+//! in `INFO` is that of the samples times the share of them.
 
 use super::command::table;
 use doyen_gossip::Time;
@@ -11,7 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Of so many commands one is timed, where not all are.
 pub(super) const SAMPLE: u64 = 16;
-/// Kinds of errors that are told apart, at most: the first words of all errors of this server are fewer.
+/// Kinds of errors that are told apart, at most: the first words of all errors of this server are
+/// fewer.
 const ERROR_CODES_MAX: usize = 64;
 /// The commands that no row of the table is about.
 pub(super) const UNKNOWN: u16 = u16::MAX;
@@ -62,7 +65,10 @@ impl Counts {
     /// Counts from zero.
     #[must_use]
     pub fn new() -> Self {
-        Self { commands: vec![Count::default(); table::COUNT], errors: BTreeMap::new() }
+        Self {
+            commands: vec![Count::default(); table::COUNT],
+            errors: BTreeMap::new(),
+        }
     }
 
     /// Adds what another thread counted.
@@ -70,7 +76,10 @@ impl Counts {
         if self.commands.len() < other.commands.len() {
             self.commands.resize(other.commands.len(), Count::default());
         }
-        self.commands.iter_mut().zip(&other.commands).for_each(|(mine, other)| mine.add(other));
+        self.commands
+            .iter_mut()
+            .zip(&other.commands)
+            .for_each(|(mine, other)| mine.add(other));
         for (code, n) in &other.errors {
             *self.errors.entry(code.clone()).or_default() += n;
         }
@@ -79,33 +88,51 @@ impl Counts {
     /// A command ran.
     #[inline]
     pub(crate) fn ran(&mut self, command: u16, took: Option<Duration>) {
-        let Some(count) = self.commands.get_mut(usize::from(command)) else { return };
+        let Some(count) = self.commands.get_mut(usize::from(command)) else {
+            return;
+        };
         count.calls += 1;
         if let Some(took) = took {
             count.timed += 1;
-            count.nanos = count.nanos.saturating_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+            count.nanos = count
+                .nanos
+                .saturating_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         }
     }
 
     /// More was done of a command that ran.
     pub(crate) fn went_on(&mut self, command: u16, took: Duration) {
         if let Some(count) = self.commands.get_mut(usize::from(command)) {
-            count.nanos = count.nanos.saturating_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+            count.nanos = count
+                .nanos
+                .saturating_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         }
     }
 
     /// Commands that were answered by errors.
     pub(crate) fn failed(&mut self, failed: &Failed) {
         if let Some(count) = self.commands.get_mut(usize::from(failed.command)) {
-            if failed.rejected { count.rejected += failed.times } else { count.failed += failed.times }
+            if failed.rejected {
+                count.rejected += failed.times
+            } else {
+                count.failed += failed.times
+            }
         }
-        let code = if self.errors.len() < ERROR_CODES_MAX || self.errors.contains_key(&failed.code) { &failed.code } else { "OTHER" };
+        let code = if self.errors.len() < ERROR_CODES_MAX || self.errors.contains_key(&failed.code)
+        {
+            &failed.code
+        } else {
+            "OTHER"
+        };
         *self.errors.entry(code.to_owned()).or_default() += failed.times;
     }
 
     /// Commands that did something, with their names.
     pub fn commands(&self) -> impl Iterator<Item = (&'static str, &Count)> {
-        let named = table::all().iter().zip(&self.commands).map(|(spec, count)| (spec.name, count));
+        let named = table::all()
+            .iter()
+            .zip(&self.commands)
+            .map(|(spec, count)| (spec.name, count));
         named.filter(|(_, count)| **count != Count::default())
     }
 
@@ -127,12 +154,19 @@ pub(crate) struct Failed {
 
 /// Notes an error reply. Bounded: few kinds of errors, and as many commands as there are.
 pub(crate) fn note(failed: &mut Vec<Failed>, command: u16, reply: &[u8], rejected: bool) {
-    let word = reply.strip_prefix(b"-").and_then(|text| text.split(|b| matches!(b, b' ' | b'\r')).next());
+    let word = reply
+        .strip_prefix(b"-")
+        .and_then(|text| text.split(|b| matches!(b, b' ' | b'\r')).next());
     let code = word.map_or(std::borrow::Cow::Borrowed("ERR"), String::from_utf8_lossy);
     let same = |f: &&mut Failed| f.command == command && f.code == code && f.rejected == rejected;
     match failed.iter_mut().find(same) {
         Some(found) => found.times += 1,
-        None => failed.push(Failed { command, code: code.into_owned(), rejected, times: 1 }),
+        None => failed.push(Failed {
+            command,
+            code: code.into_owned(),
+            rejected,
+            times: 1,
+        }),
     }
 }
 
@@ -146,7 +180,10 @@ pub(crate) struct Stopwatch {
 
 impl Stopwatch {
     pub(crate) fn new() -> Self {
-        Self { at: Instant::now(), after: None }
+        Self {
+            at: Instant::now(),
+            after: None,
+        }
     }
 
     /// Something else was done since.
@@ -184,11 +221,17 @@ impl Rates {
 
     /// How much they rise in a second.
     pub(crate) fn per_second(&self) -> [u64; 3] {
-        let (Some((began, first)), Some((ended, last))) = (self.0.front(), self.0.back()) else { return [0; 3] };
+        let (Some((began, first)), Some((ended, last))) = (self.0.front(), self.0.back()) else {
+            return [0; 3];
+        };
         let ms = u64::try_from(ended.since(*began).as_millis()).unwrap_or(u64::MAX);
         let mut rates = [0; 3];
         for (rate, (first, last)) in rates.iter_mut().zip(first.iter().zip(last)) {
-            *rate = last.saturating_sub(*first).saturating_mul(1000).checked_div(ms).unwrap_or(0);
+            *rate = last
+                .saturating_sub(*first)
+                .saturating_mul(1000)
+                .checked_div(ms)
+                .unwrap_or(0);
         }
         rates
     }
@@ -202,12 +245,18 @@ mod tests {
     fn time_of_samples_stands_for_all_calls() {
         let mut counts = Counts::new();
         for n in 0..32 {
-            counts.ran(table::GET, (n % 16 == 0).then_some(Duration::from_micros(2)));
+            counts.ran(
+                table::GET,
+                (n % 16 == 0).then_some(Duration::from_micros(2)),
+            );
         }
         counts.ran(UNKNOWN, None);
         let mut all = counts.clone();
         all.add(&counts);
-        let found: Vec<_> = all.commands().map(|(name, count)| (name, count.calls, count.micros())).collect();
+        let found: Vec<_> = all
+            .commands()
+            .map(|(name, count)| (name, count.calls, count.micros()))
+            .collect();
         assert_eq!(found, [("get", 64, 128)]);
     }
 
@@ -215,19 +264,38 @@ mod tests {
     fn errors_are_counted_by_their_first_word_and_command() {
         let mut failed = Vec::new();
         for reply in ["-ERR syntax error\r\n", "-ERR other\r\n", "-MOVED 1 x\r\n"] {
-            note(&mut failed, table::SET, reply.as_bytes(), reply.starts_with("-MOVED"));
+            note(
+                &mut failed,
+                table::SET,
+                reply.as_bytes(),
+                reply.starts_with("-MOVED"),
+            );
         }
         let mut counts = Counts::new();
         failed.iter().for_each(|f| counts.failed(f));
-        assert_eq!(counts.errors().iter().map(|(code, n)| (code.as_str(), *n)).collect::<Vec<_>>(), [("ERR", 2), ("MOVED", 1)]);
+        assert_eq!(
+            counts
+                .errors()
+                .iter()
+                .map(|(code, n)| (code.as_str(), *n))
+                .collect::<Vec<_>>(),
+            [("ERR", 2), ("MOVED", 1)]
+        );
         let set = counts.commands().next().unwrap();
         assert_eq!((set.0, set.1.failed, set.1.rejected), ("set", 2, 1));
         for n in 0..2 * ERROR_CODES_MAX {
             let mut failed = Vec::new();
-            note(&mut failed, UNKNOWN, format!("-E{n} x\r\n").as_bytes(), true);
+            note(
+                &mut failed,
+                UNKNOWN,
+                format!("-E{n} x\r\n").as_bytes(),
+                true,
+            );
             counts.failed(&failed[0]);
         }
-        assert!(counts.errors().len() <= ERROR_CODES_MAX + 1 && counts.errors().contains_key("OTHER"));
+        assert!(
+            counts.errors().len() <= ERROR_CODES_MAX + 1 && counts.errors().contains_key("OTHER")
+        );
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The numbered databases of Redis clients: maps of their own, beside database 0, which is map 0.
 //!
-//! Their numbers are reserved, so that nothing has to be made, agreed on or looked up before the first key: the last ones
-//! that a map can have. The cluster gives maps their numbers from 1 on, and would have to make four billion first.
+//! Their numbers are reserved, so that nothing has to be made, agreed on or looked up before the
+//! first key: the last ones that a map can have. The cluster gives maps their numbers from 1 on,
+//! and would have to make four billion first.
 
 use doyen_placement::MapId;
 
-/// How many there are on the plain port. On the cluster-aware port there is one, as in Redis Cluster.
+/// How many there are on the plain port. On the cluster-aware port there is one, as in Redis
+/// Cluster.
 pub const COUNT: usize = 16;
 
 /// The map of a database, if there is such a database.
@@ -19,7 +21,13 @@ pub fn map(index: i64) -> Option<MapId> {
 
 /// The maps of all, in order.
 pub fn all() -> [MapId; COUNT] {
-    std::array::from_fn(|n| if n == 0 { MapId(0) } else { MapId(u32::MAX - n as u32) })
+    std::array::from_fn(|n| {
+        if n == 0 {
+            MapId(0)
+        } else {
+            MapId(u32::MAX - n as u32)
+        }
+    })
 }
 
 /// The number of the database that this map is.
@@ -38,6 +46,9 @@ mod tests {
             assert_eq!((super::map(n as i64), index(map)), (Some(map), n));
         }
         assert_eq!(std::collections::BTreeSet::from(maps).len(), COUNT);
-        assert_eq!([-1, 16, i64::from(u32::MAX), i64::MIN].map(super::map), [None; 4]);
+        assert_eq!(
+            [-1, 16, i64::from(u32::MAX), i64::MIN].map(super::map),
+            [None; 4]
+        );
     }
 }

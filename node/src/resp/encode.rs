@@ -23,7 +23,11 @@ pub struct Encoder<'a> {
 impl<'a> Encoder<'a> {
     /// Appends to `out`.
     pub fn new(out: &'a mut BytesMut, protocol: Protocol) -> Self {
-        Self { out, protocol, errors: 0 }
+        Self {
+            out,
+            protocol,
+            errors: 0,
+        }
     }
 
     /// Bytes in the buffer.
@@ -53,7 +57,10 @@ impl<'a> Encoder<'a> {
     pub fn error(&mut self, text: &str) {
         self.errors += 1;
         self.out.extend_from_slice(b"-");
-        self.out.extend(text.bytes().map(|b| if matches!(b, b'\r' | b'\n') { b' ' } else { b }));
+        self.out.extend(
+            text.bytes()
+                .map(|b| if matches!(b, b'\r' | b'\n') { b' ' } else { b }),
+        );
         self.out.extend_from_slice(b"\r\n");
     }
 

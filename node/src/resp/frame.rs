@@ -1,8 +1,8 @@
 //! What clients send, cut into commands: arrays of bulk strings, and lines as people type them.
 //!
-//! The parser looks at the connection's read buffer and remembers positions only, so a value that arrives in many
-//! pieces is looked at once, and nothing is copied. When some commands are whole, the caller freezes that part of the
-//! buffer, and every argument is a slice of it.
+//! The parser looks at the connection's read buffer and remembers positions only, so a value that
+//! arrives in many pieces is looked at once, and nothing is copied. When some commands are whole,
+//! the caller freezes that part of the buffer, and every argument is a slice of it.
 
 use bytes::Bytes;
 
@@ -10,17 +10,20 @@ use bytes::Bytes;
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// Beyond this many arguments Redis calls the number invalid.
 const REDIS_ARGS_MAX: i64 = 1 << 20;
-/// Most arguments of one command. Redis takes a million; what a command needs beside its bytes is not counted as memory.
+/// Most arguments of one command. Redis takes a million; what a command needs beside its bytes is
+/// not counted as memory.
 pub const ARGS_MAX: usize = 1 << 17;
-/// Most arguments, longest argument and longest line before a client has said the password: Redis's.
+/// Most arguments, longest argument and longest line before a client has said the password:
+/// Redis's.
 const UNAUTHENTICATED_ARGS_MAX: usize = 10;
 const UNAUTHENTICATED_BULK_MAX: usize = 16 << 10;
 const UNAUTHENTICATED_LINE_MAX: usize = 16 << 10;
-/// Likewise the longest command: one such argument, and what may stand beside it. Strangers hold no more each.
+/// Likewise the longest command: one such argument, and what may stand beside it. Strangers hold no
+/// more each.
 const UNAUTHENTICATED_COMMAND_MAX: usize = 20 << 10;
 
-/// A longer bulk string than this is an error that closes the connection; a shorter one above the limit is skipped as it
-/// comes, and refused. Redis's `proto-max-bulk-len`.
+/// A longer bulk string than this is an error that closes the connection; a shorter one above the
+/// limit is skipped as it comes, and refused. Redis's `proto-max-bulk-len`.
 const SKIPPED_BULK_MAX: usize = 512 << 20;
 /// What a request of HTTP begins a line with, and no command has as its name.
 const HTTP: [&[u8]; 2] = [b"POST", b"Host:"];
@@ -48,7 +51,8 @@ enum Arg {
     Unquoted(Bytes),
 }
 
-/// The arguments of one command, over the frozen part of the read buffer. Empty only if it was skipped.
+/// The arguments of one command, over the frozen part of the read buffer. Empty only if it was
+/// skipped.
 #[derive(Debug, Clone, Copy)]
 pub struct Args<'a> {
     chunk: &'a Bytes,
@@ -80,7 +84,10 @@ impl<'a> Args<'a> {
     #[must_use]
     pub fn get(&self, index: usize) -> &'a [u8] {
         match self.args.get(index) {
-            Some(Arg::At { start, end }) => self.chunk.get(self.base + start..self.base + end).unwrap_or_default(),
+            Some(Arg::At { start, end }) => self
+                .chunk
+                .get(self.base + start..self.base + end)
+                .unwrap_or_default(),
             Some(Arg::Unquoted(bytes)) => bytes,
             None => &[],
         }
@@ -90,7 +97,9 @@ impl<'a> Args<'a> {
     #[must_use]
     pub fn bytes(&self, index: usize) -> Bytes {
         match self.args.get(index) {
-            Some(Arg::At { start, end }) if self.base + end <= self.chunk.len() => self.chunk.slice(self.base + start..self.base + end),
+            Some(Arg::At { start, end }) if self.base + end <= self.chunk.len() => {
+                self.chunk.slice(self.base + start..self.base + end)
+            }
             Some(Arg::Unquoted(bytes)) => bytes.clone(),
             Some(Arg::At { .. }) | None => Bytes::new(),
         }
@@ -131,19 +140,33 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// Bulk strings up to `bulk_bytes_max`; a whole command up to four times that, and at least 1 MiB.
+    /// Bulk strings up to `bulk_bytes_max`; a whole command up to four times that, and at least 1
+    /// MiB.
     #[must_use]
     pub fn new(bulk_bytes_max: usize) -> Self {
         let command_bytes_max = bulk_bytes_max.saturating_mul(4).max(1 << 20);
-        Self { bulk_bytes_max, command_bytes_max, state: State::Start, at: 0, args: Vec::new(), whole: Vec::new(), too_large: None }
+        Self {
+            bulk_bytes_max,
+            command_bytes_max,
+            state: State::Start,
+            at: 0,
+            args: Vec::new(),
+            whole: Vec::new(),
+            too_large: None,
+        }
     }
 
-    /// Finds whole commands, at most `commands_max`, and says how many bytes they take. Call `commands` with just those
-    /// bytes, then `clear`, before the next call.
+    /// Finds whole commands, at most `commands_max`, and says how many bytes they take. Call
+    /// `commands` with just those bytes, then `clear`, before the next call.
     ///
     /// # Errors
     /// What follows the commands found so far is not the protocol.
-    pub fn parse(&mut self, buffer: &[u8], authenticated: bool, commands_max: usize) -> (usize, Result<(), ProtocolError>) {
+    pub fn parse(
+        &mut self,
+        buffer: &[u8],
+        authenticated: bool,
+        commands_max: usize,
+    ) -> (usize, Result<(), ProtocolError>) {
         let mut base = 0;
         while self.whole.len() < commands_max && base < buffer.len() {
             let args_before = self.whole.last().map_or(0, |w| w.args_end);
@@ -154,7 +177,11 @@ impl Parser {
                         self.args.truncate(args_before);
                     }
                     if self.args.len() > args_before || too_large.is_some() {
-                        self.whole.push(Whole { base, args_end: self.args.len(), too_large });
+                        self.whole.push(Whole {
+                            base,
+                            args_end: self.args.len(),
+                            too_large,
+                        });
                     }
                     base += self.at;
                     self.at = 0;
@@ -173,10 +200,14 @@ impl Parser {
         (base, Ok(()))
     }
 
-    /// Leaves out what is there of the present command, `available` bytes from its beginning, and says how many went.
+    /// Leaves out what is there of the present command, `available` bytes from its beginning, and
+    /// says how many went.
     fn skip(&mut self, available: usize) -> usize {
         let mut gone = self.at.min(available);
-        if let State::Array { bulk: Some(length), .. } = &mut self.state {
+        if let State::Array {
+            bulk: Some(length), ..
+        } = &mut self.state
+        {
             let skipped = (available - gone).min(*length);
             *length -= skipped;
             gone += skipped;
@@ -195,7 +226,12 @@ impl Parser {
     pub fn commands<'a>(&'a self, chunk: &'a Bytes) -> impl Iterator<Item = Args<'a>> {
         let mut from = 0;
         self.whole.iter().map(move |w| {
-            let args = Args { chunk, base: w.base, args: &self.args[from..w.args_end], too_large: w.too_large };
+            let args = Args {
+                chunk,
+                base: w.base,
+                args: &self.args[from..w.args_end],
+                too_large: w.too_large,
+            };
             from = w.args_end;
             args
         })
@@ -218,17 +254,29 @@ impl Parser {
         self.state == State::Start
     }
 
-    /// Goes on with the command that begins with `rest`; true when it is whole, and `at` is its length.
+    /// Goes on with the command that begins with `rest`; true when it is whole, and `at` is its
+    /// length.
     fn step(&mut self, rest: &[u8], authenticated: bool) -> Result<bool, ProtocolError> {
-        let line_max = if authenticated { LINE_BYTES_MAX } else { UNAUTHENTICATED_LINE_MAX };
+        let line_max = if authenticated {
+            LINE_BYTES_MAX
+        } else {
+            UNAUTHENTICATED_LINE_MAX
+        };
         loop {
             match self.state {
                 State::Start if rest.first() != Some(&b'*') => return self.inline(rest, line_max),
                 State::Start => {
-                    let Some((line, next)) = line(rest, 1, line_max, "too big mbulk count string")? else { return Ok(false) };
-                    let count = integer(line).filter(|n| *n <= REDIS_ARGS_MAX).ok_or_else(|| error("invalid multibulk length"))?;
+                    let Some((line, next)) = line(rest, 1, line_max, "too big mbulk count string")?
+                    else {
+                        return Ok(false);
+                    };
+                    let count = integer(line)
+                        .filter(|n| *n <= REDIS_ARGS_MAX)
+                        .ok_or_else(|| error("invalid multibulk length"))?;
                     if count > ARGS_MAX as i64 {
-                        return Err(error(&format!("{count} arguments in one command; at most {ARGS_MAX} are taken, send several")));
+                        return Err(error(&format!(
+                            "{count} arguments in one command; at most {ARGS_MAX} are taken, send several"
+                        )));
                     }
                     self.at = next;
                     let count = usize::try_from(count).unwrap_or(0);
@@ -238,21 +286,36 @@ impl Parser {
                     if !authenticated && count > UNAUTHENTICATED_ARGS_MAX {
                         return Err(error("unauthenticated multibulk length"));
                     }
-                    self.state = State::Array { left: count, bulk: None };
+                    self.state = State::Array {
+                        left: count,
+                        bulk: None,
+                    };
                 }
                 State::Array { left, bulk: None } => {
-                    let Some(&first) = rest.get(self.at) else { return Ok(false) };
+                    let Some(&first) = rest.get(self.at) else {
+                        return Ok(false);
+                    };
                     if first != b'$' {
                         return Err(error(&format!("expected '$', got '{}'", printable(first))));
                     }
-                    let Some((line, next)) = line(rest, self.at + 1, line_max, "too big bulk count string")? else { return Ok(false) };
+                    let Some((line, next)) =
+                        line(rest, self.at + 1, line_max, "too big bulk count string")?
+                    else {
+                        return Ok(false);
+                    };
                     let length = integer(line).and_then(|n| usize::try_from(n).ok());
                     let length = length.ok_or_else(|| error("invalid bulk length"))?;
-                    if !authenticated && (length > UNAUTHENTICATED_BULK_MAX || next + length > UNAUTHENTICATED_COMMAND_MAX) {
+                    if !authenticated
+                        && (length > UNAUTHENTICATED_BULK_MAX
+                            || next + length > UNAUTHENTICATED_COMMAND_MAX)
+                    {
                         return Err(error("unauthenticated bulk length"));
                     }
                     if length > SKIPPED_BULK_MAX.max(self.bulk_bytes_max) {
-                        return Err(error(&format!("invalid bulk length: at most {} bytes (--value-max)", self.bulk_bytes_max)));
+                        return Err(error(&format!(
+                            "invalid bulk length: at most {} bytes (--value-max)",
+                            self.bulk_bytes_max
+                        )));
                     }
                     if length > self.bulk_bytes_max {
                         self.too_large = Some(TooLarge::Argument);
@@ -260,20 +323,32 @@ impl Parser {
                         self.too_large.get_or_insert(TooLarge::Command);
                     }
                     self.at = next;
-                    self.state = State::Array { left, bulk: Some(length) };
+                    self.state = State::Array {
+                        left,
+                        bulk: Some(length),
+                    };
                 }
-                State::Array { left, bulk: Some(length) } => {
+                State::Array {
+                    left,
+                    bulk: Some(length),
+                } => {
                     let end = self.at + length;
                     if rest.len() < end + 2 {
                         return Ok(false);
                     }
-                    self.args.push(Arg::At { start: self.at, end });
+                    self.args.push(Arg::At {
+                        start: self.at,
+                        end,
+                    });
                     // As Redis does, whatever stands in place of CR LF is skipped.
                     self.at = end + 2;
                     if left == 1 {
                         return Ok(true);
                     }
-                    self.state = State::Array { left: left - 1, bulk: None };
+                    self.state = State::Array {
+                        left: left - 1,
+                        bulk: None,
+                    };
                 }
             }
         }
@@ -281,13 +356,25 @@ impl Parser {
 
     fn inline(&mut self, rest: &[u8], line_max: usize) -> Result<bool, ProtocolError> {
         let Some(newline) = rest.iter().take(line_max + 1).position(|&b| b == b'\n') else {
-            return if rest.len() > line_max { Err(error("too big inline request")) } else { Ok(false) };
+            return if rest.len() > line_max {
+                Err(error("too big inline request"))
+            } else {
+                Ok(false)
+            };
         };
-        let line = rest[..newline].strip_suffix(b"\r").unwrap_or(&rest[..newline]);
+        let line = rest[..newline]
+            .strip_suffix(b"\r")
+            .unwrap_or(&rest[..newline]);
         let words = words(line).ok_or_else(|| error("unbalanced quotes in request"))?;
-        // A web page can make its reader's browser send such a line here, and commands of the page's choice after it. Redis closes, too.
-        if words.first().is_some_and(|word| HTTP.iter().any(|http| word.eq_ignore_ascii_case(http))) {
-            return Err(error("this port speaks RESP; HTTP is spoken at another (--http)"));
+        // A web page can make its reader's browser send such a line here, and commands of the
+        // page's choice after it. Redis closes, too.
+        if words
+            .first()
+            .is_some_and(|word| HTTP.iter().any(|http| word.eq_ignore_ascii_case(http)))
+        {
+            return Err(error(
+                "this port speaks RESP; HTTP is spoken at another (--http)",
+            ));
         }
         self.args.extend(words.into_iter().map(Arg::Unquoted));
         self.at = newline + 1;
@@ -301,11 +388,20 @@ fn error(text: &str) -> ProtocolError {
 
 /// A byte as it may stand in an error line.
 fn printable(byte: u8) -> char {
-    if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '?' }
+    if byte.is_ascii_graphic() || byte == b' ' {
+        char::from(byte)
+    } else {
+        '?'
+    }
 }
 
 /// The line that begins at `from`, of `most` bytes at most, and where the next begins.
-fn line<'a>(rest: &'a [u8], from: usize, most: usize, too_long: &str) -> Result<Option<(&'a [u8], usize)>, ProtocolError> {
+fn line<'a>(
+    rest: &'a [u8],
+    from: usize,
+    most: usize,
+    too_long: &str,
+) -> Result<Option<(&'a [u8], usize)>, ProtocolError> {
     let line = rest.get(from..).unwrap_or_default();
     match line.iter().take(most + 1).position(|&b| b == b'\r') {
         // What follows CR is skipped unseen, as in Redis, but it must be there.
@@ -334,7 +430,11 @@ pub fn integer(text: &[u8]) -> Option<i64> {
         // Downwards, because the least integer has no positive counterpart.
         value = value.checked_mul(10)?.checked_sub(digit)?;
     }
-    if text.len() == digits.len() { value.checked_neg() } else { Some(value) }
+    if text.len() == digits.len() {
+        value.checked_neg()
+    } else {
+        Some(value)
+    }
 }
 
 /// The words of a line with Redis's quotes; `None` where they are not balanced.
@@ -368,14 +468,19 @@ fn word(mut rest: &[u8]) -> Option<(Vec<u8>, &[u8])> {
                 quote = Some(*b);
                 (None, after)
             }
-            (Some(b'"'), [b'\\', b'x', high, low, after @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            (Some(b'"'), [b'\\', b'x', high, low, after @ ..])
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
                 (Some(hex(*high) << 4 | hex(*low)), after)
             }
             (Some(b'"'), [b'\\', escaped, after @ ..]) => (Some(unescape(*escaped)), after),
             (Some(b'\''), [b'\\', b'\'', after @ ..]) => (Some(b'\''), after),
             (Some(open), [b, after @ ..]) if open == *b => {
                 // A closing quote ends the word: a blank or the end must follow.
-                return after.first().is_none_or(u8::is_ascii_whitespace).then_some((word, after));
+                return after
+                    .first()
+                    .is_none_or(u8::is_ascii_whitespace)
+                    .then_some((word, after));
             }
             (_, [b, after @ ..]) => (Some(*b), after),
         };

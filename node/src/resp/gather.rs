@@ -1,7 +1,8 @@
-//! One reply that is made of many outcomes: commands with several keys, and sweeps over all partitions.
+//! One reply that is made of many outcomes: commands with several keys, and sweeps over all
+//! partitions.
 //!
-//! Everything is done in slices: keys are submitted, found keys are compared with the pattern, and replies are encoded, some
-//! at a time.
+//! Everything is done in slices: keys are submitted, found keys are compared with the pattern, and
+//! replies are encoded, some at a time.
 
 use super::command::{All, Shape};
 use super::encode::Encoder;
@@ -20,9 +21,9 @@ const SWEEP_COUNT: u32 = 1000;
 const LOST_MAX: u32 = 16;
 /// Partitions that a scan lists in one go: it mostly ends before it has asked all.
 const LISTED_MAX: usize = 1024;
-/// A cursor of clients has the partition above, and the partition's own cursor in this many bits. So it is below 2^53 for the
-/// first two million partitions that a keyspace ever has: JavaScript has no larger whole numbers, and some of its clients
-/// make one of a cursor.
+/// A cursor of clients has the partition above, and the partition's own cursor in this many bits.
+/// So it is below 2^53 for the first two million partitions that a keyspace ever has: JavaScript
+/// has no larger whole numbers, and some of its clients make one of a cursor.
 const CURSOR_BITS: u32 = 32;
 
 /// What the outcomes come to.
@@ -59,7 +60,8 @@ pub(super) struct Gather {
     maps_left: VecDeque<MapId>,
     /// Whether it asks only partitions that are led here.
     own_only: bool,
-    /// A sweep that does not know which partitions to ask: it begins, or one of them was split or merged.
+    /// A sweep that does not know which partitions to ask: it begins, or one of them was split or
+    /// merged.
     lost: bool,
     /// How often it was.
     lost_times: u32,
@@ -73,7 +75,8 @@ pub(super) struct Gather {
     further: Option<u32>,
     /// About how many keys the first of `next` has, where this node knows.
     expected: u32,
-    /// Partitions were looked at instead of being asked: under this generation, which is not judged yet.
+    /// Partitions were looked at instead of being asked: under this generation, which is not judged
+    /// yet.
     looked: Option<u64>,
     done: usize,
     failure: Option<Failure>,
@@ -83,7 +86,8 @@ pub(super) struct Gather {
     held: usize,
     /// Bytes of values that came, whoever holds them.
     found: usize,
-    /// Keys that were not compared with the pattern yet, and how far the first one's comparison has come.
+    /// Keys that were not compared with the pattern yet, and how far the first one's comparison has
+    /// come.
     unmatched: VecDeque<Bytes>,
     matching: Matching,
     /// Elements that are encoded already, if any is.
@@ -130,8 +134,8 @@ struct Scan {
     keys: Vec<Bytes>,
     /// Where it begins.
     begins: (u64, u64),
-    /// Answers that it waits for at most. More with each one that came and was not enough: where partitions have few keys,
-    /// many are asked together, and where they have many, one.
+    /// Answers that it waits for at most. More with each one that came and was not enough: where
+    /// partitions have few keys, many are asked together, and where they have many, one.
     window: usize,
     /// Partitions that were asked and whose keys are not taken yet, in order.
     asked: VecDeque<AskedPart>,
@@ -152,22 +156,38 @@ struct AskedPart {
 impl AskedPart {
     /// Bytes of its keys.
     fn held(&self) -> usize {
-        self.answer.iter().flatten().map(|(_, keys)| weight(keys)).sum()
+        self.answer
+            .iter()
+            .flatten()
+            .map(|(_, keys)| weight(keys))
+            .sum()
     }
 }
 
 impl Scan {
     /// Asks a partition, before those behind it.
     fn ask(&mut self, partition: PartitionId, cursor: u64, expected: u32) {
-        let at = self.asked.partition_point(|part| part.partition < partition);
-        self.asked.insert(at, AskedPart { partition, cursor, expected, answer: None });
+        let at = self
+            .asked
+            .partition_point(|part| part.partition < partition);
+        self.asked.insert(
+            at,
+            AskedPart {
+                partition,
+                cursor,
+                expected,
+                answer: None,
+            },
+        );
     }
 
     /// Whether one more partition is to be asked.
     fn wants_more(&self, waiting: usize) -> bool {
         let coming = |part: &AskedPart| match &part.answer {
             None => part.expected,
-            Some(answer) => answer.as_ref().map_or(0, |(_, keys)| u32::try_from(keys.len()).unwrap_or(u32::MAX)),
+            Some(answer) => answer
+                .as_ref()
+                .map_or(0, |(_, keys)| u32::try_from(keys.len()).unwrap_or(u32::MAX)),
         };
         let come = || self.asked.iter().map(coming).fold(0, u32::saturating_add);
         self.left > 0 && waiting < self.window && come() < self.left
@@ -175,7 +195,10 @@ impl Scan {
 
     /// What a partition answered; false: its answer is not wanted any more.
     fn answered(&mut self, partition: u32, answer: Result<(u64, Vec<Bytes>), Failure>) -> bool {
-        let part = self.asked.iter_mut().find(|part| part.partition.0 == partition);
+        let part = self
+            .asked
+            .iter_mut()
+            .find(|part| part.partition.0 == partition);
         part.is_some_and(|part| part.answer.replace(answer).is_none())
     }
 }
@@ -188,7 +211,10 @@ impl Gather {
             Kind::Sum | Kind::Deleted => Answer::Number(0, kind),
             Kind::Written => Answer::Written,
         };
-        Self { left: true, ..Self::new(answer, KeyspaceId(0)) }
+        Self {
+            left: true,
+            ..Self::new(answer, KeyspaceId(0))
+        }
     }
 
     fn new(answer: Answer, keyspace: KeyspaceId) -> Self {
@@ -217,8 +243,8 @@ impl Gather {
         }
     }
 
-    /// Over the partitions of a keyspace, or those of them that are led here: which they are, `renew` says. About a map, or
-    /// one map after the other.
+    /// Over the partitions of a keyspace, or those of them that are led here: which they are,
+    /// `renew` says. About a map, or one map after the other.
     pub(super) fn of_sweep(all: All, keyspace: KeyspaceId, maps: &[MapId], own_only: bool) -> Self {
         let mut maps_left: VecDeque<MapId> = maps.iter().copied().collect();
         let map = maps_left.pop_front().unwrap_or(MapId(0));
@@ -226,17 +252,57 @@ impl Gather {
             All::Count => (Answer::Count(0), 0),
             All::Clear { .. } => (Answer::Cleared, 0),
             All::CountInSlot(slot) => (Answer::CountInSlot(slot, 0), 0),
-            All::KeysInSlot { slot, count } => (Answer::KeysInSlot { slot, left: count, keys: Vec::new() }, 0),
-            All::Keys { pattern } => (Answer::Keys { pattern: Bytes::copy_from_slice(&pattern), keys: Vec::new() }, 0),
-            All::Scan { cursor, count, pattern, strings } => {
+            All::KeysInSlot { slot, count } => (
+                Answer::KeysInSlot {
+                    slot,
+                    left: count,
+                    keys: Vec::new(),
+                },
+                0,
+            ),
+            All::Keys { pattern } => (
+                Answer::Keys {
+                    pattern: Bytes::copy_from_slice(&pattern),
+                    keys: Vec::new(),
+                },
+                0,
+            ),
+            All::Scan {
+                cursor,
+                count,
+                pattern,
+                strings,
+            } => {
                 let pattern = pattern.map(|p| Bytes::copy_from_slice(&p));
                 let (keys, asked, begins) = (Vec::new(), VecDeque::new(), parts(cursor));
-                let scan = Scan { count, left: count, pattern, strings, keys, begins, window: 1, asked };
+                let scan = Scan {
+                    count,
+                    left: count,
+                    pattern,
+                    strings,
+                    keys,
+                    begins,
+                    window: 1,
+                    asked,
+                };
                 (Answer::Scan(Box::new(scan)), cursor)
             }
-            All::Range(wanted) => (Answer::Range { wanted, keys: Vec::new() }, 0),
+            All::Range(wanted) => (
+                Answer::Range {
+                    wanted,
+                    keys: Vec::new(),
+                },
+                0,
+            ),
         };
-        Self { map, maps_left, own_only, begins: parts(from), lost: true, ..Self::new(answer, keyspace) }
+        Self {
+            map,
+            maps_left,
+            own_only,
+            begins: parts(from),
+            lost: true,
+            ..Self::new(answer, keyspace)
+        }
     }
 
     /// Which partitions it has to ask, if it does not know.
@@ -249,13 +315,25 @@ impl Gather {
         if !lost && !self.lists_further() || self.failure.is_some() {
             return None;
         }
-        let first = if lost { u32::try_from(self.begins.0).ok() } else { self.further };
+        let first = if lost {
+            u32::try_from(self.begins.0).ok()
+        } else {
+            self.further
+        };
         Some(match &self.answer {
             Answer::CountInSlot(slot, _) | Answer::KeysInSlot { slot, .. } => Wanted::Slot(*slot),
             Answer::Range { wanted, .. } => Wanted::Range(wanted),
             // A cursor that no partition has: there is none from there on.
-            Answer::Scan(_) => Wanted::From { first: first.unwrap_or(u32::MAX), most: LISTED_MAX, own: self.own_only },
-            _ => Wanted::From { first: 0, most: usize::MAX, own: self.own_only },
+            Answer::Scan(_) => Wanted::From {
+                first: first.unwrap_or(u32::MAX),
+                most: LISTED_MAX,
+                own: self.own_only,
+            },
+            _ => Wanted::From {
+                first: 0,
+                most: usize::MAX,
+                own: self.own_only,
+            },
         })
     }
 
@@ -267,16 +345,27 @@ impl Gather {
 
     /// Whether all that were listed are asked, and a scan wants more.
     fn lists_further(&self) -> bool {
-        let Answer::Scan(scan) = &self.answer else { return false };
-        !self.lost && self.next.is_empty() && self.further.is_some() && scan.wants_more(self.waiting.len())
+        let Answer::Scan(scan) = &self.answer else {
+            return false;
+        };
+        !self.lost
+            && self.next.is_empty()
+            && self.further.is_some()
+            && scan.wants_more(self.waiting.len())
     }
 
-    /// These are the partitions to ask, and from this number on there are more. What was counted before is counted again; a
-    /// scan goes on in those that it has not asked.
+    /// These are the partitions to ask, and from this number on there are more. What was counted
+    /// before is counted again; a scan goes on in those that it has not asked.
     pub(super) fn renew(&mut self, (partitions, further): (Vec<PartitionId>, Option<u32>)) {
         let lost = std::mem::take(&mut self.lost);
         let (first, within) = self.begins;
-        let within = |p: PartitionId| if lost && u64::from(p.0) == first { within } else { 0 };
+        let within = |p: PartitionId| {
+            if lost && u64::from(p.0) == first {
+                within
+            } else {
+                0
+            }
+        };
         self.next = match &mut self.answer {
             Answer::Scan(_) => partitions.into_iter().map(|p| (p, within(p))).collect(),
             _ => partitions.into_iter().map(|p| (p, 0)).collect(),
@@ -294,11 +383,18 @@ impl Gather {
         }
     }
 
-    /// A partition that was asked is no more: all that is under way is waited for, then it is found out which to ask.
+    /// A partition that was asked is no more: all that is under way is waited for, then it is found
+    /// out which to ask.
     fn lose(&mut self, partition: u32) {
         if let Answer::Scan(scan) = &mut self.answer {
-            let at = scan.asked.partition_point(|part| part.partition.0 < partition);
-            if scan.asked.get(at).is_none_or(|part| part.partition.0 != partition) {
+            let at = scan
+                .asked
+                .partition_point(|part| part.partition.0 < partition);
+            if scan
+                .asked
+                .get(at)
+                .is_none_or(|part| part.partition.0 != partition)
+            {
                 // A partition before it is gone, too.
                 return;
             }
@@ -327,16 +423,25 @@ impl Gather {
         self.next.clear();
         self.further = None;
         if self.lost_times > LOST_MAX {
-            self.fail(if matches!(self.answer, Answer::Cleared) { Failure::Unknown } else { Failure::Stale });
+            self.fail(if matches!(self.answer, Answer::Cleared) {
+                Failure::Unknown
+            } else {
+                Failure::Stale
+            });
         }
     }
 
-    /// Goes by partitions that need not be asked, because this node knows how many keys they have: those without any, and all
-    /// of them where keys are only counted. The last one is asked all the same. With its answer those that were looked at are
-    /// judged, too: see `take`.
+    /// Goes by partitions that need not be asked, because this node knows how many keys they have:
+    /// those without any, and all of them where keys are only counted. The last one is asked all
+    /// the same. With its answer those that were looked at are judged, too: see `take`.
     pub(super) fn look(&mut self, generation: u64, keys_of: impl Fn(PartitionId) -> Option<usize>) {
         let counts = matches!(self.answer, Answer::Count(_));
-        if !counts && !matches!(self.answer, Answer::Keys { .. } | Answer::Scan(_) | Answer::Cleared) {
+        if !counts
+            && !matches!(
+                self.answer,
+                Answer::Keys { .. } | Answer::Scan(_) | Answer::Cleared
+            )
+        {
             return;
         }
         while self.next.len() > 1
@@ -345,7 +450,9 @@ impl Gather {
             && let Some(keys) = keys_of(partition)
         {
             match &mut self.answer {
-                Answer::Count(sum) => *sum = sum.saturating_add(i64::try_from(keys).unwrap_or(i64::MAX)),
+                Answer::Count(sum) => {
+                    *sum = sum.saturating_add(i64::try_from(keys).unwrap_or(i64::MAX))
+                }
                 _ if keys > 0 => {
                     self.expected = u32::try_from(keys).unwrap_or(u32::MAX);
                     return;
@@ -400,7 +507,10 @@ impl Gather {
     }
 
     pub(super) fn is_sweep(&self) -> bool {
-        !matches!(self.answer, Answer::Values(_) | Answer::Number(..) | Answer::Written)
+        !matches!(
+            self.answer,
+            Answer::Values(_) | Answer::Number(..) | Answer::Written
+        )
     }
 
     /// Whether everything is there.
@@ -446,15 +556,29 @@ impl Gather {
                 scan.ask(partition, cursor, expected.min(count));
                 PartitionAction::Scan { cursor, count }
             }
-            Answer::Range { wanted, .. } => PartitionAction::Range(RangeQuery { count: wanted.count.min(SWEEP_COUNT), ..wanted.clone() }),
-            _ => PartitionAction::Scan { cursor, count: SWEEP_COUNT },
+            Answer::Range { wanted, .. } => PartitionAction::Range(RangeQuery {
+                count: wanted.count.min(SWEEP_COUNT),
+                ..wanted.clone()
+            }),
+            _ => PartitionAction::Scan {
+                cursor,
+                count: SWEEP_COUNT,
+            },
         };
         Some((partition, action))
     }
 
-    /// Takes the outcome of a part: a key's place, or a partition's number. `copied` are the bytes that nobody else holds.
-    /// `judged`: the generation under which what this thread looked at before may be answered, if it may.
-    pub(super) fn take(&mut self, part: u32, token: u64, outcome: Outcome, copied: usize, judged: Option<u64>) {
+    /// Takes the outcome of a part: a key's place, or a partition's number. `copied` are the bytes
+    /// that nobody else holds. `judged`: the generation under which what this thread looked at
+    /// before may be answered, if it may.
+    pub(super) fn take(
+        &mut self,
+        part: u32,
+        token: u64,
+        outcome: Outcome,
+        copied: usize,
+        judged: Option<u64>,
+    ) {
         if !self.waiting.remove(&token) {
             return;
         }
@@ -498,18 +622,31 @@ impl Gather {
                     *value = outcome;
                 }
             }
-            (Answer::Number(sum, _) | Answer::Count(sum), Outcome::Int(n)) => *sum = sum.saturating_add(n),
+            (Answer::Number(sum, _) | Answer::Count(sum), Outcome::Int(n)) => {
+                *sum = sum.saturating_add(n)
+            }
             (Answer::CountInSlot(slot, sum), Outcome::Keys { next, keys }) => {
-                let found = keys.iter().filter(|k| doyen_placement::hash::slot(k) == *slot).count();
+                let found = keys
+                    .iter()
+                    .filter(|k| doyen_placement::hash::slot(k) == *slot)
+                    .count();
                 *sum = sum.saturating_add(i64::try_from(found).unwrap_or(i64::MAX));
                 go_on(&mut self.next, part, next);
             }
             (Answer::KeysInSlot { slot, left, keys }, Outcome::Keys { next, keys: found }) => {
                 let most = usize::try_from(*left).unwrap_or(usize::MAX);
                 let before = keys.len();
-                keys.extend(found.into_iter().filter(|k| doyen_placement::hash::slot(k) == *slot).take(most));
+                keys.extend(
+                    found
+                        .into_iter()
+                        .filter(|k| doyen_placement::hash::slot(k) == *slot)
+                        .take(most),
+                );
                 *left = left.saturating_sub(u32::try_from(keys.len() - before).unwrap_or(u32::MAX));
-                self.held += keys[before..].iter().map(|k| k.len() + KEY_OVERHEAD).sum::<usize>();
+                self.held += keys[before..]
+                    .iter()
+                    .map(|k| k.len() + KEY_OVERHEAD)
+                    .sum::<usize>();
                 go_on(&mut self.next, part, next);
                 if self.held > session::REPLY_BYTES_MAX {
                     return self.fail(Failure::TooLarge);
@@ -522,7 +659,9 @@ impl Gather {
             }
             (Answer::Range { wanted, keys }, Outcome::Keys { next, keys: found }) => {
                 let each = if wanted.values { 2 } else { 1 };
-                wanted.count = wanted.count.saturating_sub(u32::try_from(found.len() / each).unwrap_or(u32::MAX));
+                wanted.count = wanted
+                    .count
+                    .saturating_sub(u32::try_from(found.len() / each).unwrap_or(u32::MAX));
                 if let Some(last) = found.chunks_exact(each).last().map(|entry| &entry[0]) {
                     if wanted.reverse {
                         wanted.to = last.clone();
@@ -543,7 +682,8 @@ impl Gather {
         self.done += 1;
     }
 
-    /// What a partition answered to a scan. Keys are taken in the order of partitions, as far as all before them are there.
+    /// What a partition answered to a scan. Keys are taken in the order of partitions, as far as
+    /// all before them are there.
     fn take_keys(&mut self, part: u32, outcome: Outcome) {
         let answer = match outcome {
             Outcome::Failed(Failure::Stale) => return self.lose(part),
@@ -551,7 +691,9 @@ impl Gather {
             Outcome::Keys { next, keys } => Ok((next, keys)),
             _ => return,
         };
-        let Answer::Scan(scan) = &mut self.answer else { return };
+        let Answer::Scan(scan) = &mut self.answer else {
+            return;
+        };
         if !scan.answered(part, answer) {
             return;
         }
@@ -562,16 +704,27 @@ impl Gather {
             // Not before what goes on in an earlier one.
             && self.next.front().is_none_or(|(next, _)| *next > first.partition)
         {
-            let Some(AskedPart { partition, cursor, answer: Some(answer), .. }) = scan.asked.pop_front() else { return };
+            let Some(AskedPart {
+                partition,
+                cursor,
+                answer: Some(answer),
+                ..
+            }) = scan.asked.pop_front()
+            else {
+                return;
+            };
             let goes_on_at = match answer {
                 Ok((next, found)) => {
                     scan.window = (scan.window + 1).min(IN_FLIGHT_MAX);
-                    scan.left = scan.left.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+                    scan.left = scan
+                        .left
+                        .saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
                     self.held += weight(&found);
                     self.unmatched.extend(found);
                     (next != 0).then_some(next)
                 }
-                // Nothing of it was answered yet: what was found before is, and the next call meets this again.
+                // Nothing of it was answered yet: what was found before is, and the next call meets
+                // this again.
                 Err(_) if scan.left < scan.count => {
                     scan.left = 0;
                     Some(cursor)
@@ -594,9 +747,15 @@ impl Gather {
         self.unmatched.clear();
         match &mut self.answer {
             Answer::Values(found) => found.clear(),
-            Answer::Keys { keys, .. } | Answer::Range { keys, .. } | Answer::KeysInSlot { keys, .. } => keys.clear(),
+            Answer::Keys { keys, .. }
+            | Answer::Range { keys, .. }
+            | Answer::KeysInSlot { keys, .. } => keys.clear(),
             Answer::Scan(scan) => scan.keys.clear(),
-            Answer::Number(..) | Answer::Written | Answer::Count(_) | Answer::Cleared | Answer::CountInSlot(..) => {}
+            Answer::Number(..)
+            | Answer::Written
+            | Answer::Count(_)
+            | Answer::Cleared
+            | Answer::CountInSlot(..) => {}
         }
         self.held = 0;
     }
@@ -606,7 +765,11 @@ impl Gather {
         let (pattern, keys) = match &mut self.answer {
             Answer::Keys { pattern, keys } => (Some(&*pattern), keys),
             Answer::Scan(scan) if !scan.strings => {
-                self.held -= self.unmatched.drain(..).map(|k| k.len() + KEY_OVERHEAD).sum::<usize>();
+                self.held -= self
+                    .unmatched
+                    .drain(..)
+                    .map(|k| k.len() + KEY_OVERHEAD)
+                    .sum::<usize>();
                 return;
             }
             Answer::Scan(scan) => (scan.pattern.as_ref(), &mut scan.keys),
@@ -616,7 +779,9 @@ impl Gather {
             let found = pattern.map_or(Some(true), |p| self.matching.run(p, key, work));
             let Some(matches) = found else { return };
             self.matching = Matching::default();
-            let Some(key) = self.unmatched.pop_front() else { return };
+            let Some(key) = self.unmatched.pop_front() else {
+                return;
+            };
             if matches {
                 keys.push(key);
             } else {
@@ -628,7 +793,8 @@ impl Gather {
         }
     }
 
-    /// Appends the reply, or the next part of it; true when that was all. What is encoded is given up.
+    /// Appends the reply, or the next part of it; true when that was all. What is encoded is given
+    /// up.
     pub(super) fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
         if let Some(why) = self.failure {
             self.encode_failure(encoder, why);
@@ -646,7 +812,11 @@ impl Gather {
                     if encoder.len() >= session::OUTPUT_BYTES_SOFT {
                         break;
                     }
-                    reply::outcome(encoder, Shape::Plain, &std::mem::replace(value, Outcome::Nil));
+                    reply::outcome(
+                        encoder,
+                        Shape::Plain,
+                        &std::mem::replace(value, Outcome::Nil),
+                    );
                     at += 1;
                 }
                 values.len()
@@ -661,7 +831,9 @@ impl Gather {
             }
             found => {
                 let keys = match found {
-                    Answer::Keys { keys, .. } | Answer::Range { keys, .. } | Answer::KeysInSlot { keys, .. } => keys,
+                    Answer::Keys { keys, .. }
+                    | Answer::Range { keys, .. }
+                    | Answer::KeysInSlot { keys, .. } => keys,
                     Answer::Scan(scan) => &mut scan.keys,
                     _ => return true,
                 };
@@ -688,22 +860,44 @@ impl Gather {
 
     /// Where a scan goes on: what was not taken first, in the order of partitions. 0: nowhere.
     fn cursor(&self) -> Option<u64> {
-        let Answer::Scan(scan) = &self.answer else { return None };
+        let Answer::Scan(scan) = &self.answer else {
+            return None;
+        };
         let asked = scan.asked.front().map(|part| (part.partition, part.cursor));
-        let listed = self.next.front().copied().or(self.further.map(|first| (PartitionId(first), 0)));
-        Some(asked.into_iter().chain(listed).min().map_or(0, |(p, within)| u64::from(p.0) << CURSOR_BITS | within))
+        let listed = self
+            .next
+            .front()
+            .copied()
+            .or(self.further.map(|first| (PartitionId(first), 0)));
+        Some(
+            asked
+                .into_iter()
+                .chain(listed)
+                .min()
+                .map_or(0, |(p, within)| u64::from(p.0) << CURSOR_BITS | within),
+        )
     }
 
     /// `TRYAGAIN` and the like are said only where nothing happened to any key.
     fn encode_failure(&self, encoder: &mut Encoder<'_>, why: Failure) {
-        let writes = matches!(self.answer, Answer::Written | Answer::Cleared | Answer::Number(_, Kind::Deleted));
+        let writes = matches!(
+            self.answer,
+            Answer::Written | Answer::Cleared | Answer::Number(_, Kind::Deleted)
+        );
         let text = reply::failure(why, Shape::Plain);
-        if matches!(self.answer, Answer::Keys { .. } | Answer::Range { .. } | Answer::KeysInSlot { .. } | Answer::Values(_))
-            && why == Failure::TooLarge
+        if matches!(
+            self.answer,
+            Answer::Keys { .. }
+                | Answer::Range { .. }
+                | Answer::KeysInSlot { .. }
+                | Answer::Values(_)
+        ) && why == Failure::TooLarge
         {
             encoder.error("ERR the reply would be too large");
         } else if writes && self.done > 0 && why != Failure::Unknown {
-            encoder.error(&format!("UNKNOWN some keys were written and others were not: {text}"));
+            encoder.error(&format!(
+                "UNKNOWN some keys were written and others were not: {text}"
+            ));
         } else {
             encoder.error(text);
         }

@@ -1,16 +1,20 @@
-//! Patterns as `KEYS` and `SCAN MATCH` take them: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\` before a character.
+//! Patterns as `KEYS` and `SCAN MATCH` take them: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\`
+//! before a character.
 
 /// Whether the whole text matches.
 #[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     // Without a limit it always comes to an end.
-    Matching::default().run(pattern, text, &mut usize::MAX.clone()).unwrap_or_default()
+    Matching::default()
+        .run(pattern, text, &mut usize::MAX.clone())
+        .unwrap_or_default()
 }
 
 /// How far one comparison has come.
 ///
-/// Goes back only to the last `*`, so that the work is bounded by the product of both lengths whatever the pattern is. That
-/// is still a tenth of a second for the longest of both, so it can be done in slices.
+/// Goes back only to the last `*`, so that the work is bounded by the product of both lengths
+/// whatever the pattern is. That is still a tenth of a second for the longest of both, so it can be
+/// done in slices.
 #[derive(Debug, Default)]
 pub struct Matching {
     pattern_at: usize,
@@ -20,7 +24,8 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// Whether the whole text matches; `None`: not known within this work, of which it takes what it used.
+    /// Whether the whole text matches; `None`: not known within this work, of which it takes what
+    /// it used.
     pub fn run(&mut self, pattern: &[u8], text: &[u8], work: &mut usize) -> Option<bool> {
         while *work > 0 {
             let rest = pattern.get(self.pattern_at..).unwrap_or_default();
@@ -41,7 +46,11 @@ impl Matching {
                 return Some(true);
             }
             // A class that does not match was read to its end, at most to that of the pattern.
-            *work = work.saturating_sub(if rest.first() == Some(&b'[') { rest.len() } else { 1 });
+            *work = work.saturating_sub(if rest.first() == Some(&b'[') {
+                rest.len()
+            } else {
+                1
+            });
             match self.retry {
                 Some((after, at)) if at < text.len() => {
                     self.retry = Some((after, at + 1));
@@ -54,7 +63,8 @@ impl Matching {
     }
 }
 
-/// What is left of the pattern once its first element took this character; `None` if it does not take it.
+/// What is left of the pattern once its first element took this character; `None` if it does not
+/// take it.
 fn one(pattern: &[u8], character: Option<u8>) -> Option<&[u8]> {
     let character = character?;
     match pattern {
@@ -66,7 +76,8 @@ fn one(pattern: &[u8], character: Option<u8>) -> Option<&[u8]> {
     }
 }
 
-/// A class without its opening bracket. One that is never closed ends with the pattern, as in Redis.
+/// A class without its opening bracket. One that is never closed ends with the pattern, as in
+/// Redis.
 fn class(mut rest: &[u8], character: u8) -> Option<&[u8]> {
     let negated = rest.first() == Some(&b'^');
     if negated {
@@ -123,7 +134,11 @@ mod tests {
             ("user:*:name", "user:17:name", true),
         ];
         for (pattern, text, expected) in cases {
-            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} on {text}");
+            assert_eq!(
+                matches(pattern.as_bytes(), text.as_bytes()),
+                expected,
+                "{pattern} on {text}"
+            );
         }
     }
 

@@ -1,8 +1,9 @@
 //! Wrong passwords, by address: guessing is slow, and the log tells of it.
 //!
-//! After a wrong password, further `AUTH`s of the same address wait before they are judged, the right ones as well: else a guesser would hang
-//! up on each answer that does not come at once. All that wait are judged at the same moment, so a client that has the password waits for
-//! `DELAY_MAX` at most, whatever others try from its address.
+//! After a wrong password, further `AUTH`s of the same address wait before they are judged, the
+//! right ones as well: else a guesser would hang up on each answer that does not come at once. All
+//! that wait are judged at the same moment, so a client that has the password waits for `DELAY_MAX`
+//! at most, whatever others try from its address.
 
 use crate::seldom::{A_MINUTE, Seldom};
 use doyen_gossip::Time;
@@ -41,7 +42,11 @@ impl Wrong {
 
 impl Guard {
     pub(crate) fn new() -> Self {
-        Self { wrong: BTreeMap::new(), failures: 0, told: Seldom::new(A_MINUTE) }
+        Self {
+            wrong: BTreeMap::new(),
+            failures: 0,
+            told: Seldom::new(A_MINUTE),
+        }
     }
 
     /// Wrong passwords since the start.
@@ -51,7 +56,10 @@ impl Guard {
 
     /// Until when an `AUTH` of this address waits; `None`: it is judged now.
     pub(crate) fn waits_until(&self, now: Time, from: IpAddr) -> Option<Time> {
-        self.wrong.get(&network(from)).map(|wrong| wrong.until()).filter(|until| now < *until)
+        self.wrong
+            .get(&network(from))
+            .map(|wrong| wrong.until())
+            .filter(|until| now < *until)
     }
 
     /// This address gave a wrong password.
@@ -64,17 +72,28 @@ impl Guard {
         }
         let from = network(from);
         if self.wrong.len() >= ADDRESSES_MAX && !self.wrong.contains_key(&from) {
-            self.wrong.retain(|_, wrong| now.since(wrong.last) < FORGOTTEN_AFTER);
-            let oldest = self.wrong.iter().min_by_key(|(_, wrong)| wrong.last).map(|(at, _)| *at);
+            self.wrong
+                .retain(|_, wrong| now.since(wrong.last) < FORGOTTEN_AFTER);
+            let oldest = self
+                .wrong
+                .iter()
+                .min_by_key(|(_, wrong)| wrong.last)
+                .map(|(at, _)| *at);
             if let Some(oldest) = oldest.filter(|_| self.wrong.len() >= ADDRESSES_MAX) {
                 self.wrong.remove(&oldest);
             }
         }
-        let wrong = self.wrong.entry(from).or_insert(Wrong { times: 0, last: now });
+        let wrong = self.wrong.entry(from).or_insert(Wrong {
+            times: 0,
+            last: now,
+        });
         if now.since(wrong.last) >= FORGOTTEN_AFTER {
             wrong.times = 0;
         }
-        *wrong = Wrong { times: wrong.times.saturating_add(1), last: now };
+        *wrong = Wrong {
+            times: wrong.times.saturating_add(1),
+            last: now,
+        };
     }
 }
 
@@ -109,11 +128,22 @@ mod tests {
         }
         assert_eq!(waited, [50, 100, 200, 400, 800, 1600, 2000, 2000]);
         guard.failed(now, from);
-        assert_eq!(guard.waits_until(now, ip("192.0.2.2")), None, "others do not wait");
-        assert!(guard.waits_until(now, ip("::ffff:192.0.2.1")).is_some(), "the same address, written otherwise");
+        assert_eq!(
+            guard.waits_until(now, ip("192.0.2.2")),
+            None,
+            "others do not wait"
+        );
+        assert!(
+            guard.waits_until(now, ip("::ffff:192.0.2.1")).is_some(),
+            "the same address, written otherwise"
+        );
         now = now + FORGOTTEN_AFTER;
         guard.failed(now, from);
-        assert_eq!(guard.waits_until(now, from), Some(now + DELAY_FIRST), "it begins anew");
+        assert_eq!(
+            guard.waits_until(now, from),
+            Some(now + DELAY_FIRST),
+            "it begins anew"
+        );
         assert_eq!(guard.failures(), 10);
     }
 
@@ -126,8 +156,14 @@ mod tests {
             guard.failed(now, nth(n));
         }
         assert_eq!(guard.wrong.len(), ADDRESSES_MAX);
-        assert!(guard.waits_until(now, nth(0)).is_none() && guard.waits_until(now, nth(ADDRESSES_MAX)).is_some());
+        assert!(
+            guard.waits_until(now, nth(0)).is_none()
+                && guard.waits_until(now, nth(ADDRESSES_MAX)).is_some()
+        );
         guard.failed(now, ip("2001:db8::1"));
-        assert!(guard.waits_until(now, ip("2001:db8::2")).is_some() && guard.waits_until(now, ip("2001:db8:0:1::1")).is_none());
+        assert!(
+            guard.waits_until(now, ip("2001:db8::2")).is_some()
+                && guard.waits_until(now, ip("2001:db8:0:1::1")).is_none()
+        );
     }
 }

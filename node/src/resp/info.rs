@@ -120,7 +120,8 @@ impl Totals {
         }
     }
 
-    /// What was counted since `earlier`. (What a former member of this process counted is gone with it.)
+    /// What was counted since `earlier`. (What a former member of this process counted is gone with
+    /// it.)
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         self.map(earlier, u64::saturating_sub)
@@ -142,7 +143,10 @@ impl Counted {
         }
         self.keys_held += other.keys_held;
         self.totals = self.totals.map(&other.totals, u64::saturating_add);
-        self.rates.iter_mut().zip(other.rates).for_each(|(mine, other)| *mine += other);
+        self.rates
+            .iter_mut()
+            .zip(other.rates)
+            .for_each(|(mine, other)| *mine += other);
         self.counts.add(&other.counts);
     }
 }
@@ -156,7 +160,11 @@ pub fn info(facts: &Facts, sections: &[String]) -> String {
             text += "\r\n";
         }
         text += &format!("# {}\r\n", section.name);
-        text.extend((section.lines)(facts).into_iter().map(|(name, value)| format!("{name}:{value}\r\n")));
+        text.extend(
+            (section.lines)(facts)
+                .into_iter()
+                .map(|(name, value)| format!("{name}:{value}\r\n")),
+        );
     }
     text
 }
@@ -164,7 +172,10 @@ pub fn info(facts: &Facts, sections: &[String]) -> String {
 /// What `info` of these sections needs.
 #[must_use]
 pub fn needs(sections: &[String]) -> Needs {
-    shown(sections).map(|section| section.needs).max().unwrap_or(Needs::Nothing)
+    shown(sections)
+        .map(|section| section.needs)
+        .max()
+        .unwrap_or(Needs::Nothing)
 }
 
 fn shown(sections: &[String]) -> impl Iterator<Item = &'static Section> {
@@ -173,7 +184,9 @@ fn shown(sections: &[String]) -> impl Iterator<Item = &'static Section> {
     let asks = |name: &str| sections.iter().any(|s| s.eq_ignore_ascii_case(name));
     let all = asks("all") || asks("everything");
     let usual = sections.is_empty() || asks("default");
-    SECTIONS.iter().filter(move |s| all || usual && !UNUSUAL.contains(&s.name) || asks(s.name))
+    SECTIONS
+        .iter()
+        .filter(move |s| all || usual && !UNUSUAL.contains(&s.name) || asks(s.name))
 }
 
 /// A section of `INFO`.
@@ -200,7 +213,9 @@ static SECTIONS: [Section; 13] = [
     section("Commandstats", Needs::Counts, command_stats),
     section("Errorstats", Needs::Counts, error_stats),
     section("Latencystats", Needs::Nothing, |_| Vec::new()),
-    section("Cluster", Needs::Nothing, |facts| lines([("cluster_enabled", u8::from(facts.cluster_port).to_string())])),
+    section("Cluster", Needs::Nothing, |facts| {
+        lines([("cluster_enabled", u8::from(facts.cluster_port).to_string())])
+    }),
     section("Keyspace", Needs::Databases, keyspace),
 ];
 
@@ -208,13 +223,19 @@ type Lines = Vec<(String, String)>;
 
 /// Lines whose names are known.
 fn lines<const N: usize>(lines: [(&str, String); N]) -> Lines {
-    lines.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    lines
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 fn clients(facts: &Facts) -> Lines {
     let no = || "0".to_owned();
     lines([
-        ("connected_clients", facts.counted.connected_clients.to_string()),
+        (
+            "connected_clients",
+            facts.counted.connected_clients.to_string(),
+        ),
         ("cluster_connections", no()),
         ("maxclients", facts.connections_max.to_string()),
         ("blocked_clients", facts.counted.parked.to_string()),
@@ -245,22 +266,49 @@ fn cpu(_: &Facts) -> Lines {
     lines([
         ("used_cpu_sys", format!("{:.6}", usage.cpu_system)),
         ("used_cpu_user", format!("{:.6}", usage.cpu_user)),
-        ("used_cpu_sys_children", format!("{:.6}", usage.children_system)),
-        ("used_cpu_user_children", format!("{:.6}", usage.children_user)),
+        (
+            "used_cpu_sys_children",
+            format!("{:.6}", usage.children_system),
+        ),
+        (
+            "used_cpu_user_children",
+            format!("{:.6}", usage.children_user),
+        ),
     ])
 }
 
 fn error_stats(facts: &Facts) -> Lines {
-    facts.counted.counts.errors().iter().map(|(code, n)| (format!("errorstat_{code}"), format!("count={n}"))).collect()
+    facts
+        .counted
+        .counts
+        .errors()
+        .iter()
+        .map(|(code, n)| (format!("errorstat_{code}"), format!("count={n}")))
+        .collect()
 }
 
 fn keyspace(facts: &Facts) -> Lines {
-    let used = facts.counted.databases.iter().enumerate().filter(|(_, (keys, _))| *keys > 0);
-    used.map(|(n, (keys, expires))| (format!("db{n}"), format!("keys={keys},expires={expires},avg_ttl=0"))).collect()
+    let used = facts
+        .counted
+        .databases
+        .iter()
+        .enumerate()
+        .filter(|(_, (keys, _))| *keys > 0);
+    used.map(|(n, (keys, expires))| {
+        (
+            format!("db{n}"),
+            format!("keys={keys},expires={expires},avg_ttl=0"),
+        )
+    })
+    .collect()
 }
 
 fn server(facts: &Facts) -> Lines {
-    let mode = if facts.cluster_port { "cluster" } else { "standalone" };
+    let mode = if facts.cluster_port {
+        "cluster"
+    } else {
+        "standalone"
+    };
     let uname = rustix::system::uname();
     let part = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
     lines([
@@ -270,7 +318,15 @@ fn server(facts: &Facts) -> Lines {
         ("redis_build_id", "0".to_owned()),
         ("doyen_version", env!("CARGO_PKG_VERSION").to_owned()),
         ("redis_mode", mode.to_owned()),
-        ("os", format!("{} {} {}", part(uname.sysname()), part(uname.release()), part(uname.machine()))),
+        (
+            "os",
+            format!(
+                "{} {} {}",
+                part(uname.sysname()),
+                part(uname.release()),
+                part(uname.machine())
+            ),
+        ),
         ("arch_bits", usize::BITS.to_string()),
         ("multiplexing_api", "epoll".to_owned()),
         ("process_id", facts.process_id.to_string()),
@@ -282,7 +338,11 @@ fn server(facts: &Facts) -> Lines {
         ("uptime_in_days", (facts.uptime_s / 86400).to_string()),
         ("hz", "10".to_owned()),
         ("configured_hz", "10".to_owned()),
-        ("executable", std::env::current_exe().map_or_else(|_| String::new(), |path| path.display().to_string())),
+        (
+            "executable",
+            std::env::current_exe()
+                .map_or_else(|_| String::new(), |path| path.display().to_string()),
+        ),
         ("config_file", String::new()),
         ("io_threads_active", u8::from(facts.threads > 1).to_string()),
     ])
@@ -290,7 +350,11 @@ fn server(facts: &Facts) -> Lines {
 
 fn memory(facts: &Facts) -> Lines {
     let (counted, usage) = (&facts.counted, Usage::now());
-    let (used, peak, resident) = (counted.memory_bytes, counted.memory_peak_bytes, usage.resident_bytes);
+    let (used, peak, resident) = (
+        counted.memory_bytes,
+        counted.memory_peak_bytes,
+        usage.resident_bytes,
+    );
     lines([
         ("used_memory", used.to_string()),
         ("used_memory_human", human(used)),
@@ -298,7 +362,10 @@ fn memory(facts: &Facts) -> Lines {
         ("used_memory_rss_human", human(resident)),
         ("used_memory_peak", peak.to_string()),
         ("used_memory_peak_human", human(peak)),
-        ("used_memory_peak_perc", format!("{:.2}%", percent(used, peak))),
+        (
+            "used_memory_peak_perc",
+            format!("{:.2}%", percent(used, peak)),
+        ),
         ("used_memory_overhead", counted.client_bytes.to_string()),
         ("used_memory_startup", "0".to_owned()),
         ("used_memory_dataset", used.to_string()),
@@ -315,13 +382,24 @@ fn memory(facts: &Facts) -> Lines {
         ("maxmemory", facts.memory_bytes_max.to_string()),
         ("maxmemory_human", human(facts.memory_bytes_max)),
         ("maxmemory_policy", facts.memory_policy.to_owned()),
-        ("mem_fragmentation_ratio", format!("{:.2}", ratio(resident, used))),
-        ("mem_fragmentation_bytes", i128::from(resident).saturating_sub(i128::from(used)).to_string()),
+        (
+            "mem_fragmentation_ratio",
+            format!("{:.2}", ratio(resident, used)),
+        ),
+        (
+            "mem_fragmentation_bytes",
+            i128::from(resident)
+                .saturating_sub(i128::from(used))
+                .to_string(),
+        ),
         ("mem_not_counted_for_evict", "0".to_owned()),
         ("mem_replication_backlog", "0".to_owned()),
         ("mem_clients_slaves", "0".to_owned()),
         ("mem_clients_normal", counted.client_bytes.to_string()),
-        ("mem_clients_output", counted.client_output_bytes.to_string()),
+        (
+            "mem_clients_output",
+            counted.client_output_bytes.to_string(),
+        ),
         ("mem_cluster_links", "0".to_owned()),
         ("mem_aof_buffer", "0".to_owned()),
         ("mem_allocator", "mimalloc".to_owned()),
@@ -366,19 +444,28 @@ fn stats(facts: &Facts) -> Lines {
     let no = || "0".to_owned();
     let kilobytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
     lines([
-        ("total_connections_received", totals.connections_received.to_string()),
+        (
+            "total_connections_received",
+            totals.connections_received.to_string(),
+        ),
         ("total_commands_processed", totals.commands.to_string()),
         ("instantaneous_ops_per_sec", commands.to_string()),
         ("total_net_input_bytes", totals.input_bytes.to_string()),
         ("total_net_output_bytes", totals.output_bytes.to_string()),
         ("instantaneous_input_kbps", kilobytes(input)),
         ("instantaneous_output_kbps", kilobytes(output)),
-        ("rejected_connections", totals.connections_rejected.to_string()),
+        (
+            "rejected_connections",
+            totals.connections_rejected.to_string(),
+        ),
         ("sync_full", no()),
         ("sync_partial_ok", no()),
         ("sync_partial_err", no()),
         ("acl_access_denied_auth", totals.auth_failures.to_string()),
-        ("client_output_buffer_limit_disconnections", totals.connections_expelled.to_string()),
+        (
+            "client_output_buffer_limit_disconnections",
+            totals.connections_expelled.to_string(),
+        ),
         ("expired_keys", totals.expired.to_string()),
         ("expired_stale_perc", "0.00".to_owned()),
         ("expired_time_cap_reached_count", no()),
@@ -407,7 +494,11 @@ fn stats(facts: &Facts) -> Lines {
 
 fn command_stats(facts: &Facts) -> Lines {
     let lines = facts.counted.counts.commands().map(|(name, count)| {
-        let each = if count.calls == 0 { 0.0 } else { count.micros() as f64 / count.calls as f64 };
+        let each = if count.calls == 0 {
+            0.0
+        } else {
+            count.micros() as f64 / count.calls as f64
+        };
         let value = format!(
             "calls={},usec={},usec_per_call={each:.2},rejected_calls={},failed_calls={}",
             count.calls,
@@ -440,11 +531,19 @@ fn human(bytes: u64) -> String {
         scaled /= 1024.0;
         unit = larger;
     }
-    if unit == "B" { format!("{bytes}B") } else { format!("{scaled:.2}{unit}") }
+    if unit == "B" {
+        format!("{bytes}B")
+    } else {
+        format!("{scaled:.2}{unit}")
+    }
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
 }
 
 fn percent(part: u64, whole: u64) -> f64 {
@@ -468,7 +567,10 @@ pub(crate) fn memory_stats(encoder: &mut Encoder<'_>, facts: &Facts) {
         ("functions.caches", 0),
         ("overhead.total", counted.client_bytes),
         ("keys.count", counted.keys_held),
-        ("keys.bytes-per-key", used.checked_div(counted.keys_held).unwrap_or(0)),
+        (
+            "keys.bytes-per-key",
+            used.checked_div(counted.keys_held).unwrap_or(0),
+        ),
         ("dataset.bytes", used),
         ("fragmentation.bytes", resident.saturating_sub(used)),
     ];
@@ -496,11 +598,19 @@ pub(crate) fn memory_doctor(facts: &Facts) -> String {
     let filled = percent(counted.memory_bytes, facts.memory_bytes_max);
     let used = human(counted.memory_bytes);
     if filled < FULL {
-        return format!("This node uses {used}, {filled:.0} % of its memory limit: there is nothing to mend.\n");
+        return format!(
+            "This node uses {used}, {filled:.0} % of its memory limit: there is nothing to mend.\n"
+        );
     }
     let evicts = facts.memory_policy != "noeviction";
-    let then = if evicts { "keys are evicted" } else { "writes that need memory are refused" };
-    format!("This node uses {used}, {filled:.0} % of its memory limit, so {then}. Add a node, or raise --memory-max.\n")
+    let then = if evicts {
+        "keys are evicted"
+    } else {
+        "writes that need memory are refused"
+    };
+    format!(
+        "This node uses {used}, {filled:.0} % of its memory limit, so {then}. Add a node, or raise --memory-max.\n"
+    )
 }
 
 #[cfg(test)]
@@ -510,26 +620,43 @@ mod tests {
     fn sections(asked: &[&str]) -> Vec<String> {
         let asked: Vec<String> = asked.iter().map(|s| (*s).to_owned()).collect();
         let text = info(&Facts::default(), &asked);
-        text.lines().filter_map(|l| l.strip_prefix("# ")).map(str::to_owned).collect()
+        text.lines()
+            .filter_map(|l| l.strip_prefix("# "))
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]
     fn sections_are_chosen_as_redis_chooses_them() {
         let usual = sections(&[]);
         assert_eq!(usual, sections(&["default"]));
-        assert!(usual.contains(&"Errorstats".to_owned()) && !usual.contains(&"Commandstats".to_owned()));
+        assert!(
+            usual.contains(&"Errorstats".to_owned()) && !usual.contains(&"Commandstats".to_owned())
+        );
         assert_eq!(sections(&["all"]), sections(&["everything"]));
         assert_eq!(sections(&["all"]).len(), usual.len() + 2);
-        assert_eq!(sections(&["cpu", "server"]), ["Server", "CPU"], "in their order");
-        assert_eq!(sections(&["default", "commandstats"]).len(), usual.len() + 1);
+        assert_eq!(
+            sections(&["cpu", "server"]),
+            ["Server", "CPU"],
+            "in their order"
+        );
+        assert_eq!(
+            sections(&["default", "commandstats"]).len(),
+            usual.len() + 1
+        );
         assert!(sections(&["nosuch"]).is_empty());
     }
 
     /// `INFO server` looked at all partitions of all threads.
     #[test]
     fn a_section_takes_no_more_than_it_shows() {
-        let needs = |asked: &[&str]| super::needs(&asked.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>());
-        assert_eq!(needs(&["server", "cpu", "replication", "cluster"]), Needs::Nothing);
+        let needs = |asked: &[&str]| {
+            super::needs(&asked.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            needs(&["server", "cpu", "replication", "cluster"]),
+            Needs::Nothing
+        );
         assert_eq!(needs(&["nosuch"]), Needs::Nothing);
         assert_eq!(needs(&["server", "Stats"]), Needs::Counts);
         for all in [&[][..], &["default"], &["everything"], &["keyspace"]] {
@@ -540,16 +667,38 @@ mod tests {
     #[test]
     fn bytes_are_shortened_as_redis_shortens_them() {
         let shown = [0, 1023, 1024, 894_960, 12 << 20, 25_276_502_016, u64::MAX].map(human);
-        assert_eq!(shown, ["0B", "1023B", "1.00K", "873.98K", "12.00M", "23.54G", "16777216.00T"]);
+        assert_eq!(
+            shown,
+            [
+                "0B",
+                "1023B",
+                "1.00K",
+                "873.98K",
+                "12.00M",
+                "23.54G",
+                "16777216.00T"
+            ]
+        );
     }
 
     #[test]
     fn what_threads_count_is_added_and_what_was_counted_before_is_left_out() {
-        let mut one = Counted { totals: Totals { hits: 5, commands: 7, ..Totals::default() }, rates: [1, 2, 3], ..Counted::default() };
+        let mut one = Counted {
+            totals: Totals {
+                hits: 5,
+                commands: 7,
+                ..Totals::default()
+            },
+            rates: [1, 2, 3],
+            ..Counted::default()
+        };
         one.databases[3] = (1, 0);
         let mut all = one.clone();
         all.add(&one);
-        assert_eq!((all.databases[3].0, all.totals.hits, all.rates), (2, 10, [2, 4, 6]));
+        assert_eq!(
+            (all.databases[3].0, all.totals.hits, all.rates),
+            (2, 10, [2, 4, 6])
+        );
         let since = all.totals.since(&one.totals);
         assert_eq!((since.hits, since.commands), (5, 7));
     }

@@ -1,4 +1,5 @@
-//! Replies on their way out: encoded bytes, and between them large values, which leave from where they are stored.
+//! Replies on their way out: encoded bytes, and between them large values, which leave from where
+//! they are stored.
 //!
 //! ```text
 //!   bytes   $5\r\nhello\r\n$1000000\r\n | \r\n+OK\r\n       written together, in this order, without a copy of the value
@@ -22,7 +23,8 @@ const SLICES_MAX: usize = 16;
 pub(crate) struct Output {
     /// For an encoder.
     pub(crate) bytes: BytesMut,
-    /// Values, and the place in `bytes` before which each belongs, as if nothing of that had been written.
+    /// Values, and the place in `bytes` before which each belongs, as if nothing of that had been
+    /// written.
     values: VecDeque<(usize, Value)>,
     /// Bytes of all values that are not written.
     value_bytes: usize,
@@ -40,7 +42,8 @@ impl Output {
         self.bytes.len() + self.value_bytes
     }
 
-    /// Bytes of memory that it keeps, but for values that the store may hold as well: more than `len`, where it has grown lately.
+    /// Bytes of memory that it keeps, but for values that the store may hold as well: more than
+    /// `len`, where it has grown lately.
     pub(crate) fn held(&self) -> usize {
         self.bytes.capacity() + self.value_bytes
     }
@@ -53,11 +56,12 @@ impl Output {
     /// Appends a value as it is.
     pub(crate) fn push(&mut self, value: Value) {
         self.value_bytes += value.len();
-        self.values.push_back((self.written + self.bytes.len(), value));
+        self.values
+            .push_back((self.written + self.bytes.len(), value));
     }
 
-    /// Writes once, about `most` bytes at most; how many it was, and whether all that was offered was taken. Not to be called when
-    /// there are none.
+    /// Writes once, about `most` bytes at most; how many it was, and whether all that was offered
+    /// was taken. Not to be called when there are none.
     pub(crate) fn write(&mut self, to: &mut impl Write, most: usize) -> io::Result<(usize, bool)> {
         let (written, offered) = if self.values.is_empty() {
             let bytes = &self.bytes[..self.bytes.len().min(most)];
@@ -65,7 +69,10 @@ impl Output {
         } else {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let count = self.slices(most, &mut slices);
-            (to.write_vectored(&slices[..count])?, slices[..count].iter().map(|s| s.len()).sum())
+            (
+                to.write_vectored(&slices[..count])?,
+                slices[..count].iter().map(|s| s.len()).sum(),
+            )
         };
         self.advance(written);
         Ok((written, written == offered))
@@ -100,12 +107,17 @@ impl Output {
     fn advance(&mut self, mut count: usize) {
         self.most = self.most.max(self.bytes.len());
         while count > 0 {
-            let before = self.values.front().map_or(self.bytes.len(), |(at, _)| at - self.written);
+            let before = self
+                .values
+                .front()
+                .map_or(self.bytes.len(), |(at, _)| at - self.written);
             let step = before.min(count);
             self.bytes.advance(step);
             self.written += step;
             count -= step;
-            let Some((_, value)) = self.values.front().filter(|_| step == before) else { continue };
+            let Some((_, value)) = self.values.front().filter(|_| step == before) else {
+                continue;
+            };
             let step = (value.len() - self.value_written).min(count);
             self.value_written += step;
             self.value_bytes -= step;
@@ -176,18 +188,36 @@ mod tests {
 
     #[test]
     fn bytes_and_values_leave_in_order_however_they_are_taken() {
-        for (step, vectored) in [(1, true), (3, true), (7, true), (100, true), (2, false), (100, false)] {
+        for (step, vectored) in [
+            (1, true),
+            (3, true),
+            (7, true),
+            (100, true),
+            (2, false),
+            (100, false),
+        ] {
             for values in [0, 1, 2, 5, 25] {
                 let (mut output, expected) = filled(values);
                 assert_eq!(output.len(), expected.len());
-                let mut slow = Slow { taken: Vec::new(), step, vectored };
+                let mut slow = Slow {
+                    taken: Vec::new(),
+                    step,
+                    vectored,
+                };
                 while !output.is_empty() {
                     let left = output.len();
                     let (written, whole) = output.write(&mut slow, 7).expect("it takes some");
                     assert!(written > 0 && output.len() == left - written);
-                    assert!(whole || written == step || !vectored, "all but what was too much for it");
+                    assert!(
+                        whole || written == step || !vectored,
+                        "all but what was too much for it"
+                    );
                 }
-                assert_eq!(String::from_utf8_lossy(&slow.taken), String::from_utf8_lossy(&expected), "{step} {vectored} {values}");
+                assert_eq!(
+                    String::from_utf8_lossy(&slow.taken),
+                    String::from_utf8_lossy(&expected),
+                    "{step} {vectored} {values}"
+                );
             }
         }
     }
@@ -195,7 +225,11 @@ mod tests {
     #[test]
     fn what_is_appended_meanwhile_comes_last() {
         let (mut output, mut expected) = filled(3);
-        let mut slow = Slow { taken: Vec::new(), step: 2, vectored: true };
+        let mut slow = Slow {
+            taken: Vec::new(),
+            step: 2,
+            vectored: true,
+        };
         output.write(&mut slow, 7).expect("it takes some");
         output.push(Value::from(&b"VALUE"[..]));
         output.bytes.extend_from_slice(b"more");

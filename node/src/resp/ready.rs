@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 
-/// Numbers of connections for the next pass. One that comes twice looks twice, and finds nothing the second time.
+/// Numbers of connections for the next pass. One that comes twice looks twice, and finds nothing
+/// the second time.
 #[derive(Debug, Default)]
 pub(crate) struct Ready(RefCell<Vec<usize>>);
 

@@ -8,26 +8,34 @@ use crate::shard::op::{Encoding, Failure, Outcome};
 const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
     between policies at runtime LRU and LFU data will take some time to adjust.";
 /// An entry has one bit, not a time: whether it was used since eviction looked at it last.
-const NO_IDLE_TIME: &str = "ERR access time is not tracked: this server keeps no time of the last use of a key";
+const NO_IDLE_TIME: &str =
+    "ERR access time is not tracked: this server keeps no time of the last use of a key";
 
-/// The text of a failure. `TRYAGAIN` and `CLUSTERDOWN` say that nothing happened, `UNKNOWN` that it may have.
+/// The text of a failure. `TRYAGAIN` and `CLUSTERDOWN` say that nothing happened, `UNKNOWN` that it
+/// may have.
 #[must_use]
 pub const fn failure(failure: Failure, shape: Shape) -> &'static str {
     match failure {
         Failure::NotAnInteger => "ERR value is not an integer or out of range",
         Failure::NotAFloat => "ERR value is not a valid float",
-        Failure::Overflow if matches!(shape, Shape::Float) => "ERR increment would produce NaN or Infinity",
+        Failure::Overflow if matches!(shape, Shape::Float) => {
+            "ERR increment would produce NaN or Infinity"
+        }
         Failure::Overflow => "ERR increment or decrement would overflow",
         Failure::TooLarge => "ERR string exceeds maximum allowed size (proto-max-bulk-len)",
         Failure::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
         Failure::TooFewCopies => "NOREPLICAS Not enough good replicas to write.",
-        Failure::NoPartition => "CLUSTERDOWN Hash slot not served: this node has not joined a cluster yet, or the keyspace was dropped",
+        Failure::NoPartition => {
+            "CLUSTERDOWN Hash slot not served: this node has not joined a cluster yet, or the keyspace was dropped"
+        }
         Failure::Unavailable | Failure::Overtaken | Failure::Stopped => {
             "TRYAGAIN the partition is not served at the moment: nothing happened"
         }
         Failure::Stale => "TRYAGAIN the partition was split or merged: nothing happened",
         Failure::Unknown => "UNKNOWN the write may or may not have happened",
-        Failure::Overloaded => "BUSY too many operations are waiting, or too large answers (ask for less at once): nothing happened",
+        Failure::Overloaded => {
+            "BUSY too many operations are waiting, or too large answers (ask for less at once): nothing happened"
+        }
     }
 }
 
@@ -37,8 +45,12 @@ pub fn outcome(encoder: &mut Encoder<'_>, shape: Shape, outcome: &Outcome) {
         (Outcome::Failed(why), _) => encoder.error(failure(*why, shape)),
         (Outcome::Ok, Shape::Flag) => encoder.integer(1),
         (Outcome::Nil, Shape::Flag) => encoder.integer(0),
-        (Outcome::Int(ms), Shape::Seconds) if *ms >= 0 => encoder.integer(ms / 1000 + i64::from(ms % 1000 >= 500)),
-        (Outcome::Int(there), Shape::Type) => encoder.simple(if *there == 0 { "none" } else { "string" }),
+        (Outcome::Int(ms), Shape::Seconds) if *ms >= 0 => {
+            encoder.integer(ms / 1000 + i64::from(ms % 1000 >= 500))
+        }
+        (Outcome::Int(there), Shape::Type) => {
+            encoder.simple(if *there == 0 { "none" } else { "string" })
+        }
         (Outcome::Int(number), Shape::Encoding) => encoder.bulk(Encoding::name(*number).as_bytes()),
         // A missing key has neither references nor times.
         (Outcome::Int(0), Shape::References | Shape::Frequency | Shape::IdleTime) => encoder.nil(),

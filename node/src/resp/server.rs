@@ -1,6 +1,8 @@
-//! Sockets of Redis clients. The first data thread accepts those of the plain port and hands them to all threads, so that each has as
-//! many; of the cluster-aware port each thread has its own. Each pass of the data thread's loop reads what the ready ones sent and runs every whole command
-//! of it (`input`), and once the outcomes were handed out writes what each of them is answered (`output`), at once.
+//! Sockets of Redis clients. The first data thread accepts those of the plain port and hands them
+//! to all threads, so that each has as many; of the cluster-aware port each thread has its own.
+//! Each pass of the data thread's loop reads what the ready ones sent and runs every whole command
+//! of it (`input`), and once the outcomes were handed out writes what each of them is answered
+//! (`output`), at once.
 
 use super::budget::{Budget, STALLED_MAX};
 use super::cluster;
@@ -27,21 +29,24 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Commands of one client in one pass. Each takes microseconds, so a pass stays far below the 5 ms that others may wait.
+/// Commands of one client in one pass. Each takes microseconds, so a pass stays far below the 5 ms
+/// that others may wait.
 const PASS_COMMANDS_MAX: usize = 256;
 /// Bytes of values handled for one client in one pass, about.
 const PASS_WORK_MAX: usize = 4 << 20;
-/// Commands, and bytes of values, of all clients in one pass, about; who is left comes first in the next.
+/// Commands, and bytes of values, of all clients in one pass, about; who is left comes first in the
+/// next.
 const PASS_ALL_COMMANDS_MAX: usize = 1024;
 const PASS_ALL_WORK_MAX: usize = 4 << 20;
-/// Commands from which on it pays to load what they look up beforehand, and the longest key for which it does.
+/// Commands from which on it pays to load what they look up beforehand, and the longest key for
+/// which it does.
 const WARM_LEAST: usize = 3;
 const WARM_KEY_BYTES: usize = 512;
 /// Clients accepted in one pass.
 const PASS_ACCEPTS_MAX: usize = 64;
-/// Clients with more output than this share what one pass writes, so that others do not wait for megabytes to be copied: that
-/// many bytes, about, which is a tenth of a millisecond. Less would cost more: each write wakes who reads. Who is left comes
-/// first in the next pass.
+/// Clients with more output than this share what one pass writes, so that others do not wait for
+/// megabytes to be copied: that many bytes, about, which is a tenth of a millisecond. Less would
+/// cost more: each write wakes who reads. Who is left comes first in the next pass.
 const LARGE_OUTPUT: usize = 64 << 10;
 const PASS_LARGE_BYTES: usize = 512 << 10;
 /// The common room for reading, and how little of it is too little for one read.
@@ -51,21 +56,26 @@ const READ_BYTES_MIN: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 64 << 10;
 /// Likewise of a client that has not said the password.
 const STRANGER_READ_BYTES_MAX: usize = 4 << 10;
-/// File descriptors that Redis clients leave to everything else, or a quarter of a small limit: a node that is full of clients still answers HTTP.
+/// File descriptors that Redis clients leave to everything else, or a quarter of a small limit: a
+/// node that is full of clients still answers HTTP.
 const FILES_KEPT: u64 = 64;
-/// A client that takes none of its answers for so long, while commands of it wait, is held to write all of them before it reads.
+/// A client that takes none of its answers for so long, while commands of it wait, is held to write
+/// all of them before it reads.
 const SPILL_AFTER: Duration = Duration::from_millis(100);
-/// Of those that have taken nothing for so long, the one that holds most is disconnected, once it has taken nothing for `STALLED_MAX`.
+/// Of those that have taken nothing for so long, the one that holds most is disconnected, once it
+/// has taken nothing for `STALLED_MAX`.
 const SPILL_STILL: Duration = Duration::from_secs(1);
 /// Answers of one client that are put aside in one pass, in outputs of `OUTPUT_BYTES_SOFT`.
 const PASS_SPILLS_MAX: usize = 4;
-/// How often clients are looked for that wait to be judged, and those that have said nothing for too long; how many of the latter in one pass.
+/// How often clients are looked for that wait to be judged, and those that have said nothing for
+/// too long; how many of the latter in one pass.
 const JUDGE_INTERVAL: Duration = Duration::from_millis(50);
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 const PASS_IDLE_MAX: usize = 1024;
 /// How long a client has to take notice that its connection was closed in order.
 const LINGER: Duration = Duration::from_secs(1);
-/// After `accept` failed, for instance for want of file descriptors; and while this node is no member yet.
+/// After `accept` failed, for instance for want of file descriptors; and while this node is no
+/// member yet.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The listeners and the clients of one data thread.
@@ -143,7 +153,8 @@ struct Client {
     seat: Option<Seat>,
 }
 
-/// Answers that its client does not read while it still sends: they are put aside, so that the rest of what it sends can be taken.
+/// Answers that its client does not read while it still sends: they are put aside, so that the rest
+/// of what it sends can be taken.
 #[derive(Default)]
 struct Spilled {
     /// They come after `Client::output`.
@@ -211,8 +222,15 @@ impl Clients {
         for (at, (listener, cluster_port)) in listeners.into_iter().enumerate() {
             listener.set_nonblocking(true)?;
             let mut socket = TcpListener::from_std(listener);
-            clients.registry.register(&mut socket, Token(first_token + at), Interest::READABLE)?;
-            clients.listeners.push(Listener { socket, cluster_port, ready: true, paused: None });
+            clients
+                .registry
+                .register(&mut socket, Token(first_token + at), Interest::READABLE)?;
+            clients.listeners.push(Listener {
+                socket,
+                cluster_port,
+                ready: true,
+                paused: None,
+            });
         }
         Ok(clients)
     }
@@ -226,7 +244,9 @@ impl Clients {
             }
             return;
         };
-        let Some(client) = self.all.get_mut(at) else { return };
+        let Some(client) = self.all.get_mut(at) else {
+            return;
+        };
         client.readable |= event.is_readable() || event.is_error();
         client.ending |= event.is_read_closed() || event.is_error();
         client.writable |= event.is_writable();
@@ -235,7 +255,9 @@ impl Clients {
 
     /// Whether a pass would find something to do at once.
     pub(crate) fn is_busy(&self) -> bool {
-        !self.ready.is_empty() || !self.late.is_empty() || self.listeners.iter().any(|l| l.ready && l.paused.is_none())
+        !self.ready.is_empty()
+            || !self.late.is_empty()
+            || self.listeners.iter().any(|l| l.ready && l.paused.is_none())
     }
 
     /// When something is due, if nothing comes.
@@ -245,7 +267,13 @@ impl Clients {
         let judged = (!self.judged_later.is_empty()).then_some(self.judge_at);
         let idle = (self.looks_for_idle && !self.all.is_empty()).then_some(self.idle_at);
         let lingering = self.lingering.first().map(|(until, ..)| *until);
-        lingering.into_iter().chain(paused).chain(spilling).chain(judged).chain(idle).min()
+        lingering
+            .into_iter()
+            .chain(paused)
+            .chain(spilling)
+            .chain(judged)
+            .chain(idle)
+            .min()
     }
 
     /// No more clients; those that there are leave once they are answered.
@@ -253,13 +281,20 @@ impl Clients {
         for mut listener in self.listeners.drain(..) {
             let _ = self.registry.deregister(&mut listener.socket);
         }
-        self.all.iter().for_each(|(_, client)| client.connection.wake());
+        self.all
+            .iter()
+            .for_each(|(_, client)| client.connection.wake());
     }
 
     /// Accepts clients, reads the ready ones and runs what they sent.
     pub(crate) fn input(&mut self, core: &mut Core, now: Instant) {
         self.accept(core, now);
-        while let Some((_, at, id)) = self.lingering.first().copied().filter(|(until, ..)| *until <= now) {
+        while let Some((_, at, id)) = self
+            .lingering
+            .first()
+            .copied()
+            .filter(|(until, ..)| *until <= now)
+        {
             self.lingering.remove(0);
             if self.all.get(at).is_some_and(|c| c.id == id) {
                 self.remove(core, at);
@@ -278,14 +313,19 @@ impl Clients {
                 self.late.extend(turn.drain(next..));
                 break;
             }
-            let Some(client) = self.all.get_mut(turn[next]) else { continue };
+            let Some(client) = self.all.get_mut(turn[next]) else {
+                continue;
+            };
             // From now on a change puts it among those that are written.
             client.connection.queued.set(false);
             commands += client.prepare(core, &mut self.scratch);
         }
         core.catch_up();
         if commands >= WARM_LEAST {
-            let keys = turn.iter().filter_map(|at| self.all.get(*at)).flat_map(Client::keys);
+            let keys = turn
+                .iter()
+                .filter_map(|at| self.all.get(*at))
+                .flat_map(Client::keys);
             core.inner.shard.warm(cluster::KEYSPACE, MapId(0), keys);
         }
         let mut bytes = 0;
@@ -295,7 +335,9 @@ impl Clients {
                 self.late.extend(turn.drain(next..));
                 break;
             }
-            let Some(client) = self.all.get_mut(turn[next]) else { continue };
+            let Some(client) = self.all.get_mut(turn[next]) else {
+                continue;
+            };
             bytes += client.run_commands(core);
             let waits = matches!(client.connection.session.borrow().judging, Judging::At(_));
             if waits && !std::mem::replace(&mut client.judged_later, true) {
@@ -315,10 +357,14 @@ impl Clients {
         let (mut left, mut again, mut room) = (Vec::new(), 0, PASS_LARGE_BYTES);
         for next in 0..turn.len() {
             let at = turn[next];
-            let Some(client) = self.all.get_mut(at) else { continue };
+            let Some(client) = self.all.get_mut(at) else {
+                continue;
+            };
             client.connection.queued.set(false);
             let next = client.output(core, &mut room);
-            if (client.spill.stuck || client.spill.counted > 0) && !std::mem::replace(&mut client.spill.listed, true) {
+            if (client.spill.stuck || client.spill.counted > 0)
+                && !std::mem::replace(&mut client.spill.listed, true)
+            {
                 if self.spilling.is_empty() {
                     self.spilling_at = now + SPILL_AFTER;
                 }
@@ -343,8 +389,8 @@ impl Clients {
         self.turn = turn;
     }
 
-    /// Finds clients that take no answers and send more commands, and lets these be taken. Where the room for their answers is used up, it ends
-    /// the one that holds most.
+    /// Finds clients that take no answers and send more commands, and lets these be taken. Where
+    /// the room for their answers is used up, it ends the one that holds most.
     fn look_at_spilling(&mut self, core: &mut Core, now: Instant) {
         if self.spilling.is_empty() || now < self.spilling_at {
             return;
@@ -354,7 +400,9 @@ impl Clients {
         let (mut wanted_at, mut largest) = (None, None);
         let all = &mut self.all;
         self.spilling.retain(|&(at, id)| {
-            let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else { return false };
+            let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else {
+                return false;
+            };
             let idle = inner.now.since(client.spill.took_at);
             if client.spill.stuck && idle >= SPILL_AFTER {
                 client.spill.on = true;
@@ -370,10 +418,17 @@ impl Clients {
         });
         let (bytes, at, long) = largest.unwrap_or_default();
         let spill = inner.crew.spill();
-        if !spill.largest_ends(inner.now, inner.me.thread_number(), wanted_at, (bytes, long)) {
+        if !spill.largest_ends(
+            inner.now,
+            inner.me.thread_number(),
+            wanted_at,
+            (bytes, long),
+        ) {
             return;
         }
-        let Some(client) = self.all.get(at) else { return };
+        let Some(client) = self.all.get(at) else {
+            return;
+        };
         if let Some(others) = self.ended.happened(now) {
             tracing::warn!(
                 "the RESP client {} is disconnected: it sends commands and reads no answers, {bytes} bytes of answers wait for it, and the {} bytes \
@@ -396,7 +451,9 @@ impl Clients {
         self.judge_at = now + JUDGE_INTERVAL;
         let all = &mut self.all;
         self.judged_later.retain(|&(at, id)| {
-            let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else { return false };
+            let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else {
+                return false;
+            };
             let mut session = client.connection.session.borrow_mut();
             match session.judging {
                 Judging::At(until) if core.inner.now < until => return true,
@@ -420,10 +477,20 @@ impl Clients {
         }
         let end = self.idle_next + PASS_IDLE_MAX;
         for at in self.idle_next..end {
-            let Some(client) = self.all.get(at).filter(|c| !c.lingers && !c.connection.expelled.get()) else { continue };
+            let Some(client) = self
+                .all
+                .get(at)
+                .filter(|c| !c.lingers && !c.connection.expelled.get())
+            else {
+                continue;
+            };
             let mut session = client.connection.session.borrow_mut();
-            let late = auth_timeout.filter(|most| !session.authenticated && inner.now.since(session.stranger_since) > *most);
-            let idle = idle_timeout.is_some_and(|most| session.is_at_rest() && inner.now.since(client.connection.active_at()) > most);
+            let late = auth_timeout.filter(|most| {
+                !session.authenticated && inner.now.since(session.stranger_since) > *most
+            });
+            let idle = idle_timeout.is_some_and(|most| {
+                session.is_at_rest() && inner.now.since(client.connection.active_at()) > most
+            });
             if session.closing || late.is_none() && !idle {
                 continue;
             }
@@ -431,19 +498,27 @@ impl Clients {
             inner.counters.idle_timeouts += u64::from(late.is_none());
             // One that does not read what it is told is not told more.
             if client.output.is_empty() && session.out.is_empty() && session.is_answered() {
-                session.end(late.map(|most| format!("NOAUTH no AUTH has come within {most:?}: this connection is closed")));
+                session.end(late.map(|most| {
+                    format!("NOAUTH no AUTH has come within {most:?}: this connection is closed")
+                }));
             } else {
                 client.connection.expelled.set(true);
             }
             drop(session);
             client.connection.wake();
         }
-        (self.idle_next, self.idle_at) = if end < self.all.capacity() { (end, now) } else { (0, now + IDLE_INTERVAL) };
+        (self.idle_next, self.idle_at) = if end < self.all.capacity() {
+            (end, now)
+        } else {
+            (0, now + IDLE_INTERVAL)
+        };
     }
 
     fn accept(&mut self, core: &mut Core, now: Instant) {
-        // Who comes before this node is a member waits, as for anything else that is not served at the moment.
-        let early = core.inner.view.is_none() && core.inner.now.since(core.inner.started) < core.inner.limits.park;
+        // Who comes before this node is a member waits, as for anything else that is not served at
+        // the moment.
+        let early = core.inner.view.is_none()
+            && core.inner.now.since(core.inner.started) < core.inner.limits.park;
         for at in 0..self.listeners.len() {
             let listener = &mut self.listeners[at];
             if listener.paused.is_some_and(|until| until <= now) {
@@ -459,7 +534,10 @@ impl Clients {
                 }
                 match listener.socket.accept() {
                     // The system gives the lowest descriptor that is free.
-                    Ok((stream, _)) if u64::try_from(stream.as_raw_fd()).is_ok_and(|fd| fd >= self.files_max) => {
+                    Ok((stream, _))
+                        if u64::try_from(stream.as_raw_fd())
+                            .is_ok_and(|fd| fd >= self.files_max) =>
+                    {
                         if let Some(others) = self.refused.happened(now) {
                             tracing::warn!(
                                 "RESP clients are refused, because nearly all files that this process may open are: raise the limit (ulimit -n), \
@@ -474,7 +552,11 @@ impl Clients {
                     }
                     Err(e) if e.kind() == ErrorKind::WouldBlock => listener.ready = false,
                     // It was gone before it was accepted.
-                    Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                    Err(e)
+                        if matches!(
+                            e.kind(),
+                            ErrorKind::ConnectionAborted | ErrorKind::Interrupted
+                        ) => {}
                     Err(why) => {
                         listener.paused = Some(now + ACCEPT_PAUSE);
                         if let Some(others) = self.refused.happened(now) {
@@ -494,7 +576,11 @@ impl Clients {
         let own = inner.me.thread_number();
         let Some(seat) = inner.crew.seat(cluster_port.then_some(own)) else {
             if let Some(others) = self.refused.happened(Instant::now()) {
-                let strangers = self.all.iter().filter(|(_, client)| !client.connection.session.borrow().authenticated).count();
+                let strangers = self
+                    .all
+                    .iter()
+                    .filter(|(_, client)| !client.connection.session.borrow().authenticated)
+                    .count();
                 tracing::warn!(
                     "RESP clients are refused, because there are as many as --connections-max allows; {strangers} of those at this data thread \
                      have not said the password: see who they are with CLIENT LIST, or raise --connections-max ({others} more since the \
@@ -521,20 +607,39 @@ impl Clients {
         }
     }
 
-    fn begin(&mut self, core: &mut Core, mut stream: TcpStream, cluster_port: bool, seat: Seat) -> io::Result<()> {
+    fn begin(
+        &mut self,
+        core: &mut Core,
+        mut stream: TcpStream,
+        cluster_port: bool,
+        seat: Seat,
+    ) -> io::Result<()> {
         let inner = &mut core.inner;
-        let (Ok(local), Ok(peer)) = (stream.local_addr().map(canonical), stream.peer_addr().map(canonical)) else { return Ok(()) };
+        let (Ok(local), Ok(peer)) = (
+            stream.local_addr().map(canonical),
+            stream.peer_addr().map(canonical),
+        ) else {
+            return Ok(());
+        };
         if let Err(why) = stream.set_nodelay(true) {
             tracing::debug!("TCP_NODELAY: {why}");
         }
         let entry = self.all.vacant_entry();
         let at = entry.key();
         let token = Token(self.first_tokens.1 + at);
-        self.registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        self.registry
+            .register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         inner.counters.connections += 1;
         let id = inner.crew.next_connection();
         let (budget, now) = (inner.budget.clone(), inner.now);
-        let connection = Connection::new((id, at), cluster_port, (local, peer), inner.password.is_none(), budget.clone(), now);
+        let connection = Connection::new(
+            (id, at),
+            cluster_port,
+            (local, peer),
+            inner.password.is_none(),
+            budget.clone(),
+            now,
+        );
         inner.connections.insert(id, connection.clone());
         entry.insert(Client {
             id,
@@ -553,7 +658,10 @@ impl Clients {
             error: None,
             ended: false,
             output: Output::default(),
-            spill: Spilled { took_at: now, ..Spilled::default() },
+            spill: Spilled {
+                took_at: now,
+                ..Spilled::default()
+            },
             budget,
             judged_later: false,
             lingers: false,
@@ -562,10 +670,12 @@ impl Clients {
         Ok(())
     }
 
-    /// Says that nothing more comes, and reads on for a while: closing with unread bytes would send a reset, which can
-    /// overtake the last replies.
+    /// Says that nothing more comes, and reads on for a while: closing with unread bytes would send
+    /// a reset, which can overtake the last replies.
     fn close(&mut self, core: &mut Core, at: usize, now: Instant) {
-        let Some(client) = self.all.get_mut(at) else { return };
+        let Some(client) = self.all.get_mut(at) else {
+            return;
+        };
         client.forget(core);
         if client.stream.shutdown(Shutdown::Write).is_err() || client.ended {
             return self.remove(core, at);
@@ -595,16 +705,23 @@ fn refuse(core: &mut Core, mut stream: TcpStream) {
 
 /// From which descriptor on clients are refused.
 fn files_max() -> u64 {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
+        .current
+        .unwrap_or(u64::MAX);
     limit - FILES_KEPT.min(limit / 4)
 }
 
 impl Client {
-    /// Parses what is there or can be read, unless there are commands already; how many there are to run.
+    /// Parses what is there or can be read, unless there are commands already; how many there are
+    /// to run.
     fn prepare(&mut self, core: &mut Core, scratch: &mut BytesMut) -> usize {
         {
             let session = self.connection.session.borrow();
-            if self.lingers || self.connection.expelled.get() || session.closing || session.is_blocked() {
+            if self.lingers
+                || self.connection.expelled.get()
+                || session.closing
+                || session.is_blocked()
+            {
                 return 0;
             }
         }
@@ -617,7 +734,8 @@ impl Client {
     /// The keys of parsed commands: of most commands the first argument is one.
     fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let all = self.parser.commands(&self.chunk).skip(self.chunk_next);
-        all.map(|args| args.get(1)).filter(|key| !key.is_empty() && key.len() <= WARM_KEY_BYTES)
+        all.map(|args| args.get(1))
+            .filter(|key| !key.is_empty() && key.len() <= WARM_KEY_BYTES)
     }
 
     /// Whether there is something new to parse.
@@ -629,7 +747,11 @@ impl Client {
             *scratch = BytesMut::zeroed(SCRATCH_BYTES);
         }
         let stranger = !self.connection.session.borrow().authenticated;
-        let room = scratch.len().min(if stranger { STRANGER_READ_BYTES_MAX } else { READ_BYTES_MAX });
+        let room = scratch.len().min(if stranger {
+            STRANGER_READ_BYTES_MAX
+        } else {
+            READ_BYTES_MAX
+        });
         match Raw(&self.stream).read(&mut scratch[..room]) {
             Ok(0) => {
                 self.ended = true;
@@ -637,7 +759,8 @@ impl Client {
             }
             Ok(read) => {
                 core.inner.counters.input_bytes += read as u64;
-                // Less than there was room for: there was no more, and what comes next is announced, but for the end.
+                // Less than there was room for: there was no more, and what comes next is
+                // announced, but for the end.
                 self.readable = read == room || self.ending;
                 self.connection.heard_at.set(core.inner.now);
                 let new = scratch.split_to(read);
@@ -663,7 +786,8 @@ impl Client {
         }
     }
 
-    /// Writes what is ready, then finds out what is next. `room` is what large outputs may still take of this pass.
+    /// Writes what is ready, then finds out what is next. `room` is what large outputs may still
+    /// take of this pass.
     fn output(&mut self, core: &mut Core, room: &mut usize) -> Next {
         if self.lingers {
             return self.sink();
@@ -695,11 +819,15 @@ impl Client {
                 unfinished = Some(if moved { Next::Again } else { Next::Left });
                 break;
             }
-            match self.output.write(&mut Raw(&self.stream), if large { *room } else { LARGE_OUTPUT }) {
+            match self.output.write(
+                &mut Raw(&self.stream),
+                if large { *room } else { LARGE_OUTPUT },
+            ) {
                 Ok((0, _)) => return Next::Broken,
                 Ok((written, whole)) => {
                     core.inner.counters.output_bytes += written as u64;
-                    // The system has no more room where it took a part, and says when it has some: it need not be asked.
+                    // The system has no more room where it took a part, and says when it has some:
+                    // it need not be asked.
                     self.writable = whole;
                     if large {
                         *room = room.saturating_sub(written);
@@ -715,10 +843,13 @@ impl Client {
             self.connection.moved_at.set(core.inner.now);
             (self.spill.took_at, self.spill.on) = (core.inner.now, false);
         }
-        let commands_wait = self.chunk_next < self.chunk_len || self.unparsed || self.readable && !self.ended;
+        let commands_wait =
+            self.chunk_next < self.chunk_len || self.unparsed || self.readable && !self.ended;
         let (blocked, answered, closing, more) = {
             let mut session = self.connection.session.borrow_mut();
-            let more = self.spill.run(core.inner.now, &mut session, &self.output, &self.budget);
+            let more = self
+                .spill
+                .run(core.inner.now, &mut session, &self.output, &self.budget);
             core.inner.count_errors(&mut session.failed);
             let blocked = session.is_blocked();
             // Who has not said the password sends no more than fits.
@@ -748,7 +879,11 @@ impl Client {
         if !self.ended && self.readable && self.connection.may_read(self.id, core.inner.now) {
             return Next::Again;
         }
-        if answered && (self.ended || core.inner.draining) { Next::Finished } else { Next::Wait }
+        if answered && (self.ended || core.inner.draining) {
+            Next::Finished
+        } else {
+            Next::Wait
+        }
     }
 
     /// Runs parsed commands, at most one pass of them, and says how many bytes of values that was.
@@ -794,7 +929,8 @@ impl Client {
         }
     }
 
-    /// What waits until the client reads shall not hold the common room: that may be many times as much.
+    /// What waits until the client reads shall not hold the common room: that may be many times as
+    /// much.
     fn leave_room(&mut self) {
         self.own_input();
         self.borrowed = false;
@@ -849,7 +985,8 @@ impl Client {
 
     /// It counts no more.
     fn forget(&mut self, core: &mut Core) {
-        self.budget.count_input(self.id, self.connection.input_held.take(), 0);
+        self.budget
+            .count_input(self.id, self.connection.input_held.take(), 0);
         self.seat = None;
         self.spill.end(&self.budget);
         if core.inner.connections.remove(&self.id).is_some() {
@@ -873,7 +1010,8 @@ impl Client {
 }
 
 impl Spilled {
-    /// Counts what is not written, and puts answers aside if the client takes none; true if there may be more of them at once.
+    /// Counts what is not written, and puts answers aside if the client takes none; true if there
+    /// may be more of them at once.
     fn run(&mut self, now: Time, session: &mut Session, output: &Output, budget: &Budget) -> bool {
         self.waits = None;
         let mut left = PASS_SPILLS_MAX;
@@ -883,7 +1021,11 @@ impl Spilled {
             }
             let unsent = session.out.len() + output.len() + self.bytes;
             // Once the client has read what was put aside, it counts as any other.
-            let wanted = if self.on || !self.outputs.is_empty() { unsent } else { 0 };
+            let wanted = if self.on || !self.outputs.is_empty() {
+                unsent
+            } else {
+                0
+            };
             self.counted = budget.spill(self.counted, wanted);
             session.count_unwritten(unsent, unsent.saturating_sub(self.counted));
             if !self.on || session.out.len() < OUTPUT_BYTES_SOFT {
@@ -911,7 +1053,8 @@ impl Spilled {
     }
 }
 
-/// A socket by the kernel's own calls: those of the C library are points where threads may be cancelled, and note that each time.
+/// A socket by the kernel's own calls: those of the C library are points where threads may be
+/// cancelled, and note that each time.
 struct Raw<'a>(&'a TcpStream);
 
 impl Read for Raw<'_> {
@@ -923,12 +1066,21 @@ impl Read for Raw<'_> {
 impl Write for Raw<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // A client that is gone is an error here and no signal.
-        Ok(rustix::net::send(self.0, bytes, rustix::net::SendFlags::NOSIGNAL)?)
+        Ok(rustix::net::send(
+            self.0,
+            bytes,
+            rustix::net::SendFlags::NOSIGNAL,
+        )?)
     }
 
     fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
         let mut nothing = rustix::net::SendAncillaryBuffer::default();
-        Ok(rustix::net::sendmsg(self.0, slices, &mut nothing, rustix::net::SendFlags::NOSIGNAL)?)
+        Ok(rustix::net::sendmsg(
+            self.0,
+            slices,
+            &mut nothing,
+            rustix::net::SendFlags::NOSIGNAL,
+        )?)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,7 +1,8 @@
 //! One connection's state: what it said of itself, and its replies, in the order of its commands.
 //!
-//! A command is answered at once (`PING`), or becomes one operation, or several whose outcomes are gathered, or a sweep
-//! over all partitions in steps. Outcomes come in any order; replies leave in theirs.
+//! A command is answered at once (`PING`), or becomes one operation, or several whose outcomes are
+//! gathered, or a sweep over all partitions in steps. Outcomes come in any order; replies leave in
+//! theirs.
 
 mod about;
 mod asking;
@@ -10,7 +11,9 @@ pub(crate) mod pause;
 mod transaction;
 
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
-use super::command::{self, All, Cluster, Constant, ErrorText, Many, Request, Server, Shape, table};
+use super::command::{
+    self, All, Cluster, Constant, ErrorText, Many, Request, Server, Shape, table,
+};
 use super::counts::{self, Failed};
 use super::encode::{Encoder, Protocol};
 use super::frame::{Args, TooLarge};
@@ -38,21 +41,25 @@ use std::time::{Duration, Instant};
 
 /// Replies that one connection may wait for.
 const PENDING_MAX: usize = 8192;
-/// Bytes of commands that are not answered yet, of their answers, and of those that other nodes are expected to send; above
-/// it nothing more is taken from this connection.
+/// Bytes of commands that are not answered yet, of their answers, and of those that other nodes are
+/// expected to send; above it nothing more is taken from this connection.
 const PENDING_BYTES_MAX: usize = 32 << 20;
-/// Output above which nothing more is encoded or taken from this connection until the client has read.
+/// Output above which nothing more is encoded or taken from this connection until the client has
+/// read.
 pub(super) const OUTPUT_BYTES_SOFT: usize = 1 << 20;
 /// Likewise before the client has said the password: it is told no more than that it has to.
 const STRANGER_OUTPUT_BYTES: usize = 4 << 10;
-/// The least that an answer of another node is expected to weigh: a full queue of these is below `PENDING_BYTES_MAX`.
+/// The least that an answer of another node is expected to weigh: a full queue of these is below
+/// `PENDING_BYTES_MAX`.
 const EXPECTED_BYTES_MIN: usize = 1 << 10;
 /// Keys, and bytes of keys and values, of one command that are submitted in one go.
 const SLICE_KEYS: usize = 512;
 const SLICE_BYTES: usize = 1 << 20;
-/// Keys of one command that wait for their outcomes at the same time, at most: further ones are submitted as outcomes come.
+/// Keys of one command that wait for their outcomes at the same time, at most: further ones are
+/// submitted as outcomes come.
 const KEYS_ASKED_MAX: usize = 8192;
-/// Bytes of the keys of one command at the cluster-aware port, where all are hashed before the first is touched.
+/// Bytes of the keys of one command at the cluster-aware port, where all are hashed before the
+/// first is touched.
 const HASHED_BYTES_MAX: usize = 2 << 20;
 /// Keys are compared with a pattern so far as they come; what is beyond that waits for its turn.
 const COMPARE_AT_ONCE: usize = 1 << 16;
@@ -60,9 +67,11 @@ const COMPARE_AT_ONCE: usize = 1 << 16;
 const SLOTS_KEPT_MAX: usize = 256;
 /// No single reply is larger.
 pub(super) const REPLY_BYTES_MAX: usize = 512 << 20;
-/// The largest value that is encoded before it is judged whether it may leave: what stands apart in the output is not taken back.
+/// The largest value that is encoded before it is judged whether it may leave: what stands apart in
+/// the output is not taken back.
 const READ_AT_ONCE_MAX: usize = APART_BYTES_MIN;
-/// What waited behind something that was waited for in vain has this long: a round trip between regions, and what a busy member adds.
+/// What waited behind something that was waited for in vain has this long: a round trip between
+/// regions, and what a busy member adds.
 const HURRIED: Duration = Duration::from_millis(200);
 /// For so long after that, unless all that the client sent was taken before.
 const HURRIED_FOR: Duration = Duration::from_secs(5);
@@ -84,9 +93,11 @@ pub(crate) struct Connection {
     pub(crate) moved_at: Cell<Time>,
     /// It is not read, because others hold too much.
     waits_for_room: Cell<bool>,
-    /// Commands that came are not taken yet: they wait for answers to those before them, as long as these do.
+    /// Commands that came are not taken yet: they wait for answers to those before them, as long as
+    /// these do.
     pub(crate) behind: Cell<bool>,
-    /// When something of it was last read. Reading is no move: a client that sends its command byte by byte stands still all the same.
+    /// When something of it was last read. Reading is no move: a client that sends its command byte
+    /// by byte stands still all the same.
     pub(crate) heard_at: Cell<Time>,
     /// It stood still for too long while others wanted room: it ends.
     pub(crate) expelled: Cell<bool>,
@@ -102,7 +113,8 @@ pub(crate) struct Session {
     peer: SocketAddr,
     protocol: Protocol,
     pub(crate) authenticated: bool,
-    /// `MULTI` was refused, and the transaction that it began has not ended: nothing of it is executed.
+    /// `MULTI` was refused, and the transaction that it began has not ended: nothing of it is
+    /// executed.
     in_refused_transaction: bool,
     /// Since when it is not.
     pub(crate) stranger_since: Time,
@@ -127,8 +139,8 @@ pub(crate) struct Session {
     slots: VecDeque<Slot>,
     /// The number of the first slot.
     first: u64,
-    /// Replies of this pass that are in `out` and must not leave unless the pass is judged well: reads, and what was answered
-    /// after them. They had the numbers before `first`.
+    /// Replies of this pass that are in `out` and must not leave unless the pass is judged well:
+    /// reads, and what was answered after them. They had the numbers before `first`.
     provisional: Vec<Provisional>,
     /// Where they begin in `out`.
     provisional_from: usize,
@@ -141,9 +153,11 @@ pub(crate) struct Session {
     pub(crate) out: Output,
     /// The command of which not all keys are submitted: its slot is the last.
     partway: Option<Partway>,
-    /// Whether the next command waits for the newest table, because it names a keyspace that this node does not know.
+    /// Whether the next command waits for the newest table, because it names a keyspace that this
+    /// node does not know.
     looking: Looking,
-    /// What the next answer of another node is expected to weigh: what they weighed of late, and the most at first.
+    /// What the next answer of another node is expected to weigh: what they weighed of late, and
+    /// the most at first.
     expected: usize,
     /// Until then what is taken has waited already, behind what was waited for in vain.
     hurried_until: Time,
@@ -174,7 +188,8 @@ enum Looking {
     /// None is under way.
     #[default]
     No,
-    /// The newest table is waited for. No command is taken meanwhile: those that follow are about that keyspace.
+    /// The newest table is waited for. No command is taken meanwhile: those that follow are about
+    /// that keyspace.
     Waits,
     /// It is here, and the command is run again.
     Over,
@@ -197,7 +212,8 @@ enum Hold {
     No,
     /// Its turn to ask, and room for what is expected, as the connection with this number.
     Room(usize),
-    /// What was asked already: it may weigh less than was expected, and there is too little room else.
+    /// What was asked already: it may weigh less than was expected, and there is too little room
+    /// else.
     Answers,
     /// Outcomes of what was asked, until no more than so many are lacking.
     Outcomes(usize),
@@ -225,8 +241,16 @@ struct Slot {
 /// A reply that is encoded already, and what it is made of if it may not leave.
 #[derive(Debug)]
 enum Provisional {
-    /// What was read under this key of this keyspace, as which operation of this node, and where the value stands in `out`.
-    Read { keyspace: KeyspaceId, map: MapId, key: Bytes, n: u64, value: Option<Range<usize>>, protocol: Protocol },
+    /// What was read under this key of this keyspace, as which operation of this node, and where
+    /// the value stands in `out`.
+    Read {
+        keyspace: KeyspaceId,
+        map: MapId,
+        key: Bytes,
+        n: u64,
+        value: Option<Range<usize>>,
+        protocol: Protocol,
+    },
     /// It says the same at any time; where it stands in `out`.
     Encoded(Range<usize>),
 }
@@ -320,8 +344,9 @@ impl Connection {
         })
     }
 
-    /// An outcome for a slot; true if its sweep has further steps. `read`: nothing is lost with the outcome. `judged`: the
-    /// generation under which what this thread looked at before may be answered.
+    /// An outcome for a slot; true if its sweep has further steps. `read`: nothing is lost with the
+    /// outcome. `judged`: the generation under which what this thread looked at before may be
+    /// answered.
     pub(crate) fn deliver(
         &self,
         (now, judged): (Time, Option<u64>),
@@ -332,12 +357,22 @@ impl Connection {
     ) -> bool {
         let mut session = self.session.borrow_mut();
         let session = &mut *session;
-        let in_vain = matches!(outcome, Outcome::Failed(Failure::Unavailable | Failure::Unknown));
+        let in_vain = matches!(
+            outcome,
+            Outcome::Failed(Failure::Unavailable | Failure::Unknown)
+        );
         if in_vain && self.behind.get() {
             session.hurried_until = now + HURRIED_FOR;
         }
-        let Some(at) = slot.checked_sub(session.first).and_then(|i| usize::try_from(i).ok()) else { return false };
-        let Some(entry) = session.slots.get_mut(at) else { return false };
+        let Some(at) = slot
+            .checked_sub(session.first)
+            .and_then(|i| usize::try_from(i).ok())
+        else {
+            return false;
+        };
+        let Some(entry) = session.slots.get_mut(at) else {
+            return false;
+        };
         let mut weighed = 0;
         if entry.expected > 0 {
             let share = match &entry.state {
@@ -347,27 +382,45 @@ impl Connection {
             entry.expected -= share;
             weighed = share;
             if in_vain || !matches!(outcome, Outcome::Failed(_)) {
-                // It falls by half with each answer that is smaller, so that one small one does not open the gates. And with each that did
-                // not come: else what nobody serves is asked for two by two.
-                session.expected = outcome.bytes().max(session.expected / 2).max(EXPECTED_BYTES_MIN);
+                // It falls by half with each answer that is smaller, so that one small one does not
+                // open the gates. And with each that did not come: else what nobody serves is asked
+                // for two by two.
+                session.expected = outcome
+                    .bytes()
+                    .max(session.expected / 2)
+                    .max(EXPECTED_BYTES_MIN);
             }
             entry.weight -= share;
             session.pending_bytes -= share;
-            charge(&session.budget, &mut session.charged, &mut entry.charged, |c| c - share);
+            charge(
+                &session.budget,
+                &mut session.charged,
+                &mut entry.charged,
+                |c| c - share,
+            );
         }
-        // What was expected of it counts no more: an answer that was weighed well takes its place, whatever others hold by now.
+        // What was expected of it counts no more: an answer that was weighed well takes its place,
+        // whatever others hold by now.
         let much = session.charged >= PENDING_BYTES_MAX;
         let (outcome, bytes, copied) = admit(&session.budget, outcome, read, much, weighed);
         let mut goes_on = false;
         match &mut entry.state {
             State::Waiting { shape, .. } => {
-                entry.state = State::Done { shape: *shape, outcome };
+                entry.state = State::Done {
+                    shape: *shape,
+                    outcome,
+                };
                 entry.weight += bytes;
                 session.pending_bytes += bytes;
                 // The store has the value of the command by now, or nothing has it.
                 let stored = std::mem::take(&mut entry.under_way);
                 session.budget.count_under_way(stored, 0);
-                charge(&session.budget, &mut session.charged, &mut entry.charged, |c| (c + copied).saturating_sub(stored));
+                charge(
+                    &session.budget,
+                    &mut session.charged,
+                    &mut entry.charged,
+                    |c| (c + copied).saturating_sub(stored),
+                );
             }
             State::Gathering(gather) => {
                 let held = gather.held();
@@ -375,7 +428,12 @@ impl Connection {
                 session.pending_bytes += bytes;
                 gather.take(part, token, outcome, copied, judged);
                 gather.compare(&mut COMPARE_AT_ONCE.clone());
-                charge(&session.budget, &mut session.charged, &mut entry.charged, |c| c + gather.held() - held);
+                charge(
+                    &session.budget,
+                    &mut session.charged,
+                    &mut entry.charged,
+                    |c| c + gather.held() - held,
+                );
                 goes_on = gather.has_next_step() || gather.is_matching();
                 // It asks for nothing more, if it is this one.
                 if let Some(way) = session.partway.as_mut().filter(|_| gather.has_failed()) {
@@ -402,17 +460,32 @@ impl Connection {
     }
 
     /// The next steps of a sweep, which take of `work`; true if it has more to do at once.
-    pub(crate) fn sweep_on(self: &Rc<Self>, inner: &mut Inner, slot: u64, work: &mut usize) -> bool {
+    pub(crate) fn sweep_on(
+        self: &Rc<Self>,
+        inner: &mut Inner,
+        slot: u64,
+        work: &mut usize,
+    ) -> bool {
         let mut session = self.session.borrow_mut();
         let session = &mut *session;
         let patience = session.patience(inner);
-        let Some(at) = slot.checked_sub(session.first).and_then(|i| usize::try_from(i).ok()) else { return false };
+        let Some(at) = slot
+            .checked_sub(session.first)
+            .and_then(|i| usize::try_from(i).ok())
+        else {
+            return false;
+        };
         if let Some(entry) = session.slots.get_mut(at)
             && let State::Gathering(gather) = &mut entry.state
         {
             let held = gather.held();
             gather.compare(work);
-            charge(&session.budget, &mut session.charged, &mut entry.charged, |c| c + gather.held() - held);
+            charge(
+                &session.budget,
+                &mut session.charged,
+                &mut entry.charged,
+                |c| c + gather.held() - held,
+            );
             if gather.is_matching() {
                 return true;
             }
@@ -424,10 +497,16 @@ impl Connection {
         false
     }
 
-    /// Whether it may be read now; if not, it is told to try again, and that it stands still is not its fault.
+    /// Whether it may be read now; if not, it is told to try again, and that it stands still is not
+    /// its fault.
     pub(crate) fn may_read(&self, id: u64, now: Time) -> bool {
         let session = self.session.borrow();
-        let may = session.budget.may_read(now, (id, self.at), !session.authenticated, self.input_held.get());
+        let may = session.budget.may_read(
+            now,
+            (id, self.at),
+            !session.authenticated,
+            self.input_held.get(),
+        );
         if self.waits_for_room.replace(!may) && may {
             self.moved_at.set(now);
         }
@@ -441,8 +520,10 @@ impl Connection {
 
     /// Ends it if it holds much and stands still, and says so: others want the room.
     pub(crate) fn expel_if_stalled(&self, now: Time) -> bool {
-        let much = self.input_held.get() > FREE_INPUT_BYTES || self.session.borrow().charged > FREE_ANSWER_BYTES;
-        // Also who waits for room itself, with a part of a command: while many do, none of them completes, and all hold on.
+        let much = self.input_held.get() > FREE_INPUT_BYTES
+            || self.session.borrow().charged > FREE_ANSWER_BYTES;
+        // Also who waits for room itself, with a part of a command: while many do, none of them
+        // completes, and all hold on.
         let stalled = much && now.since(self.moved_at.get()) > STALLED_MAX;
         let expelled = stalled && !self.expelled.replace(true);
         if expelled {
@@ -480,7 +561,8 @@ impl Connection {
         if inner.is_paused() && session.waits_for_pause(self, inner, args) {
             return false;
         }
-        // One that is run again after a lookup was counted before, and it is known whether it gets a reply.
+        // One that is run again after a lookup was counted before, and it is known whether it gets
+        // a reply.
         if session.looking == Looking::No {
             inner.counters.commands += 1;
             session.silent = session.take_mute();
@@ -537,24 +619,45 @@ impl Connection {
     }
 }
 
-/// What an outcome becomes, how many bytes it has, and how many of them nobody else holds. One for which there is no room
-/// is refused, unless it was `weighed` beforehand: where nothing is lost with it, it can be asked again. Who holds `much`
-/// leaves the second share to the others.
-fn admit(budget: &Budget, outcome: Outcome, read: bool, much: bool, weighed: usize) -> (Outcome, usize, usize) {
+/// What an outcome becomes, how many bytes it has, and how many of them nobody else holds. One for
+/// which there is no room is refused, unless it was `weighed` beforehand: where nothing is lost
+/// with it, it can be asked again. Who holds `much` leaves the second share to the others.
+fn admit(
+    budget: &Budget,
+    outcome: Outcome,
+    read: bool,
+    much: bool,
+    weighed: usize,
+) -> (Outcome, usize, usize) {
     let bytes = outcome.bytes();
     let copied = match &outcome {
         // Else the store holds it as well, or the log.
         Outcome::Bulk(value) if value.is_shared() => 0,
         _ => bytes,
     };
-    if copied > weighed.max(EXPECTED_BYTES_MIN) && (budget.refuses(copied) || much && budget.is_short()) {
-        return (Outcome::Failed(if read { Failure::Overloaded } else { Failure::Unknown }), 0, 0);
+    if copied > weighed.max(EXPECTED_BYTES_MIN)
+        && (budget.refuses(copied) || much && budget.is_short())
+    {
+        return (
+            Outcome::Failed(if read {
+                Failure::Overloaded
+            } else {
+                Failure::Unknown
+            }),
+            0,
+            0,
+        );
     }
     (outcome, bytes, copied)
 }
 
 /// Changes what one reply is charged.
-fn charge(budget: &Budget, session: &mut usize, slot: &mut usize, change: impl FnOnce(usize) -> usize) {
+fn charge(
+    budget: &Budget,
+    session: &mut usize,
+    slot: &mut usize,
+    change: impl FnOnce(usize) -> usize,
+) {
     let before = *slot;
     *slot = change(before);
     if *slot != before {
@@ -563,22 +666,37 @@ fn charge(budget: &Budget, session: &mut usize, slot: &mut usize, change: impl F
     }
 }
 
-/// The partitions that a sweep has to ask, by the installed table, and the number from which on there are more of them; `None`
-/// where its keyspace has none any more.
-fn partitions_of(inner: &Inner, (keyspace, map): (KeyspaceId, MapId), wanted: &Wanted<'_>) -> Option<(Vec<PartitionId>, Option<u32>)> {
-    let keyspace = inner.view.as_ref()?.installed.keyspace(keyspace).filter(|k| !k.partitions.is_empty())?;
+/// The partitions that a sweep has to ask, by the installed table, and the number from which on
+/// there are more of them; `None` where its keyspace has none any more.
+fn partitions_of(
+    inner: &Inner,
+    (keyspace, map): (KeyspaceId, MapId),
+    wanted: &Wanted<'_>,
+) -> Option<(Vec<PartitionId>, Option<u32>)> {
+    let keyspace = inner
+        .view
+        .as_ref()?
+        .installed
+        .keyspace(keyspace)
+        .filter(|k| !k.partitions.is_empty())?;
     let all = &keyspace.partitions;
     let found = match wanted {
         Wanted::From { first, most, own } => {
-            let led = |p: &&Arc<Partition>| !own || cluster::leads(inner.me, inner.crew.threads(), p);
+            let led =
+                |p: &&Arc<Partition>| !own || cluster::leads(inner.me, inner.crew.threads(), p);
             // They are in order.
-            let mut from = all[all.partition_point(|p| p.id.0 < *first)..].iter().filter(led).map(|p| p.id);
+            let mut from = all[all.partition_point(|p| p.id.0 < *first)..]
+                .iter()
+                .filter(led)
+                .map(|p| p.id);
             let found = from.by_ref().take(*most).collect();
             return Some((found, from.next().map(|p| p.0)));
         }
         Wanted::Slot(slot) => keyspace.partition_of_slot(*slot).into_iter().collect(),
         Wanted::Range(query) => {
-            let mut partitions = keyspace.partitions_within(map, &query.from, &query.to).ok()?;
+            let mut partitions = keyspace
+                .partitions_within(map, &query.from, &query.to)
+                .ok()?;
             if query.reverse {
                 partitions.reverse();
             }
@@ -588,7 +706,12 @@ fn partitions_of(inner: &Inner, (keyspace, map): (KeyspaceId, MapId), wanted: &W
     Some((found, None))
 }
 
-fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, (slot, patience): (u64, Patience), gather: &mut Gather) {
+fn submit_steps(
+    connection: &Rc<Connection>,
+    inner: &mut Inner,
+    (slot, patience): (u64, Patience),
+    gather: &mut Gather,
+) {
     while gather.has_next_step() {
         let about = gather.about();
         if let Some(wanted) = gather.wants() {
@@ -599,14 +722,28 @@ fn submit_steps(connection: &Rc<Connection>, inner: &mut Inner, (slot, patience)
         }
         let (keyspace, map) = gather.about();
         if let Some(generation) = inner.looks_under() {
-            gather.look(generation, |partition| inner.shard.keys_of(keyspace, partition, map));
+            gather.look(generation, |partition| {
+                inner.shard.keys_of(keyspace, partition, map)
+            });
         }
         // There is none where it was just found out that there are no partitions.
-        let Some((partition, action)) = gather.next_step() else { continue };
-        let operation = PartitionOperation { keyspace, partition, map, action };
+        let Some((partition, action)) = gather.next_step() else {
+            continue;
+        };
+        let operation = PartitionOperation {
+            keyspace,
+            partition,
+            map,
+            action,
+        };
         let connection = connection.clone();
         let part = partition.0;
-        let token = inner.submit_partition(operation, patience, |read| Waiter::Reply { connection, slot, part, read });
+        let token = inner.submit_partition(operation, patience, |read| Waiter::Reply {
+            connection,
+            slot,
+            part,
+            read,
+        });
         gather.waits_for(token);
     }
 }
@@ -626,12 +763,21 @@ impl Session {
     }
 
     /// Whether it ran, and was not refused before that.
-    fn run_command(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) -> bool {
+    fn run_command(
+        &mut self,
+        connection: &Rc<Connection>,
+        inner: &mut Inner,
+        args: Args<'_>,
+    ) -> bool {
         if let Some(what) = args.too_large() {
             let max = inner.limits.value_bytes_max;
             let text = match what {
-                TooLarge::Argument => format!("ERR the argument is too large: at most {max} bytes (--value-max)"),
-                TooLarge::Command => format!("ERR the command is too large: at most four times {max} bytes (--value-max)"),
+                TooLarge::Argument => {
+                    format!("ERR the argument is too large: at most {max} bytes (--value-max)")
+                }
+                TooLarge::Command => format!(
+                    "ERR the command is too large: at most four times {max} bytes (--value-max)"
+                ),
             };
             self.refuse(&text.into());
             return false;
@@ -639,7 +785,8 @@ impl Session {
         let spec = match command::find(args) {
             Ok(spec) => spec,
             Err(why) => {
-                let named = table::Spec::find(args.get(0)).filter(|spec| spec.container().is_none());
+                let named =
+                    table::Spec::find(args.get(0)).filter(|spec| spec.container().is_none());
                 self.command = named.map_or(counts::UNKNOWN, |spec| spec.number);
                 if !self.refuse_transaction(args) {
                     self.refuse(&why);
@@ -665,10 +812,22 @@ impl Session {
         if !settings.is_slow(took) {
             return;
         }
-        let verb = table::all().get(usize::from(self.command)).map(|spec| spec.verb);
+        let verb = table::all()
+            .get(usize::from(self.command))
+            .map(|spec| spec.verb);
         let (id, most) = (inner.crew.next_slow(), settings.slow_entries());
         let (args, peer, name) = (slowlog::kept(verb, args), self.peer, self.name.clone());
-        inner.slow.push(slowlog::Slow { id, unix_s: inner.unix_ms / 1000, took, args, peer, name }, most);
+        inner.slow.push(
+            slowlog::Slow {
+                id,
+                unix_s: inner.unix_ms / 1000,
+                took,
+                args,
+                peer,
+                name,
+            },
+            most,
+        );
     }
 
     /// Whether nothing is asked of it that it has not answered.
@@ -682,7 +841,11 @@ impl Session {
             self.waits_until = inner.now + inner.limits.park;
             return Patience::Whole;
         }
-        let least = if self.slots.is_empty() { Time::ZERO } else { self.waits_until };
+        let least = if self.slots.is_empty() {
+            Time::ZERO
+        } else {
+            self.waits_until
+        };
         self.waits_until = least.max(inner.now + HURRIED.min(inner.limits.park));
         Patience::Until(self.waits_until)
     }
@@ -698,7 +861,10 @@ impl Session {
 
     /// Whether this is a password that is judged later, because its address gave wrong ones.
     fn waits_to_be_judged(&mut self, inner: &Inner, args: Args<'_>) -> bool {
-        let judged = inner.password.is_some() && [&b"AUTH"[..], b"HELLO"].iter().any(|name| args.get(0).eq_ignore_ascii_case(name));
+        let judged = inner.password.is_some()
+            && [&b"AUTH"[..], b"HELLO"]
+                .iter()
+                .any(|name| args.get(0).eq_ignore_ascii_case(name));
         if judged && std::mem::replace(&mut self.judging, Judging::AtOnce) == Judging::AtOnce {
             let until = inner.guard.borrow().waits_until(inner.now, self.peer.ip());
             self.judging = until.map_or(Judging::AtOnce, Judging::At);
@@ -712,7 +878,8 @@ impl Session {
             return true;
         }
         if let Some(way) = &self.partway {
-            // Its own answers do not hold it up while there is room for them, but what it asks of others does.
+            // Its own answers do not hold it up while there is room for them, but what it asks of
+            // others does.
             let expected = self.slots.back().map_or(0, |s| s.expected);
             return expected >= PENDING_BYTES_MAX
                 || match way.hold {
@@ -727,7 +894,8 @@ impl Session {
             || matches!(self.judging, Judging::At(_))
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
-            // What all threads are asked for may be long, and counts only once it is here: one at a time.
+            // What all threads are asked for may be long, and counts only once it is here: one at a
+            // time.
             || self.slots.back().is_some_and(|slot| matches!(slot.state, State::Asking(_)))
             || self.slots.len() >= PENDING_MAX
             || self.pending_bytes >= PENDING_BYTES_MAX
@@ -737,7 +905,8 @@ impl Session {
     /// Whether the command that is partway may ask for one more answer.
     fn room_to_ask(&self, at: usize) -> Room {
         let own = self.slots.back().map_or(0, |s| s.charged);
-        self.budget.room_to_ask((self.id, at), (own, self.charged), self.expected)
+        self.budget
+            .room_to_ask((self.id, at), (own, self.charged), self.expected)
     }
 
     /// Where its client is.
@@ -766,10 +935,18 @@ impl Session {
         self.closing = true;
     }
 
-    /// `GET` of what this thread may read at once, the commonest command: encoded straight from the store. False: it goes the way
-    /// of all others.
-    fn read_at_once(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) -> bool {
-        let here = args.len() == 2 && args.get(0).eq_ignore_ascii_case(b"GET") && self.slots.is_empty() && self.authenticated;
+    /// `GET` of what this thread may read at once, the commonest command: encoded straight from the
+    /// store. False: it goes the way of all others.
+    fn read_at_once(
+        &mut self,
+        connection: &Rc<Connection>,
+        inner: &mut Inner,
+        args: Args<'_>,
+    ) -> bool {
+        let here = args.len() == 2
+            && args.get(0).eq_ignore_ascii_case(b"GET")
+            && self.slots.is_empty()
+            && self.authenticated;
         // It may have to be asked again, and then waits as long as any.
         if !here || self.silent || !self.touches || self.is_hurried(inner) {
             return false;
@@ -780,7 +957,10 @@ impl Session {
         }
         let found = inner.shard.read(inner.now, self.keyspace, self.map, key);
         // What is larger is weighed first.
-        let Some((n, value)) = found.filter(|(_, v)| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX)) else { return false };
+        let Some((n, value)) = found.filter(|(_, v)| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX))
+        else {
+            return false;
+        };
         let start = self.out.bytes.len();
         let mut encoder = Encoder::new(&mut self.out.bytes, self.protocol);
         let value = match value {
@@ -811,20 +991,44 @@ impl Session {
         true
     }
 
-    /// `SET` without options of a key that this thread leads: nothing is taken apart or kept of it but the entry. False: it goes the
-    /// way of all others, which also says what is wrong with it.
-    fn write_at_once(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) -> bool {
-        let plain = args.len() == 3 && args.get(0).eq_ignore_ascii_case(b"SET") && args.too_large().is_none();
-        if !plain || !self.authenticated || self.is_hurried(inner) || self.cluster_port && !inner.is_led() {
+    /// `SET` without options of a key that this thread leads: nothing is taken apart or kept of it
+    /// but the entry. False: it goes the way of all others, which also says what is wrong with it.
+    fn write_at_once(
+        &mut self,
+        connection: &Rc<Connection>,
+        inner: &mut Inner,
+        args: Args<'_>,
+    ) -> bool {
+        let plain = args.len() == 3
+            && args.get(0).eq_ignore_ascii_case(b"SET")
+            && args.too_large().is_none();
+        if !plain
+            || !self.authenticated
+            || self.is_hurried(inner)
+            || self.cluster_port && !inner.is_led()
+        {
             return false;
         }
         let slot = self.next();
         let pair = (args.get(1), args.get(2));
-        let waiter = || Waiter::Reply { connection: connection.clone(), slot, part: 0, read: false };
-        let Some(token) = inner.set(self.keyspace, self.map, pair, waiter) else { return false };
+        let waiter = || Waiter::Reply {
+            connection: connection.clone(),
+            slot,
+            part: 0,
+            read: false,
+        };
+        let Some(token) = inner.set(self.keyspace, self.map, pair, waiter) else {
+            return false;
+        };
         self.waits_until = inner.now + inner.limits.park;
         self.command = table::SET;
-        self.push(State::Waiting { shape: Shape::Plain, token }, 0);
+        self.push(
+            State::Waiting {
+                shape: Shape::Plain,
+                token,
+            },
+            0,
+        );
         true
     }
 
@@ -838,12 +1042,37 @@ impl Session {
         self.first -= provisional.len() as u64;
         for reply in provisional {
             match reply {
-                Provisional::Read { keyspace, map, key, n, value, protocol } => {
-                    let outcome = value.map_or(Outcome::Nil, |at| Outcome::Bulk(taken[at.start - from..at.end - from].into()));
-                    let operation = Operation { keyspace, map, key, action: Action::Get };
-                    let waiter = Waiter::Reply { connection: connection.clone(), slot: self.next(), part: 0, read: true };
+                Provisional::Read {
+                    keyspace,
+                    map,
+                    key,
+                    n,
+                    value,
+                    protocol,
+                } => {
+                    let outcome = value.map_or(Outcome::Nil, |at| {
+                        Outcome::Bulk(taken[at.start - from..at.end - from].into())
+                    });
+                    let operation = Operation {
+                        keyspace,
+                        map,
+                        key,
+                        action: Action::Get,
+                    };
+                    let waiter = Waiter::Reply {
+                        connection: connection.clone(),
+                        slot: self.next(),
+                        part: 0,
+                        read: true,
+                    };
                     let token = inner.keep(n, operation, outcome, waiter);
-                    self.push(State::Waiting { shape: Shape::Plain, token }, 0);
+                    self.push(
+                        State::Waiting {
+                            shape: Shape::Plain,
+                            token,
+                        },
+                        0,
+                    );
                     if let Some(slot) = self.slots.back_mut() {
                         slot.protocol = protocol;
                         (slot.silent, slot.command) = (false, table::GET);
@@ -862,7 +1091,8 @@ impl Session {
         self.slots.extend(later);
     }
 
-    /// Encodes the replies whose turn it is; true if there is something to write, or something that nobody wants is done.
+    /// Encodes the replies whose turn it is; true if there is something to write, or something that
+    /// nobody wants is done.
     pub(crate) fn encode_ready(&mut self) -> bool {
         if !self.provisional.is_empty() {
             return false;
@@ -870,9 +1100,15 @@ impl Session {
         // What nobody wants is encoded like all else, for its errors, and dropped.
         let (mut dropped, mut silenced) = (BytesMut::new(), false);
         while self.out.len() < OUTPUT_BYTES_SOFT {
-            let Some(slot) = self.slots.front_mut() else { break };
+            let Some(slot) = self.slots.front_mut() else {
+                break;
+            };
             dropped.clear();
-            let out = if slot.silent { &mut dropped } else { &mut self.out.bytes };
+            let out = if slot.silent {
+                &mut dropped
+            } else {
+                &mut self.out.bytes
+            };
             let start = out.len();
             let mut encoder = Encoder::new(out, slot.protocol);
             match &mut slot.state {
@@ -891,8 +1127,14 @@ impl Session {
                     }
                     self.sweeping &= !gather.is_sweep();
                 }
-                State::Done { outcome: Outcome::Bulk(_), .. } if slot.silent => {}
-                State::Done { outcome: Outcome::Bulk(value), .. } if value.len() >= APART_BYTES_MIN => {
+                State::Done {
+                    outcome: Outcome::Bulk(_),
+                    ..
+                } if slot.silent => {}
+                State::Done {
+                    outcome: Outcome::Bulk(value),
+                    ..
+                } if value.len() >= APART_BYTES_MIN => {
                     encoder.bulk_head(value.len());
                     self.out.push(value.clone());
                     Encoder::new(&mut self.out.bytes, slot.protocol).bulk_end();
@@ -909,7 +1151,8 @@ impl Session {
             silenced |= slot.silent;
             self.pending_bytes = self.pending_bytes.saturating_sub(slot.weight);
             charge(&self.budget, &mut self.charged, &mut slot.charged, |_| 0);
-            self.budget.count_under_way(std::mem::take(&mut slot.under_way), 0);
+            self.budget
+                .count_under_way(std::mem::take(&mut slot.under_way), 0);
             self.slots.pop_front();
             self.first += 1;
         }
@@ -919,11 +1162,14 @@ impl Session {
         silenced || !self.out.is_empty()
     }
 
-    /// So many bytes of output are not written yet, `out` among them; `now` of them count as answers.
+    /// So many bytes of output are not written yet, `out` among them; `now` of them count as
+    /// answers.
     pub(crate) fn count_unwritten(&mut self, unsent: usize, now: usize) {
         self.unsent = unsent;
         if now != self.unwritten {
-            charge(&self.budget, &mut self.charged, &mut self.unwritten, |_| now);
+            charge(&self.budget, &mut self.charged, &mut self.unwritten, |_| {
+                now
+            });
         }
     }
 
@@ -935,7 +1181,8 @@ impl Session {
         self.unwritten = 0;
         for slot in &mut self.slots {
             slot.charged = 0;
-            self.budget.count_under_way(std::mem::take(&mut slot.under_way), 0);
+            self.budget
+                .count_under_way(std::mem::take(&mut slot.under_way), 0);
         }
     }
 
@@ -952,7 +1199,11 @@ impl Session {
     fn answer_and_note(&mut self, rejected: bool, encode: impl FnOnce(&mut Encoder<'_>)) {
         let at_once = self.slots.is_empty() && !self.silent;
         let mut apart = BytesMut::new();
-        let out = if at_once { &mut self.out.bytes } else { &mut apart };
+        let out = if at_once {
+            &mut self.out.bytes
+        } else {
+            &mut apart
+        };
         let start = out.len();
         let mut encoder = Encoder::new(out, self.protocol);
         encode(&mut encoder);
@@ -961,7 +1212,8 @@ impl Session {
         }
         if at_once {
             if !self.provisional.is_empty() {
-                self.provisional.push(Provisional::Encoded(start..self.out.bytes.len()));
+                self.provisional
+                    .push(Provisional::Encoded(start..self.out.bytes.len()));
                 self.first += 1;
             }
         } else if !self.silent {
@@ -976,13 +1228,28 @@ impl Session {
 
     /// Likewise, where so many bytes of answers are expected from other nodes.
     fn expect(&mut self, state: State, weight: usize, expected: usize) {
-        let under_way = if matches!(state, State::Waiting { .. }) { weight } else { 0 };
+        let under_way = if matches!(state, State::Waiting { .. }) {
+            weight
+        } else {
+            0
+        };
         let weight = weight + expected;
         self.pending_bytes += weight;
         let (protocol, silent, command) = (self.protocol, self.silent, self.command);
-        let mut slot = Slot { protocol, silent, command, weight, charged: 0, expected, under_way, state };
+        let mut slot = Slot {
+            protocol,
+            silent,
+            command,
+            weight,
+            charged: 0,
+            expected,
+            under_way,
+            state,
+        };
         self.budget.count_under_way(0, under_way);
-        charge(&self.budget, &mut self.charged, &mut slot.charged, |_| weight);
+        charge(&self.budget, &mut self.charged, &mut slot.charged, |_| {
+            weight
+        });
         self.slots.push_back(slot);
     }
 
@@ -1004,14 +1271,34 @@ impl Session {
         let (first, last, step) = spec.keys;
         if first > 0 {
             // Positive: the table says so.
-            let (first, step) = (usize::try_from(first).unwrap_or(1), usize::try_from(step).unwrap_or(1).max(1));
-            let keys = if last < 0 { first..args.len() } else { first..first + 1 };
-            if keys.clone().step_by(step).any(|i| args.get(i).len() > inner.limits.key_bytes_max) {
+            let (first, step) = (
+                usize::try_from(first).unwrap_or(1),
+                usize::try_from(step).unwrap_or(1).max(1),
+            );
+            let keys = if last < 0 {
+                first..args.len()
+            } else {
+                first..first + 1
+            };
+            if keys
+                .clone()
+                .step_by(step)
+                .any(|i| args.get(i).len() > inner.limits.key_bytes_max)
+            {
                 return Err("ERR the key is too long".into());
             }
             if self.cluster_port {
-                if keys.clone().step_by(step).map(|i| args.get(i).len()).sum::<usize>() > HASHED_BYTES_MAX {
-                    return Err(format!("ERR the keys are too long together: at most {HASHED_BYTES_MAX} bytes").into());
+                if keys
+                    .clone()
+                    .step_by(step)
+                    .map(|i| args.get(i).len())
+                    .sum::<usize>()
+                    > HASHED_BYTES_MAX
+                {
+                    return Err(format!(
+                        "ERR the keys are too long together: at most {HASHED_BYTES_MAX} bytes"
+                    )
+                    .into());
                 }
                 here(inner, keys.step_by(step).map(|i| args.get(i)))?;
             }
@@ -1019,13 +1306,34 @@ impl Session {
         Ok(())
     }
 
-    fn run(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>, request: Request) {
+    fn run(
+        &mut self,
+        connection: &Rc<Connection>,
+        inner: &mut Inner,
+        args: Args<'_>,
+        request: Request,
+    ) {
         match request {
             Request::One { key, action, shape } => {
-                let action = if self.touches { action } else { action.untouching() };
+                let action = if self.touches {
+                    action
+                } else {
+                    action.untouching()
+                };
                 let (weight, answers) = (weight(&action), answers_value(&action));
-                let (token, elsewhere) = operation(connection, inner, self.about(), (self.next(), 0, self.patience(inner)), key, action);
-                let expected = if elsewhere && answers { self.expected } else { 0 };
+                let (token, elsewhere) = operation(
+                    connection,
+                    inner,
+                    self.about(),
+                    (self.next(), 0, self.patience(inner)),
+                    key,
+                    action,
+                );
+                let expected = if elsewhere && answers {
+                    self.expected
+                } else {
+                    0
+                };
                 self.expect(State::Waiting { shape, token }, weight, expected);
             }
             Request::Many(many) => self.many(connection, inner, args, many),
@@ -1054,16 +1362,27 @@ impl Session {
         };
         let parts = (args.len() - 1) / step;
         self.push(State::Gathering(Box::new(Gather::of_parts(kind, parts))), 0);
-        self.partway = Some(Partway { many, at: 1, part: 0, hold: Hold::No });
+        self.partway = Some(Partway {
+            many,
+            at: 1,
+            part: 0,
+            hold: Hold::No,
+        });
         self.submit_slice(connection, inner, args);
     }
 
     /// Submits the next keys of a command, as many as others should wait for.
     fn submit_slice(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) {
-        let Some(mut way) = self.partway.take() else { return };
+        let Some(mut way) = self.partway.take() else {
+            return;
+        };
         let (slot, patience) = (self.next() - 1, self.patience(inner));
-        let Some(entry) = self.slots.back_mut() else { return };
-        let State::Gathering(gather) = &mut entry.state else { return };
+        let Some(entry) = self.slots.back_mut() else {
+            return;
+        };
+        let State::Gathering(gather) = &mut entry.state else {
+            return;
+        };
         let step = if matches!(way.many, Many::Set) { 2 } else { 1 };
         let (mut keys, mut bytes) = (0, 0);
         way.hold = Hold::No;
@@ -1074,7 +1393,10 @@ impl Session {
             }
             let waits = gather.waits();
             if waits >= KEYS_ASKED_MAX || waits > 0 && inner.shard.room() == 0 {
-                self.partway = Some(Partway { hold: Hold::Outcomes(waits / 2), ..way });
+                self.partway = Some(Partway {
+                    hold: Hold::Outcomes(waits / 2),
+                    ..way
+                });
                 return;
             }
             let action = match way.many {
@@ -1088,37 +1410,65 @@ impl Session {
             let (weight, answers) = (weight(&action), answers_value(&action));
             // Small answers to who holds little always pass, and what this thread leads is no copy.
             let much = self.charged >= FREE_ANSWER_BYTES || self.expected > FREE_ANSWER_BYTES;
-            if answers && self.budget.is_short() && much && !inner.leads(self.keyspace, self.map, args.get(way.at)) {
-                match self.budget.room_to_ask((self.id, connection.at), (entry.charged, self.charged), self.expected) {
+            if answers
+                && self.budget.is_short()
+                && much
+                && !inner.leads(self.keyspace, self.map, args.get(way.at))
+            {
+                match self.budget.room_to_ask(
+                    (self.id, connection.at),
+                    (entry.charged, self.charged),
+                    self.expected,
+                ) {
                     Room::Now => {}
                     Room::Later => {
-                        self.partway = Some(Partway { hold: Hold::Room(connection.at), ..way });
+                        self.partway = Some(Partway {
+                            hold: Hold::Room(connection.at),
+                            ..way
+                        });
                         return;
                     }
                     Room::Never(_) if entry.expected > 0 => {
-                        self.partway = Some(Partway { hold: Hold::Answers, ..way });
+                        self.partway = Some(Partway {
+                            hold: Hold::Answers,
+                            ..way
+                        });
                         return;
                     }
                     Room::Never(why) => {
                         let held = gather.held();
                         gather.fail(why);
-                        charge(&self.budget, &mut self.charged, &mut entry.charged, |c| c - held);
+                        charge(&self.budget, &mut self.charged, &mut entry.charged, |c| {
+                            c - held
+                        });
                         break;
                     }
                 }
             }
             keys += 1;
             bytes += args.get(way.at).len() + weight;
-            let (token, elsewhere) =
-                operation(connection, inner, (self.keyspace, self.map), (slot, way.part, patience), args.bytes(way.at), action);
+            let (token, elsewhere) = operation(
+                connection,
+                inner,
+                (self.keyspace, self.map),
+                (slot, way.part, patience),
+                args.bytes(way.at),
+                action,
+            );
             gather.waits_for(token);
-            let expected = if elsewhere && answers { self.expected } else { 0 };
+            let expected = if elsewhere && answers {
+                self.expected
+            } else {
+                0
+            };
             entry.expected += expected;
             entry.weight += weight + expected;
             entry.under_way += weight;
             self.budget.count_under_way(0, weight);
             self.pending_bytes += weight + expected;
-            charge(&self.budget, &mut self.charged, &mut entry.charged, |c| c + weight + expected);
+            charge(&self.budget, &mut self.charged, &mut entry.charged, |c| {
+                c + weight + expected
+            });
             way.at += step;
             way.part += 1;
         }
@@ -1142,7 +1492,9 @@ impl Session {
         }
         let keyspace = keyspace.id;
         let gather = match all {
-            All::Clear { databases: true } => Gather::of_sweep(all, keyspace, &databases::all(), self.cluster_port),
+            All::Clear { databases: true } => {
+                Gather::of_sweep(all, keyspace, &databases::all(), self.cluster_port)
+            }
             all => Gather::of_sweep(all, keyspace, &[self.map], self.cluster_port),
         };
         self.gather(connection, inner, gather);
@@ -1150,7 +1502,12 @@ impl Session {
 
     fn gather(&mut self, connection: &Rc<Connection>, inner: &mut Inner, gather: Gather) {
         let mut gather = Box::new(gather);
-        submit_steps(connection, inner, (self.next(), self.patience(inner)), &mut gather);
+        submit_steps(
+            connection,
+            inner,
+            (self.next(), self.patience(inner)),
+            &mut gather,
+        );
         self.sweeping = true;
         self.push(State::Gathering(gather), 0);
         self.encode_ready();
@@ -1169,9 +1526,19 @@ fn operation(
     key: Bytes,
     action: Action,
 ) -> (u64, bool) {
-    let operation = Operation { keyspace, map, key, action };
+    let operation = Operation {
+        keyspace,
+        map,
+        key,
+        action,
+    };
     let connection = connection.clone();
-    inner.submit(operation, patience, |read| Waiter::Reply { connection, slot, part, read })
+    inner.submit(operation, patience, |read| Waiter::Reply {
+        connection,
+        slot,
+        part,
+        read,
+    })
 }
 
 impl Drop for Session {
@@ -1182,7 +1549,14 @@ impl Drop for Session {
 
 /// Whether the outcome may be as large as a value.
 const fn answers_value(action: &Action) -> bool {
-    matches!(action, Action::Get | Action::Peek | Action::GetEx { .. } | Action::GetDel | Action::Set { get: true, .. })
+    matches!(
+        action,
+        Action::Get
+            | Action::Peek
+            | Action::GetEx { .. }
+            | Action::GetDel
+            | Action::Set { get: true, .. }
+    )
 }
 
 /// Bytes of the client's that an unanswered operation holds.
@@ -1196,7 +1570,9 @@ fn weight(action: &Action) -> usize {
 /// Whether this thread answers a cluster-aware client for these keys.
 fn here<'a>(inner: &Inner, keys: impl Iterator<Item = &'a [u8]>) -> Result<(), ErrorText> {
     let mut slots = keys.map(doyen_placement::hash::slot);
-    let Some(slot) = slots.next() else { return Ok(()) };
+    let Some(slot) = slots.next() else {
+        return Ok(());
+    };
     if slots.any(|other| other != slot) {
         return Err("CROSSSLOT Keys in request don't hash to the same slot".into());
     }
@@ -1205,7 +1581,9 @@ fn here<'a>(inner: &Inner, keys: impl Iterator<Item = &'a [u8]>) -> Result<(), E
         return Err("CLUSTERDOWN Hash slot not served".into());
     };
     if !inner.is_led() {
-        return Err("CLUSTERDOWN The cluster is down: no majority of its voters answers this node".into());
+        return Err(
+            "CLUSTERDOWN The cluster is down: no majority of its voters answers this node".into(),
+        );
     }
     match cluster::redirect(view, inner.me, inner.crew.threads(), partition) {
         Some(endpoint) => Err(format!("MOVED {slot} {endpoint}").into()),

@@ -55,7 +55,9 @@ impl Settings {
 
     /// How long a client may be idle.
     pub(crate) fn timeout(&self) -> Option<Duration> {
-        Some(self.timeout_ms.load(Ordering::Relaxed)).filter(|ms| *ms > 0).map(Duration::from_millis)
+        Some(self.timeout_ms.load(Ordering::Relaxed))
+            .filter(|ms| *ms > 0)
+            .map(Duration::from_millis)
     }
 
     pub(crate) fn clients_max(&self) -> usize {
@@ -69,7 +71,9 @@ impl Settings {
     pub(crate) fn set(&self, facts: &Facts, wanted: &[(String, Bytes)]) -> Result<(), String> {
         let mut numbers = Vec::new();
         for (at, (name, value)) in wanted.iter().enumerate() {
-            let failed = |why: &str| format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}");
+            let failed = |why: &str| {
+                format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
+            };
             if wanted[..at].iter().any(|(before, _)| before == name) {
                 return Err(failed("duplicate parameter"));
             }
@@ -79,9 +83,13 @@ impl Settings {
                 "timeout" => 0..=i64::from(i32::MAX),
                 "maxclients" => 1..=files_max().saturating_sub(OTHER_FILES).max(1),
                 _ => {
-                    let present = all(facts, self).into_iter().find(|(known, _)| known == name);
+                    let present = all(facts, self)
+                        .into_iter()
+                        .find(|(known, _)| known == name);
                     let Some((_, present)) = present else {
-                        return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{name}'"));
+                        return Err(format!(
+                            "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                        ));
                     };
                     if present.as_bytes() != value {
                         return Err(failed("can't set immutable config"));
@@ -89,9 +97,14 @@ impl Settings {
                     continue;
                 }
             };
-            let number = super::frame::integer(value).ok_or_else(|| failed("argument couldn't be parsed into an integer"))?;
+            let number = super::frame::integer(value)
+                .ok_or_else(|| failed("argument couldn't be parsed into an integer"))?;
             if !range.contains(&number) {
-                return Err(failed(&format!("argument must be between {} and {} inclusive", range.start(), range.end())));
+                return Err(failed(&format!(
+                    "argument must be between {} and {} inclusive",
+                    range.start(),
+                    range.end()
+                )));
             }
             numbers.push((name.as_str(), number));
         }
@@ -100,7 +113,9 @@ impl Settings {
             match name {
                 "slowlog-log-slower-than" => self.slow_us.store(number, Ordering::Relaxed),
                 "slowlog-max-len" => self.slow_entries.store(count, Ordering::Relaxed),
-                "timeout" => self.timeout_ms.store((count as u64).saturating_mul(1000), Ordering::Relaxed),
+                "timeout" => self
+                    .timeout_ms
+                    .store((count as u64).saturating_mul(1000), Ordering::Relaxed),
                 _ => self.clients_max.store(count, Ordering::Relaxed),
             }
         }
@@ -111,7 +126,9 @@ impl Settings {
 /// Open files that the system allows this process.
 fn files_max() -> i64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.and_then(|files| i64::try_from(files).ok()).unwrap_or(i64::MAX)
+    limit
+        .and_then(|files| i64::try_from(files).ok())
+        .unwrap_or(i64::MAX)
 }
 
 /// Every setting that is told, in order of name: those of Redis that mean something here.
@@ -122,9 +139,20 @@ fn all(facts: &Facts, settings: &Settings) -> Vec<(&'static str, String)> {
         ("appendfsync", "everysec".to_owned()),
         ("appendonly", no()),
         ("bind", facts.address.to_string()),
-        ("cluster-enabled", if facts.cluster_port { "yes" } else { "no" }.to_owned()),
+        (
+            "cluster-enabled",
+            if facts.cluster_port { "yes" } else { "no" }.to_owned(),
+        ),
         ("cluster-require-full-coverage", no()),
-        ("databases", if facts.cluster_port { 1 } else { databases::COUNT }.to_string()),
+        (
+            "databases",
+            if facts.cluster_port {
+                1
+            } else {
+                databases::COUNT
+            }
+            .to_string(),
+        ),
         ("enable-debug-command", no()),
         ("enable-module-command", no()),
         ("hz", "10".to_owned()),
@@ -139,19 +167,44 @@ fn all(facts: &Facts, settings: &Settings) -> Vec<(&'static str, String)> {
         ("port", facts.tcp_port.to_string()),
         ("protected-mode", no()),
         ("proto-max-bulk-len", facts.value_bytes_max.to_string()),
-        ("requirepass", if facts.has_password { "(set)" } else { "" }.to_owned()),
+        (
+            "requirepass",
+            if facts.has_password { "(set)" } else { "" }.to_owned(),
+        ),
         ("save", String::new()),
-        ("slowlog-log-slower-than", settings.slow_us.load(Ordering::Relaxed).to_string()),
+        (
+            "slowlog-log-slower-than",
+            settings.slow_us.load(Ordering::Relaxed).to_string(),
+        ),
         ("slowlog-max-len", settings.slow_entries().to_string()),
         ("tcp-keepalive", "0".to_owned()),
-        ("timeout", settings.timeout_ms.load(Ordering::Relaxed).div_ceil(1000).to_string()),
+        (
+            "timeout",
+            settings
+                .timeout_ms
+                .load(Ordering::Relaxed)
+                .div_ceil(1000)
+                .to_string(),
+        ),
     ]
 }
 
 /// `CONFIG GET` of these patterns.
-pub(crate) fn encode(encoder: &mut Encoder<'_>, facts: &Facts, settings: &Settings, patterns: &[Bytes]) {
-    let wanted = |name: &str| patterns.iter().any(|p| glob::matches(&p.to_ascii_lowercase(), name.as_bytes()));
-    let found: Vec<_> = all(facts, settings).into_iter().filter(|(name, _)| wanted(name)).collect();
+pub(crate) fn encode(
+    encoder: &mut Encoder<'_>,
+    facts: &Facts,
+    settings: &Settings,
+    patterns: &[Bytes],
+) {
+    let wanted = |name: &str| {
+        patterns
+            .iter()
+            .any(|p| glob::matches(&p.to_ascii_lowercase(), name.as_bytes()))
+    };
+    let found: Vec<_> = all(facts, settings)
+        .into_iter()
+        .filter(|(name, _)| wanted(name))
+        .collect();
     encoder.map(found.len());
     for (name, value) in found {
         encoder.bulk(name.as_bytes());
@@ -164,30 +217,62 @@ mod tests {
     use super::*;
 
     fn set(settings: &Settings, pairs: &[(&str, &str)]) -> Result<(), String> {
-        let pairs: Vec<_> = pairs.iter().map(|(name, value)| ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes()))).collect();
+        let pairs: Vec<_> = pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes())))
+            .collect();
         settings.set(&Facts::default(), &pairs)
     }
 
     #[test]
     fn settings_are_set_all_or_none() {
         let settings = Settings::new(10, None);
-        set(&settings, &[("slowlog-log-slower-than", "0"), ("timeout", "7"), ("maxclients", "5")]).unwrap();
+        set(
+            &settings,
+            &[
+                ("slowlog-log-slower-than", "0"),
+                ("timeout", "7"),
+                ("maxclients", "5"),
+            ],
+        )
+        .unwrap();
         assert!(settings.is_slow(Duration::ZERO) && settings.times_all());
-        assert_eq!((settings.timeout(), settings.clients_max()), (Some(Duration::from_secs(7)), 5));
+        assert_eq!(
+            (settings.timeout(), settings.clients_max()),
+            (Some(Duration::from_secs(7)), 5)
+        );
         let failed = "ERR CONFIG SET failed (possibly related to argument";
         for (pairs, why) in [
-            (&[("timeout", "1"), ("port", "1")][..], format!("{failed} 'port') - can't set immutable config")),
-            (&[("timeout", "1"), ("timeout", "2")], format!("{failed} 'timeout') - duplicate parameter")),
-            (&[("timeout", "1"), ("maxclients", "x")], format!("{failed} 'maxclients') - argument couldn't be parsed into an integer")),
+            (
+                &[("timeout", "1"), ("port", "1")][..],
+                format!("{failed} 'port') - can't set immutable config"),
+            ),
+            (
+                &[("timeout", "1"), ("timeout", "2")],
+                format!("{failed} 'timeout') - duplicate parameter"),
+            ),
+            (
+                &[("timeout", "1"), ("maxclients", "x")],
+                format!("{failed} 'maxclients') - argument couldn't be parsed into an integer"),
+            ),
             (
                 &[("timeout", "1"), ("slowlog-max-len", "-1")],
-                format!("{failed} 'slowlog-max-len') - argument must be between 0 and 1024 inclusive"),
+                format!(
+                    "{failed} 'slowlog-max-len') - argument must be between 0 and 1024 inclusive"
+                ),
             ),
-            (&[("timeout", "1"), ("nosuch", "1")], "ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'".to_owned()),
+            (
+                &[("timeout", "1"), ("nosuch", "1")],
+                "ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'".to_owned(),
+            ),
         ] {
             assert_eq!(set(&settings, pairs), Err(why));
         }
-        assert_eq!(settings.timeout(), Some(Duration::from_secs(7)), "nothing was set");
+        assert_eq!(
+            settings.timeout(),
+            Some(Duration::from_secs(7)),
+            "nothing was set"
+        );
         set(&settings, &[("save", ""), ("appendonly", "no")]).expect("they are so already");
         set(&settings, &[("slowlog-log-slower-than", "-1")]).unwrap();
         assert!(!settings.is_slow(Duration::MAX) && !settings.times_all());
@@ -195,6 +280,8 @@ mod tests {
 
     #[test]
     fn settings_are_told_in_order_of_name() {
-        assert!(all(&Facts::default(), &Settings::new(1, None)).is_sorted_by_key(|(name, _)| *name));
+        assert!(
+            all(&Facts::default(), &Settings::new(1, None)).is_sorted_by_key(|(name, _)| *name)
+        );
     }
 }

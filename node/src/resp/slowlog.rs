@@ -1,7 +1,7 @@
 //! `SLOWLOG`: the last commands whose execution took long on this data thread.
 //!
-//! What is measured is work: from the command's parsing to where its operations are handed to the shard, which executes them there.
-//! Waiting for copies, for other nodes or for a lease is no work.
+//! What is measured is work: from the command's parsing to where its operations are handed to the
+//! shard, which executes them there. Waiting for copies, for other nodes or for a lease is no work.
 
 use super::command::table::Verb;
 use super::encode::Encoder;
@@ -53,16 +53,33 @@ impl SlowLog {
     }
 }
 
-/// What is kept of a command: no passwords, and of many or long arguments the first ones and beginnings.
+/// What is kept of a command: no passwords, and of many or long arguments the first ones and
+/// beginnings.
 pub(crate) fn kept(verb: Option<Verb>, args: Args<'_>) -> Vec<Bytes> {
-    let names_secret = |arg: &[u8]| [&b"requirepass"[..], b"masterauth"].iter().any(|name| arg.eq_ignore_ascii_case(name));
+    let names_secret = |arg: &[u8]| {
+        [&b"requirepass"[..], b"masterauth"]
+            .iter()
+            .any(|name| arg.eq_ignore_ascii_case(name))
+    };
     let secret = match verb {
         Some(Verb::Auth | Verb::Hello) => true,
         Some(Verb::Config) => args.iter_from(2).any(names_secret),
         _ => false,
     };
-    let shown = if args.len() > ARGS_KEPT_MAX { ARGS_KEPT_MAX - 1 } else { args.len() };
-    let mut kept: Vec<Bytes> = (0..shown).map(|i| if secret && i > 0 { "(redacted)".into() } else { shortened(args.get(i)) }).collect();
+    let shown = if args.len() > ARGS_KEPT_MAX {
+        ARGS_KEPT_MAX - 1
+    } else {
+        args.len()
+    };
+    let mut kept: Vec<Bytes> = (0..shown)
+        .map(|i| {
+            if secret && i > 0 {
+                "(redacted)".into()
+            } else {
+                shortened(args.get(i))
+            }
+        })
+        .collect();
     if shown < args.len() {
         kept.push(format!("... ({} more arguments)", args.len() - shown).into());
     }
@@ -106,17 +123,32 @@ mod tests {
         let bytes = Bytes::from(format!("{line}\r\n"));
         parser.parse(&bytes, true, 1).1.unwrap();
         let args = parser.commands(&bytes).next().unwrap();
-        kept(Some(verb), args).iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect()
+        kept(Some(verb), args)
+            .iter()
+            .map(|arg| String::from_utf8_lossy(arg).into_owned())
+            .collect()
     }
 
     #[test]
     fn long_commands_are_shortened_and_passwords_left_out() {
         assert_eq!(kept_of(Verb::Get, "get a"), ["get", "a"]);
-        assert_eq!(kept_of(Verb::Get, &format!("get {}", "x".repeat(128))), ["get", &"x".repeat(128)]);
-        assert_eq!(kept_of(Verb::Get, &format!("get {}", "x".repeat(130))), ["get", &format!("{}... (2 more bytes)", "x".repeat(128))]);
-        assert_eq!(kept_of(Verb::MGet, &format!("mget{}", " k".repeat(31))).len(), 32);
+        assert_eq!(
+            kept_of(Verb::Get, &format!("get {}", "x".repeat(128))),
+            ["get", &"x".repeat(128)]
+        );
+        assert_eq!(
+            kept_of(Verb::Get, &format!("get {}", "x".repeat(130))),
+            ["get", &format!("{}... (2 more bytes)", "x".repeat(128))]
+        );
+        assert_eq!(
+            kept_of(Verb::MGet, &format!("mget{}", " k".repeat(31))).len(),
+            32
+        );
         let many = kept_of(Verb::MGet, &format!("mget{}", " k".repeat(32)));
-        assert_eq!((many.len(), many.last().unwrap().as_str()), (32, "... (2 more arguments)"));
+        assert_eq!(
+            (many.len(), many.last().unwrap().as_str()),
+            (32, "... (2 more arguments)")
+        );
         assert_eq!(kept_of(Verb::Auth, "auth secret"), ["auth", "(redacted)"]);
         let hidden = kept_of(Verb::Config, "config set timeout 1 requirepass secret");
         assert!(!hidden.contains(&"secret".to_owned()), "{hidden:?}");

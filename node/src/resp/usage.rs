@@ -19,20 +19,40 @@ impl Usage {
     /// At present: a few reads of `/proc`.
     pub(crate) fn now() -> Self {
         let machine = rustix::system::sysinfo();
-        let usage = Self { machine_bytes: machine.totalram.saturating_mul(machine.mem_unit.into()), ..Self::default() };
+        let usage = Self {
+            machine_bytes: machine.totalram.saturating_mul(machine.mem_unit.into()),
+            ..Self::default()
+        };
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let pages = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-        usage.with(&stat, rustix::param::clock_ticks_per_second(), &pages, rustix::param::page_size())
+        usage.with(
+            &stat,
+            rustix::param::clock_ticks_per_second(),
+            &pages,
+            rustix::param::page_size(),
+        )
     }
 
     fn with(self, stat: &str, ticks_per_second: u64, statm: &str, page_bytes: usize) -> Self {
         // The second field is the process's name in parentheses, which may hold anything.
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().collect();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_ascii_whitespace()
+            .collect();
         let seconds = |field: usize| {
-            let ticks: u64 = fields.get(field - 3).and_then(|f| f.parse().ok()).unwrap_or(0);
+            let ticks: u64 = fields
+                .get(field - 3)
+                .and_then(|f| f.parse().ok())
+                .unwrap_or(0);
             ticks as f64 / ticks_per_second.max(1) as f64
         };
-        let pages: u64 = statm.split_ascii_whitespace().nth(1).and_then(|f| f.parse().ok()).unwrap_or(0);
+        let pages: u64 = statm
+            .split_ascii_whitespace()
+            .nth(1)
+            .and_then(|f| f.parse().ok())
+            .unwrap_or(0);
         Self {
             // Numbered as in proc(5), from 1.
             cpu_user: seconds(14),
@@ -58,6 +78,9 @@ mod tests {
         assert_eq!(usage.resident_bytes, 20 * 4096);
         assert_eq!(Usage::default().with("", 100, "", 4096), Usage::default());
         let now = Usage::now();
-        assert!(now.resident_bytes > 1 << 20 && now.machine_bytes > now.resident_bytes, "{now:?}");
+        assert!(
+            now.resident_bytes > 1 << 20 && now.machine_bytes > now.resident_bytes,
+            "{now:?}"
+        );
     }
 }

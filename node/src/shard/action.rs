@@ -52,26 +52,47 @@ pub(super) enum Change {
 
 /// Whether an action answers with the value that it finds.
 pub(super) const fn answers_value(action: &Action) -> bool {
-    matches!(action, Action::Get | Action::Peek | Action::GetEx { .. } | Action::GetDel | Action::Set { get: true, .. })
-}
-
-/// Whether an action is a use of the key that it finds, and does not only ask whether and for how long it is there.
-pub(super) const fn uses(action: &Action) -> bool {
-    !matches!(
+    matches!(
         action,
-        Action::Exists | Action::PTtl | Action::PExpireTime | Action::Peek | Action::PeekLength | Action::Encoding | Action::Footprint
+        Action::Get
+            | Action::Peek
+            | Action::GetEx { .. }
+            | Action::GetDel
+            | Action::Set { get: true, .. }
     )
 }
 
-/// Whether an action looks for a key that may be there or not, as Redis counts hits and misses: reads, and writes that answer
-/// with what they found.
+/// Whether an action is a use of the key that it finds, and does not only ask whether and for how
+/// long it is there.
+pub(super) const fn uses(action: &Action) -> bool {
+    !matches!(
+        action,
+        Action::Exists
+            | Action::PTtl
+            | Action::PExpireTime
+            | Action::Peek
+            | Action::PeekLength
+            | Action::Encoding
+            | Action::Footprint
+    )
+}
+
+/// Whether an action looks for a key that may be there or not, as Redis counts hits and misses:
+/// reads, and writes that answer with what they found.
 pub(super) const fn looks_up(action: &Action) -> bool {
     match action {
         Action::Get | Action::Strlen | Action::Exists | Action::PTtl | Action::PExpireTime => true,
-        Action::Touch | Action::Peek | Action::PeekLength | Action::Encoding | Action::Footprint => true,
+        Action::Touch
+        | Action::Peek
+        | Action::PeekLength
+        | Action::Encoding
+        | Action::Footprint => true,
         Action::GetEx { .. } | Action::GetDel => true,
         Action::Set { get, .. } => *get,
-        Action::CompareAndSwap { .. } | Action::Append { .. } | Action::IncrBy(_) | Action::IncrByFloat(_) => false,
+        Action::CompareAndSwap { .. }
+        | Action::Append { .. }
+        | Action::IncrBy(_)
+        | Action::IncrByFloat(_) => false,
         Action::Delete | Action::Expire { .. } | Action::Persist => false,
     }
 }
@@ -79,7 +100,9 @@ pub(super) const fn looks_up(action: &Action) -> bool {
 /// Bytes by which an action may make the store grow; `None` if it cannot.
 pub(super) fn growth(action: &Action) -> Option<usize> {
     match action {
-        Action::Set { value, .. } | Action::CompareAndSwap { value, .. } | Action::Append { value } => Some(value.len()),
+        Action::Set { value, .. }
+        | Action::CompareAndSwap { value, .. }
+        | Action::Append { value } => Some(value.len()),
         Action::IncrBy(_) | Action::IncrByFloat(_) => Some(32),
         _ => None,
     }
@@ -89,11 +112,27 @@ pub(super) fn growth(action: &Action) -> Option<usize> {
 pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
     match action {
         Action::Get | Action::Peek => (bulk(entry), Change::None),
-        Action::Strlen | Action::PeekLength => (Outcome::Int(entry.map_or(0, |e| bytes(e.value().len()))), Change::None),
+        Action::Strlen | Action::PeekLength => (
+            Outcome::Int(entry.map_or(0, |e| bytes(e.value().len()))),
+            Change::None,
+        ),
         Action::Exists => (Outcome::Int(i64::from(entry.is_some())), Change::None),
-        Action::PTtl => (time(entry, |deadline| signed(deadline::clock(deadline).saturating_sub(cx.clock))), Change::None),
-        Action::PExpireTime => (time(entry, |deadline| signed(cx.unix_ms_of(deadline))), Change::None),
-        Action::Set { value, condition, expiry, get } => set(entry, value, *condition, *expiry, *get, cx),
+        Action::PTtl => (
+            time(entry, |deadline| {
+                signed(deadline::clock(deadline).saturating_sub(cx.clock))
+            }),
+            Change::None,
+        ),
+        Action::PExpireTime => (
+            time(entry, |deadline| signed(cx.unix_ms_of(deadline))),
+            Change::None,
+        ),
+        Action::Set {
+            value,
+            condition,
+            expiry,
+            get,
+        } => set(entry, value, *condition, *expiry, *get, cx),
         Action::CompareAndSwap { expected, value } => {
             if entry.map(Entry::value) != expected.as_deref() {
                 return (Outcome::Int(0), Change::None);
@@ -107,19 +146,39 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
             None => (Outcome::Nil, Change::None),
             Some(e) => (bulk(entry), redated(e, deadline(*expiry, cx))),
         },
-        Action::GetDel => (bulk(entry), if entry.is_some() { Change::Delete } else { Change::None }),
+        Action::GetDel => (
+            bulk(entry),
+            if entry.is_some() {
+                Change::Delete
+            } else {
+                Change::None
+            },
+        ),
         Action::Append { value } => append(entry, value, cx),
         Action::IncrBy(by) => add(entry, *by, cx),
         Action::IncrByFloat(by) => add_float(entry, *by, cx),
-        Action::Delete => (Outcome::Int(i64::from(entry.is_some())), if entry.is_some() { Change::Delete } else { Change::None }),
+        Action::Delete => (
+            Outcome::Int(i64::from(entry.is_some())),
+            if entry.is_some() {
+                Change::Delete
+            } else {
+                Change::None
+            },
+        ),
         Action::Expire { expiry, condition } => expire(entry, *expiry, *condition, cx),
         Action::Persist => match entry {
             Some(e) if e.deadline() != 0 => (Outcome::Int(1), Change::Deadline(0)),
             _ => (Outcome::Int(0), Change::None),
         },
         Action::Touch => (Outcome::Int(i64::from(entry.is_some())), Change::None),
-        Action::Encoding => (entry.map_or(Outcome::Nil, |e| Outcome::Int(encoding(e.value()).number())), Change::None),
-        Action::Footprint => (entry.map_or(Outcome::Nil, |e| Outcome::Int(bytes(cost(e)))), Change::None),
+        Action::Encoding => (
+            entry.map_or(Outcome::Nil, |e| Outcome::Int(encoding(e.value()).number())),
+            Change::None,
+        ),
+        Action::Footprint => (
+            entry.map_or(Outcome::Nil, |e| Outcome::Int(bytes(cost(e)))),
+            Change::None,
+        ),
     }
 }
 
@@ -183,12 +242,14 @@ fn deadline(expiry: Expiry, cx: &Context) -> Deadline {
     }
 }
 
-/// The deadline of a key that is written anew without saying one, at a moment of the partition's clock and of the wall's.
+/// The deadline of a key that is written anew without saying one, at a moment of the partition's
+/// clock and of the wall's.
 pub(super) fn fresh(default_ttl_ms: Option<u64>, now: (u64, u64)) -> u64 {
     default_ttl_ms.map_or(0, |ttl| after(now, ttl.max(1)))
 }
 
-/// The deadline so many milliseconds after this moment. Never 0, which is none: the partition's clock begins at 1.
+/// The deadline so many milliseconds after this moment. Never 0, which is none: the partition's
+/// clock begins at 1.
 fn after((clock, unix_ms): (u64, u64), ms: u64) -> u64 {
     deadline::new(clock.saturating_add(ms), unix_ms.saturating_add(ms))
 }
@@ -208,7 +269,14 @@ fn redated(entry: &Entry, to: Deadline) -> Change {
     }
 }
 
-fn set(entry: Option<&Entry>, value: &Bytes, condition: Condition, expiry: Expiry, get: bool, cx: &Context) -> (Outcome, Change) {
+fn set(
+    entry: Option<&Entry>,
+    value: &Bytes,
+    condition: Condition,
+    expiry: Expiry,
+    get: bool,
+    cx: &Context,
+) -> (Outcome, Change) {
     if value.len() > cx.value_bytes_max {
         return failed(Failure::TooLarge);
     }
@@ -230,7 +298,16 @@ fn set(entry: Option<&Entry>, value: &Bytes, condition: Condition, expiry: Expir
         Deadline::Never => fresh(cx.default_ttl_ms, cx.now()),
         Deadline::At(at) => at,
         // It was written and is over at once.
-        Deadline::Past => return (outcome, if entry.is_some() { Change::Delete } else { Change::None }),
+        Deadline::Past => {
+            return (
+                outcome,
+                if entry.is_some() {
+                    Change::Delete
+                } else {
+                    Change::None
+                },
+            );
+        }
     };
     (outcome, Change::Put(value.clone(), at))
 }
@@ -244,7 +321,10 @@ fn append(entry: Option<&Entry>, value: &[u8], cx: &Context) -> (Outcome, Change
         return (Outcome::Int(bytes(old.len())), Change::None);
     }
     let new = [old, value].concat();
-    (Outcome::Int(bytes(new.len())), Change::Put(Bytes::from(new), kept(entry, cx)))
+    (
+        Outcome::Int(bytes(new.len())),
+        Change::Put(Bytes::from(new), kept(entry, cx)),
+    )
 }
 
 fn add(entry: Option<&Entry>, by: i64, cx: &Context) -> (Outcome, Change) {
@@ -255,7 +335,13 @@ fn add(entry: Option<&Entry>, by: i64, cx: &Context) -> (Outcome, Change) {
         return failed(Failure::Overflow);
     };
     let mut text = itoa::Buffer::new();
-    (Outcome::Int(new), Change::Put(Bytes::copy_from_slice(text.format(new).as_bytes()), kept(entry, cx)))
+    (
+        Outcome::Int(new),
+        Change::Put(
+            Bytes::copy_from_slice(text.format(new).as_bytes()),
+            kept(entry, cx),
+        ),
+    )
 }
 
 /// An integer as Redis reads it: its one canonical form, without sign `+`, spaces or leading zeros.
@@ -276,15 +362,30 @@ fn add_float(entry: Option<&Entry>, by: Extended, cx: &Context) -> (Outcome, Cha
     if text.len() > cx.value_bytes_max {
         return failed(Failure::TooLarge);
     }
-    (Outcome::Bulk(Value::from(text.as_bytes())), Change::Put(Bytes::from(text), kept(entry, cx)))
+    (
+        Outcome::Bulk(Value::from(text.as_bytes())),
+        Change::Put(Bytes::from(text), kept(entry, cx)),
+    )
 }
 
-fn expire(entry: Option<&Entry>, expiry: Expiry, condition: ExpireCondition, cx: &Context) -> (Outcome, Change) {
-    let Some(entry) = entry else { return (Outcome::Int(0), Change::None) };
+fn expire(
+    entry: Option<&Entry>,
+    expiry: Expiry,
+    condition: ExpireCondition,
+    cx: &Context,
+) -> (Outcome, Change) {
+    let Some(entry) = entry else {
+        return (Outcome::Int(0), Change::None);
+    };
     let to = deadline(expiry, cx);
-    // No deadline counts as the latest of all. Wall times are compared, which are what clients give and are told.
+    // No deadline counts as the latest of all. Wall times are compared, which are what clients give
+    // and are told.
     let (old, new) = (
-        if entry.deadline() == 0 { u64::MAX } else { cx.unix_ms_of(entry.deadline()) },
+        if entry.deadline() == 0 {
+            u64::MAX
+        } else {
+            cx.unix_ms_of(entry.deadline())
+        },
         match to {
             Deadline::Keep => return (Outcome::Int(0), Change::None),
             Deadline::Never => u64::MAX,
@@ -300,18 +401,31 @@ fn expire(entry: Option<&Entry>, expiry: Expiry, condition: ExpireCondition, cx:
         ExpireCondition::IfEarlier => new < old,
         ExpireCondition::IfSomeEarlier => entry.deadline() != 0 && new < old,
     };
-    if met { (Outcome::Int(1), redated(entry, to)) } else { (Outcome::Int(0), Change::None) }
+    if met {
+        (Outcome::Int(1), redated(entry, to))
+    } else {
+        (Outcome::Int(0), Change::None)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CX: Context = Context { clock: 1_000, unix_ms: 50_000, default_ttl_ms: None, value_bytes_max: 64 };
+    const CX: Context = Context {
+        clock: 1_000,
+        unix_ms: 50_000,
+        default_ttl_ms: None,
+        value_bytes_max: 64,
+    };
 
     /// The deadline at this moment of the partition's clock; 0: never.
     fn at(clock: u64) -> u64 {
-        if clock == 0 { 0 } else { CX.after(clock - CX.clock) }
+        if clock == 0 {
+            0
+        } else {
+            CX.after(clock - CX.clock)
+        }
     }
 
     fn entry(value: &str, clock: u64) -> Entry {
@@ -327,22 +441,36 @@ mod tests {
     }
 
     fn set_with(condition: Condition, expiry: Expiry, get: bool) -> Action {
-        Action::Set { value: Bytes::from_static(b"new"), condition, expiry, get }
+        Action::Set {
+            value: Bytes::from_static(b"new"),
+            condition,
+            expiry,
+            get,
+        }
     }
 
     #[test]
     fn reads_see_value_length_presence_and_deadline() {
         let e = entry("abc", 3_500);
-        assert_eq!(apply(&Action::Get, Some(&e), &CX), (text("abc"), Change::None));
+        assert_eq!(
+            apply(&Action::Get, Some(&e), &CX),
+            (text("abc"), Change::None)
+        );
         assert_eq!(apply(&Action::Get, None, &CX).0, Outcome::Nil);
         assert_eq!(apply(&Action::Strlen, Some(&e), &CX).0, Outcome::Int(3));
         assert_eq!(apply(&Action::Strlen, None, &CX).0, Outcome::Int(0));
         assert_eq!(apply(&Action::Exists, Some(&e), &CX).0, Outcome::Int(1));
         assert_eq!(apply(&Action::Exists, None, &CX).0, Outcome::Int(0));
         assert_eq!(apply(&Action::PTtl, Some(&e), &CX).0, Outcome::Int(2_500));
-        assert_eq!(apply(&Action::PTtl, Some(&entry("a", 0)), &CX).0, Outcome::Int(-1));
+        assert_eq!(
+            apply(&Action::PTtl, Some(&entry("a", 0)), &CX).0,
+            Outcome::Int(-1)
+        );
         assert_eq!(apply(&Action::PTtl, None, &CX).0, Outcome::Int(-2));
-        assert_eq!(apply(&Action::PExpireTime, Some(&e), &CX).0, Outcome::Int(52_500));
+        assert_eq!(
+            apply(&Action::PExpireTime, Some(&e), &CX).0,
+            Outcome::Int(52_500)
+        );
     }
 
     #[test]
@@ -362,14 +490,20 @@ mod tests {
         ];
         for (condition, present, get, outcome, written) in cases {
             let change = if written { put("new", 0) } else { Change::None };
-            assert_eq!(apply(&set_with(condition, Expiry::None, get), present, &CX), (outcome, change), "{condition:?} {get}");
+            assert_eq!(
+                apply(&set_with(condition, Expiry::None, get), present, &CX),
+                (outcome, change),
+                "{condition:?} {get}"
+            );
         }
     }
 
     #[test]
     fn set_gives_deadlines_on_the_partitions_clock() {
         let e = entry("old", 3_000);
-        let with = |expiry, present, cx: &Context| apply(&set_with(Condition::Always, expiry, false), present, cx).1;
+        let with = |expiry, present, cx: &Context| {
+            apply(&set_with(Condition::Always, expiry, false), present, cx).1
+        };
         assert_eq!(with(Expiry::In(10), Some(&e), &CX), put("new", 1_010));
         assert_eq!(with(Expiry::At(50_020), Some(&e), &CX), put("new", 1_020));
         assert_eq!(with(Expiry::Keep, Some(&e), &CX), put("new", 3_000));
@@ -378,9 +512,15 @@ mod tests {
         assert_eq!(with(Expiry::At(1), Some(&e), &CX), Change::Delete);
         assert_eq!(with(Expiry::In(0), None, &CX), Change::None);
         let latest = with(Expiry::In(i64::MAX), None, &CX);
-        assert!(matches!(latest, Change::Put(_, latest) if deadline::moved(latest, 1) == latest), "{latest:?}");
+        assert!(
+            matches!(latest, Change::Put(_, latest) if deadline::moved(latest, 1) == latest),
+            "{latest:?}"
+        );
         assert_eq!(with(Expiry::At(i64::MIN), Some(&e), &CX), Change::Delete);
-        let cx = Context { default_ttl_ms: Some(500), ..CX };
+        let cx = Context {
+            default_ttl_ms: Some(500),
+            ..CX
+        };
         assert_eq!(with(Expiry::None, Some(&e), &cx), put("new", 1_500));
         assert_eq!(with(Expiry::Keep, None, &cx), put("new", 1_500));
     }
@@ -388,8 +528,20 @@ mod tests {
     #[test]
     fn values_above_the_limit_change_nothing() {
         let big = Bytes::from(vec![b'x'; 65]);
-        let set = Action::Set { value: big.clone(), condition: Condition::Always, expiry: Expiry::None, get: false };
-        for action in [set, Action::CompareAndSwap { expected: None, value: big.clone() }, Action::Append { value: big }] {
+        let set = Action::Set {
+            value: big.clone(),
+            condition: Condition::Always,
+            expiry: Expiry::None,
+            get: false,
+        };
+        for action in [
+            set,
+            Action::CompareAndSwap {
+                expected: None,
+                value: big.clone(),
+            },
+            Action::Append { value: big },
+        ] {
             assert_eq!(apply(&action, None, &CX), failed(Failure::TooLarge));
         }
     }
@@ -401,11 +553,26 @@ mod tests {
             expected: expected.map(|s| Bytes::from_static(s.as_bytes())),
             value: Bytes::from_static(b"new"),
         };
-        assert_eq!(apply(&cas(Some("old")), Some(&e), &CX), (Outcome::Int(1), put("new", 3_000)));
-        assert_eq!(apply(&cas(Some("other")), Some(&e), &CX), (Outcome::Int(0), Change::None));
-        assert_eq!(apply(&cas(None), Some(&e), &CX), (Outcome::Int(0), Change::None));
-        assert_eq!(apply(&cas(None), None, &CX), (Outcome::Int(1), put("new", 0)));
-        assert_eq!(apply(&cas(Some("old")), None, &CX), (Outcome::Int(0), Change::None));
+        assert_eq!(
+            apply(&cas(Some("old")), Some(&e), &CX),
+            (Outcome::Int(1), put("new", 3_000))
+        );
+        assert_eq!(
+            apply(&cas(Some("other")), Some(&e), &CX),
+            (Outcome::Int(0), Change::None)
+        );
+        assert_eq!(
+            apply(&cas(None), Some(&e), &CX),
+            (Outcome::Int(0), Change::None)
+        );
+        assert_eq!(
+            apply(&cas(None), None, &CX),
+            (Outcome::Int(1), put("new", 0))
+        );
+        assert_eq!(
+            apply(&cas(Some("old")), None, &CX),
+            (Outcome::Int(0), Change::None)
+        );
     }
 
     #[test]
@@ -414,27 +581,62 @@ mod tests {
         let with = |expiry| apply(&Action::GetEx { expiry }, Some(&e), &CX);
         assert_eq!(with(Expiry::Keep), (text("v"), Change::None));
         assert_eq!(with(Expiry::None), (text("v"), Change::Deadline(0)));
-        assert_eq!(with(Expiry::In(5)), (text("v"), Change::Deadline(at(1_005))));
+        assert_eq!(
+            with(Expiry::In(5)),
+            (text("v"), Change::Deadline(at(1_005)))
+        );
         assert_eq!(with(Expiry::At(5)), (text("v"), Change::Delete));
-        assert_eq!(apply(&Action::GetEx { expiry: Expiry::In(5) }, None, &CX), (Outcome::Nil, Change::None));
+        assert_eq!(
+            apply(
+                &Action::GetEx {
+                    expiry: Expiry::In(5)
+                },
+                None,
+                &CX
+            ),
+            (Outcome::Nil, Change::None)
+        );
     }
 
     #[test]
     fn deletes_say_whether_there_was_something() {
         let e = entry("v", 0);
-        assert_eq!(apply(&Action::Delete, Some(&e), &CX), (Outcome::Int(1), Change::Delete));
-        assert_eq!(apply(&Action::Delete, None, &CX), (Outcome::Int(0), Change::None));
-        assert_eq!(apply(&Action::GetDel, Some(&e), &CX), (text("v"), Change::Delete));
-        assert_eq!(apply(&Action::GetDel, None, &CX), (Outcome::Nil, Change::None));
+        assert_eq!(
+            apply(&Action::Delete, Some(&e), &CX),
+            (Outcome::Int(1), Change::Delete)
+        );
+        assert_eq!(
+            apply(&Action::Delete, None, &CX),
+            (Outcome::Int(0), Change::None)
+        );
+        assert_eq!(
+            apply(&Action::GetDel, Some(&e), &CX),
+            (text("v"), Change::Delete)
+        );
+        assert_eq!(
+            apply(&Action::GetDel, None, &CX),
+            (Outcome::Nil, Change::None)
+        );
     }
 
     #[test]
     fn append_extends_and_keeps_the_deadline() {
-        let append = |s: &'static str| Action::Append { value: Bytes::from_static(s.as_bytes()) };
-        assert_eq!(apply(&append("b"), Some(&entry("a", 9_000)), &CX), (Outcome::Int(2), put("ab", 9_000)));
-        assert_eq!(apply(&append("b"), None, &CX), (Outcome::Int(1), put("b", 0)));
+        let append = |s: &'static str| Action::Append {
+            value: Bytes::from_static(s.as_bytes()),
+        };
+        assert_eq!(
+            apply(&append("b"), Some(&entry("a", 9_000)), &CX),
+            (Outcome::Int(2), put("ab", 9_000))
+        );
+        assert_eq!(
+            apply(&append("b"), None, &CX),
+            (Outcome::Int(1), put("b", 0))
+        );
         assert_eq!(apply(&append(""), None, &CX), (Outcome::Int(0), put("", 0)));
-        assert_eq!(apply(&append(""), Some(&entry("a", 0)), &CX), (Outcome::Int(1), Change::None));
+        assert_eq!(
+            apply(&append(""), Some(&entry("a", 0)), &CX),
+            (Outcome::Int(1), Change::None)
+        );
     }
 
     #[test]
@@ -443,7 +645,18 @@ mod tests {
         for number in ["0", "-1", "9223372036854775807", "-9223372036854775808"] {
             assert_eq!(of(number), "int");
         }
-        for text in ["", "x", "01", "+1", "-0", " 1", "1.5", "9223372036854775808", &"x".repeat(44), &"1".repeat(44)] {
+        for text in [
+            "",
+            "x",
+            "01",
+            "+1",
+            "-0",
+            " 1",
+            "1.5",
+            "9223372036854775808",
+            &"x".repeat(44),
+            &"1".repeat(44),
+        ] {
             assert_eq!(of(text), "embstr", "{text}");
         }
         assert_eq!((of(&"x".repeat(45)), of(&"1".repeat(45))), ("raw", "raw"));
@@ -457,7 +670,11 @@ mod tests {
             (Action::Peek, text("value"), Outcome::Nil),
             (Action::PeekLength, Outcome::Int(5), Outcome::Int(0)),
             (Action::Encoding, Outcome::Int(1), Outcome::Nil),
-            (Action::Footprint, Outcome::Int(i64::try_from(cost(&e)).unwrap()), Outcome::Nil),
+            (
+                Action::Footprint,
+                Outcome::Int(i64::try_from(cost(&e)).unwrap()),
+                Outcome::Nil,
+            ),
         ] {
             assert_eq!(apply(&action, Some(&e), &CX), (there, Change::None));
             assert_eq!(apply(&action, None, &CX), (absent, Change::None));
@@ -470,12 +687,25 @@ mod tests {
     #[test]
     fn integers_are_read_strictly_and_never_overflow() {
         let add = |value: &str, by| apply(&Action::IncrBy(by), Some(&entry(value, 7_000)), &CX);
-        assert_eq!(apply(&Action::IncrBy(-3), None, &CX), (Outcome::Int(-3), put("-3", 0)));
+        assert_eq!(
+            apply(&Action::IncrBy(-3), None, &CX),
+            (Outcome::Int(-3), put("-3", 0))
+        );
         assert_eq!(add("41", 1), (Outcome::Int(42), put("42", 7_000)));
         assert_eq!(add("9223372036854775807", 1), failed(Failure::Overflow));
         assert_eq!(add("-9223372036854775808", -1), failed(Failure::Overflow));
         assert_eq!(add("9223372036854775807", i64::MIN).0, Outcome::Int(-1));
-        for bad in ["", " 1", "1 ", "+1", "01", "-0", "1.0", "x", "9223372036854775808"] {
+        for bad in [
+            "",
+            " 1",
+            "1 ",
+            "+1",
+            "01",
+            "-0",
+            "1.0",
+            "x",
+            "9223372036854775808",
+        ] {
             assert_eq!(add(bad, 1), failed(Failure::NotAnInteger), "{bad:?}");
         }
     }
@@ -484,23 +714,48 @@ mod tests {
     #[test]
     fn floats_are_added_to_what_is_a_number_and_keep_the_deadline() {
         let number = |text: &str| Extended::parse(text.as_bytes()).expect(text);
-        let add = |value: &str, by| apply(&Action::IncrByFloat(number(by)), Some(&entry(value, 7_000)), &CX);
+        let add = |value: &str, by| {
+            apply(
+                &Action::IncrByFloat(number(by)),
+                Some(&entry(value, 7_000)),
+                &CX,
+            )
+        };
         assert_eq!(add("10.50", "0.1"), (text("10.6"), put("10.6", 7_000)));
-        assert_eq!(apply(&Action::IncrByFloat(number("2.5")), None, &CX), (text("2.5"), put("2.5", 0)));
+        assert_eq!(
+            apply(&Action::IncrByFloat(number("2.5")), None, &CX),
+            (text("2.5"), put("2.5", 0))
+        );
         for bad in ["", "abc", " 1", "1 ", "nan"] {
             assert_eq!(add(bad, "1"), failed(Failure::NotAFloat), "{bad:?}");
         }
         for (old, by) in [("1", "inf"), ("-inf", "inf"), ("1e4932", "1e4932")] {
             assert_eq!(add(old, by), failed(Failure::Overflow), "{old} + {by}");
         }
-        assert_eq!(add("1e70", "1"), failed(Failure::TooLarge), "64 bytes are the most");
+        assert_eq!(
+            add("1e70", "1"),
+            failed(Failure::TooLarge),
+            "64 bytes are the most"
+        );
     }
 
     #[test]
     fn expire_changes_the_deadline_under_its_condition() {
         let (none, some) = (entry("v", 0), entry("v", 2_000));
-        let with = |e: &Entry, ms, condition| apply(&Action::Expire { expiry: Expiry::In(ms), condition }, Some(e), &CX);
-        let (yes, no) = (|clock| (Outcome::Int(1), Change::Deadline(at(clock))), (Outcome::Int(0), Change::None));
+        let with = |e: &Entry, ms, condition| {
+            apply(
+                &Action::Expire {
+                    expiry: Expiry::In(ms),
+                    condition,
+                },
+                Some(e),
+                &CX,
+            )
+        };
+        let (yes, no) = (
+            |clock| (Outcome::Int(1), Change::Deadline(at(clock))),
+            (Outcome::Int(0), Change::None),
+        );
         assert_eq!(with(&none, 5, ExpireCondition::Always), yes(1_005));
         assert_eq!(with(&none, 5, ExpireCondition::IfNone), yes(1_005));
         assert_eq!(with(&some, 5, ExpireCondition::IfNone), no);
@@ -515,33 +770,84 @@ mod tests {
         assert_eq!(with(&some, 5, ExpireCondition::IfSomeEarlier), yes(1_005));
         assert_eq!(with(&some, 5_000, ExpireCondition::IfSomeEarlier), no);
         assert_eq!(with(&none, 5, ExpireCondition::IfSomeEarlier), no);
-        assert_eq!(with(&some, -5, ExpireCondition::Always), (Outcome::Int(1), Change::Delete));
-        assert_eq!(apply(&Action::Expire { expiry: Expiry::In(5), condition: ExpireCondition::Always }, None, &CX), no);
+        assert_eq!(
+            with(&some, -5, ExpireCondition::Always),
+            (Outcome::Int(1), Change::Delete)
+        );
+        assert_eq!(
+            apply(
+                &Action::Expire {
+                    expiry: Expiry::In(5),
+                    condition: ExpireCondition::Always
+                },
+                None,
+                &CX
+            ),
+            no
+        );
     }
 
-    /// A wall time was converted with the clocks of one moment and converted back with those of another: GT and LT were wrong
-    /// by a millisecond in every second case.
+    /// A wall time was converted with the clocks of one moment and converted back with those of
+    /// another: GT and LT were wrong by a millisecond in every second case.
     #[test]
     fn wall_times_are_compared_and_told_as_they_were_given_whenever_the_clocks_tick() {
-        for (clock, unix_ms) in [(1_000, 50_000), (1_000, 50_001), (1_001, 50_000), (4_000, 60_000)] {
+        for (clock, unix_ms) in [
+            (1_000, 50_000),
+            (1_000, 50_001),
+            (1_001, 50_000),
+            (4_000, 60_000),
+        ] {
             let given = 90_000;
-            let set = |expiry| match apply(&set_with(Condition::Always, expiry, false), None, &CX).1 {
+            let set = |expiry| match apply(&set_with(Condition::Always, expiry, false), None, &CX).1
+            {
                 Change::Put(value, deadline) => Entry::new(b"k", &value, deadline, 1),
                 other => panic!("{other:?}"),
             };
-            let cx = Context { clock, unix_ms, ..CX };
-            for entry in [set(Expiry::At(given)), set(Expiry::In(given - CX.unix_ms as i64))] {
-                assert_eq!(apply(&Action::PExpireTime, Some(&entry), &cx).0, Outcome::Int(given));
+            let cx = Context {
+                clock,
+                unix_ms,
+                ..CX
+            };
+            for entry in [
+                set(Expiry::At(given)),
+                set(Expiry::In(given - CX.unix_ms as i64)),
+            ] {
+                assert_eq!(
+                    apply(&Action::PExpireTime, Some(&entry), &cx).0,
+                    Outcome::Int(given)
+                );
                 let met = |unix_ms, condition| {
-                    apply(&Action::Expire { expiry: Expiry::At(unix_ms), condition }, Some(&entry), &cx).0 == Outcome::Int(1)
+                    apply(
+                        &Action::Expire {
+                            expiry: Expiry::At(unix_ms),
+                            condition,
+                        },
+                        Some(&entry),
+                        &cx,
+                    )
+                    .0 == Outcome::Int(1)
                 };
                 for condition in [ExpireCondition::IfLater, ExpireCondition::IfEarlier] {
                     assert!(!met(given, condition), "{condition:?} {clock} {unix_ms}");
-                    assert_eq!(met(given + 1, condition), condition == ExpireCondition::IfLater);
-                    assert_eq!(met(given - 1, condition), condition == ExpireCondition::IfEarlier);
+                    assert_eq!(
+                        met(given + 1, condition),
+                        condition == ExpireCondition::IfLater
+                    );
+                    assert_eq!(
+                        met(given - 1, condition),
+                        condition == ExpireCondition::IfEarlier
+                    );
                 }
                 // What is given anew is exact, too.
-                let Change::Deadline(again) = apply(&Action::GetEx { expiry: Expiry::At(given + 7) }, Some(&entry), &cx).1 else {
+                let Change::Deadline(again) = apply(
+                    &Action::GetEx {
+                        expiry: Expiry::At(given + 7),
+                    },
+                    Some(&entry),
+                    &cx,
+                )
+                .1
+                else {
                     panic!()
                 };
                 assert_eq!(CX.unix_ms_of(again), given as u64 + 7);
@@ -551,8 +857,17 @@ mod tests {
 
     #[test]
     fn persist_removes_a_deadline() {
-        assert_eq!(apply(&Action::Persist, Some(&entry("v", 5_000)), &CX), (Outcome::Int(1), Change::Deadline(0)));
-        assert_eq!(apply(&Action::Persist, Some(&entry("v", 0)), &CX), (Outcome::Int(0), Change::None));
-        assert_eq!(apply(&Action::Persist, None, &CX), (Outcome::Int(0), Change::None));
+        assert_eq!(
+            apply(&Action::Persist, Some(&entry("v", 5_000)), &CX),
+            (Outcome::Int(1), Change::Deadline(0))
+        );
+        assert_eq!(
+            apply(&Action::Persist, Some(&entry("v", 0)), &CX),
+            (Outcome::Int(0), Change::None)
+        );
+        assert_eq!(
+            apply(&Action::Persist, None, &CX),
+            (Outcome::Int(0), Change::None)
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! Entries that are looked at some at a time before their turns come.
 //!
-//! Keys that follow one another are anywhere in memory. Whoever copies or sums them one by one waits for memory at each of them, twice where the
-//! value stands by itself; the beginnings of a group of them arrive together.
+//! Keys that follow one another are anywhere in memory. Whoever copies or sums them one by one
+//! waits for memory at each of them, twice where the value stands by itself; the beginnings of a
+//! group of them arrive together.
 
 use super::entry::Entry;
 use super::index::WARM_GROUP;
@@ -17,7 +18,11 @@ pub(super) struct Ahead<'a, I> {
 
 impl<'a, I: Iterator<Item = (MapId, &'a Entry)>> Ahead<'a, I> {
     pub(super) fn of(entries: I) -> Self {
-        Self { entries, group: [None; WARM_GROUP], next: WARM_GROUP }
+        Self {
+            entries,
+            group: [None; WARM_GROUP],
+            next: WARM_GROUP,
+        }
     }
 }
 
@@ -28,7 +33,9 @@ impl<'a, I: Iterator<Item = (MapId, &'a Entry)>> Iterator for Ahead<'a, I> {
         if self.next == WARM_GROUP {
             self.next = 0;
             self.group.fill_with(|| self.entries.next());
-            let touched = self.group.iter().flatten().fold(0, |sum, (_, entry)| sum ^ entry.touch() ^ entry.touch_value());
+            let touched = self.group.iter().flatten().fold(0, |sum, (_, entry)| {
+                sum ^ entry.touch() ^ entry.touch_value()
+            });
             std::hint::black_box(touched);
         }
         // Behind the last one stays as it is.
@@ -44,11 +51,28 @@ mod tests {
 
     #[test]
     fn none_is_left_out_and_none_comes_twice() {
-        for count in [0, 1, WARM_GROUP - 1, WARM_GROUP, WARM_GROUP + 1, 5 * WARM_GROUP] {
-            let all: Vec<Entry> = (0..count).map(|n| Entry::new(&n.to_le_bytes(), &vec![7; n * 50], 0, 1)).collect();
+        for count in [
+            0,
+            1,
+            WARM_GROUP - 1,
+            WARM_GROUP,
+            WARM_GROUP + 1,
+            5 * WARM_GROUP,
+        ] {
+            let all: Vec<Entry> = (0..count)
+                .map(|n| Entry::new(&n.to_le_bytes(), &vec![7; n * 50], 0, 1))
+                .collect();
             let mut ahead = Ahead::of(all.iter().map(|entry| (MapId(3), entry)));
-            let seen: Vec<_> = ahead.by_ref().map(|(map, entry)| (map, entry.key().to_vec())).collect();
-            assert_eq!(seen, (0..count).map(|n| (MapId(3), n.to_le_bytes().to_vec())).collect::<Vec<_>>());
+            let seen: Vec<_> = ahead
+                .by_ref()
+                .map(|(map, entry)| (map, entry.key().to_vec()))
+                .collect();
+            assert_eq!(
+                seen,
+                (0..count)
+                    .map(|n| (MapId(3), n.to_le_bytes().to_vec()))
+                    .collect::<Vec<_>>()
+            );
             assert!(ahead.next().is_none() && ahead.next().is_none());
         }
     }

@@ -19,8 +19,8 @@ pub enum Lane {
     Bulk,
 }
 
-/// How long an operation waits at most for whoever serves it. What one caller asks for on one key keeps its order only if nothing of it is given
-/// up before what it asked for earlier is.
+/// How long an operation waits at most for whoever serves it. What one caller asks for on one key
+/// keeps its order only if nothing of it is given up before what it asked for earlier is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// `Limits::park`.
@@ -44,7 +44,8 @@ pub enum Request {
     Differed(PartitionRef, MemberId),
     /// A peer knows a newer committed table: pull it.
     Newer(TableName),
-    /// Of a member: a client asks for a map that this node's table does not name. `Shard::map_made` answers it.
+    /// Of a member: a client asks for a map that this node's table does not name. `Shard::map_made`
+    /// answers it.
     MakeMap {
         /// Who asks.
         client: MemberId,
@@ -64,15 +65,16 @@ pub enum Request {
     },
     /// Of a client: a newer table came, to be installed.
     Table(Arc<Table>),
-    /// Of a client: what answers belongs to another cluster than the one that was first met. What maps are called there is not
-    /// what they are called here, so nothing is asked there.
+    /// Of a client: what answers belongs to another cluster than the one that was first met. What
+    /// maps are called there is not what they are called here, so nothing is asked there.
     OtherCluster(TableName),
 }
 
 /// Buffers of one kind take this part of the memory at most, and no more than this of a large one.
 const SHARE_PART: usize = 8;
 const SHARE_BYTES_MAX: usize = 256 << 20;
-/// Frames that are not whole may always take the first, and need never take more than the second because values are large.
+/// Frames that are not whole may always take the first, and need never take more than the second
+/// because values are large.
 const FRAMES_BYTES_LEAST: usize = 4 << 20;
 const FRAMES_BYTES_ENOUGH: usize = 96 << 20;
 
@@ -87,7 +89,8 @@ pub struct Limits {
     pub memory_bytes_max: usize,
     /// Log kept for copies that lag: 64 MiB a node.
     pub tail_bytes_max: usize,
-    /// Bytes of a partition's log that are kept, however little is stored, for copies that were dropped by mistake.
+    /// Bytes of a partition's log that are kept, however little is stored, for copies that were
+    /// dropped by mistake.
     pub tail_bytes_least: usize,
     /// Bytes from which on a range of keys is split: 64 MiB.
     pub range_bytes_max: usize,
@@ -97,19 +100,23 @@ pub struct Limits {
     pub waiting_max: usize,
     /// A copy that has not acknowledged for this long is asked out of the in-sync set: 1.5 s.
     pub copy_silent_max: Duration,
-    /// Bytes on their way to one peer, beside snapshots and by its own word of what has arrived, from which on a write waits before it is
-    /// executed: 8 MiB, or what the way carries in a second, if that is less. Nothing that a write waits for is behind much more than this and
+    /// Bytes on their way to one peer, beside snapshots and by its own word of what has arrived,
+    /// from which on a write waits before it is executed: 8 MiB, or what the way carries in a
+    /// second, if that is less. Nothing that a write waits for is behind much more than this and
     /// one value, so that a slow way makes writes wait and costs no copy.
     pub ahead_bytes_max: u64,
     /// Snapshot chunk: 64 KiB.
     pub chunk_bytes: usize,
     /// Snapshot chunks sent and not acknowledged, a partition.
     pub chunks_in_flight: usize,
-    /// Partitions that are copied from this node at the same time; as many more may be on their way where copies are lacking.
+    /// Partitions that are copied from this node at the same time; as many more may be on their way
+    /// where copies are lacking.
     pub copies_max: usize,
-    /// Entries of partitions that were split or merged that are given to their heirs in one go, about: half a millisecond.
+    /// Entries of partitions that were split or merged that are given to their heirs in one go,
+    /// about: half a millisecond.
     pub drawn_max: usize,
-    /// `1.0204 L + margin` for a tenure of which nothing is known; also how much the lease is worth.
+    /// `1.0204 L + margin` for a tenure of which nothing is known; also how much the lease is
+    /// worth.
     pub takeover_wait: Duration,
 }
 
@@ -177,28 +184,45 @@ impl Limits {
         self
     }
 
-    /// Commands of Redis clients that are not whole, and likewise their answers, of one of so many data threads.
+    /// Commands of Redis clients that are not whole, and likewise their answers, of one of so many
+    /// data threads.
     pub(crate) fn clients_bytes_max(&self, threads: u8) -> usize {
-        self.share(threads).max(self.value_bytes_max.saturating_mul(2))
+        self.share(threads)
+            .max(self.value_bytes_max.saturating_mul(2))
     }
 
-    /// Frames of peers that are not whole, of one of so many data threads. Beyond it a connection is closed, and some of the largest
-    /// values on their way at the same time are no fault of whoever sends them.
+    /// Frames of peers that are not whole, of one of so many data threads. Beyond it a connection
+    /// is closed, and some of the largest values on their way at the same time are no fault of
+    /// whoever sends them.
     pub(crate) fn frames_bytes_max(&self, threads: u8) -> usize {
-        self.share(threads).max(self.value_bytes_max.saturating_mul(4).clamp(FRAMES_BYTES_LEAST, FRAMES_BYTES_ENOUGH))
+        self.share(threads).max(
+            self.value_bytes_max
+                .saturating_mul(4)
+                .clamp(FRAMES_BYTES_LEAST, FRAMES_BYTES_ENOUGH),
+        )
     }
 
-    /// Large answers that one peer has asked for and that are not on their way; all native clients together have as much. Most are
-    /// shared with the store, so they may be more than other buffers: as much as what the Redis clients of another thread wait for.
+    /// Large answers that one peer has asked for and that are not on their way; all native clients
+    /// together have as much. Most are shared with the store, so they may be more than other
+    /// buffers: as much as what the Redis clients of another thread wait for.
     pub(crate) fn owed_bytes_max(&self) -> usize {
-        let most = if self.memory_bytes_max == 0 { SHARE_BYTES_MAX } else { (self.memory_bytes_max / 2).min(SHARE_BYTES_MAX) };
+        let most = if self.memory_bytes_max == 0 {
+            SHARE_BYTES_MAX
+        } else {
+            (self.memory_bytes_max / 2).min(SHARE_BYTES_MAX)
+        };
         most.max(self.value_bytes_max.saturating_mul(2))
     }
 
-    /// What buffers of one kind may take beside what is stored. A client of the cluster stores nothing.
+    /// What buffers of one kind may take beside what is stored. A client of the cluster stores
+    /// nothing.
     fn share(&self, threads: u8) -> usize {
         let most = SHARE_BYTES_MAX / usize::from(threads.max(1));
-        if self.memory_bytes_max == 0 { most } else { (self.memory_bytes_max / SHARE_PART).min(most) }
+        if self.memory_bytes_max == 0 {
+            most
+        } else {
+            (self.memory_bytes_max / SHARE_PART).min(most)
+        }
     }
 }
 
@@ -240,7 +264,8 @@ impl Stats {
     }
 }
 
-/// A peer's bytes made no sense; its connection must be closed. Nothing was changed by the malformed frame.
+/// A peer's bytes made no sense; its connection must be closed. Nothing was changed by the
+/// malformed frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed data frame: {0}")]
 pub struct Malformed(pub &'static str);

@@ -11,7 +11,10 @@ use doyen_placement::OrderKey;
 use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef};
 
 const MAP: MapId = MapId(0);
-const AT: PartitionRef = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(3) };
+const AT: PartitionRef = PartitionRef {
+    keyspace: KeyspaceId(0),
+    partition: PartitionId(3),
+};
 
 /// The keys of one partition.
 #[derive(Debug)]
@@ -22,7 +25,10 @@ pub struct Keys {
 
 impl Default for Keys {
     fn default() -> Self {
-        Self { store: Store::new(OrderKey(7)), seq: 0 }
+        Self {
+            store: Store::new(OrderKey(7)),
+            seq: 0,
+        }
     }
 }
 
@@ -30,20 +36,35 @@ impl Keys {
     /// Writes a key: a new entry, applied as by the log. Says whether it replaced one.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> bool {
         self.seq += 1;
-        let effect = Effect::Put { map: MAP, entry: Entry::new(key, value, 0, 0), deadline: 0 };
-        matches!(self.store.apply(self.seq, &effect), super::store::Undo::Was(_))
+        let effect = Effect::Put {
+            map: MAP,
+            entry: Entry::new(key, value, 0, 0),
+            deadline: 0,
+        };
+        matches!(
+            self.store.apply(self.seq, &effect),
+            super::store::Undo::Was(_)
+        )
     }
 
     /// The length of a key's value.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<usize> {
-        self.store.entry(MAP, self.store.order(key), key).map(|e| e.value().len())
+        self.store
+            .entry(MAP, self.store.order(key), key)
+            .map(|e| e.value().len())
     }
 
     /// Deletes a key.
     pub fn delete(&mut self, key: &[u8]) {
         self.seq += 1;
-        self.store.apply(self.seq, &Effect::Delete { map: MAP, key: Key::from(key) });
+        self.store.apply(
+            self.seq,
+            &Effect::Delete {
+                map: MAP,
+                key: Key::from(key),
+            },
+        );
     }
 
     /// The checksum of everything, in slices, as copies are compared.
@@ -66,8 +87,16 @@ impl Batch {
     pub fn new(count: u64, value: &[u8]) -> Self {
         let logged = |n: u64| Logged {
             epoch: Epoch(1),
-            effect: Effect::Put { map: MAP, entry: Entry::new(format!("key:{n:012}").as_bytes(), value, 0, 0), deadline: 0 },
-            op: Some(OpId { origin: MemberId(1), n, finished: n }),
+            effect: Effect::Put {
+                map: MAP,
+                entry: Entry::new(format!("key:{n:012}").as_bytes(), value, 0, 0),
+                deadline: 0,
+            },
+            op: Some(OpId {
+                origin: MemberId(1),
+                n,
+                finished: n,
+            }),
             outcome: Outcome::Ok,
         };
         Self((1..=count).map(logged).collect())
@@ -75,7 +104,14 @@ impl Batch {
 
     /// In one frame.
     pub fn encode(&self, to: &mut Outgoing) {
-        let head = Head { at: AT, epoch: Epoch(1), session: 0, committed: 1, clock: 1, first: 2 };
+        let head = Head {
+            at: AT,
+            epoch: Epoch(1),
+            session: 0,
+            committed: 1,
+            clock: 1,
+            first: 2,
+        };
         frame::append(&mut to.0, &head, self.0.iter());
     }
 }
@@ -110,15 +146,42 @@ impl Forward {
 
     /// In one frame.
     pub fn encode(&self, to: &mut Outgoing) {
-        frame::forward(&mut to.0, &Forwarded { at: AT, lineage: Lineage(1), n: 9, finished: 8, attempt: 0 }, None, &self.0);
+        frame::forward(
+            &mut to.0,
+            &Forwarded {
+                at: AT,
+                lineage: Lineage(1),
+                n: 9,
+                finished: 8,
+                attempt: 0,
+            },
+            None,
+            &self.0,
+        );
     }
 }
 
 /// Acks of so many partitions, in one frame.
 pub fn encode_acks(count: u32, to: &mut Outgoing) {
-    let ack = |p| Ack { at: PartitionRef { partition: PartitionId(p), ..AT }, epoch: Epoch(1), session: 0, seq: 77 };
-    Frame::Acks { headroom: Headroom { left: 1 << 30, kept: 0, loose: 0 }, arrived: [1 << 20, 0], acks: (0..count).map(ack).collect() }
-        .put(&mut to.0);
+    let ack = |p| Ack {
+        at: PartitionRef {
+            partition: PartitionId(p),
+            ..AT
+        },
+        epoch: Epoch(1),
+        session: 0,
+        seq: 77,
+    };
+    Frame::Acks {
+        headroom: Headroom {
+            left: 1 << 30,
+            kept: 0,
+            loose: 0,
+        },
+        arrived: [1 << 20, 0],
+        acks: (0..count).map(ack).collect(),
+    }
+    .put(&mut to.0);
 }
 
 /// Takes a frame off the front and decodes it; says whether there was one.

@@ -1,7 +1,7 @@
 //! Native clients: what a member knows of a client, and what a client knows of a member.
 //!
-//! A client is a shard that holds nothing: it forwards what its callers ask to whoever leads the partition, as a member does, and
-//! a member answers it as it answers a member.
+//! A client is a shard that holds nothing: it forwards what its callers ask to whoever leads the
+//! partition, as a member does, and a member answers it as it answers a member.
 //!
 //! ```text
 //!   member                                    client
@@ -11,12 +11,14 @@
 //!     MapMade <──────────── MakeMap ──────────  a map that its table does not name
 //! ```
 //!
-//! **No write is applied twice, though nobody keeps what a client asked for ever.** A member is in the table as long as others keep
-//! what became of its operations; a client is in no table. A client sends an operation for [`PARK`] at most. `Heard` says how
-//! old what follows can be at most, by the receiver's own clock: the client sends on the last clock that it was told, and only
-//! with a time that it read afterwards. A member takes no write of a client that may be older than [`FRESH`] at its arrival. So
-//! none arrives later than both together after its first copy, and what became of it is kept for [`RETENTION`] or longer. Only rates
-//! of clocks matter, however long either process stood still in between.
+//! **No write is applied twice, though nobody keeps what a client asked for ever.** A member is in
+//! the table as long as others keep what became of its operations; a client is in no table. A
+//! client sends an operation for [`PARK`] at most. `Heard` says how old what follows can be at
+//! most, by the receiver's own clock: the client sends on the last clock that it was told, and only
+//! with a time that it read afterwards. A member takes no write of a client that may be older than
+//! [`FRESH`] at its arrival. So none arrives later than both together after its first copy, and
+//! what became of it is kept for [`RETENTION`] or longer. Only rates of clocks matter, however long
+//! either process stood still in between.
 
 use super::forwarding::{Call, Source};
 use super::frame::Frame;
@@ -41,10 +43,12 @@ pub(super) const RETENTION: Duration = Duration::from_secs(15);
 const PART_BYTES: usize = 64 << 10;
 /// A reason that is told to a client is cut here.
 const REASON_BYTES_MAX: usize = 1024;
-/// A client's call up to this size may wait at a member; a larger one is sent back, and waits where it came from.
+/// A client's call up to this size may wait at a member; a larger one is sent back, and waits where
+/// it came from.
 const PARKED_BYTES_MAX: usize = 1 << 10;
 
-/// A table of which nothing comes for this long is not waited for: of the next member that names one it is asked for.
+/// A table of which nothing comes for this long is not waited for: of the next member that names
+/// one it is asked for.
 const TABLE_PATIENCE: Duration = Duration::from_secs(2);
 /// And whoever named it is not asked for so long.
 const BROKEN_WORD: Duration = Duration::from_secs(30);
@@ -105,7 +109,11 @@ impl Core {
     /// Tells a client this node's clock, limits and table.
     pub(super) fn greet(&mut self, client: MemberId) {
         let Some(table) = self.name else { return };
-        let tick = Frame::Tick { clock: self.now.0, value_bytes_max: self.limits.value_bytes_max as u64, table };
+        let tick = Frame::Tick {
+            clock: self.now.0,
+            value_bytes_max: self.limits.value_bytes_max as u64,
+            table,
+        };
         if let Some(peer) = self.peers.get(client) {
             peer.visit.told = self.now.0;
             self.peers.send(client, Lane::Calls, &tick);
@@ -122,7 +130,9 @@ impl Core {
     /// Whether what comes from a client now was sent not long ago.
     pub(super) fn is_fresh(&mut self, client: MemberId) -> bool {
         let now = self.now;
-        self.peers.get(client).is_some_and(|p| p.visit.heard > 0 && now.since(Time(p.visit.heard)) <= FRESH)
+        self.peers
+            .get(client)
+            .is_some_and(|p| p.visit.heard > 0 && now.since(Time(p.visit.heard)) <= FRESH)
     }
 
     /// Where a client's call could not be executed: a large one is given back.
@@ -138,19 +148,38 @@ impl Core {
     }
 
     /// What a client asks that is no operation.
-    pub(super) fn asked_by_client(&mut self, client: MemberId, frame: Frame) -> Result<(), Malformed> {
+    pub(super) fn asked_by_client(
+        &mut self,
+        client: MemberId,
+        frame: Frame,
+    ) -> Result<(), Malformed> {
         match frame {
             Frame::Heard { clock } => {
-                let Some(peer) = self.peers.get(client) else { return Ok(()) };
+                let Some(peer) = self.peers.get(client) else {
+                    return Ok(());
+                };
                 if clock > peer.visit.told {
                     return Err(Malformed("a clock that was never told"));
                 }
                 peer.visit.heard = peer.visit.heard.max(clock);
             }
             Frame::Pull { have } => self.send_table(client, have),
-            Frame::MakeMap { ticket, keyspace, name } => match self.view.as_ref().and_then(|v| v.installed.map_in(&keyspace, &name)) {
+            Frame::MakeMap {
+                ticket,
+                keyspace,
+                name,
+            } => match self
+                .view
+                .as_ref()
+                .and_then(|v| v.installed.map_in(&keyspace, &name))
+            {
                 Some(known) => self.answer_map(client, ticket, Ok(known.clone())),
-                None => self.requests.push_back(Request::MakeMap { client, ticket, keyspace, name }),
+                None => self.requests.push_back(Request::MakeMap {
+                    client,
+                    ticket,
+                    keyspace,
+                    name,
+                }),
             },
             _ => {}
         }
@@ -159,32 +188,51 @@ impl Core {
 
     fn answer_map(&mut self, client: MemberId, ticket: u64, made: Result<MapEntry, String>) {
         let made = made.map_err(|mut why| {
-            let cut = (0..=REASON_BYTES_MAX.min(why.len())).rev().find(|at| why.is_char_boundary(*at)).unwrap_or(0);
+            let cut = (0..=REASON_BYTES_MAX.min(why.len()))
+                .rev()
+                .find(|at| why.is_char_boundary(*at))
+                .unwrap_or(0);
             why.truncate(cut);
             why
         });
-        self.peers.send(client, Lane::Calls, &Frame::MapMade { ticket, made });
+        self.peers
+            .send(client, Lane::Calls, &Frame::MapMade { ticket, made });
     }
 
-    /// Each table once a connection for each one that it may be told the news of: streams lose nothing.
+    /// Each table once a connection for each one that it may be told the news of: streams lose
+    /// nothing.
     fn send_table(&mut self, client: MemberId, have: Option<TableName>) {
         let Some(name) = self.name else { return };
-        let Some(peer) = self.peers.get(client) else { return };
+        let Some(peer) = self.peers.get(client) else {
+            return;
+        };
         if peer.visit.table.replace(name) != Some(name) {
             peer.visit.since.clear();
         }
         let base = self.published.base(have);
-        if peer.visit.since.contains(&base) || have.is_some_and(|have| have.order() >= name.order()) {
+        if peer.visit.since.contains(&base) || have.is_some_and(|have| have.order() >= name.order())
+        {
             return;
         }
         peer.visit.since.push(base);
         // No table comes near the limit: members are sent it likewise.
-        let Some(bytes) = self.published.encoded(base) else { return };
+        let Some(bytes) = self.published.encoded(base) else {
+            return;
+        };
         // At most a thousand: 64 MiB of 64 KiB.
         let parts = bytes.len().div_ceil(PART_BYTES) as u32;
         for (part, at) in (0..parts).zip((0..).step_by(PART_BYTES)) {
             let body = bytes.slice(at..bytes.len().min(at + PART_BYTES));
-            self.peers.send(client, Lane::Bulk, &Frame::Table { name, part, parts, body });
+            self.peers.send(
+                client,
+                Lane::Bulk,
+                &Frame::Table {
+                    name,
+                    part,
+                    parts,
+                    body,
+                },
+            );
         }
     }
 }
@@ -195,19 +243,29 @@ impl Core {
     /// Whether a call may be sent to its primary now. What precedes it is sent.
     pub(super) fn sending(&mut self, primary: MemberId, call: &Call) -> Sending {
         let now = self.now;
-        let Some(peer) = self.peers.get(primary) else { return Sending::Wait };
-        let Some(most) = peer.visit.value_bytes_max else { return Sending::Wait };
+        let Some(peer) = self.peers.get(primary) else {
+            return Sending::Wait;
+        };
+        let Some(most) = peer.visit.value_bytes_max else {
+            return Sending::Wait;
+        };
         if call.until <= now {
             // What became of it may be forgotten by the time it arrives.
             return Sending::Wait;
         }
         if largest_value(&call.work) as u64 > most {
             // One that may be applied elsewhere is not said to be not.
-            return if call.maybe { Sending::Wait } else { Sending::TooLarge };
+            return if call.maybe {
+                Sending::Wait
+            } else {
+                Sending::TooLarge
+            };
         }
-        // Only a clock that came before `now` was read: what is sent now is no older than that clock.
+        // Only a clock that came before `now` was read: what is sent now is no older than that
+        // clock.
         if let Some((clock, _)) = peer.visit.clock.take_if(|(_, came)| *came < now) {
-            self.peers.send(primary, Lane::Calls, &Frame::Heard { clock });
+            self.peers
+                .send(primary, Lane::Calls, &Frame::Heard { clock });
         }
         Sending::Now
     }
@@ -228,12 +286,20 @@ impl Core {
             }
             self.pull_again(late);
         }
-        let trusted = |p: &mut Peer| p.visit.broke_word.is_none_or(|at| now.since(at) >= BROKEN_WORD);
+        let trusted = |p: &mut Peer| {
+            p.visit
+                .broke_word
+                .is_none_or(|at| now.since(at) >= BROKEN_WORD)
+        };
         if !self.peers.get(member).is_some_and(trusted) {
             return;
         }
         let have = self.own_name();
-        let newest = have.into_iter().chain(self.asked_for).map(|name| name.order()).max();
+        let newest = have
+            .into_iter()
+            .chain(self.asked_for)
+            .map(|name| name.order())
+            .max();
         if newest.is_none_or(|newest| newest < known.order()) {
             self.asked_for = Some(known);
             self.arriving = None;
@@ -242,7 +308,8 @@ impl Core {
         }
     }
 
-    /// A member is gone: what was asked of it is asked again, of whoever says next that there is something newer.
+    /// A member is gone: what was asked of it is asked again, of whoever says next that there is
+    /// something newer.
     pub(super) fn pull_again(&mut self, member: MemberId) {
         if self.asked_of.is_some_and(|(asked, _)| asked == member) {
             (self.asked_of, self.asked_for, self.arriving) = (None, None, None);
@@ -250,21 +317,44 @@ impl Core {
     }
 
     /// What a member says to a client. True: from now on it takes operations.
-    pub(super) fn told_by_member(&mut self, member: MemberId, frame: Frame) -> Result<bool, Malformed> {
+    pub(super) fn told_by_member(
+        &mut self,
+        member: MemberId,
+        frame: Frame,
+    ) -> Result<bool, Malformed> {
         match frame {
-            Frame::Tick { clock, value_bytes_max, table } => {
+            Frame::Tick {
+                clock,
+                value_bytes_max,
+                table,
+            } => {
                 let now = self.now;
-                let Some(peer) = self.peers.get(member) else { return Ok(false) };
+                let Some(peer) = self.peers.get(member) else {
+                    return Ok(false);
+                };
                 peer.visit.clock = Some((clock, now));
-                let first = peer.visit.value_bytes_max.replace(value_bytes_max).is_none();
+                let first = peer
+                    .visit
+                    .value_bytes_max
+                    .replace(value_bytes_max)
+                    .is_none();
                 self.pull(member, table);
                 return Ok(first);
             }
             Frame::View(table) => self.pull(member, table),
-            Frame::MapMade { ticket, made } => self.requests.push_back(Request::MapMade { ticket, made }),
-            Frame::Table { name, part, parts, body } => {
+            Frame::MapMade { ticket, made } => {
+                self.requests.push_back(Request::MapMade { ticket, made })
+            }
+            Frame::Table {
+                name,
+                part,
+                parts,
+                body,
+            } => {
                 let arrived = self.take_part(member, name, (part, parts), &body)?;
-                if let Some(table) = arrived.filter(|_| self.name.is_none_or(|ours| ours.order() < name.order())) {
+                if let Some(table) =
+                    arrived.filter(|_| self.name.is_none_or(|ours| ours.order() < name.order()))
+                {
                     self.requests.push_back(Request::Table(table));
                 }
             }
@@ -287,9 +377,16 @@ impl Core {
             _ => return Ok(None),
         }
         if part == 0 {
-            self.arriving = Some(Arriving { from, name, next: 0, bytes: Vec::new() });
+            self.arriving = Some(Arriving {
+                from,
+                name,
+                next: 0,
+                bytes: Vec::new(),
+            });
         }
-        let Some(arriving) = &mut self.arriving else { return Err(Malformed("a table that begins in the middle")) };
+        let Some(arriving) = &mut self.arriving else {
+            return Err(Malformed("a table that begins in the middle"));
+        };
         if (arriving.from, arriving.name, arriving.next) != (from, name, part) || part >= parts {
             return Err(Malformed("a part of a table that is not the next one"));
         }
@@ -302,7 +399,11 @@ impl Core {
             return Ok(None);
         }
         let bytes = self.arriving.take().map(|a| a.bytes).unwrap_or_default();
-        let own = self.arrived.as_ref().map(|(_, table)| &**table).or_else(|| self.view.as_ref().map(|view| &*view.installed));
+        let own = self
+            .arrived
+            .as_ref()
+            .map(|(_, table)| &**table)
+            .or_else(|| self.view.as_ref().map(|view| &*view.installed));
         let Some(table) = published::read(&bytes, name, own)?.map(Arc::new) else {
             // It was asked for when this client had another one.
             let have = self.own_name();
@@ -322,9 +423,23 @@ impl Core {
     /// Asks one of the members, another one each time, which map this is. False: none is there.
     pub(super) fn ask_map(&mut self, ticket: u64, keyspace: String, name: String) -> bool {
         let mut ready = self.peers.ids();
-        ready.retain(|id| self.peers.get(*id).is_some_and(|p: &mut Peer| p.visit.value_bytes_max.is_some()));
-        let Some(member) = ready.get(ticket as usize % ready.len().max(1)) else { return false };
-        self.peers.send(*member, Lane::Calls, &Frame::MakeMap { ticket, keyspace, name });
+        ready.retain(|id| {
+            self.peers
+                .get(*id)
+                .is_some_and(|p: &mut Peer| p.visit.value_bytes_max.is_some())
+        });
+        let Some(member) = ready.get(ticket as usize % ready.len().max(1)) else {
+            return false;
+        };
+        self.peers.send(
+            *member,
+            Lane::Calls,
+            &Frame::MakeMap {
+                ticket,
+                keyspace,
+                name,
+            },
+        );
         true
     }
 }
@@ -335,7 +450,9 @@ fn bytes(work: &Work) -> usize {
         Work::Key(op) => {
             let values = match &op.action {
                 Action::Set { value, .. } | Action::Append { value } => value.len(),
-                Action::CompareAndSwap { expected, value } => expected.as_ref().map_or(0, Bytes::len) + value.len(),
+                Action::CompareAndSwap { expected, value } => {
+                    expected.as_ref().map_or(0, Bytes::len) + value.len()
+                }
                 _ => 0,
             };
             op.key.len() + values
@@ -349,7 +466,9 @@ fn largest_value(work: &Work) -> usize {
     match work {
         Work::Key(op) => match &op.action {
             Action::Set { value, .. } | Action::Append { value } => value.len(),
-            Action::CompareAndSwap { expected, value } => expected.as_ref().map_or(0, Bytes::len).max(value.len()),
+            Action::CompareAndSwap { expected, value } => {
+                expected.as_ref().map_or(0, Bytes::len).max(value.len())
+            }
             _ => 0,
         },
         Work::Partition(_) => 0,
@@ -358,13 +477,20 @@ fn largest_value(work: &Work) -> usize {
 
 impl super::Shard {
     /// Of a member: what became of a client's `Request::MakeMap`.
-    pub fn map_made(&mut self, now: Time, client: MemberId, ticket: u64, made: Result<MapEntry, String>) {
+    pub fn map_made(
+        &mut self,
+        now: Time,
+        client: MemberId,
+        ticket: u64,
+        made: Result<MapEntry, String>,
+    ) {
         self.core.now = now;
         self.core.answer_map(client, ticket, made);
     }
 
-    /// Of a client: asks a member which map this is, and to make it if it is not there; `Request::MapMade` is the answer, if the
-    /// member lives to give it. False: no member is there to be asked.
+    /// Of a client: asks a member which map this is, and to make it if it is not there;
+    /// `Request::MapMade` is the answer, if the member lives to give it. False: no member is there
+    /// to be asked.
     pub fn ask_map(&mut self, now: Time, ticket: u64, keyspace: String, name: String) -> bool {
         self.core.now = now;
         self.core.ask_map(ticket, keyspace, name)

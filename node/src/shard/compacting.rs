@@ -6,12 +6,14 @@
 //!     every entry in one of them is copied elsewhere ─> nothing is left in the block
 //!   shake (`shaking`): the allocator gives back what is free
 //! ```
-//! An allocator keeps values of similar size together, and can give a block back only when the last of them is gone. When the
-//! size of values changes, or when keys are evicted that lie anywhere, most blocks keep a few. The process then holds far more
-//! than its entries: `Outside::loose` says how much more, and from some point on the shard makes room by moving entries.
+//! An allocator keeps values of similar size together, and can give a block back only when the last
+//! of them is gone. When the size of values changes, or when keys are evicted that lie anywhere,
+//! most blocks keep a few. The process then holds far more than its entries: `Outside::loose` says
+//! how much more, and from some point on the shard makes room by moving entries.
 //!
-//! A copy may be given a place in another block that is to be emptied. Such a place is kept (`Decoy`) until the round ends, so
-//! that the next copy finds another one. Entries that the log or a reader shares stay where they are.
+//! A copy may be given a place in another block that is to be emptied. Such a place is kept
+//! (`Decoy`) until the round ends, so that the next copy finds another one. Entries that the log or
+//! a reader shares stay where they are.
 
 use super::entry::{Entry, LargeValue};
 use super::shaking::Shaking;
@@ -28,7 +30,8 @@ use std::time::Duration;
 pub struct Outside {
     /// Buffers of clients.
     pub buffers: u64,
-    /// The rest: what was dropped and is not freed, what the allocator keeps, and buffers that nobody counts.
+    /// The rest: what was dropped and is not freed, what the allocator keeps, and buffers that
+    /// nobody counts.
     pub loose: u64,
 }
 
@@ -40,24 +43,27 @@ const SPARSE_BYTES: u32 = (BLOCK_BYTES / 4 * 3) as u32;
 /// Work of one step: half a millisecond. How long others have after it, where memory is not short.
 const STEP_WORK: usize = 100_000;
 const PAUSE: Duration = Duration::from_millis(1);
-/// What it costs to look at a pointer, at what it points to, and to copy a small entry; a large one costs as much again for
-/// each of these many bytes.
+/// What it costs to look at a pointer, at what it points to, and to copy a small entry; a large one
+/// costs as much again for each of these many bytes.
 const POINTER_WORK: usize = 1;
 const ENTRY_WORK: usize = 16;
 const COPY_WORK: usize = 40;
 const COPY_WORK_BYTES: usize = 256;
 /// Blocks that are sorted, or chosen to be emptied, in one step.
 const STEP_BLOCKS: usize = 8192;
-/// Blocks are counted in so many tables: where one of them grows, that is a small part of all blocks.
+/// Blocks are counted in so many tables: where one of them grows, that is a small part of all
+/// blocks.
 const CENSUS_TABLES: usize = 256;
 /// Sparse blocks are told apart by how many of so many parts are taken.
 const FULLNESSES: usize = 48;
 /// Of the memory, this part is copied in one round: for so long both copies take room.
 const ROUND_PART: u64 = 32;
 const ROUND_BYTES_LEAST: u64 = 1 << 20;
-/// Places in blocks that are to be emptied, which one copy passes over before others have their turn.
+/// Places in blocks that are to be emptied, which one copy passes over before others have their
+/// turn.
 const DECOYS_IN_A_ROW: usize = 1024;
-/// Loose bytes below which nothing is worth it, and parts of the memory: where memory is short, and where it is not.
+/// Loose bytes below which nothing is worth it, and parts of the memory: where memory is short, and
+/// where it is not.
 const LOOSE_BYTES_LEAST: u64 = 8 << 20;
 const LOOSE_PART_SHORT: u64 = 16;
 const LOOSE_PART: u64 = 8;
@@ -66,7 +72,8 @@ const INLINE_BYTES: u64 = 1 << 10;
 /// After a run nothing begins until there is half as much more, or so much time has passed.
 const REST_SHORT: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(60);
-/// Bytes that are loose beside those after the last run, from which on the allocator is asked for what is free.
+/// Bytes that are loose beside those after the last run, from which on the allocator is asked for
+/// what is free.
 const SHAKEN_BYTES_LEAST: u64 = 8 << 20;
 /// After a run the shell looks once more at what the process holds.
 const SETTLES: Duration = Duration::from_millis(250);
@@ -122,7 +129,9 @@ impl Hasher for BlockHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+        bytes
+            .iter()
+            .for_each(|byte| self.write_u64(u64::from(*byte)));
     }
 
     fn write_u64(&mut self, n: u64) {
@@ -136,9 +145,11 @@ type ByBlock = BuildHasherDefault<BlockHasher>;
 
 /// Looks at where things are stored, and may give them another place.
 pub(super) trait Surveyor {
-    /// Looks at an entry that the store holds so many times. Gives a copy that is to take its place.
+    /// Looks at an entry that the store holds so many times. Gives a copy that is to take its
+    /// place.
     fn entry(&mut self, entry: &Entry, holds: usize) -> Option<Entry>;
-    /// Looks at a table of the index that begins there and has room for so many. Gives an empty one that is to take its place.
+    /// Looks at a table of the index that begins there and has room for so many. Gives an empty one
+    /// that is to take its place.
     fn table<T: Table>(&mut self, address: u64, room: usize) -> Option<Vec<T>>;
 }
 
@@ -171,13 +182,19 @@ pub(super) enum Decoy {
 /// What an allocator takes for so many bytes, about: four sizes to a power of two.
 const fn taken(bytes: usize) -> usize {
     let step = bytes.next_power_of_two() / 8;
-    if step < 16 { bytes.next_multiple_of(16) } else { bytes.next_multiple_of(step) }
+    if step < 16 {
+        bytes.next_multiple_of(16)
+    } else {
+        bytes.next_multiple_of(step)
+    }
 }
 
-/// The blocks in which an allocation lies. A large one has blocks of its own and leaves nothing loose.
+/// The blocks in which an allocation lies. A large one has blocks of its own and leaves nothing
+/// loose.
 fn blocks((address, bytes): (u64, usize)) -> Option<std::ops::RangeInclusive<u64>> {
     let bytes = bytes as u64;
-    (0 < bytes && bytes <= BLOCK_BYTES).then(|| address >> BLOCK_BITS..=(address + bytes - 1) >> BLOCK_BITS)
+    (0 < bytes && bytes <= BLOCK_BYTES)
+        .then(|| address >> BLOCK_BITS..=(address + bytes - 1) >> BLOCK_BITS)
 }
 
 /// How many bytes of each block are taken.
@@ -191,7 +208,11 @@ struct Census {
 
 impl Default for Census {
     fn default() -> Self {
-        Self { taken: (0..CENSUS_TABLES).map(|_| HashMap::default()).collect(), values: false, work: 0 }
+        Self {
+            taken: (0..CENSUS_TABLES).map(|_| HashMap::default()).collect(),
+            values: false,
+            work: 0,
+        }
     }
 }
 
@@ -203,7 +224,9 @@ impl Census {
             let from = address.max(block << BLOCK_BITS);
             let to = end.min((block + 1) << BLOCK_BITS);
             // At most a block.
-            *self.taken[block as usize % CENSUS_TABLES].entry(block).or_default() += (to - from) as u32;
+            *self.taken[block as usize % CENSUS_TABLES]
+                .entry(block)
+                .or_default() += (to - from) as u32;
         }
     }
 
@@ -214,13 +237,17 @@ impl Census {
             && let Some(table) = self.taken.pop()
         {
             sorted += table.len();
-            table.into_iter().filter(|(_, taken)| *taken < SPARSE_BYTES).for_each(|(block, taken)| sparse.add(block, taken));
+            table
+                .into_iter()
+                .filter(|(_, taken)| *taken < SPARSE_BYTES)
+                .for_each(|(block, taken)| sparse.add(block, taken));
         }
         !self.taken.is_empty()
     }
 }
 
-/// Blocks worth emptying, by how much of them is taken: the emptiest come first, as far as that matters.
+/// Blocks worth emptying, by how much of them is taken: the emptiest come first, as far as that
+/// matters.
 #[derive(Debug, Default)]
 struct Sparse {
     by_fullness: Vec<Vec<(u32, u64)>>,
@@ -276,7 +303,8 @@ struct Round {
 }
 
 impl Round {
-    /// Chooses the next blocks, which have so many bytes to be moved. True: all are chosen, or there are none.
+    /// Chooses the next blocks, which have so many bytes to be moved. True: all are chosen, or
+    /// there are none.
     fn choose(&mut self, bytes: u64) -> bool {
         let mut moved = self.chosen.unwrap_or_else(|| {
             self.now.clear();
@@ -284,7 +312,11 @@ impl Round {
             0
         });
         for _ in 0..STEP_BLOCKS {
-            let next = if moved < bytes { self.later.pop() } else { None };
+            let next = if moved < bytes {
+                self.later.pop()
+            } else {
+                None
+            };
             let Some((taken, block)) = next else {
                 self.chosen = None;
                 return true;
@@ -301,7 +333,12 @@ impl Round {
     }
 
     /// Makes something that lies in none of these blocks.
-    fn place<T>(&mut self, make: impl Fn() -> T, place: impl Fn(&T) -> (u64, usize), decoy: impl Fn(T) -> Decoy) -> Option<T> {
+    fn place<T>(
+        &mut self,
+        make: impl Fn() -> T,
+        place: impl Fn(&T) -> (u64, usize),
+        decoy: impl Fn(T) -> Decoy,
+    ) -> Option<T> {
         for _ in 0..DECOYS_IN_A_ROW {
             let made = make();
             let at = place(&made);
@@ -322,20 +359,32 @@ impl Surveyor for Round {
         self.work += POINTER_WORK;
         // To load the entry costs far more than to look at its address: most lie nowhere near.
         let address = entry.address();
-        let near = [address, address + INLINE_BYTES].iter().any(|at| self.now.contains(&(at >> BLOCK_BITS)));
+        let near = [address, address + INLINE_BYTES]
+            .iter()
+            .any(|at| self.now.contains(&(at >> BLOCK_BITS)));
         if !near && !self.values {
             return None;
         }
         self.work += ENTRY_WORK;
-        let value = entry.value_allocation().is_some_and(|value| self.empties(value));
+        let value = entry
+            .value_allocation()
+            .is_some_and(|value| self.empties(value));
         if !(value || self.empties(entry.allocation())) || entry.is_held_beside(holds) {
             return None;
         }
         let value = match entry.value_allocation() {
-            Some(_) if value => Some(self.place(|| entry.copy_value(), LargeValue::allocation, |room| Decoy::Value { _room: room })?),
+            Some(_) if value => Some(self.place(
+                || entry.copy_value(),
+                LargeValue::allocation,
+                |room| Decoy::Value { _room: room },
+            )?),
             _ => None,
         };
-        self.place(|| entry.moved(value.as_ref()), Entry::allocation, |room| Decoy::Entry { _room: room })
+        self.place(
+            || entry.moved(value.as_ref()),
+            Entry::allocation,
+            |room| Decoy::Entry { _room: room },
+        )
     }
 
     fn table<T: Table>(&mut self, address: u64, room: usize) -> Option<Vec<T>> {
@@ -343,7 +392,11 @@ impl Surveyor for Round {
         let bytes = room * size_of::<T>();
         let here = self.empties((address, bytes));
         let place = |table: &Vec<T>| (table.as_ptr() as usize as u64, bytes);
-        if here { self.place(|| Vec::with_capacity(room), place, T::decoy) } else { None }
+        if here {
+            self.place(|| Vec::with_capacity(room), place, T::decoy)
+        } else {
+            None
+        }
     }
 }
 
@@ -369,7 +422,10 @@ impl Shard {
     /// Bytes that are left, with what is held beside.
     #[must_use]
     pub fn memory_left(&self) -> usize {
-        self.core.limits.memory_bytes_max.saturating_sub(self.core.memory_held())
+        self.core
+            .limits
+            .memory_bytes_max
+            .saturating_sub(self.core.memory_held())
     }
 
     /// Begins to give memory back if enough is loose.
@@ -386,22 +442,40 @@ impl Shard {
         let dropped = std::mem::take(&mut compacting.dropped);
         let cleared = dropped >= SHAKEN_BYTES_LEAST;
         compacting.loose_after = compacting.loose_after.min(loose);
-        let more = if cleared { loose } else { loose - compacting.loose_after };
+        let more = if cleared {
+            loose
+        } else {
+            loose - compacting.loose_after
+        };
         let moves = loose >= least && (more >= least / 2 || now >= compacting.next_run);
         if !moves && more < SHAKEN_BYTES_LEAST {
             return;
         }
         // What is free already need not be given back where values wait to take it.
-        let stage = if moves && short && !cleared { Stage::Census(Census::default()) } else { Stage::shake(loose, true) };
-        (compacting.gain, compacting.freed, compacting.next_step) = (loose, loose.min(dropped) / 2, now);
-        compacting.run = Some(Run { rest: VecDeque::new(), place: Place::default(), stage });
+        let stage = if moves && short && !cleared {
+            Stage::Census(Census::default())
+        } else {
+            Stage::shake(loose, true)
+        };
+        (compacting.gain, compacting.freed, compacting.next_step) =
+            (loose, loose.min(dropped) / 2, now);
+        compacting.run = Some(Run {
+            rest: VecDeque::new(),
+            place: Place::default(),
+            stage,
+        });
         self.enlist();
     }
 
     /// A round goes through all partitions.
     fn enlist(&mut self) {
         if let Some(run) = &mut self.core.compacting.run {
-            run.rest = self.slots.iter().filter(|(_, slot)| slot.held.is_some()).map(|(at, _)| at).collect();
+            run.rest = self
+                .slots
+                .iter()
+                .filter(|(_, slot)| slot.held.is_some())
+                .map(|(at, _)| at)
+                .collect();
             run.place = Place::default();
         }
     }
@@ -415,7 +489,9 @@ impl Shard {
         self.core.compacting.next_step = if short { now } else { now + PAUSE };
         let mut work = 0;
         while work < STEP_WORK {
-            let Some(run) = &mut self.core.compacting.run else { return };
+            let Some(run) = &mut self.core.compacting.run else {
+                return;
+            };
             if let Stage::Shake { shaking, .. } = &mut run.stage {
                 match shaking.step(now) {
                     Some(next) => self.core.compacting.next_step = next,
@@ -428,11 +504,20 @@ impl Shard {
                 // Blocks were sorted, chosen or freed.
                 return;
             };
-            let held = self.slots.get_mut(at).and_then(|slot| slot.held.as_deref_mut());
+            let held = self
+                .slots
+                .get_mut(at)
+                .and_then(|slot| slot.held.as_deref_mut());
             let place = run.place;
             let (more, worked) = match (&mut run.stage, held) {
-                (Stage::Census(census), Some(held)) => (held.store.survey(&mut run.place, census), std::mem::take(&mut census.work)),
-                (Stage::Round(round), Some(held)) => (held.store.survey(&mut run.place, round), std::mem::take(&mut round.work)),
+                (Stage::Census(census), Some(held)) => (
+                    held.store.survey(&mut run.place, census),
+                    std::mem::take(&mut census.work),
+                ),
+                (Stage::Round(round), Some(held)) => (
+                    held.store.survey(&mut run.place, round),
+                    std::mem::take(&mut round.work),
+                ),
                 (Stage::Shake { .. } | Stage::Sort(..), _) | (_, None) => (false, 0),
             };
             work += worked + 1;
@@ -452,8 +537,11 @@ impl Shard {
         let (short, least) = self.core.loose_least();
         let compacting = &mut self.core.compacting;
         let loose = compacting.outside.loose;
-        let Some(run) = &mut compacting.run else { return };
-        // Entries that were given up and wait for others to take their place would keep their blocks.
+        let Some(run) = &mut compacting.run else {
+            return;
+        };
+        // Entries that were given up and wait for others to take their place would keep their
+        // blocks.
         Entry::forget_spare();
         match &mut run.stage {
             Stage::Shake { first: true, .. } if loose >= least => {
@@ -476,7 +564,11 @@ impl Shard {
                     let (later, values) = (std::mem::take(sparse), census.values);
                     compacting.gain = later.gain;
                     compacting.next_run = now + if short { REST_SHORT } else { REST };
-                    run.stage = Stage::Round(Round { later, values, ..Round::default() });
+                    run.stage = Stage::Round(Round {
+                        later,
+                        values,
+                        ..Round::default()
+                    });
                 }
                 return;
             }
@@ -499,7 +591,10 @@ impl Shard {
 
 impl Stage {
     fn shake(loose: u64, first: bool) -> Self {
-        Self::Shake { shaking: Shaking::new(loose), first }
+        Self::Shake {
+            shaking: Shaking::new(loose),
+            first,
+        }
     }
 }
 
@@ -508,12 +603,20 @@ impl Core {
     fn loose_least(&self) -> (bool, u64) {
         let (room, max) = (self.headroom(), self.limits.memory_bytes_max as u64);
         let short = room.left < room.kept.saturating_mul(2);
-        (short, (max / if short { LOOSE_PART_SHORT } else { LOOSE_PART }).max(LOOSE_BYTES_LEAST))
+        (
+            short,
+            (max / if short { LOOSE_PART_SHORT } else { LOOSE_PART }).max(LOOSE_BYTES_LEAST),
+        )
     }
 
     /// Of what is loose, how much is about to be given back.
     pub(super) fn loosening(&self) -> u64 {
-        let Compacting { run, settles_until, gain, .. } = &self.compacting;
+        let Compacting {
+            run,
+            settles_until,
+            gain,
+            ..
+        } = &self.compacting;
         if self.compacting.dropped > 0 || self.has_garbage() {
             self.loose()
         } else if run.is_some() || self.now < *settles_until {
@@ -525,13 +628,18 @@ impl Core {
 
     /// What is loose, without what new values may take at once.
     fn loose(&self) -> u64 {
-        self.compacting.outside.loose.saturating_sub(self.compacting.freed)
+        self.compacting
+            .outside
+            .loose
+            .saturating_sub(self.compacting.freed)
     }
 
     /// Bytes of memory that this thread holds, with its part of what is held beside.
     pub(super) fn memory_held(&self) -> usize {
         let outside = self.compacting.outside.buffers.saturating_add(self.loose());
-        usize::try_from(outside).unwrap_or(usize::MAX).saturating_add(self.memory)
+        usize::try_from(outside)
+            .unwrap_or(usize::MAX)
+            .saturating_add(self.memory)
     }
 }
 
@@ -539,7 +647,8 @@ impl Core {
 mod tests {
     use super::*;
 
-    /// With tens of gigabytes there are hundreds of thousands of blocks. All were sorted at once, while clients waited.
+    /// With tens of gigabytes there are hundreds of thousands of blocks. All were sorted at once,
+    /// while clients waited.
     #[test]
     fn many_blocks_are_sorted_and_chosen_in_steps_the_emptiest_first() {
         const BLOCKS: u64 = 200_000;
@@ -551,12 +660,21 @@ mod tests {
         while census.sort(&mut sparse, STEP_BLOCKS) {
             steps += 1;
         }
-        assert!(steps >= BLOCKS as usize / (2 * STEP_BLOCKS), "{steps} steps");
+        assert!(
+            steps >= BLOCKS as usize / (2 * STEP_BLOCKS),
+            "{steps} steps"
+        );
         let worth = |block: &u64| taken(taken_of(*block)) < SPARSE_BYTES as usize;
-        let gain: u64 = (0..BLOCKS).filter(worth).map(|block| BLOCK_BYTES - taken(taken_of(block)) as u64).sum();
+        let gain: u64 = (0..BLOCKS)
+            .filter(worth)
+            .map(|block| BLOCK_BYTES - taken(taken_of(block)) as u64)
+            .sum();
         assert_eq!(sparse.gain, gain);
 
-        let mut round = Round { later: sparse, ..Round::default() };
+        let mut round = Round {
+            later: sparse,
+            ..Round::default()
+        };
         let (mut emptied, mut fullest) = (0, 0);
         loop {
             let mut before = 0;
@@ -567,10 +685,17 @@ mod tests {
             if round.now.is_empty() {
                 break;
             }
-            let taken: Vec<usize> = round.now.iter().map(|block| taken(taken_of(*block))).collect();
+            let taken: Vec<usize> = round
+                .now
+                .iter()
+                .map(|block| taken(taken_of(*block)))
+                .collect();
             // As near as the parts tell.
             let part = SPARSE_BYTES as usize / FULLNESSES;
-            assert!(taken.iter().min().expect("not empty") + part >= fullest, "fuller ones were emptied before");
+            assert!(
+                taken.iter().min().expect("not empty") + part >= fullest,
+                "fuller ones were emptied before"
+            );
             fullest = *taken.iter().max().expect("not empty");
             emptied += round.now.len();
         }

@@ -1,7 +1,9 @@
-//! What became of operations that may be asked again: per origin, the outcomes that it has not finished with.
+//! What became of operations that may be asked again: per origin, the outcomes that it has not
+//! finished with.
 //!
-//! Replicated with every log entry, so that a retry finds it at whoever leads the partition next. Either the outcome of
-//! an operation is here, or the origin's mark is above it: nothing is ever applied twice.
+//! Replicated with every log entry, so that a retry finds it at whoever leads the partition next.
+//! Either the outcome of an operation is here, or the origin's mark is above it: nothing is ever
+//! applied twice.
 
 use super::log::begin_anew;
 use super::op::Outcome;
@@ -20,7 +22,8 @@ pub(super) struct OpId {
     pub(super) finished: u64,
 }
 
-/// What a partition knows of one origin, as a snapshot carries it: who, its mark, [(number, sequence, outcome)].
+/// What a partition knows of one origin, as a snapshot carries it: who, its mark, [(number,
+/// sequence, outcome)].
 pub(super) type Remembered = (MemberId, u64, Vec<(u64, u64, Outcome)>);
 
 /// What is known of an operation.
@@ -51,7 +54,9 @@ pub(super) struct Dedup {
 impl Dedup {
     /// What is known of this operation.
     pub(super) fn known(&self, id: OpId) -> Known {
-        let Some(origin) = self.origins.get(&id.origin) else { return Known::New };
+        let Some(origin) = self.origins.get(&id.origin) else {
+            return Known::New;
+        };
         if id.n < origin.finished {
             return Known::Finished;
         }
@@ -64,11 +69,16 @@ impl Dedup {
         }
     }
 
-    /// Where in the log the first operation of an origin from this number on is, if any is; 0, if that was long ago.
+    /// Where in the log the first operation of an origin from this number on is, if any is; 0, if
+    /// that was long ago.
     pub(super) fn reached(&self, origin: MemberId, n: u64) -> Option<u64> {
         let origin = self.origins.get(&origin)?;
         let at = origin.applied.partition_point(|(applied, ..)| *applied < n);
-        origin.applied.get(at).map(|(_, seq, _)| *seq).or_else(|| (n < origin.finished).then_some(0))
+        origin
+            .applied
+            .get(at)
+            .map(|(_, seq, _)| *seq)
+            .or_else(|| (n < origin.finished).then_some(0))
     }
 
     /// Remembers an operation that was logged at `seq`.
@@ -76,7 +86,11 @@ impl Dedup {
         let origin = self.origins.entry(id.origin).or_default();
         origin.touched = true;
         origin.finished = origin.finished.max(id.finished);
-        while origin.applied.front().is_some_and(|(n, ..)| *n < origin.finished) {
+        while origin
+            .applied
+            .front()
+            .is_some_and(|(n, ..)| *n < origin.finished)
+        {
             origin.applied.pop_front();
         }
         begin_anew(&mut origin.applied);
@@ -102,20 +116,25 @@ impl Dedup {
         }
     }
 
-    /// Forgets origins that are members no more: their operations are not taken any more. Clients are `retire_clients`' business.
+    /// Forgets origins that are members no more: their operations are not taken any more. Clients
+    /// are `retire_clients`' business.
     pub(super) fn retain(&mut self, member: impl Fn(MemberId) -> bool) {
         self.origins.retain(|id, _| id.is_client() || member(*id));
     }
 
-    /// Forgets clients of which nothing was remembered since this was last called, which must be long enough ago for whatever they
-    /// sent before (`clients::RETENTION`).
+    /// Forgets clients of which nothing was remembered since this was last called, which must be
+    /// long enough ago for whatever they sent before (`clients::RETENTION`).
     pub(super) fn retire_clients(&mut self) {
-        self.origins.retain(|id, origin| !id.is_client() || origin.touched);
-        self.origins.iter_mut().for_each(|(_, origin)| origin.touched = false);
+        self.origins
+            .retain(|id, origin| !id.is_client() || origin.touched);
+        self.origins
+            .iter_mut()
+            .for_each(|(_, origin)| origin.touched = false);
     }
 
-    /// What a partition knows that was split off of one, or became of two. What an origin has finished with in one of two says nothing of the
-    /// other, where something of a lower number may be under way; and asked again is only what is not finished.
+    /// What a partition knows that was split off of one, or became of two. What an origin has
+    /// finished with in one of two says nothing of the other, where something of a lower number may
+    /// be under way; and asked again is only what is not finished.
     pub(super) fn of_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut all = all.into_iter();
         let mut joined = all.next().cloned().unwrap_or_default();
@@ -123,32 +142,66 @@ impl Dedup {
             for (id, own) in joined.origins.iter_mut() {
                 let theirs = other.origins.get(id);
                 own.finished = theirs.map_or(0, |theirs| own.finished.min(theirs.finished));
-                let theirs = theirs.into_iter().flat_map(|theirs| theirs.applied.iter().cloned());
-                let mut applied: Vec<_> = std::mem::take(&mut own.applied).into_iter().chain(theirs).collect();
+                let theirs = theirs
+                    .into_iter()
+                    .flat_map(|theirs| theirs.applied.iter().cloned());
+                let mut applied: Vec<_> = std::mem::take(&mut own.applied)
+                    .into_iter()
+                    .chain(theirs)
+                    .collect();
                 applied.sort_by_key(|(n, ..)| *n);
                 // Both may be parts of one that knew of it.
                 applied.dedup_by_key(|(n, ..)| *n);
                 (own.applied, own.touched) = (applied.into(), true);
             }
-            for (id, theirs) in other.origins.iter().filter(|(id, _)| joined.origins.get(id).is_none()).collect::<Vec<_>>() {
-                joined.origins.insert(*id, Origin { finished: 0, touched: true, ..theirs.clone() });
+            for (id, theirs) in other
+                .origins
+                .iter()
+                .filter(|(id, _)| joined.origins.get(id).is_none())
+                .collect::<Vec<_>>()
+            {
+                joined.origins.insert(
+                    *id,
+                    Origin {
+                        finished: 0,
+                        touched: true,
+                        ..theirs.clone()
+                    },
+                );
             }
         }
         joined
     }
 
     /// Everything, for a snapshot: (origin, finished, [(n, seq, outcome)]).
-    pub(super) fn all(&self) -> impl Iterator<Item = (MemberId, u64, &VecDeque<(u64, u64, Outcome)>)> {
-        self.origins.iter().map(|(id, o)| (*id, o.finished, &o.applied))
+    pub(super) fn all(
+        &self,
+    ) -> impl Iterator<Item = (MemberId, u64, &VecDeque<(u64, u64, Outcome)>)> {
+        self.origins
+            .iter()
+            .map(|(id, o)| (*id, o.finished, &o.applied))
     }
 
     /// Takes what a snapshot says of an origin, beside what the log said already.
-    pub(super) fn adopt(&mut self, origin: MemberId, finished: u64, applied: Vec<(u64, u64, Outcome)>) {
+    pub(super) fn adopt(
+        &mut self,
+        origin: MemberId,
+        finished: u64,
+        applied: Vec<(u64, u64, Outcome)>,
+    ) {
         let known = self.origins.entry(origin).or_default();
         known.finished = known.finished.max(finished);
         known.touched = true;
         for (n, seq, outcome) in applied {
-            self.remember(OpId { origin, n, finished }, seq, outcome);
+            self.remember(
+                OpId {
+                    origin,
+                    n,
+                    finished,
+                },
+                seq,
+                outcome,
+            );
         }
     }
 }
@@ -158,7 +211,11 @@ mod tests {
     use super::*;
 
     fn id(n: u64, finished: u64) -> OpId {
-        OpId { origin: MemberId(1), n, finished }
+        OpId {
+            origin: MemberId(1),
+            n,
+            finished,
+        }
     }
 
     #[test]
@@ -176,13 +233,21 @@ mod tests {
     #[test]
     fn what_a_client_asked_is_kept_for_a_while_and_what_a_member_asked_until_it_is_none() {
         let (client, member) = (MemberId::of_client(1), MemberId(1));
-        let id = |origin, n| OpId { origin, n, finished: n };
+        let id = |origin, n| OpId {
+            origin,
+            n,
+            finished: n,
+        };
         let mut d = Dedup::default();
         d.remember(id(client, 5), 100, Outcome::Ok);
         d.remember(id(member, 5), 101, Outcome::Ok);
         d.retain(|origin| origin == member);
         d.retire_clients();
-        assert_eq!(d.known(id(client, 5)), Known::Applied(100, Outcome::Ok), "it was touched since");
+        assert_eq!(
+            d.known(id(client, 5)),
+            Known::Applied(100, Outcome::Ok),
+            "it was touched since"
+        );
         d.retire_clients();
         assert_eq!(d.known(id(client, 5)), Known::New);
         assert_eq!(d.known(id(member, 5)), Known::Applied(101, Outcome::Ok));
@@ -196,31 +261,53 @@ mod tests {
         assert_eq!(d.reached(MemberId(1), 5), None);
         d.remember(id(5, 3), 100, Outcome::Int(1));
         d.remember(id(9, 3), 104, Outcome::Int(1));
-        assert_eq!([5, 6, 9, 10].map(|n| d.reached(MemberId(1), n)), [Some(100), Some(104), Some(104), None]);
+        assert_eq!(
+            [5, 6, 9, 10].map(|n| d.reached(MemberId(1), n)),
+            [Some(100), Some(104), Some(104), None]
+        );
         assert_eq!(d.reached(MemberId(2), 5), None);
         d.remember(id(12, 12), 105, Outcome::Ok);
         d.forget(id(12, 12), 105);
-        assert_eq!([11, 12].map(|n| d.reached(MemberId(1), n)), [Some(0), None], "it said that it is done with it");
+        assert_eq!(
+            [11, 12].map(|n| d.reached(MemberId(1), n)),
+            [Some(0), None],
+            "it said that it is done with it"
+        );
     }
 
     #[test]
     fn of_two_that_are_merged_neither_mark_counts_for_the_other() {
         let (mut one, mut other) = (Dedup::default(), Dedup::default());
         one.remember(id(61, 61), 100, Outcome::Ok);
-        let both = |one: &Dedup, other: &Dedup| [Dedup::of_all([one, other]), Dedup::of_all([other, one])];
+        let both =
+            |one: &Dedup, other: &Dedup| [Dedup::of_all([one, other]), Dedup::of_all([other, one])];
         for merged in both(&one, &other) {
-            assert_eq!(merged.known(id(60, 60)), Known::New, "it may be under way at the other one");
+            assert_eq!(
+                merged.known(id(60, 60)),
+                Known::New,
+                "it may be under way at the other one"
+            );
             assert_eq!(merged.known(id(61, 60)), Known::Applied(100, Outcome::Ok));
         }
         other.remember(id(50, 40), 7, Outcome::Int(1));
         other.remember(id(61, 40), 100, Outcome::Ok);
         for merged in both(&one, &other) {
             assert_eq!(merged.known(id(39, 39)), Known::Finished);
-            assert_eq!([50, 60, 61].map(|n| merged.reached(MemberId(1), n)), [Some(7), Some(100), Some(100)]);
-            let applied: Vec<u64> = merged.all().flat_map(|(_, _, applied)| applied.iter().map(|(n, ..)| *n)).collect();
+            assert_eq!(
+                [50, 60, 61].map(|n| merged.reached(MemberId(1), n)),
+                [Some(7), Some(100), Some(100)]
+            );
+            let applied: Vec<u64> = merged
+                .all()
+                .flat_map(|(_, _, applied)| applied.iter().map(|(n, ..)| *n))
+                .collect();
             assert_eq!(applied, [50, 61], "what both know of is there once");
         }
-        assert_eq!(Dedup::of_all([&one]), one, "a part knows what the whole knew");
+        assert_eq!(
+            Dedup::of_all([&one]),
+            one,
+            "a part knows what the whole knew"
+        );
     }
 
     #[test]

@@ -16,7 +16,8 @@ impl Core {
     /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
     pub(super) fn take_call(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) {
         self.outstanding += 1;
-        let overtakes = slot.calls.parked.is_empty() || (slot.serving() && !call.work.is_write() && slot.calls.may_overtake(&call.work));
+        let overtakes = slot.calls.parked.is_empty()
+            || (slot.serving() && !call.work.is_write() && slot.calls.may_overtake(&call.work));
         if !overtakes {
             slot.calls.parked.push_back(call);
         } else if let Some(call) = self.dispatch(at, slot, call) {
@@ -25,21 +26,43 @@ impl Core {
     }
 
     /// Executes a call or sends it on; gives it back if neither is possible now.
-    pub(super) fn dispatch(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) -> Option<Call> {
-        if let Source::Peer { member, lineage, attempt, .. } = call.source
-            && slot.installed.as_ref().is_some_and(|a| a.lineage != lineage)
+    pub(super) fn dispatch(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        call: Call,
+    ) -> Option<Call> {
+        if let Source::Peer {
+            member,
+            lineage,
+            attempt,
+            ..
+        } = call.source
+            && slot
+                .installed
+                .as_ref()
+                .is_some_and(|a| a.lineage != lineage)
             && !broken(Mutant::AsksNewLineage)
         {
-            // It may have been applied in what was lost: its origin says so as soon as it knows of the loss.
+            // It may have been applied in what was lost: its origin says so as soon as it knows of
+            // the loss.
             self.outstanding -= 1;
             self.refuse(at, member, call.n, attempt);
             return None;
         }
         if slot.primary() == Some(self.me) {
-            let takes = slot.serving() && !(slot.still && call.work.is_write() && !broken(Mutant::WritesWhileReshaped));
-            return if takes { self.execute(at, slot, call) } else { Some(call) };
+            let takes = slot.serving()
+                && !(slot.still && call.work.is_write() && !broken(Mutant::WritesWhileReshaped));
+            return if takes {
+                self.execute(at, slot, call)
+            } else {
+                Some(call)
+            };
         }
-        if let Source::Peer { member, attempt, .. } = call.source {
+        if let Source::Peer {
+            member, attempt, ..
+        } = call.source
+        {
             // Not ours any more, or not yet.
             if slot.accepted.as_ref().is_some_and(|a| a.primary == self.me) {
                 return Some(call);
@@ -48,7 +71,10 @@ impl Core {
             self.refuse(at, member, call.n, attempt);
             return None;
         }
-        let Some((primary, lineage)) = slot.installed.as_ref().map(|a| (a.primary, a.lineage)) else { return Some(call) };
+        let Some((primary, lineage)) = slot.installed.as_ref().map(|a| (a.primary, a.lineage))
+        else {
+            return Some(call);
+        };
         let elsewhere = slot.calls.sent_to.is_some_and(|to| to != primary);
         if elsewhere {
             return Some(call);
@@ -70,7 +96,13 @@ impl Core {
             }
             return Some(call);
         };
-        let forwarded = Forwarded { at, lineage, n: call.n, finished: slot.calls.finished(call.n), attempt: slot.calls.attempt };
+        let forwarded = Forwarded {
+            at,
+            lineage,
+            n: call.n,
+            finished: slot.calls.finished(call.n),
+            attempt: slot.calls.attempt,
+        };
         frame::forward(out, &forwarded, call.before(), &call.work);
         self.stats.forwarded += 1;
         slot.calls.sent_to = Some(primary);
@@ -91,15 +123,21 @@ impl Core {
                 Work::Key(op) => Some((op.map, op.key.clone())),
                 Work::Partition(_) => None,
             };
-            let free = left.is_empty() || (!call.work.is_write() && key.as_ref().is_some_and(|k| !blocked.contains(k)));
-            let refused = if free && (left.is_empty() || slot.serving()) { self.dispatch(at, slot, call) } else { Some(call) };
+            let free = left.is_empty()
+                || (!call.work.is_write() && key.as_ref().is_some_and(|k| !blocked.contains(k)));
+            let refused = if free && (left.is_empty() || slot.serving()) {
+                self.dispatch(at, slot, call)
+            } else {
+                Some(call)
+            };
             if let Some(call) = refused {
                 left.push_back(call);
                 match key {
                     Some(key) if slot.serving() => {
                         blocked.insert(key);
                     }
-                    // Behind a call on the whole partition, or with nobody to serve them, all others wait.
+                    // Behind a call on the whole partition, or with nobody to serve them, all
+                    // others wait.
                     _ => {
                         left.append(&mut parked);
                         break;
@@ -110,7 +148,8 @@ impl Core {
         slot.calls.parked = left;
     }
 
-    /// A peer asks for an operation, and if it asks again, names the write that it must not be executed after.
+    /// A peer asks for an operation, and if it asks again, names the write that it must not be
+    /// executed after.
     pub(super) fn forwarded(
         &mut self,
         slot: &mut Slot,
@@ -134,7 +173,8 @@ impl Core {
         Ok(())
     }
 
-    /// A peer asks for a write without conditions: it is executed at once, or becomes an operation like any other.
+    /// A peer asks for a write without conditions: it is executed at once, or becomes an operation
+    /// like any other.
     pub(super) fn forwarded_set(
         &mut self,
         slot: &mut Slot,
@@ -144,33 +184,78 @@ impl Core {
         entry: Entry,
     ) -> Result<(), Malformed> {
         let at = forwarded.at;
-        if self.admits(slot, self.belongs(at, map, entry.key()), peer, forwarded, true)?
-            && let Err(entry) = self.set_for_peer(slot, peer, forwarded, map, entry)
+        if self.admits(
+            slot,
+            self.belongs(at, map, entry.key()),
+            peer,
+            forwarded,
+            true,
+        )? && let Err(entry) = self.set_for_peer(slot, peer, forwarded, map, entry)
         {
-            let (key, value) = (Bytes::copy_from_slice(entry.key()), Bytes::copy_from_slice(entry.value()));
-            let operation = Operation { keyspace: at.keyspace, map, key, action: Action::set(value) };
+            let (key, value) = (
+                Bytes::copy_from_slice(entry.key()),
+                Bytes::copy_from_slice(entry.value()),
+            );
+            let operation = Operation {
+                keyspace: at.keyspace,
+                map,
+                key,
+                action: Action::set(value),
+            };
             self.take_forwarded(slot, peer, forwarded, None, Work::Key(operation));
         }
         Ok(())
     }
 
-    fn take_forwarded(&mut self, slot: &mut Slot, peer: MemberId, forwarded: &Forwarded, before: Option<u64>, work: Work) {
+    fn take_forwarded(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        before: Option<u64>,
+        work: Work,
+    ) {
         let Forwarded { at, n, .. } = *forwarded;
         let source = Source::of_forwarded(peer, forwarded);
-        let tried = before.map(|n| Box::new(Tried { before: Some(n), outcome: None }));
+        let tried = before.map(|n| {
+            Box::new(Tried {
+                before: Some(n),
+                outcome: None,
+            })
+        });
         let until = self.now + self.limits.park;
-        self.take_call(at, slot, Call { source, n, work, until, hurried: false, maybe: false, tried });
+        self.take_call(
+            at,
+            slot,
+            Call {
+                source,
+                n,
+                work,
+                until,
+                hurried: false,
+                maybe: false,
+                tried,
+            },
+        );
         if peer.is_client() {
             self.park_only_small(at, slot, peer);
         }
     }
 
-    /// Whether a key is one of this partition, which has the same ones all its life; `None` where no table knows the partition.
+    /// Whether a key is one of this partition, which has the same ones all its life; `None` where
+    /// no table knows the partition.
     fn belongs(&self, at: PartitionRef, map: MapId, key: &[u8]) -> Option<bool> {
         let view = self.view.as_ref()?;
-        let tables = [&view.installed, &view.accepted].into_iter().filter_map(|table| table.keyspace(at.keyspace));
-        let keyspace = tables.into_iter().find(|k| k.partition(at.partition).is_some())?;
-        Some(key.len() <= self.limits.key_bytes_max && keyspace.partition_of(map, key) == Some(at.partition))
+        let tables = [&view.installed, &view.accepted]
+            .into_iter()
+            .filter_map(|table| table.keyspace(at.keyspace));
+        let keyspace = tables
+            .into_iter()
+            .find(|k| k.partition(at.partition).is_some())?;
+        Some(
+            key.len() <= self.limits.key_bytes_max
+                && keyspace.partition_of(map, key) == Some(at.partition),
+        )
     }
 
     /// Whether a peer's operation is taken; if not, it was refused, or is of an attempt that was.
@@ -182,18 +267,31 @@ impl Core {
         forwarded: &Forwarded,
         write: bool,
     ) -> Result<bool, Malformed> {
-        let Forwarded { at, n, finished, attempt, .. } = *forwarded;
+        let Forwarded {
+            at,
+            n,
+            finished,
+            attempt,
+            ..
+        } = *forwarded;
         if right == Some(false) || finished > n {
-            return Err(Malformed("an operation that does not belong to its partition"));
+            return Err(Malformed(
+                "an operation that does not belong to its partition",
+            ));
         }
         // Its caller has not heard that it was split or merged.
-        if right.is_none() || !self.may_ask(peer) || (peer.is_client() && write && !self.is_fresh(peer)) {
+        if right.is_none()
+            || !self.may_ask(peer)
+            || (peer.is_client() && write && !self.is_fresh(peer))
+        {
             self.refuse(at, peer, n, attempt);
             return Ok(false);
         }
         if let Some(p) = self.peers.get(peer) {
             match p.refused.get(&at) {
-                Some(refused) if *refused == attempt && !broken(Mutant::ExecutesRefused) => return Ok(false),
+                Some(refused) if *refused == attempt && !broken(Mutant::ExecutesRefused) => {
+                    return Ok(false);
+                }
                 Some(_) => {
                     p.refused.remove(&at);
                     // What is left of attempts before is asked again in this one.
@@ -205,11 +303,20 @@ impl Core {
                 None => {}
             }
         }
-        // A peer may have as many calls here as a caller of this node: twice the limit bounds both together.
-        // Clients leave room for members.
+        // A peer may have as many calls here as a caller of this node: twice the limit bounds both
+        // together. Clients leave room for members.
         let shares = if peer.is_client() { 1 } else { 2 };
         if self.outstanding >= self.limits.waiting_max.saturating_mul(shares) {
-            self.peers.send(peer, Lane::Calls, &Frame::Reply { at, n, attempt, outcome: Outcome::Failed(Failure::Overloaded) });
+            self.peers.send(
+                peer,
+                Lane::Calls,
+                &Frame::Reply {
+                    at,
+                    n,
+                    attempt,
+                    outcome: Outcome::Failed(Failure::Overloaded),
+                },
+            );
             return Ok(false);
         }
         Ok(true)
@@ -225,20 +332,30 @@ impl Core {
         let member = id.member();
         id.is_client()
             || broken(Mutant::TakesStrangers)
-            || self.view.as_ref().is_some_and(|v| v.installed.member(member).is_some() || v.accepted.member(member).is_some())
+            || self.view.as_ref().is_some_and(|v| {
+                v.installed.member(member).is_some() || v.accepted.member(member).is_some()
+            })
     }
 
-    /// This node does not serve the partition: the peer sends this and what follows to somebody else.
+    /// This node does not serve the partition: the peer sends this and what follows to somebody
+    /// else.
     pub(super) fn refuse(&mut self, at: PartitionRef, peer: MemberId, n: u64, attempt: u32) {
         if let Some(p) = self.peers.get(peer)
             && p.refused.insert(at, attempt) != Some(attempt)
         {
-            self.peers.send(peer, Lane::Calls, &Frame::NotServing { at, n, attempt });
+            self.peers
+                .send(peer, Lane::Calls, &Frame::NotServing { at, n, attempt });
         }
     }
 
     /// Gives a call its outcome, for good.
-    pub(super) fn answer(&mut self, slot: &mut Slot, at: PartitionRef, asker: Asker, outcome: Outcome) {
+    pub(super) fn answer(
+        &mut self,
+        slot: &mut Slot,
+        at: PartitionRef,
+        asker: Asker,
+        outcome: Outcome,
+    ) {
         self.outstanding -= 1;
         match asker.source {
             Source::Local(token) => {
@@ -247,7 +364,9 @@ impl Core {
                 }
                 self.outcomes.push_back((token, outcome));
             }
-            Source::Peer { member, attempt, .. } => self.peers.answer(member, at, (asker.n, attempt), outcome),
+            Source::Peer {
+                member, attempt, ..
+            } => self.peers.answer(member, at, (asker.n, attempt), outcome),
         }
         if self.outstanding == 0 && self.outcomes.is_empty() {
             self.forgotten.clear();
@@ -255,8 +374,16 @@ impl Core {
     }
 
     /// The outcome of a call that was sent in this attempt.
-    pub(super) fn replied(&mut self, at: PartitionRef, slot: &mut Slot, (n, attempt): (u64, u32), outcome: Outcome) {
-        let Some(mut call) = slot.calls.take(n, attempt) else { return };
+    pub(super) fn replied(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        (n, attempt): (u64, u32),
+        outcome: Outcome,
+    ) {
+        let Some(mut call) = slot.calls.take(n, attempt) else {
+            return;
+        };
         slot.calls.refusals = 0;
         if outcome == Outcome::Failed(Failure::Overloaded) && call.maybe && call.work.is_write() {
             // Who says so has not looked whether it is applied.
@@ -271,13 +398,15 @@ impl Core {
         self.pump(at, slot);
     }
 
-    /// A local call was executed and changed nothing, and what it came to is lost: its caller says whether to ask once more.
+    /// A local call was executed and changed nothing, and what it came to is lost: its caller says
+    /// whether to ask once more.
     pub(super) fn leave_to_caller(&mut self, slot: &mut Slot, call: Call) {
         self.outstanding -= 1;
         if call.work.is_write() {
             slot.calls.finish(call.n);
         }
-        self.overtaken.extend(call.source.token().map(|token| (token, call.work)));
+        self.overtaken
+            .extend(call.source.token().map(|token| (token, call.work)));
     }
 
     /// Gives up the calls that have waited long enough.
@@ -301,18 +430,25 @@ impl Core {
         }
     }
 
-    /// Writes that waited long enough for a crowded copy are refused as too much at once: nothing is wrong, and nothing happened. Those of
-    /// peers are told early enough that their origins hear of it before they give up.
+    /// Writes that waited long enough for a crowded copy are refused as too much at once: nothing
+    /// is wrong, and nothing happened. Those of peers are told early enough that their origins hear
+    /// of it before they give up.
     fn give_up_crowded(&mut self, at: PartitionRef, slot: &mut Slot) {
         let (now, soon) = (self.now, self.now + self.limits.park / 5);
         let late = |call: &Call| {
-            let due = if call.source.peer().is_some() { soon } else { now };
+            let due = if call.source.peer().is_some() {
+                soon
+            } else {
+                now
+            };
             call.work.is_write() && !call.maybe && call.until <= due
         };
         if !slot.calls.parked.iter().any(late) {
             return;
         }
-        let (late, left) = std::mem::take(&mut slot.calls.parked).into_iter().partition::<Vec<Call>, _>(late);
+        let (late, left) = std::mem::take(&mut slot.calls.parked)
+            .into_iter()
+            .partition::<Vec<Call>, _>(late);
         slot.calls.parked = left.into();
         for call in late {
             self.answer(slot, at, call.asker(), Outcome::Failed(Failure::Overloaded));
@@ -334,14 +470,33 @@ impl Core {
             return;
         }
         self.pace.failed();
-        self.answer(slot, at, asker, Outcome::Failed(if asker.write && maybe { Failure::Unknown } else { Failure::Unavailable }));
+        self.answer(
+            slot,
+            at,
+            asker,
+            Outcome::Failed(if asker.write && maybe {
+                Failure::Unknown
+            } else {
+                Failure::Unavailable
+            }),
+        );
     }
 
     /// What a call's operation is called in logs.
     pub(super) fn op_id(&self, slot: &Slot, call: &Call) -> OpId {
         match call.source {
-            Source::Local(_) => OpId { origin: self.me, n: call.n, finished: slot.calls.finished(call.n) },
-            Source::Peer { member, finished, .. } => OpId { origin: member, n: call.n, finished },
+            Source::Local(_) => OpId {
+                origin: self.me,
+                n: call.n,
+                finished: slot.calls.finished(call.n),
+            },
+            Source::Peer {
+                member, finished, ..
+            } => OpId {
+                origin: member,
+                n: call.n,
+                finished,
+            },
         }
     }
 }

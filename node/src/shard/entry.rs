@@ -5,8 +5,9 @@
 //!                                           └─> the value, where it is not small
 //! ```
 //!
-//! Pointers are what small keys cost: key, value and their counts apart, with version and deadline in the tree, were 266
-//! bytes for a key of 14 and a value of 100; this is 182. Store, log and undo records share it.
+//! Pointers are what small keys cost: key, value and their counts apart, with version and deadline
+//! in the tree, were 266 bytes for a key of 14 and a value of 100; this is 182. Store, log and undo
+//! records share it.
 
 use super::deadline;
 use std::cell::RefCell;
@@ -15,19 +16,22 @@ use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use triomphe::{Arc, ThinArc};
 
-/// The largest value that stands beside its key. Larger ones are copied in one go, which only an allocation of their own can be.
+/// The largest value that stands beside its key. Larger ones are copied in one go, which only an
+/// allocation of their own can be.
 const INLINE_MAX: usize = 512;
 /// Keys from this length on say it in four more bytes.
 const LONG_KEY: u8 = u8::MAX;
 
-/// Whether it was used since somebody looked: a bit of its version, which is a count and never so high.
+/// Whether it was used since somebody looked: a bit of its version, which is a count and never so
+/// high.
 const MARK: u64 = 1 << 63;
 
 /// The largest that is recycled, and how many wait for it: what a pass writes is given up after it.
 const RECYCLED_BYTES_MAX: usize = 512;
 const SPARE_MAX: usize = 1024;
 
-/// What an entry takes beside its key and value: counts, version, deadline, the place of a large value, lengths.
+/// What an entry takes beside its key and value: counts, version, deadline, the place of a large
+/// value, lengths.
 const HEAD_BYTES: usize = size_of::<Head>() + 2 * size_of::<usize>();
 /// What a value takes that stands by itself: counts and length.
 const VALUE_HEAD_BYTES: usize = 2 * size_of::<usize>();
@@ -49,28 +53,49 @@ struct Head {
 }
 
 impl Entry {
-    /// Copies key and value. `deadline`: as `deadline` makes it, 0 is never. `version`: the sequence of the
-    /// write that made it so. It is marked: it is used just now.
+    /// Copies key and value. `deadline`: as `deadline` makes it, 0 is never. `version`: the
+    /// sequence of the write that made it so. It is marked: it is used just now.
     pub(super) fn new(key: &[u8], value: &[u8], deadline: u64, version: u64) -> Self {
         let long = (key.len() as u32).to_le_bytes();
-        let long: &[u8] = if key.len() < usize::from(LONG_KEY) { &[] } else { &long };
+        let long: &[u8] = if key.len() < usize::from(LONG_KEY) {
+            &[]
+        } else {
+            &long
+        };
         let large = (value.len() > INLINE_MAX).then(|| ThinArc::from_header_and_slice((), value));
         let inline: &[u8] = if large.is_some() { &[] } else { value };
-        let head = Head { version: AtomicU64::new(version | MARK), deadline: AtomicU64::new(deadline), large };
+        let head = Head {
+            version: AtomicU64::new(version | MARK),
+            deadline: AtomicU64::new(deadline),
+            large,
+        };
         let length = 1 + long.len() + key.len() + inline.len();
-        let spare = if length <= RECYCLED_BYTES_MAX { Self::spare(length) } else { None };
+        let spare = if length <= RECYCLED_BYTES_MAX {
+            Self::spare(length)
+        } else {
+            None
+        };
         let (mut entry, head) = match spare {
             Some(spare) => (spare.0, Some(head)),
-            None => (ThinArc::from_header_and_iter(head, iter::repeat_n(0, length)), None),
+            None => (
+                ThinArc::from_header_and_iter(head, iter::repeat_n(0, length)),
+                None,
+            ),
         };
         entry.with_arc_mut(|entry| {
             // Nobody else has it yet, so this is never absent.
-            let Some(entry) = Arc::get_mut(entry) else { return };
+            let Some(entry) = Arc::get_mut(entry) else {
+                return;
+            };
             if let Some(head) = head {
                 *entry.header_mut() = head;
             }
             let mut rest = entry.slice_mut();
-            rest[0] = if long.is_empty() { key.len() as u8 } else { LONG_KEY };
+            rest[0] = if long.is_empty() {
+                key.len() as u8
+            } else {
+                LONG_KEY
+            };
             rest = &mut rest[1..];
             for part in [long, key, inline] {
                 let (to, after) = rest.split_at_mut(part.len());
@@ -86,7 +111,10 @@ impl Entry {
     fn bounds(&self) -> (usize, usize) {
         let bytes = &self.0.slice;
         match bytes[0] {
-            LONG_KEY => (5, 5 + u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize),
+            LONG_KEY => (
+                5,
+                5 + u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize,
+            ),
             length => (1, 1 + usize::from(length)),
         }
     }
@@ -121,11 +149,17 @@ impl Entry {
 
     /// Looks at the beginning of its value, where that stands by itself.
     pub(super) fn touch_value(&self) -> u64 {
-        self.0.header.header.large.as_ref().and_then(|large| large.slice.first()).map_or(0, |b| u64::from(*b))
+        self.0
+            .header
+            .header
+            .large
+            .as_ref()
+            .and_then(|large| large.slice.first())
+            .map_or(0, |b| u64::from(*b))
     }
 
-    /// Gives it up. Where nobody else has it, the next entry of its size takes its place in memory: what was just looked at is
-    /// in a cache, and what the allocator would give is not.
+    /// Gives it up. Where nobody else has it, the next entry of its size takes its place in memory:
+    /// what was just looked at is in a cache, and what the allocator would give is not.
     pub(super) fn recycle(mut self) {
         let length = self.0.slice.len();
         if length > RECYCLED_BYTES_MAX || self.is_shared() {
@@ -168,12 +202,23 @@ impl Entry {
 
     /// The same of a value that stands by itself.
     pub(super) fn value_allocation(&self) -> Option<(u64, usize)> {
-        self.0.header.header.large.as_ref().map(LargeValue::allocation_of)
+        self.0
+            .header
+            .header
+            .large
+            .as_ref()
+            .map(LargeValue::allocation_of)
     }
 
     /// Whether it is held elsewhere than in a store that holds it so many times, or its value is.
     pub(super) fn is_held_beside(&self, holds: usize) -> bool {
-        let value = self.0.header.header.large.as_ref().is_some_and(|large| ThinArc::strong_count(large) > 1);
+        let value = self
+            .0
+            .header
+            .header
+            .large
+            .as_ref()
+            .is_some_and(|large| ThinArc::strong_count(large) > 1);
         value || ThinArc::strong_count(&self.0) > holds
     }
 
@@ -183,7 +228,11 @@ impl Entry {
         let large = value.map(|value| &value.0).or(head.large.as_ref()).cloned();
         // Whether it was used since is in the version.
         let version = AtomicU64::new(head.version.load(Ordering::Relaxed));
-        let head = Head { version, deadline: AtomicU64::new(self.deadline()), large };
+        let head = Head {
+            version,
+            deadline: AtomicU64::new(self.deadline()),
+            large,
+        };
         Self(ThinArc::from_header_and_slice(head, &self.0.slice))
     }
 
@@ -194,7 +243,14 @@ impl Entry {
 
     /// Bytes of key and value.
     pub(super) fn len(&self) -> usize {
-        self.0.slice.len() - self.bounds().0 + self.0.header.header.large.as_ref().map_or(0, |large| large.slice.len())
+        self.0.slice.len() - self.bounds().0
+            + self
+                .0
+                .header
+                .header
+                .large
+                .as_ref()
+                .map_or(0, |large| large.slice.len())
     }
 
     /// When it expires (see `deadline`); 0: never.
@@ -207,7 +263,8 @@ impl Entry {
         self.0.header.header.version.load(Ordering::Relaxed) & !MARK
     }
 
-    /// Somebody used it. Stored only where it says something new: the line of memory would have to be written back.
+    /// Somebody used it. Stored only where it says something new: the line of memory would have to
+    /// be written back.
     #[inline]
     pub(super) fn mark(&self) {
         let version = &self.0.header.header.version;
@@ -236,11 +293,19 @@ impl Entry {
         deadline::is_over(self.deadline(), clock)
     }
 
-    /// Gives it another deadline, as of another write. For the store that holds it alone: whoever else has this entry sees
-    /// that too.
+    /// Gives it another deadline, as of another write. For the store that holds it alone: whoever
+    /// else has this entry sees that too.
     pub(super) fn date(&self, deadline: u64, version: u64) {
-        self.0.header.header.deadline.store(deadline, Ordering::Relaxed);
-        self.0.header.header.version.store(version | MARK, Ordering::Relaxed);
+        self.0
+            .header
+            .header
+            .deadline
+            .store(deadline, Ordering::Relaxed);
+        self.0
+            .header
+            .header
+            .version
+            .store(version | MARK, Ordering::Relaxed);
     }
 
     /// Whether anybody else has it.
@@ -265,11 +330,15 @@ impl LargeValue {
     }
 
     fn allocation_of(value: &ThinArc<(), u8>) -> (u64, usize) {
-        (ThinArc::as_ptr(value) as usize as u64, VALUE_HEAD_BYTES + value.slice.len())
+        (
+            ThinArc::as_ptr(value) as usize as u64,
+            VALUE_HEAD_BYTES + value.slice.len(),
+        )
     }
 }
 
-/// Key and value: what a write says of an entry. When it was written and until when it counts is the store's business.
+/// Key and value: what a write says of an entry. When it was written and until when it counts is
+/// the store's business.
 impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key() && self.value() == other.value()
@@ -295,7 +364,10 @@ mod tests {
                 let (key, value) = (vec![b'k'; key], vec![b'v'; value]);
                 let entry = Entry::new(&key, &value, 7, 9);
                 assert_eq!((entry.key(), entry.value()), (&*key, &*value));
-                assert_eq!((entry.deadline(), entry.version(), entry.len()), (7, 9, key.len() + value.len()));
+                assert_eq!(
+                    (entry.deadline(), entry.version(), entry.len()),
+                    (7, 9, key.len() + value.len())
+                );
             }
         }
     }
@@ -306,7 +378,10 @@ mod tests {
         assert!(entry.take_mark(), "it is used when it is written");
         assert!(!entry.take_mark() && !entry.is_marked());
         entry.mark();
-        assert_eq!((entry.is_marked(), entry.version(), entry.deadline()), (true, 7, 3));
+        assert_eq!(
+            (entry.is_marked(), entry.version(), entry.deadline()),
+            (true, 7, 3)
+        );
         assert!(entry.take_mark());
         assert_eq!((entry.version(), entry.copy().version()), (7, 7));
         entry.date(0, 8);

@@ -6,17 +6,21 @@
 //!                               ├─ lent ─┤ only to who makes its own room
 //!                               ├─ kept: tails, what is on its way ─┤ nothing that grows is written
 //! ```
-//! A member is full by what it holds, as primary and as copy; what others are, acks say. Only primaries evict, by deletions in the log, as they
-//! expire: so all copies lack the same keys, and a copy that is full is relieved by whoever leads there. Every 100 ms it is looked at how much is
-//! too much, and until the next look not more than that goes: a deletion frees memory only once it is committed and out of the log, and who
-//! did not wait for that would evict far too much. For the same reason a member that has said nothing since the last look is not looked at.
+//! A member is full by what it holds, as primary and as copy; what others are, acks say. Only
+//! primaries evict, by deletions in the log, as they expire: so all copies lack the same keys, and
+//! a copy that is full is relieved by whoever leads there. Every 100 ms it is looked at how much is
+//! too much, and until the next look not more than that goes: a deletion frees memory only once it
+//! is committed and out of the log, and who did not wait for that would evict far too much. For the
+//! same reason a member that has said nothing since the last look is not looked at.
 //!
-//! A write that finds a member full makes its own room (`Core::make_room`): however fast they come, they do not outrun it. Where nothing of
-//! its partition may go, others make room for it, but nothing says that they are as fast: what is lent meanwhile is a small part.
+//! A write that finds a member full makes its own room (`Core::make_room`): however fast they come,
+//! they do not outrun it. Where nothing of its partition may go, others make room for it, but
+//! nothing says that they are as fast: what is lent meanwhile is a small part.
 //!
-//! Writes alone would not share the work fairly: a primary that hears later than others that there is room again evicts more, and its
-//! partitions would dwindle until they keep nothing for longer than a moment. So where a write had to make room, the next look takes the
-//! member for full, and goes on down to 88 %: what a look takes is in proportion to what each partition has.
+//! Writes alone would not share the work fairly: a primary that hears later than others that there
+//! is room again evicts more, and its partitions would dwindle until they keep nothing for longer
+//! than a moment. So where a write had to make room, the next look takes the member for full, and
+//! goes on down to 88 %: what a look takes is in proportion to what each partition has.
 
 use super::execute::needed;
 use super::frame::Headroom;
@@ -38,7 +42,8 @@ const LENT_PART: u64 = 4;
 const RELIEF_PART: u64 = 5;
 /// Between two looks at how much is too much.
 const LOOK: Duration = UPKEEP.saturating_mul(2);
-/// Keys evicted in one step of all partitions, at most, and how long others have after it. 40,000 keys a second.
+/// Keys evicted in one step of all partitions, at most, and how long others have after it. 40,000
+/// keys a second.
 const STEP: usize = 200;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Each partition gives this part of its keys in turn: as much of a small one as of a large one.
@@ -63,7 +68,11 @@ impl Pressure {
         let room = room.settled();
         let enough = room.kept.saturating_add(room.kept / RELIEF_PART);
         self.full = room.left < room.kept || ((self.full || pressed) && room.left < enough);
-        self.excess = if self.full { enough.saturating_sub(room.left).div_ceil(shares.max(1)) } else { 0 };
+        self.excess = if self.full {
+            enough.saturating_sub(room.left).div_ceil(shares.max(1))
+        } else {
+            0
+        };
     }
 
     /// Bytes that are still to go.
@@ -87,7 +96,8 @@ pub(super) struct Evicting {
     next_look: Time,
     /// A write has made room since the last look.
     pressed: bool,
-    /// When somebody looked last, members were full, and nothing that this thread leads there could be evicted.
+    /// When somebody looked last, members were full, and nothing that this thread leads there could
+    /// be evicted.
     barren: bool,
     /// The last ones that went, for inspection only.
     #[cfg(any(test, feature = "fuzz"))]
@@ -101,7 +111,10 @@ const GONE_MAX: usize = 1024;
 impl Evicting {
     pub(super) const fn new(now: Time) -> Self {
         Self {
-            own: Pressure { full: false, excess: 0 },
+            own: Pressure {
+                full: false,
+                excess: 0,
+            },
             queue: VecDeque::new(),
             next_step: now,
             next_look: now,
@@ -134,7 +147,11 @@ pub(super) enum Room {
 impl Room {
     /// With so much left where that is less than what is kept.
     pub(super) const fn short(left: u64, kept: u64) -> Self {
-        if left >= kept - kept / LENT_PART { Self::Lent } else { Self::Kept }
+        if left >= kept - kept / LENT_PART {
+            Self::Lent
+        } else {
+            Self::Kept
+        }
     }
 }
 
@@ -158,7 +175,8 @@ impl Shard {
         core.evicting.next_look = now + LOOK;
         self.look_at_loose(now);
         let core = &mut self.core;
-        // Whoever has partitions there does its part; that of the member itself is all that it leads.
+        // Whoever has partitions there does its part; that of the member itself is all that it
+        // leads.
         let members = core.view.as_ref().map_or(1, |v| v.installed.members.len()) as u64;
         let pressed = std::mem::take(&mut core.evicting.pressed);
         core.evicting.own.look(core.headroom(), 1, pressed);
@@ -175,12 +193,18 @@ impl Shard {
     fn note_evictable(&mut self) {
         let core = &mut self.core;
         core.evicting.barren = true;
-        // Whose turn is first: drawn, as likely as it has keys. Often there is little to do, and the first does all of it: a
-        // partition that always was would be left with nothing.
+        // Whose turn is first: drawn, as likely as it has keys. Often there is little to do, and
+        // the first does all of it: a partition that always was would be left with nothing.
         let (mut first, mut seen) = (0, 0);
         for (at, slot) in self.slots.iter() {
             let policy = slot.evicts_by();
-            let Some(held) = slot.held.as_deref().filter(|held| core.evicts(held, policy) && core.excess_of(held) > 0) else { continue };
+            let Some(held) = slot
+                .held
+                .as_deref()
+                .filter(|held| core.evicts(held, policy) && core.excess_of(held) > 0)
+            else {
+                continue;
+            };
             let keys = held.store.evictable(policy);
             // A part of a key is one now and then.
             let more = (core.random() % TURN_PART as u64) < (keys % TURN_PART) as u64;
@@ -207,7 +231,9 @@ impl Shard {
         while left > 0
             && let Some((at, turn)) = self.core.evicting.queue.pop_front()
         {
-            let Some(slot) = self.slots.get_mut(at) else { continue };
+            let Some(slot) = self.slots.get_mut(at) else {
+                continue;
+            };
             let some = turn.min(left);
             if turn > some {
                 self.core.evicting.queue.push_front((at, turn - some));
@@ -239,22 +265,42 @@ impl Core {
 
     /// Whether keys of a partition may be evicted: where they may expire, if all of it is here.
     fn evicts(&self, held: &Held, policy: Eviction) -> bool {
-        policy != Eviction::None && self.used && held.store.is_whole() && held.lead.as_ref().is_some_and(|l| l.open && l.serving)
+        policy != Eviction::None
+            && self.used
+            && held.store.is_whole()
+            && held.lead.as_ref().is_some_and(|l| l.open && l.serving)
     }
 
     /// How much is too much at this member or at one of those that have a copy of this partition.
     fn excess_of(&self, held: &Held) -> u64 {
         let links = held.lead.iter().flat_map(|l| l.links.iter());
-        let copies = links.filter(|(_, link)| link.required).map(|(id, _)| self.peers.excess(*id));
+        let copies = links
+            .filter(|(_, link)| link.required)
+            .map(|(id, _)| self.peers.excess(*id));
         copies.fold(self.evicting.own.excess(), u64::max)
     }
 
     /// Evicts some keys of one partition.
     fn evict_some(&mut self, at: PartitionRef, slot: &mut Slot, keys: usize) {
         let (policy, random) = (slot.evicts_by(), self.random());
-        let Some(held) = slot.held.as_deref_mut().filter(|held| self.evicts(held, policy)) else { return };
+        let Some(held) = slot
+            .held
+            .as_deref_mut()
+            .filter(|held| self.evicts(held, policy))
+        else {
+            return;
+        };
         let bytes = usize::try_from(self.excess_of(held)).unwrap_or(usize::MAX);
-        let victims = held.store.victims(policy, Wanted { keys, bytes, urgent: false }, random, None);
+        let victims = held.store.victims(
+            policy,
+            Wanted {
+                keys,
+                bytes,
+                urgent: false,
+            },
+            random,
+            None,
+        );
         self.evict(at, held, victims);
         // Where there are no copies, nobody's ack says that it is committed.
         self.advance(at, slot);
@@ -262,13 +308,26 @@ impl Core {
 
     /// Deletes keys, as logged effects of no operation.
     fn evict(&mut self, at: PartitionRef, held: &mut Held, victims: Vec<Victim>) {
-        for Victim { map, order, key, bytes } in victims {
+        for Victim {
+            map,
+            order,
+            key,
+            bytes,
+        } in victims
+        {
             #[cfg(any(test, feature = "fuzz"))]
             {
                 self.evicting.gone.truncate(GONE_MAX - 1);
                 self.evicting.gone.push_front((at, map, key.clone()));
             }
-            self.log(at, held, order, Effect::Delete { map, key }, None, Outcome::Ok);
+            self.log(
+                at,
+                held,
+                order,
+                Effect::Delete { map, key },
+                None,
+                Outcome::Ok,
+            );
             self.stats.evicted += 1;
             self.evicting.own.relieve(bytes);
             for (id, _) in held.lead.iter().flat_map(|l| l.links.iter()) {
@@ -297,7 +356,11 @@ impl Core {
         let mut evicted = 0;
         if !waits && self.evicts(held, policy) {
             let random = self.random();
-            let wanted = Wanted { keys: BY_WRITE, bytes: needed(bytes), urgent: true };
+            let wanted = Wanted {
+                keys: BY_WRITE,
+                bytes: needed(bytes),
+                urgent: true,
+            };
             let victims = held.store.victims(policy, wanted, random, Some(key));
             evicted = victims.len();
             self.evicting.pressed |= evicted > 0;

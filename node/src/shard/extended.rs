@@ -1,8 +1,9 @@
-//! Numbers of `INCRBYFLOAT`: binary floating point with 64 bits of mantissa, the "long double" of Redis on x86-64.
+//! Numbers of `INCRBYFLOAT`: binary floating point with 64 bits of mantissa, the "long double" of
+//! Redis on x86-64.
 //!
-//! Clients depend on its digits: 90071992547409931 less 90071992547409930 is 1, and a double says 0 or 16. Rust has no such
-//! type, so that whole numbers of any size do the work: each step is exact, and is then rounded once, to the nearest, to
-//! even in the middle, as the processor does.
+//! Clients depend on its digits: 90071992547409931 less 90071992547409930 is 1, and a double says 0
+//! or 16. Rust has no such type, so that whole numbers of any size do the work: each step is exact,
+//! and is then rounded once, to the nearest, to even in the middle, as the processor does.
 
 use num_bigint::BigUint;
 
@@ -12,7 +13,8 @@ pub struct Extended {
     negative: bool,
     /// Its highest bit is set, but for the smallest numbers and for zero.
     mantissa: u64,
-    /// `EXPONENT_MIN` of zero and of the smallest numbers, `INFINITE` of infinity, whose mantissa is 0.
+    /// `EXPONENT_MIN` of zero and of the smallest numbers, `INFINITE` of infinity, whose mantissa
+    /// is 0.
     exponent: i32,
 }
 
@@ -29,14 +31,23 @@ const TENS: std::ops::RangeInclusive<i64> = -4_950..=4_933;
 
 impl Extended {
     /// Zero.
-    pub const ZERO: Self = Self { negative: false, mantissa: 0, exponent: EXPONENT_MIN };
+    pub const ZERO: Self = Self {
+        negative: false,
+        mantissa: 0,
+        exponent: EXPONENT_MIN,
+    };
 
     /// The number of these parts, if they are parts of one.
     pub(super) fn of_parts(negative: bool, mantissa: u64, exponent: i32) -> Option<Self> {
-        let normal = mantissa >> (MANTISSA_BITS - 1) == 1 && (EXPONENT_MIN..=EXPONENT_MAX).contains(&exponent);
+        let normal = mantissa >> (MANTISSA_BITS - 1) == 1
+            && (EXPONENT_MIN..=EXPONENT_MAX).contains(&exponent);
         let least = exponent == EXPONENT_MIN;
         let infinite = exponent == INFINITE && mantissa == 0;
-        (normal || least || infinite).then_some(Self { negative, mantissa, exponent })
+        (normal || least || infinite).then_some(Self {
+            negative,
+            mantissa,
+            exponent,
+        })
     }
 
     /// Its parts.
@@ -45,7 +56,11 @@ impl Extended {
     }
 
     const fn infinite(negative: bool) -> Self {
-        Self { negative, mantissa: 0, exponent: INFINITE }
+        Self {
+            negative,
+            mantissa: 0,
+            exponent: INFINITE,
+        }
     }
 
     /// Whether it is a number.
@@ -53,8 +68,8 @@ impl Extended {
         self.exponent != INFINITE
     }
 
-    /// What a text says, as `strtold` of the C library reads it and Redis wants it: all of it, without spaces. `None`: it is no
-    /// number, or too large or too small for one.
+    /// What a text says, as `strtold` of the C library reads it and Redis wants it: all of it,
+    /// without spaces. `None`: it is no number, or too large or too small for one.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() > TEXT_BYTES_MAX {
@@ -72,9 +87,13 @@ impl Extended {
             [b'0', b'x' | b'X', rest @ ..] => {
                 let (digits, behind_point, exponent) = scientific(rest, 16, b'p')?;
                 let number = BigUint::from_radix_be(&digits, 16)?;
-                // What is far beyond every exponent stays there whatever the digits are: there are five thousand at most.
+                // What is far beyond every exponent stays there whatever the digits are: there are
+                // five thousand at most.
                 let exponent = exponent.clamp(-1 << 20, 1 << 20) - 4 * behind_point;
-                (digits, round(negative, number, i32::try_from(exponent).ok()?, false))
+                (
+                    digits,
+                    round(negative, number, i32::try_from(exponent).ok()?, false),
+                )
             }
             _ => {
                 let (digits, behind_point, exponent) = scientific(digits, 10, b'e')?;
@@ -104,7 +123,8 @@ impl Extended {
         round(negative, sum, exponent, false)
     }
 
-    /// As Redis prints it: 17 decimals at most, without an exponent, and without zeros at the end. Of a finite number.
+    /// As Redis prints it: 17 decimals at most, without an exponent, and without zeros at the end.
+    /// Of a finite number.
     #[must_use]
     pub fn text(self) -> String {
         let scaled = BigUint::from(self.mantissa) * BigUint::from(10_u32).pow(DECIMALS);
@@ -116,13 +136,18 @@ impl Extended {
         let digits = format!("{:0>width$}", scaled.to_str_radix(10), width = decimals + 1);
         let (whole, fraction) = digits.split_at(digits.len() - decimals);
         let fraction = fraction.trim_end_matches('0');
-        let sign = if self.negative && (whole != "0" || !fraction.is_empty()) { "-" } else { "" };
+        let sign = if self.negative && (whole != "0" || !fraction.is_empty()) {
+            "-"
+        } else {
+            ""
+        };
         let point = if fraction.is_empty() { "" } else { "." };
         format!("{sign}{whole}{point}{fraction}")
     }
 }
 
-/// The digits of a number, how many of them are behind the point, and its exponent; `None`: it is none.
+/// The digits of a number, how many of them are behind the point, and its exponent; `None`: it is
+/// none.
 fn scientific(text: &[u8], radix: u32, mark: u8) -> Option<(Vec<u8>, i64, i64)> {
     let (mut digits, mut point) = (Vec::new(), None);
     let mut exponent = 0;
@@ -151,7 +176,9 @@ fn signed(text: &[u8]) -> Option<i64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let n = digits.iter().fold(0_i64, |n, c| n.saturating_mul(10).saturating_add(i64::from(c - b'0')));
+    let n = digits.iter().fold(0_i64, |n, c| {
+        n.saturating_mul(10).saturating_add(i64::from(c - b'0'))
+    });
     Some(if negative { -n } else { n })
 }
 
@@ -159,7 +186,10 @@ fn signed(text: &[u8]) -> Option<i64> {
 fn of_decimal(negative: bool, digits: &[u8], exponent: i64) -> Option<Extended> {
     let zeros = digits.iter().take_while(|d| **d == 0).count();
     let digits = &digits[zeros..];
-    let zero = Extended { negative, ..Extended::ZERO };
+    let zero = Extended {
+        negative,
+        ..Extended::ZERO
+    };
     if digits.is_empty() {
         return Some(zero);
     }
@@ -179,36 +209,60 @@ fn of_decimal(negative: bool, digits: &[u8], exponent: i64) -> Option<Extended> 
     let shifted = number << more;
     let quotient = &shifted / &power;
     let inexact = &quotient * power != shifted;
-    Some(round(negative, quotient, -i32::try_from(more).ok()?, inexact))
+    Some(round(
+        negative,
+        quotient,
+        -i32::try_from(more).ok()?,
+        inexact,
+    ))
 }
 
 /// The nearest number to this one times 2 to the exponent; `inexact`: it is a little more.
 fn round(negative: bool, number: BigUint, exponent: i32, inexact: bool) -> Extended {
     let bits = number.bits();
     if bits == 0 {
-        return Extended { negative, ..Extended::ZERO };
+        return Extended {
+            negative,
+            ..Extended::ZERO
+        };
     }
     let above = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     // The place of its lowest bit, so that all bits fit and none is below the least.
     let place = (i64::from(exponent) + above(bits) - above(MANTISSA_BITS)).max(EXPONENT_MIN.into());
     let drop = place - i64::from(exponent);
-    let number = if drop > 0 { halved(&number, drop.unsigned_abs(), inexact) } else { number << drop.unsigned_abs() };
+    let number = if drop > 0 {
+        halved(&number, drop.unsigned_abs(), inexact)
+    } else {
+        number << drop.unsigned_abs()
+    };
     // Rounding up may have made it one bit longer, whose others are 0.
     let longer = number.bits() > MANTISSA_BITS;
     let number = if longer { number >> 1_u32 } else { number };
     let place = place + i64::from(longer);
     match (u64::try_from(number), i32::try_from(place)) {
-        (Ok(mantissa), Ok(exponent)) if exponent <= EXPONENT_MAX => Extended { negative, mantissa, exponent },
+        (Ok(mantissa), Ok(exponent)) if exponent <= EXPONENT_MAX => Extended {
+            negative,
+            mantissa,
+            exponent,
+        },
         _ => Extended::infinite(negative),
     }
 }
 
-/// The nearest whole number to this one divided by 2 so often, the even one in the middle; `inexact`: it is a little more.
+/// The nearest whole number to this one divided by 2 so often, the even one in the middle;
+/// `inexact`: it is a little more.
 fn halved(number: &BigUint, times: u64, inexact: bool) -> BigUint {
     let whole = number >> times;
     let half = times > 0 && number.bit(times - 1);
-    let beyond = inexact || number.trailing_zeros().is_some_and(|zeros| zeros + 1 < times);
-    if half && (beyond || whole.bit(0)) { whole + 1_u32 } else { whole }
+    let beyond = inexact
+        || number
+            .trailing_zeros()
+            .is_some_and(|zeros| zeros + 1 < times);
+    if half && (beyond || whole.bit(0)) {
+        whole + 1_u32
+    } else {
+        whole
+    }
 }
 
 #[cfg(test)]
@@ -223,22 +277,55 @@ mod tests {
     /// Each was compared with redis-server 7.0.15 on x86-64, see tests/scripts/incrbyfloat.py.
     #[test]
     fn sums_have_the_digits_of_redis() {
-        for case in include_str!("extended/sums.txt").lines().filter(|l| !l.starts_with('#') && !l.is_empty()) {
+        for case in include_str!("extended/sums.txt")
+            .lines()
+            .filter(|l| !l.starts_with('#') && !l.is_empty())
+        {
             let words: Vec<&str> = case.split(' ').collect();
-            let [a, b, expected] = words[..] else { panic!("{case}") };
-            assert_eq!(sum(a, b).as_deref().unwrap_or("error"), expected, "{a} + {b}");
+            let [a, b, expected] = words[..] else {
+                panic!("{case}")
+            };
+            assert_eq!(
+                sum(a, b).as_deref().unwrap_or("error"),
+                expected,
+                "{a} + {b}"
+            );
         }
     }
 
     #[test]
     fn every_number_comes_back_from_its_parts() {
-        for text in ["0", "-0", "1", "-1.5", "3.6e-4951", "1e4932", "inf", "-inf", "0x1p-16445"] {
+        for text in [
+            "0",
+            "-0",
+            "1",
+            "-1.5",
+            "3.6e-4951",
+            "1e4932",
+            "inf",
+            "-inf",
+            "0x1p-16445",
+        ] {
             let number = Extended::parse(text.as_bytes()).expect(text);
             let (negative, mantissa, exponent) = number.parts();
-            assert_eq!(Extended::of_parts(negative, mantissa, exponent), Some(number), "{text}");
+            assert_eq!(
+                Extended::of_parts(negative, mantissa, exponent),
+                Some(number),
+                "{text}"
+            );
         }
-        for (mantissa, exponent) in [(1, 0), (1, EXPONENT_MAX), (1 << 63, EXPONENT_MAX + 1), (1 << 63, EXPONENT_MIN - 1), (5, INFINITE)] {
-            assert_eq!(Extended::of_parts(false, mantissa, exponent), None, "{mantissa} {exponent}");
+        for (mantissa, exponent) in [
+            (1, 0),
+            (1, EXPONENT_MAX),
+            (1 << 63, EXPONENT_MAX + 1),
+            (1 << 63, EXPONENT_MIN - 1),
+            (5, INFINITE),
+        ] {
+            assert_eq!(
+                Extended::of_parts(false, mantissa, exponent),
+                None,
+                "{mantissa} {exponent}"
+            );
         }
     }
 
@@ -250,7 +337,12 @@ mod tests {
         let fraction = format!("0.{}", "9".repeat(TEXT_BYTES_MAX - 2));
         assert_eq!(Extended::parse(fraction.as_bytes()), Extended::parse(b"1"));
         assert_eq!(Extended::parse(format!("{fraction}9").as_bytes()), None);
-        for exponent in ["4932", "-4950", "99999999999999999999999", "-99999999999999999999999"] {
+        for exponent in [
+            "4932",
+            "-4950",
+            "99999999999999999999999",
+            "-99999999999999999999999",
+        ] {
             for mark in ["1e", "0x1p", "0.000e"] {
                 let _ = Extended::parse(format!("{mark}{exponent}").as_bytes()).map(Extended::text);
             }

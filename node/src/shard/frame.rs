@@ -1,6 +1,8 @@
-//! What shards say to each other: frames laid out by hand, little-endian, `[length u32][kind u8][fields]`.
+//! What shards say to each other: frames laid out by hand, little-endian,
+//! `[length u32][kind u8][fields]`.
 //!
-//! The decoder takes nothing on a peer's word: it checks every length against what is there, and reserves nothing.
+//! The decoder takes nothing on a peer's word: it checks every length against what is there, and
+//! reserves nothing.
 
 mod out;
 mod put;
@@ -11,20 +13,23 @@ use super::dedup::{OpId, Remembered};
 use super::entry::Entry;
 use super::log::Logged;
 use super::op::{
-    Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation, RangeQuery, Value, Work,
+    Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction,
+    PartitionOperation, RangeQuery, Value, Work,
 };
 use super::peers::Lanes;
 use super::store::{Effect, Key, digest_bytes};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::{
-    ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef, TableName, Term, Version,
+    ClusterId, Epoch, KeyspaceId, Lineage, MapEntry, MapId, MemberId, PartitionId, PartitionRef,
+    TableName, Term, Version,
 };
 
 pub(super) use out::{Mark, Out};
 use put::*;
 use read::Reader;
 
-/// Room in a frame beside the largest key and values: a log entry may carry an old value as its outcome.
+/// Room in a frame beside the largest key and values: a log entry may carry an old value as its
+/// outcome.
 pub(super) const FRAME_SLACK: usize = 1 << 20;
 
 /// What a chunk may have beyond the size at which it ends: its last entry, mostly, and its head.
@@ -35,63 +40,171 @@ const CHUNK_SLACK: usize = 16 << 10;
 pub(super) enum Frame {
     /// The sender has installed this table.
     View(TableName),
-    /// Execute this in this lineage, and reply; but one that is asked again not after this write of its origin, or a later one.
-    Forward { forwarded: Forwarded, before: Option<u64>, work: Work },
+    /// Execute this in this lineage, and reply; but one that is asked again not after this write of
+    /// its origin, or a later one.
+    Forward {
+        forwarded: Forwarded,
+        before: Option<u64>,
+        work: Work,
+    },
     /// The same for a write without conditions, which nearly all writes are.
-    ForwardSet { forwarded: Forwarded, map: MapId, entry: Entry },
+    ForwardSet {
+        forwarded: Forwarded,
+        map: MapId,
+        entry: Entry,
+    },
     /// The outcome of a forwarded operation.
-    Reply { at: PartitionRef, n: u64, attempt: u32, outcome: Outcome },
+    Reply {
+        at: PartitionRef,
+        n: u64,
+        attempt: u32,
+        outcome: Outcome,
+    },
     /// The sender is not the primary; nothing of this attempt from `n` on is executed.
-    NotServing { at: PartitionRef, n: u64, attempt: u32 },
-    /// A new primary's tail: the receiver's log becomes equal to it beyond `base`. Entries follow `first - 1`; the
-    /// frame that reaches `last` ends the alignment.
-    Align { head: Head, base: u64, last: u64, entries: Vec<Logged> },
+    NotServing {
+        at: PartitionRef,
+        n: u64,
+        attempt: u32,
+    },
+    /// A new primary's tail: the receiver's log becomes equal to it beyond `base`. Entries follow
+    /// `first - 1`; the frame that reaches `last` ends the alignment.
+    Align {
+        head: Head,
+        base: u64,
+        last: u64,
+        entries: Vec<Logged>,
+    },
     /// Entries from `head.first` on, in an aligned log.
     Append { head: Head, entries: Vec<Logged> },
-    /// Everything up to here is applied; how much memory the sender has left, so many bytes of each lane having arrived.
-    Acks { headroom: Headroom, arrived: Lanes, acks: Vec<Ack> },
+    /// Everything up to here is applied; how much memory the sender has left, so many bytes of each
+    /// lane having arrived.
+    Acks {
+        headroom: Headroom,
+        arrived: Lanes,
+        acks: Vec<Ack>,
+    },
     /// Send from `next` on: something is missing, or the sender installed this epoch just now.
-    Want { at: PartitionRef, epoch: Epoch, session: u32, next: u64 },
-    /// A copy for a learner begins after `seq`; one that was in sync and has everything up to `kept` answers with `Holds`. What the primary
-    /// stores takes so many bytes.
-    Begin { at: PartitionRef, epoch: Epoch, lineage: Lineage, session: u32, kept: u64, seq: u64, bytes: u64 },
+    Want {
+        at: PartitionRef,
+        epoch: Epoch,
+        session: u32,
+        next: u64,
+    },
+    /// A copy for a learner begins after `seq`; one that was in sync and has everything up to
+    /// `kept` answers with `Holds`. What the primary stores takes so many bytes.
+    Begin {
+        at: PartitionRef,
+        epoch: Epoch,
+        lineage: Lineage,
+        session: u32,
+        kept: u64,
+        seq: u64,
+        bytes: u64,
+    },
     /// The learner has no room for that.
     NoRoom { at: PartitionRef, session: u32 },
     /// The learner takes no more at the moment, by its pace: after so many milliseconds it does.
-    Later { at: PartitionRef, session: u32, ms: u32 },
+    Later {
+        at: PartitionRef,
+        session: u32,
+        ms: u32,
+    },
     /// The learner keeps what it holds: everything up to `committed` is as in every copy.
-    Holds { at: PartitionRef, session: u32, committed: u64 },
+    Holds {
+        at: PartitionRef,
+        session: u32,
+        committed: u64,
+    },
     /// A part of the snapshot, with the digest of its bytes.
-    Chunk { at: PartitionRef, session: u32, index: u32, digest: u64, body: Bytes },
+    Chunk {
+        at: PartitionRef,
+        session: u32,
+        index: u32,
+        digest: u64,
+        body: Bytes,
+    },
     /// The chunk arrived.
-    ChunkAck { at: PartitionRef, session: u32, index: u32 },
-    /// The connection was lost, or another epoch began: how far has the snapshot of this session come? It goes on as session `next`, so
-    /// that what is under way of it counts no more.
-    Continue { at: PartitionRef, epoch: Epoch, session: u32, next: u32 },
+    ChunkAck {
+        at: PartitionRef,
+        session: u32,
+        index: u32,
+    },
+    /// The connection was lost, or another epoch began: how far has the snapshot of this session
+    /// come? It goes on as session `next`, so that what is under way of it counts no more.
+    Continue {
+        at: PartitionRef,
+        epoch: Epoch,
+        session: u32,
+        next: u32,
+    },
     /// So many chunks, with the log up to `seq`, and maybe the end; or nothing of it is held.
-    Arrived { at: PartitionRef, session: u32, chunks: u32, seq: u64, holds: bool, finished: bool },
+    Arrived {
+        at: PartitionRef,
+        session: u32,
+        chunks: u32,
+        seq: u64,
+        holds: bool,
+        finished: bool,
+    },
     /// What is known of some operations; part of the snapshot.
-    Outcomes { at: PartitionRef, session: u32, dedup: Vec<Remembered> },
+    Outcomes {
+        at: PartitionRef,
+        session: u32,
+        dedup: Vec<Remembered>,
+    },
     /// The snapshot is complete after so many chunks, with the log up to `seq`.
-    Finish { at: PartitionRef, session: u32, chunks: u32, seq: u64 },
+    Finish {
+        at: PartitionRef,
+        session: u32,
+        chunks: u32,
+        seq: u64,
+    },
     /// The learner has everything and its checksum is ready.
     Finished { at: PartitionRef, session: u32 },
-    /// The primary's checksum at this sequence, and the partition's clock: a copy that is to count must know both.
-    Compare { at: PartitionRef, session: u32, seq: u64, sum: u64, clock: u64 },
+    /// The primary's checksum at this sequence, and the partition's clock: a copy that is to count
+    /// must know both.
+    Compare {
+        at: PartitionRef,
+        session: u32,
+        seq: u64,
+        sum: u64,
+        clock: u64,
+    },
     /// Whether the learner's is the same.
-    Verdict { at: PartitionRef, session: u32, equal: bool },
-    /// To a client: what the sender's clock says, the largest value that it takes, the table that it has installed.
-    Tick { clock: u64, value_bytes_max: u64, table: TableName },
+    Verdict {
+        at: PartitionRef,
+        session: u32,
+        equal: bool,
+    },
+    /// To a client: what the sender's clock says, the largest value that it takes, the table that
+    /// it has installed.
+    Tick {
+        clock: u64,
+        value_bytes_max: u64,
+        table: TableName,
+    },
     /// Of a client: what follows was sent after it had heard this clock of the receiver.
     Heard { clock: u64 },
     /// Of a client: the table, if it is a newer one than this.
     Pull { have: Option<TableName> },
     /// To a client: one part of a table, encoded.
-    Table { name: TableName, part: u32, parts: u32, body: Bytes },
+    Table {
+        name: TableName,
+        part: u32,
+        parts: u32,
+        body: Bytes,
+    },
     /// Of a client: which map is this? It is made if it is not there.
-    MakeMap { ticket: u64, keyspace: String, name: String },
+    MakeMap {
+        ticket: u64,
+        keyspace: String,
+        name: String,
+    },
     /// The answer, or why there is none.
-    MapMade { ticket: u64, made: Result<MapEntry, String> },
+    MapMade {
+        ticket: u64,
+        made: Result<MapEntry, String>,
+    },
 }
 
 /// What every forwarded operation begins with.
@@ -139,14 +252,22 @@ pub(super) struct Headroom {
 
 impl Headroom {
     /// Of whom nothing is known.
-    pub(super) const PLENTY: Self = Self { left: u64::MAX, kept: 0, loose: 0 };
+    pub(super) const PLENTY: Self = Self {
+        left: u64::MAX,
+        kept: 0,
+        loose: 0,
+    };
 
     /// The same once it has got back what is loose.
     pub(super) const fn settled(self) -> Self {
-        Self { left: self.left.saturating_add(self.loose), ..self }
+        Self {
+            left: self.left.saturating_add(self.loose),
+            ..self
+        }
     }
 
-    /// What of `kept`, which is a tenth of the memory, nothing that is written gets: a 64th of the memory, and 16 MiB of a large one.
+    /// What of `kept`, which is a tenth of the memory, nothing that is written gets: a 64th of the
+    /// memory, and 16 MiB of a large one.
     pub(super) fn reserve(self) -> u64 {
         (self.kept / 32 * 5).min(16 << 20)
     }
@@ -196,8 +317,13 @@ const NO_ROOM: u8 = 28;
 const LATER: u8 = 29;
 
 /// Reads one frame off the front, if all of it is there; and how many bytes it had.
-pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Option<(Frame, usize)>, Malformed> {
-    let Some(length) = bytes.get(..4) else { return Ok(None) };
+pub(super) fn take(
+    bytes: &mut BytesMut,
+    frame_bytes_max: usize,
+) -> Result<Option<(Frame, usize)>, Malformed> {
+    let Some(length) = bytes.get(..4) else {
+        return Ok(None);
+    };
     let mut word = [0; 4];
     word.copy_from_slice(length);
     let length = u32::from_le_bytes(word) as usize;
@@ -209,7 +335,8 @@ pub(super) fn take(bytes: &mut BytesMut, frame_bytes_max: usize) -> Result<Optio
     }
     let whole = &bytes[4..4 + length];
     let read = if let Some(&(APPEND | ACKS | REPLY | FORWARD_SET)) = whole.first() {
-        // The frames of every operation keep nothing of the buffer: they are read where they are, without a count of who shares it.
+        // The frames of every operation keep nothing of the buffer: they are read where they are,
+        // without a count of who shares it.
         let read = Frame::read(whole)?;
         bytes.advance(4 + length);
         read
@@ -250,7 +377,13 @@ pub(super) fn append_more(out: &mut Out, start: Mark, entry: &Logged) {
 }
 
 /// Appends a frame of an alignment.
-pub(super) fn align<'a>(out: &mut Out, head: &Head, base: u64, last: u64, entries: impl Iterator<Item = &'a Logged>) {
+pub(super) fn align<'a>(
+    out: &mut Out,
+    head: &Head,
+    base: u64,
+    last: u64,
+    entries: impl Iterator<Item = &'a Logged>,
+) {
     framed(out, ALIGN, |out| {
         put_head(out, head);
         out.bytes.put_u64_le(base);
@@ -279,7 +412,13 @@ pub(super) fn forward(out: &mut Out, forwarded: &Forwarded, before: Option<u64>,
     });
 }
 
-fn forward_set(out: &mut Out, forwarded: &Forwarded, map: MapId, key: &[u8], value: impl FnOnce(&mut Out)) {
+fn forward_set(
+    out: &mut Out,
+    forwarded: &Forwarded,
+    map: MapId,
+    key: &[u8],
+    value: impl FnOnce(&mut Out),
+) {
     framed(out, FORWARD_SET, |out| {
         put_forwarded(out, forwarded);
         out.bytes.put_u32_le(map.0);
@@ -298,9 +437,16 @@ pub(super) fn reply(out: &mut Out, at: PartitionRef, (n, attempt): (u64, u32), o
     });
 }
 
-/// Appends a part of a snapshot, as `Frame::Chunk`, whose body `fill` writes where it leaves from: it can be as large as a value. Room for `about`
-/// so many bytes is made at once: what grows by and by is copied as often.
-pub(super) fn chunk(out: &mut Out, at: PartitionRef, (session, index): (u32, u32), about: usize, fill: impl FnOnce(&mut Out)) {
+/// Appends a part of a snapshot, as `Frame::Chunk`, whose body `fill` writes where it leaves from:
+/// it can be as large as a value. Room for `about` so many bytes is made at once: what grows by and
+/// by is copied as often.
+pub(super) fn chunk(
+    out: &mut Out,
+    at: PartitionRef,
+    (session, index): (u32, u32),
+    about: usize,
+    fill: impl FnOnce(&mut Out),
+) {
     out.bytes.reserve(about + CHUNK_SLACK);
     framed(out, CHUNK, |out| {
         put_session(out, at, session);
@@ -340,25 +486,55 @@ impl Frame {
     pub(super) fn put(&self, out: &mut Out) {
         match self {
             Self::View(name) => framed(out, VIEW, |out| put_name(out, *name)),
-            Self::Forward { forwarded, before: None, work } => framed(out, FORWARD, |out| {
+            Self::Forward {
+                forwarded,
+                before: None,
+                work,
+            } => framed(out, FORWARD, |out| {
                 put_forwarded(out, forwarded);
                 put_work(out, work);
             }),
-            Self::Forward { forwarded, before, work } => forward(out, forwarded, *before, work),
-            Self::ForwardSet { forwarded, map, entry } => forward_set(out, forwarded, *map, entry.key(), |out| put_stored(out, entry)),
-            Self::Reply { at, n, attempt, outcome } => reply(out, *at, (*n, *attempt), outcome),
+            Self::Forward {
+                forwarded,
+                before,
+                work,
+            } => forward(out, forwarded, *before, work),
+            Self::ForwardSet {
+                forwarded,
+                map,
+                entry,
+            } => forward_set(out, forwarded, *map, entry.key(), |out| {
+                put_stored(out, entry)
+            }),
+            Self::Reply {
+                at,
+                n,
+                attempt,
+                outcome,
+            } => reply(out, *at, (*n, *attempt), outcome),
             Self::NotServing { at, n, attempt } => framed(out, NOT_SERVING, |out| {
                 put_at(out, *at);
                 out.bytes.put_u64_le(*n);
                 out.bytes.put_u32_le(*attempt);
             }),
-            Self::Align { head, base, last, entries } => align(out, head, *base, *last, entries.iter()),
+            Self::Align {
+                head,
+                base,
+                last,
+                entries,
+            } => align(out, head, *base, *last, entries.iter()),
             Self::Append { head, entries } => append(out, head, entries.iter()),
-            Self::Acks { headroom, arrived, acks } => framed(out, ACKS, |out| {
+            Self::Acks {
+                headroom,
+                arrived,
+                acks,
+            } => framed(out, ACKS, |out| {
                 out.bytes.put_u64_le(headroom.left);
                 out.bytes.put_u64_le(headroom.kept);
                 out.bytes.put_u64_le(headroom.loose);
-                arrived.iter().for_each(|bytes| out.bytes.put_u64_le(*bytes));
+                arrived
+                    .iter()
+                    .for_each(|bytes| out.bytes.put_u64_le(*bytes));
                 for ack in acks {
                     put_at(out, ack.at);
                     out.bytes.put_u64_le(ack.epoch.0);
@@ -366,13 +542,26 @@ impl Frame {
                     out.bytes.put_u64_le(ack.seq);
                 }
             }),
-            Self::Want { at, epoch, session, next } => framed(out, WANT, |out| {
+            Self::Want {
+                at,
+                epoch,
+                session,
+                next,
+            } => framed(out, WANT, |out| {
                 put_at(out, *at);
                 out.bytes.put_u64_le(epoch.0);
                 out.bytes.put_u32_le(*session);
                 out.bytes.put_u64_le(*next);
             }),
-            Self::Begin { at, epoch, lineage, session, kept, seq, bytes } => framed(out, BEGIN, |out| {
+            Self::Begin {
+                at,
+                epoch,
+                lineage,
+                session,
+                kept,
+                seq,
+                bytes,
+            } => framed(out, BEGIN, |out| {
                 put_at(out, *at);
                 out.bytes.put_u64_le(epoch.0);
                 out.bytes.put_u32_le(lineage.0);
@@ -381,16 +570,28 @@ impl Frame {
                 out.bytes.put_u64_le(*seq);
                 out.bytes.put_u64_le(*bytes);
             }),
-            Self::NoRoom { at, session } => framed(out, NO_ROOM, |out| put_session(out, *at, *session)),
+            Self::NoRoom { at, session } => {
+                framed(out, NO_ROOM, |out| put_session(out, *at, *session))
+            }
             Self::Later { at, session, ms } => framed(out, LATER, |out| {
                 put_session(out, *at, *session);
                 out.bytes.put_u32_le(*ms);
             }),
-            Self::Holds { at, session, committed } => framed(out, HOLDS, |out| {
+            Self::Holds {
+                at,
+                session,
+                committed,
+            } => framed(out, HOLDS, |out| {
                 put_session(out, *at, *session);
                 out.bytes.put_u64_le(*committed);
             }),
-            Self::Chunk { at, session, index, digest, body } => framed(out, CHUNK, |out| {
+            Self::Chunk {
+                at,
+                session,
+                index,
+                digest,
+                body,
+            } => framed(out, CHUNK, |out| {
                 put_session(out, *at, *session);
                 out.bytes.put_u32_le(*index);
                 out.bytes.put_u64_le(*digest);
@@ -400,12 +601,24 @@ impl Frame {
                 put_session(out, *at, *session);
                 out.bytes.put_u32_le(*index);
             }),
-            Self::Continue { at, epoch, session, next } => framed(out, CONTINUE, |out| {
+            Self::Continue {
+                at,
+                epoch,
+                session,
+                next,
+            } => framed(out, CONTINUE, |out| {
                 put_session(out, *at, *session);
                 out.bytes.put_u32_le(*next);
                 out.bytes.put_u64_le(epoch.0);
             }),
-            Self::Arrived { at, session, chunks, seq, holds, finished } => framed(out, ARRIVED, |out| {
+            Self::Arrived {
+                at,
+                session,
+                chunks,
+                seq,
+                holds,
+                finished,
+            } => framed(out, ARRIVED, |out| {
                 put_session(out, *at, *session);
                 out.bytes.put_u32_le(*chunks);
                 out.bytes.put_u64_le(*seq);
@@ -425,13 +638,26 @@ impl Frame {
                     }
                 }
             }),
-            Self::Finish { at, session, chunks, seq } => framed(out, FINISH, |out| {
+            Self::Finish {
+                at,
+                session,
+                chunks,
+                seq,
+            } => framed(out, FINISH, |out| {
                 put_session(out, *at, *session);
                 out.bytes.put_u32_le(*chunks);
                 out.bytes.put_u64_le(*seq);
             }),
-            Self::Finished { at, session } => framed(out, FINISHED, |out| put_session(out, *at, *session)),
-            Self::Compare { at, session, seq, sum, clock } => framed(out, COMPARE, |out| {
+            Self::Finished { at, session } => {
+                framed(out, FINISHED, |out| put_session(out, *at, *session))
+            }
+            Self::Compare {
+                at,
+                session,
+                seq,
+                sum,
+                clock,
+            } => framed(out, COMPARE, |out| {
                 put_session(out, *at, *session);
                 out.bytes.put_u64_le(*seq);
                 out.bytes.put_u64_le(*sum);
@@ -441,7 +667,11 @@ impl Frame {
                 put_session(out, *at, *session);
                 out.bytes.put_u8(u8::from(*equal));
             }),
-            Self::Tick { clock, value_bytes_max, table } => framed(out, TICK, |out| {
+            Self::Tick {
+                clock,
+                value_bytes_max,
+                table,
+            } => framed(out, TICK, |out| {
                 out.bytes.put_u64_le(*clock);
                 out.bytes.put_u64_le(*value_bytes_max);
                 put_name(out, *table);
@@ -451,13 +681,22 @@ impl Frame {
                 out.bytes.put_u8(u8::from(have.is_some()));
                 have.iter().for_each(|name| put_name(out, *name));
             }),
-            Self::Table { name, part, parts, body } => framed(out, TABLE, |out| {
+            Self::Table {
+                name,
+                part,
+                parts,
+                body,
+            } => framed(out, TABLE, |out| {
                 put_name(out, *name);
                 out.bytes.put_u32_le(*part);
                 out.bytes.put_u32_le(*parts);
                 out.put_shared(body, || body.clone());
             }),
-            Self::MakeMap { ticket, keyspace, name } => framed(out, MAKE_MAP, |out| {
+            Self::MakeMap {
+                ticket,
+                keyspace,
+                name,
+            } => framed(out, MAKE_MAP, |out| {
                 out.bytes.put_u64_le(*ticket);
                 put_bytes(out, keyspace.as_bytes());
                 put_bytes(out, name.as_bytes());
@@ -490,58 +729,175 @@ impl Frame {
         let mut r = Reader(frame);
         let frame = match r.u8()? {
             VIEW => Self::View(r.name()?),
-            FORWARD => Self::Forward { forwarded: r.forwarded()?, before: None, work: r.work()? },
-            FORWARD_AGAIN => Self::Forward { forwarded: r.forwarded()?, before: Some(r.u64()?), work: r.work()? },
+            FORWARD => Self::Forward {
+                forwarded: r.forwarded()?,
+                before: None,
+                work: r.work()?,
+            },
+            FORWARD_AGAIN => Self::Forward {
+                forwarded: r.forwarded()?,
+                before: Some(r.u64()?),
+                work: r.work()?,
+            },
             FORWARD_SET => {
                 let (forwarded, map) = (r.forwarded()?, MapId(r.u32()?));
                 // Dated when it is applied.
-                Self::ForwardSet { forwarded, map, entry: r.pair(|key, value| Entry::new(key, value, 0, 0))? }
+                Self::ForwardSet {
+                    forwarded,
+                    map,
+                    entry: r.pair(|key, value| Entry::new(key, value, 0, 0))?,
+                }
             }
-            REPLY => Self::Reply { at: r.at()?, n: r.u64()?, attempt: r.u32()?, outcome: r.outcome()? },
-            NOT_SERVING => Self::NotServing { at: r.at()?, n: r.u64()?, attempt: r.u32()? },
-            ALIGN => Self::Align { head: r.head()?, base: r.u64()?, last: r.u64()?, entries: r.all(Reader::logged)? },
-            APPEND => Self::Append { head: r.head()?, entries: r.all(Reader::logged)? },
+            REPLY => Self::Reply {
+                at: r.at()?,
+                n: r.u64()?,
+                attempt: r.u32()?,
+                outcome: r.outcome()?,
+            },
+            NOT_SERVING => Self::NotServing {
+                at: r.at()?,
+                n: r.u64()?,
+                attempt: r.u32()?,
+            },
+            ALIGN => Self::Align {
+                head: r.head()?,
+                base: r.u64()?,
+                last: r.u64()?,
+                entries: r.all(Reader::logged)?,
+            },
+            APPEND => Self::Append {
+                head: r.head()?,
+                entries: r.all(Reader::logged)?,
+            },
             ACKS => Self::Acks {
-                headroom: Headroom { left: r.u64()?, kept: r.u64()?, loose: r.u64()? },
+                headroom: Headroom {
+                    left: r.u64()?,
+                    kept: r.u64()?,
+                    loose: r.u64()?,
+                },
                 arrived: [r.u64()?, r.u64()?],
                 acks: r.all(Reader::ack)?,
             },
-            WANT => Self::Want { at: r.at()?, epoch: Epoch(r.u64()?), session: r.u32()?, next: r.u64()? },
+            WANT => Self::Want {
+                at: r.at()?,
+                epoch: Epoch(r.u64()?),
+                session: r.u32()?,
+                next: r.u64()?,
+            },
             BEGIN => {
-                let (at, epoch, lineage, session) = (r.at()?, Epoch(r.u64()?), Lineage(r.u32()?), r.u32()?);
-                Self::Begin { at, epoch, lineage, session, kept: r.u64()?, seq: r.u64()?, bytes: r.u64()? }
+                let (at, epoch, lineage, session) =
+                    (r.at()?, Epoch(r.u64()?), Lineage(r.u32()?), r.u32()?);
+                Self::Begin {
+                    at,
+                    epoch,
+                    lineage,
+                    session,
+                    kept: r.u64()?,
+                    seq: r.u64()?,
+                    bytes: r.u64()?,
+                }
             }
-            NO_ROOM => Self::NoRoom { at: r.at()?, session: r.u32()? },
-            LATER => Self::Later { at: r.at()?, session: r.u32()?, ms: r.u32()? },
-            HOLDS => Self::Holds { at: r.at()?, session: r.u32()?, committed: r.u64()? },
+            NO_ROOM => Self::NoRoom {
+                at: r.at()?,
+                session: r.u32()?,
+            },
+            LATER => Self::Later {
+                at: r.at()?,
+                session: r.u32()?,
+                ms: r.u32()?,
+            },
+            HOLDS => Self::Holds {
+                at: r.at()?,
+                session: r.u32()?,
+                committed: r.u64()?,
+            },
             CHUNK => {
                 let (at, session, index, digest) = (r.at()?, r.u32()?, r.u32()?, r.u64()?);
                 let body = r.rest();
-                Self::Chunk { at, session, index, digest, body }
+                Self::Chunk {
+                    at,
+                    session,
+                    index,
+                    digest,
+                    body,
+                }
             }
-            CHUNK_ACK => Self::ChunkAck { at: r.at()?, session: r.u32()?, index: r.u32()? },
+            CHUNK_ACK => Self::ChunkAck {
+                at: r.at()?,
+                session: r.u32()?,
+                index: r.u32()?,
+            },
             CONTINUE => {
                 let (at, session, next) = (r.at()?, r.u32()?, r.u32()?);
-                Self::Continue { at, epoch: Epoch(r.u64()?), session, next }
+                Self::Continue {
+                    at,
+                    epoch: Epoch(r.u64()?),
+                    session,
+                    next,
+                }
             }
             ARRIVED => {
                 let (at, session, chunks) = (r.at()?, r.u32()?, r.u32()?);
-                Self::Arrived { at, session, chunks, seq: r.u64()?, holds: r.flag()?, finished: r.flag()? }
+                Self::Arrived {
+                    at,
+                    session,
+                    chunks,
+                    seq: r.u64()?,
+                    holds: r.flag()?,
+                    finished: r.flag()?,
+                }
             }
-            OUTCOMES => Self::Outcomes { at: r.at()?, session: r.u32()?, dedup: r.all(Reader::origin)? },
-            FINISH => Self::Finish { at: r.at()?, session: r.u32()?, chunks: r.u32()?, seq: r.u64()? },
-            FINISHED => Self::Finished { at: r.at()?, session: r.u32()? },
-            COMPARE => Self::Compare { at: r.at()?, session: r.u32()?, seq: r.u64()?, sum: r.u64()?, clock: r.clock()? },
-            VERDICT => Self::Verdict { at: r.at()?, session: r.u32()?, equal: r.flag()? },
-            TICK => Self::Tick { clock: r.u64()?, value_bytes_max: r.u64()?, table: r.name()? },
+            OUTCOMES => Self::Outcomes {
+                at: r.at()?,
+                session: r.u32()?,
+                dedup: r.all(Reader::origin)?,
+            },
+            FINISH => Self::Finish {
+                at: r.at()?,
+                session: r.u32()?,
+                chunks: r.u32()?,
+                seq: r.u64()?,
+            },
+            FINISHED => Self::Finished {
+                at: r.at()?,
+                session: r.u32()?,
+            },
+            COMPARE => Self::Compare {
+                at: r.at()?,
+                session: r.u32()?,
+                seq: r.u64()?,
+                sum: r.u64()?,
+                clock: r.clock()?,
+            },
+            VERDICT => Self::Verdict {
+                at: r.at()?,
+                session: r.u32()?,
+                equal: r.flag()?,
+            },
+            TICK => Self::Tick {
+                clock: r.u64()?,
+                value_bytes_max: r.u64()?,
+                table: r.name()?,
+            },
             HEARD => Self::Heard { clock: r.u64()? },
-            PULL => Self::Pull { have: if r.flag()? { Some(r.name()?) } else { None } },
+            PULL => Self::Pull {
+                have: if r.flag()? { Some(r.name()?) } else { None },
+            },
             TABLE => {
                 let (name, part, parts) = (r.name()?, r.u32()?, r.u32()?);
                 let body = r.rest();
-                Self::Table { name, part, parts, body }
+                Self::Table {
+                    name,
+                    part,
+                    parts,
+                    body,
+                }
             }
-            MAKE_MAP => Self::MakeMap { ticket: r.u64()?, keyspace: r.text()?, name: r.text()? },
+            MAKE_MAP => Self::MakeMap {
+                ticket: r.u64()?,
+                keyspace: r.text()?,
+                name: r.text()?,
+            },
             MAP_MADE => {
                 let (ticket, made) = (r.u64()?, r.flag()?);
                 let made = if made { Ok(r.map()?) } else { Err(r.text()?) };

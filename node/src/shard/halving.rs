@@ -1,7 +1,7 @@
 //! Where a range that has grown too large is split: at the key that halves its bytes.
 //!
-//! Its primary looks for that key a slice at a time, and asks the coordinator to split it there. What it asks comes to nothing where splits
-//! are off or others are under way: it asks again.
+//! Its primary looks for that key a slice at a time, and asks the coordinator to split it there.
+//! What it asks comes to nothing where splits are off or others are under way: it asks again.
 
 use super::store::{Key, Store};
 use super::{Core, Held, PartitionRef, Slot};
@@ -28,17 +28,24 @@ pub(super) struct Halving {
 impl Halving {
     /// Of so many bytes.
     pub(super) const fn new(bytes: usize) -> Self {
-        Self { goal: bytes / 2, bytes: 0, last: None }
+        Self {
+            goal: bytes / 2,
+            bytes: 0,
+            last: None,
+        }
     }
 
-    /// Looks at some more keys. The outer `None`: it is not found yet; the inner one: there is none.
+    /// Looks at some more keys. The outer `None`: it is not found yet; the inner one: there is
+    /// none.
     pub(super) fn look(&mut self, store: &Store, count: usize) -> Option<Option<Cut>> {
         let known = self.last.clone();
         let known = known.as_ref().map(|(map, key)| (*map, &**key));
         let mut following = store.sorted_after(known);
         let mut last: Option<(MapId, &[u8])> = None;
         for _ in 0..count {
-            let Some((map, entry)) = following.next() else { return Some(None) };
+            let Some((map, entry)) = following.next() else {
+                return Some(None);
+            };
             let before = last.or(known);
             let bytes = store.cost(entry);
             // Before it or behind it, whichever is nearer to the half.
@@ -58,22 +65,48 @@ impl Halving {
     }
 }
 
-/// The shortest place that is behind the one and not behind the other; `None` where it would be too long.
+/// The shortest place that is behind the one and not behind the other; `None` where it would be too
+/// long.
 fn between(one: (MapId, &[u8]), other: (MapId, &[u8])) -> Option<Cut> {
     if one.0 != other.0 {
-        return Some(Cut::Key { map: other.0, key: Box::default() });
+        return Some(Cut::Key {
+            map: other.0,
+            key: Box::default(),
+        });
     }
-    let same = one.1.iter().zip(other.1).take_while(|(one, other)| one == other).count();
-    let key = other.1.get(..=same).filter(|key| key.len() <= SPLIT_BYTES_MAX)?;
-    Some(Cut::Key { map: other.0, key: key.into() })
+    let same = one
+        .1
+        .iter()
+        .zip(other.1)
+        .take_while(|(one, other)| one == other)
+        .count();
+    let key = other
+        .1
+        .get(..=same)
+        .filter(|key| key.len() <= SPLIT_BYTES_MAX)?;
+    Some(Cut::Key {
+        map: other.0,
+        key: key.into(),
+    })
 }
 
 impl Core {
     /// Asks for a range that has grown too large to be split.
     pub(super) fn halve(&mut self, at: PartitionRef, slot: &mut Slot) {
         let now = self.now;
-        let Some(held) = slot.held.as_deref_mut() else { return };
-        let Held { lead: Some(lead), store, halving, epoch, .. } = held else { return };
+        let Some(held) = slot.held.as_deref_mut() else {
+            return;
+        };
+        let Held {
+            lead: Some(lead),
+            store,
+            halving,
+            epoch,
+            ..
+        } = held
+        else {
+            return;
+        };
         let large = store.bytes() > self.limits.range_bytes_max;
         if !slot.ranged
             || slot.still
@@ -86,7 +119,9 @@ impl Core {
             *halving = None;
             return;
         }
-        let found = halving.get_or_insert_with(|| Box::new(Halving::new(store.bytes()))).look(store, LOOKED_AT);
+        let found = halving
+            .get_or_insert_with(|| Box::new(Halving::new(store.bytes())))
+            .look(store, LOOKED_AT);
         let Some(found) = found else { return };
         *halving = None;
         lead.halve_at = Some(now + ASK_AGAIN);
@@ -108,7 +143,14 @@ mod tests {
         let mut store = Store::new(OrderKey(7)).sorted(true);
         for (seq, (map, key, size)) in (1..).zip(entries) {
             let entry = Entry::new(key.as_bytes(), &vec![b'x'; *size], 0, 0);
-            store.apply(seq, &Effect::Put { map: MapId(*map), entry, deadline: 0 });
+            store.apply(
+                seq,
+                &Effect::Put {
+                    map: MapId(*map),
+                    entry,
+                    deadline: 0,
+                },
+            );
         }
         store
     }
@@ -123,17 +165,29 @@ mod tests {
     }
 
     fn cut(map: u32, key: &str) -> Option<Cut> {
-        Some(Cut::Key { map: MapId(map), key: key.as_bytes().into() })
+        Some(Cut::Key {
+            map: MapId(map),
+            key: key.as_bytes().into(),
+        })
     }
 
     #[test]
     fn the_place_halves_the_bytes_however_many_keys_are_looked_at_in_one_go() {
-        let even = store(&[(0, "a", 100), (0, "bertha", 100), (0, "beta", 100), (0, "d", 100)]);
+        let even = store(&[
+            (0, "a", 100),
+            (0, "bertha", 100),
+            (0, "beta", 100),
+            (0, "d", 100),
+        ]);
         let late = store(&[(0, "a", 1), (0, "b", 1), (0, "c", 1), (0, "d", 9000)]);
         let early = store(&[(0, "a", 9000), (0, "b", 1), (0, "c", 1), (0, "d", 1)]);
         let maps = store(&[(0, "a", 100), (3, "a", 100)]);
         for slice in [1, 2, 3, 100] {
-            assert_eq!(found(&even, slice), cut(0, "bet"), "the least that tells them apart");
+            assert_eq!(
+                found(&even, slice),
+                cut(0, "bet"),
+                "the least that tells them apart"
+            );
             assert_eq!(found(&late, slice), cut(0, "d"));
             assert_eq!(found(&early, slice), cut(0, "b"));
             assert_eq!(found(&maps, slice), cut(3, ""));
@@ -147,6 +201,9 @@ mod tests {
         let alike = |end: &str| format!("{}{end}", "k".repeat(SPLIT_BYTES_MAX));
         let (one, other) = (alike("a"), alike("b"));
         assert_eq!(found(&store(&[(0, &one, 1), (0, &other, 1)]), 10), None);
-        assert_eq!(found(&store(&[(0, &one, 1), (0, &other, 1), (0, "l", 1)]), 10), cut(0, "l"));
+        assert_eq!(
+            found(&store(&[(0, &one, 1), (0, &other, 1), (0, "l", 1)]), 10),
+            cut(0, "l")
+        );
     }
 }

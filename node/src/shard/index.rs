@@ -1,4 +1,5 @@
-//! Where the keys of one map are: a hash index that grows and shrinks a segment at a time, in an order that stays.
+//! Where the keys of one map are: a hash index that grows and shrinks a segment at a time, in an
+//! order that stays.
 //!
 //! ```text
 //!   key ── SipHash, keyed ──> its order, 64 bits     segments, as the first bits of the order say:
@@ -7,18 +8,21 @@
 //!                  ^^                               10.  └ entries [pointer]  in the same places
 //!                  the segment                      11.
 //! ```
-//! Linear hashing: there are n = 2^k + p segments, of which the first p and the last p are one bit deeper than the others. One
-//! entry too many splits segment p, some too few join the last segment to the one it came from, so that no operation ever
-//! costs more than a segment: a table that doubles would stand still for seconds with ten million keys.
+//! Linear hashing: there are n = 2^k + p segments, of which the first p and the last p are one bit
+//! deeper than the others. One entry too many splits segment p, some too few join the last segment
+//! to the one it came from, so that no operation ever costs more than a segment: a table that
+//! doubles would stand still for seconds with ten million keys.
 //!
-//! Segments are numbered by the *reversed* first bits of the order (as Redis' cursors are), so that a split takes nothing away
-//! from any other segment; within one, entries are sorted. So the order of iteration, (order, key), is the same whatever n is,
-//! and at every node: scans, snapshots and checksums go on after a key while the index grows and shrinks.
+//! Segments are numbered by the *reversed* first bits of the order (as Redis' cursors are), so that
+//! a split takes nothing away from any other segment; within one, entries are sorted. So the order
+//! of iteration, (order, key), is the same whatever n is, and at every node: scans, snapshots and
+//! checksums go on after a key while the index grows and shrinks.
 //!
-//! A segment is two sorted arrays and not a small hash table: they are exactly as large as they need be (12 bytes an entry and
-//! a twelfth in reserve; tables of a power of two are 11 to 23), a split cuts them and touches no entry, and iteration sorts
-//! nothing. Hashes are spread evenly, so that a place is guessed from the tag, and 32 tags around it are compared at once. A
-//! lookup touches a segment's header, two lines of tags, one of pointers, and the entry.
+//! A segment is two sorted arrays and not a small hash table: they are exactly as large as they
+//! need be (12 bytes an entry and a twelfth in reserve; tables of a power of two are 11 to 23), a
+//! split cuts them and touches no entry, and iteration sorts nothing. Hashes are spread evenly, so
+//! that a place is guessed from the tag, and 32 tags around it are compared at once. A lookup
+//! touches a segment's header, two lines of tags, one of pointers, and the entry.
 
 use super::compacting::Surveyor;
 use super::entry::Entry;
@@ -43,13 +47,14 @@ pub(super) const WARM_GROUP: usize = 16;
 
 /// What puts keys in order.
 pub(super) trait Order {
-    /// A number that means the same at every member; keys with equal ones are ordered by themselves.
+    /// A number that means the same at every member; keys with equal ones are ordered by
+    /// themselves.
     fn order(&self, key: &[u8]) -> u64;
 }
 
-/// Orders keys by their hashes, evenly, so that a client that does not know the cluster's key cannot choose keys that
-/// collide. A fast hash with a secret seed is no defence: for xxh3, keys that collide under any seed can be worked out.
-/// This one costs some 7 ns more for a short key.
+/// Orders keys by their hashes, evenly, so that a client that does not know the cluster's key
+/// cannot choose keys that collide. A fast hash with a secret seed is no defence: for xxh3, keys
+/// that collide under any seed can be worked out. This one costs some 7 ns more for a short key.
 impl Order for OrderKey {
     fn order(&self, key: &[u8]) -> u64 {
         SipHasher13::new_with_keys(self.0 as u64, (self.0 >> 64) as u64).hash(key)
@@ -82,7 +87,12 @@ const fn tag_of(order: u64) -> u32 {
 impl<O: Order> Index<O> {
     /// An empty one; it has allocated nothing.
     pub(super) const fn new(seed: O) -> Self {
-        Self { seed, blocks: Vec::new(), segments: 0, len: 0 }
+        Self {
+            seed,
+            blocks: Vec::new(),
+            segments: 0,
+            len: 0,
+        }
     }
 
     /// How many entries there are.
@@ -102,8 +112,8 @@ impl<O: Order> Index<O> {
         Some(&segment.entries[at])
     }
 
-    /// Loads what looking up these orders will touch. Every step of a lookup waits for memory; the same step of many lookups
-    /// waits once.
+    /// Loads what looking up these orders will touch. Every step of a lookup waits for memory; the
+    /// same step of many lookups waits once.
     pub(super) fn warm<'a>(mut lookups: impl Iterator<Item = (&'a Self, u64)>)
     where
         O: 'a,
@@ -112,13 +122,18 @@ impl<O: Order> Index<O> {
             let mut group = [None; WARM_GROUP];
             let mut count = 0;
             for (place, (index, order)) in group.iter_mut().zip(&mut lookups) {
-                *place = index.segment(tag_of(order)).map(|(segment, depth)| (segment, depth, tag_of(order)));
+                *place = index
+                    .segment(tag_of(order))
+                    .map(|(segment, depth)| (segment, depth, tag_of(order)));
                 count += 1;
             }
             let group = &group[..count];
             let mut sum = 0;
             for (segment, depth, tag) in group.iter().flatten() {
-                sum ^= segment.tags.get(segment.guess(*depth, *tag)).map_or(0, |tag| u64::from(*tag));
+                sum ^= segment
+                    .tags
+                    .get(segment.guess(*depth, *tag))
+                    .map_or(0, |tag| u64::from(*tag));
             }
             let mut found = [None; WARM_GROUP];
             for ((segment, depth, tag), found) in group.iter().flatten().zip(&mut found) {
@@ -171,11 +186,14 @@ impl<O: Order> Index<O> {
         Some(entry)
     }
 
-    /// Drops up to `count` entries, in no order; a large one counts as several, because the system takes its memory back page by page.
+    /// Drops up to `count` entries, in no order; a large one counts as several, because the system
+    /// takes its memory back page by page.
     pub(super) fn shed(&mut self, count: usize) {
         let mut left = count;
         while left > 0 {
-            let Some(segment) = self.blocks.last_mut().and_then(|b| b.last_mut()) else { return };
+            let Some(segment) = self.blocks.last_mut().and_then(|b| b.last_mut()) else {
+                return;
+            };
             let dropped = segment.entries.pop();
             segment.tags.pop();
             let empty = segment.entries.is_empty();
@@ -188,19 +206,32 @@ impl<O: Order> Index<O> {
         }
     }
 
-    /// Has a segment looked at, and puts what `look` gives for an entry in its place. False: there is no such segment.
+    /// Has a segment looked at, and puts what `look` gives for an entry in its place. False: there
+    /// is no such segment.
     pub(super) fn survey<S: Surveyor>(
         &mut self,
         number: usize,
         surveyor: &mut S,
         mut look: impl FnMut(&Entry, &mut S) -> Option<Entry>,
     ) -> bool {
-        let Some(segment) = self.blocks.get_mut(number / BLOCK).and_then(|block| block.get_mut(number % BLOCK)) else { return false };
-        if let Some(mut tags) = surveyor.table(segment.tags.as_ptr() as usize as u64, segment.tags.capacity()) {
+        let Some(segment) = self
+            .blocks
+            .get_mut(number / BLOCK)
+            .and_then(|block| block.get_mut(number % BLOCK))
+        else {
+            return false;
+        };
+        if let Some(mut tags) = surveyor.table(
+            segment.tags.as_ptr() as usize as u64,
+            segment.tags.capacity(),
+        ) {
             tags.append(&mut segment.tags);
             segment.tags = tags;
         }
-        if let Some(mut entries) = surveyor.table(segment.entries.as_ptr() as usize as u64, segment.entries.capacity()) {
+        if let Some(mut entries) = surveyor.table(
+            segment.entries.as_ptr() as usize as u64,
+            segment.entries.capacity(),
+        ) {
             entries.append(&mut segment.entries);
             segment.entries = entries;
         }
@@ -228,21 +259,32 @@ impl<O: Order> Index<O> {
 
     /// The entries after a key, in order; all of them without one.
     pub(super) fn iter_after(&self, after: Option<&[u8]>) -> Iter<'_, O> {
-        let Some(key) = after else { return self.iter_from(0) };
+        let Some(key) = after else {
+            return self.iter_from(0);
+        };
         let order = self.seed.order(key);
-        self.iter_at(tag_of(order), |segment, depth| segment.find(&self.seed, depth, order, key).map_or_else(|at| at, |at| at + 1))
+        self.iter_at(tag_of(order), |segment, depth| {
+            segment
+                .find(&self.seed, depth, order, key)
+                .map_or_else(|at| at, |at| at + 1)
+        })
     }
 
     /// The entries whose keys have this order or a later one, in order.
     pub(super) fn iter_from(&self, order: u64) -> Iter<'_, O> {
         self.iter_at(tag_of(order), |segment, depth| {
             let (from, same) = segment.run(depth, tag_of(order));
-            from + segment.entries[from..from + same].partition_point(|e| self.seed.order(e.key()) < order)
+            from + segment.entries[from..from + same]
+                .partition_point(|e| self.seed.order(e.key()) < order)
         })
     }
 
     fn iter_at(&self, tag: u32, place: impl Fn(&Segment, u32) -> usize) -> Iter<'_, O> {
-        let mut iter = Iter { index: self, entries: [].iter(), next: None };
+        let mut iter = Iter {
+            index: self,
+            entries: [].iter(),
+            next: None,
+        };
         if let Some((segment, depth)) = self.segment(tag) {
             iter.entries = segment.entries[place(segment, depth)..].iter();
             iter.next = after_segment(tag, depth);
@@ -265,7 +307,11 @@ impl<O: Order> Index<O> {
         let whole = 1_usize << bits;
         let number = tag.reverse_bits() as usize & (2 * whole - 1);
         // Its other half was not split off yet.
-        let number = if number >= self.segments { number - whole } else { number };
+        let number = if number >= self.segments {
+            number - whole
+        } else {
+            number
+        };
         let split = number < self.segments - whole || number >= whole;
         (number, bits + u32::from(split))
     }
@@ -288,7 +334,11 @@ impl<O: Order> Index<O> {
     fn push(&mut self, segment: Segment) {
         if self.segments.is_multiple_of(BLOCK) {
             // Most maps are small.
-            self.blocks.push(Vec::with_capacity(if self.segments == 0 { 1 } else { BLOCK }));
+            self.blocks.push(Vec::with_capacity(if self.segments == 0 {
+                1
+            } else {
+                BLOCK
+            }));
         }
         if let Some(block) = self.blocks.last_mut() {
             block.push(segment);
@@ -315,16 +365,21 @@ impl Segment {
             [] => Err(from),
             [one] if one.key() == key => Ok(from),
             all => {
-                let place = all.binary_search_by(|e| (seed.order(e.key()), e.key()).cmp(&(order, key)));
+                let place =
+                    all.binary_search_by(|e| (seed.order(e.key()), e.key()).cmp(&(order, key)));
                 place.map(|at| from + at).map_err(|at| from + at)
             }
         }
     }
 
-    /// The first place whose tag is this or a later one, and how many from there have this one: rarely more than one.
+    /// The first place whose tag is this or a later one, and how many from there have this one:
+    /// rarely more than one.
     fn run(&self, depth: u32, tag: u32) -> (usize, usize) {
         let from = self.first(depth, tag);
-        (from, self.tags[from..].iter().take_while(|t| **t == tag).count())
+        (
+            from,
+            self.tags[from..].iter().take_while(|t| **t == tag).count(),
+        )
     }
 
     /// The first place whose tag is this or a later one.
@@ -338,7 +393,11 @@ impl Segment {
         let high = low + WINDOW;
         let before: u32 = tags[low..high].iter().map(|t| u32::from(*t < tag)).sum();
         let within = (low == 0 || before > 0) && (high == tags.len() || (before as usize) < WINDOW);
-        if within { low + before as usize } else { tags.partition_point(|t| *t < tag) }
+        if within {
+            low + before as usize
+        } else {
+            tags.partition_point(|t| *t < tag)
+        }
     }
 
     /// About how many tags are before this one, by the bits that they do not share.
@@ -369,10 +428,14 @@ impl Segment {
         entry
     }
 
-    /// Cuts off those whose tags have this bit, which comes after those that all have in common: the upper part.
+    /// Cuts off those whose tags have this bit, which comes after those that all have in common:
+    /// the upper part.
     fn split(&mut self, bit: u32) -> Self {
         let at = self.tags.partition_point(|t| t & bit == 0);
-        let half = Self { tags: self.tags.split_off(at), entries: self.entries.split_off(at) };
+        let half = Self {
+            tags: self.tags.split_off(at),
+            entries: self.entries.split_off(at),
+        };
         self.tags.shrink_to_fit();
         self.entries.shrink_to_fit();
         half
@@ -386,7 +449,8 @@ impl Segment {
     }
 }
 
-/// The first tag of the segment that follows, in order, the one that holds `tag`; `None` after the last.
+/// The first tag of the segment that follows, in order, the one that holds `tag`; `None` after the
+/// last.
 fn after_segment(tag: u32, depth: u32) -> Option<u32> {
     (tag | u32::MAX >> depth).checked_add(1)
 }

@@ -1,4 +1,5 @@
-//! A look inside, for the simulation's oracle: what each partition's log holds. Nothing in production reads this.
+//! A look inside, for the simulation's oracle: what each partition's log holds. Nothing in
+//! production reads this.
 
 use super::op::Outcome;
 use super::store::Effect;
@@ -29,7 +30,8 @@ pub struct Inspection {
     pub committed: u64,
     /// Where this node leads: the epoch in which its tenure began.
     pub since: Option<Epoch>,
-    /// Whether it leads, and may acknowledge: it has waited for those before it, and every copy in sync has its log.
+    /// Whether it leads, and may acknowledge: it has waited for those before it, and every copy in
+    /// sync has its log.
     pub open: bool,
     /// Whether it leads by the installed and the accepted table alike.
     pub serving: bool,
@@ -83,7 +85,11 @@ impl Shard {
         let logged = self.slots.get(at)?.held.as_ref()?.log.entry(seq)?;
         let mut digest = DefaultHasher::new();
         Digested(&logged.effect).hash(&mut digest);
-        logged.op.as_ref().map(|op| (op.origin, op.n)).hash(&mut digest);
+        logged
+            .op
+            .as_ref()
+            .map(|op| (op.origin, op.n))
+            .hash(&mut digest);
         Some((logged.epoch, digest.finish()))
     }
 
@@ -91,20 +97,35 @@ impl Shard {
     #[must_use]
     pub fn inspect_entries(&self, at: PartitionRef) -> Option<Vec<String>> {
         let store = &self.slots.get(at)?.held.as_ref()?.store;
-        let line = |(map, entry): (_, super::entry::Entry)| format!("{map:?} {entry:?} {}@{}", entry.deadline(), entry.version());
+        let line = |(map, entry): (_, super::entry::Entry)| {
+            format!("{map:?} {entry:?} {}@{}", entry.deadline(), entry.version())
+        };
         Some(store.contents().map(line).collect())
     }
 
-    /// What is known of operations on a partition that members may ask again, by who asked. (Clients are forgotten by each node in its
-    /// own time.)
+    /// What is known of operations on a partition that members may ask again, by who asked.
+    /// (Clients are forgotten by each node in its own time.)
     #[must_use]
     pub fn inspect_outcomes(&self, at: PartitionRef) -> Option<BTreeMap<MemberId, Asked>> {
         let held = self.slots.get(at)?.held.as_ref()?;
         let of_members = held.dedup.all().filter(|(origin, ..)| !origin.is_client());
-        Some(of_members.map(|(id, mark, applied)| (id, (mark, applied.iter().map(|(n, _, o)| (*n, o.clone())).collect()))).collect())
+        Some(
+            of_members
+                .map(|(id, mark, applied)| {
+                    (
+                        id,
+                        (
+                            mark,
+                            applied.iter().map(|(n, _, o)| (*n, o.clone())).collect(),
+                        ),
+                    )
+                })
+                .collect(),
+        )
     }
 
-    /// The keys that were evicted since this was asked last, as far as they are remembered, from the last one on.
+    /// The keys that were evicted since this was asked last, as far as they are remembered, from
+    /// the last one on.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn inspect_evicted(&mut self) -> Vec<(PartitionRef, MapId, std::sync::Arc<[u8]>)> {
         self.core.evicting.gone.drain(..).collect()
@@ -126,7 +147,9 @@ impl Hash for Digested<'_> {
         self.0.map().hash(digest);
         self.0.key().hash(digest);
         match self.0 {
-            Effect::Put { entry, deadline, .. } => (entry.value(), deadline).hash(digest),
+            Effect::Put {
+                entry, deadline, ..
+            } => (entry.value(), deadline).hash(digest),
             Effect::Deadline { deadline, .. } => deadline.hash(digest),
             Effect::Delete { .. } | Effect::Clear { .. } => {}
         }

@@ -1,9 +1,10 @@
-//! The log of one partition: what was applied, by whom it was asked, and what it replaced until it is committed.
+//! The log of one partition: what was applied, by whom it was asked, and what it replaced until it
+//! is committed.
 //!
-//! Entries are effects (`Put`, `Delete`, `Deadline`, `Clear`), never commands. Each names the operation
-//! that caused it, with its outcome, so that a retry finds it. The primary and its copies apply an entry
-//! at once. A copy that meets a new primary undoes the entries that the new primary lacks. A committed
-//! entry is never undone (I9).
+//! Entries are effects (`Put`, `Delete`, `Deadline`, `Clear`), never commands. Each names the
+//! operation that caused it, with its outcome, so that a retry finds it. The primary and its copies
+//! apply an entry at once. A copy that meets a new primary undoes the entries that the new primary
+//! lacks. A committed entry is never undone (I9).
 
 use super::dedup::OpId;
 use super::op::Outcome;
@@ -12,19 +13,21 @@ use doyen_placement::Epoch;
 use doyen_placement::mutant::{Mutant, broken};
 use std::collections::VecDeque;
 
-/// What a record costs beside its key and value, with the room that the queue of records grows into.
+/// What a record costs beside its key and value, with the room that the queue of records grows
+/// into.
 pub(super) const RECORD_OVERHEAD: usize = 176;
 /// What part of its share a log may be larger.
 const TRIM_SLACK: usize = 8;
-/// Entries dropped by one call, however many are too many: some that a learner lacked until now can be as many as are stored.
+/// Entries dropped by one call, however many are too many: some that a learner lacked until now can
+/// be as many as are stored.
 const TRIM_SLICE: usize = 16_000;
 /// How far ahead of what is trimmed the log is loaded.
 const TRIM_AHEAD: usize = 3;
 /// A queue with this many times the room that it needs gives it back.
 const SPARE_FACTOR: usize = 4;
 
-/// An empty queue begins where its memory begins, instead of going round in it: the next one takes a place that was looked at a
-/// moment ago.
+/// An empty queue begins where its memory begins, instead of going round in it: the next one takes
+/// a place that was looked at a moment ago.
 pub(super) fn begin_anew<T>(queue: &mut VecDeque<T>) {
     if queue.is_empty() {
         queue.clear();
@@ -49,7 +52,8 @@ struct Record {
     logged: Logged,
     /// What it replaced, until it is committed.
     undo: Undo,
-    /// Bytes of all records up to this one since the log began: how much lies between two sequences is a difference.
+    /// Bytes of all records up to this one since the log began: how much lies between two sequences
+    /// is a difference.
     end: u64,
 }
 
@@ -69,7 +73,11 @@ pub(super) struct Log {
 impl Log {
     /// An empty log that goes on after `base`.
     pub(super) fn after(base: u64) -> Self {
-        Self { base, committed: base, ..Self::default() }
+        Self {
+            base,
+            committed: base,
+            ..Self::default()
+        }
     }
 
     /// Sequence of the last entry.
@@ -103,7 +111,14 @@ impl Log {
     }
 
     fn end_of(&self, seq: u64) -> u64 {
-        self.record(seq).map_or(if seq <= self.base { self.start } else { self.end }, |r| r.end)
+        self.record(seq).map_or(
+            if seq <= self.base {
+                self.start
+            } else {
+                self.end
+            },
+            |r| r.end,
+        )
     }
 
     fn record(&self, seq: u64) -> Option<&Record> {
@@ -140,12 +155,18 @@ impl Log {
         Some((seq, logged, undo))
     }
 
-    /// Everything up to `to` is committed: what it replaced can go. Whole maps are freed in slices by the caller.
+    /// Everything up to `to` is committed: what it replaced can go. Whole maps are freed in slices
+    /// by the caller.
     pub(super) fn commit(&mut self, to: u64, garbage: &mut Vec<Map>) {
         let to = to.min(self.last());
         // Nothing that is not committed is trimmed.
         let first = self.committed.saturating_sub(self.base) as usize;
-        for record in self.records.iter_mut().skip(first).take(to.saturating_sub(self.committed) as usize) {
+        for record in self
+            .records
+            .iter_mut()
+            .skip(first)
+            .take(to.saturating_sub(self.committed) as usize)
+        {
             match std::mem::take(&mut record.undo) {
                 Undo::Map(map) => garbage.push(*map),
                 Undo::Was(entry) => entry.recycle(),
@@ -155,8 +176,8 @@ impl Log {
         self.committed = self.committed.max(to);
     }
 
-    /// Drops up to `count` entries of a log that nobody needs any more; says whether any are left. Maps that were to be brought
-    /// back by undoing go to the garbage.
+    /// Drops up to `count` entries of a log that nobody needs any more; says whether any are left.
+    /// Maps that were to be brought back by undoing go to the garbage.
     pub(super) fn shed(&mut self, count: usize, garbage: &mut Vec<Map>) -> bool {
         for record in self.records.drain(..count.min(self.records.len())) {
             if let Undo::Map(map) = record.undo {
@@ -166,22 +187,34 @@ impl Log {
         !self.records.is_empty()
     }
 
-    /// Drops committed entries up to `to` so that about `bytes` are held: not one by one, but once there are an eighth more, for
-    /// nobody has looked at them for long, and many together are loaded faster.
+    /// Drops committed entries up to `to` so that about `bytes` are held: not one by one, but once
+    /// there are an eighth more, for nobody has looked at them for long, and many together are
+    /// loaded faster.
     pub(super) fn trim(&mut self, bytes: usize, to: u64) {
         let to = to.min(self.committed);
         let enough = self.bytes() > bytes + bytes / TRIM_SLACK;
         let to = to.min(self.base + TRIM_SLICE as u64);
         while enough && self.bytes() > bytes && self.base < to {
-            let Some(record) = self.records.pop_front() else { return };
+            let Some(record) = self.records.pop_front() else {
+                return;
+            };
             self.base += 1;
             self.start = record.end;
             if let Effect::Put { entry, .. } = record.logged.effect {
                 entry.recycle();
             }
-            // Nobody has looked at the next ones for long: they are loaded while others are still dropped.
+            // Nobody has looked at the next ones for long: they are loaded while others are still
+            // dropped.
             std::hint::black_box(self.records.get(2 * TRIM_AHEAD).map(|r| r.end));
-            if let Some(Record { logged: Logged { effect: Effect::Put { entry, .. }, .. }, .. }) = self.records.get(TRIM_AHEAD) {
+            if let Some(Record {
+                logged:
+                    Logged {
+                        effect: Effect::Put { entry, .. },
+                        ..
+                    },
+                ..
+            }) = self.records.get(TRIM_AHEAD)
+            {
                 std::hint::black_box(entry.version());
             }
         }

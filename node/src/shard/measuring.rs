@@ -3,7 +3,9 @@
 use super::op::{Outcome, Work};
 use super::{Core, Held, Request, Shard, action};
 use doyen_gossip::Time;
-use doyen_placement::loads::{FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Report, Rounding, Sample};
+use doyen_placement::loads::{
+    FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Report, Rounding, Sample,
+};
 use doyen_placement::planner::may_receive;
 use doyen_placement::{MemberId, PartitionRef};
 use std::time::Duration;
@@ -19,7 +21,9 @@ impl Held {
     /// An operation was executed here.
     pub(super) fn count(&mut self, work: &Work, outcome: &Outcome) {
         let sampled = match work {
-            Work::Key(op) if op.action.is_write() => self.meter.write(action::growth(&op.action).unwrap_or(0) + op.key.len()),
+            Work::Key(op) if op.action.is_write() => self
+                .meter
+                .write(action::growth(&op.action).unwrap_or(0) + op.key.len()),
             Work::Partition(_) if work.is_write() => self.meter.write(0),
             Work::Key(_) | Work::Partition(_) => self.meter.read(outcome.bytes()),
         };
@@ -33,9 +37,14 @@ impl Held {
     /// How far the copies of this partition have come that are on their way.
     fn tell_progress(&mut self, at: PartitionRef, now: Time, moves: &mut Vec<Progress>) {
         let keys = self.store.keys() as u64;
-        let Some(lead) = self.lead.as_mut().filter(|l| l.teaches()) else { return };
+        let Some(lead) = self.lead.as_mut().filter(|l| l.teaches()) else {
+            return;
+        };
         let room = PROGRESS_MAX.saturating_sub(moves.len());
-        let told = lead.links.iter_mut().filter_map(|(id, link)| link.teaching.as_mut()?.progress(at, id.member(), keys, now));
+        let told = lead
+            .links
+            .iter_mut()
+            .filter_map(|(id, link)| link.teaching.as_mut()?.progress(at, id.member(), keys, now));
         moves.extend(told.take(room));
     }
 }
@@ -45,7 +54,10 @@ impl Core {
     fn unheard(&self) -> Vec<MemberId> {
         let members = self.view.iter().flat_map(|view| &view.installed.members);
         let others = members.filter(|m| m.id != self.me.member() && may_receive(m));
-        others.map(|m| m.id).filter(|id| self.peers.heard_last(|peer| peer == *id).is_none()).collect()
+        others
+            .map(|m| m.id)
+            .filter(|id| self.peers.heard_last(|peer| peer == *id).is_none())
+            .collect()
     }
 }
 
@@ -54,14 +66,23 @@ impl Shard {
     pub(super) fn measure(&mut self, now: Time) {
         let (before, looks) = self.core.measured;
         let since = now.since(before);
-        if since < if self.core.copying.all > 0 { MEASURE_COPIES } else { MEASURE } || self.core.me.is_client() {
+        if since
+            < if self.core.copying.all > 0 {
+                MEASURE_COPIES
+            } else {
+                MEASURE
+            }
+            || self.core.me.is_client()
+        {
             return;
         }
         let anew = looks % ROUND == 0;
         self.core.measured = (now, looks.wrapping_add(1));
         let (mut loads, mut moves, mut rounding) = (Vec::new(), Vec::new(), Rounding::default());
         for (at, slot) in self.slots.iter_mut() {
-            let Some(held) = slot.held.as_deref_mut() else { continue };
+            let Some(held) = slot.held.as_deref_mut() else {
+                continue;
+            };
             held.tell_progress(at, now, &mut moves);
             if held.lead.is_none() {
                 held.said = None;
@@ -84,11 +105,24 @@ impl Shard {
             };
             loads.push((at, load));
         }
-        let (memory, memory_max) = (self.core.memory_held() as u64, self.core.limits.memory_bytes_max as u64);
-        let mut member = MemberLoad { memory, memory_max, cpu: 0, busy: false };
+        let (memory, memory_max) = (
+            self.core.memory_held() as u64,
+            self.core.limits.memory_bytes_max as u64,
+        );
+        let mut member = MemberLoad {
+            memory,
+            memory_max,
+            cpu: 0,
+            busy: false,
+        };
         // Others had better take what comes.
         member.busy = member.filled() >= FILLED;
         let unheard = self.core.unheard();
-        self.core.requests.push_back(Request::Loads(Report { member, partitions: loads, moves, unheard }));
+        self.core.requests.push_back(Request::Loads(Report {
+            member,
+            partitions: loads,
+            moves,
+            unheard,
+        }));
     }
 }

@@ -1,4 +1,5 @@
-//! Operations on one key or one partition, and their outcomes: what RESP, the library and forwarding all speak.
+//! Operations on one key or one partition, and their outcomes: what RESP, the library and
+//! forwarding all speak.
 
 use super::Extended;
 use super::entry::Entry;
@@ -173,14 +174,24 @@ impl Action {
     /// A write without conditions, and without a deadline of its own.
     #[must_use]
     pub const fn set(value: Bytes) -> Self {
-        Self::Set { value, condition: Condition::Always, expiry: Expiry::None, get: false }
+        Self::Set {
+            value,
+            condition: Condition::Always,
+            expiry: Expiry::None,
+            get: false,
+        }
     }
 
     /// What a write without conditions writes, if it is one (see [`Self::set`]).
     #[must_use]
     pub const fn as_set(&self) -> Option<&Bytes> {
         match self {
-            Self::Set { value, condition: Condition::Always, expiry: Expiry::None, get: false } => Some(value),
+            Self::Set {
+                value,
+                condition: Condition::Always,
+                expiry: Expiry::None,
+                get: false,
+            } => Some(value),
             _ => None,
         }
     }
@@ -315,8 +326,9 @@ pub enum PartitionAction {
     },
     /// Delete every key of the map. → `Ok`
     Clear,
-    /// Keys in the order of their bytes, in a keyspace that keeps them so, and in no other one any. → `Keys`, in which `next` is 1 where more
-    /// may follow, and each key is followed by its value, if values are wanted.
+    /// Keys in the order of their bytes, in a keyspace that keeps them so, and in no other one any.
+    /// → `Keys`, in which `next` is 1 where more may follow, and each key is followed by its value,
+    /// if values are wanted.
     Range(RangeQuery),
 }
 
@@ -410,7 +422,10 @@ pub enum Failure {
     /// Too many operations wait already. Nothing happened.
     #[error("too many operations are waiting: nothing happened")]
     Overloaded,
-    /// It was executed and changed nothing, what it came to is lost, and a later write of its origin on the same key is applied.
-    #[error("what it came to was lost, and a later operation on the key was applied: nothing happened")]
+    /// It was executed and changed nothing, what it came to is lost, and a later write of its
+    /// origin on the same key is applied.
+    #[error(
+        "what it came to was lost, and a later operation on the key was applied: nothing happened"
+    )]
     Overtaken,
 }

@@ -1,4 +1,5 @@
-//! How fast copies are made: as fast as those who read and write do not notice, or as fast as somebody said.
+//! How fast copies are made: as fast as those who read and write do not notice, or as fast as
+//! somebody said.
 //!
 //! ```text
 //!   answers that leave ──> how long they took: p99 of a window ──┐     well above what is normal, by ratio and by gap: half as fast
@@ -6,8 +7,9 @@
 //!   others want the processor ───────────────────────────────────┘     this, or a little above normal:                 a little slower
 //!                                                                      else faster, and where nobody asks: at will
 //! ```
-//! Where copies are lacking, it never goes below what repairs a gigabyte in a minute.
-//! Either end keeps to its own pace: the source with what it sends, the target with what it acknowledges, without which little more comes.
+//! Where copies are lacking, it never goes below what repairs a gigabyte in a minute. Either end
+//! keeps to its own pace: the source with what it sends, the target with what it acknowledges,
+//! without which little more comes.
 
 use doyen_gossip::Time;
 use doyen_placement::MoveRate;
@@ -18,32 +20,45 @@ const WINDOW: Duration = Duration::from_millis(250);
 const ANSWERS_ENOUGH: u32 = 500;
 /// but never more than this.
 const WINDOW_MAX: Duration = Duration::from_secs(1);
-/// Where copies begin while others want something, and the least that they are slowed down to, in bytes a second.
+/// Where copies begin while others want something, and the least that they are slowed down to, in
+/// bytes a second.
 const BEGIN: u64 = 8 << 20;
 const LEAST: u64 = 1 << 20;
-/// The least while copies are lacking: the longer that lasts, the likelier another death takes data with it.
+/// The least while copies are lacking: the longer that lasts, the likelier another death takes data
+/// with it.
 const REPAIR: u64 = 24 << 20;
 /// As good as unlimited.
 const MOST: u64 = 16 << 30;
-/// Answers in a window from which on its p99 says something: of fewer, copies are never slower than they begin.
+/// Answers in a window from which on its p99 says something: of fewer, copies are never slower than
+/// they begin.
 const ANSWERS_LEAST: u32 = 50;
 /// Answers are late that take so much longer than is normal, by ratio, in percent, and by gap.
-const LATE: Longer = Longer { percent: 150, gap: Duration::from_micros(300) };
-/// Likewise, a little late. A p99 varies by a quarter without anybody's doing: what is judged by one window must not weigh much, so copies go as fast
-/// as leaves every other window below this.
-const LATISH: Longer = Longer { percent: 125, gap: Duration::from_micros(100) };
-/// How many milliseconds' worth of what is allowed may go at once: what does is in the way of others all at once, too.
+const LATE: Longer = Longer {
+    percent: 150,
+    gap: Duration::from_micros(300),
+};
+/// Likewise, a little late. A p99 varies by a quarter without anybody's doing: what is judged by
+/// one window must not weigh much, so copies go as fast as leaves every other window below this.
+const LATISH: Longer = Longer {
+    percent: 125,
+    gap: Duration::from_micros(100),
+};
+/// How many milliseconds' worth of what is allowed may go at once: what does is in the way of
+/// others all at once, too.
 const BURST: u64 = 10;
-/// How many milliseconds' worth of it is one part of a snapshot, and the least that one is: whoever takes it does nothing else meanwhile,
-/// and of two processes that take the same time of a processor the one that takes it in smaller pieces is noticed less.
+/// How many milliseconds' worth of it is one part of a snapshot, and the least that one is: whoever
+/// takes it does nothing else meanwhile, and of two processes that take the same time of a
+/// processor the one that takes it in smaller pieces is noticed less.
 const PART: u64 = 2;
 const PART_LEAST: u64 = 8 << 10;
 
-/// Who asks more than before makes answers take longer, too, and copies would crawl until they ended: at the least pace, a window that is late
-/// brings what is normal so much nearer to it, and by no more than this part of itself.
+/// Who asks more than before makes answers take longer, too, and copies would crawl until they
+/// ended: at the least pace, a window that is late brings what is normal so much nearer to it, and
+/// by no more than this part of itself.
 const CREEP: u32 = 64;
-/// What was taken keeps what follows waiting for so long at most, where nobody said how fast: a source gives up who acknowledges nothing for long
-/// (`copying`), and one value may be all that comes in seconds.
+/// What was taken keeps what follows waiting for so long at most, where nobody said how fast: a
+/// source gives up who acknowledges nothing for long (`copying`), and one value may be all that
+/// comes in seconds.
 const DEBT_MAX: Duration = Duration::from_secs(2);
 
 /// How much longer than is normal.
@@ -94,16 +109,24 @@ struct Bucket {
 
 impl Bucket {
     fn fill(&mut self, now: Time, rate: u64) {
-        let micros = u64::try_from(now.since(self.filled).as_micros()).unwrap_or(u64::MAX).min(10_000_000);
-        let added = i64::try_from(u128::from(rate) * u128::from(micros) / 1_000_000).unwrap_or(i64::MAX);
+        let micros = u64::try_from(now.since(self.filled).as_micros())
+            .unwrap_or(u64::MAX)
+            .min(10_000_000);
+        let added =
+            i64::try_from(u128::from(rate) * u128::from(micros) / 1_000_000).unwrap_or(i64::MAX);
         if added > 0 {
-            self.left = self.left.saturating_add(added).min(i64::try_from(rate / 1000 * BURST).unwrap_or(i64::MAX));
+            self.left = self
+                .left
+                .saturating_add(added)
+                .min(i64::try_from(rate / 1000 * BURST).unwrap_or(i64::MAX));
             self.filled = now;
         }
     }
 
     fn take(&mut self, bytes: usize) {
-        self.left = self.left.saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.left = self
+            .left
+            .saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// When something may pass again.
@@ -116,7 +139,10 @@ impl Bucket {
 
 impl Pace {
     pub(super) fn new(now: Time) -> Self {
-        let bucket = Bucket { left: 0, filled: now };
+        let bucket = Bucket {
+            left: 0,
+            filled: now,
+        };
         Self {
             fixed: None,
             // Nobody has asked for anything yet.
@@ -160,7 +186,11 @@ impl Pace {
 
     /// Bytes a second.
     pub(super) fn rate(&self) -> u64 {
-        self.fixed.unwrap_or(if self.repairing { self.allowed.max(REPAIR) } else { self.allowed })
+        self.fixed.unwrap_or(if self.repairing {
+            self.allowed.max(REPAIR)
+        } else {
+            self.allowed
+        })
     }
 
     /// How much goes at a time.
@@ -184,7 +214,11 @@ impl Pace {
         self.judge(now);
         let rate = self.rate();
         self.sent.fill(now, rate);
-        if self.sent.left > 0 { Ok(()) } else { Err(self.sent.next(now, rate)) }
+        if self.sent.left > 0 {
+            Ok(())
+        } else {
+            Err(self.sent.next(now, rate))
+        }
     }
 
     /// So many bytes were sent.
@@ -198,7 +232,11 @@ impl Pace {
         self.judge(now);
         let rate = self.rate();
         self.taken.fill(now, rate);
-        if self.taken.left > 0 { Ok(()) } else { Err(self.taken.next(now, rate)) }
+        if self.taken.left > 0 {
+            Ok(())
+        } else {
+            Err(self.taken.next(now, rate))
+        }
     }
 
     /// So many bytes arrived.
@@ -206,7 +244,8 @@ impl Pace {
         self.copied = true;
         self.taken.take(bytes);
         if self.fixed.is_none() {
-            let most = i64::try_from(self.rate().saturating_mul(DEBT_MAX.as_secs())).unwrap_or(i64::MAX);
+            let most =
+                i64::try_from(self.rate().saturating_mul(DEBT_MAX.as_secs())).unwrap_or(i64::MAX);
             self.taken.left = self.taken.left.max(-most);
         }
     }
@@ -224,7 +263,8 @@ impl Pace {
         self.began = now;
         self.answers = Answers::default();
         if count > 0 && !copied {
-            // Of the last few seconds that were quiet. One bad window makes nothing normal, and one good one does not end that.
+            // Of the last few seconds that were quiet. One bad window makes nothing normal, and one
+            // good one does not end that.
             let before = self.normal.filter(|_| !self.assumed).unwrap_or(p99);
             (self.normal, self.assumed) = (Some((before * 7 + p99) / 8), false);
         } else if self.normal.is_none() && count >= ANSWERS_LEAST && self.allowed <= BEGIN {
@@ -234,8 +274,11 @@ impl Pace {
         let is = |longer: &Longer| self.normal.is_some_and(|normal| longer.is(p99, normal));
         let (late, latish) = (is(&LATE), is(&LATISH));
         if latish && copied && self.allowed == LEAST {
-            // It is not what is copied that makes answers late, or not that alone: little by little what they take becomes normal.
-            self.normal = self.normal.map(|normal| normal + p99.saturating_sub(normal).min(normal) / CREEP);
+            // It is not what is copied that makes answers late, or not that alone: little by little
+            // what they take becomes normal.
+            self.normal = self
+                .normal
+                .map(|normal| normal + p99.saturating_sub(normal).min(normal) / CREEP);
         }
         // How it was when nobody asked, or when something was copied last, says little by now.
         let anew = std::mem::replace(&mut self.quiet, count == 0) || !copied;
@@ -246,12 +289,18 @@ impl Pace {
         } else if anew {
             BEGIN
         } else if count < ANSWERS_LEAST {
-            // The slowest of a few says little: there is no reason to be slower than at first, and one to be faster only while all are quick.
-            if late { BEGIN } else { (self.allowed / 8 * 9).clamp(BEGIN, MOST) }
+            // The slowest of a few says little: there is no reason to be slower than at first, and
+            // one to be faster only while all are quick.
+            if late {
+                BEGIN
+            } else {
+                (self.allowed / 8 * 9).clamp(BEGIN, MOST)
+            }
         } else if late {
             (self.allowed / 2).clamp(LEAST, MOST)
         } else if latish || self.short_of_time {
-            // Hardly anybody notices yet, and would soon: as much slower as it would else be faster.
+            // Hardly anybody notices yet, and would soon: as much slower as it would else be
+            // faster.
             (self.allowed / 9 * 8).clamp(LEAST, MOST)
         } else {
             (self.allowed / 8 * 9).clamp(LEAST, MOST)
@@ -259,7 +308,8 @@ impl Pace {
     }
 }
 
-/// How long answers took, in buckets of which each begins a sixteenth of a doubling after the one before, by microseconds below 16 us.
+/// How long answers took, in buckets of which each begins a sixteenth of a doubling after the one
+/// before, by microseconds below 16 us.
 #[derive(Debug)]
 struct Answers {
     buckets: [u32; BUCKETS],
@@ -271,7 +321,10 @@ const BUCKETS: usize = 16 * 18;
 
 impl Default for Answers {
     fn default() -> Self {
-        Self { buckets: [0; BUCKETS], count: 0 }
+        Self {
+            buckets: [0; BUCKETS],
+            count: 0,
+        }
     }
 }
 
@@ -319,7 +372,8 @@ mod tests {
         Time::ZERO + Duration::from_millis(1000 + ms)
     }
 
-    /// A second of windows with so many answers that take so long, while something is copied or not; what is allowed then.
+    /// A second of windows with so many answers that take so long, while something is copied or
+    /// not; what is allowed then.
     fn second(pace: &mut Pace, from: &mut u64, took: Duration, count: u32, copies: bool) -> u64 {
         for _ in 0..4 {
             pace.answered(took, count);
@@ -349,7 +403,11 @@ mod tests {
         pace.set(MoveRate::Bytes(1 << 20), 1);
         assert_eq!(pace.part() as u64, PART_LEAST, "each costs something");
         pace.set(MoveRate::Bytes(64 << 20), 2);
-        assert_eq!(pace.part() as u64, (32 << 20) / 1000 * PART, "of a thread's part");
+        assert_eq!(
+            pace.part() as u64,
+            (32 << 20) / 1000 * PART,
+            "of a thread's part"
+        );
     }
 
     #[test]
@@ -357,9 +415,16 @@ mod tests {
         for micros in (0..5000).chain([70_000, 1 << 20, (1 << 21) - 1]) {
             let after = Duration::from_micros(micros);
             let upper = bound(bucket(after));
-            assert!(after < upper && upper.as_micros() as u64 * 16 <= micros * 17 + 16, "{micros} us: {upper:?}");
+            assert!(
+                after < upper && upper.as_micros() as u64 * 16 <= micros * 17 + 16,
+                "{micros} us: {upper:?}"
+            );
         }
-        assert_eq!(bound(bucket(Duration::from_secs(3600))), Duration::from_micros(1 << 21), "as good as never");
+        assert_eq!(
+            bound(bucket(Duration::from_secs(3600))),
+            Duration::from_micros(1 << 21),
+            "as good as never"
+        );
         let mut answers = Answers::default();
         answers.note(Duration::from_micros(100), 980);
         answers.note(Duration::from_millis(10), 20);
@@ -378,7 +443,9 @@ mod tests {
         assert!(faster > BEGIN, "nobody notices");
         let slower = second(&mut pace, &mut now, Duration::from_millis(5), 1000, true);
         assert!(slower < faster / 2, "{slower}");
-        let slowest = (0..10).map(|_| second(&mut pace, &mut now, Duration::from_millis(5), 1000, true)).last();
+        let slowest = (0..10)
+            .map(|_| second(&mut pace, &mut now, Duration::from_millis(5), 1000, true))
+            .last();
         assert_eq!(slowest, Some(LEAST), "never to a halt");
         assert!(second(&mut pace, &mut now, quick, 1000, true) > LEAST);
         let (mut pace, mut now, quick) = (Pace::new(at(0)), 0, Duration::from_micros(100));
@@ -389,7 +456,8 @@ mod tests {
         assert!(faster > BEGIN, "a large ratio of little is noise");
     }
 
-    /// One window of every few is late by chance: judged by halves, copies went half as fast as everybody could bear.
+    /// One window of every few is late by chance: judged by halves, copies went half as fast as
+    /// everybody could bear.
     #[test]
     fn copies_go_as_fast_as_leaves_every_other_window_a_quarter_above_what_is_normal() {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
@@ -400,9 +468,19 @@ mod tests {
             second(&mut pace, &mut now, micros(500), 1000, true);
             second(&mut pace, &mut now, micros(670), 1000, true);
         }
-        assert!(pace.rate().abs_diff(before) < before / 20, "{} beside {before}", pace.rate());
-        let slower = (0..3).map(|_| second(&mut pace, &mut now, micros(670), 1000, true)).last().unwrap_or_default();
-        assert!((before / 8..before / 2).contains(&slower), "{slower}: little by little");
+        assert!(
+            pace.rate().abs_diff(before) < before / 20,
+            "{} beside {before}",
+            pace.rate()
+        );
+        let slower = (0..3)
+            .map(|_| second(&mut pace, &mut now, micros(670), 1000, true))
+            .last()
+            .unwrap_or_default();
+        assert!(
+            (before / 8..before / 2).contains(&slower),
+            "{slower}: little by little"
+        );
     }
 
     #[test]
@@ -410,14 +488,24 @@ mod tests {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
         let micros = Duration::from_micros;
         second(&mut pace, &mut now, micros(500), 1000, false);
-        let slowest = (0..10).map(|_| second(&mut pace, &mut now, micros(900), 1000, true)).last();
+        let slowest = (0..10)
+            .map(|_| second(&mut pace, &mut now, micros(900), 1000, true))
+            .last();
         assert_eq!(slowest, Some(LEAST));
         (0..60).for_each(|_| _ = second(&mut pace, &mut now, micros(900), 1000, true));
-        assert!(pace.rate() > BEGIN, "{}: twice as many ask since", pace.rate());
+        assert!(
+            pace.rate() > BEGIN,
+            "{}: twice as many ask since",
+            pace.rate()
+        );
         // One that is very late moves little.
         let normal = pace.normal;
         (0..10).for_each(|_| _ = second(&mut pace, &mut now, Duration::from_secs(1), 1000, true));
-        assert!(normal < pace.normal && pace.normal < normal.map(|n| n * 2), "{:?}, and {normal:?} before", pace.normal);
+        assert!(
+            normal < pace.normal && pace.normal < normal.map(|n| n * 2),
+            "{:?}, and {normal:?} before",
+            pace.normal
+        );
     }
 
     /// Nothing but copies since it came: it had no normal, and made answers as late as it liked.
@@ -434,9 +522,16 @@ mod tests {
         assert_eq!((pace.rate(), pace.normal), (BEGIN, None));
         second(&mut pace, &mut now, micros(500), 1000, true);
         let before = pace.rate();
-        assert!(second(&mut pace, &mut now, micros(5_000), 1000, true) < before / 8, "it slows down");
+        assert!(
+            second(&mut pace, &mut now, micros(5_000), 1000, true) < before / 8,
+            "it slows down"
+        );
         second(&mut pace, &mut now, micros(200), 1000, false);
-        assert!(pace.normal.is_some_and(|normal| normal < micros(220)), "{:?}: that was quiet", pace.normal);
+        assert!(
+            pace.normal.is_some_and(|normal| normal < micros(220)),
+            "{:?}: that was quiet",
+            pace.normal
+        );
     }
 
     #[test]
@@ -445,10 +540,17 @@ mod tests {
         assert!(pace.may_take(at(now)).is_ok());
         pace.taken(64 << 20);
         assert!(pace.may_take(at(now)).is_err());
-        assert_eq!(pace.taken.left, -2 * LEAST.cast_signed(), "it would be a minute");
+        assert_eq!(
+            pace.taken.left,
+            -2 * LEAST.cast_signed(),
+            "it would be a minute"
+        );
         pace.set(MoveRate::Bytes(LEAST), 1);
         pace.taken(64 << 20);
-        assert!(pace.taken.left < -60 * LEAST.cast_signed(), "what was said is kept to");
+        assert!(
+            pace.taken.left < -60 * LEAST.cast_signed(),
+            "what was said is kept to"
+        );
     }
 
     #[test]
@@ -458,12 +560,20 @@ mod tests {
         second(&mut pace, &mut now, quick, 1000, false);
         pace.set_short_of_time(true);
         let slower = second(&mut pace, &mut now, quick, 1000, true);
-        assert!((BEGIN / 2..BEGIN).contains(&slower), "{slower}: nobody notices yet");
+        assert!(
+            (BEGIN / 2..BEGIN).contains(&slower),
+            "{slower}: nobody notices yet"
+        );
         pace.set_short_of_time(false);
         let again = second(&mut pace, &mut now, quick, 1000, true);
-        assert!(again > slower && again.abs_diff(BEGIN) < BEGIN / 100, "{again}: as much faster as it became slower");
+        assert!(
+            again > slower && again.abs_diff(BEGIN) < BEGIN / 100,
+            "{again}: as much faster as it became slower"
+        );
         pace.set_short_of_time(true);
-        let slowest = (0..10).map(|_| second(&mut pace, &mut now, quick, 1000, true)).last();
+        let slowest = (0..10)
+            .map(|_| second(&mut pace, &mut now, quick, 1000, true))
+            .last();
         assert_eq!(slowest, Some(LEAST), "never to a halt");
     }
 
@@ -476,13 +586,18 @@ mod tests {
         pace.sent(1);
         now += 250;
         pace.judge(at(now));
-        assert_eq!(pace.rate(), BEGIN, "somebody asks, while something is copied");
+        assert_eq!(
+            pace.rate(),
+            BEGIN,
+            "somebody asks, while something is copied"
+        );
         pace.answered(Duration::from_micros(100), 1000);
         (0..30).for_each(|_| pace.failed());
         pace.judge(at(now + 250));
         now += 250;
         assert_eq!(pace.rate(), 0, "three in a hundred fail");
-        // What may pass after a pause is let pass, then nothing does, and it is judged again before long.
+        // What may pass after a pause is let pass, then nothing does, and it is judged again before
+        // long.
         while pace.may_send(at(now)).is_ok() {
             pace.sent(1 << 20);
         }
@@ -492,7 +607,8 @@ mod tests {
         assert!(pace.rate() >= LEAST, "nothing fails any more");
     }
 
-    /// Whoever asked for something now and then had copies go no faster than they begin, for as long as that went on.
+    /// Whoever asked for something now and then had copies go no faster than they begin, for as
+    /// long as that went on.
     #[test]
     fn a_few_who_ask_are_no_reason_to_stay_slow() {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
@@ -506,10 +622,17 @@ mod tests {
             pace.rate()
         };
         (0..3).for_each(|_| _ = few(&mut pace, 300, false));
-        let faster = (0..20).map(|_| few(&mut pace, 300, true)).last().unwrap_or_default();
+        let faster = (0..20)
+            .map(|_| few(&mut pace, 300, true))
+            .last()
+            .unwrap_or_default();
         assert!(faster > 8 * BEGIN, "{faster}");
         assert_eq!(few(&mut pace, 5_000, true), BEGIN, "one of a few was slow");
-        assert_eq!(few(&mut pace, 5_000, true), BEGIN, "never slower than at first");
+        assert_eq!(
+            few(&mut pace, 5_000, true),
+            BEGIN,
+            "never slower than at first"
+        );
         // A hundred a second are judged by all of them.
         let from = now;
         for quarter in 1..=4 {
@@ -520,15 +643,22 @@ mod tests {
         }
     }
 
-    /// The p99 of a hundred answers is their slowest: judged by that, copies crawled where nobody was disturbed.
+    /// The p99 of a hundred answers is their slowest: judged by that, copies crawled where nobody
+    /// was disturbed.
     #[test]
     fn a_slow_answer_among_few_is_no_reason_to_slow_down() {
         let (mut pace, mut now, mut random) = (Pace::new(at(0)), 0, 1_u64);
         let mut quarter = |pace: &mut Pace, copies: bool| {
             for _ in 0..150 {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 // Five in a thousand are slow, whatever is copied.
-                let took = if (random >> 33) % 1000 < 5 { 6_000 } else { 400 };
+                let took = if (random >> 33) % 1000 < 5 {
+                    6_000
+                } else {
+                    400
+                };
                 pace.answered(Duration::from_micros(took), 1);
             }
             if copies {
@@ -568,6 +698,9 @@ mod tests {
                 }
             }
         }
-        assert!((9_900_000..10_200_000).contains(&sent), "{sent} bytes in 10 s");
+        assert!(
+            (9_900_000..10_200_000).contains(&sent),
+            "{sent} bytes in 10 s"
+        );
     }
 }

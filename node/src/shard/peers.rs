@@ -1,9 +1,9 @@
 //! Buffers of bytes for peers, one a lane, and what is known of each peer.
 //!
-//! A peer that takes its bytes slower than they come is *crowded*: what can wait then waits where it costs nothing. Log
-//! entries stay in the log, calls stay parked, and large answers stay shared with the store. Acks, refusals and small
-//! answers always go: others wait for them, and they are small. A node never stops reading a peer, so that two crowded
-//! nodes cannot wait for each other.
+//! A peer that takes its bytes slower than they come is *crowded*: what can wait then waits where
+//! it costs nothing. Log entries stay in the log, calls stay parked, and large answers stay shared
+//! with the store. Acks, refusals and small answers always go: others wait for them, and they are
+//! small. A node never stops reading a peer, so that two crowded nodes cannot wait for each other.
 
 use super::clients::Visit;
 use super::eviction::Pressure;
@@ -19,20 +19,24 @@ use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Bytes of calls given out for one peer in one pass; above it the peer is crowded until they were taken.
+/// Bytes of calls given out for one peer in one pass; above it the peer is crowded until they were
+/// taken.
 pub(super) const CROWDED_BYTES: usize = 8 << 20;
-/// A way that carries less than this, in bytes a second, is too slow for a copy: writes would wait for it until their callers give up.
+/// A way that carries less than this, in bytes a second, is too slow for a copy: writes would wait
+/// for it until their callers give up.
 const RATE_LEAST: u64 = 512 << 10;
-/// An ack may be behind so many bytes, in parts of how many may be on their way to a peer: the peer sends much, too.
+/// An ack may be behind so many bytes, in parts of how many may be on their way to a peer: the peer
+/// sends much, too.
 const BACK_PARTS: u64 = 4;
-/// Bytes on their way to one peer, above which nothing more is copied to it: parts of a snapshot are as large as values, and
-/// many partitions are copied at a time.
+/// Bytes on their way to one peer, above which nothing more is copied to it: parts of a snapshot
+/// are as large as values, and many partitions are copied at a time.
 pub(super) const COPY_AHEAD_MAX: u64 = 32 << 20;
 /// A frame of log entries becomes no longer than this by further ones.
 const APPEND_BYTES_MAX: usize = 32 << 10;
 /// Answers up to this size never wait: there are at most `waiting_max` of them.
 pub(super) const SMALL_ANSWER_BYTES: usize = 1 << 10;
-/// Of what a peer may be owed in large answers, one client may be owed this part. All clients together have what one peer has.
+/// Of what a peer may be owed in large answers, one client may be owed this part. All clients
+/// together have what one peer has.
 const OWED_CLIENT_PART: usize = 4;
 
 /// What an answer to a peer weighs: 0 if it never waits.
@@ -41,8 +45,8 @@ pub(super) fn answer_weight(outcome: &Outcome) -> usize {
     if bytes > SMALL_ANSWER_BYTES { bytes } else { 0 }
 }
 
-/// What a peer says of the bytes that have arrived there, in parts of how many may be on their way to it: each time that so many more
-/// have (256 KiB),
+/// What a peer says of the bytes that have arrived there, in parts of how many may be on their way
+/// to it: each time that so many more have (256 KiB),
 const TOLD_PART: u64 = 32;
 /// and whenever it looks, if it is more than this (64 KiB); what is less may never be told.
 const UNTOLD_PART: u64 = 128;
@@ -52,9 +56,10 @@ pub(super) type Lanes = [u64; 2];
 
 /// What a copy has not acknowledged: since when that is so, and when it could have.
 ///
-/// A copy is silent only if it could have acknowledged and does not. What it was given may be behind megabytes that its peer was
-/// given earlier, for other partitions too, and its ack behind megabytes that the peer sends. While bytes flow, the copy is slow and not
-/// silent; once nothing arrives in either direction, or less than `RATE_LEAST`, it is silent.
+/// A copy is silent only if it could have acknowledged and does not. What it was given may be
+/// behind megabytes that its peer was given earlier, for other partitions too, and its ack behind
+/// megabytes that the peer sends. While bytes flow, the copy is slow and not silent; once nothing
+/// arrives in either direction, or less than `RATE_LEAST`, it is silent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wait {
     /// Since when something is unacknowledged, or when something was acknowledged last.
@@ -80,23 +85,39 @@ struct Given {
 impl Wait {
     /// It lacks something that it was not given yet.
     pub(super) const fn for_room(since: Time) -> Self {
-        Self { since, given: None, again: false }
+        Self {
+            since,
+            given: None,
+            again: false,
+        }
     }
 
-    /// What it lacks is sent once more, on this connection or on another one: that makes it neither sooner nor later silent.
+    /// What it lacks is sent once more, on this connection or on another one: that makes it neither
+    /// sooner nor later silent.
     pub(super) fn again(self) -> Self {
         let arrived = self.given.and_then(|given| given.arrived);
-        Self { since: arrived.map_or(self.since, |arrived| arrived.max(self.since)), given: None, again: true }
+        Self {
+            since: arrived.map_or(self.since, |arrived| arrived.max(self.since)),
+            given: None,
+            again: true,
+        }
     }
 
-    /// For how long it could have acknowledged something. `peer` is `None` where it is not connected.
+    /// For how long it could have acknowledged something. `peer` is `None` where it is not
+    /// connected.
     fn silence(&mut self, now: Time, peer: Option<&Peer>) -> Duration {
-        let Some(peer) = peer.filter(|_| !broken(Mutant::SlowIsSilent)) else { return now.since(self.since) };
+        let Some(peer) = peer.filter(|_| !broken(Mutant::SlowIsSilent)) else {
+            return now.since(self.since);
+        };
         let flowed = peer.progressed.max(peer.heard);
-        let Some(given) = &mut self.given else { return now.since(self.since.max(flowed)) };
+        let Some(given) = &mut self.given else {
+            return now.since(self.since.max(flowed));
+        };
         let most = peer.ahead_max.unwrap_or_default();
         let came = peer.arrived()[CALLS];
-        if given.arrived.is_none() && peer.said[CALLS].saturating_add(most / UNTOLD_PART) >= given.bytes {
+        if given.arrived.is_none()
+            && peer.said[CALLS].saturating_add(most / UNTOLD_PART) >= given.bytes
+        {
             given.arrived = Some(now);
             given.back = came;
         }
@@ -104,13 +125,17 @@ impl Wait {
             Some(arrived) => (arrived.max(self.since), 0),
             None => (self.since, given.ahead),
         };
-        let back = came.saturating_sub(given.back).min(most.saturating_mul(BACK_PARTS));
+        let back = came
+            .saturating_sub(given.back)
+            .min(most.saturating_mul(BACK_PARTS));
         let takes = Duration::from_millis((ahead + back).saturating_mul(1000) / RATE_LEAST);
-        now.since(since.max(flowed)).max(now.since(since).saturating_sub(takes))
+        now.since(since.max(flowed))
+            .max(now.since(since).saturating_sub(takes))
     }
 
-    /// For how long everything that it was given has been there, as of the last look. A peer says what has arrived in the frame
-    /// that acknowledges it, so what is not acknowledged then was refused, however much else flows.
+    /// For how long everything that it was given has been there, as of the last look. A peer says
+    /// what has arrived in the frame that acknowledges it, so what is not acknowledged then was
+    /// refused, however much else flows.
     pub(super) fn arrived_for(&self, now: Time) -> Duration {
         let arrived = self.given.and_then(|given| given.arrived);
         arrived.map_or(Duration::ZERO, |arrived| now.since(arrived.max(self.since)))
@@ -128,7 +153,8 @@ struct Flow {
 
 /// A sample is no shorter.
 const FLOW_SAMPLE: Duration = Duration::from_millis(100);
-/// However slow a peer is, so much may be on its way to it, as a part of what may be at most (256 KiB).
+/// However slow a peer is, so much may be on its way to it, as a part of what may be at most (256
+/// KiB).
 const AHEAD_PART: u64 = 32;
 
 impl Flow {
@@ -136,7 +162,9 @@ impl Flow {
     fn note(&mut self, arrived: u64, idle: bool, now: Time) {
         match self.from {
             Some((before, since)) if now.since(since) >= FLOW_SAMPLE => {
-                let micros = u64::try_from(now.since(since).as_micros()).unwrap_or(u64::MAX).max(1);
+                let micros = u64::try_from(now.since(since).as_micros())
+                    .unwrap_or(u64::MAX)
+                    .max(1);
                 self.rate = Some(arrived.saturating_sub(before).saturating_mul(1_000_000) / micros);
                 self.from = (!idle).then_some((arrived, now));
             }
@@ -149,7 +177,8 @@ impl Flow {
 
     /// How much may be on its way, so that what comes last arrives within a second.
     fn ahead(&self, most: u64) -> u64 {
-        self.rate.map_or(most, |rate| rate.clamp(most / AHEAD_PART, most))
+        self.rate
+            .map_or(most, |rate| rate.clamp(most / AHEAD_PART, most))
     }
 }
 
@@ -168,12 +197,27 @@ impl Sent {
     }
 }
 
-/// A copy that was given something is waited for from now on; one that is waited for already, as it was.
+/// A copy that was given something is waited for from now on; one that is waited for already, as it
+/// was.
 fn note_given(wait: &mut Option<Wait>, given: Given, now: Time) {
     match wait {
         Some(Wait { given: Some(_), .. }) => {}
-        Some(Wait { since, again: true, .. }) => *wait = Some(Wait { since: *since, given: Some(given), again: false }),
-        _ => *wait = Some(Wait { since: now, given: Some(given), again: false }),
+        Some(Wait {
+            since, again: true, ..
+        }) => {
+            *wait = Some(Wait {
+                since: *since,
+                given: Some(given),
+                again: false,
+            })
+        }
+        _ => {
+            *wait = Some(Wait {
+                since: now,
+                given: Some(given),
+                again: false,
+            })
+        }
     }
 }
 
@@ -193,7 +237,8 @@ pub(super) struct Peer {
     pub(super) heard: Time,
     /// What it was told last of this node's memory, having received so many bytes.
     pub(super) told: (Headroom, Lanes),
-    /// Bytes of calls on their way to it from which on it is crowded, at most; `None`: it does not say what has arrived.
+    /// Bytes of calls on their way to it from which on it is crowded, at most; `None`: it does not
+    /// say what has arrived.
     ahead_max: Option<u64>,
     /// How fast it takes them.
     flow: Flow,
@@ -268,12 +313,17 @@ impl Peer {
 
     /// More is on its way to it than others shall wait for.
     fn is_behind(&self) -> bool {
-        self.ahead_max.is_some_and(|most| self.ahead(CALLS) >= self.flow.ahead(most)) && !broken(Mutant::SendsAllAtOnce)
+        self.ahead_max
+            .is_some_and(|most| self.ahead(CALLS) >= self.flow.ahead(most))
+            && !broken(Mutant::SendsAllAtOnce)
     }
 
     /// Bytes of a lane that have come, whole frames or not.
     pub(super) fn arrived(&self) -> Lanes {
-        [self.received[CALLS] + self.partial[CALLS], self.received[BULK] + self.partial[BULK]]
+        [
+            self.received[CALLS] + self.partial[CALLS],
+            self.received[BULK] + self.partial[BULK],
+        ]
     }
 
     /// Bytes that have arrived of which it was not told.
@@ -284,12 +334,17 @@ impl Peer {
 
     /// Whether that is so much that it is told at once.
     pub(super) fn is_told_at_once(&self) -> bool {
-        self.ahead_max.is_some_and(|most| self.untold() > most / TOLD_PART)
+        self.ahead_max
+            .is_some_and(|most| self.untold() > most / TOLD_PART)
     }
 
-    /// Whether that is so much that it is told at a look: more than `step`, or less where less may be on its way.
+    /// Whether that is so much that it is told at a look: more than `step`, or less where less may
+    /// be on its way.
     pub(super) fn is_told_at_look(&self, step: u64) -> bool {
-        self.untold() > self.ahead_max.map_or(step, |most| step.min(most / UNTOLD_PART))
+        self.untold()
+            > self
+                .ahead_max
+                .map_or(step, |most| step.min(most / UNTOLD_PART))
     }
 
     /// What it is told with these acks. Frames of which only a part is here will take memory, too.
@@ -297,11 +352,20 @@ impl Peer {
         let arrived = self.arrived();
         self.told = (headroom, arrived);
         let left = headroom.left.saturating_sub(self.partial.iter().sum());
-        Frame::Acks { headroom: Headroom { left, ..headroom }, arrived, acks }
+        Frame::Acks {
+            headroom: Headroom { left, ..headroom },
+            arrived,
+            acks,
+        }
     }
 
     fn given_now(&self) -> Given {
-        Given { bytes: self.given(CALLS), ahead: self.ahead(CALLS), back: self.arrived()[CALLS], arrived: None }
+        Given {
+            bytes: self.given(CALLS),
+            ahead: self.ahead(CALLS),
+            back: self.arrived()[CALLS],
+            arrived: None,
+        }
     }
 }
 
@@ -312,12 +376,13 @@ pub(super) struct Peers {
     ready: VecDeque<(MemberId, Lane)>,
     /// The one whose turn it is, in pieces.
     pieces: VecDeque<(MemberId, Lane, Bytes)>,
-    /// Larger answers that one peer has asked for and that are not on their way, at most. Beyond it a call is refused before it is
-    /// executed, unless it is the only one.
+    /// Larger answers that one peer has asked for and that are not on their way, at most. Beyond it
+    /// a call is refused before it is executed, unless it is the only one.
     owed_max: usize,
     /// What all clients are owed.
     owed_clients: usize,
-    /// Who did not acknowledge in time, and has acknowledged nothing since: another partition need not wait for that as long again.
+    /// Who did not acknowledge in time, and has acknowledged nothing since: another partition need
+    /// not wait for that as long again.
     silent: BTreeSet<MemberId>,
     /// Peers for which something was held back, and which have taken bytes since.
     relieved: Vec<MemberId>,
@@ -337,19 +402,32 @@ pub(super) const fn index(lane: Lane) -> usize {
 impl Peers {
     /// None yet; each of them may be owed so many bytes of large answers.
     pub(super) fn new(owed_max: usize) -> Self {
-        Self { owed_max, ..Self::default() }
+        Self {
+            owed_max,
+            ..Self::default()
+        }
     }
 
     /// A partition is no more: nothing of it is refused to anybody.
     pub(super) fn forget_refused(&mut self, at: PartitionRef) {
-        self.all.iter_mut().for_each(|(_, peer)| _ = peer.refused.remove(&at));
+        self.all
+            .iter_mut()
+            .for_each(|(_, peer)| _ = peer.refused.remove(&at));
     }
 
-    /// A connection begins: nothing is in flight. With so many bytes of calls on their way the peer is crowded, if it is one that says
-    /// what has arrived.
+    /// A connection begins: nothing is in flight. With so many bytes of calls on their way the peer
+    /// is crowded, if it is one that says what has arrived.
     pub(super) fn connect(&mut self, id: MemberId, ahead_max: Option<u64>, now: Time) {
         self.disconnect(id);
-        self.all.insert(id, Peer { up: true, ahead_max, progressed: now, ..Peer::default() });
+        self.all.insert(
+            id,
+            Peer {
+                up: true,
+                ahead_max,
+                progressed: now,
+                ..Peer::default()
+            },
+        );
     }
 
     /// A connection is gone, with everything on it.
@@ -368,7 +446,11 @@ impl Peers {
 
     /// When one of these said something last; `None`: none of them is even connected.
     pub(super) fn heard_last(&self, members: impl Fn(MemberId) -> bool) -> Option<Time> {
-        self.all.iter().filter(|(id, peer)| peer.up && members(id.member())).map(|(_, peer)| peer.heard).max()
+        self.all
+            .iter()
+            .filter(|(id, peer)| peer.up && members(id.member()))
+            .map(|(_, peer)| peer.heard)
+            .max()
     }
 
     /// A copy there did not acknowledge in time.
@@ -401,9 +483,12 @@ impl Peers {
         }
     }
 
-    /// Whether a peer takes its bytes slower than they come, so that what can wait shall; once it does not, `relieved` names it.
+    /// Whether a peer takes its bytes slower than they come, so that what can wait shall; once it
+    /// does not, `relieved` names it.
     pub(super) fn hold_back(&mut self, id: MemberId) -> bool {
-        let Some(peer) = self.all.get_mut(&id) else { return false };
+        let Some(peer) = self.all.get_mut(&id) else {
+            return false;
+        };
         let crowded = peer.crowded();
         peer.held_back |= crowded;
         crowded
@@ -441,8 +526,8 @@ impl Peers {
         Some(&mut peer.out[index(lane)])
     }
 
-    /// The buffer for what can wait elsewhere; `None` where nobody is connected or the peer is crowded. Once it is not,
-    /// `relieved` names it.
+    /// The buffer for what can wait elsewhere; `None` where nobody is connected or the peer is
+    /// crowded. Once it is not, `relieved` names it.
     pub(super) fn room(&mut self, id: MemberId) -> Option<&mut Out> {
         let peer = self.all.get_mut(&id)?;
         if peer.crowded() {
@@ -456,27 +541,46 @@ impl Peers {
         Some(&mut peer.out[index(Lane::Calls)])
     }
 
-    /// Sends one log entry: in the frame of the entry before it, if that is the last one that waits, else in a frame of its own
-    /// with this head. `None` where there is no `room`.
+    /// Sends one log entry: in the frame of the entry before it, if that is the last one that
+    /// waits, else in a frame of its own with this head. `None` where there is no `room`.
     pub(super) fn append(&mut self, id: MemberId, head: &Head, entry: &Logged) -> Option<Sent> {
         if let Some(peer) = self.all.get_mut(&id)
             && let Some(last) = &mut peer.last_append
-            && (last.at, last.epoch, last.session, last.next) == (head.at, head.epoch, head.session, head.first)
+            && (last.at, last.epoch, last.session, last.next)
+                == (head.at, head.epoch, head.session, head.first)
         {
             let out = &mut peer.out[index(Lane::Calls)];
             if out.len_from(last.start) + entry.effect.bytes() <= APPEND_BYTES_MAX {
                 frame::append_more(out, last.start, entry);
                 last.next += 1;
-                return Some(Sent { head: false, given: peer.given_now() });
+                return Some(Sent {
+                    head: false,
+                    given: peer.given_now(),
+                });
             }
         }
         let out = self.room(id)?;
         let start = out.mark();
         frame::append(out, head, std::iter::once(entry));
-        let Head { at, epoch, session, first, .. } = *head;
+        let Head {
+            at,
+            epoch,
+            session,
+            first,
+            ..
+        } = *head;
         let peer = self.all.get_mut(&id)?;
-        peer.last_append = Some(LastAppend { start, at, epoch, session, next: first + 1 });
-        Some(Sent { head: true, given: peer.given_now() })
+        peer.last_append = Some(LastAppend {
+            start,
+            at,
+            epoch,
+            session,
+            next: first + 1,
+        });
+        Some(Sent {
+            head: true,
+            given: peer.given_now(),
+        })
     }
 
     /// Whether a peer takes its bytes slower than they come.
@@ -486,7 +590,9 @@ impl Peers {
 
     /// The shell says whether too many bytes wait for a peer.
     pub(super) fn set_congested(&mut self, id: MemberId, congested: bool) {
-        let Some(peer) = self.all.get_mut(&id) else { return };
+        let Some(peer) = self.all.get_mut(&id) else {
+            return;
+        };
         peer.congested = congested;
         if !congested && std::mem::take(&mut peer.held_back) {
             self.relieved.push(id);
@@ -497,7 +603,9 @@ impl Peers {
     pub(super) fn relieved(&mut self) -> Option<MemberId> {
         loop {
             let id = self.relieved.pop()?;
-            let Some(peer) = self.all.get_mut(&id) else { continue };
+            let Some(peer) = self.all.get_mut(&id) else {
+                continue;
+            };
             if !peer.crowded() {
                 return Some(id);
             }
@@ -509,12 +617,17 @@ impl Peers {
     pub(super) fn may_owe(&self, id: MemberId, bytes: usize) -> bool {
         let fits = |owed: usize| {
             if id.is_client() {
-                owed + bytes <= self.owed_max / OWED_CLIENT_PART && self.owed_clients + bytes <= self.owed_max
+                owed + bytes <= self.owed_max / OWED_CLIENT_PART
+                    && self.owed_clients + bytes <= self.owed_max
             } else {
                 owed + bytes <= self.owed_max
             }
         };
-        bytes <= SMALL_ANSWER_BYTES || self.all.get(&id).is_none_or(|p| p.owed == 0 || fits(p.owed))
+        bytes <= SMALL_ANSWER_BYTES
+            || self
+                .all
+                .get(&id)
+                .is_none_or(|p| p.owed == 0 || fits(p.owed))
     }
 
     /// A peer's operation was executed, and this is what it will be answered.
@@ -535,7 +648,9 @@ impl Peers {
 
     /// A peer is owed that much less.
     fn pay(&mut self, id: MemberId, weight: usize) {
-        let Some(peer) = self.all.get_mut(&id).filter(|_| weight > 0) else { return };
+        let Some(peer) = self.all.get_mut(&id).filter(|_| weight > 0) else {
+            return;
+        };
         peer.owed = peer.owed.saturating_sub(weight);
         if id.is_client() {
             self.owed_clients = self.owed_clients.saturating_sub(weight);
@@ -543,9 +658,17 @@ impl Peers {
     }
 
     /// Answers a peer's operation for which it is owed this: now, or once it has room.
-    pub(super) fn answer(&mut self, id: MemberId, at: PartitionRef, to: (u64, u32), outcome: Outcome) {
+    pub(super) fn answer(
+        &mut self,
+        id: MemberId,
+        at: PartitionRef,
+        to: (u64, u32),
+        outcome: Outcome,
+    ) {
         let weight = answer_weight(&outcome);
-        let Some(peer) = self.all.get_mut(&id) else { return };
+        let Some(peer) = self.all.get_mut(&id) else {
+            return;
+        };
         if weight > 0 && (peer.crowded() || !peer.answers.is_empty()) {
             peer.held_back = true;
             return peer.answers.push_back((at, to, outcome));
@@ -559,7 +682,9 @@ impl Peers {
     /// Sends answers that were held back, at most so many, while there is room.
     pub(super) fn answer_more(&mut self, id: MemberId, most: usize) {
         for _ in 0..most {
-            let Some(peer) = self.all.get_mut(&id) else { return };
+            let Some(peer) = self.all.get_mut(&id) else {
+                return;
+            };
             if peer.answers.is_empty() {
                 return;
             }
@@ -567,7 +692,9 @@ impl Peers {
                 peer.held_back = true;
                 return;
             }
-            let Some((at, to, outcome)) = peer.answers.pop_front() else { return };
+            let Some((at, to, outcome)) = peer.answers.pop_front() else {
+                return;
+            };
             self.pay(id, answer_weight(&outcome));
             if let Some(out) = self.out(id, Lane::Calls) {
                 frame::reply(out, at, to, &outcome);
@@ -589,7 +716,9 @@ impl Peers {
                 return Some(piece);
             }
             let (id, lane) = self.ready.pop_front()?;
-            let Some(peer) = self.all.get_mut(&id) else { continue };
+            let Some(peer) = self.all.get_mut(&id) else {
+                continue;
+            };
             peer.queued[index(lane)] = false;
             if lane == Lane::Calls {
                 peer.last_append = None;
@@ -600,15 +729,18 @@ impl Peers {
                     self.relieved.push(id);
                 }
                 peer.sent[index(lane)] += out.len() as u64;
-                self.pieces.extend(out.take().map(|piece| (id, lane, piece)));
+                self.pieces
+                    .extend(out.take().map(|piece| (id, lane, piece)));
             }
         }
     }
 
-    /// Whether so much is on its way to a peer that no snapshot shall add to it. How much has arrived, peers say with their memory
-    /// (`Core::tell_headroom`).
+    /// Whether so much is on its way to a peer that no snapshot shall add to it. How much has
+    /// arrived, peers say with their memory (`Core::tell_headroom`).
     pub(super) fn copies_wait(&self, id: MemberId) -> bool {
-        self.all.get(&id).is_some_and(|p| p.under_way() >= COPY_AHEAD_MAX)
+        self.all
+            .get(&id)
+            .is_some_and(|p| p.under_way() >= COPY_AHEAD_MAX)
     }
 
     /// It takes no copies before then.
@@ -635,9 +767,18 @@ impl Peers {
         self.all.get(&id).map_or(Time::ZERO, |p| p.copied)
     }
 
-    /// What a peer said of its memory, and of what has arrived there. It may say it late, so less than before says nothing.
-    pub(super) fn set_headroom(&mut self, id: MemberId, headroom: Headroom, arrived: Lanes, now: Time) {
-        let Some(peer) = self.all.get_mut(&id) else { return };
+    /// What a peer said of its memory, and of what has arrived there. It may say it late, so less
+    /// than before says nothing.
+    pub(super) fn set_headroom(
+        &mut self,
+        id: MemberId,
+        headroom: Headroom,
+        arrived: Lanes,
+        now: Time,
+    ) {
+        let Some(peer) = self.all.get_mut(&id) else {
+            return;
+        };
         (peer.headroom, peer.says_anew) = (Some(headroom), true);
         // What was not sent cannot have arrived.
         let more = |lane: usize| arrived[lane].min(peer.sent[lane]).max(peer.said[lane]);
@@ -654,23 +795,32 @@ impl Peers {
         }
     }
 
-    /// How much memory a peer has left once everything in flight has arrived, as soon as it has said so.
+    /// How much memory a peer has left once everything in flight has arrived, as soon as it has
+    /// said so.
     pub(super) fn headroom(&self, id: MemberId) -> Option<Headroom> {
         let peer = self.all.get(&id)?;
         let said = peer.headroom?;
-        Some(Headroom { left: said.left.saturating_sub(peer.under_way()), ..said })
+        Some(Headroom {
+            left: said.left.saturating_sub(peer.under_way()),
+            ..said
+        })
     }
 
-    /// What a peer said of its memory, and how many bytes are on their way to it; unknown counts as plenty.
+    /// What a peer said of its memory, and how many bytes are on their way to it; unknown counts as
+    /// plenty.
     pub(super) fn said(&self, id: MemberId) -> (Headroom, u64) {
-        self.all.get(&id).and_then(|p| Some((p.headroom?, p.under_way()))).unwrap_or((Headroom::PLENTY, 0))
+        self.all
+            .get(&id)
+            .and_then(|p| Some((p.headroom?, p.under_way())))
+            .unwrap_or((Headroom::PLENTY, 0))
     }
 
     /// Looks at who is full, by what each said since the last look; so many share the work there.
     pub(super) fn look_at_memory(&mut self, shares: u64, pressed: bool) {
         for (_, peer) in self.all.iter_mut() {
             if std::mem::take(&mut peer.says_anew) {
-                peer.pressure.look(peer.headroom.unwrap_or(Headroom::PLENTY), shares, pressed);
+                peer.pressure
+                    .look(peer.headroom.unwrap_or(Headroom::PLENTY), shares, pressed);
             }
         }
     }

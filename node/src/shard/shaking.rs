@@ -1,9 +1,11 @@
 //! Has the allocator give back to the system what is free.
 //!
-//! mimalloc keeps what was freed for a moment, and looks whether that moment is over only when something else of the same segment
-//! (32 MiB) is freed. Where nothing is, the segment stays as it is for good. So one piece of each segment that has room is taken,
-//! kept for longer than that moment, and freed. Segments that are free as a whole are kept in the same way by the arena that they
-//! are of, which looks when another one is freed. With other allocators this does nothing, and costs as little.
+//! mimalloc keeps what was freed for a moment, and looks whether that moment is over only when
+//! something else of the same segment (32 MiB) is freed. Where nothing is, the segment stays as it
+//! is for good. So one piece of each segment that has room is taken, kept for longer than that
+//! moment, and freed. Segments that are free as a whole are kept in the same way by the arena that
+//! they are of, which looks when another one is freed. With other allocators this does nothing, and
+//! costs as little.
 //!
 //! ```text
 //!   take pieces, until all that is free is taken ─> free all but one of each segment ─> wait ─> free those ─> wait ─> free a segment
@@ -23,7 +25,8 @@ const PIECES_MAX: u64 = 64 << 10;
 /// Pieces taken or freed in one step, and how long others have after it.
 const STEP: usize = 64;
 const PAUSE: Duration = Duration::from_millis(1);
-/// What was freed is kept for 10 ms, and for a millisecond more with each page that is freed meanwhile.
+/// What was freed is kept for 10 ms, and for a millisecond more with each page that is freed
+/// meanwhile.
 const KEPT: Duration = Duration::from_millis(600);
 /// Segments are kept for 100 ms.
 const KEPT_WHOLE: Duration = Duration::from_millis(250);
@@ -46,7 +49,11 @@ impl Shaking {
     pub(super) fn new(bytes: u64) -> Self {
         let missing = (bytes / PIECE_BYTES as u64).min(PIECES_MAX) as usize;
         // None of them is ever touched: they take addresses and no memory.
-        Self { missing, wholes: (0..3).map(|_| Vec::with_capacity(WHOLE_BYTES)).collect(), ..Self::default() }
+        Self {
+            missing,
+            wholes: (0..3).map(|_| Vec::with_capacity(WHOLE_BYTES)).collect(),
+            ..Self::default()
+        }
     }
 
     /// Goes on. When the next step is due; `None`: that was the last.
@@ -54,7 +61,8 @@ impl Shaking {
         if self.missing > 0 {
             let some = self.missing.min(STEP);
             self.missing -= some;
-            self.taken.extend((0..some).map(|_| Vec::with_capacity(PIECE_BYTES)));
+            self.taken
+                .extend((0..some).map(|_| Vec::with_capacity(PIECE_BYTES)));
             if self.missing == 0 {
                 self.keep_some();
             }
@@ -88,8 +96,9 @@ impl Shaking {
 
     fn keep_some(&mut self) {
         let mut segments = BTreeSet::new();
-        let (kept, taken) =
-            std::mem::take(&mut self.taken).into_iter().partition(|piece| segments.insert(piece.as_ptr() as usize >> SEGMENT_BITS));
+        let (kept, taken) = std::mem::take(&mut self.taken)
+            .into_iter()
+            .partition(|piece| segments.insert(piece.as_ptr() as usize >> SEGMENT_BITS));
         (self.kept, self.taken) = (kept, taken);
     }
 }
@@ -108,8 +117,14 @@ mod tests {
             most = most.max(shaking.taken.len());
             kept = kept.max(shaking.kept.len());
         }
-        assert!(most + kept >= 512 && (1..=16).contains(&kept), "{most} taken, {kept} kept");
-        assert!(now.since(Time::ZERO) >= KEPT + KEPT_WHOLE && steps < 100, "{steps} steps");
+        assert!(
+            most + kept >= 512 && (1..=16).contains(&kept),
+            "{most} taken, {kept} kept"
+        );
+        assert!(
+            now.since(Time::ZERO) >= KEPT + KEPT_WHOLE && steps < 100,
+            "{steps} steps"
+        );
         assert!(shaking.taken.is_empty() && shaking.kept.is_empty() && shaking.wholes.is_empty());
     }
 }

@@ -5,8 +5,8 @@ use doyen_placement::{KeyspaceId, PartitionId, PartitionRef};
 
 /// Slots, sorted by keyspace and partition.
 ///
-/// A tree of a thousand of them is several places in memory that nobody has looked at for long; here the number of a partition
-/// is its place, unless some that came before it are gone.
+/// A tree of a thousand of them is several places in memory that nobody has looked at for long;
+/// here the number of a partition is its place, unless some that came before it are gone.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     keyspaces: Vec<(KeyspaceId, Vec<(PartitionId, Slot)>)>,
@@ -32,14 +32,20 @@ impl Slots {
     /// The slot of a partition.
     #[inline]
     pub(super) fn get_mut(&mut self, at: PartitionRef) -> Option<&mut Slot> {
-        let (_, slots) = self.keyspaces.iter_mut().find(|(id, _)| *id == at.keyspace)?;
+        let (_, slots) = self
+            .keyspaces
+            .iter_mut()
+            .find(|(id, _)| *id == at.keyspace)?;
         let place = place(slots, at.partition).ok()?;
         Some(&mut slots[place].1)
     }
 
     /// The slot of a partition, a new one if there is none.
     pub(super) fn get_or_insert(&mut self, at: PartitionRef) -> &mut Slot {
-        let keyspace = match self.keyspaces.binary_search_by_key(&at.keyspace, |(id, _)| *id) {
+        let keyspace = match self
+            .keyspaces
+            .binary_search_by_key(&at.keyspace, |(id, _)| *id)
+        {
             Ok(keyspace) => keyspace,
             Err(keyspace) => {
                 self.keyspaces.insert(keyspace, (at.keyspace, Vec::new()));
@@ -57,34 +63,71 @@ impl Slots {
     /// Forgets those for which this does not hold.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(PartitionRef, &Slot) -> bool) {
         for (keyspace, slots) in &mut self.keyspaces {
-            slots.retain(|(partition, slot)| keep(PartitionRef { keyspace: *keyspace, partition: *partition }, slot));
+            slots.retain(|(partition, slot)| {
+                keep(
+                    PartitionRef {
+                        keyspace: *keyspace,
+                        partition: *partition,
+                    },
+                    slot,
+                )
+            });
         }
     }
 
     /// Forgets the keyspaces that are gone, as soon as nothing of them is left here.
     pub(super) fn prune(&mut self, is_gone: impl Fn(KeyspaceId) -> bool) {
-        self.keyspaces.retain(|(id, slots)| !is_gone(*id) || slots.iter().any(|(_, slot)| slot.held.is_some() || !slot.calls.is_empty()));
+        self.keyspaces.retain(|(id, slots)| {
+            !is_gone(*id)
+                || slots
+                    .iter()
+                    .any(|(_, slot)| slot.held.is_some() || !slot.calls.is_empty())
+        });
     }
 
     /// All, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (PartitionRef, &Slot)> {
         self.keyspaces.iter().flat_map(|(keyspace, slots)| {
-            slots.iter().map(|(partition, slot)| (PartitionRef { keyspace: *keyspace, partition: *partition }, slot))
+            slots.iter().map(|(partition, slot)| {
+                (
+                    PartitionRef {
+                        keyspace: *keyspace,
+                        partition: *partition,
+                    },
+                    slot,
+                )
+            })
         })
     }
 
     /// All, in order.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (PartitionRef, &mut Slot)> {
         self.keyspaces.iter_mut().flat_map(|(keyspace, slots)| {
-            slots.iter_mut().map(|(partition, slot)| (PartitionRef { keyspace: *keyspace, partition: *partition }, slot))
+            slots.iter_mut().map(|(partition, slot)| {
+                (
+                    PartitionRef {
+                        keyspace: *keyspace,
+                        partition: *partition,
+                    },
+                    slot,
+                )
+            })
         })
     }
 
     /// All, in order.
     pub(super) fn into_iter(self) -> impl Iterator<Item = (PartitionRef, Slot)> {
-        self.keyspaces
-            .into_iter()
-            .flat_map(|(keyspace, slots)| slots.into_iter().map(move |(partition, slot)| (PartitionRef { keyspace, partition }, slot)))
+        self.keyspaces.into_iter().flat_map(|(keyspace, slots)| {
+            slots.into_iter().map(move |(partition, slot)| {
+                (
+                    PartitionRef {
+                        keyspace,
+                        partition,
+                    },
+                    slot,
+                )
+            })
+        })
     }
 
     /// All, in order, without their places.
@@ -99,21 +142,41 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn at(keyspace: u16, partition: u32) -> PartitionRef {
-        PartitionRef { keyspace: KeyspaceId(keyspace), partition: PartitionId(partition) }
+        PartitionRef {
+            keyspace: KeyspaceId(keyspace),
+            partition: PartitionId(partition),
+        }
     }
 
     #[test]
     fn partitions_are_found_whichever_numbers_they_have() {
         let mut slots = Slots::default();
         let mut all = BTreeSet::new();
-        for (keyspace, partition) in [(0, 0), (0, 1), (0, 2), (7, 5), (7, 900), (7, 1), (3, 2), (0, 4), (7, 0), (7, 2)] {
-            assert!(slots.get(at(keyspace, partition)).is_none() && slots.get_mut(at(keyspace, partition)).is_none());
+        for (keyspace, partition) in [
+            (0, 0),
+            (0, 1),
+            (0, 2),
+            (7, 5),
+            (7, 900),
+            (7, 1),
+            (3, 2),
+            (0, 4),
+            (7, 0),
+            (7, 2),
+        ] {
+            assert!(
+                slots.get(at(keyspace, partition)).is_none()
+                    && slots.get_mut(at(keyspace, partition)).is_none()
+            );
             slots.get_or_insert(at(keyspace, partition)).min_in_sync = partition as u8;
             all.insert(at(keyspace, partition));
             let found: Vec<_> = slots.iter().map(|(at, _)| at).collect();
             assert_eq!(found, all.iter().copied().collect::<Vec<_>>());
             for at in &all {
-                assert_eq!(slots.get(*at).map(|s| s.min_in_sync), Some(at.partition.0 as u8));
+                assert_eq!(
+                    slots.get(*at).map(|s| s.min_in_sync),
+                    Some(at.partition.0 as u8)
+                );
                 assert!(slots.get_mut(*at).is_some());
             }
         }

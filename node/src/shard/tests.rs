@@ -1,4 +1,5 @@
-//! Several shards and their tables in one deterministic world: queues of bytes, a clock, a coordinator of few words.
+//! Several shards and their tables in one deterministic world: queues of bytes, a clock, a
+//! coordinator of few words.
 
 mod clients;
 mod compacting;
@@ -18,8 +19,9 @@ use super::store::Key;
 use super::*;
 use bytes::Bytes;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member, MemberState, Mode, OnLoss, OrderKey,
-    PartitionId, Replica, ReplicaState, Reshaping, Role, Settings, Table, Term, ThreadPorts, Version,
+    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member,
+    MemberState, Mode, OnLoss, OrderKey, PartitionId, Replica, ReplicaState, Reshaping, Role,
+    Settings, Table, Term, ThreadPorts, Version,
 };
 use std::collections::BTreeMap;
 
@@ -61,27 +63,40 @@ impl Rng {
     }
 }
 
-/// The data thread of this number: members are 1, 2 and so on, and the second thread of member 1 is 1001. Clients are what their
-/// ids say.
+/// The data thread of this number: members are 1, 2 and so on, and the second thread of member 1 is
+/// 1001. Clients are what their ids say.
 fn id(n: u64) -> MemberId {
     let member = MemberId(n);
-    if member.is_client() { member } else { MemberId((n % SECOND) << 4).thread((n / SECOND) as u8) }
+    if member.is_client() {
+        member
+    } else {
+        MemberId((n % SECOND) << 4).thread((n / SECOND) as u8)
+    }
 }
 
 /// What `id` calls so.
 fn number(id: MemberId) -> u64 {
-    if id.is_client() { id.0 } else { (id.member().0 >> 4) + SECOND * u64::from(id.thread_number()) }
+    if id.is_client() {
+        id.0
+    } else {
+        (id.member().0 >> 4) + SECOND * u64::from(id.thread_number())
+    }
 }
 
 /// How far the numbers of a member's threads are apart.
 const SECOND: u64 = 1_000;
 
-/// A table of `members` with one data thread each, in which every partition has the replicas that `holders` names, all in sync.
+/// A table of `members` with one data thread each, in which every partition has the replicas that
+/// `holders` names, all in sync.
 fn table(members: u64, holders: impl Fn(u32) -> Vec<u64>) -> Table {
     table_of_threads(members, |_| 1, holders)
 }
 
-fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(u32) -> Vec<u64>) -> Table {
+fn table_of_threads(
+    members: u64,
+    threads: impl Fn(u64) -> u8,
+    holders: impl Fn(u32) -> Vec<u64>,
+) -> Table {
     let address = "127.0.0.1:1".parse().unwrap();
     let member = |n: u64| Member {
         id: id(n),
@@ -95,14 +110,25 @@ fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(
             resp: None,
             resp_cluster: None,
             http: None,
-            further: (1..threads(n)).map(|t| ThreadPorts { data: u16::from(t) + 1, resp_cluster: None }).collect(),
+            further: (1..threads(n))
+                .map(|t| ThreadPorts {
+                    data: u16::from(t) + 1,
+                    resp_cluster: None,
+                })
+                .collect(),
             hostname: None,
         },
         location: Location::default(),
         weight: 100,
     };
     let partition = |p: u32| {
-        let replicas = holders(p).into_iter().map(|m| Replica { member: id(m), state: ReplicaState::InSync }).collect();
+        let replicas = holders(p)
+            .into_iter()
+            .map(|m| Replica {
+                member: id(m),
+                state: ReplicaState::InSync,
+            })
+            .collect();
         Arc::new(Partition {
             id: PartitionId(p),
             replicas,
@@ -125,7 +151,9 @@ fn table_of_threads(members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(
         keyspaces: vec![Keyspace {
             id: KeyspaceId(0),
             name: "default".to_owned(),
-            mode: Mode::Fixed { partitions: PARTITIONS },
+            mode: Mode::Fixed {
+                partitions: PARTITIONS,
+            },
             division: Division::Slots,
             backups: 1,
             min_in_sync: 1,
@@ -179,18 +207,42 @@ impl World {
     }
 
     /// Each thread of a member is a node.
-    fn of_threads(seed: u64, members: u64, threads: impl Fn(u64) -> u8, holders: impl Fn(u32) -> Vec<u64>) -> Self {
+    fn of_threads(
+        seed: u64,
+        members: u64,
+        threads: impl Fn(u64) -> u8,
+        holders: impl Fn(u32) -> Vec<u64>,
+    ) -> Self {
         Self::with_limits(seed, members, threads, &limits(), holders)
     }
 
-    fn with_limits(seed: u64, members: u64, threads: impl Fn(u64) -> u8, limits: &Limits, holders: impl Fn(u32) -> Vec<u64>) -> Self {
+    fn with_limits(
+        seed: u64,
+        members: u64,
+        threads: impl Fn(u64) -> u8,
+        limits: &Limits,
+        holders: impl Fn(u32) -> Vec<u64>,
+    ) -> Self {
         let now = Time(1_000_000_000);
-        let all: Vec<u64> = (1..=members).flat_map(|n| (0..threads(n)).map(move |t| n + SECOND * u64::from(t))).collect();
+        let all: Vec<u64> = (1..=members)
+            .flat_map(|n| (0..threads(n)).map(move |t| n + SECOND * u64::from(t)))
+            .collect();
         let nodes = all
             .iter()
             .map(|&n| {
                 let shard = Shard::new(id(n), limits.clone(), seed + n, now);
-                (n, Node { shard, alive: true, cut: false, lease: now + LEASE, accepted: 0, installed: 0, opens_at: Vec::new() })
+                (
+                    n,
+                    Node {
+                        shard,
+                        alive: true,
+                        cut: false,
+                        lease: now + LEASE,
+                        accepted: 0,
+                        installed: 0,
+                        opens_at: Vec::new(),
+                    },
+                )
             })
             .collect();
         let mut world = Self {
@@ -224,36 +276,71 @@ impl World {
     fn add_client(&mut self, nth: u64) -> u64 {
         let client = MemberId::of_client(nth);
         let shard = Shard::new(client, limits(), nth, self.now);
-        let node = Node { shard, alive: true, cut: false, lease: Time(u64::MAX), accepted: 0, installed: 0, opens_at: Vec::new() };
+        let node = Node {
+            shard,
+            alive: true,
+            cut: false,
+            lease: Time(u64::MAX),
+            accepted: 0,
+            installed: 0,
+            opens_at: Vec::new(),
+        };
         self.nodes.insert(client.0, node);
-        self.members().into_iter().for_each(|member| self.connect(client.0, member));
+        self.members()
+            .into_iter()
+            .for_each(|member| self.connect(client.0, member));
         client.0
     }
 
     fn members(&self) -> Vec<u64> {
-        self.nodes.keys().copied().filter(|n| !id(*n).is_client()).collect()
+        self.nodes
+            .keys()
+            .copied()
+            .filter(|n| !id(*n).is_client())
+            .collect()
     }
 
     /// How many members have accepted at least this table.
     fn accepted(&self, table: usize) -> usize {
-        self.members().iter().filter(|n| self.nodes[n].alive && self.nodes[n].accepted >= table).count()
+        self.members()
+            .iter()
+            .filter(|n| self.nodes[n].alive && self.nodes[n].accepted >= table)
+            .count()
     }
 
     fn show(&mut self, n: u64, first: bool) {
         let now = self.now;
         let tables = &self.tables;
-        let Some(node) = self.nodes.get_mut(&n).filter(|n| n.alive) else { return };
+        let Some(node) = self.nodes.get_mut(&n).filter(|n| n.alive) else {
+            return;
+        };
         let installed = tables[node.installed].clone();
         for keyspace in &installed.keyspaces {
             for p in &keyspace.partitions {
-                let at = PartitionRef { keyspace: keyspace.id, partition: p.id };
-                if p.primary() == id(n).member() && !node.opens_at.iter().any(|(a, since, _)| *a == at && *since == p.since) {
-                    let wait = if first { Duration::ZERO } else { LEASE + Duration::from_millis(10) };
+                let at = PartitionRef {
+                    keyspace: keyspace.id,
+                    partition: p.id,
+                };
+                if p.primary() == id(n).member()
+                    && !node
+                        .opens_at
+                        .iter()
+                        .any(|(a, since, _)| *a == at && *since == p.since)
+                {
+                    let wait = if first {
+                        Duration::ZERO
+                    } else {
+                        LEASE + Duration::from_millis(10)
+                    };
                     node.opens_at.push((at, p.since, now + wait));
                 }
             }
         }
-        let view = View { installed, accepted: tables[node.accepted].clone(), opens_at: Arc::new(node.opens_at.clone()) };
+        let view = View {
+            installed,
+            accepted: tables[node.accepted].clone(),
+            opens_at: Arc::new(node.opens_at.clone()),
+        };
         node.shard.install(now, view);
         self.drain(n);
     }
@@ -263,7 +350,11 @@ impl World {
             return;
         }
         for (x, y) in [(a, b), (b, a)] {
-            self.nodes.get_mut(&x).unwrap().shard.connected(self.now, id(y));
+            self.nodes
+                .get_mut(&x)
+                .unwrap()
+                .shard
+                .connected(self.now, id(y));
             self.drain(x);
         }
     }
@@ -279,7 +370,11 @@ impl World {
             }
         }
         for (x, y) in [(a, b), (b, a)] {
-            self.nodes.get_mut(&x).unwrap().shard.disconnected(self.now, id(y));
+            self.nodes
+                .get_mut(&x)
+                .unwrap()
+                .shard
+                .disconnected(self.now, id(y));
             self.drain(x);
         }
     }
@@ -293,13 +388,24 @@ impl World {
             node.shard.release(self.now, node.lease, true);
         }
         while let Some((token, outcome)) = node.shard.poll_outcome() {
-            assert!(self.outcomes.insert(token, outcome).is_none(), "answered twice");
+            assert!(
+                self.outcomes.insert(token, outcome).is_none(),
+                "answered twice"
+            );
         }
         while let Some((token, _)) = node.shard.poll_overtaken() {
-            assert!(self.outcomes.insert(token, Outcome::Failed(Failure::Overtaken)).is_none(), "answered twice");
+            assert!(
+                self.outcomes
+                    .insert(token, Outcome::Failed(Failure::Overtaken))
+                    .is_none(),
+                "answered twice"
+            );
         }
         while let Some((peer, lane, bytes)) = node.shard.poll_transmit() {
-            self.wires.entry((n, number(peer), lane)).or_default().extend_from_slice(&bytes);
+            self.wires
+                .entry((n, number(peer), lane))
+                .or_default()
+                .extend_from_slice(&bytes);
         }
         while let Some(request) = node.shard.poll_request() {
             match request {
@@ -309,26 +415,45 @@ impl World {
                     }
                 }
                 Request::Used => node.shard.used(self.now),
-                Request::Opened(list) => self.opened.extend(list.into_iter().map(|(at, since)| (n, at, since))),
+                Request::Opened(list) => self
+                    .opened
+                    .extend(list.into_iter().map(|(at, since)| (n, at, since))),
                 Request::Newer(_) | Request::Loads(..) | Request::Differed(..) => {}
                 Request::Table(table) => {
-                    node.shard.install(self.now, View { installed: table.clone(), accepted: table, opens_at: Arc::default() });
+                    node.shard.install(
+                        self.now,
+                        View {
+                            installed: table.clone(),
+                            accepted: table,
+                            opens_at: Arc::default(),
+                        },
+                    );
                 }
-                Request::MakeMap { .. } | Request::MapMade { .. } | Request::OtherCluster(_) => panic!("nobody asked for it"),
+                Request::MakeMap { .. } | Request::MapMade { .. } | Request::OtherCluster(_) => {
+                    panic!("nobody asked for it")
+                }
             }
         }
     }
 
     /// Delivers bytes of one wire, as many as are there or a part of them.
     fn deliver(&mut self, wire: (u64, u64, Lane), whole: bool) {
-        let Some(bytes) = self.wires.get(&wire) else { return };
-        let count = if whole { bytes.len() } else { 1 + self.rng.below(bytes.len().max(1) as u64) as usize };
+        let Some(bytes) = self.wires.get(&wire) else {
+            return;
+        };
+        let count = if whole {
+            bytes.len()
+        } else {
+            1 + self.rng.below(bytes.len().max(1) as u64) as usize
+        };
         self.deliver_some(wire, count);
     }
 
     fn deliver_some(&mut self, wire: (u64, u64, Lane), count: usize) {
         let (from, to, lane) = wire;
-        let Some(bytes) = self.wires.get_mut(&wire) else { return };
+        let Some(bytes) = self.wires.get_mut(&wire) else {
+            return;
+        };
         let part = bytes.split_to(count.min(bytes.len()));
         if bytes.is_empty() {
             self.wires.remove(&wire);
@@ -337,7 +462,11 @@ impl World {
         buffer.extend_from_slice(&part);
         let node = self.nodes.get_mut(&to).unwrap();
         if node.alive {
-            while node.shard.receive(self.now, 1_700_000_000_000, id(from), lane, buffer).unwrap() {}
+            while node
+                .shard
+                .receive(self.now, 1_700_000_000_000, id(from), lane, buffer)
+                .unwrap()
+            {}
             self.drain(to);
         }
     }
@@ -346,7 +475,10 @@ impl World {
     fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
         let members = self.members();
-        let reached = members.iter().map(|n| &self.nodes[n]).filter(|n| n.alive && !n.cut);
+        let reached = members
+            .iter()
+            .map(|n| &self.nodes[n])
+            .filter(|n| n.alive && !n.cut);
         let accepted: Vec<usize> = reached.map(|n| n.accepted).collect();
         for n in self.nodes.keys().copied().collect::<Vec<_>>() {
             let node = self.nodes.get_mut(&n).unwrap();
@@ -354,7 +486,10 @@ impl World {
                 continue;
             }
             let member = !id(n).is_client();
-            if member && !node.cut && accepted.iter().filter(|a| **a <= node.accepted).count() * 2 > members.len() {
+            if member
+                && !node.cut
+                && accepted.iter().filter(|a| **a <= node.accepted).count() * 2 > members.len()
+            {
                 node.lease = self.now + LEASE;
             }
             while node.shard.poll_timeout().is_some_and(|t| t <= self.now) {
@@ -384,12 +519,31 @@ impl World {
         let token = self.next_token;
         self.next_token += 1;
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
-        let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::copy_from_slice(key.as_bytes()), action };
+        let operation = Operation {
+            keyspace: KeyspaceId(0),
+            map: MapId(0),
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            action,
+        };
         // As clients' sessions do: by the short way, where it is open.
         let set = operation.action.as_set();
-        let set_at_once = set.is_some_and(|value| shard.set(self.now, KeyspaceId(0), MapId(0), (key.as_bytes(), value), || token));
+        let set_at_once = set.is_some_and(|value| {
+            shard.set(
+                self.now,
+                KeyspaceId(0),
+                MapId(0),
+                (key.as_bytes(), value),
+                || token,
+            )
+        });
         if !set_at_once {
-            shard.submit(self.now, 1_700_000_000_000, token, operation, Patience::Whole);
+            shard.submit(
+                self.now,
+                1_700_000_000_000,
+                token,
+                operation,
+                Patience::Whole,
+            );
         }
         self.drain(n);
         token
@@ -424,7 +578,8 @@ impl World {
         self.tables.push(Arc::new(next));
     }
 
-    /// Nodes accept what is proposed, a majority commits it, nodes install it: all at once, or at random.
+    /// Nodes accept what is proposed, a majority commits it, nodes install it: all at once, or at
+    /// random.
     fn agree(&mut self, all: bool) {
         if self.tables.len() == self.committed + 1 && !self.asked.is_empty() {
             let mut asked = std::mem::take(&mut self.asked);
@@ -448,7 +603,13 @@ impl World {
             let here = all || self.rng.one_in(3);
             let committed = self.committed;
             let node = self.nodes.get_mut(&n).unwrap();
-            if here && node.alive && !node.cut && self.late != Some(n) && node.installed != committed && node.accepted >= committed {
+            if here
+                && node.alive
+                && !node.cut
+                && self.late != Some(n)
+                && node.installed != committed
+                && node.accepted >= committed
+            {
                 node.installed = committed;
                 self.show(n, false);
             }
@@ -464,10 +625,20 @@ impl World {
 
     /// Map, key, value, deadline, version.
     fn contents(&self, n: u64, p: u32) -> Vec<(MapId, Key, Value, u64, u64)> {
-        let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) };
-        let held = self.nodes[&n].shard.slots.get(at).and_then(|s| s.held.as_ref());
+        let at = PartitionRef {
+            keyspace: KeyspaceId(0),
+            partition: PartitionId(p),
+        };
+        let held = self.nodes[&n]
+            .shard
+            .slots
+            .get(at)
+            .and_then(|s| s.held.as_ref());
         held.map_or_else(Vec::new, |h| {
-            h.store.following(&None).map(|(m, e)| (m, e.key().into(), Value::of(e), e.deadline(), e.version())).collect()
+            h.store
+                .following(&None)
+                .map(|(m, e)| (m, e.key().into(), Value::of(e), e.deadline(), e.version()))
+                .collect()
         })
     }
 
@@ -475,14 +646,30 @@ impl World {
         let threads = Threads::of(&[&self.tables[self.committed]]);
         for p in &self.tables[self.committed].keyspaces[0].partitions {
             let mut logs = p.in_sync().map(|m| threads.peer_of(m, p.id)).map(|m| {
-                let at = PartitionRef { keyspace: KeyspaceId(0), partition: p.id };
-                let held = self.nodes[&number(m)].shard.slots.get(at).unwrap().held.as_ref().unwrap();
-                // Entries of a process that was just removed may arrive after its outcomes were forgotten.
+                let at = PartitionRef {
+                    keyspace: KeyspaceId(0),
+                    partition: p.id,
+                };
+                let held = self.nodes[&number(m)]
+                    .shard
+                    .slots
+                    .get(at)
+                    .unwrap()
+                    .held
+                    .as_ref()
+                    .unwrap();
+                // Entries of a process that was just removed may arrive after its outcomes were
+                // forgotten.
                 let mut dedup = held.dedup.clone();
                 dedup.retain(|m| self.tables[self.committed].member(m.member()).is_some());
                 // What clients asked is forgotten by each copy by itself.
                 (0..2).for_each(|_| dedup.retire_clients());
-                (self.contents(number(m), p.id.0), held.log.last(), held.log.committed(), dedup)
+                (
+                    self.contents(number(m), p.id.0),
+                    held.log.last(),
+                    held.log.committed(),
+                    dedup,
+                )
             });
             let first = logs.next().unwrap();
             assert_eq!(first.1, first.2, "everything is committed");
@@ -494,7 +681,13 @@ impl World {
 }
 
 fn partition_mut(t: &mut Table, p: PartitionId) -> &mut Partition {
-    Arc::make_mut(t.keyspaces[0].partitions.iter_mut().find(|partition| partition.id == p).unwrap())
+    Arc::make_mut(
+        t.keyspaces[0]
+            .partitions
+            .iter_mut()
+            .find(|partition| partition.id == p)
+            .unwrap(),
+    )
 }
 
 fn change_in_sync(t: &mut Table, request: &InSyncRequest) {
@@ -509,14 +702,20 @@ fn change_in_sync(t: &mut Table, request: &InSyncRequest) {
         }
         InSyncChange::Remove(_) => {}
         InSyncChange::Admit(m) => {
-            if let Some(at) = p.replicas.iter().position(|r| r.member == m && r.state == ReplicaState::Learner) {
+            if let Some(at) = p
+                .replicas
+                .iter()
+                .position(|r| r.member == m && r.state == ReplicaState::Learner)
+            {
                 let mut replica = p.replicas.remove(at);
                 replica.state = ReplicaState::InSync;
                 p.replicas.insert(p.in_sync().count(), replica);
                 p.epoch = p.epoch.next();
             }
         }
-        InSyncChange::Abandon(m) | InSyncChange::NoRoom(m) => p.replicas.retain(|r| r.member != m || r.state == ReplicaState::InSync),
+        InSyncChange::Abandon(m) | InSyncChange::NoRoom(m) => p
+            .replicas
+            .retain(|r| r.member != m || r.state == ReplicaState::InSync),
         InSyncChange::Withdraw(m) => {
             p.replicas.retain(|r| r.member != m);
             p.epoch = p.epoch.next();
@@ -544,7 +743,11 @@ fn remove(t: &mut Table, gone: u64) {
 
 fn promote(t: &mut Table, p: PartitionId, to: u64) {
     let p = partition_mut(t, p);
-    let at = p.replicas.iter().position(|r| r.member == id(to) && r.state == ReplicaState::InSync).unwrap();
+    let at = p
+        .replicas
+        .iter()
+        .position(|r| r.member == id(to) && r.state == ReplicaState::InSync)
+        .unwrap();
     if at != 0 {
         p.replicas.swap(0, at);
         p.epoch = p.epoch.next();
@@ -562,7 +765,10 @@ fn text(value: &str) -> Outcome {
 
 fn key_of(p: u32) -> String {
     let t = table(1, |_| vec![1]);
-    (0..).map(|n| format!("k{n}")).find(|k| t.keyspaces[0].partition_of(MapId(0), k.as_bytes()) == Some(PartitionId(p))).unwrap()
+    (0..)
+        .map(|n| format!("k{n}"))
+        .find(|k| t.keyspaces[0].partition_of(MapId(0), k.as_bytes()) == Some(PartitionId(p)))
+        .unwrap()
 }
 
 #[test]
@@ -570,14 +776,28 @@ fn keys_are_ordered_by_what_the_table_says_and_by_nothing_that_is_published() {
     let w = World::new(1, 1, |_| vec![1]);
     let order = |order_key, cluster| {
         let mut shard = Shard::new(id(1), limits(), 1, Time(1));
-        let table = Arc::new(Table { cluster, order_key: OrderKey(order_key), ..(*w.tables[0]).clone() });
-        shard.install(Time(1), View { installed: table.clone(), accepted: table, opens_at: Arc::default() });
+        let table = Arc::new(Table {
+            cluster,
+            order_key: OrderKey(order_key),
+            ..(*w.tables[0]).clone()
+        });
+        shard.install(
+            Time(1),
+            View {
+                installed: table.clone(),
+                accepted: table,
+                opens_at: Arc::default(),
+            },
+        );
         shard.core.store_of(KeyspaceId(0)).order(b"key")
     };
     let cluster = w.tables[0].cluster;
     let another = doyen_placement::ClusterId(cluster.0 ^ 1);
     assert_eq!(order(1, cluster), order(1, another));
-    assert_eq!(BTreeSet::from([0, 1, 2, 1 << 100].map(|key| order(key, cluster))).len(), 4);
+    assert_eq!(
+        BTreeSet::from([0, 1, 2, 1 << 100].map(|key| order(key, cluster))).len(),
+        4
+    );
 }
 
 #[test]
@@ -587,12 +807,21 @@ fn a_cluster_of_one_holds_its_first_write_until_it_is_marked_used() {
     assert_eq!(w.get(1, "a"), text("1"));
     let mut fresh = Shard::new(id(1), limits(), 1, Time(1));
     let t = w.tables[0].clone();
-    let view = View { installed: t.clone(), accepted: t, opens_at: Arc::new(Vec::new()) };
+    let view = View {
+        installed: t.clone(),
+        accepted: t,
+        opens_at: Arc::new(Vec::new()),
+    };
     fresh.install(Time(1), view);
     let later = Time(1) + Duration::from_secs(1);
     fresh.tick(later);
     assert!(matches!(fresh.poll_request(), Some(Request::Opened(_))));
-    let op = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::from_static(b"a"), action: set("1") };
+    let op = Operation {
+        keyspace: KeyspaceId(0),
+        map: MapId(0),
+        key: Bytes::from_static(b"a"),
+        action: set("1"),
+    };
     fresh.submit(later, 0, 1, op, Patience::Whole);
     fresh.release(later, later + LEASE, true);
     assert_eq!(fresh.poll_request(), Some(Request::Used));
@@ -604,12 +833,20 @@ fn a_cluster_of_one_holds_its_first_write_until_it_is_marked_used() {
 
 #[test]
 fn writes_reach_every_copy_and_any_node_takes_them() {
-    let mut w = World::new(2, 3, |p| vec![1 + u64::from(p) % 3, 1 + u64::from(p + 1) % 3]);
+    let mut w = World::new(2, 3, |p| {
+        vec![1 + u64::from(p) % 3, 1 + u64::from(p + 1) % 3]
+    });
     for n in 0..60u64 {
-        assert_eq!(w.set(1 + n % 3, &format!("k{n}"), &n.to_string()), Outcome::Ok);
+        assert_eq!(
+            w.set(1 + n % 3, &format!("k{n}"), &n.to_string()),
+            Outcome::Ok
+        );
     }
     for n in 0..60u64 {
-        assert_eq!(w.get(1 + (n + 1) % 3, &format!("k{n}")), text(&n.to_string()));
+        assert_eq!(
+            w.get(1 + (n + 1) % 3, &format!("k{n}")),
+            text(&n.to_string())
+        );
     }
     w.settle(Duration::from_millis(200));
     w.check_copies();
@@ -625,7 +862,10 @@ fn nothing_is_answered_without_a_lease_and_everything_once_there_is_one() {
     assert!(!w.outcomes.contains_key(&read) && !w.outcomes.contains_key(&write));
     w.released = true;
     w.settle(Duration::from_millis(50));
-    assert_eq!((w.outcomes[&read].clone(), w.outcomes[&write].clone()), (text("1"), Outcome::Ok));
+    assert_eq!(
+        (w.outcomes[&read].clone(), w.outcomes[&write].clone()),
+        (text("1"), Outcome::Ok)
+    );
 }
 
 #[test]
@@ -638,7 +878,10 @@ fn a_write_is_not_acknowledged_and_not_read_before_its_copy_has_it() {
     assert!(!w.outcomes.contains_key(&write) && !w.outcomes.contains_key(&read));
     assert_eq!(w.outcomes[&other], Outcome::Nil);
     w.settle(Duration::from_millis(20));
-    assert_eq!((w.outcomes[&write].clone(), w.outcomes[&read].clone()), (Outcome::Ok, text("2")));
+    assert_eq!(
+        (w.outcomes[&write].clone(), w.outcomes[&read].clone()),
+        (Outcome::Ok, text("2"))
+    );
 }
 
 #[test]
@@ -695,15 +938,47 @@ fn an_align_of_an_older_epoch_is_ignored() {
     let mut w = World::new(19, 3, |_| vec![1, 2, 3]);
     let key = key_of(0);
     w.set(1, &key, "old");
-    let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
-    let held = |w: &World| w.nodes[&3].shard.slots.get(at).unwrap().held.as_ref().unwrap().log.last();
+    let at = PartitionRef {
+        keyspace: KeyspaceId(0),
+        partition: PartitionId(0),
+    };
+    let held = |w: &World| {
+        w.nodes[&3]
+            .shard
+            .slots
+            .get(at)
+            .unwrap()
+            .held
+            .as_ref()
+            .unwrap()
+            .log
+            .last()
+    };
     w.propose(|t| promote(t, PartitionId(0), 2));
     w.settle(Duration::from_millis(800));
     assert_eq!(w.set(2, &key, "new"), Outcome::Ok);
     let last = held(&w);
-    let head = frame::Head { at, epoch: Epoch(1), session: 0, committed: 0, clock: 1, first: 1 };
-    let mut bytes = Frame::Align { head, base: 0, last: 0, entries: Vec::new() }.wire();
-    w.nodes.get_mut(&3).unwrap().shard.receive(w.now, 0, id(1), Lane::Calls, &mut bytes).unwrap();
+    let head = frame::Head {
+        at,
+        epoch: Epoch(1),
+        session: 0,
+        committed: 0,
+        clock: 1,
+        first: 1,
+    };
+    let mut bytes = Frame::Align {
+        head,
+        base: 0,
+        last: 0,
+        entries: Vec::new(),
+    }
+    .wire();
+    w.nodes
+        .get_mut(&3)
+        .unwrap()
+        .shard
+        .receive(w.now, 0, id(1), Lane::Calls, &mut bytes)
+        .unwrap();
     assert_eq!(held(&w), last);
 }
 
@@ -732,15 +1007,28 @@ fn a_cleared_map_is_empty_everywhere() {
     }
     for p in 0..u32::from(PARTITIONS) {
         let action = op::PartitionAction::Clear;
-        let operation = PartitionOperation { keyspace: KeyspaceId(0), partition: PartitionId(p), map: MapId(0), action };
+        let operation = PartitionOperation {
+            keyspace: KeyspaceId(0),
+            partition: PartitionId(p),
+            map: MapId(0),
+            action,
+        };
         let token = w.next_token;
         w.next_token += 1;
-        w.nodes.get_mut(&2).unwrap().shard.submit_partition(w.now, token, operation, Patience::Whole);
+        w.nodes.get_mut(&2).unwrap().shard.submit_partition(
+            w.now,
+            token,
+            operation,
+            Patience::Whole,
+        );
         w.drain(2);
         w.settle(Duration::from_millis(50));
         assert_eq!(w.outcomes[&token], Outcome::Ok);
     }
-    assert_eq!(w.nodes[&1].shard.stats().keys + w.nodes[&2].shard.stats().keys, 0);
+    assert_eq!(
+        w.nodes[&1].shard.stats().keys + w.nodes[&2].shard.stats().keys,
+        0
+    );
     w.settle(Duration::from_millis(200));
     w.check_copies();
 }
@@ -750,7 +1038,14 @@ fn malformed_bytes_close_the_connection_and_change_nothing() {
     let mut w = World::new(22, 2, |_| vec![1, 2]);
     w.set(1, "a", "1");
     let mut bytes = BytesMut::from(&[3u8, 0, 0, 0, 99, 1, 2][..]);
-    assert!(w.nodes.get_mut(&1).unwrap().shard.receive(w.now, 0, id(2), Lane::Calls, &mut bytes).is_err());
+    assert!(
+        w.nodes
+            .get_mut(&1)
+            .unwrap()
+            .shard
+            .receive(w.now, 0, id(2), Lane::Calls, &mut bytes)
+            .is_err()
+    );
     assert_eq!(w.nodes[&1].shard.stats().malformed, 1);
     assert_eq!(w.get(1, "a"), text("1"));
 }
@@ -794,14 +1089,17 @@ fn a_retry_after_a_failover_is_not_applied_twice() {
 /// The partition's only holder is given up: it begins empty on node `to`.
 fn lose(t: &mut Table, p: PartitionId, to: u64) {
     let p = partition_mut(t, p);
-    p.replicas = vec![Replica { member: id(to), state: ReplicaState::InSync }];
+    p.replicas = vec![Replica {
+        member: id(to),
+        state: ReplicaState::InSync,
+    }];
     p.epoch = p.epoch.next();
     p.since = p.epoch;
     p.lineage = Lineage(p.lineage.0 + 1);
 }
 
-/// Simulation seed 2001: every copy was lost with an operation whose answer was on its way; its retry met the new, empty
-/// partition, which knows nothing of it, and applied it a second time.
+/// Simulation seed 2001: every copy was lost with an operation whose answer was on its way; its
+/// retry met the new, empty partition, which knows nothing of it, and applied it a second time.
 #[test]
 fn a_write_that_may_have_been_applied_before_a_loss_is_unknown_and_not_applied_again() {
     let mut w = World::new(23, 3, |_| vec![1]);
@@ -810,7 +1108,13 @@ fn a_write_that_may_have_been_applied_before_a_loss_is_unknown_and_not_applied_a
     w.deliver((3, 1, Lane::Calls), true);
     let own = w.submit(2, &key, Action::IncrBy(1));
     w.kill(1);
-    let never_sent = w.submit(3, &key, Action::Append { value: Bytes::from_static(b"7") });
+    let never_sent = w.submit(
+        3,
+        &key,
+        Action::Append {
+            value: Bytes::from_static(b"7"),
+        },
+    );
     w.propose(|t| {
         remove(t, 1);
         lose(t, PartitionId(0), 2);
@@ -848,10 +1152,27 @@ fn a_primary_refuses_what_was_sent_for_a_lineage_that_is_lost() {
 fn pipelined_calls_on_one_key_apply_in_order_while_nobody_serves() {
     let mut w = World::new(8, 3, |_| vec![1, 2]);
     w.kill(1);
-    let tokens: Vec<_> = (0..20).map(|n| (n, w.submit(3, "a", Action::Append { value: Bytes::from(n.to_string()) }))).collect();
+    let tokens: Vec<_> = (0..20)
+        .map(|n| {
+            (
+                n,
+                w.submit(
+                    3,
+                    "a",
+                    Action::Append {
+                        value: Bytes::from(n.to_string()),
+                    },
+                ),
+            )
+        })
+        .collect();
     w.propose(|t| remove(t, 1));
     w.settle(Duration::from_millis(1_500));
-    assert!(tokens.iter().all(|(_, t)| matches!(w.outcomes[t], Outcome::Int(_))));
+    assert!(
+        tokens
+            .iter()
+            .all(|(_, t)| matches!(w.outcomes[t], Outcome::Int(_)))
+    );
     let all: String = (0..20).map(|n| n.to_string()).collect();
     assert_eq!(w.get(3, "a"), text(&all));
 }
@@ -863,10 +1184,24 @@ fn calls_end_within_their_time_when_nobody_serves() {
     let (read, write) = (w.submit(2, "a", Action::Get), w.submit(2, "a", set("1")));
     let hurried = w.next_token;
     w.next_token += 1;
-    let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::from_static(b"a"), action: Action::Get };
-    w.nodes.get_mut(&2).unwrap().shard.submit(w.now, 0, hurried, operation, Patience::Until(w.now + Duration::from_millis(200)));
+    let operation = Operation {
+        keyspace: KeyspaceId(0),
+        map: MapId(0),
+        key: Bytes::from_static(b"a"),
+        action: Action::Get,
+    };
+    w.nodes.get_mut(&2).unwrap().shard.submit(
+        w.now,
+        0,
+        hurried,
+        operation,
+        Patience::Until(w.now + Duration::from_millis(200)),
+    );
     w.settle(Duration::from_millis(400));
-    assert_eq!(w.outcomes.get(&hurried), Some(&Outcome::Failed(Failure::Unavailable)));
+    assert_eq!(
+        w.outcomes.get(&hurried),
+        Some(&Outcome::Failed(Failure::Unavailable))
+    );
     assert!(!w.outcomes.contains_key(&read));
     w.settle(Duration::from_millis(4_800));
     assert_eq!(w.outcomes[&read], Outcome::Failed(Failure::Unavailable));
@@ -889,7 +1224,12 @@ fn a_silent_copy_is_asked_out_and_writes_go_on() {
     w.set(1, "a", "0");
     w.kill(2);
     assert_eq!(w.set(1, "a", "1"), Outcome::Ok);
-    assert!(w.tables[w.committed].keyspaces[0].partitions.iter().any(|p| p.in_sync().count() == 1));
+    assert!(
+        w.tables[w.committed].keyspaces[0]
+            .partitions
+            .iter()
+            .any(|p| p.in_sync().count() == 1)
+    );
 }
 
 /// It would be the only one that has what nobody else reaches.
@@ -897,7 +1237,12 @@ fn a_silent_copy_is_asked_out_and_writes_go_on() {
 fn who_is_cut_off_from_several_does_not_drop_their_copies_at_once() {
     let mut w = World::new(14, 3, |_| vec![1, 2]);
     w.set(1, "a", "0");
-    let whole = |w: &World| w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 2);
+    let whole = |w: &World| {
+        w.tables[w.committed].keyspaces[0]
+            .partitions
+            .iter()
+            .all(|p| p.in_sync().count() == 2)
+    };
     (2..=3).for_each(|other| w.disconnect(1, other));
     let write = w.submit(1, "a", set("1"));
     w.settle(Duration::from_secs(12));
@@ -924,19 +1269,29 @@ fn too_few_copies_refuse_writes_before_they_are_applied() {
 fn a_learner_catches_up_under_writes_and_is_admitted_with_equal_contents() {
     let mut w = World::new(13, 3, |_| vec![1, 2]);
     for n in 0..200 {
-        w.submit(1, &format!("k{n}"), set("some value that fills a chunk soon"));
+        w.submit(
+            1,
+            &format!("k{n}"),
+            set("some value that fills a chunk soon"),
+        );
     }
     w.settle(Duration::from_millis(100));
     w.propose(|t| {
         for p in 0..4 {
-            partition_mut(t, PartitionId(p)).replicas.push(Replica { member: id(3), state: ReplicaState::Learner });
+            partition_mut(t, PartitionId(p)).replicas.push(Replica {
+                member: id(3),
+                state: ReplicaState::Learner,
+            });
         }
     });
     for n in 0..400u64 {
         let key = format!("k{}", (n * 7) % 260);
         let action = match n % 5 {
             0 => Action::Delete,
-            1 => Action::Expire { expiry: Expiry::In(100_000 + n as i64), condition: super::op::ExpireCondition::Always },
+            1 => Action::Expire {
+                expiry: Expiry::In(100_000 + n as i64),
+                condition: super::op::ExpireCondition::Always,
+            },
             _ => set(&n.to_string()),
         };
         w.submit(1 + n % 3, &key, action);
@@ -946,24 +1301,38 @@ fn a_learner_catches_up_under_writes_and_is_admitted_with_equal_contents() {
         w.pass(Duration::from_millis(3));
     }
     w.settle(Duration::from_millis(1_500));
-    assert!(w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 3));
+    assert!(
+        w.tables[w.committed].keyspaces[0]
+            .partitions
+            .iter()
+            .all(|p| p.in_sync().count() == 3)
+    );
     assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
     w.check_copies();
 }
 
-/// Simulation seeds 2517 and 4784: with a short tail the log that a learner needs beside its snapshot was trimmed while the
-/// snapshot was under way, and it began anew with every few writes.
+/// Simulation seeds 2517 and 4784: with a short tail the log that a learner needs beside its
+/// snapshot was trimmed while the snapshot was under way, and it began anew with every few writes.
 #[test]
 fn a_learner_gets_in_under_writes_however_short_the_tail_is() {
     let mut w = World::new(25, 3, |_| vec![1, 2]);
-    w.nodes.values_mut().for_each(|n| n.shard.core.limits.tail_bytes_max = 1_024);
+    w.nodes
+        .values_mut()
+        .for_each(|n| n.shard.core.limits.tail_bytes_max = 1_024);
     for n in 0..200 {
-        w.submit(1, &format!("k{n}"), set("some value that fills a chunk soon"));
+        w.submit(
+            1,
+            &format!("k{n}"),
+            set("some value that fills a chunk soon"),
+        );
     }
     w.settle(Duration::from_millis(100));
     let learner = |t: &mut Table| {
         for p in 0..4 {
-            partition_mut(t, PartitionId(p)).replicas.push(Replica { member: id(3), state: ReplicaState::Learner });
+            partition_mut(t, PartitionId(p)).replicas.push(Replica {
+                member: id(3),
+                state: ReplicaState::Learner,
+            });
         }
     };
     w.propose(learner);
@@ -976,11 +1345,19 @@ fn a_learner_gets_in_under_writes_however_short_the_tail_is() {
         w.agree(true);
         w.pass(Duration::from_millis(3));
     }
-    assert!(w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 3));
+    assert!(
+        w.tables[w.committed].keyspaces[0]
+            .partitions
+            .iter()
+            .all(|p| p.in_sync().count() == 3)
+    );
     w.settle(Duration::from_millis(300));
     w.check_copies();
     for slot in w.nodes[&1].shard.slots.values() {
-        assert!(slot.held.as_ref().unwrap().log.bytes() <= 1_024, "the log is trimmed once nobody learns");
+        assert!(
+            slot.held.as_ref().unwrap().log.bytes() <= 1_024,
+            "the log is trimmed once nobody learns"
+        );
     }
 }
 
@@ -998,7 +1375,11 @@ fn drop_a_copy_with_an_uncommitted_tail(seed: u64) -> (World, String) {
     w.kill(1);
     w.propose(|t| {
         remove(t, 1);
-        (0..4).for_each(|p| partition_mut(t, PartitionId(p)).replicas.retain(|r| r.member != id(3)));
+        (0..4).for_each(|p| {
+            partition_mut(t, PartitionId(p))
+                .replicas
+                .retain(|r| r.member != id(3))
+        });
     });
     w.settle(Duration::from_millis(800));
     assert_eq!(w.set(2, &key, "new"), Outcome::Ok);
@@ -1008,11 +1389,19 @@ fn drop_a_copy_with_an_uncommitted_tail(seed: u64) -> (World, String) {
 fn come_back(w: &mut World) {
     w.propose(|t| {
         for p in 0..4 {
-            partition_mut(t, PartitionId(p)).replicas.push(Replica { member: id(3), state: ReplicaState::Learner });
+            partition_mut(t, PartitionId(p)).replicas.push(Replica {
+                member: id(3),
+                state: ReplicaState::Learner,
+            });
         }
     });
     w.settle(Duration::from_millis(1_500));
-    assert!(w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 2));
+    assert!(
+        w.tables[w.committed].keyspaces[0]
+            .partitions
+            .iter()
+            .all(|p| p.in_sync().count() == 2)
+    );
 }
 
 #[test]
@@ -1020,7 +1409,14 @@ fn a_copy_dropped_by_mistake_catches_up_from_the_log_without_a_snapshot() {
     let (mut w, key) = drop_a_copy_with_an_uncommitted_tail(26);
     come_back(&mut w);
     let stats = w.nodes[&2].shard.stats();
-    assert_eq!((stats.caught_up, stats.snapshot_bytes, stats.checksum_mismatches), (4, 0, 0));
+    assert_eq!(
+        (
+            stats.caught_up,
+            stats.snapshot_bytes,
+            stats.checksum_mismatches
+        ),
+        (4, 0, 0)
+    );
     assert_eq!(w.get(3, &key), text("new"));
     w.settle(Duration::from_millis(200));
     w.check_copies();
@@ -1029,14 +1425,23 @@ fn a_copy_dropped_by_mistake_catches_up_from_the_log_without_a_snapshot() {
 #[test]
 fn a_copy_that_comes_back_after_the_log_was_trimmed_gets_a_snapshot() {
     let (mut w, key) = drop_a_copy_with_an_uncommitted_tail(27);
-    w.nodes.get_mut(&2).unwrap().shard.core.limits.tail_bytes_max = 0;
+    w.nodes
+        .get_mut(&2)
+        .unwrap()
+        .shard
+        .core
+        .limits
+        .tail_bytes_max = 0;
     for p in 0..4 {
         w.set(2, &key_of(p), "another");
     }
     w.settle(Duration::from_millis(100));
     come_back(&mut w);
     let stats = w.nodes[&2].shard.stats();
-    assert!(stats.caught_up == 0 && stats.snapshot_bytes > 0, "{stats:?}");
+    assert!(
+        stats.caught_up == 0 && stats.snapshot_bytes > 0,
+        "{stats:?}"
+    );
     assert_eq!(w.get(3, &key), text("another"));
     w.settle(Duration::from_millis(200));
     w.check_copies();
@@ -1045,16 +1450,29 @@ fn a_copy_that_comes_back_after_the_log_was_trimmed_gets_a_snapshot() {
 #[test]
 fn a_copy_that_comes_back_with_other_contents_gets_a_snapshot() {
     let (mut w, _) = drop_a_copy_with_an_uncommitted_tail(28);
-    let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
+    let at = PartitionRef {
+        keyspace: KeyspaceId(0),
+        partition: PartitionId(0),
+    };
     let shard = &mut w.nodes.get_mut(&3).unwrap().shard;
     let held = shard.slots.get_mut(at).unwrap().held.as_mut().unwrap();
     let before = held.bytes();
     let entry = super::entry::Entry::new(b"stray", b"x", 0, 1);
-    held.store.apply(1, &super::store::Effect::Put { map: MapId(0), entry, deadline: 0 });
+    held.store.apply(
+        1,
+        &super::store::Effect::Put {
+            map: MapId(0),
+            entry,
+            deadline: 0,
+        },
+    );
     shard.core.memory += held.bytes() - before;
     come_back(&mut w);
     let stats = w.nodes[&2].shard.stats();
-    assert!(stats.caught_up == 3 && stats.checksum_mismatches == 1 && stats.snapshot_bytes > 0, "{stats:?}");
+    assert!(
+        stats.caught_up == 3 && stats.checksum_mismatches == 1 && stats.snapshot_bytes > 0,
+        "{stats:?}"
+    );
     w.settle(Duration::from_millis(200));
     w.check_copies();
 }
@@ -1062,7 +1480,12 @@ fn a_copy_that_comes_back_with_other_contents_gets_a_snapshot() {
 #[test]
 fn keys_expire_by_logged_deletes_on_every_copy() {
     let mut w = World::new(14, 2, |_| vec![1, 2]);
-    let short = Action::Set { value: Bytes::from_static(b"x"), condition: Condition::Always, expiry: Expiry::In(100), get: false };
+    let short = Action::Set {
+        value: Bytes::from_static(b"x"),
+        condition: Condition::Always,
+        expiry: Expiry::In(100),
+        get: false,
+    };
     assert_eq!(w.ask(1, "a", short.clone()), Outcome::Ok);
     assert_eq!(w.get(2, "a"), text("x"));
     w.settle(Duration::from_millis(90));
@@ -1075,14 +1498,29 @@ fn keys_expire_by_logged_deletes_on_every_copy() {
 }
 
 fn set_for(ms: i64) -> Action {
-    Action::Set { value: Bytes::from_static(b"x"), condition: Condition::Always, expiry: Expiry::In(ms), get: false }
+    Action::Set {
+        value: Bytes::from_static(b"x"),
+        condition: Condition::Always,
+        expiry: Expiry::In(ms),
+        get: false,
+    }
 }
 
 /// Node 3 learns and comes in sync while nothing is written; it then leads partition 0.
 fn a_newcomer_leads(w: &mut World) {
-    w.propose(|t| partition_mut(t, PartitionId(0)).replicas.push(Replica { member: id(3), state: ReplicaState::Learner }));
+    w.propose(|t| {
+        partition_mut(t, PartitionId(0)).replicas.push(Replica {
+            member: id(3),
+            state: ReplicaState::Learner,
+        })
+    });
     w.settle(Duration::from_millis(300));
-    assert_eq!(w.tables[w.committed].keyspaces[0].partitions[0].in_sync().count(), 3);
+    assert_eq!(
+        w.tables[w.committed].keyspaces[0].partitions[0]
+            .in_sync()
+            .count(),
+        3
+    );
     w.propose(|t| promote(t, PartitionId(0), 3));
     w.settle(Duration::from_millis(700));
 }
@@ -1098,8 +1536,9 @@ fn a_copy_knows_the_partitions_clock_when_it_comes_in_sync() {
     assert_eq!(w.get(3, &key), Outcome::Nil, "its deadline has passed");
 }
 
-/// Simulation seed 2517: a primary whose clock was behind gave a deadline; the copy that took over had kept a clock that was
-/// ahead, heard of an earlier primary, and the key was gone seven seconds too early.
+/// Simulation seed 2517: a primary whose clock was behind gave a deadline; the copy that took over
+/// had kept a clock that was ahead, heard of an earlier primary, and the key was gone seven seconds
+/// too early.
 #[test]
 fn a_copy_follows_the_clock_of_a_new_primary_even_back() {
     let mut w = World::new(30, 3, |_| vec![1, 2]);
@@ -1109,11 +1548,24 @@ fn a_copy_follows_the_clock_of_a_new_primary_even_back() {
     w.propose(|t| promote(t, PartitionId(0), 2));
     w.settle(Duration::from_millis(700));
     w.set(1, &key, "heard by node 1");
-    let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
+    let at = PartitionRef {
+        keyspace: KeyspaceId(0),
+        partition: PartitionId(0),
+    };
     w.settle(Duration::from_millis(100));
     a_newcomer_leads(&mut w);
     let behind = replication::Clock::new(w.now);
-    w.nodes.get_mut(&3).unwrap().shard.slots.get_mut(at).unwrap().held.as_mut().unwrap().clock = behind;
+    w.nodes
+        .get_mut(&3)
+        .unwrap()
+        .shard
+        .slots
+        .get_mut(at)
+        .unwrap()
+        .held
+        .as_mut()
+        .unwrap()
+        .clock = behind;
     assert_eq!(w.ask(1, &key, set_for(5_000)), Outcome::Ok);
     w.kill(3);
     w.propose(|t| remove(t, 3));
@@ -1127,13 +1579,25 @@ impl World {
         let token = self.next_token;
         self.next_token += 1;
         let action = op::PartitionAction::Scan { cursor, count };
-        let operation = PartitionOperation { keyspace: KeyspaceId(0), partition: PartitionId(p), map: MapId(0), action };
-        self.nodes.get_mut(&n).unwrap().shard.submit_partition(self.now, token, operation, Patience::Whole);
+        let operation = PartitionOperation {
+            keyspace: KeyspaceId(0),
+            partition: PartitionId(p),
+            map: MapId(0),
+            action,
+        };
+        self.nodes.get_mut(&n).unwrap().shard.submit_partition(
+            self.now,
+            token,
+            operation,
+            Patience::Whole,
+        );
         self.drain(n);
         while !self.outcomes.contains_key(&token) {
             self.settle(Duration::from_millis(20));
         }
-        let Outcome::Keys { next, keys } = self.outcomes[&token].clone() else { panic!("no keys") };
+        let Outcome::Keys { next, keys } = self.outcomes[&token].clone() else {
+            panic!("no keys")
+        };
         (next, keys)
     }
 }
@@ -1215,12 +1679,19 @@ fn a_full_copy_refuses_growth_and_takes_deletes() {
     assert_eq!(w.ask(1, "k0", Action::Delete), Outcome::Int(1));
 }
 
-/// Simulation seed 716: a node that held no copy of a primary's partitions sent it no acks, so that the primary took it for
-/// as full as it had been once, and never made a copy there.
+/// Simulation seed 716: a node that held no copy of a primary's partitions sent it no acks, so that
+/// the primary took it for as full as it had been once, and never made a copy there.
 #[test]
 fn a_node_that_holds_no_copy_says_how_much_memory_it_has_left() {
     let mut w = World::new(31, 2, |_| vec![1]);
-    let left = |w: &World| w.nodes[&1].shard.core.peers.headroom(id(2)).map(|room| room.left);
+    let left = |w: &World| {
+        w.nodes[&1]
+            .shard
+            .core
+            .peers
+            .headroom(id(2))
+            .map(|room| room.left)
+    };
     w.settle(Duration::from_millis(200));
     w.nodes.get_mut(&2).unwrap().shard.core.memory = limits().memory_bytes_max;
     w.settle(Duration::from_millis(1200));
@@ -1230,7 +1701,8 @@ fn a_node_that_holds_no_copy_says_how_much_memory_it_has_left() {
     assert!(left(&w) > Some(limits().memory_bytes_max as u64 / 2));
 }
 
-/// What is known of one counter: it only grows, so floors and uniqueness are all that linearizability asks.
+/// What is known of one counter: it only grows, so floors and uniqueness are all that
+/// linearizability asks.
 #[derive(Default)]
 struct Counter {
     floor: i64,
@@ -1238,11 +1710,13 @@ struct Counter {
     seen: BTreeSet<i64>,
 }
 
-/// Random faults around counters. Every increment is applied at most once, exactly once where it is acknowledged, and
-/// nobody reads less than what was acknowledged or read before.
+/// Random faults around counters. Every increment is applied at most once, exactly once where it is
+/// acknowledged, and nobody reads less than what was acknowledged or read before.
 fn random_faults(seed: u64, steps: u64) {
     let copies = 2 + seed as u32 % 2;
-    let mut w = World::new(seed, 5, |p| (0..copies).map(|c| 1 + u64::from(p + c) % 4).collect());
+    let mut w = World::new(seed, 5, |p| {
+        (0..copies).map(|c| 1 + u64::from(p + c) % 4).collect()
+    });
     let clients = [w.add_client(1), w.add_client(2)];
     // They have a table.
     w.settle(Duration::from_millis(50));
@@ -1250,37 +1724,70 @@ fn random_faults(seed: u64, steps: u64) {
     let keys: Vec<String> = (0..6).map(|n| format!("c{n}")).collect();
     let mut counters: Vec<Counter> = keys.iter().map(|_| Counter::default()).collect();
     let mut open: BTreeMap<Token, (u64, usize, bool, i64)> = BTreeMap::new();
-    let judge = |w: &mut World, counters: &mut Vec<Counter>, open: &mut BTreeMap<Token, (u64, usize, bool, i64)>| {
+    let judge = |w: &mut World,
+                 counters: &mut Vec<Counter>,
+                 open: &mut BTreeMap<Token, (u64, usize, bool, i64)>| {
         for (token, outcome) in std::mem::take(&mut w.outcomes) {
-            let Some((_, k, write, floor)) = open.remove(&token) else { continue };
+            let Some((_, k, write, floor)) = open.remove(&token) else {
+                continue;
+            };
             let counter = &mut counters[k];
             let value = match outcome {
                 Outcome::Int(v) => v,
                 Outcome::Nil => 0,
                 Outcome::Bulk(v) => std::str::from_utf8(&v).unwrap().parse().unwrap(),
-                Outcome::Failed(Failure::Unknown | Failure::Unavailable | Failure::Overtaken | Failure::TooFewCopies) => continue,
+                Outcome::Failed(
+                    Failure::Unknown
+                    | Failure::Unavailable
+                    | Failure::Overtaken
+                    | Failure::TooFewCopies,
+                ) => continue,
                 other => panic!("seed {seed}: {other:?}"),
             };
-            assert!(value <= counter.submitted, "seed {seed}: key {k} counts {value} of {}", counter.submitted);
+            assert!(
+                value <= counter.submitted,
+                "seed {seed}: key {k} counts {value} of {}",
+                counter.submitted
+            );
             if write {
-                assert!(value > floor, "seed {seed}: key {k}: increment to {value} after {floor}");
-                assert!(counter.seen.insert(value), "seed {seed}: key {k}: {value} twice");
+                assert!(
+                    value > floor,
+                    "seed {seed}: key {k}: increment to {value} after {floor}"
+                );
+                assert!(
+                    counter.seen.insert(value),
+                    "seed {seed}: key {k}: {value} twice"
+                );
             } else {
-                assert!(value >= floor, "seed {seed}: key {k}: read {value} after {floor}");
+                assert!(
+                    value >= floor,
+                    "seed {seed}: key {k}: read {value} after {floor}"
+                );
             }
             counter.floor = counter.floor.max(value);
         }
     };
     for _ in 0..steps {
         for _ in 0..w.rng.below(4) {
-            let (n, k) = (callers[w.rng.below(8) as usize], w.rng.below(keys.len() as u64) as usize);
+            let (n, k) = (
+                callers[w.rng.below(8) as usize],
+                w.rng.below(keys.len() as u64) as usize,
+            );
             if !w.nodes[&n].alive {
                 continue;
             }
             let write = w.rng.one_in(2);
             counters[k].submitted += i64::from(write);
             let floor = counters[k].floor;
-            let token = w.submit(n, &keys[k], if write { Action::IncrBy(1) } else { Action::Get });
+            let token = w.submit(
+                n,
+                &keys[k],
+                if write {
+                    Action::IncrBy(1)
+                } else {
+                    Action::Get
+                },
+            );
             open.insert(token, (n, k, write, floor));
         }
         let wires: Vec<_> = w.wires.keys().copied().collect();
@@ -1292,7 +1799,11 @@ fn random_faults(seed: u64, steps: u64) {
         }
         w.agree(false);
         judge(&mut w, &mut counters, &mut open);
-        let time = if w.rng.one_in(40) { 200 } else { 1 + w.rng.below(6) };
+        let time = if w.rng.one_in(40) {
+            200
+        } else {
+            1 + w.rng.below(6)
+        };
         w.pass(Duration::from_millis(time));
         judge(&mut w, &mut counters, &mut open);
         faults(&mut w);
@@ -1317,14 +1828,21 @@ fn random_faults(seed: u64, steps: u64) {
         judge(&mut w, &mut counters, &mut open);
         if w.tables.len() == w.committed + 1 {
             for n in 1..=5 {
-                if !w.nodes[&n].alive && w.tables[w.committed].member(id(n)).is_some() && w.tables.len() == w.committed + 1 {
+                if !w.nodes[&n].alive
+                    && w.tables[w.committed].member(id(n)).is_some()
+                    && w.tables.len() == w.committed + 1
+                {
                     w.propose(|t| remove(t, n));
                 }
             }
         }
     }
     open.retain(|_, (n, ..)| w.nodes[n].alive);
-    assert!(open.is_empty(), "seed {seed}: {} calls without an answer", open.len());
+    assert!(
+        open.is_empty(),
+        "seed {seed}: {} calls without an answer",
+        open.len()
+    );
     let survivor = (1..=5).find(|n| w.nodes[n].alive).unwrap();
     for (k, key) in keys.iter().enumerate() {
         let value = match w.get(survivor, key) {
@@ -1333,15 +1851,34 @@ fn random_faults(seed: u64, steps: u64) {
             other => panic!("seed {seed}: {other:?}"),
         };
         let acked = counters[k].seen.len() as i64;
-        assert!(value >= counters[k].floor && value >= acked && value <= counters[k].submitted, "seed {seed}: {key} = {value}");
+        assert!(
+            value >= counters[k].floor && value >= acked && value <= counters[k].submitted,
+            "seed {seed}: {key} = {value}"
+        );
     }
     w.settle(Duration::from_millis(500));
     w.check_copies();
     for node in w.nodes.values().filter(|n| n.alive) {
         assert_eq!(node.shard.stats().checksum_mismatches, 0, "seed {seed}");
-        let calls: Vec<_> = node.shard.slots.iter().filter(|(_, s)| !s.calls.is_empty()).map(|(at, s)| (at, &s.calls)).collect();
-        assert_eq!(node.shard.core.outstanding, 0, "seed {seed}: {calls:?} {:?}", node.shard.core.ready);
-        let held: usize = node.shard.slots.values().filter_map(|s| s.held.as_ref()).map(|h| h.bytes()).sum();
+        let calls: Vec<_> = node
+            .shard
+            .slots
+            .iter()
+            .filter(|(_, s)| !s.calls.is_empty())
+            .map(|(at, s)| (at, &s.calls))
+            .collect();
+        assert_eq!(
+            node.shard.core.outstanding, 0,
+            "seed {seed}: {calls:?} {:?}",
+            node.shard.core.ready
+        );
+        let held: usize = node
+            .shard
+            .slots
+            .values()
+            .filter_map(|s| s.held.as_ref())
+            .map(|h| h.bytes())
+            .sum();
         assert_eq!(node.shard.core.memory, held, "seed {seed}");
     }
 }
@@ -1360,7 +1897,11 @@ fn faults(w: &mut World) {
         node.cut = !node.cut && cut < 2;
     }
     let last = w.tables.len() - 1;
-    let accepted = w.members().iter().filter(|n| w.nodes[n].accepted == last).count();
+    let accepted = w
+        .members()
+        .iter()
+        .filter(|n| w.nodes[n].accepted == last)
+        .count();
     if last != w.committed && w.rng.one_in(6) && accepted * 2 <= w.members().len() {
         // A minority accepted it; another coordinator's table takes its place.
         w.tables.pop();
@@ -1385,8 +1926,15 @@ fn faults(w: &mut World) {
     {
         // Taken for dead: whatever it leads goes to a copy that is reached.
         let reached = |m: MemberId| w.nodes[&number(m)].alive && !w.nodes[&number(m)].cut;
-        let led: Vec<_> = current.keyspaces[0].partitions.iter().filter(|p| p.primary() == id(cut) && p.in_sync().any(reached)).collect();
-        let led: Vec<_> = led.iter().map(|p| (p.id, p.in_sync().find(|m| reached(*m)).unwrap())).collect();
+        let led: Vec<_> = current.keyspaces[0]
+            .partitions
+            .iter()
+            .filter(|p| p.primary() == id(cut) && p.in_sync().any(reached))
+            .collect();
+        let led: Vec<_> = led
+            .iter()
+            .map(|p| (p.id, p.in_sync().find(|m| reached(*m)).unwrap()))
+            .collect();
         w.propose(|t| {
             for (p, to) in led {
                 promote(t, p, number(to));
@@ -1400,20 +1948,27 @@ fn faults(w: &mut World) {
     let holds = |n: u64| partition.replicas.iter().any(|r| r.member == id(n));
     match w.rng.below(4) {
         0 if w.nodes[&a].alive && !holds(a) => w.propose(|t| {
-            partition_mut(t, p).replicas.push(Replica { member: id(a), state: ReplicaState::Learner });
+            partition_mut(t, p).replicas.push(Replica {
+                member: id(a),
+                state: ReplicaState::Learner,
+            });
         }),
-        1 if w.nodes[&a].alive && partition.in_sync().any(|m| m == id(a)) => w.propose(|t| promote(t, p, a)),
-        2 if partition.in_sync().count() > 2 && partition.in_sync().skip(1).any(|m| m == id(a)) => w.propose(|t| {
-            let p = partition_mut(t, p);
-            p.replicas.retain(|r| r.member != id(a));
-            p.epoch = p.epoch.next();
-        }),
+        1 if w.nodes[&a].alive && partition.in_sync().any(|m| m == id(a)) => {
+            w.propose(|t| promote(t, p, a))
+        }
+        2 if partition.in_sync().count() > 2 && partition.in_sync().skip(1).any(|m| m == id(a)) => {
+            w.propose(|t| {
+                let p = partition_mut(t, p);
+                p.replicas.retain(|r| r.member != id(a));
+                p.epoch = p.epoch.next();
+            })
+        }
         // Only where every partition that it holds has another living copy in sync.
         3 if w.rng.one_in(4) && w.nodes.values().filter(|n| !n.alive || n.cut).count() < 2 => {
-            let safe = current.keyspaces[0]
-                .partitions
-                .iter()
-                .all(|p| !p.in_sync().any(|m| m == id(a)) || p.in_sync().any(|m| m != id(a) && w.nodes[&number(m)].alive));
+            let safe = current.keyspaces[0].partitions.iter().all(|p| {
+                !p.in_sync().any(|m| m == id(a))
+                    || p.in_sync().any(|m| m != id(a) && w.nodes[&number(m)].alive)
+            });
             if safe && w.nodes[&a].alive {
                 w.kill(a);
             }
@@ -1424,16 +1979,23 @@ fn faults(w: &mut World) {
 
 #[test]
 fn random_faults_lose_and_repeat_nothing() {
-    if let Some(seed) = std::env::var("DOYEN_SHARD_SEED").ok().and_then(|s| s.parse().ok()) {
+    if let Some(seed) = std::env::var("DOYEN_SHARD_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+    {
         return random_faults(seed, 400);
     }
-    let seeds = std::env::var("DOYEN_SHARD_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
+    let seeds = std::env::var("DOYEN_SHARD_SEEDS")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(60);
     for seed in 1..=seeds {
         random_faults(seed, 400);
     }
 }
 
-/// Not a test: what an operation costs. `cargo test --release -p doyen --lib cost -- --ignored --nocapture`
+/// Not a test: what an operation costs. `cargo test --release -p doyen --lib cost -- --ignored
+/// --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_operations() {
@@ -1443,10 +2005,21 @@ fn cost_of_operations() {
         node.shard.core.limits.memory_bytes_max = 4 << 30;
         node.shard.core.limits.waiting_max = 1 << 20;
     }
-    let keys: Vec<Bytes> = (0..100_000).map(|n| Bytes::from(format!("key:{n:012}"))).collect();
+    let keys: Vec<Bytes> = (0..100_000)
+        .map(|n| Bytes::from(format!("key:{n:012}")))
+        .collect();
     let value = Bytes::from(vec![b'x'; 100]);
-    let write = Action::Set { value, condition: Condition::Always, expiry: Expiry::None, get: false };
-    for (name, action, rounds) in [("fill", write.clone(), 1), ("set", write, 5), ("get", Action::Get, 5)] {
+    let write = Action::Set {
+        value,
+        condition: Condition::Always,
+        expiry: Expiry::None,
+        get: false,
+    };
+    for (name, action, rounds) in [
+        ("fill", write.clone(), 1),
+        ("set", write, 5),
+        ("get", Action::Get, 5),
+    ] {
         let began = std::time::Instant::now();
         let mut count = 0;
         for _ in 0..rounds {
@@ -1455,17 +2028,28 @@ fn cost_of_operations() {
                 for key in batch {
                     count += 1;
                     let (keyspace, map) = (KeyspaceId(0), MapId(0));
-                    let operation = Operation { keyspace, map, key: key.clone(), action: action.clone() };
+                    let operation = Operation {
+                        keyspace,
+                        map,
+                        key: key.clone(),
+                        action: action.clone(),
+                    };
                     shard.submit(w.now, 1_700_000_000_000, count, operation, Patience::Whole);
                 }
                 let sent = shard.poll_transmit();
                 let copy = &mut w.nodes.get_mut(&2).unwrap().shard;
                 if let Some((_, lane, bytes)) = sent {
-                    copy.receive(w.now, 0, id(1), lane, &mut bytes.into()).unwrap();
+                    copy.receive(w.now, 0, id(1), lane, &mut bytes.into())
+                        .unwrap();
                 }
                 let acks = copy.poll_transmit();
                 if let Some((_, lane, bytes)) = acks {
-                    w.nodes.get_mut(&1).unwrap().shard.receive(w.now, 0, id(2), lane, &mut bytes.into()).unwrap();
+                    w.nodes
+                        .get_mut(&1)
+                        .unwrap()
+                        .shard
+                        .receive(w.now, 0, id(2), lane, &mut bytes.into())
+                        .unwrap();
                 }
                 let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
                 shard.release(w.now, w.now + LEASE, true);
@@ -1476,7 +2060,11 @@ fn cost_of_operations() {
         }
         let time = began.elapsed();
         let stats = w.nodes[&1].shard.stats();
-        println!("{name}: {} ns, {} bytes a key", time.as_nanos() / u128::from(count), stats.memory_bytes / stats.keys.max(1));
+        println!(
+            "{name}: {} ns, {} bytes a key",
+            time.as_nanos() / u128::from(count),
+            stats.memory_bytes / stats.keys.max(1)
+        );
     }
 }
 
@@ -1489,32 +2077,62 @@ fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
     assert_eq!(w.set(1, "a", &large), Outcome::Ok);
     let small = w.submit(2, "b", Action::Get);
     let reads: Vec<Token> = (0..300).map(|_| w.submit(2, "a", Action::Get)).collect();
-    w.nodes.get_mut(&1).unwrap().shard.congested(w.now, id(2), true);
+    w.nodes
+        .get_mut(&1)
+        .unwrap()
+        .shard
+        .congested(w.now, id(2), true);
     w.deliver((2, 1, Lane::Calls), true);
     let waiting = w.wires.get(&(1, 2, Lane::Calls)).map_or(0, BytesMut::len);
-    assert!(waiting < 64 << 10, "{waiting} bytes were put out for a peer that takes nothing");
+    assert!(
+        waiting < 64 << 10,
+        "{waiting} bytes were put out for a peer that takes nothing"
+    );
     assert!(w.nodes.get_mut(&1).unwrap().shard.core.peers.crowded(id(2)));
     // Small answers, and refusals of what nobody could ever send, are there already.
     w.deliver((1, 2, Lane::Calls), true);
     assert_eq!(w.outcomes[&small], Outcome::Nil);
-    let refused = reads.iter().filter(|t| w.outcomes.get(t) == Some(&Outcome::Failed(Failure::Overloaded))).count();
+    let refused = reads
+        .iter()
+        .filter(|t| w.outcomes.get(t) == Some(&Outcome::Failed(Failure::Overloaded)))
+        .count();
     assert_eq!(refused, 300 - limits().owed_bytes_max() / large.len());
     // A write waits in the log, others are not held up by it, and it is not forgotten.
     let write = w.submit(1, "a", set("2"));
     let passes = w.submit(1, "b", Action::Get);
     assert!(!w.outcomes.contains_key(&write) && w.outcomes.contains_key(&passes));
-    w.nodes.get_mut(&1).unwrap().shard.congested(w.now, id(2), false);
+    w.nodes
+        .get_mut(&1)
+        .unwrap()
+        .shard
+        .congested(w.now, id(2), false);
     w.settle(Duration::from_millis(50));
     assert_eq!(w.outcomes[&write], Outcome::Ok);
-    let answered = reads.iter().filter(|t| matches!(&w.outcomes[t], Outcome::Bulk(v) if v.len() == large.len())).count();
-    assert_eq!(answered + refused, 300, "each reads what was there when it came");
+    let answered = reads
+        .iter()
+        .filter(|t| matches!(&w.outcomes[t], Outcome::Bulk(v) if v.len() == large.len()))
+        .count();
+    assert_eq!(
+        answered + refused,
+        300,
+        "each reads what was there when it came"
+    );
     assert!(!w.nodes.get_mut(&1).unwrap().shard.core.peers.crowded(id(2)));
 }
 
 /// The log comes first when a crowded peer has room again, then answers, in pieces of bounded size.
 #[test]
 fn what_waits_for_a_peer_goes_out_in_pieces() {
-    let mut w = World::with_limits(1, 2, |_| 1, &Limits { memory_bytes_max: 2 << 30, ..limits() }, |_| vec![1]);
+    let mut w = World::with_limits(
+        1,
+        2,
+        |_| 1,
+        &Limits {
+            memory_bytes_max: 2 << 30,
+            ..limits()
+        },
+        |_| vec![1],
+    );
     w.settle(Duration::from_millis(100));
     let large = "x".repeat(1 << 20);
     assert_eq!(w.set(1, "a", &large), Outcome::Ok);
@@ -1523,36 +2141,76 @@ fn what_waits_for_a_peer_goes_out_in_pieces() {
     }
     let mut bytes = w.wires.remove(&(2, 1, Lane::Calls)).unwrap();
     let node = w.nodes.get_mut(&1).unwrap();
-    while node.shard.receive(w.now, 0, id(2), Lane::Calls, &mut bytes).unwrap() {}
+    while node
+        .shard
+        .receive(w.now, 0, id(2), Lane::Calls, &mut bytes)
+        .unwrap()
+    {}
     node.shard.release(w.now, node.lease, true);
     w.drain(1);
     let (mut passes, mut all) = (0, 0);
     while let Some(bytes) = w.wires.get(&(1, 2, Lane::Calls)) {
-        assert!(bytes.len() <= peers::CROWDED_BYTES + large.len() + 200, "{} bytes on their way", bytes.len());
+        assert!(
+            bytes.len() <= peers::CROWDED_BYTES + large.len() + 200,
+            "{} bytes on their way",
+            bytes.len()
+        );
         (passes, all) = (passes + 1, all + bytes.len());
         // They arrive, and that is told.
         w.deliver((1, 2, Lane::Calls), true);
         w.deliver((2, 1, Lane::Calls), true);
     }
-    assert!(passes > 10 && all > 100 << 20, "{passes} passes of {all} bytes");
+    assert!(
+        passes > 10 && all > 100 << 20,
+        "{passes} passes of {all} bytes"
+    );
 }
 
 #[test]
 fn calls_for_a_crowded_primary_are_parked_in_order() {
     let mut w = World::new(1, 2, |_| vec![1]);
     w.settle(Duration::from_millis(100));
-    w.nodes.get_mut(&2).unwrap().shard.congested(w.now, id(1), true);
-    let tokens: Vec<Token> = (0..20).map(|n| w.submit(2, "a", Action::Append { value: Bytes::from(n.to_string()) })).collect();
+    w.nodes
+        .get_mut(&2)
+        .unwrap()
+        .shard
+        .congested(w.now, id(1), true);
+    let tokens: Vec<Token> = (0..20)
+        .map(|n| {
+            w.submit(
+                2,
+                "a",
+                Action::Append {
+                    value: Bytes::from(n.to_string()),
+                },
+            )
+        })
+        .collect();
     w.settle(Duration::from_millis(100));
     assert!(tokens.iter().all(|t| !w.outcomes.contains_key(t)));
     assert_eq!(w.nodes[&2].shard.stats().parked, 20);
-    w.nodes.get_mut(&2).unwrap().shard.congested(w.now, id(1), false);
+    w.nodes
+        .get_mut(&2)
+        .unwrap()
+        .shard
+        .congested(w.now, id(1), false);
     w.settle(Duration::from_millis(20));
-    assert!(tokens.iter().all(|t| matches!(w.outcomes[t], Outcome::Int(_))));
+    assert!(
+        tokens
+            .iter()
+            .all(|t| matches!(w.outcomes[t], Outcome::Int(_)))
+    );
     let expected: String = (0..20).map(|n| n.to_string()).collect();
-    assert_eq!(w.get(1, "a"), Outcome::Bulk(Value::from(expected.as_bytes())));
+    assert_eq!(
+        w.get(1, "a"),
+        Outcome::Bulk(Value::from(expected.as_bytes()))
+    );
     // What nobody takes is given up in time, and did not happen.
-    w.nodes.get_mut(&2).unwrap().shard.congested(w.now, id(1), true);
+    w.nodes
+        .get_mut(&2)
+        .unwrap()
+        .shard
+        .congested(w.now, id(1), true);
     assert_eq!(w.set(2, "a", "1"), Outcome::Failed(Failure::Unavailable));
 }
 
@@ -1571,7 +2229,12 @@ fn a_write_larger_than_the_window_goes_to_its_copies_at_once() {
         let wires: Vec<_> = w.wires.keys().copied().collect();
         wires.into_iter().for_each(|wire| w.deliver(wire, true));
     }
-    assert!(writes.iter().all(|t| w.outcomes.get(t) == Some(&Outcome::Ok)), "no time has passed");
+    assert!(
+        writes
+            .iter()
+            .all(|t| w.outcomes.get(t) == Some(&Outcome::Ok)),
+        "no time has passed"
+    );
 }
 
 /// Appends to a large value, a thousand in one read, held the thread for seconds.
@@ -1581,13 +2244,27 @@ fn one_receive_does_a_bounded_amount_of_work() {
     w.settle(Duration::from_millis(100));
     assert_eq!(w.set(1, "a", &"x".repeat(1 << 19)), Outcome::Ok);
     for _ in 0..40 {
-        w.submit(2, "a", Action::Append { value: Bytes::from_static(b"y") });
+        w.submit(
+            2,
+            "a",
+            Action::Append {
+                value: Bytes::from_static(b"y"),
+            },
+        );
     }
     let mut bytes = w.wires.remove(&(2, 1, Lane::Calls)).unwrap();
     let node = w.nodes.get_mut(&1).unwrap();
     let mut slices = 1;
-    while node.shard.receive(w.now, 0, id(2), Lane::Calls, &mut bytes).unwrap() {
+    while node
+        .shard
+        .receive(w.now, 0, id(2), Lane::Calls, &mut bytes)
+        .unwrap()
+    {
         slices += 1;
     }
-    assert_eq!((slices, bytes.len()), (5, 0), "forty copies of half a megabyte, four megabytes a slice");
+    assert_eq!(
+        (slices, bytes.len()),
+        (5, 0),
+        "forty copies of half a megabyte, four megabytes a slice"
+    );
 }

@@ -1,4 +1,5 @@
-//! What a shard does beside serving, by the clock and a little at a time: others wait while it does.
+//! What a shard does beside serving, by the clock and a little at a time: others wait while it
+//! does.
 //!
 //! ```text
 //!   tick ─> timers that are due ─> answers that nobody lets out ─> upkeep ─> what is drawn ─> expiry ─> eviction ─> compaction ─> snapshots ─> what was dropped is freed
@@ -13,15 +14,18 @@ use doyen_placement::mutant::{Mutant, broken};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Between two looks at the partitions where something happened: commit notices, expiry, silent copies.
+/// Between two looks at the partitions where something happened: commit notices, expiry, silent
+/// copies.
 pub(super) const UPKEEP: Duration = Duration::from_millis(50);
-/// Between two looks at all partitions. Nothing should hang on it; it bounds what a forgotten notice would cost.
+/// Between two looks at all partitions. Nothing should hang on it; it bounds what a forgotten
+/// notice would cost.
 const ROUND: Duration = Duration::from_secs(1);
 /// Partitions looked at in one tick: each is several lines of memory that are in no cache.
 const UPKEEP_SLICE: usize = 256;
 /// Work of one tick on timers, in bytes handled: a tenth of a millisecond or two.
 const TIMER_WORK_MAX: usize = 128 << 10;
-/// Keys expired in one step, of one partition and of all; and how long others have after it. 40,000 keys a second.
+/// Keys expired in one step, of one partition and of all; and how long others have after it. 40,000
+/// keys a second.
 pub(super) const EXPIRE_SLICE: usize = 64;
 const EXPIRE_STEP: usize = 200;
 const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
@@ -31,8 +35,8 @@ const FREE_PAUSE: Duration = Duration::from_millis(2);
 /// The same where memory is short.
 const FREE_SLICE_SHORT: usize = 2_000;
 const FREE_PAUSE_SHORT: Duration = Duration::from_micros(500);
-/// Work on snapshots in one step, in bytes handled, which is some tenths of a millisecond, and how long others have after it, if there
-/// are any.
+/// Work on snapshots in one step, in bytes handled, which is some tenths of a millisecond, and how
+/// long others have after it, if there are any.
 const COPY_WORK_MAX: usize = 256 << 10;
 const COPY_PAUSE: Duration = Duration::from_millis(1);
 
@@ -77,7 +81,12 @@ impl Shard {
         let acks = (!core.late_acks.is_empty()).then_some(core.ack_at);
         let draw = (!core.drawing.is_empty()).then_some(core.draw_at);
         let garbage = core.has_garbage().then_some(core.free_at);
-        [upkeep, timer, ready, expiry, eviction, compaction, begins, copy, acks, draw, garbage].into_iter().flatten().min()
+        [
+            upkeep, timer, ready, expiry, eviction, compaction, begins, copy, acks, draw, garbage,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Partitions whose timers are due: sums of contents above all.
@@ -101,8 +110,12 @@ impl Shard {
             self.begin_upkeep(now);
         }
         for _ in 0..UPKEEP_SLICE {
-            let Some(at) = self.core.looking_at.pop_front() else { return };
-            let Some(slot) = self.slots.get_mut(at) else { continue };
+            let Some(at) = self.core.looking_at.pop_front() else {
+                return;
+            };
+            let Some(slot) = self.slots.get_mut(at) else {
+                continue;
+            };
             slot.noticed = false;
             self.core.upkeep(at, slot);
             if !slot.quiet() {
@@ -119,28 +132,47 @@ impl Shard {
         if self.core.next_round <= now {
             self.core.next_round = now + ROUND;
             self.core.holding = self.slots.values().filter(|s| s.held.is_some()).count();
-            let arrives =
-                |at| self.slots.get(at).and_then(|s| s.held.as_ref()).and_then(|h| h.sink.as_ref()).is_some_and(|s| !s.complete());
+            let arrives = |at| {
+                self.slots
+                    .get(at)
+                    .and_then(|s| s.held.as_ref())
+                    .and_then(|h| h.sink.as_ref())
+                    .is_some_and(|s| !s.complete())
+            };
             self.core.expect_only(arrives);
             self.look_for_repairs();
             noticed = self.slots.iter().map(|(at, _)| at).collect();
             self.core.greet_clients();
             self.measure(now);
             if self.core.next_retire <= now {
-                self.core.next_retire = now + if broken(Mutant::RetiresEarly) { clients::FRESH } else { clients::RETENTION };
-                self.slots.iter_mut().filter_map(|(_, s)| s.held.as_mut()).for_each(|h| h.dedup.retire_clients());
+                self.core.next_retire = now
+                    + if broken(Mutant::RetiresEarly) {
+                        clients::FRESH
+                    } else {
+                        clients::RETENTION
+                    };
+                self.slots
+                    .iter_mut()
+                    .filter_map(|(_, s)| s.held.as_mut())
+                    .for_each(|h| h.dedup.retire_clients());
             }
         } else {
             noticed.sort_unstable();
         }
         // Whoever is being copied is not quiet, so it is among them.
-        self.core.copying.count(noticed.iter().filter_map(|at| self.slots.get(*at)), &self.core.leaving);
+        self.core.copying.count(
+            noticed.iter().filter_map(|at| self.slots.get(*at)),
+            &self.core.leaving,
+        );
         self.core.looking_at = VecDeque::from(noticed);
     }
 
     /// Whether something is on its way that is lacking: it goes before what only makes loads even.
     pub(super) fn look_for_repairs(&mut self) {
-        let repairing = self.slots.values().any(|slot| slot.is_repaired(&self.core.leaving));
+        let repairing = self
+            .slots
+            .values()
+            .any(|slot| slot.is_repaired(&self.core.leaving));
         self.core.pace.set_repairing(repairing);
     }
 
@@ -154,7 +186,9 @@ impl Shard {
         while left > 0
             && let Some(at) = self.core.expiring.pop_front()
         {
-            let Some(slot) = self.slots.get_mut(at) else { continue };
+            let Some(slot) = self.slots.get_mut(at) else {
+                continue;
+            };
             slot.expiring = self.core.expire_some(at, slot, &mut left);
             if slot.expiring {
                 self.core.expiring.push_back(at);
@@ -163,7 +197,8 @@ impl Shard {
         }
     }
 
-    /// Whether the processor on which this thread runs has little time to spare: copies slow down, where anybody else wants something.
+    /// Whether the processor on which this thread runs has little time to spare: copies slow down,
+    /// where anybody else wants something.
     pub fn set_short_of_time(&mut self, short: bool) {
         self.core.pace.set_short_of_time(short);
     }
@@ -171,7 +206,8 @@ impl Shard {
     /// Whether a pause that is for the sake of others keeps something waiting.
     #[must_use]
     pub fn pauses(&self) -> bool {
-        (!self.core.to_copy.is_empty() && !self.core.copies_wait && !self.core.paced) || !self.core.drawing.is_empty()
+        (!self.core.to_copy.is_empty() && !self.core.copies_wait && !self.core.paced)
+            || !self.core.drawing.is_empty()
     }
 
     /// There are no others at the moment: what pauses for their sake is due.
@@ -199,7 +235,9 @@ impl Shard {
                 self.core.paced = true;
                 break;
             }
-            let Some((at, id)) = self.core.to_copy.pop_front() else { break };
+            let Some((at, id)) = self.core.to_copy.pop_front() else {
+                break;
+            };
             if self.core.peers.copies_wait(id) {
                 self.core.to_copy.push_back((at, id));
                 waiting += 1;
@@ -219,14 +257,19 @@ impl Core {
         if !self.looking_at.is_empty() {
             return self.now;
         }
-        if self.noticed.is_empty() { self.next_round } else { self.next_upkeep.min(self.next_round) }
+        if self.noticed.is_empty() {
+            self.next_round
+        } else {
+            self.next_upkeep.min(self.next_round)
+        }
     }
 
     pub(super) fn has_garbage(&self) -> bool {
         !self.garbage.is_empty() || !self.old_logs.is_empty()
     }
 
-    /// Bytes of what was dropped and is not freed yet, with what is freed of it so far of each map and log.
+    /// Bytes of what was dropped and is not freed yet, with what is freed of it so far of each map
+    /// and log.
     pub(super) fn dropped_bytes(&self) -> u64 {
         let maps = self.garbage.iter().map(Map::bytes).sum::<usize>();
         (maps + self.old_logs.iter().map(Log::bytes).sum::<usize>()) as u64
@@ -239,12 +282,17 @@ impl Core {
         }
         // Where memory is short, writes wait for this.
         let room = self.headroom();
-        let (slice, pause) = if room.left < room.kept { (FREE_SLICE_SHORT, FREE_PAUSE_SHORT) } else { (FREE_SLICE, FREE_PAUSE) };
+        let (slice, pause) = if room.left < room.kept {
+            (FREE_SLICE_SHORT, FREE_PAUSE_SHORT)
+        } else {
+            (FREE_SLICE, FREE_PAUSE)
+        };
         self.free_at = now + pause;
         if let Some(map) = self.garbage.last_mut() {
             if !map.shed(slice) {
                 let shed = self.garbage.pop();
-                self.garbage.extend(shed.into_iter().flat_map(Map::into_former));
+                self.garbage
+                    .extend(shed.into_iter().flat_map(Map::into_former));
             }
         } else if let Some(log) = self.old_logs.last_mut()
             && !log.shed(slice, &mut self.garbage)

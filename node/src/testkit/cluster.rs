@@ -1,6 +1,7 @@
 //! A cluster of processes behind relays: started, hurt, waited for.
 //!
-//! Each node has a number, from 0 in the order of their starts, which it keeps for as long as the cluster lives, dead or alive.
+//! Each node has a number, from 0 in the order of their starts, which it keeps for as long as the
+//! cluster lives, dead or alive.
 
 use super::household::{Household, deafen, node_name};
 use super::link::{Counts, Faults};
@@ -48,8 +49,9 @@ pub struct ClusterBuilder {
 }
 
 impl ClusterBuilder {
-    /// What every node runs; by default `doyen` itself, from the directory of the program that is running now or the one above it, which is
-    /// where Cargo puts both. See [`ClusterBuilder::arguments`].
+    /// What every node runs; by default `doyen` itself, from the directory of the program that is
+    /// running now or the one above it, which is where Cargo puts both. See
+    /// [`ClusterBuilder::arguments`].
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.binary = Some(path.into());
         self
@@ -57,19 +59,25 @@ impl ClusterBuilder {
 
     /// What it is run with; by default `run --exit-with-stdin`, which is for `doyen` itself.
     ///
-    /// A program that embeds a node is told by variables what `doyen run` is: `DOYEN_NAME`, `DOYEN_LISTEN`, `DOYEN_DATA`, `DOYEN_ADVERTISE`,
-    /// `DOYEN_SEED`, `DOYEN_SECRET_FILE`, `DOYEN_RESP`, `DOYEN_RESP_CLUSTER`, `DOYEN_HTTP`, and what [`ClusterBuilder::option`] says. One that
-    /// has [`config::Options`](crate::config::Options) among its clap arguments understands all of them. Once its node runs, it prints
-    /// [`Ready::of`] the node in a line of its own.
+    /// A program that embeds a node is told by variables what `doyen run` is: `DOYEN_NAME`,
+    /// `DOYEN_LISTEN`, `DOYEN_DATA`, `DOYEN_ADVERTISE`, `DOYEN_SEED`, `DOYEN_SECRET_FILE`,
+    /// `DOYEN_RESP`, `DOYEN_RESP_CLUSTER`, `DOYEN_HTTP`, and what [`ClusterBuilder::option`] says.
+    /// One that has [`config::Options`](crate::config::Options) among its clap arguments
+    /// understands all of them. Once its node runs, it prints [`Ready::of`] the node in a line of
+    /// its own.
     pub fn arguments<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.arguments = arguments.into_iter().map(Into::into).collect();
         self
     }
 
-    /// An option for every node, named as the flag of `doyen run` without its dashes: `option("partitions", 64)`. What a program of one's own
-    /// is told beyond that goes into [`ClusterBuilder::arguments`].
+    /// An option for every node, named as the flag of `doyen run` without its dashes:
+    /// `option("partitions", 64)`. What a program of one's own is told beyond that goes into
+    /// [`ClusterBuilder::arguments`].
     pub fn option(mut self, name: &str, value: impl ToString) -> Self {
-        self.options.insert(format!("DOYEN_{}", name.replace('-', "_").to_uppercase()), value.to_string());
+        self.options.insert(
+            format!("DOYEN_{}", name.replace('-', "_").to_uppercase()),
+            value.to_string(),
+        );
         self
     }
 
@@ -79,40 +87,59 @@ impl ClusterBuilder {
         self
     }
 
-    /// Where logs and the secret are written, and stay; by default in a temporary directory that is removed with the cluster.
+    /// Where logs and the secret are written, and stay; by default in a temporary directory that is
+    /// removed with the cluster.
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.directory = Some(path.into());
         self
     }
 
-    /// A terminal's Ctrl-C does not reach the nodes. Only for those that end by themselves when we do (`--exit-with-stdin`).
+    /// A terminal's Ctrl-C does not reach the nodes. Only for those that end by themselves when we
+    /// do (`--exit-with-stdin`).
     pub(crate) const fn apart(mut self) -> Self {
         self.apart = true;
         self
     }
 
-    /// Starts so many nodes and waits until they are one cluster in which all is safe, for [`PATIENCE`] at most.
+    /// Starts so many nodes and waits until they are one cluster in which all is safe, for
+    /// [`PATIENCE`] at most.
     ///
     /// # Errors
-    /// No nodes are wanted, the program is not there, there is no such option, a node does not start, or they do not become a cluster. Then
-    /// nothing runs.
+    /// No nodes are wanted, the program is not there, there is no such option, a node does not
+    /// start, or they do not become a cluster. Then nothing runs.
     pub async fn start(self, nodes: usize) -> Result<Cluster, TestkitError> {
         if nodes == 0 {
-            return Err(TestkitError::Misuse("a cluster has one node at least, and of three one may die: say `start(3)`".into()));
+            return Err(TestkitError::Misuse(
+                "a cluster has one node at least, and of three one may die: say `start(3)`".into(),
+            ));
         }
         let binary = program(self.binary)?;
-        self.options.keys().try_for_each(|variable| known(variable))?;
+        self.options
+            .keys()
+            .try_for_each(|variable| known(variable))?;
         let household = match &self.directory {
             Some(path) => Household::at(path)?,
             None => Household::new()?,
         };
-        let relay = Relay::start(self.seed).map_err(TestkitError::system("cannot start the relays"))?;
+        let relay =
+            Relay::start(self.seed).map_err(TestkitError::system("cannot start the relays"))?;
         let mut options = self.options;
-        // Nothing is given out before all are there: nothing moves later, and every node begins with its share.
-        options.entry("DOYEN_MEMBERS_MIN".into()).or_insert_with(|| nodes.to_string());
+        // Nothing is given out before all are there: nothing moves later, and every node begins
+        // with its share.
+        options
+            .entry("DOYEN_MEMBERS_MIN".into())
+            .or_insert_with(|| nodes.to_string());
         let net = [rand::random_range(1..=254), rand::random_range(0..=127) * 2];
-        let mut cluster =
-            Cluster { slots: Vec::new(), relay, household, binary, arguments: self.arguments, apart: self.apart, options, net };
+        let mut cluster = Cluster {
+            slots: Vec::new(),
+            relay,
+            household,
+            binary,
+            arguments: self.arguments,
+            apart: self.apart,
+            options,
+            net,
+        };
         for _ in 0..nodes {
             cluster.join().await?;
         }
@@ -136,8 +163,13 @@ fn program(said: Option<PathBuf>) -> Result<PathBuf, TestkitError> {
         }
         return Ok(path);
     }
-    let running = std::env::current_exe().map_err(TestkitError::system("cannot tell which program this is"))?;
-    let mut near = running.ancestors().skip(1).take(2).map(|directory| directory.join("doyen"));
+    let running = std::env::current_exe()
+        .map_err(TestkitError::system("cannot tell which program this is"))?;
+    let mut near = running
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|directory| directory.join("doyen"));
     near.find(|path| path.is_file()).ok_or_else(|| {
         TestkitError::Misuse(format!(
             "there is no `doyen` near {}: say with `binary(path)` what every node runs, Doyen's target/release/doyen (`cargo build --release` makes \
@@ -149,10 +181,19 @@ fn program(said: Option<PathBuf>) -> Result<PathBuf, TestkitError> {
 
 /// Whether a node understands this variable: one that it does not would be ignored in silence.
 fn known(variable: &str) -> Result<(), TestkitError> {
-    let flag = |variable: &str| variable.trim_start_matches("DOYEN_").replace('_', "-").to_lowercase();
+    let flag = |variable: &str| {
+        variable
+            .trim_start_matches("DOYEN_")
+            .replace('_', "-")
+            .to_lowercase()
+    };
     let command = Options::augment_args(clap::Command::new("run"));
     // `doyen run` alone reads a file.
-    let flags: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).chain(["config"]).collect();
+    let flags: Vec<&str> = command
+        .get_arguments()
+        .filter_map(clap::Arg::get_long)
+        .chain(["config"])
+        .collect();
     let wrong = flag(variable);
     if flags.contains(&wrong.as_str()) {
         return Ok(());
@@ -161,12 +202,15 @@ fn known(variable: &str) -> Result<(), TestkitError> {
         Some(name) => format!("did you mean `{name}`?"),
         None => "options are the flags of `doyen run --help`, without the --".into(),
     };
-    Err(TestkitError::Misuse(format!("there is no option `{wrong}`: {hint}")))
+    Err(TestkitError::Misuse(format!(
+        "there is no option `{wrong}`: {hint}"
+    )))
 }
 
 /// A cluster of processes. All of them are killed when this is dropped.
 ///
-/// Whoever asks for a node of a number that there is not learns so as [`TestkitError::Misuse`]; where nothing can be returned, nothing happens.
+/// Whoever asks for a node of a number that there is not learns so as [`TestkitError::Misuse`];
+/// where nothing can be returned, nothing happens.
 #[derive(Debug)]
 pub struct Cluster {
     /// Before `relay`: processes end before their network does.
@@ -207,16 +251,26 @@ impl Cluster {
         }
     }
 
-    /// Starts another node, which joins through all that run. Says its number; it is a member some moments later ([`Cluster::await_safe`]).
+    /// Starts another node, which joins through all that run. Says its number; it is a member some
+    /// moments later ([`Cluster::await_safe`]).
     ///
     /// # Errors
     /// It does not start, or there are [`NODES_MAX`] already.
     pub async fn join(&mut self) -> Result<usize, TestkitError> {
         let node = self.slots.len();
         if node >= NODES_MAX {
-            return Err(TestkitError::Misuse(format!("a cluster of the testkit has {NODES_MAX} nodes in its life")));
+            return Err(TestkitError::Misuse(format!(
+                "a cluster of the testkit has {NODES_MAX} nodes in its life"
+            )));
         }
-        self.slots.push(Slot { name: node_name(node), process: None, paused: false, starts: 0, log: PathBuf::new(), ports: None });
+        self.slots.push(Slot {
+            name: node_name(node),
+            process: None,
+            paused: false,
+            starts: 0,
+            log: PathBuf::new(),
+            ports: None,
+        });
         let started = self.start(node).await;
         if started.is_err() {
             self.slots.pop();
@@ -236,16 +290,30 @@ impl Cluster {
         let ports = slot.ports;
         let process = match self.spawn(node, ports.unwrap_or_default()).await {
             // Somebody else took a port meanwhile.
-            Err(refused) if ports.is_some() && refused.log.contains("in use") => self.spawn(node, [0; 2]).await?,
+            Err(refused) if ports.is_some() && refused.log.contains("in use") => {
+                self.spawn(node, [0; 2]).await?
+            }
             other => other?,
         };
         let mut ports = [0; 2];
-        for ((plane, field), port) in Plane::ALL.into_iter().zip(["listen", "data"]).zip(&mut ports) {
+        for ((plane, field), port) in Plane::ALL
+            .into_iter()
+            .zip(["listen", "data"])
+            .zip(&mut ports)
+        {
             let front = process.ready().address(field);
-            let front = front.ok_or_else(|| TestkitError::Misuse(format!("{} does not say where its `{field}` is", self.name(node))))?;
+            let front = front.ok_or_else(|| {
+                TestkitError::Misuse(format!(
+                    "{} does not say where its `{field}` is",
+                    self.name(node)
+                ))
+            })?;
             let behind = SocketAddr::new(self.inside(node), front.port());
-            let cannot = TestkitError::system(format!("cannot relay for {} at {front}", self.name(node)));
-            self.relay.open(node, plane, front, behind).map_err(cannot)?;
+            let cannot =
+                TestkitError::system(format!("cannot relay for {} at {front}", self.name(node)));
+            self.relay
+                .open(node, plane, front, behind)
+                .map_err(cannot)?;
             *port = front.port();
         }
         let slot = self.slot_mut(node)?;
@@ -253,9 +321,17 @@ impl Cluster {
         Ok(())
     }
 
-    async fn spawn(&mut self, node: usize, [control, data]: [u16; 2]) -> Result<Process, NotStarted> {
+    async fn spawn(
+        &mut self,
+        node: usize,
+        [control, data]: [u16; 2],
+    ) -> Result<Process, NotStarted> {
         let (inside, outside) = (self.inside(node), self.outside(node));
-        let seeds: Vec<String> = self.running().filter_map(|n| self.control(n)).map(|a| a.to_string()).collect();
+        let seeds: Vec<String> = self
+            .running()
+            .filter_map(|n| self.control(n))
+            .map(|a| a.to_string())
+            .collect();
         let slot = &mut self.slots[node];
         slot.starts += 1;
         let mut command = Command::new(&self.binary);
@@ -264,7 +340,9 @@ impl Cluster {
             command.process_group(0);
         }
         deafen(&mut command);
-        command.env("DOYEN_NAME", &slot.name).env("DOYEN_SECRET_FILE", self.household.secret_file());
+        command
+            .env("DOYEN_NAME", &slot.name)
+            .env("DOYEN_SECRET_FILE", self.household.secret_file());
         command.env("DOYEN_LISTEN", SocketAddr::new(inside, control).to_string());
         command.env("DOYEN_DATA", SocketAddr::new(inside, data).to_string());
         command.env("DOYEN_ADVERTISE", outside.to_string());
@@ -275,7 +353,9 @@ impl Cluster {
             command.env("DOYEN_SEED", seeds.join(","));
         }
         command.envs(&self.options);
-        slot.log = self.household.file(&format!("{}-{}.log", slot.name, slot.starts));
+        slot.log = self
+            .household
+            .file(&format!("{}-{}.log", slot.name, slot.starts));
         Process::start(&slot.name, command, &slot.log, OPEN_MAX).await
     }
 
@@ -283,21 +363,35 @@ impl Cluster {
     fn inside(&self, node: usize) -> IpAddr {
         let [x, y] = self.net;
         // There are fewer than 255 nodes.
-        IpAddr::V4(Ipv4Addr::new(127, x, y, u8::try_from(node + 1).unwrap_or(u8::MAX)))
+        IpAddr::V4(Ipv4Addr::new(
+            127,
+            x,
+            y,
+            u8::try_from(node + 1).unwrap_or(u8::MAX),
+        ))
     }
 
     /// What a node advertises: its relay.
     fn outside(&self, node: usize) -> IpAddr {
         let [x, y] = self.net;
-        IpAddr::V4(Ipv4Addr::new(127, x, y + 1, u8::try_from(node + 1).unwrap_or(u8::MAX)))
+        IpAddr::V4(Ipv4Addr::new(
+            127,
+            x,
+            y + 1,
+            u8::try_from(node + 1).unwrap_or(u8::MAX),
+        ))
     }
 
     fn slot(&self, node: usize) -> Result<&Slot, TestkitError> {
-        self.slots.get(node).ok_or_else(|| TestkitError::Misuse(format!("there is no node {node}")))
+        self.slots
+            .get(node)
+            .ok_or_else(|| TestkitError::Misuse(format!("there is no node {node}")))
     }
 
     fn slot_mut(&mut self, node: usize) -> Result<&mut Slot, TestkitError> {
-        self.slots.get_mut(node).ok_or_else(|| TestkitError::Misuse(format!("there is no node {node}")))
+        self.slots
+            .get_mut(node)
+            .ok_or_else(|| TestkitError::Misuse(format!("there is no node {node}")))
     }
 
     fn process(&self, node: usize) -> Option<&Process> {
@@ -318,7 +412,11 @@ impl Cluster {
 
     /// The numbers of those that run, paused or not.
     pub fn running(&self) -> impl Iterator<Item = usize> {
-        self.slots.iter().enumerate().filter(|(_, slot)| slot.process.is_some()).map(|(node, _)| node)
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.process.is_some())
+            .map(|(node, _)| node)
     }
 
     /// A node's name.
@@ -376,7 +474,11 @@ impl Cluster {
     /// What a node wrote to stderr since its last start, whether it still runs or not.
     #[must_use]
     pub fn log(&self, node: usize) -> String {
-        let read = |slot: &Slot| std::fs::read(&slot.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).ok();
+        let read = |slot: &Slot| {
+            std::fs::read(&slot.log)
+                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+                .ok()
+        };
         self.slots.get(node).and_then(read).unwrap_or_default()
     }
 
@@ -396,7 +498,12 @@ impl Cluster {
 
     /// SIGSTOP; when this returns, every thread of the process stands still.
     pub fn pause(&mut self, node: usize) {
-        if let Ok(Slot { process: Some(process), paused, .. }) = self.slot_mut(node) {
+        if let Ok(Slot {
+            process: Some(process),
+            paused,
+            ..
+        }) = self.slot_mut(node)
+        {
             process.pause();
             *paused = true;
         }
@@ -404,26 +511,45 @@ impl Cluster {
 
     /// SIGCONT.
     pub fn resume(&mut self, node: usize) {
-        if let Ok(Slot { process: Some(process), paused, .. }) = self.slot_mut(node) {
+        if let Ok(Slot {
+            process: Some(process),
+            paused,
+            ..
+        }) = self.slot_mut(node)
+        {
             process.resume();
             *paused = false;
         }
     }
 
-    /// SIGTERM, and waits until the node has left in order: for [`PATIENCE`] at most, then it is killed.
+    /// SIGTERM, and waits until the node has left in order: for [`PATIENCE`] at most, then it is
+    /// killed.
     ///
     /// # Errors
     /// It does not run, or took too long.
     pub async fn stop(&mut self, node: usize) -> Result<ExitStatus, TestkitError> {
         let slot = self.slot_mut(node)?;
-        let mut process = slot.process.take().ok_or_else(|| TestkitError::Misuse(format!("{} does not run", slot.name)))?;
+        let mut process = slot
+            .process
+            .take()
+            .ok_or_else(|| TestkitError::Misuse(format!("{} does not run", slot.name)))?;
         process.terminate();
         let ended = tokio::time::timeout(PATIENCE, process.ended()).await;
-        let what = format!("{} has not left in order; the last that it said: {}", slot.name, process.last_words());
+        let what = format!(
+            "{} has not left in order; the last that it said: {}",
+            slot.name,
+            process.last_words()
+        );
         drop(process);
         self.relay.close(node);
-        let ended = ended.map_err(|_| TestkitError::TimedOut { what, within: PATIENCE })?;
-        ended.map_err(TestkitError::system(format!("cannot tell how {} ended", self.name(node))))
+        let ended = ended.map_err(|_| TestkitError::TimedOut {
+            what,
+            within: PATIENCE,
+        })?;
+        ended.map_err(TestkitError::system(format!(
+            "cannot tell how {} ended",
+            self.name(node)
+        )))
     }
 
     /// Starts a node anew: one that runs leaves in order first.
@@ -434,7 +560,10 @@ impl Cluster {
         if self.slot(node)?.process.is_some() {
             let status = self.stop(node).await?;
             if !status.success() {
-                return Err(TestkitError::Unanswered { name: self.name(node).to_owned(), why: format!("it left with {status}") });
+                return Err(TestkitError::Unanswered {
+                    name: self.name(node).to_owned(),
+                    why: format!("it left with {status}"),
+                });
             }
         }
         self.start(node).await
@@ -459,7 +588,9 @@ impl Cluster {
     /// Nothing passes between these nodes and all others, in either direction.
     pub fn isolate(&self, nodes: &BTreeSet<usize>) {
         for inner in nodes {
-            (0..self.len()).filter(|outer| !nodes.contains(outer)).for_each(|outer| self.cut(*inner, outer));
+            (0..self.len())
+                .filter(|outer| !nodes.contains(outer))
+                .for_each(|outer| self.cut(*inner, outer));
         }
     }
 
@@ -500,9 +631,19 @@ impl Cluster {
         self.ask(node, "/table").await
     }
 
-    async fn ask<T: serde::de::DeserializeOwned>(&self, node: usize, path: &str) -> Result<T, TestkitError> {
-        let unanswered = |why: String| TestkitError::Unanswered { name: self.name(node).to_owned(), why };
-        let address = self.http(node).ok_or_else(|| unanswered("it does not run".into()))?.to_string();
+    async fn ask<T: serde::de::DeserializeOwned>(
+        &self,
+        node: usize,
+        path: &str,
+    ) -> Result<T, TestkitError> {
+        let unanswered = |why: String| TestkitError::Unanswered {
+            name: self.name(node).to_owned(),
+            why,
+        };
+        let address = self
+            .http(node)
+            .ok_or_else(|| unanswered("it does not run".into()))?
+            .to_string();
         match tokio::time::timeout(ANSWER_MAX, client::get(&address, path)).await {
             Ok(answer) => answer.map_err(|e| unanswered(e.to_string())),
             Err(_) => Err(unanswered(format!("nothing within {ANSWER_MAX:?}"))),
@@ -535,24 +676,34 @@ impl Cluster {
                 && let Some(status) = process.status()
             {
                 let why = format!("it ended unasked, with {status}: {}", process.last_words());
-                return Err(TestkitError::Unanswered { name: slot.name.clone(), why });
+                return Err(TestkitError::Unanswered {
+                    name: slot.name.clone(),
+                    why,
+                });
             }
         }
         Ok(())
     }
 
-    /// Waits until every node that runs and is not paused says that these are the members, all of them live, and that all is safe: every
-    /// partition serves with its full number of copies, and nothing moves. Says how long it took.
+    /// Waits until every node that runs and is not paused says that these are the members, all of
+    /// them live, and that all is safe: every partition serves with its full number of copies, and
+    /// nothing moves. Says how long it took.
     ///
     /// # Errors
-    /// Not in time, with what the last node that did not say so said instead; or a process ended by itself.
+    /// Not in time, with what the last node that did not say so said instead; or a process ended by
+    /// itself.
     pub async fn await_safe(&mut self, timeout: Duration) -> Result<Duration, TestkitError> {
         let began = Instant::now();
         loop {
             self.check()?;
-            let Some(missing) = self.unsafe_because().await else { return Ok(began.elapsed()) };
+            let Some(missing) = self.unsafe_because().await else {
+                return Ok(began.elapsed());
+            };
             if began.elapsed() >= timeout {
-                return Err(TestkitError::TimedOut { what: format!("not all is safe: {missing}"), within: timeout });
+                return Err(TestkitError::TimedOut {
+                    what: format!("not all is safe: {missing}"),
+                    within: timeout,
+                });
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -568,8 +719,18 @@ impl Cluster {
             };
             if let Some(lack) = safety::lack(&awaited, &report) {
                 let name = self.name(node);
-                let which = if report.safe { None } else { self.table(node).await.ok().and_then(|t| safety::partitions(&report, &t)) };
-                return Some(format!("{name} says that {lack}{}", which.map(|w| format!("; {w}")).unwrap_or_default()));
+                let which = if report.safe {
+                    None
+                } else {
+                    self.table(node)
+                        .await
+                        .ok()
+                        .and_then(|t| safety::partitions(&report, &t))
+                };
+                return Some(format!(
+                    "{name} says that {lack}{}",
+                    which.map(|w| format!("; {w}")).unwrap_or_default()
+                ));
             }
         }
         None
@@ -581,7 +742,11 @@ mod tests {
     use super::*;
 
     async fn refused(builder: ClusterBuilder, nodes: usize) -> String {
-        builder.start(nodes).await.expect_err("it cannot be started").to_string()
+        builder
+            .start(nodes)
+            .await
+            .expect_err("it cannot be started")
+            .to_string()
     }
 
     #[tokio::test]
@@ -590,16 +755,31 @@ mod tests {
         let there = || Cluster::builder().binary("/bin/sh");
         assert!(refused(there(), 0).await.contains("start(3)"));
         let told = refused(there().option("partitons", 64), 1).await;
-        assert!(told.contains("`partitons`") && told.contains("`partitions`"), "{told}");
+        assert!(
+            told.contains("`partitons`") && told.contains("`partitions`"),
+            "{told}"
+        );
         let told = refused(there().option("xyzzy", 64), 1).await;
-        assert!(told.contains("`xyzzy`") && told.contains("doyen run --help"), "{told}");
+        assert!(
+            told.contains("`xyzzy`") && told.contains("doyen run --help"),
+            "{told}"
+        );
         let told = refused(Cluster::builder().binary("nowhere/doyen"), 1).await;
-        assert!(told.contains("nowhere/doyen") && told.contains("cargo build"), "{told}");
+        assert!(
+            told.contains("nowhere/doyen") && told.contains("cargo build"),
+            "{told}"
+        );
     }
 
     #[test]
     fn options_are_the_flags_of_a_node() {
-        for good in ["DOYEN_PARTITIONS", "DOYEN_MIN_IN_SYNC", "DOYEN_MEMBERS_MIN", "DOYEN_SEED", "DOYEN_CONFIG"] {
+        for good in [
+            "DOYEN_PARTITIONS",
+            "DOYEN_MIN_IN_SYNC",
+            "DOYEN_MEMBERS_MIN",
+            "DOYEN_SEED",
+            "DOYEN_CONFIG",
+        ] {
             assert!(known(good).is_ok(), "{good}");
         }
     }

@@ -1,7 +1,8 @@
 //! What clients asked and were answered, in which order, and whether it can be explained.
 //!
-//! A moment is a number that every call and every answer draws from one counter: an answer that was drawn before a call was there before it.
-//! Operations that certainly did not happen leave no trace; those of which nobody knows may have happened at any moment after their call.
+//! A moment is a number that every call and every answer draws from one counter: an answer that was
+//! drawn before a call was there before it. Operations that certainly did not happen leave no
+//! trace; those of which nobody knows may have happened at any moment after their call.
 
 use super::linear::{Answer, Call, Entry, Verdict, check};
 use std::collections::BTreeMap;
@@ -37,7 +38,8 @@ struct Record {
     keys: Mutex<BTreeMap<String, Vec<Entry>>>,
 }
 
-/// An operation under way. Dropped without a word, it is unknown: the safe thing to say of a client that was cut short.
+/// An operation under way. Dropped without a word, it is unknown: the safe thing to say of a client
+/// that was cut short.
 #[derive(Debug)]
 #[must_use = "what becomes of it must be said"]
 pub struct Pending {
@@ -69,7 +71,8 @@ pub enum Wrong {
     Missing,
     /// A read gave what was overwritten, or is not there yet.
     Stale,
-    /// Another answer has no explanation: a write was applied twice, or upon what was not there, or a read gave what nobody wrote.
+    /// Another answer has no explanation: a write was applied twice, or upon what was not there, or
+    /// a read gave what nobody wrote.
     Answer,
     /// The search for an explanation was given up: a limit of the search, and no proof of anything.
     Undecided,
@@ -89,7 +92,9 @@ impl fmt::Display for Wrong {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.key, self.wrong)?;
-        self.around.iter().try_for_each(|entry| write!(f, "\n  {}", Told(entry)))
+        self.around
+            .iter()
+            .try_for_each(|entry| write!(f, "\n  {}", Told(entry)))
     }
 }
 
@@ -99,7 +104,13 @@ struct Told<'a>(&'a Entry);
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let Entry { client, call, called, answered, .. } = self.0;
+        let Entry {
+            client,
+            call,
+            called,
+            answered,
+            ..
+        } = self.0;
         write!(f, "client {client}, {called}: ")?;
         match call {
             Call::Set(value) => write!(f, "SET {}", text(value))?,
@@ -133,10 +144,17 @@ impl History {
         Self::default()
     }
 
-    /// A client asks something of a key, now. A number names a client; what one client has under way on a key happens in its order.
+    /// A client asks something of a key, now. A number names a client; what one client has under
+    /// way on a key happens in its order.
     pub fn call(&self, key: impl Into<String>, client: u32, call: Call) -> Pending {
         let called = self.record.moment();
-        Pending { record: self.record.clone(), key: key.into(), client, call: Some(call), called }
+        Pending {
+            record: self.record.clone(),
+            key: key.into(),
+            client,
+            call: Some(call),
+            called,
+        }
     }
 
     /// Every key that was asked for.
@@ -145,11 +163,14 @@ impl History {
         self.record.keys().keys().cloned().collect()
     }
 
-    /// Judges every key. Empty: each of them is linearizable. Takes some milliseconds for a key with hundreds of operations.
+    /// Judges every key. Empty: each of them is linearizable. Takes some milliseconds for a key
+    /// with hundreds of operations.
     #[must_use]
     pub fn judge(&self) -> Vec<Violation> {
         let keys = self.record.keys();
-        keys.iter().filter_map(|(key, entries)| judge(key, entries)).collect()
+        keys.iter()
+            .filter_map(|(key, entries)| judge(key, entries))
+            .collect()
     }
 }
 
@@ -159,10 +180,20 @@ fn judge(key: &str, entries: &[Entry]) -> Option<Violation> {
     let (wrong, at) = match check(&ordered) {
         Verdict::Linearizable => return None,
         Verdict::Undecided => (Wrong::Undecided, ordered.len()),
-        Verdict::Violated(at) => (ordered.get(at).map_or(Wrong::Answer, |entry| wrong(&ordered, entry)), at),
+        Verdict::Violated(at) => (
+            ordered
+                .get(at)
+                .map_or(Wrong::Answer, |entry| wrong(&ordered, entry)),
+            at,
+        ),
     };
     let around = ordered[at.saturating_sub(SHOWN.0)..(at + SHOWN.1).min(ordered.len())].to_vec();
-    Some(Violation { key: key.to_owned(), wrong, entry: ordered.get(at).cloned(), around })
+    Some(Violation {
+        key: key.to_owned(),
+        wrong,
+        entry: ordered.get(at).cloned(),
+        around,
+    })
 }
 
 /// What is wrong with an entry that nothing explains.
@@ -174,10 +205,14 @@ fn wrong(history: &[Entry], entry: &Entry) -> Wrong {
     }
 }
 
-/// Whether any operation may have written this. Sums and what was appended cannot be told: they count as written.
+/// Whether any operation may have written this. Sums and what was appended cannot be told: they
+/// count as written.
 fn written(history: &[Entry], read: &[u8]) -> bool {
     history.iter().any(|entry| match &entry.call {
-        Call::Set(value) | Call::GetSet(value) | Call::CompareAndSwap { value, .. } | Call::SetFor { value, .. } => value == read,
+        Call::Set(value)
+        | Call::GetSet(value)
+        | Call::CompareAndSwap { value, .. }
+        | Call::SetFor { value, .. } => value == read,
         Call::Incr(_) | Call::Append(_) => true,
         _ => false,
     })
@@ -206,8 +241,16 @@ impl Pending {
         if answered.is_none() && call == Call::Get {
             return;
         }
-        let waited = answered.as_ref().map_or_else(|| self.record.moment(), |(at, _)| *at);
-        let entry = Entry { client: self.client, call, called: self.called, answered, waited };
+        let waited = answered
+            .as_ref()
+            .map_or_else(|| self.record.moment(), |(at, _)| *at);
+        let entry = Entry {
+            client: self.client,
+            call,
+            called: self.called,
+            answered,
+            waited,
+        };
         let mut keys = self.record.keys();
         match keys.get_mut(&self.key) {
             Some(entries) => entries.push(entry),
@@ -227,7 +270,9 @@ mod tests {
     use super::*;
 
     fn set(history: &History, value: &str) {
-        history.call("k", 1, Call::Set(value.into())).answered(Answer::Ok);
+        history
+            .call("k", 1, Call::Set(value.into()))
+            .answered(Answer::Ok);
     }
 
     fn read(history: &History, answer: Answer) {
@@ -252,7 +297,13 @@ mod tests {
         set(&history, "b");
         read(&history, Answer::Bulk(b"a".to_vec()));
         assert_eq!(wrongs(&history), [Wrong::Stale]);
-        assert!(history.judge()[0].to_string().contains("client 1, 0: SET a -> Ok at 1"), "{}", history.judge()[0]);
+        assert!(
+            history.judge()[0]
+                .to_string()
+                .contains("client 1, 0: SET a -> Ok at 1"),
+            "{}",
+            history.judge()[0]
+        );
 
         let history = History::new();
         history.call("n", 1, Call::Incr(1)).answered(Answer::Int(1));

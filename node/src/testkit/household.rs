@@ -9,15 +9,21 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// What nodes are called: in the order of the alphabet, which is the order of their age.
-const NAMES: [&str; 12] = ["ada", "boris", "clara", "dmitri", "emma", "felix", "greta", "hugo", "ida", "jonas", "klara", "leo"];
+const NAMES: [&str; 12] = [
+    "ada", "boris", "clara", "dmitri", "emma", "felix", "greta", "hugo", "ida", "jonas", "klara",
+    "leo",
+];
 
 /// The name of a node by its number, from 0.
 #[must_use]
 pub fn node_name(number: usize) -> String {
-    NAMES.get(number).map_or_else(|| format!("node-{}", number + 1), |name| (*name).to_owned())
+    NAMES
+        .get(number)
+        .map_or_else(|| format!("node-{}", number + 1), |name| (*name).to_owned())
 }
 
-/// A directory for logs, with a fresh secret in it. Removed when this is dropped, unless it was somebody else's.
+/// A directory for logs, with a fresh secret in it. Removed when this is dropped, unless it was
+/// somebody else's.
 #[derive(Debug)]
 pub struct Household {
     secret: PathBuf,
@@ -31,8 +37,16 @@ impl Household {
     /// # Errors
     /// Nothing can be written there.
     pub fn new() -> Result<Self, TestkitError> {
-        let cannot = || TestkitError::system(format!("cannot write to {}", std::env::temp_dir().display()));
-        let dir = tempfile::Builder::new().prefix("doyen-").tempdir().map_err(cannot())?;
+        let cannot = || {
+            TestkitError::system(format!(
+                "cannot write to {}",
+                std::env::temp_dir().display()
+            ))
+        };
+        let dir = tempfile::Builder::new()
+            .prefix("doyen-")
+            .tempdir()
+            .map_err(cannot())?;
         Self::with_secret(dir.path().to_owned(), Some(dir))
     }
 
@@ -41,14 +55,23 @@ impl Household {
     /// # Errors
     /// Nothing can be written there.
     pub fn at(path: &Path) -> Result<Self, TestkitError> {
-        std::fs::create_dir_all(path).map_err(TestkitError::system(format!("cannot make {}", path.display())))?;
+        std::fs::create_dir_all(path).map_err(TestkitError::system(format!(
+            "cannot make {}",
+            path.display()
+        )))?;
         Self::with_secret(path.to_owned(), None)
     }
 
     fn with_secret(path: PathBuf, dir: Option<TempDir>) -> Result<Self, TestkitError> {
         let secret = path.join("secret");
         let cannot = || TestkitError::system(format!("cannot write {}", secret.display()));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&secret).map_err(cannot())?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&secret)
+            .map_err(cannot())?;
         let bytes: [u8; 32] = rand::random();
         let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
         file.write_all(hex.as_bytes()).map_err(cannot())?;
@@ -75,12 +98,14 @@ impl Household {
         self.path.join(name)
     }
 
-    /// `binary run` as a node of this household: with its secret, deaf to the `DOYEN_` variables of the person's shell, and ended when its
-    /// stdin ends.
+    /// `binary run` as a node of this household: with its secret, deaf to the `DOYEN_` variables of
+    /// the person's shell, and ended when its stdin ends.
     #[must_use]
     pub fn node(&self, binary: &Path, name: &str) -> Command {
         let mut command = Command::new(binary);
-        command.args(["run", "--name", name, "--exit-with-stdin", "--secret-file"]).arg(&self.secret);
+        command
+            .args(["run", "--name", name, "--exit-with-stdin", "--secret-file"])
+            .arg(&self.secret);
         deafen(&mut command);
         command
     }
@@ -88,7 +113,9 @@ impl Household {
 
 /// What the person's shell says to nodes of their own must not reach these.
 pub(super) fn deafen(command: &mut Command) {
-    for (variable, _) in std::env::vars_os().filter(|(v, _)| v.to_string_lossy().starts_with("DOYEN_")) {
+    for (variable, _) in
+        std::env::vars_os().filter(|(v, _)| v.to_string_lossy().starts_with("DOYEN_"))
+    {
         command.env_remove(variable);
     }
 }

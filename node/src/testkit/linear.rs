@@ -1,11 +1,14 @@
-//! Is a key's history linearizable? The search of Wing and Gong with the memory of Lowe (*Testing for linearizability*).
+//! Is a key's history linearizable? The search of Wing and Gong with the memory of Lowe (*Testing
+//! for linearizability*).
 //!
-//! A history is the calls on one key with the moments at which they were made and answered. An operation without an
-//! answer, or with an answer that says "unknown", may have happened at any moment after its call, or never.
+//! A history is the calls on one key with the moments at which they were made and answered. An
+//! operation without an answer, or with an answer that says "unknown", may have happened at any
+//! moment after its call, or never.
 //!
-//! Deadlines are operations, too: whoever gives a key one marks it with a tag, and `Expired` with this tag deletes what still
-//! carries it. It happens between the earliest and the latest moment at which the deadline may pass, so that a value that is
-//! served too long, and one that is missing too early, both have no explanation.
+//! Deadlines are operations, too: whoever gives a key one marks it with a tag, and `Expired` with
+//! this tag deletes what still carries it. It happens between the earliest and the latest moment at
+//! which the deadline may pass, so that a value that is served too long, and one that is missing
+//! too early, both have no explanation.
 
 use std::collections::{HashMap, HashSet};
 
@@ -76,7 +79,8 @@ pub enum Answer {
 /// One operation of a history.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Who asked. What one client has under way on a key at the same time happens in the order of its calls.
+    /// Who asked. What one client has under way on a key at the same time happens in the order of
+    /// its calls.
     pub client: u32,
     /// What.
     pub call: Call,
@@ -84,18 +88,22 @@ pub struct Entry {
     pub called: u64,
     /// The moment and the answer; `None`: unknown.
     pub answered: Option<(u64, Answer)>,
-    /// The moment at which the client stopped to wait for an answer that did not come. What it asked of the key until then happens after
-    /// this, if this happens. Means nothing of what was answered.
+    /// The moment at which the client stopped to wait for an answer that did not come. What it
+    /// asked of the key until then happens after this, if this happens. Means nothing of what was
+    /// answered.
     pub waited: u64,
 }
 
 impl Entry {
     /// The moment until which the client waited for this.
     fn ended(&self) -> u64 {
-        self.answered.as_ref().map_or(self.waited, |(answered, _)| *answered)
+        self.answered
+            .as_ref()
+            .map_or(self.waited, |(answered, _)| *answered)
     }
 
-    /// Whether somebody asked for this, who has an order; the passing of deadlines and losses have none.
+    /// Whether somebody asked for this, who has an order; the passing of deadlines and losses have
+    /// none.
     fn asked(&self) -> bool {
         !matches!(self.call, Call::Expired { .. } | Call::Lost)
     }
@@ -112,7 +120,8 @@ impl Entry {
 pub enum Verdict {
     /// There is an order that explains every answer.
     Linearizable,
-    /// There is none. The longest explained prefix ends before this entry (index into the history by call).
+    /// There is none. The longest explained prefix ends before this entry (index into the history
+    /// by call).
     Violated(usize),
     /// The search gave up at its limit.
     Undecided,
@@ -133,7 +142,10 @@ struct Values {
 
 impl Values {
     fn new() -> Self {
-        Self { ids: HashMap::from([((None, 0), 0)]), list: vec![(None, 0)] }
+        Self {
+            ids: HashMap::from([((None, 0), 0)]),
+            list: vec![(None, 0)],
+        }
     }
 
     fn tag(&self, state: State) -> u64 {
@@ -189,7 +201,10 @@ impl Values {
                     Some(bytes) => std::str::from_utf8(bytes).ok()?.parse::<i64>().ok()?,
                 };
                 let sum = number.checked_add(*by)?;
-                (self.id((Some(sum.to_string().into_bytes()), kept)), Answer::Int(sum))
+                (
+                    self.id((Some(sum.to_string().into_bytes()), kept)),
+                    Answer::Int(sum),
+                )
             }
             Call::Append(tail) => {
                 let mut whole = present.clone().unwrap_or_default();
@@ -201,7 +216,8 @@ impl Values {
     }
 }
 
-/// A random-looking mark of one operation; the marks of a set of operations are XORed to name the set.
+/// A random-looking mark of one operation; the marks of a set of operations are XORed to name the
+/// set.
 fn mark(index: usize) -> u128 {
     let mut x = (index as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
@@ -233,7 +249,11 @@ pub fn check(history: &[Entry]) -> Verdict {
     let mut seen: HashSet<(u128, State)> = HashSet::new();
     let (mut set, mut state) = (0u128, 0 as State);
     let mut steps: Vec<Step> = Vec::new();
-    let setters: HashMap<u64, usize> = ops.iter().enumerate().filter_map(|(i, op)| Some((tag_given(&op.call)?, i))).collect();
+    let setters: HashMap<u64, usize> = ops
+        .iter()
+        .enumerate()
+        .filter_map(|(i, op)| Some((tag_given(&op.call)?, i)))
+        .collect();
     let mut pending = candidates(&ops, &done, first, (0, &setters));
     loop {
         if open == 0 {
@@ -241,7 +261,9 @@ pub fn check(history: &[Entry]) -> Verdict {
         }
         let mut moved = false;
         while let Some(index) = pending.pop() {
-            let Some((next, answer)) = values.apply(state, &ops[index].call) else { continue };
+            let Some((next, answer)) = values.apply(state, &ops[index].call) else {
+                continue;
+            };
             if let Some((_, expected)) = &ops[index].answered
                 && *expected != answer
             {
@@ -258,7 +280,11 @@ pub fn check(history: &[Entry]) -> Verdict {
             if visits > VISITS_MAX {
                 return Verdict::Undecided;
             }
-            steps.push(Step { placed: index, before: state, others: std::mem::take(&mut pending) });
+            steps.push(Step {
+                placed: index,
+                before: state,
+                others: std::mem::take(&mut pending),
+            });
             set ^= mark(index);
             state = next;
             done[index] = true;
@@ -268,7 +294,11 @@ pub fn check(history: &[Entry]) -> Verdict {
             }
             // What has no answer explains nothing: it may be left out for ever.
             let explained = |i: usize| done[i] || ops[i].answered.is_none();
-            farthest = farthest.max((first..ops.len()).find(|i| !explained(*i)).unwrap_or(ops.len()));
+            farthest = farthest.max(
+                (first..ops.len())
+                    .find(|i| !explained(*i))
+                    .unwrap_or(ops.len()),
+            );
             pending = candidates(&ops, &done, first, (values.tag(state), &setters));
             moved = true;
             break;
@@ -276,7 +306,9 @@ pub fn check(history: &[Entry]) -> Verdict {
         if moved {
             continue;
         }
-        let Some(step) = steps.pop() else { return Verdict::Violated(farthest) };
+        let Some(step) = steps.pop() else {
+            return Verdict::Violated(farthest);
+        };
         set ^= mark(step.placed);
         state = step.before;
         done[step.placed] = false;
@@ -293,8 +325,14 @@ fn tag_given(call: &Call) -> Option<u64> {
     }
 }
 
-/// What may come next, to be popped from the end: known outcomes by their answer's moment first, then unknown ones.
-fn candidates(ops: &[&Entry], done: &[bool], first: usize, (live, setters): (u64, &HashMap<u64, usize>)) -> Vec<usize> {
+/// What may come next, to be popped from the end: known outcomes by their answer's moment first,
+/// then unknown ones.
+fn candidates(
+    ops: &[&Entry],
+    done: &[bool],
+    first: usize,
+    (live, setters): (u64, &HashMap<u64, usize>),
+) -> Vec<usize> {
     let mut bound = u64::MAX;
     let mut found: Vec<usize> = Vec::new();
     let mut later: Vec<u32> = Vec::new();
@@ -315,23 +353,51 @@ fn candidates(ops: &[&Entry], done: &[bool], first: usize, (live, setters): (u64
             later.push(op.client);
         }
         // What has no answer and was overtaken by what its client asked after it never happens.
-        let meanwhile = ops.iter().zip(done).skip(i + 1).take_while(|(other, _)| other.called < op.ended());
-        if op.answered.is_none() && meanwhile.clone().any(|(other, done)| *done && op.leads(other)) {
+        let meanwhile = ops
+            .iter()
+            .zip(done)
+            .skip(i + 1)
+            .take_while(|(other, _)| other.called < op.ended());
+        if op.answered.is_none()
+            && meanwhile
+                .clone()
+                .any(|(other, done)| *done && op.leads(other))
+        {
             continue;
         }
         found.push(i);
     }
     found.retain(|&i| ops[i].called < bound);
-    // A deadline passes after it was given; and once something else has taken its place, when it passes makes no difference.
-    let passes = |i: usize| if let Call::Expired { tag } = ops[i].call { Some(tag) } else { None };
+    // A deadline passes after it was given; and once something else has taken its place, when it
+    // passes makes no difference.
+    let passes = |i: usize| {
+        if let Call::Expired { tag } = ops[i].call {
+            Some(tag)
+        } else {
+            None
+        }
+    };
     found.retain(|&i| match passes(i) {
-        Some(tag) => setters.get(&tag).is_none_or(|s| done[*s]) && (tag == live || ops[i].answered.is_some()),
+        Some(tag) => {
+            setters.get(&tag).is_none_or(|s| done[*s]) && (tag == live || ops[i].answered.is_some())
+        }
         None => true,
     });
-    if let Some(void) = found.iter().copied().find(|&i| passes(i).is_some_and(|tag| tag != live)) {
+    if let Some(void) = found
+        .iter()
+        .copied()
+        .find(|&i| passes(i).is_some_and(|tag| tag != live))
+    {
         return vec![void];
     }
-    found.sort_by_key(|&i| std::cmp::Reverse(ops[i].answered.as_ref().map_or((1, u64::MAX - ops[i].called), |a| (0, a.0))));
+    found.sort_by_key(|&i| {
+        std::cmp::Reverse(
+            ops[i]
+                .answered
+                .as_ref()
+                .map_or((1, u64::MAX - ops[i].called), |a| (0, a.0)),
+        )
+    });
     found
 }
 
@@ -343,11 +409,23 @@ mod tests {
     use super::*;
 
     fn op(called: u64, answered: u64, call: Call, answer: Answer) -> Entry {
-        Entry { client: u32::try_from(called).unwrap(), call, called, answered: Some((answered, answer)), waited: answered }
+        Entry {
+            client: u32::try_from(called).unwrap(),
+            call,
+            called,
+            answered: Some((answered, answer)),
+            waited: answered,
+        }
     }
 
     fn unknown(called: u64, call: Call) -> Entry {
-        Entry { client: u32::try_from(called).unwrap(), call, called, answered: None, waited: called }
+        Entry {
+            client: u32::try_from(called).unwrap(),
+            call,
+            called,
+            answered: None,
+            waited: called,
+        }
     }
 
     fn set(value: &str) -> Call {
@@ -360,87 +438,190 @@ mod tests {
 
     #[test]
     fn a_read_after_a_write_sees_it() {
-        let good = [op(1, 2, set("a"), Answer::Ok), op(3, 4, Call::Get, bulk("a"))];
+        let good = [
+            op(1, 2, set("a"), Answer::Ok),
+            op(3, 4, Call::Get, bulk("a")),
+        ];
         assert_eq!(check(&good), Verdict::Linearizable);
-        let lost = [op(1, 2, set("a"), Answer::Ok), op(3, 4, Call::Get, Answer::Nil)];
+        let lost = [
+            op(1, 2, set("a"), Answer::Ok),
+            op(3, 4, Call::Get, Answer::Nil),
+        ];
         assert_eq!(check(&lost), Verdict::Violated(1));
     }
 
     #[test]
     fn concurrent_operations_may_come_in_either_order() {
         for seen in ["a", "b"] {
-            let history = [op(1, 10, set("a"), Answer::Ok), op(2, 9, set("b"), Answer::Ok), op(11, 12, Call::Get, bulk(seen))];
+            let history = [
+                op(1, 10, set("a"), Answer::Ok),
+                op(2, 9, set("b"), Answer::Ok),
+                op(11, 12, Call::Get, bulk(seen)),
+            ];
             assert_eq!(check(&history), Verdict::Linearizable);
         }
     }
 
     #[test]
     fn what_one_client_asks_at_once_happens_in_its_order() {
-        let delete = |client, n| Entry { client, ..op(1, 10, Call::Delete, Answer::Int(n)) };
-        let write = |client| Entry { client, ..op(2, 9, set("a"), Answer::Ok) };
+        let delete = |client, n| Entry {
+            client,
+            ..op(1, 10, Call::Delete, Answer::Int(n))
+        };
+        let write = |client| Entry {
+            client,
+            ..op(2, 9, set("a"), Answer::Ok)
+        };
         let read = |answer| op(11, 12, Call::Get, answer);
-        assert_eq!(check(&[delete(1, 0), write(1), read(bulk("a"))]), Verdict::Linearizable);
-        assert_eq!(check(&[delete(1, 1), write(2), read(Answer::Nil)]), Verdict::Linearizable, "of two clients, either order");
-        assert!(matches!(check(&[delete(1, 1), write(1), read(Answer::Nil)]), Verdict::Violated(_)));
-        let never = Entry { client: 1, ..unknown(1, Call::Delete) };
-        assert_eq!(check(&[never, write(1), read(bulk("a"))]), Verdict::Linearizable);
+        assert_eq!(
+            check(&[delete(1, 0), write(1), read(bulk("a"))]),
+            Verdict::Linearizable
+        );
+        assert_eq!(
+            check(&[delete(1, 1), write(2), read(Answer::Nil)]),
+            Verdict::Linearizable,
+            "of two clients, either order"
+        );
+        assert!(matches!(
+            check(&[delete(1, 1), write(1), read(Answer::Nil)]),
+            Verdict::Violated(_)
+        ));
+        let never = Entry {
+            client: 1,
+            ..unknown(1, Call::Delete)
+        };
+        assert_eq!(
+            check(&[never, write(1), read(bulk("a"))]),
+            Verdict::Linearizable
+        );
         // Nobody knows whether it happened; but after what was asked behind it, it did not.
-        let waited = |waited| Entry { client: 1, waited, ..unknown(1, set("b")) };
+        let waited = |waited| Entry {
+            client: 1,
+            waited,
+            ..unknown(1, set("b"))
+        };
         let (seen, after) = (read(bulk("a")), op(13, 14, Call::Get, bulk("b")));
-        assert!(matches!(check(&[waited(9), write(1), seen.clone(), after.clone()]), Verdict::Violated(_)));
-        assert_eq!(check(&[waited(9), write(2), seen.clone(), after.clone()]), Verdict::Linearizable, "of two clients, either order");
-        let late = Entry { client: 1, ..op(3, 9, set("a"), Answer::Ok) };
-        assert_eq!(check(&[waited(2), late, seen, after]), Verdict::Linearizable, "it had given up on the first");
+        assert!(matches!(
+            check(&[waited(9), write(1), seen.clone(), after.clone()]),
+            Verdict::Violated(_)
+        ));
+        assert_eq!(
+            check(&[waited(9), write(2), seen.clone(), after.clone()]),
+            Verdict::Linearizable,
+            "of two clients, either order"
+        );
+        let late = Entry {
+            client: 1,
+            ..op(3, 9, set("a"), Answer::Ok)
+        };
+        assert_eq!(
+            check(&[waited(2), late, seen, after]),
+            Verdict::Linearizable,
+            "it had given up on the first"
+        );
     }
 
     #[test]
     fn a_stale_read_is_found() {
-        let history = [op(1, 2, set("a"), Answer::Ok), op(3, 4, set("b"), Answer::Ok), op(5, 6, Call::Get, bulk("a"))];
+        let history = [
+            op(1, 2, set("a"), Answer::Ok),
+            op(3, 4, set("b"), Answer::Ok),
+            op(5, 6, Call::Get, bulk("a")),
+        ];
         assert!(matches!(check(&history), Verdict::Violated(_)));
     }
 
     #[test]
     fn an_unknown_write_may_happen_late_or_never_but_not_twice() {
-        let late = [unknown(1, set("a")), op(2, 3, Call::Get, Answer::Nil), op(4, 5, Call::Get, bulk("a"))];
+        let late = [
+            unknown(1, set("a")),
+            op(2, 3, Call::Get, Answer::Nil),
+            op(4, 5, Call::Get, bulk("a")),
+        ];
         assert_eq!(check(&late), Verdict::Linearizable);
         let never = [unknown(1, set("a")), op(2, 3, Call::Get, Answer::Nil)];
         assert_eq!(check(&never), Verdict::Linearizable);
-        let twice =
-            [unknown(1, set("a")), op(2, 3, Call::Get, bulk("a")), op(4, 5, Call::Delete, Answer::Int(1)), op(6, 7, Call::Get, bulk("a"))];
+        let twice = [
+            unknown(1, set("a")),
+            op(2, 3, Call::Get, bulk("a")),
+            op(4, 5, Call::Delete, Answer::Int(1)),
+            op(6, 7, Call::Get, bulk("a")),
+        ];
         assert!(matches!(check(&twice), Verdict::Violated(_)));
     }
 
     #[test]
     fn a_duplicated_increment_is_found() {
-        let history = [op(1, 2, Call::Incr(1), Answer::Int(1)), op(3, 4, Call::Incr(1), Answer::Int(3))];
+        let history = [
+            op(1, 2, Call::Incr(1), Answer::Int(1)),
+            op(3, 4, Call::Incr(1), Answer::Int(3)),
+        ];
         assert!(matches!(check(&history), Verdict::Violated(1)));
     }
 
     #[test]
     fn compare_and_swap_has_one_winner() {
-        let cas = |value: &str| Call::CompareAndSwap { expected: None, value: value.as_bytes().to_vec() };
-        let one = [op(1, 10, cas("a"), Answer::Int(1)), op(2, 9, cas("b"), Answer::Int(0)), op(11, 12, Call::Get, bulk("a"))];
+        let cas = |value: &str| Call::CompareAndSwap {
+            expected: None,
+            value: value.as_bytes().to_vec(),
+        };
+        let one = [
+            op(1, 10, cas("a"), Answer::Int(1)),
+            op(2, 9, cas("b"), Answer::Int(0)),
+            op(11, 12, Call::Get, bulk("a")),
+        ];
         assert_eq!(check(&one), Verdict::Linearizable);
-        let two = [op(1, 10, cas("a"), Answer::Int(1)), op(2, 9, cas("b"), Answer::Int(1))];
+        let two = [
+            op(1, 10, cas("a"), Answer::Int(1)),
+            op(2, 9, cas("b"), Answer::Int(1)),
+        ];
         assert!(matches!(check(&two), Verdict::Violated(_)));
     }
 
     #[test]
     fn a_deadline_ends_a_value_between_its_bounds() {
-        let set = |called, answered| op(called, answered, Call::SetFor { value: b"a".to_vec(), ms: 1, tag: 7 }, Answer::Ok);
+        let set = |called, answered| {
+            op(
+                called,
+                answered,
+                Call::SetFor {
+                    value: b"a".to_vec(),
+                    ms: 1,
+                    tag: 7,
+                },
+                Answer::Ok,
+            )
+        };
         let passes = op(100, 200, Call::Expired { tag: 7 }, Answer::Ok);
         let read = |at, answer| op(at, at + 1, Call::Get, answer);
         let judge = |more: Vec<Entry>| check(&[vec![set(1, 2), passes.clone()], more].concat());
         assert_eq!(
-            judge(vec![read(50, bulk("a")), read(150, bulk("a")), read(152, Answer::Nil), read(300, Answer::Nil)]),
+            judge(vec![
+                read(50, bulk("a")),
+                read(150, bulk("a")),
+                read(152, Answer::Nil),
+                read(300, Answer::Nil)
+            ]),
             Verdict::Linearizable
         );
-        assert!(matches!(judge(vec![read(50, Answer::Nil)]), Verdict::Violated(_)), "missing too early");
-        assert!(matches!(judge(vec![read(300, bulk("a"))]), Verdict::Violated(_)), "served too late");
+        assert!(
+            matches!(judge(vec![read(50, Answer::Nil)]), Verdict::Violated(_)),
+            "missing too early"
+        );
+        assert!(
+            matches!(judge(vec![read(300, bulk("a"))]), Verdict::Violated(_)),
+            "served too late"
+        );
         let persist = op(60, 61, Call::Persist, Answer::Int(1));
-        assert_eq!(judge(vec![persist, read(300, bulk("a"))]), Verdict::Linearizable);
+        assert_eq!(
+            judge(vec![persist, read(300, bulk("a"))]),
+            Verdict::Linearizable
+        );
         let longer = op(60, 61, Call::Expire { ms: 9, tag: 8 }, Answer::Int(1));
-        assert_eq!(judge(vec![longer, read(300, bulk("a"))]), Verdict::Linearizable);
+        assert_eq!(
+            judge(vec![longer, read(300, bulk("a"))]),
+            Verdict::Linearizable
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! One direction of the way between two nodes: what becomes of each datagram on it. A machine without I/O: the relay hands it datagrams
-//! and the time, and carries out what it says.
+//! One direction of the way between two nodes: what becomes of each datagram on it. A machine
+//! without I/O: the relay hands it datagrams and the time, and carries out what it says.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 /// How long a datagram is held back so that later ones overtake it.
 const OVERTAKEN_FOR: Duration = Duration::from_millis(15);
-/// How long datagrams wait for bandwidth at most; what would wait for longer is dropped, as a router's full queue does.
+/// How long datagrams wait for bandwidth at most; what would wait for longer is dropped, as a
+/// router's full queue does.
 const BACKLOG_MAX: Duration = Duration::from_millis(200);
 
-/// What a link does to the datagrams on it. Shares are probabilities from 0 to 1, each datagram drawn by itself.
+/// What a link does to the datagrams on it. Shares are probabilities from 0 to 1, each datagram
+/// drawn by itself.
 ///
 /// ```
 /// use doyen::testkit::Faults;
@@ -32,11 +34,13 @@ pub struct Faults {
     pub corrupt: f64,
     /// How long every datagram takes.
     pub delay: Duration,
-    /// How much longer than `delay` it takes at most; drawn evenly, so that datagrams overtake each other.
+    /// How much longer than `delay` it takes at most; drawn evenly, so that datagrams overtake each
+    /// other.
     pub jitter: Duration,
     /// Bandwidth, in bytes of datagrams a second. What would wait for more than 200 ms is dropped.
     pub bytes_per_second: Option<u64>,
-    /// The largest datagram that passes, in bytes; larger ones vanish without a word. QUIC needs 1200.
+    /// The largest datagram that passes, in bytes; larger ones vanish without a word. QUIC needs
+    /// 1200.
     pub datagram_bytes_max: Option<usize>,
 }
 
@@ -105,13 +109,26 @@ impl Link {
     pub(super) fn new(seed: u64, stream: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(stream);
-        Self { rng, free_at: None, counts: Counts::default() }
+        Self {
+            rng,
+            free_at: None,
+            counts: Counts::default(),
+        }
     }
 
-    /// A datagram comes: when is it sent on, if at all? What is `None` goes at once. The bytes may be changed.
-    pub(super) fn pass(&mut self, now: Instant, faults: &Faults, cut: bool, datagram: &mut [u8]) -> Sent {
+    /// A datagram comes: when is it sent on, if at all? What is `None` goes at once. The bytes may
+    /// be changed.
+    pub(super) fn pass(
+        &mut self,
+        now: Instant,
+        faults: &Faults,
+        cut: bool,
+        datagram: &mut [u8],
+    ) -> Sent {
         self.counts.received += 1;
-        let too_large = faults.datagram_bytes_max.is_some_and(|max| datagram.len() > max);
+        let too_large = faults
+            .datagram_bytes_max
+            .is_some_and(|max| datagram.len() > max);
         if cut || too_large || self.draw(faults.loss) {
             return self.drop();
         }
@@ -123,7 +140,8 @@ impl Link {
                 if began - now > BACKLOG_MAX {
                     return self.drop();
                 }
-                let done = began + Duration::from_secs_f64(datagram.len() as f64 / bytes.max(1) as f64);
+                let done =
+                    began + Duration::from_secs_f64(datagram.len() as f64 / bytes.max(1) as f64);
                 self.free_at = Some(done);
                 after += done - now;
             }
@@ -143,11 +161,16 @@ impl Link {
         self.counts.duplicated += u64::from(twice);
         self.counts.delayed += u64::from(!after.is_zero());
         let due = (!after.is_zero()).then(|| now + after);
-        if twice { Sent::Twice(due) } else { Sent::Once(due) }
+        if twice {
+            Sent::Twice(due)
+        } else {
+            Sent::Once(due)
+        }
     }
 
     fn draw(&mut self, share: f64) -> bool {
-        // Nothing is drawn for what cannot happen: switching a fault on does not shift the others' draws.
+        // Nothing is drawn for what cannot happen: switching a fault on does not shift the others'
+        // draws.
         share > 0.0 && self.rng.random_bool(share.min(1.0))
     }
 
@@ -172,7 +195,9 @@ mod tests {
     /// What becomes of so many datagrams of 100 bytes that come at the same moment.
     fn sent(faults: &Faults, count: usize) -> (Vec<Sent>, Counts, Instant) {
         let (mut link, now) = (Link::new(7, 1), Instant::now());
-        let sent = (0..count).map(|_| link.pass(now, faults, false, &mut [0; 100])).collect();
+        let sent = (0..count)
+            .map(|_| link.pass(now, faults, false, &mut [0; 100]))
+            .collect();
         (sent, link.counts, now)
     }
 
@@ -180,24 +205,38 @@ mod tests {
     fn a_link_without_faults_sends_everything_at_once() {
         let (sent, counts, _) = sent(&Faults::NONE, 100);
         assert!(sent.iter().all(|s| *s == Sent::Once(None)));
-        assert_eq!(counts, Counts { received: 100, ..Counts::default() });
+        assert_eq!(
+            counts,
+            Counts {
+                received: 100,
+                ..Counts::default()
+            }
+        );
     }
 
     #[test]
     fn the_same_seed_loses_the_same_datagrams() {
-        let faults = Faults { loss: 0.3, ..Faults::NONE };
+        let faults = Faults {
+            loss: 0.3,
+            ..Faults::NONE
+        };
         let (first, counts, _) = sent(&faults, 1000);
         assert_eq!(first, sent(&faults, 1000).0);
         assert!((250..350).contains(&counts.dropped), "{counts:?}");
         let mut other = Link::new(7, 2);
-        let others: Vec<Sent> = (0..1000).map(|_| other.pass(Instant::now(), &faults, false, &mut [0; 100])).collect();
+        let others: Vec<Sent> = (0..1000)
+            .map(|_| other.pass(Instant::now(), &faults, false, &mut [0; 100]))
+            .collect();
         assert_ne!(first, others, "another link draws by itself");
     }
 
     #[test]
     fn bandwidth_spreads_datagrams_and_drops_what_would_wait_too_long() {
         // Ten a second.
-        let faults = Faults { bytes_per_second: Some(1000), ..Faults::NONE };
+        let faults = Faults {
+            bytes_per_second: Some(1000),
+            ..Faults::NONE
+        };
         let (sent, counts, now) = sent(&faults, 10);
         let after = |tenths: u32| Sent::Once(Some(now + Duration::from_millis(100) * tenths));
         assert_eq!(sent[..3], [after(1), after(2), after(3)]);
@@ -208,26 +247,65 @@ mod tests {
     #[test]
     fn delay_and_jitter_stay_between_their_bounds() {
         let [delay, jitter] = [20, 10].map(Duration::from_millis);
-        let (sent, _, now) = sent(&Faults { delay, jitter, ..Faults::NONE }, 100);
+        let (sent, _, now) = sent(
+            &Faults {
+                delay,
+                jitter,
+                ..Faults::NONE
+            },
+            100,
+        );
         let bounds = now + delay..=now + delay + jitter;
-        assert!(sent.iter().all(|s| matches!(s, Sent::Once(Some(due)) if bounds.contains(due))), "{sent:?}");
+        assert!(
+            sent.iter()
+                .all(|s| matches!(s, Sent::Once(Some(due)) if bounds.contains(due))),
+            "{sent:?}"
+        );
     }
 
     #[test]
     fn corruption_flips_one_bit() {
         let mut link = Link::new(1, 1);
         let mut datagram = [0_u8; 50];
-        link.pass(Instant::now(), &Faults { corrupt: 1.0, ..Faults::NONE }, false, &mut datagram);
+        link.pass(
+            Instant::now(),
+            &Faults {
+                corrupt: 1.0,
+                ..Faults::NONE
+            },
+            false,
+            &mut datagram,
+        );
         assert_eq!(datagram.iter().map(|b| b.count_ones()).sum::<u32>(), 1);
-        assert_eq!(link.pass(Instant::now(), &Faults { corrupt: 1.0, ..Faults::NONE }, false, &mut []), Sent::Once(None));
+        assert_eq!(
+            link.pass(
+                Instant::now(),
+                &Faults {
+                    corrupt: 1.0,
+                    ..Faults::NONE
+                },
+                false,
+                &mut []
+            ),
+            Sent::Once(None)
+        );
     }
 
     #[test]
     fn a_cut_and_a_black_hole_swallow() {
         let (mut link, now) = (Link::new(1, 1), Instant::now());
-        assert_eq!(link.pass(now, &Faults::NONE, true, &mut [0; 10]), Sent::Never);
-        let hole = Faults { datagram_bytes_max: Some(1200), ..Faults::NONE };
-        assert_eq!(link.pass(now, &hole, false, &mut [0; 1200]), Sent::Once(None));
+        assert_eq!(
+            link.pass(now, &Faults::NONE, true, &mut [0; 10]),
+            Sent::Never
+        );
+        let hole = Faults {
+            datagram_bytes_max: Some(1200),
+            ..Faults::NONE
+        };
+        assert_eq!(
+            link.pass(now, &hole, false, &mut [0; 1200]),
+            Sent::Once(None)
+        );
         assert_eq!(link.pass(now, &hole, false, &mut [0; 1201]), Sent::Never);
     }
 }

@@ -25,11 +25,14 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// What a program that embeds this node prints, in a line of its own, for a [`Cluster`](super::Cluster) to find it.
+    /// What a program that embeds this node prints, in a line of its own, for a
+    /// [`Cluster`](super::Cluster) to find it.
     #[must_use]
     pub fn of(node: &Node) -> Self {
         let addresses = node.addresses();
-        let port = |address: Option<SocketAddr>| address.map_or_else(|| "off".to_owned(), |a| a.to_string());
+        let port = |address: Option<SocketAddr>| {
+            address.map_or_else(|| "off".to_owned(), |a| a.to_string())
+        };
         let fields = vec![
             ("name".to_owned(), node.name().to_owned()),
             ("listen".to_owned(), addresses.control.to_string()),
@@ -60,8 +63,14 @@ impl Ready {
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         let rest = line.trim_end().strip_prefix("ready ")?;
-        let fields = rest.split_whitespace().filter_map(|word| word.split_once('='));
-        Some(Self { fields: fields.map(|(key, value)| (key.to_owned(), value.to_owned())).collect() })
+        let fields = rest
+            .split_whitespace()
+            .filter_map(|word| word.split_once('='));
+        Some(Self {
+            fields: fields
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+        })
     }
 
     /// The node's name; empty where the line has none.
@@ -70,21 +79,27 @@ impl Ready {
         self.field("name").unwrap_or_default()
     }
 
-    /// An address of the line: `listen`, `data`, `resp`, `resp-cluster`, `http`, or whatever the program adds. `None`: it has none, or it is off.
+    /// An address of the line: `listen`, `data`, `resp`, `resp-cluster`, `http`, or whatever the
+    /// program adds. `None`: it has none, or it is off.
     #[must_use]
     pub fn address(&self, of: &str) -> Option<SocketAddr> {
         self.field(of)?.parse().ok()
     }
 
     fn field(&self, of: &str) -> Option<&str> {
-        self.fields.iter().find(|(key, _)| key == of).map(|(_, value)| value.as_str())
+        self.fields
+            .iter()
+            .find(|(key, _)| key == of)
+            .map(|(_, value)| value.as_str())
     }
 }
 
 impl fmt::Display for Ready {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ready")?;
-        self.fields.iter().try_for_each(|(key, value)| write!(f, " {key}={value}"))
+        self.fields
+            .iter()
+            .try_for_each(|(key, value)| write!(f, " {key}={value}"))
     }
 }
 
@@ -115,7 +130,10 @@ impl fmt::Display for NotStarted {
         let name = &self.name;
         match &self.why {
             Unready::Unstarted(why) => return write!(f, "node {name} did not start: {why}"),
-            Unready::Ended(status) => write!(f, "node {name} did not start: it ended with {status} before it printed its `ready` line")?,
+            Unready::Ended(status) => write!(
+                f,
+                "node {name} did not start: it ended with {status} before it printed its `ready` line"
+            )?,
             Unready::Silent(patience) => write!(
                 f,
                 "node {name} did not start: it printed no `ready` line within {patience:?} (a program that embeds a node prints \
@@ -124,7 +142,11 @@ impl fmt::Display for NotStarted {
         }
         match last_lines(&self.log, LINES_TOLD).as_slice() {
             [] => f.write_str("; it wrote nothing to stderr"),
-            lines => write!(f, "; the last that it wrote to stderr:\n{}", lines.join("\n")),
+            lines => write!(
+                f,
+                "; the last that it wrote to stderr:\n{}",
+                lines.join("\n")
+            ),
         }
     }
 }
@@ -144,21 +166,46 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the command and waits for its `ready` line. Its stderr goes to `log`; its stdin stays open for as long as this lives.
+    /// Starts the command and waits for its `ready` line. Its stderr goes to `log`; its stdin stays
+    /// open for as long as this lives.
     ///
     /// # Errors
-    /// It cannot be started, ended before it was ready, or was not ready within `patience`; then it does not run any more.
-    pub async fn start(name: &str, mut command: Command, log: &Path, patience: Duration) -> Result<Self, NotStarted> {
-        let failed = |why, log| NotStarted { name: name.to_owned(), why, log };
-        let cannot = |e: std::io::Error, what: &Path| failed(Unready::Unstarted(format!("{}: {e}", what.display())), String::new());
+    /// It cannot be started, ended before it was ready, or was not ready within `patience`; then it
+    /// does not run any more.
+    pub async fn start(
+        name: &str,
+        mut command: Command,
+        log: &Path,
+        patience: Duration,
+    ) -> Result<Self, NotStarted> {
+        let failed = |why, log| NotStarted {
+            name: name.to_owned(),
+            why,
+            log,
+        };
+        let cannot = |e: std::io::Error, what: &Path| {
+            failed(
+                Unready::Unstarted(format!("{}: {e}", what.display())),
+                String::new(),
+            )
+        };
         let stderr = File::create(log).map_err(|e| cannot(e, log))?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr);
         let program = Path::new(command.get_program()).to_owned();
         let mut child = command.spawn().map_err(|e| cannot(e, &program))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (open, closed) = watch::channel(());
         // From here on the process ends with this value, also when something below fails.
-        let mut process = Self { child, ready: Ready::default(), log: log.to_owned(), closed, _stdin: stdin };
+        let mut process = Self {
+            child,
+            ready: Ready::default(),
+            log: log.to_owned(),
+            closed,
+            _stdin: stdin,
+        };
         let (ready, line) = oneshot::channel();
         if let Some(stdout) = stdout {
             // Ends with the child. It reads on so that the child never waits for a full pipe.
@@ -170,7 +217,9 @@ impl Process {
                 }
                 drop(open);
             };
-            let spawned = std::thread::Builder::new().name("doyen-stdout".into()).spawn(read);
+            let spawned = std::thread::Builder::new()
+                .name("doyen-stdout".into())
+                .spawn(read);
             spawned.map_err(|e| cannot(e, &program))?;
         }
         let until = Instant::now() + patience;
@@ -178,11 +227,14 @@ impl Process {
             process.ready = ready;
             return Ok(process);
         }
-        // Most close their stdout by ending; and who has ended may have left it open to a child of its own.
+        // Most close their stdout by ending; and who has ended may have left it open to a child of
+        // its own.
         while process.status().is_none() && Instant::now() < until {
             tokio::time::sleep(LOOK).await;
         }
-        let why = process.status().map_or(Unready::Silent(patience), Unready::Ended);
+        let why = process
+            .status()
+            .map_or(Unready::Silent(patience), Unready::Ended);
         process.kill();
         Err(failed(why, process.log()))
     }
@@ -206,11 +258,16 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// SIGSTOP. Returns when every thread stands still: until then the process still answers, and rightly so.
+    /// SIGSTOP. Returns when every thread stands still: until then the process still answers, and
+    /// rightly so.
     pub fn pause(&mut self) {
         if let Some(pid) = self.signal(Signal::STOP) {
-            // `EXITED`, too: what has just ended stops no more. `NOWAIT`: the end stays to be waited for.
-            let _ = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+            // `EXITED`, too: what has just ended stops no more. `NOWAIT`: the end stays to be
+            // waited for.
+            let _ = waitid(
+                WaitId::Pid(pid),
+                WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+            );
         }
     }
 
@@ -269,11 +326,19 @@ impl Drop for Process {
 }
 
 fn last_line(log: &str) -> &str {
-    last_lines(log, 1).first().copied().unwrap_or("it said nothing")
+    last_lines(log, 1)
+        .first()
+        .copied()
+        .unwrap_or("it said nothing")
 }
 
 fn last_lines(log: &str, count: usize) -> Vec<&str> {
-    let mut lines: Vec<&str> = log.lines().rev().filter(|l| !l.trim().is_empty()).take(count).collect();
+    let mut lines: Vec<&str> = log
+        .lines()
+        .rev()
+        .filter(|l| !l.trim().is_empty())
+        .take(count)
+        .collect();
     lines.reverse();
     lines
 }
@@ -287,15 +352,26 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Process::start("ada", command, &directory.path().join("log"), patience).await.expect_err("it is no node")
+        Process::start("ada", command, &directory.path().join("log"), patience)
+            .await
+            .expect_err("it is no node")
     }
 
     #[tokio::test]
     async fn a_program_that_ends_is_told_with_its_status_and_its_last_lines() {
         let told = refused("seq 1 20 >&2; exit 7", super::super::PATIENCE).await;
-        assert!(matches!(told.why, Unready::Ended(status) if status.code() == Some(7)), "{told:?}");
+        assert!(
+            matches!(told.why, Unready::Ended(status) if status.code() == Some(7)),
+            "{told:?}"
+        );
         let text = told.to_string();
-        assert!(text.contains("exit status: 7") && text.contains("\n13\n") && text.ends_with("\n20") && !text.contains("\n12\n"), "{text}");
+        assert!(
+            text.contains("exit status: 7")
+                && text.contains("\n13\n")
+                && text.ends_with("\n20")
+                && !text.contains("\n12\n"),
+            "{text}"
+        );
     }
 
     #[tokio::test]
@@ -305,7 +381,11 @@ mod tests {
             let told = refused(script, Duration::from_millis(100)).await;
             assert!(matches!(told.why, Unready::Silent(_)), "{told:?}");
             let text = told.to_string();
-            assert!(text.contains("no `ready` line within 100ms") && text.contains("testkit::Ready::of"), "{text}");
+            assert!(
+                text.contains("no `ready` line within 100ms")
+                    && text.contains("testkit::Ready::of"),
+                "{text}"
+            );
         }
     }
 }

@@ -1,15 +1,18 @@
-//! Relays for UDP in user space: every datagram between two nodes passes one, and may be lost, held up or changed there.
+//! Relays for UDP in user space: every datagram between two nodes passes one, and may be lost, held
+//! up or changed there.
 //!
 //! ```text
 //!   node A ── from its own socket ──> front of B ── one upstream for each sender ──> node B
 //!   node A <── from the front of B ──    relay    <── to the upstream ────────────── node B
 //! ```
 //!
-//! B sees one stable address for each sender, and A sees the address that it dialled, as with NAT. Who sent a datagram tells its source
-//! address, because a node's QUIC leaves from the very socket that it listens on. What B answers travels on the link from B to A, whichever
-//! of them dialled. Others than nodes (native clients) pass too, without faults.
+//! B sees one stable address for each sender, and A sees the address that it dialled, as with NAT.
+//! Who sent a datagram tells its source address, because a node's QUIC leaves from the very socket
+//! that it listens on. What B answers travels on the link from B to A, whichever of them dialled.
+//! Others than nodes (native clients) pass too, without faults.
 //!
-//! A relay has a thread of its own, so that a test that computes or blocks holds up nobody's datagrams.
+//! A relay has a thread of its own, so that a test that computes or blocks holds up nobody's
+//! datagrams.
 
 mod front;
 mod post;
@@ -47,7 +50,8 @@ pub(super) type Way = (usize, usize, Plane);
 
 /// The relays of all nodes. They end when this is dropped.
 ///
-/// Nodes are numbers that the caller gives. Every change holds for what comes after it; what is on its way already arrives.
+/// Nodes are numbers that the caller gives. Every change holds for what comes after it; what is on
+/// its way already arrives.
 ///
 /// ```no_run
 /// use doyen::testkit::{Faults, Plane, Relay};
@@ -105,17 +109,21 @@ impl Relay {
     /// # Errors
     /// The system gives no thread.
     pub fn start(seed: u64) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
         let post = {
             let _inside = handle.enter();
             PostOffice::open()
         };
-        let thread = std::thread::Builder::new().name("doyen-relay".into()).spawn(move || {
-            // Ends with the sender, too.
-            let _ = runtime.block_on(stopped);
-        })?;
+        let thread = std::thread::Builder::new()
+            .name("doyen-relay".into())
+            .spawn(move || {
+                // Ends with the sender, too.
+                let _ = runtime.block_on(stopped);
+            })?;
         let state = State {
             seed,
             senders: BTreeMap::new(),
@@ -124,16 +132,32 @@ impl Relay {
             own: BTreeMap::new(),
             cuts: BTreeSet::new(),
         };
-        let switch = Arc::new(Switch { post, state: Mutex::new(state) });
-        Ok(Self { switch, runtime: handle, fronts: Mutex::default(), stop: Some(stop), thread: Some(thread) })
+        let switch = Arc::new(Switch {
+            post,
+            state: Mutex::new(state),
+        });
+        Ok(Self {
+            switch,
+            runtime: handle,
+            fronts: Mutex::default(),
+            stop: Some(stop),
+            thread: Some(thread),
+        })
     }
 
-    /// Listens at `front`, which the node advertises, for what listens at `behind`, which is also where this node's datagrams come from.
-    /// Says where the front is, for a port 0. One that was open for this node and plane is closed.
+    /// Listens at `front`, which the node advertises, for what listens at `behind`, which is also
+    /// where this node's datagrams come from. Says where the front is, for a port 0. One that was
+    /// open for this node and plane is closed.
     ///
     /// # Errors
     /// The address cannot be listened on.
-    pub fn open(&self, node: usize, plane: Plane, front: SocketAddr, behind: SocketAddr) -> io::Result<SocketAddr> {
+    pub fn open(
+        &self,
+        node: usize,
+        plane: Plane,
+        front: SocketAddr,
+        behind: SocketAddr,
+    ) -> io::Result<SocketAddr> {
         self.close_one(node, plane);
         let (socket, address) = front::bind(front)?;
         self.switch.state().senders.insert(behind, node);
@@ -141,7 +165,13 @@ impl Relay {
         let (alive, ended) = mpsc::channel();
         let mut front = {
             let _inside = self.runtime.enter();
-            front::Front::new(self.switch.clone(), (node, plane), socket, address.ip(), behind)?
+            front::Front::new(
+                self.switch.clone(),
+                (node, plane),
+                socket,
+                address.ip(),
+                behind,
+            )?
         };
         self.runtime.spawn(async move {
             tokio::select! {
@@ -155,9 +185,12 @@ impl Relay {
         Ok(address)
     }
 
-    /// Listens no more for this node: as with a process that ended, its ports refuse what comes. Waits until that is so.
+    /// Listens no more for this node: as with a process that ended, its ports refuse what comes.
+    /// Waits until that is so.
     pub fn close(&self, node: usize) {
-        Plane::ALL.into_iter().for_each(|plane| self.close_one(node, plane));
+        Plane::ALL
+            .into_iter()
+            .for_each(|plane| self.close_one(node, plane));
         self.switch.state().senders.retain(|_, of| *of != node);
     }
 
@@ -170,19 +203,27 @@ impl Relay {
         }
     }
 
-    /// From now on every way between two nodes is like this, but for those with faults of their own.
+    /// From now on every way between two nodes is like this, but for those with faults of their
+    /// own.
     pub fn degrade(&self, faults: Faults) {
         self.switch.state().everywhere = faults;
     }
 
     /// From now on the way from one node to another is like this, on these planes.
     pub fn degrade_link(&self, from: usize, to: usize, planes: &[Plane], faults: Faults) {
-        self.switch.state().own.extend(planes.iter().map(|plane| ((from, to, *plane), faults)));
+        self.switch
+            .state()
+            .own
+            .extend(planes.iter().map(|plane| ((from, to, *plane), faults)));
     }
 
-    /// Nothing passes from one node to the other, on these planes; the other direction stays as it is.
+    /// Nothing passes from one node to the other, on these planes; the other direction stays as it
+    /// is.
     pub fn cut(&self, from: usize, to: usize, planes: &[Plane]) {
-        self.switch.state().cuts.extend(planes.iter().map(|plane| (from, to, *plane)));
+        self.switch
+            .state()
+            .cuts
+            .extend(planes.iter().map(|plane| (from, to, *plane)));
     }
 
     /// Every cut is mended, and no way has faults any more.
@@ -197,14 +238,23 @@ impl Relay {
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut all = Counts::default();
-        self.switch.state().links.values().for_each(|link| all.add(&link.counts));
+        self.switch
+            .state()
+            .links
+            .values()
+            .for_each(|link| all.add(&link.counts));
         all
     }
 
     /// What happened to datagrams from one node to another so far.
     #[must_use]
     pub fn counts_of(&self, from: usize, to: usize, plane: Plane) -> Counts {
-        self.switch.state().links.get(&(from, to, plane)).map(|link| link.counts).unwrap_or_default()
+        self.switch
+            .state()
+            .links
+            .get(&(from, to, plane))
+            .map(|link| link.counts)
+            .unwrap_or_default()
     }
 
     fn fronts(&self) -> MutexGuard<'_, BTreeMap<(usize, Plane), Open>> {
@@ -240,7 +290,14 @@ impl Switch {
             return Sent::Once(None);
         }
         let mut state = self.state();
-        let State { seed, links, everywhere, own, cuts, .. } = &mut *state;
+        let State {
+            seed,
+            links,
+            everywhere,
+            own,
+            cuts,
+            ..
+        } = &mut *state;
         let stream = ((from as u64) << 32) | ((to as u64) << 1) | u64::from(plane == Plane::Data);
         let link = links.entry(way).or_insert_with(|| Link::new(*seed, stream));
         let faults = own.get(&way).unwrap_or(everywhere);

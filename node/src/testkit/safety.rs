@@ -10,11 +10,18 @@ const NAMED_MAX: usize = 8;
 pub(super) fn lack(awaited: &BTreeSet<&str>, report: &ClusterReport) -> Option<String> {
     let members: BTreeSet<&str> = report.members.iter().map(|m| m.name.as_str()).collect();
     if members.is_empty() {
-        return Some(format!("there is no cluster yet; {} are awaited as its members", names(awaited)));
+        return Some(format!(
+            "there is no cluster yet; {} are awaited as its members",
+            names(awaited)
+        ));
     }
     if members != *awaited || report.members.len() != awaited.len() {
         let (missing, extra): (BTreeSet<_>, BTreeSet<_>) = (awaited - &members, &members - awaited);
-        let mut text = format!("the members are {}; awaited are {}", names(&members), names(awaited));
+        let mut text = format!(
+            "the members are {}; awaited are {}",
+            names(&members),
+            names(awaited)
+        );
         if !missing.is_empty() {
             text += &format!(": missing {}", names(&missing));
         }
@@ -39,9 +46,16 @@ pub(super) fn lack(awaited: &BTreeSet<&str>, report: &ClusterReport) -> Option<S
     if !report.moves.is_empty() {
         parts.push(format!("{} partitions move", report.moves.len()));
     }
-    parts.extend(report.waiting.as_ref().map(|why| format!("it waits: {why}")));
+    parts.extend(
+        report
+            .waiting
+            .as_ref()
+            .map(|why| format!("it waits: {why}")),
+    );
     if parts.is_empty() {
-        parts.push("not all is safe yet: the coordinator has not said so of the present table".into());
+        parts.push(
+            "not all is safe yet: the coordinator has not said so of the present table".into(),
+        );
     }
     Some(parts.join("; "))
 }
@@ -54,16 +68,31 @@ pub(super) fn partitions(report: &ClusterReport, table: &TableReport) -> Option<
         .filter_map(|k| Some((k, table.keyspaces.iter().find(|t| t.name == k.name)?)))
         .flat_map(|(k, t)| {
             let copies = report.members.len().min(usize::from(k.backups) + 1);
-            let lacks =
-                move |p: &&PartitionReport| p.state == PartitionState::Assigned || p.backups.len() + 1 < copies || !p.learners.is_empty();
+            let lacks = move |p: &&PartitionReport| {
+                p.state == PartitionState::Assigned
+                    || p.backups.len() + 1 < copies
+                    || !p.learners.is_empty()
+            };
             t.partitions.iter().filter(lacks).map(|p| {
-                let backups = if p.backups.is_empty() { "alone".into() } else { format!("with {}", p.backups.join(", ")) };
+                let backups = if p.backups.is_empty() {
+                    "alone".into()
+                } else {
+                    format!("with {}", p.backups.join(", "))
+                };
                 format!("{} {} on {} {backups}", k.name, p.id, p.primary)
             })
         })
         .collect();
     let more = lacking.len().saturating_sub(NAMED_MAX);
-    let mut text = format!("these lack something: {}", lacking.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join("; "));
+    let mut text = format!(
+        "these lack something: {}",
+        lacking
+            .iter()
+            .take(NAMED_MAX)
+            .cloned()
+            .collect::<Vec<_>>()
+            .join("; ")
+    );
     if more > 0 {
         text += &format!("; and {more} more");
     }
@@ -82,9 +111,24 @@ mod tests {
     #[test]
     fn who_is_missing_and_who_is_still_there_is_named() {
         let awaited = BTreeSet::from(["ada", "boris", "clara"]);
-        assert_eq!(lack(&awaited, &ClusterReport::sample(&["ada", "boris", "clara"], true)), None);
-        let text = lack(&awaited, &ClusterReport::sample(&["ada", "clara", "dmitri"], true)).expect("boris lacks");
-        assert!(text.contains("missing boris") && text.contains("not running, dmitri") && !text.contains(['{', '[', '"']), "{text}");
+        assert_eq!(
+            lack(
+                &awaited,
+                &ClusterReport::sample(&["ada", "boris", "clara"], true)
+            ),
+            None
+        );
+        let text = lack(
+            &awaited,
+            &ClusterReport::sample(&["ada", "clara", "dmitri"], true),
+        )
+        .expect("boris lacks");
+        assert!(
+            text.contains("missing boris")
+                && text.contains("not running, dmitri")
+                && !text.contains(['{', '[', '"']),
+            "{text}"
+        );
         assert!(
             lack(&awaited, &ClusterReport::sample(&[], false))
                 .is_some_and(|t| t.contains("no cluster yet") && t.contains("ada, boris, clara"))
@@ -100,6 +144,9 @@ mod tests {
         let table = json!({ "cluster_id": "c", "term": 1, "version": 1, "maps": [],
             "keyspaces": [{ "name": "default", "partitions": [partition(0, &["boris"]), partition(1, &[])] }] });
         let table = serde_json::from_value(table).expect("a table");
-        assert_eq!(partitions(&report, &table).as_deref(), Some("these lack something: default 1 on ada alone"));
+        assert_eq!(
+            partitions(&report, &table).as_deref(),
+            Some("these lack something: default 1 on ada alone")
+        );
     }
 }

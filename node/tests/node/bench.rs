@@ -1,4 +1,5 @@
-//! `doyen bench` against real nodes: every kind of load gets answers and no errors. How fast is no matter of tests.
+//! `doyen bench` against real nodes: every kind of load gets answers and no errors. How fast is no
+//! matter of tests.
 
 use crate::common::Node;
 use serde_json::Value;
@@ -33,7 +34,9 @@ fn serving(more: &[&str]) -> Node {
 
 fn doyen(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_doyen"));
-    for (variable, _) in std::env::vars_os().filter(|(v, _)| v.to_string_lossy().starts_with("DOYEN_")) {
+    for (variable, _) in
+        std::env::vars_os().filter(|(v, _)| v.to_string_lossy().starts_with("DOYEN_"))
+    {
         command.env_remove(variable);
     }
     command.args(args).stdin(Stdio::null());
@@ -43,15 +46,27 @@ fn doyen(args: &[&str]) -> Command {
 /// Status, stdout and stderr of a short run.
 fn bench(resp: &str, more: &str) -> (i32, String, String) {
     let mut command = doyen(&["bench", "--resp", resp]);
-    for (flag, value) in [("--seconds", "1"), ("--warmup", "0.1"), ("--keys", "1000"), ("--connections", "6")] {
+    for (flag, value) in [
+        ("--seconds", "1"),
+        ("--warmup", "0.1"),
+        ("--keys", "1000"),
+        ("--connections", "6"),
+    ] {
         if !more.contains(flag) {
             command.args([flag, value]);
         }
     }
     // Words of a template are held together by other spaces.
-    let output = command.args(more.split(' ').filter(|word| !word.is_empty())).output().expect("the binary runs");
+    let output = command
+        .args(more.split(' ').filter(|word| !word.is_empty()))
+        .output()
+        .expect("the binary runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+    (
+        output.status.code().unwrap_or(-1),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
 }
 
 fn report(resp: &str, more: &str) -> Value {
@@ -63,7 +78,10 @@ fn report(resp: &str, more: &str) -> Value {
 /// Operations were done, and none of them failed.
 fn went_well(resp: &str, more: &str) -> Value {
     let report = report(resp, more);
-    assert!(report["operations"].as_u64().is_some_and(|n| n > 0), "{more}: {report}");
+    assert!(
+        report["operations"].as_u64().is_some_and(|n| n > 0),
+        "{more}: {report}"
+    );
     assert_eq!(report["errors"], serde_json::json!({}), "{more}");
     report
 }
@@ -71,9 +89,15 @@ fn went_well(resp: &str, more: &str) -> Value {
 /// Ends with this status, and one line on stderr that has these words.
 fn refused(resp: &str, more: &str, status: i32, words: &[&str]) {
     let (ended, _, said) = bench(resp, more);
-    assert!(ended == status && said.trim_end().lines().count() == 1 && said.starts_with("doyen: "), "{more}: {ended}: {said}");
+    assert!(
+        ended == status && said.trim_end().lines().count() == 1 && said.starts_with("doyen: "),
+        "{more}: {ended}: {said}"
+    );
     for word in words {
-        assert!(said.contains(word), "{more}: `{word}` is missing in: {said}");
+        assert!(
+            said.contains(word),
+            "{more}: `{word}` is missing in: {said}"
+        );
     }
 }
 
@@ -82,30 +106,51 @@ fn every_kind_of_load_is_answered() {
     let node = serving(&[]);
     let (plain, cluster) = (node.address("resp"), node.address("resp-cluster"));
     let empty = went_well(plain, "--operation get");
-    assert_eq!((empty["operation"].as_str(), empty["hits"].as_u64()), (Some("get"), Some(0)));
+    assert_eq!(
+        (empty["operation"].as_str(), empty["hits"].as_u64()),
+        (Some("get"), Some(0))
+    );
     went_well(plain, "--operation set --value-bytes 100000 --in-flight 4");
     let filled = went_well(plain, "--operation get --fill --in-flight 8 --batch");
     assert_eq!(filled["hits"], filled["operations"]);
-    went_well(plain, "--operation mixed --reads 50 --distribution zipf --threads 2");
+    went_well(
+        plain,
+        "--operation mixed --reads 50 --distribution zipf --threads 2",
+    );
     went_well(cluster, "--operation mixed --cluster --fill --in-flight 4");
     went_well(plain, "--command-get EXISTS\u{a0}{key} --threads 3");
     let open = went_well(plain, "--rate 500");
     let operations = open["operations"].as_u64().expect("a number");
     // Replies to some that started during the warm-up count as well.
-    assert!((400..=600).contains(&(operations + open["behind"].as_u64().expect("a number"))), "{open}");
+    assert!(
+        (400..=600).contains(&(operations + open["behind"].as_u64().expect("a number"))),
+        "{open}"
+    );
 }
 
 /// Status, stdout and stderr of a short run through the native client.
 fn native(data: &str, more: &str) -> (i32, String, String) {
     let mut command = doyen(&["bench", "--native", "--data", data]);
-    for (flag, value) in [("--seconds", "1"), ("--warmup", "0.1"), ("--keys", "1000"), ("--connections", "6")] {
+    for (flag, value) in [
+        ("--seconds", "1"),
+        ("--warmup", "0.1"),
+        ("--keys", "1000"),
+        ("--connections", "6"),
+    ] {
         if !more.contains(flag) {
             command.args([flag, value]);
         }
     }
-    let output = command.args(more.split_whitespace()).output().expect("the binary runs");
+    let output = command
+        .args(more.split_whitespace())
+        .output()
+        .expect("the binary runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+    (
+        output.status.code().unwrap_or(-1),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
 }
 
 #[test]
@@ -114,8 +159,12 @@ fn every_kind_of_load_goes_through_the_native_client() {
     let went_well = |more: &str| -> Value {
         let (status, out, said) = native(node.address("data"), &format!("{more} --json"));
         assert_eq!((status, said.as_str()), (0, ""), "{more}");
-        let report: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{more}: {e}: {out}"));
-        assert!(report["operations"].as_u64().is_some_and(|n| n > 0), "{more}: {report}");
+        let report: Value =
+            serde_json::from_str(&out).unwrap_or_else(|e| panic!("{more}: {e}: {out}"));
+        assert!(
+            report["operations"].as_u64().is_some_and(|n| n > 0),
+            "{more}: {report}"
+        );
         assert_eq!(report["errors"], serde_json::json!({}), "{more}");
         report
     };
@@ -125,26 +174,46 @@ fn every_kind_of_load_goes_through_the_native_client() {
     assert_eq!(filled["hits"], filled["operations"]);
     went_well("--operation mixed --reads 50 --distribution zipf --in-flight 20");
     let open = went_well("--rate 500");
-    let operations = open["operations"].as_u64().expect("a number") + open["behind"].as_u64().expect("a number");
+    let operations =
+        open["operations"].as_u64().expect("a number") + open["behind"].as_u64().expect("a number");
     assert!((400..=600).contains(&operations), "{open}");
     let (_, out, _) = native(node.address("data"), "");
-    assert!(out.contains("through the native client") && out.contains("p99.99"), "{out}");
+    assert!(
+        out.contains("through the native client") && out.contains("p99.99"),
+        "{out}"
+    );
 }
 
 #[test]
 fn what_the_native_client_cannot_do_is_said_in_one_line() {
     let refused = |data: &str, more: &str, status: i32, words: &[&str]| {
         let (ended, _, said) = native(data, more);
-        assert!(ended == status && said.trim_end().lines().count() == 1 && said.starts_with("doyen: "), "{more}: {ended}: {said}");
-        assert!(words.iter().all(|word| said.contains(word)), "{more}: {said}");
+        assert!(
+            ended == status && said.trim_end().lines().count() == 1 && said.starts_with("doyen: "),
+            "{more}: {ended}: {said}"
+        );
+        assert!(
+            words.iter().all(|word| said.contains(word)),
+            "{more}: {said}"
+        );
     };
     let node = serving(&["--value-max", "10kb"]);
     let data = node.address("data");
     refused("127.0.0.1:1", "", 1, &["127.0.0.1:1", "--data"]);
     refused(node.address("listen"), "", 1, &["control port", "--data"]);
-    refused(data, "--secret-file /no/file", 2, &["/no/file", "--secret-file"]);
+    refused(
+        data,
+        "--secret-file /no/file",
+        2,
+        &["/no/file", "--secret-file"],
+    );
     refused(data, "--cluster", 2, &["--cluster", "--native"]);
-    refused(data, "--operation set --value-bytes 20000", 1, &["no operation went well", "TooLarge"]);
+    refused(
+        data,
+        "--operation set --value-bytes 20000",
+        1,
+        &["no operation went well", "TooLarge"],
+    );
 }
 
 #[test]
@@ -152,7 +221,15 @@ fn people_get_a_block() {
     let node = serving(&[]);
     let (status, out, said) = bench(node.address("resp"), "--fill");
     assert_eq!((status, said.as_str()), (0, ""));
-    for word in ["mixed (80 % reads), 1000 keys", "throughput", "hits", "errors", "p99.99", "longest stall", "below"] {
+    for word in [
+        "mixed (80 % reads), 1000 keys",
+        "throughput",
+        "hits",
+        "errors",
+        "p99.99",
+        "longest stall",
+        "below",
+    ] {
         assert!(out.contains(word), "`{word}` is missing in: {out}");
     }
 }
@@ -163,12 +240,28 @@ fn wait_counts_writes_that_copies_have() {
     let two = node(&["--members-min", "2", "--seed", one.address("listen")]);
     // While they find each other, writes find no owner, or too few copies.
     let deadline = Instant::now() + Duration::from_secs(30);
-    while bench(two.address("resp"), "--operation set --seconds 0.1 --wait 1 --json").0 != 0 {
+    while bench(
+        two.address("resp"),
+        "--operation set --seconds 0.1 --wait 1 --json",
+    )
+    .0 != 0
+    {
         assert!(Instant::now() < deadline, "two nodes are no cluster");
     }
-    went_well(two.address("resp"), "--operation set --wait 1 --in-flight 4");
-    went_well(one.address("resp-cluster"), "--operation mixed --wait 1 --cluster");
-    refused(one.address("resp"), "--operation set --wait 2", 1, &["WAIT", "1 copies, not 2"]);
+    went_well(
+        two.address("resp"),
+        "--operation set --wait 1 --in-flight 4",
+    );
+    went_well(
+        one.address("resp-cluster"),
+        "--operation mixed --wait 1 --cluster",
+    );
+    refused(
+        one.address("resp"),
+        "--operation set --wait 2",
+        1,
+        &["WAIT", "1 copies, not 2"],
+    );
 }
 
 /// Every user of a machine sees what is on a command line.
@@ -178,17 +271,46 @@ fn the_password_is_in_a_file_or_in_the_environment() {
     file.write_all(b"sesame\n").expect("written");
     let path = file.path().to_str().expect("a path");
     let node = node(&["--resp-password-file", path]);
-    let target = ["bench", "--resp", node.address("resp"), "--seconds", "0.1", "--warmup", "0", "--keys", "10", "--connections", "2"];
+    let target = [
+        "bench",
+        "--resp",
+        node.address("resp"),
+        "--seconds",
+        "0.1",
+        "--warmup",
+        "0",
+        "--keys",
+        "10",
+        "--connections",
+        "2",
+    ];
     let run = |more: &[&str], variables: &[(&str, &str)]| {
-        let output = doyen(&target).args(more).envs(variables.iter().copied()).output().expect("the binary runs");
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        let output = doyen(&target)
+            .args(more)
+            .envs(variables.iter().copied())
+            .output()
+            .expect("the binary runs");
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
     };
     let deadline = Instant::now() + Duration::from_secs(30);
     while run(&["--password-file", path], &[]).0 != Some(0) {
-        assert!(Instant::now() < deadline, "{:?}", run(&["--password-file", path], &[]));
+        assert!(
+            Instant::now() < deadline,
+            "{:?}",
+            run(&["--password-file", path], &[])
+        );
     }
-    assert_eq!(run(&[], &[("DOYEN_BENCH_PASSWORD", "sesame")]), (Some(0), String::new()));
-    for (variables, expected) in [(&[("DOYEN_BENCH_PASSWORD", "wrong")][..], "--password-file"), (&[], "NOAUTH")] {
+    assert_eq!(
+        run(&[], &[("DOYEN_BENCH_PASSWORD", "sesame")]),
+        (Some(0), String::new())
+    );
+    for (variables, expected) in [
+        (&[("DOYEN_BENCH_PASSWORD", "wrong")][..], "--password-file"),
+        (&[], "NOAUTH"),
+    ] {
         let (status, said) = run(&[], variables);
         assert!(status == Some(1) && said.contains(expected), "{said}");
     }
@@ -196,18 +318,41 @@ fn the_password_is_in_a_file_or_in_the_environment() {
 
 #[test]
 fn what_cannot_be_is_said_in_one_line() {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").to_string();
+    let free = TcpListener::bind("127.0.0.1:0")
+        .and_then(|l| l.local_addr())
+        .expect("a port")
+        .to_string();
     refused(&free, "", 1, &[&free, "--resp"]);
     refused(&free, "--cluster", 1, &[&free, "--resp"]);
-    refused("nowhere.invalid:1", "", 2, &["cannot resolve `nowhere.invalid`", "--resp"]);
+    refused(
+        "nowhere.invalid:1",
+        "",
+        2,
+        &["cannot resolve `nowhere.invalid`", "--resp"],
+    );
     refused(&free, "--rate 0", 2, &["--rate"]);
     refused(&free, "--command-get PING", 2, &["--command-get", "{key}"]);
     refused(&free, "--operation delete", 2, &["delete", "mixed"]);
     let node = serving(&[]);
-    refused(node.address("http"), "", 1, &[node.address("http"), "--resp"]);
+    refused(
+        node.address("http"),
+        "",
+        1,
+        &[node.address("http"), "--resp"],
+    );
     refused(node.address("resp"), "--password wrong", 2, &["--password"]);
-    refused(node.address("resp"), "--password-file /nowhere", 2, &["/nowhere", "--password-file"]);
-    refused(node.address("resp"), "--command-get FLY\u{a0}{key} --operation get", 1, &["no operation went well", "FLY"]);
+    refused(
+        node.address("resp"),
+        "--password-file /nowhere",
+        2,
+        &["/nowhere", "--password-file"],
+    );
+    refused(
+        node.address("resp"),
+        "--command-get FLY\u{a0}{key} --operation get",
+        1,
+        &["no operation went well", "FLY"],
+    );
 }
 
 #[test]
@@ -243,7 +388,10 @@ fn server(answer: impl Fn(&str) -> String + Send + 'static) -> String {
 #[test]
 fn a_key_that_moved_is_asked_for_where_it_went() {
     let new = server(|_| "$1\r\nv\r\n".to_owned());
-    let moved = format!("-MOVED {} {new}\r\n", doyen_placement::hash::slot(b"key:000000000000"));
+    let moved = format!(
+        "-MOVED {} {new}\r\n",
+        doyen_placement::hash::slot(b"key:000000000000")
+    );
     let old = server(move |_| moved.clone());
     let port = old.rsplit(':').next().expect("a port").to_owned();
     // Whom it asks first knows only the old one.

@@ -16,7 +16,12 @@ async fn node_with(name: &str, seeds: &[&Node], more: impl FnOnce(Builder) -> Bu
 
 async fn client(seeds: &[&Node]) -> Client {
     let seeds = seeds.iter().map(|n| n.addresses().data.to_string());
-    Client::builder().seeds(seeds).secret(SECRET).connect().await.expect("it connects")
+    Client::builder()
+        .seeds(seeds)
+        .secret(SECRET)
+        .connect()
+        .await
+        .expect("it connects")
 }
 
 #[tokio::test]
@@ -30,23 +35,55 @@ async fn a_client_has_the_maps_of_the_cluster() {
     let outside: Map<u64, String> = client.map("users").await.expect("a map");
     let inside: Map<u64, String> = three.map("users").await.expect("a map");
     for id in 0..200 {
-        outside.insert(&id, &format!("user {id}")).await.expect("written");
-        assert_eq!(inside.get(&id).await.expect("read"), Some(format!("user {id}")));
+        outside
+            .insert(&id, &format!("user {id}"))
+            .await
+            .expect("written");
+        assert_eq!(
+            inside.get(&id).await.expect("read"),
+            Some(format!("user {id}"))
+        );
     }
     assert!(inside.remove(&7).await.expect("removed"));
     assert!(!outside.contains(&7).await.expect("asked"));
-    assert!(outside.insert_if_absent(&7, &"eve".into()).await.expect("written"));
-    assert!(!outside.compare_and_swap(&7, Some(&"bob".into()), &"bob".into()).await.expect("asked"));
-    assert!(outside.compare_and_swap(&7, Some(&"eve".into()), &"ada".into()).await.expect("written"));
+    assert!(
+        outside
+            .insert_if_absent(&7, &"eve".into())
+            .await
+            .expect("written")
+    );
+    assert!(
+        !outside
+            .compare_and_swap(&7, Some(&"bob".into()), &"bob".into())
+            .await
+            .expect("asked")
+    );
+    assert!(
+        outside
+            .compare_and_swap(&7, Some(&"eve".into()), &"ada".into())
+            .await
+            .expect("written")
+    );
     assert_eq!(inside.get(&7).await.expect("read").as_deref(), Some("ada"));
-    outside.insert_with(&8, &"soon".into(), Duration::from_millis(50)).await.expect("written");
+    outside
+        .insert_with(&8, &"soon".into(), Duration::from_millis(50))
+        .await
+        .expect("written");
     let gone = async { while outside.contains(&8).await.expect("asked") {} };
-    tokio::time::timeout(Duration::from_secs(5), gone).await.expect("it vanishes");
+    tokio::time::timeout(Duration::from_secs(5), gone)
+        .await
+        .expect("it vanishes");
     client.database().set("k", "v").await.expect("written");
-    assert_eq!(one.database().get("k").await.expect("read").as_deref(), Some(&b"v"[..]));
+    assert_eq!(
+        one.database().get("k").await.expect("read").as_deref(),
+        Some(&b"v"[..])
+    );
 
     client.close().await;
-    assert!(matches!(outside.insert(&1, &String::new()).await, Err(WriteError::Stopped)));
+    assert!(matches!(
+        outside.insert(&1, &String::new()).await,
+        Err(WriteError::Stopped)
+    ));
     for node in [three, two, one] {
         node.kill().await;
     }
@@ -58,7 +95,10 @@ async fn a_map_that_cannot_be_is_refused_with_the_reason() {
     one.wait_ready().await.expect("a cluster of one");
     let client = client(&[&one]).await;
     let refused = client.map::<u64, u64>("").await.expect_err("no name");
-    assert!(matches!(&refused, ClientError::Refused(why) if why.contains("name")), "{refused}");
+    assert!(
+        matches!(&refused, ClientError::Refused(why) if why.contains("name")),
+        "{refused}"
+    );
     client.close().await;
     one.kill().await;
 }
@@ -108,11 +148,26 @@ async fn values_above_the_limit_of_the_nodes_are_refused_and_the_client_goes_on(
     let client = client(&[&one]).await;
     let database = client.database();
     for size in [10_001, 3_000_000] {
-        assert!(matches!(database.set("k", vec![b'x'; size]).await, Err(WriteError::TooLarge)), "{size}");
+        assert!(
+            matches!(
+                database.set("k", vec![b'x'; size]).await,
+                Err(WriteError::TooLarge)
+            ),
+            "{size}"
+        );
     }
-    assert!(matches!(database.set(vec![b'k'; 70_000], "v").await, Err(WriteError::TooLarge)));
-    database.set("k", vec![b'x'; 10_000]).await.expect("it fits");
-    assert_eq!(database.get("k").await.expect("read").map(|v| v.len()), Some(10_000));
+    assert!(matches!(
+        database.set(vec![b'k'; 70_000], "v").await,
+        Err(WriteError::TooLarge)
+    ));
+    database
+        .set("k", vec![b'x'; 10_000])
+        .await
+        .expect("it fits");
+    assert_eq!(
+        database.get("k").await.expect("read").map(|v| v.len()),
+        Some(10_000)
+    );
     client.close().await;
     one.kill().await;
 }
@@ -120,10 +175,17 @@ async fn values_above_the_limit_of_the_nodes_are_refused_and_the_client_goes_on(
 /// Ends within the time, with all of these words.
 async fn refused(builder: doyen::ClientBuilder, words: &[&str]) {
     let began = Instant::now();
-    let error = builder.connect_timeout(Duration::from_secs(4)).connect().await.expect_err("it cannot connect");
+    let error = builder
+        .connect_timeout(Duration::from_secs(4))
+        .connect()
+        .await
+        .expect_err("it cannot connect");
     assert!(began.elapsed() < Duration::from_secs(6), "{error}");
     for word in words {
-        assert!(error.to_string().contains(word), "`{word}` is missing in: {error}");
+        assert!(
+            error.to_string().contains(word),
+            "`{word}` is missing in: {error}"
+        );
     }
 }
 
@@ -131,17 +193,47 @@ async fn refused(builder: doyen::ClientBuilder, words: &[&str]) {
 async fn whoever_is_not_let_in_is_told_why() {
     let one = node_with("one", &[], |b| b.clients_max(1)).await;
     one.wait_ready().await.expect("a cluster of one");
-    let (data, control) = (one.addresses().data.to_string(), one.addresses().control.to_string());
+    let (data, control) = (
+        one.addresses().data.to_string(),
+        one.addresses().control.to_string(),
+    );
     let builder = || Client::builder().secret(SECRET);
-    refused(builder().seed(&data).secret("another secret altogether"), &[&data, "secret of the nodes"]).await;
-    refused(builder().seed(&control), &[&control, "this is a control port"]).await;
-    refused(builder().seed("127.0.0.1:1"), &["127.0.0.1:1", "nobody answers", "--data"]).await;
-    refused(builder().seed("no-such-host.invalid:1"), &["no-such-host.invalid:1", "HOST:PORT"]).await;
+    refused(
+        builder().seed(&data).secret("another secret altogether"),
+        &[&data, "secret of the nodes"],
+    )
+    .await;
+    refused(
+        builder().seed(&control),
+        &[&control, "this is a control port"],
+    )
+    .await;
+    refused(
+        builder().seed("127.0.0.1:1"),
+        &["127.0.0.1:1", "nobody answers", "--data"],
+    )
+    .await;
+    refused(
+        builder().seed("no-such-host.invalid:1"),
+        &["no-such-host.invalid:1", "HOST:PORT"],
+    )
+    .await;
     refused(builder(), &["needs a seed", "7401"]).await;
-    refused(Client::builder().seed("10.0.0.1:7401"), &["10.0.0.1:7401", "secret"]).await;
+    refused(
+        Client::builder().seed("10.0.0.1:7401"),
+        &["10.0.0.1:7401", "secret"],
+    )
+    .await;
     refused(builder().seed(&data).secret("short"), &["16"]).await;
-    let lasting = Client::builder().seed(&data).secret("another secret altogether").connect().await;
-    assert!(matches!(lasting, Err(ConnectError::Refused(_))), "{lasting:?}");
+    let lasting = Client::builder()
+        .seed(&data)
+        .secret("another secret altogether")
+        .connect()
+        .await;
+    assert!(
+        matches!(lasting, Err(ConnectError::Refused(_))),
+        "{lasting:?}"
+    );
 
     let first = client(&[&one]).await;
     refused(builder().seed(&data), &["takes no more (--clients-max)"]).await;
@@ -155,9 +247,19 @@ async fn whoever_is_not_let_in_is_told_why() {
 
 #[tokio::test]
 async fn a_client_without_a_secret_reaches_nodes_without_one() {
-    let one = Node::builder().name("one").listen("127.0.0.1:0").partitions(64).start().await.expect("starts");
+    let one = Node::builder()
+        .name("one")
+        .listen("127.0.0.1:0")
+        .partitions(64)
+        .start()
+        .await
+        .expect("starts");
     one.wait_ready().await.expect("a cluster of one");
-    let client = Client::builder().seed(one.addresses().data.to_string()).connect().await.expect("it connects");
+    let client = Client::builder()
+        .seed(one.addresses().data.to_string())
+        .connect()
+        .await
+        .expect("it connects");
     client.database().set("k", "v").await.expect("written");
     drop(client);
     one.kill().await;

@@ -9,11 +9,21 @@ use std::time::{Duration, Instant};
 /// Runs the binary to its end; returns its status and what it said on stderr.
 fn doyen(args: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_doyen"));
-    for (variable, _) in std::env::vars_os().filter(|(v, _)| v.to_string_lossy().starts_with("DOYEN_")) {
+    for (variable, _) in
+        std::env::vars_os().filter(|(v, _)| v.to_string_lossy().starts_with("DOYEN_"))
+    {
         command.env_remove(variable);
     }
-    let output = command.args(args).envs(variables.iter().copied()).stdin(Stdio::null()).output().expect("the binary runs");
-    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned())
+    let output = command
+        .args(args)
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary runs");
+    (
+        output.status.code().unwrap_or(-1),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
 }
 
 /// Every port on loopback, chosen by the system, then whatever the test adds.
@@ -39,16 +49,27 @@ fn wrong(args: &[&str], variables: &[(&str, &str)], expected: &[&str]) {
 fn refused(args: &[&str], variables: &[(&str, &str)], expected: &[&str]) -> i32 {
     let (status, said) = doyen(args, variables);
     assert_ne!(status, 0, "{args:?} was accepted: {said}");
-    assert_eq!(said.trim_end().lines().count(), 1, "{args:?} is not answered in one line: {said}");
+    assert_eq!(
+        said.trim_end().lines().count(),
+        1,
+        "{args:?} is not answered in one line: {said}"
+    );
     assert!(said.starts_with("doyen: "), "{said}");
     for word in expected {
-        assert!(said.contains(word), "{args:?}: `{word}` is missing in: {said}");
+        assert!(
+            said.contains(word),
+            "{args:?}: `{word}` is missing in: {said}"
+        );
     }
     status
 }
 
 fn node(more: &[&str]) -> Node {
-    Node::start(Command::new(env!("CARGO_BIN_EXE_doyen")).args(run_with(more)).arg("--exit-with-stdin"))
+    Node::start(
+        Command::new(env!("CARGO_BIN_EXE_doyen"))
+            .args(run_with(more))
+            .arg("--exit-with-stdin"),
+    )
 }
 
 #[test]
@@ -57,15 +78,39 @@ fn wrong_words_are_answered_in_one_line() {
     refused(&["fly"], &[], &["fly", "--help"]);
     refused(&["run", "--sead", "x"], &[], &["--sead", "--seed"]);
     refused(&["run", "--weight", "much"], &[], &["--weight", "much"]);
-    refused(&["run", "--on-loss", "shrug"], &[], &["--on-loss", "reset:10m"]);
-    refused(&["run", "--eviction", "lfu"], &[], &["--eviction", "none, lru, random or ttl"]);
-    refused(&["keyspace", "create", "k", "--eviction", "lfu"], &[], &["--eviction", "none, lru, random or ttl"]);
+    refused(
+        &["run", "--on-loss", "shrug"],
+        &[],
+        &["--on-loss", "reset:10m"],
+    );
+    refused(
+        &["run", "--eviction", "lfu"],
+        &[],
+        &["--eviction", "none, lru, random or ttl"],
+    );
+    refused(
+        &["keyspace", "create", "k", "--eviction", "lfu"],
+        &[],
+        &["--eviction", "none, lru, random or ttl"],
+    );
     wrong(&["run", "--weight", "0"], &[], &["--weight", "at least 1"]);
     wrong(&["run", "--threads", "0"], &[], &["--threads 0", "1 to 16"]);
-    wrong(&["run", "--threads", "17"], &[], &["--threads 17", "1 to 16"]);
+    wrong(
+        &["run", "--threads", "17"],
+        &[],
+        &["--threads 17", "1 to 16"],
+    );
     wrong(&["run", "--name", "n1~3"], &[], &["--name `n1~3`", "`~`"]);
-    wrong(&["run", "--leave-timeout", "5"], &[], &["--leave-timeout", "no unit", "5s"]);
-    wrong(&["run", "--silence-max", "100ms"], &[], &["--silence-max", "300ms", "6s"]);
+    wrong(
+        &["run", "--leave-timeout", "5"],
+        &[],
+        &["--leave-timeout", "no unit", "5s"],
+    );
+    wrong(
+        &["run", "--silence-max", "100ms"],
+        &[],
+        &["--silence-max", "300ms", "6s"],
+    );
     wrong(&["run", "--log", "nonsense=="], &[], &["--log", "info"]);
     refused(&["demo", "--nodes", "1"], &[], &["--nodes"]);
     refused(&["recover"], &[], &["--assert-dead"]);
@@ -73,25 +118,69 @@ fn wrong_words_are_answered_in_one_line() {
 
 #[test]
 fn a_variable_is_checked_as_a_flag_is() {
-    refused(&run_with(&[]), &[("DOYEN_PARTITIONS", "1000")], &["--partitions", "power of two"]);
+    refused(
+        &run_with(&[]),
+        &[("DOYEN_PARTITIONS", "1000")],
+        &["--partitions", "power of two"],
+    );
     refused(&run_with(&[]), &[("DOYEN_SECRET", "short")], &["16"]);
-    refused(&run_with(&[]), &[("DOYEN_BACKUPS", "x")], &["the variable DOYEN_BACKUPS", "--backups", "a whole number is expected"]);
-    refused(&run_with(&["--backups", "y"]), &[], &["--backups", "a whole number is expected"]);
-    wrong(&run_with(&[]), &[("DOYEN_THREADS", "0")], &["--threads 0", "1 to 16"]);
+    refused(
+        &run_with(&[]),
+        &[("DOYEN_BACKUPS", "x")],
+        &[
+            "the variable DOYEN_BACKUPS",
+            "--backups",
+            "a whole number is expected",
+        ],
+    );
+    refused(
+        &run_with(&["--backups", "y"]),
+        &[],
+        &["--backups", "a whole number is expected"],
+    );
+    wrong(
+        &run_with(&[]),
+        &[("DOYEN_THREADS", "0")],
+        &["--threads 0", "1 to 16"],
+    );
 }
 
 #[test]
 fn files_that_cannot_be_read_are_named() {
-    refused(&run_with(&["--secret-file", "/nowhere/secret"]), &[], &["/nowhere/secret", "--secret-file"]);
-    refused(&run_with(&["--config", "/nowhere/doyen.toml"]), &[], &["/nowhere/doyen.toml"]);
-    refused(&run_with(&["--resp-password-file", "/"]), &[], &["--resp-password-file"]);
+    refused(
+        &run_with(&["--secret-file", "/nowhere/secret"]),
+        &[],
+        &["/nowhere/secret", "--secret-file"],
+    );
+    refused(
+        &run_with(&["--config", "/nowhere/doyen.toml"]),
+        &[],
+        &["/nowhere/doyen.toml"],
+    );
+    refused(
+        &run_with(&["--resp-password-file", "/"]),
+        &[],
+        &["--resp-password-file"],
+    );
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("doyen.toml");
     std::fs::write(&path, "lissten = \"127.0.0.1:0\"\n").expect("written");
-    refused(&["run", "--config", path.to_str().expect("a plain path")], &[], &["line 1", "`lissten`", "`listen`"]);
+    refused(
+        &["run", "--config", path.to_str().expect("a plain path")],
+        &[],
+        &["line 1", "`lissten`", "`listen`"],
+    );
     let dir = dir.path().to_str().expect("a plain path");
-    wrong(&run_with(&["--secret-file", dir]), &[], &["--secret-file", "directory"]);
-    wrong(&run_with(&["--config", dir]), &[], &["--config", "directory"]);
+    wrong(
+        &run_with(&["--secret-file", dir]),
+        &[],
+        &["--secret-file", "directory"],
+    );
+    wrong(
+        &run_with(&["--config", dir]),
+        &[],
+        &["--config", "directory"],
+    );
 }
 
 #[test]
@@ -100,39 +189,111 @@ fn certificates_that_are_none_are_a_wrong_configuration() {
     let path = dir.path().join("no.pem");
     std::fs::write(&path, "no certificate\n").expect("written");
     let path = path.to_str().expect("a plain path");
-    wrong(&run_with(&["--tls-ca", path]), &[], &["--tls-cert", "--tls-key"]);
-    wrong(&run_with(&["--tls-ca", "/nowhere/ca", "--tls-cert", path, "--tls-key", path]), &[], &["/nowhere/ca", "--tls-ca"]);
-    wrong(&run_with(&["--tls-ca", path, "--tls-cert", path, "--tls-key", path]), &[], &["no.pem"]);
+    wrong(
+        &run_with(&["--tls-ca", path]),
+        &[],
+        &["--tls-cert", "--tls-key"],
+    );
+    wrong(
+        &run_with(&[
+            "--tls-ca",
+            "/nowhere/ca",
+            "--tls-cert",
+            path,
+            "--tls-key",
+            path,
+        ]),
+        &[],
+        &["/nowhere/ca", "--tls-ca"],
+    );
+    wrong(
+        &run_with(&["--tls-ca", path, "--tls-cert", path, "--tls-key", path]),
+        &[],
+        &["no.pem"],
+    );
 }
 
 #[test]
 fn a_port_in_use_is_named_with_its_flag() {
     let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
     let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let (tcp, udp) = (tcp.local_addr().expect("known").to_string(), udp.local_addr().expect("known").to_string());
-    refused(&run_with(&["--listen", &udp]), &[], &[&udp, "--listen", "in use"]);
-    refused(&run_with(&["--data", &udp]), &[], &[&udp, "--data", "in use"]);
-    refused(&run_with(&["--resp", &tcp]), &[], &[&tcp, "--resp", "in use"]);
-    refused(&run_with(&["--http", &tcp]), &[], &[&tcp, "--http", "in use"]);
+    let (tcp, udp) = (
+        tcp.local_addr().expect("known").to_string(),
+        udp.local_addr().expect("known").to_string(),
+    );
+    refused(
+        &run_with(&["--listen", &udp]),
+        &[],
+        &[&udp, "--listen", "in use"],
+    );
+    refused(
+        &run_with(&["--data", &udp]),
+        &[],
+        &[&udp, "--data", "in use"],
+    );
+    refused(
+        &run_with(&["--resp", &tcp]),
+        &[],
+        &[&tcp, "--resp", "in use"],
+    );
+    refused(
+        &run_with(&["--http", &tcp]),
+        &[],
+        &[&tcp, "--http", "in use"],
+    );
     // Whatever is logged: a line of the log above it is one too many.
-    refused(&run_with(&["--http", &tcp, "--log", "info"]), &[], &[&tcp, "--http", "in use"]);
+    refused(
+        &run_with(&["--http", &tcp, "--log", "info"]),
+        &[],
+        &[&tcp, "--http", "in use"],
+    );
 }
 
 /// The ports of further data threads follow the first one's.
 #[test]
 fn a_port_that_a_further_data_thread_needs_is_named_with_its_flag() {
-    refused(&run_with(&["--threads", "3", "--data", "127.0.0.1:65534"]), &[], &["--data", "65534", "data thread 2"]);
-    refused(&run_with(&["--threads", "2", "--resp-cluster", "127.0.0.1:65535"]), &[], &["--resp-cluster", "65535", "data thread 1"]);
+    refused(
+        &run_with(&["--threads", "3", "--data", "127.0.0.1:65534"]),
+        &[],
+        &["--data", "65534", "data thread 2"],
+    );
+    refused(
+        &run_with(&["--threads", "2", "--resp-cluster", "127.0.0.1:65535"]),
+        &[],
+        &["--resp-cluster", "65535", "data thread 1"],
+    );
 }
 
 #[test]
 fn ports_of_one_node_that_meet_are_named_with_both_flags() {
     let port = |number: u16| format!("127.0.0.1:{number}");
     let (first, second) = (port(7_600), port(7_601));
-    let both = ["--threads", "2", "--resp-cluster", &first, "--resp", &second];
-    refused(&run_with(&both), &[], &["--resp-cluster of this node takes 2 ports from 7600 on", "choose another with --resp"]);
-    refused(&run_with(&["--resp", &first, "--http", &first]), &[], &["--resp of this node takes that port", "--http"]);
-    refused(&run_with(&["--threads", "3", "--data", &first, "--listen", &port(7_602)]), &[], &["--data of this node", "--listen"]);
+    let both = [
+        "--threads",
+        "2",
+        "--resp-cluster",
+        &first,
+        "--resp",
+        &second,
+    ];
+    refused(
+        &run_with(&both),
+        &[],
+        &[
+            "--resp-cluster of this node takes 2 ports from 7600 on",
+            "choose another with --resp",
+        ],
+    );
+    refused(
+        &run_with(&["--resp", &first, "--http", &first]),
+        &[],
+        &["--resp of this node takes that port", "--http"],
+    );
+    refused(
+        &run_with(&["--threads", "3", "--data", &first, "--listen", &port(7_602)]),
+        &[],
+        &["--data of this node", "--listen"],
+    );
 }
 
 /// It was a panic with its backtrace.
@@ -140,24 +301,56 @@ fn ports_of_one_node_that_meet_are_named_with_both_flags() {
 fn who_closes_the_pipe_ends_what_is_printed() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
-    let output = Command::new(env!("CARGO_BIN_EXE_doyen")).arg("version").stdout(writer).output().expect("the binary runs");
-    assert_eq!((output.status.code(), output.stderr.len()), (Some(141), 0), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(env!("CARGO_BIN_EXE_doyen"))
+        .arg("version")
+        .stdout(writer)
+        .output()
+        .expect("the binary runs");
+    assert_eq!(
+        (output.status.code(), output.stderr.len()),
+        (Some(141), 0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]
 fn what_is_unsafe_is_refused_with_what_to_do() {
-    refused(&run_with(&["--listen", "0.0.0.0:0"]), &[], &["--secret-file"]);
-    refused(&run_with(&["--resp", "0.0.0.0:0"]), &[], &["--resp-password-file"]);
-    wrong(&run_with(&["--http", "0.0.0.0:0"]), &[], &["--http-token-file"]);
+    refused(
+        &run_with(&["--listen", "0.0.0.0:0"]),
+        &[],
+        &["--secret-file"],
+    );
+    refused(
+        &run_with(&["--resp", "0.0.0.0:0"]),
+        &[],
+        &["--resp-password-file"],
+    );
+    wrong(
+        &run_with(&["--http", "0.0.0.0:0"]),
+        &[],
+        &["--http-token-file"],
+    );
 }
 
 #[test]
 fn nobody_there_to_ask_is_said_so() {
     // A port that was just free: nobody listens there.
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").to_string();
+    let free = TcpListener::bind("127.0.0.1:0")
+        .and_then(|l| l.local_addr())
+        .expect("a port")
+        .to_string();
     refused(&["status", "--http", &free], &[], &[&free, "--http"]);
-    refused(&["table", "--http", &free, "--json"], &[], &[&free, "--http"]);
-    refused(&["recover", "--assert-dead", "x", "--http", &free], &[], &[&free, "--http"]);
+    refused(
+        &["table", "--http", &free, "--json"],
+        &[],
+        &[&free, "--http"],
+    );
+    refused(
+        &["recover", "--assert-dead", "x", "--http", &free],
+        &[],
+        &[&free, "--http"],
+    );
 }
 
 #[test]
@@ -165,8 +358,16 @@ fn a_port_that_does_not_speak_http_is_said_so_at_once() {
     let node = node(&[]);
     for port in ["resp", "resp-cluster"] {
         let started = Instant::now();
-        refused(&["status", "--http", node.address(port)], &[], &[node.address(port), "--http"]);
-        assert!(started.elapsed() < Duration::from_secs(3), "{port}: {:?}", started.elapsed());
+        refused(
+            &["status", "--http", node.address(port)],
+            &[],
+            &[node.address(port), "--http"],
+        );
+        assert!(
+            started.elapsed() < Duration::from_secs(3),
+            "{port}: {:?}",
+            started.elapsed()
+        );
     }
 }
 
@@ -179,7 +380,9 @@ fn idle_connections_do_not_keep_people_from_looking() {
     while doyen(&["status", "--http", http], &[]).0 != 0 {
         assert!(Instant::now() < deadline, "it is no member of a cluster");
     }
-    let mut idle: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(http).expect("a connection")).collect();
+    let mut idle: Vec<TcpStream> = (0..300)
+        .map(|_| TcpStream::connect(http).expect("a connection"))
+        .collect();
     assert_eq!(doyen(&["status", "--http", http], &[]).0, 0);
     // Those that began to ask and do not go on go too, a little later.
     for stream in &mut idle {
@@ -193,20 +396,44 @@ fn idle_connections_do_not_keep_people_from_looking() {
 
 #[test]
 fn a_node_that_never_was_a_member_says_that_nothing_is_lost() {
-    let free = UdpSocket::bind("127.0.0.1:0").and_then(|s| s.local_addr()).expect("a port").to_string();
+    let free = UdpSocket::bind("127.0.0.1:0")
+        .and_then(|s| s.local_addr())
+        .expect("a port")
+        .to_string();
     let log = tempfile::NamedTempFile::new().expect("a file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_doyen"));
-    let command = command.args(run_with(&["--seed", &free, "--log", "info"])).stderr(log.reopen().expect("open"));
-    let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the binary runs");
+    let command = command
+        .args(run_with(&["--seed", &free, "--log", "info"]))
+        .stderr(log.reopen().expect("open"));
+    let mut process = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
     let mut ready = String::new();
-    BufReader::new(process.stdout.take().expect("piped")).read_line(&mut ready).expect("ready");
+    BufReader::new(process.stdout.take().expect("piped"))
+        .read_line(&mut ready)
+        .expect("ready");
     // Scripts wait for a cluster by this.
-    let http = ready.split_whitespace().find_map(|word| word.strip_prefix("http=")).expect("an address");
+    let http = ready
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("http="))
+        .expect("an address");
     for look in ["status", "table"] {
-        assert_eq!(doyen(&[look, "--http", http], &[]), (1, String::new()), "{look}: it answers, and there is no cluster yet");
+        assert_eq!(
+            doyen(&[look, "--http", http], &[]),
+            (1, String::new()),
+            "{look}: it answers, and there is no cluster yet"
+        );
     }
-    let kill = Command::new("kill").arg(process.id().to_string()).status().expect("kill is there");
+    let kill = Command::new("kill")
+        .arg(process.id().to_string())
+        .status()
+        .expect("kill is there");
     assert!(kill.success() && process.wait().expect("it ends").success());
     let said = std::fs::read_to_string(log.path()).expect("its log");
-    assert!(said.contains("part of no cluster") && !said.contains("gone"), "{said}");
+    assert!(
+        said.contains("part of no cluster") && !said.contains("gone"),
+        "{said}"
+    );
 }

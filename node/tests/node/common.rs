@@ -12,15 +12,24 @@ pub(crate) struct Node {
 impl Node {
     /// Starts what the command says, and waits until it is ready.
     pub(crate) fn start(command: &mut Command) -> Self {
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary runs");
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
         let mut ready = String::new();
-        BufReader::new(process.stdout.take().expect("piped")).read_line(&mut ready).expect("a line");
+        BufReader::new(process.stdout.take().expect("piped"))
+            .read_line(&mut ready)
+            .expect("a line");
         Self { process, ready }
     }
 
     /// An address of its first line.
     pub(crate) fn address(&self, of: &str) -> &str {
-        self.ready.split_whitespace().find_map(|w| w.strip_prefix(of)?.strip_prefix('=')).expect("it is in the line")
+        self.ready
+            .split_whitespace()
+            .find_map(|w| w.strip_prefix(of)?.strip_prefix('='))
+            .expect("it is in the line")
     }
 }
 

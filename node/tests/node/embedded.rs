@@ -4,9 +4,18 @@ use doyen::{Builder, Node};
 use std::time::Duration;
 
 /// Starts a node on ports of the system's choosing that looks for these, with more of its builder.
-pub(crate) async fn node_with(name: &str, seeds: &[&Node], more: impl FnOnce(Builder) -> Builder) -> Node {
+pub(crate) async fn node_with(
+    name: &str,
+    seeds: &[&Node],
+    more: impl FnOnce(Builder) -> Builder,
+) -> Node {
     let seeds = seeds.iter().map(|n| n.addresses().control.to_string());
-    let builder = Node::builder().name(name).listen("127.0.0.1:0").seeds(seeds).partitions(64).memory_max(256 << 20);
+    let builder = Node::builder()
+        .name(name)
+        .listen("127.0.0.1:0")
+        .seeds(seeds)
+        .partitions(64)
+        .memory_max(256 << 20);
     more(builder).start().await.expect("the node starts")
 }
 
@@ -14,13 +23,20 @@ pub(crate) async fn node_with(name: &str, seeds: &[&Node], more: impl FnOnce(Bui
 pub(crate) async fn safe(node: &Node, members: usize) {
     let looking = async {
         loop {
-            if node.status().await.is_ok_and(|s| s.safe && s.members.len() == members) {
+            if node
+                .status()
+                .await
+                .is_ok_and(|s| s.safe && s.members.len() == members)
+            {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    if tokio::time::timeout(Duration::from_secs(30), looking).await.is_err() {
+    if tokio::time::timeout(Duration::from_secs(30), looking)
+        .await
+        .is_err()
+    {
         panic!("not safe with {members} members: {:?}", node.status().await);
     }
 }

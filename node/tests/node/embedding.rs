@@ -14,7 +14,10 @@ struct User {
 }
 
 fn user(name: &str, logins: u32) -> User {
-    User { name: name.into(), logins }
+    User {
+        name: name.into(),
+        logins,
+    }
 }
 
 async fn node(name: &str, seeds: &[&Node]) -> Node {
@@ -36,21 +39,52 @@ async fn a_map_is_the_same_on_every_node() {
     assert!(!here.contains(&7).await.expect("asked"));
     assert!(!here.remove(&7).await.expect("asked"));
 
-    assert!(here.insert_if_absent(&7, &user("eve", 0)).await.expect("written"));
-    assert!(!there.insert_if_absent(&7, &user("bob", 0)).await.expect("asked"));
-    assert!(!there.compare_and_swap(&7, Some(&user("bob", 0)), &user("bob", 1)).await.expect("asked"));
-    assert!(there.compare_and_swap(&7, Some(&user("eve", 0)), &user("eve", 1)).await.expect("written"));
-    assert!(!there.compare_and_swap(&7, None, &user("eve", 2)).await.expect("asked"));
+    assert!(
+        here.insert_if_absent(&7, &user("eve", 0))
+            .await
+            .expect("written")
+    );
+    assert!(
+        !there
+            .insert_if_absent(&7, &user("bob", 0))
+            .await
+            .expect("asked")
+    );
+    assert!(
+        !there
+            .compare_and_swap(&7, Some(&user("bob", 0)), &user("bob", 1))
+            .await
+            .expect("asked")
+    );
+    assert!(
+        there
+            .compare_and_swap(&7, Some(&user("eve", 0)), &user("eve", 1))
+            .await
+            .expect("written")
+    );
+    assert!(
+        !there
+            .compare_and_swap(&7, None, &user("eve", 2))
+            .await
+            .expect("asked")
+    );
     assert_eq!(here.get(&7).await.expect("read"), Some(user("eve", 1)));
 
     // Another map, and what Redis clients see, are other keys.
     let other: Map<u64, User> = one.map("others").await.expect("a map");
     assert_eq!(other.get(&7).await.expect("read"), None);
     one.database().set("k", "v").await.expect("written");
-    assert_eq!(two.database().get("k").await.expect("read").as_deref(), Some(&b"v"[..]));
+    assert_eq!(
+        two.database().get("k").await.expect("read").as_deref(),
+        Some(&b"v"[..])
+    );
 
     assert_eq!(two.shutdown().await, Departure::Complete);
-    assert_eq!(here.get(&7).await.expect("read"), Some(user("eve", 1)), "what the other one held was handed over");
+    assert_eq!(
+        here.get(&7).await.expect("read"),
+        Some(user("eve", 1)),
+        "what the other one held was handed over"
+    );
     one.kill().await;
 }
 
@@ -59,7 +93,10 @@ async fn a_sharded_counter_counts_every_addition() {
     let one = node("one", &[]).await;
     let two = node("two", &[&one]).await;
     safe(&one, 2).await;
-    let counters = [one.database().sharded_counter("visits", 8), two.database().sharded_counter("visits", 8)];
+    let counters = [
+        one.database().sharded_counter("visits", 8),
+        two.database().sharded_counter("visits", 8),
+    ];
     assert_eq!(counters[0].sum().await.expect("read"), 0);
     let adders: Vec<_> = (0..20)
         .map(|i| {
@@ -75,13 +112,22 @@ async fn a_sharded_counter_counts_every_addition() {
         adder.await.expect("it ends");
     }
     for counter in &counters {
-        assert_eq!(counter.sum().await.expect("read"), (0..20).map(|i| 10 * (i - 5)).sum::<i128>());
+        assert_eq!(
+            counter.sum().await.expect("read"),
+            (0..20).map(|i| 10 * (i - 5)).sum::<i128>()
+        );
     }
     let parts = [&b"visits#0"[..], b"visits#7", b"visits#8"];
     for (part, there) in parts.into_iter().zip([true, true, false]) {
-        assert_eq!(one.database().get(part).await.expect("read").is_some(), there);
+        assert_eq!(
+            one.database().get(part).await.expect("read").is_some(),
+            there
+        );
     }
-    one.database().set("visits#3", "many").await.expect("written");
+    one.database()
+        .set("visits#3", "many")
+        .await
+        .expect("written");
     assert!(counters[0].sum().await.is_err(), "no number");
     counters[1].remove().await.expect("removed");
     assert_eq!(counters[0].sum().await.expect("read"), 0);
@@ -94,11 +140,19 @@ async fn a_range_is_scanned_page_by_page_and_goes_on_anywhere() {
     let one = node("one", &[]).await;
     let two = node("two", &[&one]).await;
     safe(&one, 2).await;
-    one.create_keyspace("names", &KeyspaceOptions::new().ranges(["key-30", "key-60"])).await.expect("made");
+    one.create_keyspace(
+        "names",
+        &KeyspaceOptions::new().ranges(["key-30", "key-60"]),
+    )
+    .await
+    .expect("made");
     let names = one.database_in("names").await.expect("it is known here");
     let keys: Vec<String> = (0..90).map(|i| format!("key-{i:02}")).collect();
     for key in &keys {
-        names.set(key.clone(), format!("of {key}")).await.expect("written");
+        names
+            .set(key.clone(), format!("of {key}"))
+            .await
+            .expect("written");
     }
     let read = async |mut scan: RangeScan| {
         let mut found = Vec::new();
@@ -112,13 +166,21 @@ async fn a_range_is_scanned_page_by_page_and_goes_on_anywhere() {
         assert_eq!(scan.rest(), None);
         found
     };
-    let scan = |from: &'static str, to: &'static str| names.range(from, to).expect("they have an order").page(7);
+    let scan = |from: &'static str, to: &'static str| {
+        names.range(from, to).expect("they have an order").page(7)
+    };
     assert_eq!(read(scan("", "")).await, keys);
     assert_eq!(read(scan("key-25", "key-65")).await, keys[25..65]);
-    assert_eq!(read(scan("key-25", "key-65").reverse()).await, keys[25..65].iter().rev().cloned().collect::<Vec<_>>());
+    assert_eq!(
+        read(scan("key-25", "key-65").reverse()).await,
+        keys[25..65].iter().rev().cloned().collect::<Vec<_>>()
+    );
     assert_eq!(read(scan("key-65", "key-25")).await, [""; 0]);
     assert_eq!(read(scan("x", "")).await, [""; 0]);
-    assert!(one.database().range("a", "b").is_none(), "runs of slots have no order");
+    assert!(
+        one.database().range("a", "b").is_none(),
+        "runs of slots have no order"
+    );
 
     // What is left goes on elsewhere.
     let mut begun = scan("", "key-80");
@@ -126,8 +188,20 @@ async fn a_range_is_scanned_page_by_page_and_goes_on_anywhere() {
         begun.next().await.expect("read").expect("there are more");
     }
     let (from, to) = begun.rest().expect("there is more");
-    let (elsewhere, rest) = (two.database_in("names").await.expect("it is known there"), keys[28..80].to_vec());
-    assert_eq!(read(elsewhere.range(from, to).expect("they have an order").page(7)).await, rest);
+    let (elsewhere, rest) = (
+        two.database_in("names").await.expect("it is known there"),
+        keys[28..80].to_vec(),
+    );
+    assert_eq!(
+        read(
+            elsewhere
+                .range(from, to)
+                .expect("they have an order")
+                .page(7)
+        )
+        .await,
+        rest
+    );
     two.kill().await;
     one.kill().await;
 }
@@ -136,17 +210,30 @@ async fn a_range_is_scanned_page_by_page_and_goes_on_anywhere() {
 #[tokio::test]
 async fn a_keyspace_made_on_one_node_is_found_at_once_on_every_other() {
     let one = node("one", &[]).await;
-    let two = crate::embedded::node_with("two", &[&one], |builder| builder.resp("127.0.0.1:0").http("127.0.0.1:0")).await;
+    let two = crate::embedded::node_with("two", &[&one], |builder| {
+        builder.resp("127.0.0.1:0").http("127.0.0.1:0")
+    })
+    .await;
     let three = node("three", &[&one]).await;
     safe(&one, 3).await;
-    let (resp, http) = (two.addresses().resp.expect("it has one"), two.addresses().http.expect("it has one"));
+    let (resp, http) = (
+        two.addresses().resp.expect("it has one"),
+        two.addresses().http.expect("it has one"),
+    );
     let mut redis = TcpStream::connect(resp).await.expect("it listens");
     for i in 0..20 {
         let name = format!("made-{i}");
-        one.create_keyspace(&name, &KeyspaceOptions::new().partitions(2)).await.expect("made");
+        one.create_keyspace(&name, &KeyspaceOptions::new().partitions(2))
+            .await
+            .expect("made");
         // What follows in a pipeline is about the keyspace that was chosen before it.
-        let pipeline = format!("CLIENT KEYSPACE {name}\r\nSET a {i}\r\nGET a\r\nCLIENT KEYSPACE\r\n");
-        let expected = format!("+OK\r\n+OK\r\n${}\r\n{i}\r\n${}\r\n{name}\r\n", i.to_string().len(), name.len());
+        let pipeline =
+            format!("CLIENT KEYSPACE {name}\r\nSET a {i}\r\nGET a\r\nCLIENT KEYSPACE\r\n");
+        let expected = format!(
+            "+OK\r\n+OK\r\n${}\r\n{i}\r\n${}\r\n{name}\r\n",
+            i.to_string().len(),
+            name.len()
+        );
         let ask_redis = async {
             redis.write_all(pipeline.as_bytes()).await.expect("written");
             let mut answer = vec![0; expected.len()];
@@ -155,20 +242,35 @@ async fn a_keyspace_made_on_one_node_is_found_at_once_on_every_other() {
         };
         let ask_http = async {
             let mut web = TcpStream::connect(http).await.expect("it listens");
-            let request = format!("GET /keyspaces/{name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            let request = format!(
+                "GET /keyspaces/{name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            );
             web.write_all(request.as_bytes()).await.expect("written");
             let mut answer = String::new();
             web.read_to_string(&mut answer).await.expect("answered");
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         };
         let ask_library = async {
-            three.database_in(&name).await.expect("found").set("b", "1").await.expect("written");
-            let map: Map<u64, u64> = three.map_in(&name, &format!("map-{i}")).await.expect("found");
+            three
+                .database_in(&name)
+                .await
+                .expect("found")
+                .set("b", "1")
+                .await
+                .expect("written");
+            let map: Map<u64, u64> = three
+                .map_in(&name, &format!("map-{i}"))
+                .await
+                .expect("found");
             map.insert(&1, &1).await.expect("written");
         };
         tokio::join!(ask_redis, ask_http, ask_library);
     }
-    let why = three.database_in("nothing").await.expect_err("there is none").to_string();
+    let why = three
+        .database_in("nothing")
+        .await
+        .expect_err("there is none")
+        .to_string();
     assert!(why.contains("nothing"), "{why}");
     for node in [three, two, one] {
         node.kill().await;
@@ -179,15 +281,23 @@ async fn a_keyspace_made_on_one_node_is_found_at_once_on_every_other() {
 async fn entries_vanish_when_their_time_is_over() {
     let one = node("one", &[]).await;
     let users: Map<String, User> = one.map("users").await.expect("a map");
-    users.insert_with("soon", &user("ada", 1), Duration::from_millis(80)).await.expect("written");
-    users.insert_with("later", &user("ada", 1), Duration::from_secs(600)).await.expect("written");
+    users
+        .insert_with("soon", &user("ada", 1), Duration::from_millis(80))
+        .await
+        .expect("written");
+    users
+        .insert_with("later", &user("ada", 1), Duration::from_secs(600))
+        .await
+        .expect("written");
     assert!(users.contains("soon").await.expect("asked"));
     let gone = async {
         while users.contains("soon").await.expect("asked") {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(5), gone).await.expect("it vanishes");
+    tokio::time::timeout(Duration::from_secs(5), gone)
+        .await
+        .expect("it vanishes");
     assert!(users.contains("later").await.expect("asked"));
     one.kill().await;
 }
@@ -204,7 +314,11 @@ async fn a_node_that_dies_takes_nothing_with_it() {
     }
     one.kill().await;
     for id in 0..100 {
-        assert_eq!(users.get(&id).await.expect("read"), Some(user("ada", 1)), "key {id}");
+        assert_eq!(
+            users.get(&id).await.expect("read"),
+            Some(user("ada", 1)),
+            "key {id}"
+        );
     }
     safe(&two, 2).await;
     three.kill().await;
@@ -214,20 +328,50 @@ async fn a_node_that_dies_takes_nothing_with_it() {
 #[tokio::test]
 async fn a_port_in_use_leaves_nothing_running() {
     let one = node("one", &[]).await;
-    let error = Node::builder().listen(one.addresses().control).start().await.expect_err("the port is taken");
-    assert!(matches!(error, StartError::Bind { flag: "--listen", .. }), "{error}");
+    let error = Node::builder()
+        .listen(one.addresses().control)
+        .start()
+        .await
+        .expect_err("the port is taken");
+    assert!(
+        matches!(
+            error,
+            StartError::Bind {
+                flag: "--listen",
+                ..
+            }
+        ),
+        "{error}"
+    );
     one.kill().await;
 }
 
 #[tokio::test]
 async fn a_secret_that_differs_is_no_way_in() {
-    let one = Node::builder().name("one").listen("127.0.0.1:0").secret("the secret of the cluster").start().await.expect("starts");
+    let one = Node::builder()
+        .name("one")
+        .listen("127.0.0.1:0")
+        .secret("the secret of the cluster")
+        .start()
+        .await
+        .expect("starts");
     let seed = one.addresses().control.to_string();
     one.wait_ready().await.expect("a cluster of one");
-    let two =
-        Node::builder().name("two").listen("127.0.0.1:0").secret("another secret altogether").seeds([seed]).start().await.expect("starts");
-    let refused = tokio::time::timeout(Duration::from_secs(10), two.wait_ready()).await.expect("it is told");
-    assert!(matches!(&refused, Err(NodeError::Fatal(why)) if why.contains("secret")), "{refused:?}");
+    let two = Node::builder()
+        .name("two")
+        .listen("127.0.0.1:0")
+        .secret("another secret altogether")
+        .seeds([seed])
+        .start()
+        .await
+        .expect("starts");
+    let refused = tokio::time::timeout(Duration::from_secs(10), two.wait_ready())
+        .await
+        .expect("it is told");
+    assert!(
+        matches!(&refused, Err(NodeError::Fatal(why)) if why.contains("secret")),
+        "{refused:?}"
+    );
     assert_eq!(one.status().await.expect("it goes on").members.len(), 1);
     two.kill().await;
     one.kill().await;
@@ -236,13 +380,21 @@ async fn a_secret_that_differs_is_no_way_in() {
 #[tokio::test]
 async fn a_node_that_was_always_alone_leaves_at_once_and_says_whether_it_held_something() {
     for (holds, expected) in [(false, Departure::Complete), (true, Departure::Alone)] {
-        let one = Node::builder().name("one").listen("127.0.0.1:0").on_loss(OnLoss::Wait).start().await.expect("starts");
+        let one = Node::builder()
+            .name("one")
+            .listen("127.0.0.1:0")
+            .on_loss(OnLoss::Wait)
+            .start()
+            .await
+            .expect("starts");
         one.wait_ready().await.expect("a cluster of one");
         if holds {
             let map = one.map::<u32, String>("held").await.expect("a map");
             map.insert(&1, &"value".to_owned()).await.expect("a write");
         }
-        let left = tokio::time::timeout(Duration::from_secs(10), one.shutdown()).await.expect("it does not wait for a successor");
+        let left = tokio::time::timeout(Duration::from_secs(10), one.shutdown())
+            .await
+            .expect("it does not wait for a successor");
         assert_eq!(left, expected);
         assert!(!left.loses());
     }
@@ -255,10 +407,14 @@ async fn the_last_member_says_how_many_keys_are_gone_with_it() {
     safe(&one, 2).await;
     let map = one.map::<u32, String>("held").await.expect("a map");
     for key in 0..10 {
-        map.insert(&key, &"value".to_owned()).await.expect("a write");
+        map.insert(&key, &"value".to_owned())
+            .await
+            .expect("a write");
     }
     assert_eq!(two.shutdown().await, Departure::Complete);
-    let left = tokio::time::timeout(Duration::from_secs(60), one.shutdown()).await.expect("nobody comes");
+    let left = tokio::time::timeout(Duration::from_secs(60), one.shutdown())
+        .await
+        .expect("nobody comes");
     assert_eq!(left, Departure::Last { keys: 10 });
     assert!(left.loses());
 }

@@ -1,4 +1,5 @@
-//! What a node lets strangers do: those that reach its ports by network, and pages in the browsers of those who may.
+//! What a node lets strangers do: those that reach its ports by network, and pages in the browsers
+//! of those who may.
 
 use crate::common::Node;
 use std::fs;
@@ -12,7 +13,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn doyen(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_doyen"));
-    for (variable, _) in std::env::vars_os().filter(|(v, _)| v.to_string_lossy().starts_with("DOYEN_")) {
+    for (variable, _) in
+        std::env::vars_os().filter(|(v, _)| v.to_string_lossy().starts_with("DOYEN_"))
+    {
         command.env_remove(variable);
     }
     command.args(args).stdin(Stdio::null());
@@ -20,8 +23,14 @@ fn doyen(args: &[&str]) -> Command {
 }
 
 fn run(more: &[&str]) -> Vec<String> {
-    let ports = ["--listen", "--data", "--resp", "--resp-cluster", "--http"].map(|port| [port, "127.0.0.1:0"]).concat();
-    [&["run", "--exit-with-stdin"], &ports[..], more].concat().into_iter().map(str::to_owned).collect()
+    let ports = ["--listen", "--data", "--resp", "--resp-cluster", "--http"]
+        .map(|port| [port, "127.0.0.1:0"])
+        .concat();
+    [&["run", "--exit-with-stdin"], &ports[..], more]
+        .concat()
+        .into_iter()
+        .map(str::to_owned)
+        .collect()
 }
 
 fn node(more: &[&str]) -> Node {
@@ -32,15 +41,24 @@ fn node(more: &[&str]) -> Node {
 fn ran(args: &[&str]) -> (i32, String, String) {
     let output = doyen(args).output().expect("the binary runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+    (
+        output.status.code().unwrap_or(-1),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
 }
 
 /// The whole answer to a request with these lines.
 fn http(node: &Node, request: &str, lines: &[&str]) -> String {
     let mut stream = TcpStream::connect(node.address("http")).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let lines = lines.iter().map(|line| format!("{line}\r\n")).collect::<String>();
-    stream.write_all(format!("{request} HTTP/1.1\r\nConnection: close\r\n{lines}\r\n").as_bytes()).expect("sent");
+    let lines = lines
+        .iter()
+        .map(|line| format!("{line}\r\n"))
+        .collect::<String>();
+    stream
+        .write_all(format!("{request} HTTP/1.1\r\nConnection: close\r\n{lines}\r\n").as_bytes())
+        .expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     answer
@@ -48,7 +66,11 @@ fn http(node: &Node, request: &str, lines: &[&str]) -> String {
 
 fn status(node: &Node, request: &str, lines: &[&str]) -> u16 {
     let answer = http(node, request, lines);
-    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("no status: {answer}"))
+    answer
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .unwrap_or_else(|| panic!("no status: {answer}"))
 }
 
 fn file(directory: &Path, name: &str, text: &str) -> String {
@@ -63,15 +85,40 @@ fn a_web_page_is_answered_nothing() {
     let node = node(&["--http-host", "ada.example"]);
     let at = node.address("http");
     for host in [at, "localhost", "ada.example:7480", "10.9.8.7"] {
-        assert_eq!(status(&node, "GET /metrics", &[&format!("Host: {host}")]), 200, "{host}");
+        assert_eq!(
+            status(&node, "GET /metrics", &[&format!("Host: {host}")]),
+            200,
+            "{host}"
+        );
     }
     for path in ["/status", "/healthz", "/metrics", "/nothing"] {
         let said = http(&node, &format!("GET {path}"), &["Host: evil.example:7480"]);
-        assert!(said.starts_with("HTTP/1.1 421 ") && said.contains("--http-host"), "{said}");
-        let foreign = http(&node, &format!("GET {path}"), &[&format!("Host: {at}"), "Origin: http://evil.example"]);
-        assert!(foreign.starts_with("HTTP/1.1 403 ") && foreign.contains("Origin"), "{foreign}");
+        assert!(
+            said.starts_with("HTTP/1.1 421 ") && said.contains("--http-host"),
+            "{said}"
+        );
+        let foreign = http(
+            &node,
+            &format!("GET {path}"),
+            &[&format!("Host: {at}"), "Origin: http://evil.example"],
+        );
+        assert!(
+            foreign.starts_with("HTTP/1.1 403 ") && foreign.contains("Origin"),
+            "{foreign}"
+        );
     }
-    assert_eq!(status(&node, "POST /recover", &["Host: evil.example", "Authorization: Bearer loopback", "Content-Length: 0"]), 421);
+    assert_eq!(
+        status(
+            &node,
+            "POST /recover",
+            &[
+                "Host: evil.example",
+                "Authorization: Bearer loopback",
+                "Content-Length: 0"
+            ]
+        ),
+        421
+    );
     // A name that leads to this machine is nothing to the command line, which says the address.
     let (_, port) = at.rsplit_once(':').expect("a port");
     let (code, out, said) = ran(&["status", "--http", &format!("localhost:{port}"), "--json"]);
@@ -82,32 +129,74 @@ fn a_web_page_is_answered_nothing() {
 fn keys_are_shown_only_with_the_token_where_resp_has_a_password() {
     let directory = tempfile::tempdir().expect("a directory");
     let password = file(directory.path(), "password", "sesame");
-    let secret = file(directory.path(), "secret", "0123456789abcdef0123456789abcdef");
-    let other = file(directory.path(), "other", "fedcba9876543210fedcba9876543210");
+    let secret = file(
+        directory.path(),
+        "secret",
+        "0123456789abcdef0123456789abcdef",
+    );
+    let other = file(
+        directory.path(),
+        "other",
+        "fedcba9876543210fedcba9876543210",
+    );
     let node = node(&["--secret-file", &secret, "--resp-password-file", &password]);
     let at = node.address("http");
     let began = Instant::now();
     while status(&node, "GET /readyz", &[]) != 200 {
         assert!(began.elapsed() < PATIENCE, "it is no member of a cluster");
     }
-    for path in ["/table", "/table?since=1.1", "/loads", "/placement", "/moves", "/rebalance"] {
+    for path in [
+        "/table",
+        "/table?since=1.1",
+        "/loads",
+        "/placement",
+        "/moves",
+        "/rebalance",
+    ] {
         let said = http(&node, &format!("GET {path}"), &[]);
-        assert!(said.starts_with("HTTP/1.1 401 ") && said.contains("--secret-file"), "{path}: {said}");
+        assert!(
+            said.starts_with("HTTP/1.1 401 ") && said.contains("--secret-file"),
+            "{path}: {said}"
+        );
     }
-    for path in ["/status", "/keyspaces", "/balance", "/events", "/healthz", "/readyz", "/metrics"] {
+    for path in [
+        "/status",
+        "/keyspaces",
+        "/balance",
+        "/events",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    ] {
         assert_eq!(status(&node, &format!("GET {path}"), &[]), 200, "{path}");
     }
-    for command in [&["table"][..], &["moves"], &["keyspace", "show", "default"], &["rebalance", "--plan"], &["rebalance", "status"]] {
+    for command in [
+        &["table"][..],
+        &["moves"],
+        &["keyspace", "show", "default"],
+        &["rebalance", "--plan"],
+        &["rebalance", "status"],
+    ] {
         let with = |more: &[&str]| ran(&[command, &["--http", at], more].concat());
         let (code, out, said) = with(&["--secret-file", &secret]);
         assert!(code == 0 && !out.is_empty(), "{command:?}: {code} {said}");
         for wrong in [&[][..], &["--secret-file", &other]] {
             let (code, out, said) = with(wrong);
-            assert!(code == 1 && out.is_empty() && said.contains("--secret-file"), "{command:?} {wrong:?}: {code} {said}");
+            assert!(
+                code == 1 && out.is_empty() && said.contains("--secret-file"),
+                "{command:?} {wrong:?}: {code} {said}"
+            );
         }
     }
     assert_eq!(ran(&["status", "--http", at]).0, 0, "it shows no keys");
-    let simulated = ran(&["simulate", "--from-cluster", at, "--secret-file", &secret, "--json"]);
+    let simulated = ran(&[
+        "simulate",
+        "--from-cluster",
+        at,
+        "--secret-file",
+        &secret,
+        "--json",
+    ]);
     assert_eq!((simulated.0, simulated.2.as_str()), (0, ""));
 }
 
@@ -118,34 +207,64 @@ fn a_request_whose_head_never_ends_or_is_long_is_closed() {
     let mut long = TcpStream::connect(node.address("http")).expect("a connection");
     long.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     // It is closed before all of that is read, so what it is told may be lost.
-    let _ = long.write_all(format!("GET /healthz HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(300 << 10)).as_bytes());
+    let _ = long.write_all(
+        format!(
+            "GET /healthz HTTP/1.1\r\nx: {}\r\n\r\n",
+            "y".repeat(300 << 10)
+        )
+        .as_bytes(),
+    );
     let mut answer = String::new();
     let _ = long.read_to_string(&mut answer);
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 431 "),
+        "{answer}"
+    );
     let mut stream = TcpStream::connect(node.address("http")).expect("a connection");
-    stream.set_read_timeout(Some(Duration::from_millis(500))).expect("a timeout");
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nx: ").expect("sent");
+    stream
+        .set_read_timeout(Some(Duration::from_millis(500)))
+        .expect("a timeout");
+    stream
+        .write_all(b"GET /healthz HTTP/1.1\r\nx: ")
+        .expect("sent");
     let began = Instant::now();
     loop {
         assert!(began.elapsed() < PATIENCE, "it is still open");
         let sent = stream.write_all(b"y");
         match stream.read(&mut [0; 256]) {
-            Err(e) if sent.is_ok() && matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
+            Err(e)
+                if sent.is_ok()
+                    && matches!(
+                        e.kind(),
+                        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                    ) => {}
             // What it is told, the end, or a reset.
             Ok(_) | Err(_) => break,
         }
     }
-    assert!(began.elapsed() > Duration::from_secs(5), "who types by hand needs some seconds");
+    assert!(
+        began.elapsed() > Duration::from_secs(5),
+        "who types by hand needs some seconds"
+    );
 }
 
-/// No health check was answered while clients had all descriptors, and the log had twenty lines a second.
+/// No health check was answered while clients had all descriptors, and the log had twenty lines a
+/// second.
 #[test]
 fn health_is_answered_while_clients_have_all_the_descriptors_that_there_are() {
     const CLIENTS: usize = 250;
     let log = tempfile::NamedTempFile::new().expect("a file");
     let mut shell = Command::new("sh");
-    shell.args(["-c", "ulimit -n 160 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_doyen")]);
-    let node = Node::start(shell.args(run(&["--log", "warn"])).stderr(log.reopen().expect("open")));
+    shell.args([
+        "-c",
+        "ulimit -n 160 && exec \"$0\" \"$@\"",
+        env!("CARGO_BIN_EXE_doyen"),
+    ]);
+    let node = Node::start(
+        shell
+            .args(run(&["--log", "warn"]))
+            .stderr(log.reopen().expect("open")),
+    );
     let resp = node.address("resp");
     let connect = || TcpStream::connect(resp).expect("a connection");
     let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect()).collect();
@@ -157,7 +276,10 @@ fn health_is_answered_while_clients_have_all_the_descriptors_that_there_are() {
         // One that was refused may be reset before it reads why.
         refused += usize::from(client.read_exact(&mut answer).is_err() || &answer == b"-ERR ");
     }
-    assert!((50..CLIENTS).contains(&refused), "{refused} of {CLIENTS} were refused");
+    assert!(
+        (50..CLIENTS).contains(&refused),
+        "{refused} of {CLIENTS} were refused"
+    );
     for _ in 0..20 {
         assert_eq!(status(&node, "GET /healthz", &[]), 200);
     }
@@ -167,11 +289,19 @@ fn health_is_answered_while_clients_have_all_the_descriptors_that_there_are() {
         let mut client = connect();
         client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let mut answer = [0; 7];
-        if client.write_all(b"PING\r\n").and_then(|()| client.read_exact(&mut answer)).is_ok() && &answer == b"+PONG\r\n" {
+        if client
+            .write_all(b"PING\r\n")
+            .and_then(|()| client.read_exact(&mut answer))
+            .is_ok()
+            && &answer == b"+PONG\r\n"
+        {
             break;
         }
         assert!(began.elapsed() < PATIENCE, "no client is taken any more");
     }
     let log = fs::read_to_string(log.path()).expect("a log");
-    assert!((1..=2).contains(&log.matches("are refused").count()), "{log}");
+    assert!(
+        (1..=2).contains(&log.matches("are refused").count()),
+        "{log}"
+    );
 }

@@ -54,7 +54,11 @@ impl Arcs {
             return Err(ArcsError::Partition(twice.partition));
         }
         let tokens: Vec<Token> = brought.iter().map(|b| b.token).collect();
-        Ok(Self { ring, partitions: brought.iter().map(|b| b.partition).collect(), lookup: RingLookup::new(&tokens) })
+        Ok(Self {
+            ring,
+            partitions: brought.iter().map(|b| b.partition).collect(),
+            lookup: RingLookup::new(&tokens),
+        })
     }
 
     /// The tokens, and who brought them. Arc `i` ends with token `i`.
@@ -70,24 +74,36 @@ impl Arcs {
 
     /// Which arc has this key; `None` where there is no token at all.
     ///
-    /// `{hash tags}` count only in map 0, so that there the token is what Cassandra says of the tag or the key. In other maps the map's id is
-    /// hashed with the key.
+    /// `{hash tags}` count only in map 0, so that there the token is what Cassandra says of the tag
+    /// or the key. In other maps the map's id is hashed with the key.
     #[must_use]
     pub fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
-        let token = if map == MapId(0) { Token::of(hash_tag(key)) } else { Token::of_prefixed(map.0.to_be_bytes(), key) };
+        let token = if map == MapId(0) {
+            Token::of(hash_tag(key))
+        } else {
+            Token::of_prefixed(map.0.to_be_bytes(), key)
+        };
         self.lookup.arc_of(token).map(|arc| self.partitions[arc])
     }
 
     /// The tokens with who brought them and the arcs that they end, in order.
     pub fn brought(&self) -> impl Iterator<Item = Brought> + '_ {
         let tokens = self.ring.tokens().iter().zip(&self.partitions);
-        tokens.map(|(&(token, by), &partition)| Brought { token, by, partition })
+        tokens.map(|(&(token, by), &partition)| Brought {
+            token,
+            by,
+            partition,
+        })
     }
 }
 
 impl Default for Arcs {
     fn default() -> Self {
-        Self { ring: Ring::default(), partitions: Vec::new(), lookup: RingLookup::new(&[]) }
+        Self {
+            ring: Ring::default(),
+            partitions: Vec::new(),
+            lookup: RingLookup::new(&[]),
+        }
     }
 }
 
@@ -125,13 +141,20 @@ mod tests {
     use super::*;
 
     fn brought(token: i64, by: u64, partition: u32) -> Brought {
-        Brought { token: Token(token), by: MemberId(by), partition: PartitionId(partition) }
+        Brought {
+            token: Token(token),
+            by: MemberId(by),
+            partition: PartitionId(partition),
+        }
     }
 
     #[test]
     fn a_key_is_in_the_arc_that_ends_behind_it_and_tags_keep_keys_together() {
         let arcs = Arcs::new(vec![brought(100, 16, 1), brought(-100, 32, 0)]).expect("a ring");
-        assert_eq!(arcs.partitions().collect::<Vec<_>>(), [PartitionId(0), PartitionId(1)]);
+        assert_eq!(
+            arcs.partitions().collect::<Vec<_>>(),
+            [PartitionId(0), PartitionId(1)]
+        );
         let of = |map, key: &str| arcs.partition_of(MapId(map), key.as_bytes());
         for key in ["a", "b", "123", "user:17"] {
             // The arc behind the last token begins the ring anew.
@@ -144,7 +167,13 @@ mod tests {
 
     #[test]
     fn what_is_there_twice_makes_no_ring() {
-        assert_eq!(Arcs::new(vec![brought(1, 16, 0), brought(1, 32, 1)]), Err(ArcsError::Token(Duplicate(Token(1)))));
-        assert_eq!(Arcs::new(vec![brought(1, 16, 0), brought(2, 32, 0)]), Err(ArcsError::Partition(PartitionId(0))));
+        assert_eq!(
+            Arcs::new(vec![brought(1, 16, 0), brought(1, 32, 1)]),
+            Err(ArcsError::Token(Duplicate(Token(1))))
+        );
+        assert_eq!(
+            Arcs::new(vec![brought(1, 16, 0), brought(2, 32, 0)]),
+            Err(ArcsError::Partition(PartitionId(0)))
+        );
     }
 }

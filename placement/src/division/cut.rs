@@ -1,6 +1,8 @@
 //! Another division out of one: a partition is cut in two, or two become one.
 
-use super::{Arcs, ArcsError, Brought, Division, RangeStart, Ranges, RangesError, RunStart, Runs, RunsError};
+use super::{
+    Arcs, ArcsError, Brought, Division, RangeStart, Ranges, RangesError, RunStart, Runs, RunsError,
+};
 use crate::id::{MapId, MemberId, PartitionId};
 use crate::token::Token;
 use serde::{Deserialize, Serialize};
@@ -61,41 +63,78 @@ impl Division {
     ///
     /// # Errors
     /// There is no such partition, or it cannot be cut there.
-    pub fn split(&self, partition: PartitionId, cut: &Cut, parts: [PartitionId; 2]) -> Result<Self, NotDivided> {
+    pub fn split(
+        &self,
+        partition: PartitionId,
+        cut: &Cut,
+        parts: [PartitionId; 2],
+    ) -> Result<Self, NotDivided> {
         let [first, second] = parts;
         match (self, cut) {
             (Self::Runs(runs), Cut::Half) => {
-                let slots = runs.slots_of(partition).ok_or(NotDivided::NoPartition(partition))?;
+                let slots = runs
+                    .slots_of(partition)
+                    .ok_or(NotDivided::NoPartition(partition))?;
                 let length = slots.end() - slots.start() + 1;
                 if length < 2 {
                     return Err(NotDivided::Slot(partition));
                 }
-                let mut starts: Vec<RunStart> = runs.starts().iter().filter(|s| s.partition != partition).copied().collect();
-                starts.push(RunStart { slot: *slots.start(), partition: first });
-                starts.push(RunStart { slot: slots.start() + length / 2, partition: second });
+                let mut starts: Vec<RunStart> = runs
+                    .starts()
+                    .iter()
+                    .filter(|s| s.partition != partition)
+                    .copied()
+                    .collect();
+                starts.push(RunStart {
+                    slot: *slots.start(),
+                    partition: first,
+                });
+                starts.push(RunStart {
+                    slot: slots.start() + length / 2,
+                    partition: second,
+                });
                 starts.sort_unstable();
                 Ok(Self::Runs(Arc::new(Runs::new(starts)?)))
             }
             (Self::Arcs(arcs), Cut::Token { token, by }) => {
                 let mut brought: Vec<Brought> = arcs.brought().collect();
-                let at = brought.iter().position(|b| b.partition == partition).ok_or(NotDivided::NoPartition(partition))?;
+                let at = brought
+                    .iter()
+                    .position(|b| b.partition == partition)
+                    .ok_or(NotDivided::NoPartition(partition))?;
                 let within = arcs.ring().arc_of(*token) == Some(at) && brought[at].token != *token;
                 if !within {
                     return Err(NotDivided::Outside(partition));
                 }
                 brought[at].partition = second;
-                brought.push(Brought { token: *token, by: *by, partition: first });
+                brought.push(Brought {
+                    token: *token,
+                    by: *by,
+                    partition: first,
+                });
                 Ok(Self::Arcs(Arc::new(Arcs::new(brought)?)))
             }
             (Self::Ranges(ranges), Cut::Key { map, key }) => {
                 let mut starts = ranges.starts().to_vec();
-                let at = starts.iter().position(|s| s.partition == partition).ok_or(NotDivided::NoPartition(partition))?;
+                let at = starts
+                    .iter()
+                    .position(|s| s.partition == partition)
+                    .ok_or(NotDivided::NoPartition(partition))?;
                 let behind = |s: &RangeStart| (s.map, &s.key) > (*map, key);
-                if (starts[at].map, &starts[at].key) >= (*map, key) || !starts.get(at + 1).is_none_or(behind) {
+                if (starts[at].map, &starts[at].key) >= (*map, key)
+                    || !starts.get(at + 1).is_none_or(behind)
+                {
                     return Err(NotDivided::Outside(partition));
                 }
                 starts[at].partition = first;
-                starts.insert(at + 1, RangeStart { map: *map, key: key.clone(), partition: second });
+                starts.insert(
+                    at + 1,
+                    RangeStart {
+                        map: *map,
+                        key: key.clone(),
+                        partition: second,
+                    },
+                );
                 Ok(Self::Ranges(Arc::new(Ranges::new(starts)?)))
             }
             _ => Err(NotDivided::Kind),
@@ -105,20 +144,47 @@ impl Division {
     /// With these two neighbours as one.
     ///
     /// # Errors
-    /// They are not there, or the second does not follow the first, or they are runs of slots, which are not merged.
-    pub fn merge(&self, [first, second]: [PartitionId; 2], into: PartitionId) -> Result<Self, NotDivided> {
+    /// They are not there, or the second does not follow the first, or they are runs of slots,
+    /// which are not merged.
+    pub fn merge(
+        &self,
+        [first, second]: [PartitionId; 2],
+        into: PartitionId,
+    ) -> Result<Self, NotDivided> {
         if !self.follows(first, second)? {
             return Err(NotDivided::Apart(first, second));
         }
         match self {
             Self::Arcs(arcs) => {
                 let brought = arcs.brought().filter(|b| b.partition != first);
-                let renamed = brought.map(|b| if b.partition == second { Brought { partition: into, ..b } } else { b });
+                let renamed = brought.map(|b| {
+                    if b.partition == second {
+                        Brought {
+                            partition: into,
+                            ..b
+                        }
+                    } else {
+                        b
+                    }
+                });
                 Ok(Self::Arcs(Arc::new(Arcs::new(renamed.collect())?)))
             }
             Self::Ranges(ranges) => {
-                let starts = ranges.starts().iter().filter(|s| s.partition != second).cloned();
-                let renamed = starts.map(|s| if s.partition == first { RangeStart { partition: into, ..s } } else { s });
+                let starts = ranges
+                    .starts()
+                    .iter()
+                    .filter(|s| s.partition != second)
+                    .cloned();
+                let renamed = starts.map(|s| {
+                    if s.partition == first {
+                        RangeStart {
+                            partition: into,
+                            ..s
+                        }
+                    } else {
+                        s
+                    }
+                });
                 Ok(Self::Ranges(Arc::new(Ranges::new(renamed.collect())?)))
             }
             Self::Slots | Self::Runs(_) => Err(NotDivided::Kind),
@@ -128,7 +194,11 @@ impl Division {
     /// Whether the second begins where the first ends.
     fn follows(&self, first: PartitionId, second: PartitionId) -> Result<bool, NotDivided> {
         let all = self.partitions();
-        let place = |id: PartitionId| all.iter().position(|p| *p == id).ok_or(NotDivided::NoPartition(id));
+        let place = |id: PartitionId| {
+            all.iter()
+                .position(|p| *p == id)
+                .ok_or(NotDivided::NoPartition(id))
+        };
         let (at, next) = (place(first)?, place(second)?);
         let closed = matches!(self, Self::Arcs(_)) && all.len() > 1;
         Ok(at + 1 == next || (closed && at + 1 == all.len() && next == 0))
@@ -143,36 +213,77 @@ mod tests {
     const PARTS: [PartitionId; 2] = [PartitionId(7), PartitionId(8)];
 
     fn key(map: u32, key: &str) -> Cut {
-        Cut::Key { map: MapId(map), key: key.as_bytes().into() }
+        Cut::Key {
+            map: MapId(map),
+            key: key.as_bytes().into(),
+        }
     }
 
     #[test]
     fn a_range_is_cut_at_a_key_and_put_together_again() {
         let whole = Division::split_at(["m"]).expect("a split");
         let cut = whole.split(P, &key(0, "f"), PARTS).expect("within");
-        let of = |division: &Division, key: &str| division.partition_of(MapId(0), key.as_bytes()).map(|p| p.0);
-        assert_eq!(["a", "f", "l", "m"].map(|k| of(&cut, k)), [Some(7), Some(7 + 1), Some(8), Some(1)]);
-        assert_eq!(["m", "", "z"].map(|k| whole.split(P, &key(0, k), PARTS)), [(); 3].map(|()| Err(NotDivided::Outside(P))));
-        assert_eq!(whole.split(PartitionId(5), &key(0, "f"), PARTS), Err(NotDivided::NoPartition(PartitionId(5))));
+        let of = |division: &Division, key: &str| {
+            division.partition_of(MapId(0), key.as_bytes()).map(|p| p.0)
+        };
+        assert_eq!(
+            ["a", "f", "l", "m"].map(|k| of(&cut, k)),
+            [Some(7), Some(7 + 1), Some(8), Some(1)]
+        );
+        assert_eq!(
+            ["m", "", "z"].map(|k| whole.split(P, &key(0, k), PARTS)),
+            [(); 3].map(|()| Err(NotDivided::Outside(P)))
+        );
+        assert_eq!(
+            whole.split(PartitionId(5), &key(0, "f"), PARTS),
+            Err(NotDivided::NoPartition(PartitionId(5)))
+        );
         assert_eq!(whole.split(P, &Cut::Half, PARTS), Err(NotDivided::Kind));
         let merged = cut.merge(PARTS, PartitionId(9)).expect("neighbours");
-        assert_eq!(["a", "f", "m"].map(|k| of(&merged, k)), [Some(9), Some(9), Some(1)]);
-        assert_eq!(cut.merge([PartitionId(8), PartitionId(7)], P), Err(NotDivided::Apart(PartitionId(8), PartitionId(7))));
+        assert_eq!(
+            ["a", "f", "m"].map(|k| of(&merged, k)),
+            [Some(9), Some(9), Some(1)]
+        );
+        assert_eq!(
+            cut.merge([PartitionId(8), PartitionId(7)], P),
+            Err(NotDivided::Apart(PartitionId(8), PartitionId(7)))
+        );
         // Maps divide, too: behind the last key of map 0 come those of map 3.
-        let maps = whole.split(PartitionId(1), &key(3, ""), PARTS).expect("within");
+        let maps = whole
+            .split(PartitionId(1), &key(3, ""), PARTS)
+            .expect("within");
         assert_eq!(maps.partition_of(MapId(3), b"a"), Some(PartitionId(8)));
     }
 
     #[test]
     fn an_arc_is_cut_at_a_token_around_the_end_of_the_ring_too() {
-        let brought = |token, by, partition| Brought { token: Token(token), by: MemberId(by), partition: PartitionId(partition) };
-        let ring = Division::Arcs(Arc::new(Arcs::new(vec![brought(-100, 16, 0), brought(100, 32, 1)]).expect("a ring")));
-        let at = |token| Cut::Token { token: Token(token), by: MemberId(48) };
+        let brought = |token, by, partition| Brought {
+            token: Token(token),
+            by: MemberId(by),
+            partition: PartitionId(partition),
+        };
+        let ring = Division::Arcs(Arc::new(
+            Arcs::new(vec![brought(-100, 16, 0), brought(100, 32, 1)]).expect("a ring"),
+        ));
+        let at = |token| Cut::Token {
+            token: Token(token),
+            by: MemberId(48),
+        };
         for token in [200, i64::MAX, i64::MIN + 1, -200] {
-            let cut = ring.split(P, &at(token), PARTS).expect("within the arc around the end");
-            let Division::Arcs(arcs) = &cut else { unreachable!() };
-            let of = |token| arcs.partitions().nth(arcs.ring().arc_of(Token(token)).expect("tokens"));
-            assert_eq!((of(token), of(-100), of(0)), (Some(PARTS[0]), Some(PARTS[1]), Some(PartitionId(1))));
+            let cut = ring
+                .split(P, &at(token), PARTS)
+                .expect("within the arc around the end");
+            let Division::Arcs(arcs) = &cut else {
+                unreachable!()
+            };
+            let of = |token| {
+                arcs.partitions()
+                    .nth(arcs.ring().arc_of(Token(token)).expect("tokens"))
+            };
+            assert_eq!(
+                (of(token), of(-100), of(0)),
+                (Some(PARTS[0]), Some(PARTS[1]), Some(PartitionId(1)))
+            );
             let merged = cut.merge(PARTS, P).expect("neighbours");
             assert_eq!(merged, ring);
         }
@@ -186,10 +297,18 @@ mod tests {
         let (mut last, mut next) = (P, 1);
         for _ in 0..14 {
             let parts = [PartitionId(next), PartitionId(next + 1)];
-            division = division.split(last, &Cut::Half, parts).expect("two slots at least");
+            division = division
+                .split(last, &Cut::Half, parts)
+                .expect("two slots at least");
             (last, next) = (parts[1], next + 2);
         }
-        assert_eq!(division.split(last, &Cut::Half, PARTS), Err(NotDivided::Slot(last)));
-        assert_eq!(division.merge([PartitionId(1), PartitionId(2)], P), Err(NotDivided::NoPartition(PartitionId(2))));
+        assert_eq!(
+            division.split(last, &Cut::Half, PARTS),
+            Err(NotDivided::Slot(last))
+        );
+        assert_eq!(
+            division.merge([PartitionId(1), PartitionId(2)], P),
+            Err(NotDivided::NoPartition(PartitionId(2)))
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Ranges of keys in the order of their bytes, each a partition. Map comes before map, and in a map key before key.
+//! Ranges of keys in the order of their bytes, each a partition. Map comes before map, and in a map
+//! key before key.
 //!
 //! ```text
 //!  starts    (0, "")   (0, "h")   (0, "p")        (7, "m")
@@ -79,7 +80,10 @@ impl Ranges {
         if starts.len() > PARTITIONS_MAX {
             return Err(RangesError::Many);
         }
-        if starts.first().is_none_or(|first| first.map != MapId(0) || !first.key.is_empty()) {
+        if starts
+            .first()
+            .is_none_or(|first| first.map != MapId(0) || !first.key.is_empty())
+        {
             return Err(RangesError::First);
         }
         if starts.iter().any(|start| start.key.len() > SPLIT_BYTES_MAX) {
@@ -103,9 +107,17 @@ impl Ranges {
             let end = at + starts[at..].partition_point(|start| start.map == map);
             // Where no range begins with the map, its first keys are in the one before.
             let begins = starts[at].key.is_empty();
-            let splits: Vec<&[u8]> = starts[at..end].iter().map(|start| &*start.key).filter(|key| !key.is_empty()).collect();
+            let splits: Vec<&[u8]> = starts[at..end]
+                .iter()
+                .map(|start| &*start.key)
+                .filter(|key| !key.is_empty())
+                .collect();
             let lookup = RangeLookup::new(&splits).map_err(|_| RangesError::Disorder(at))?;
-            maps.push(InMap { map, first: if begins { at } else { at - 1 }, lookup });
+            maps.push(InMap {
+                map,
+                first: if begins { at } else { at - 1 },
+                lookup,
+            });
             at = end;
         }
         Ok(Self { starts, maps })
@@ -115,13 +127,28 @@ impl Ranges {
     ///
     /// # Errors
     /// As [`super::Division::split_at`].
-    pub fn split_at<K: AsRef<[u8]>>(splits: impl IntoIterator<Item = K>) -> Result<Self, RangesError> {
-        let start = |(key, number): (Box<[u8]>, u32)| RangeStart { map: MapId(0), key, partition: PartitionId(number) };
-        let splits: Vec<Box<[u8]>> = splits.into_iter().map(|split| split.as_ref().into()).collect();
+    pub fn split_at<K: AsRef<[u8]>>(
+        splits: impl IntoIterator<Item = K>,
+    ) -> Result<Self, RangesError> {
+        let start = |(key, number): (Box<[u8]>, u32)| RangeStart {
+            map: MapId(0),
+            key,
+            partition: PartitionId(number),
+        };
+        let splits: Vec<Box<[u8]>> = splits
+            .into_iter()
+            .map(|split| split.as_ref().into())
+            .collect();
         if splits.iter().any(|split| split.is_empty()) {
             return Err(RangesError::Empty);
         }
-        Self::new(std::iter::once(Box::default()).chain(splits).zip(0..).map(start).collect())
+        Self::new(
+            std::iter::once(Box::default())
+                .chain(splits)
+                .zip(0..)
+                .map(start)
+                .collect(),
+        )
     }
 
     /// The starts, in order.
@@ -152,20 +179,29 @@ impl Ranges {
         self.starts[range].partition
     }
 
-    /// The ranges in which keys of a map from one on, up to another and without that one, may be, in order. An empty end is none.
+    /// The ranges in which keys of a map from one on, up to another and without that one, may be,
+    /// in order. An empty end is none.
     #[must_use]
     pub fn within(&self, map: MapId, from: &[u8], to: &[u8]) -> Vec<PartitionId> {
         if !to.is_empty() && from >= to {
             return Vec::new();
         }
-        let first = self.starts.partition_point(|s| (s.map, &*s.key) <= (map, from)).saturating_sub(1);
-        let behind = |s: &RangeStart| s.map > map || (s.map == map && !to.is_empty() && *s.key >= *to);
-        self.starts[first..].iter().take_while(|s| !behind(s)).map(|s| s.partition).collect()
+        let first = self
+            .starts
+            .partition_point(|s| (s.map, &*s.key) <= (map, from))
+            .saturating_sub(1);
+        let behind =
+            |s: &RangeStart| s.map > map || (s.map == map && !to.is_empty() && *s.key >= *to);
+        self.starts[first..]
+            .iter()
+            .take_while(|s| !behind(s))
+            .map(|s| s.partition)
+            .collect()
     }
 }
 
-/// Splits that divide keys like these into so many ranges of equal count, as nearly as they can: fewer where keys are repeated.
-/// What is longer than [`SPLIT_BYTES_MAX`] is cut off there.
+/// Splits that divide keys like these into so many ranges of equal count, as nearly as they can:
+/// fewer where keys are repeated. What is longer than [`SPLIT_BYTES_MAX`] is cut off there.
 ///
 /// ```
 /// use doyen_placement::division::splits_of_sample;
@@ -177,7 +213,9 @@ pub fn splits_of_sample(mut keys: Vec<Vec<u8>>, ranges: usize) -> Vec<Vec<u8>> {
     keys.sort_unstable();
     let ranges = ranges.clamp(1, PARTITIONS_MAX);
     let cuts = (1..ranges).filter_map(|i| keys.get(i * keys.len() / ranges));
-    let mut splits: Vec<Vec<u8>> = cuts.map(|key| key[..key.len().min(SPLIT_BYTES_MAX)].to_vec()).collect();
+    let mut splits: Vec<Vec<u8>> = cuts
+        .map(|key| key[..key.len().min(SPLIT_BYTES_MAX)].to_vec())
+        .collect();
     splits.dedup();
     // Nothing is below the least key of the sample but what it did not show.
     splits.retain(|split| !split.is_empty() && keys.first().is_some_and(|least| split > least));
@@ -219,12 +257,21 @@ mod tests {
     use proptest::prelude::*;
 
     fn start(map: u32, key: &str, partition: u32) -> RangeStart {
-        RangeStart { map: MapId(map), key: key.as_bytes().into(), partition: PartitionId(partition) }
+        RangeStart {
+            map: MapId(map),
+            key: key.as_bytes().into(),
+            partition: PartitionId(partition),
+        }
     }
 
     /// The last start that is not above it.
     fn naive(starts: &[RangeStart], map: MapId, key: &[u8]) -> PartitionId {
-        starts.iter().rev().find(|s| (s.map, &*s.key) <= (map, key)).expect("the first is below everything").partition
+        starts
+            .iter()
+            .rev()
+            .find(|s| (s.map, &*s.key) <= (map, key))
+            .expect("the first is below everything")
+            .partition
     }
 
     proptest! {
@@ -285,10 +332,22 @@ mod tests {
         let new = |starts: &[RangeStart]| Ranges::new(starts.to_vec()).map(|_| ());
         assert_eq!(new(&[]), Err(RangesError::First));
         assert_eq!(new(&[start(0, "a", 0)]), Err(RangesError::First));
-        assert_eq!(new(&[start(0, "", 0), start(0, "b", 1), start(0, "a", 2)]), Err(RangesError::Disorder(2)));
-        assert_eq!(new(&[start(0, "", 0), start(0, "b", 1), start(0, "b", 2)]), Err(RangesError::Twice(2)));
-        assert_eq!(new(&[start(0, "", 0), start(1, "", 0)]), Err(RangesError::Partition(PartitionId(0))));
+        assert_eq!(
+            new(&[start(0, "", 0), start(0, "b", 1), start(0, "a", 2)]),
+            Err(RangesError::Disorder(2))
+        );
+        assert_eq!(
+            new(&[start(0, "", 0), start(0, "b", 1), start(0, "b", 2)]),
+            Err(RangesError::Twice(2))
+        );
+        assert_eq!(
+            new(&[start(0, "", 0), start(1, "", 0)]),
+            Err(RangesError::Partition(PartitionId(0)))
+        );
         assert_eq!(Ranges::split_at([""]), Err(RangesError::Empty));
-        assert_eq!(Ranges::split_at([vec![7; SPLIT_BYTES_MAX + 1]]), Err(RangesError::Long));
+        assert_eq!(
+            Ranges::split_at([vec![7; SPLIT_BYTES_MAX + 1]]),
+            Err(RangesError::Long)
+        );
     }
 }

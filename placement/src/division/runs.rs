@@ -15,8 +15,8 @@ pub struct RunStart {
     pub partition: PartitionId,
 }
 
-/// Runs of slots: everything from one start up to the next. Each has a power of two of slots and begins at a multiple of that, so that
-/// halves of halves do.
+/// Runs of slots: everything from one start up to the next. Each has a power of two of slots and
+/// begins at a multiple of that, so that halves of halves do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "Vec<RunStart>", into = "Vec<RunStart>")]
 pub struct Runs {
@@ -50,7 +50,10 @@ impl Runs {
     /// The first thing found wrong.
     pub fn new(starts: Vec<RunStart>) -> Result<Self, RunsError> {
         let ordered = starts.windows(2).all(|two| two[0].slot < two[1].slot);
-        if !ordered || starts.first().is_none_or(|first| first.slot != 0) || starts.last().is_none_or(|last| last.slot >= SLOTS) {
+        if !ordered
+            || starts.first().is_none_or(|first| first.slot != 0)
+            || starts.last().is_none_or(|last| last.slot >= SLOTS)
+        {
             return Err(RunsError::Disorder);
         }
         let end = |at: usize| starts.get(at + 1).map_or(SLOTS, |next| next.slot);
@@ -61,15 +64,32 @@ impl Runs {
         if let Some(at) = (0..starts.len()).find(uneven) {
             return Err(RunsError::Uneven(starts[at].slot));
         }
-        let mut places: Vec<(PartitionId, usize)> = starts.iter().map(|start| start.partition).zip(0..).collect();
+        let mut places: Vec<(PartitionId, usize)> = starts
+            .iter()
+            .map(|start| start.partition)
+            .zip(0..)
+            .collect();
         places.sort_unstable();
         if let Some(two) = places.windows(2).find(|two| two[0].0 == two[1].0) {
             return Err(RunsError::Partition(two[0].0));
         }
-        let shortest = (0..starts.len()).map(|at| end(at) - starts[at].slot).min().unwrap_or(SLOTS);
-        let piece = |at: usize| std::iter::repeat_n(starts[at].partition, usize::from((end(at) - starts[at].slot) / shortest));
+        let shortest = (0..starts.len())
+            .map(|at| end(at) - starts[at].slot)
+            .min()
+            .unwrap_or(SLOTS);
+        let piece = |at: usize| {
+            std::iter::repeat_n(
+                starts[at].partition,
+                usize::from((end(at) - starts[at].slot) / shortest),
+            )
+        };
         let pieces = (0..starts.len()).flat_map(piece).collect();
-        Ok(Self { pieces, shift: shortest.trailing_zeros(), places, starts })
+        Ok(Self {
+            pieces,
+            shift: shortest.trailing_zeros(),
+            places,
+            starts,
+        })
     }
 
     /// As many runs of equal length, numbered in order: a power of two of them.
@@ -77,8 +97,18 @@ impl Runs {
     /// # Errors
     /// Another number.
     pub fn even(count: u16) -> Result<Self, RunsError> {
-        let length = SLOTS.checked_div(count).filter(|length| *length > 0).ok_or(RunsError::Disorder)?;
-        Self::new((0..count).map(|number| RunStart { slot: number * length, partition: PartitionId(number.into()) }).collect())
+        let length = SLOTS
+            .checked_div(count)
+            .filter(|length| *length > 0)
+            .ok_or(RunsError::Disorder)?;
+        Self::new(
+            (0..count)
+                .map(|number| RunStart {
+                    slot: number * length,
+                    partition: PartitionId(number.into()),
+                })
+                .collect(),
+        )
     }
 
     /// The starts, in order.
@@ -101,7 +131,10 @@ impl Runs {
     /// The slots of a partition, if it has any.
     #[must_use]
     pub fn slots_of(&self, partition: PartitionId) -> Option<RangeInclusive<u16>> {
-        let at = self.places.binary_search_by_key(&partition, |(id, _)| *id).ok()?;
+        let at = self
+            .places
+            .binary_search_by_key(&partition, |(id, _)| *id)
+            .ok()?;
         let at = self.places[at].1;
         Some(self.starts[at].slot..=self.starts.get(at + 1).map_or(SLOTS, |next| next.slot) - 1)
     }
@@ -142,10 +175,25 @@ mod tests {
 
     #[test]
     fn every_slot_has_the_run_that_begins_last_before_it() {
-        let start = |slot, partition| RunStart { slot, partition: PartitionId(partition) };
-        let runs = Runs::new(vec![start(0, 7), start(8192, 3), start(12288, 9), start(14336, 2)]).expect("halves of halves");
+        let start = |slot, partition| RunStart {
+            slot,
+            partition: PartitionId(partition),
+        };
+        let runs = Runs::new(vec![
+            start(0, 7),
+            start(8192, 3),
+            start(12288, 9),
+            start(14336, 2),
+        ])
+        .expect("halves of halves");
         for slot in 0..SLOTS {
-            let naive = runs.starts().iter().rev().find(|start| start.slot <= slot).expect("the first is slot 0").partition;
+            let naive = runs
+                .starts()
+                .iter()
+                .rev()
+                .find(|start| start.slot <= slot)
+                .expect("the first is slot 0")
+                .partition;
             assert_eq!(runs.partition_of_slot(slot), Some(naive));
             assert!(runs.slots_of(naive).expect("it has some").contains(&slot));
         }
@@ -156,15 +204,26 @@ mod tests {
     #[test]
     fn what_makes_no_runs_is_refused() {
         let new = |starts: &[(u16, u32)]| {
-            let start = |(slot, partition): &(u16, u32)| RunStart { slot: *slot, partition: PartitionId(*partition) };
+            let start = |(slot, partition): &(u16, u32)| RunStart {
+                slot: *slot,
+                partition: PartitionId(*partition),
+            };
             Runs::new(starts.iter().map(start).collect()).map(|_| ())
         };
         assert_eq!(new(&[]), Err(RunsError::Disorder));
         assert_eq!(new(&[(1, 0)]), Err(RunsError::Disorder));
         assert_eq!(new(&[(0, 0), (SLOTS, 1)]), Err(RunsError::Disorder));
         assert_eq!(new(&[(0, 0), (100, 1)]), Err(RunsError::Uneven(0)));
-        assert_eq!(new(&[(0, 0), (8192, 0)]), Err(RunsError::Partition(PartitionId(0))));
+        assert_eq!(
+            new(&[(0, 0), (8192, 0)]),
+            Err(RunsError::Partition(PartitionId(0)))
+        );
         assert_eq!(Runs::even(0).map(|_| ()), Err(RunsError::Disorder));
-        assert_eq!(Runs::even(16).expect("a power of two").slots_of(PartitionId(3)), Some(3072..=4095));
+        assert_eq!(
+            Runs::even(16)
+                .expect("a power of two")
+                .slots_of(PartitionId(3)),
+            Some(3072..=4095)
+        );
     }
 }

@@ -21,11 +21,11 @@ pub struct Counters {
 const DECAY: Duration = Duration::from_secs(10);
 /// Keys are sampled each so many operations. A power of two.
 const SAMPLED: u64 = 64;
-/// Operations a second from which on they are: a partition that is asked for little needs no memory for that. Below half of it the sample says
-/// what was asked for once.
+/// Operations a second from which on they are: a partition that is asked for little needs no memory
+/// for that. Below half of it the sample says what was asked for once.
 const SAMPLED_FROM: f64 = 100.0;
-/// What should have counted so much and counted nothing has stopped, and its rates decay so many times as fast: chance is as quiet once in three
-/// thousand times.
+/// What should have counted so much and counted nothing has stopped, and its rates decay so many
+/// times as fast: chance is as quiet once in three thousand times.
 const QUIET: f64 = 8.0;
 const STOPPED: i32 = 4;
 /// Below this a rate is none. It is far below one, because there are many partitions.
@@ -48,7 +48,10 @@ impl Meter {
     pub const fn read(&mut self, bytes: usize) -> bool {
         self.counted.reads += 1;
         self.counted.read_bytes += bytes as u64;
-        self.counted.reads.wrapping_add(self.counted.writes).is_multiple_of(SAMPLED)
+        self.counted
+            .reads
+            .wrapping_add(self.counted.writes)
+            .is_multiple_of(SAMPLED)
     }
 
     /// Counts a write and what it wrote; true: its key is to be sampled.
@@ -56,7 +59,10 @@ impl Meter {
     pub const fn write(&mut self, bytes: usize) -> bool {
         self.counted.writes += 1;
         self.counted.written_bytes += bytes as u64;
-        self.counted.reads.wrapping_add(self.counted.writes).is_multiple_of(SAMPLED)
+        self.counted
+            .reads
+            .wrapping_add(self.counted.writes)
+            .is_multiple_of(SAMPLED)
     }
 
     /// Takes a key into the sample, where enough is asked for to need one.
@@ -90,13 +96,24 @@ impl Meter {
     /// The rates, so long after the last look, a second each.
     pub fn look(&mut self, since: Duration) -> Rates {
         let seconds = since.as_secs_f64();
-        let (now, then) = (self.counted, std::mem::replace(&mut self.looked, self.counted));
-        let counted =
-            [now.reads - then.reads, now.writes - then.writes, now.read_bytes - then.read_bytes, now.written_bytes - then.written_bytes];
+        let (now, then) = (
+            self.counted,
+            std::mem::replace(&mut self.looked, self.counted),
+        );
+        let counted = [
+            now.reads - then.reads,
+            now.writes - then.writes,
+            now.read_bytes - then.read_bytes,
+            now.written_bytes - then.written_bytes,
+        ];
         if seconds > 0.0 {
             let decayed = (-seconds / DECAY.as_secs_f64()).exp();
             let stopped = now == then && (self.rates[0] + self.rates[1]) * seconds >= QUIET;
-            let kept = if stopped { decayed.powi(STOPPED) } else { decayed };
+            let kept = if stopped {
+                decayed.powi(STOPPED)
+            } else {
+                decayed
+            };
             for (rate, counted) in self.rates.iter_mut().zip(counted) {
                 *rate = *rate * kept + counted as f64 / seconds * (1.0 - kept);
             }
@@ -115,8 +132,8 @@ impl Meter {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Rates([f64; 4]);
 
-/// Rounds the rates of one partition after another so that what they come to together is right: of a thousand that are asked for something once in
-/// three seconds, each by itself is nothing.
+/// Rounds the rates of one partition after another so that what they come to together is right: of
+/// a thousand that are asked for something once in three seconds, each by itself is nothing.
 #[derive(Debug, Default)]
 pub struct Rounding {
     left: [f64; 4],
@@ -134,7 +151,12 @@ impl Rounding {
             }
         }
         let [reads, writes, read_bytes, written_bytes] = whole;
-        Counters { reads, writes, read_bytes, written_bytes }
+        Counters {
+            reads,
+            writes,
+            read_bytes,
+            written_bytes,
+        }
     }
 }
 
@@ -154,13 +176,26 @@ mod tests {
             (0..200).for_each(|_| _ = meter.write(10));
             rates = looked(&mut meter, SECOND);
         }
-        assert!((990..=1000).contains(&rates.reads) && (195..=200).contains(&rates.writes), "{rates:?}");
-        assert!((99_000..=100_000).contains(&rates.read_bytes) && (1_950..=2_000).contains(&rates.written_bytes), "{rates:?}");
+        assert!(
+            (990..=1000).contains(&rates.reads) && (195..=200).contains(&rates.writes),
+            "{rates:?}"
+        );
+        assert!(
+            (99_000..=100_000).contains(&rates.read_bytes)
+                && (1_950..=2_000).contains(&rates.written_bytes),
+            "{rates:?}"
+        );
         (0..100).for_each(|_| _ = meter.read(0));
         let after = looked(&mut meter, DECAY);
-        assert!((355..=390).contains(&after.reads), "a third is left after the time of decay: {after:?}");
+        assert!(
+            (355..=390).contains(&after.reads),
+            "a third is left after the time of decay: {after:?}"
+        );
         let stopped = looked(&mut meter, SECOND);
-        assert!((230..=262).contains(&stopped.reads), "where nothing comes any more, it takes a quarter of that time: {stopped:?}");
+        assert!(
+            (230..=262).contains(&stopped.reads),
+            "where nothing comes any more, it takes a quarter of that time: {stopped:?}"
+        );
         (0..20).for_each(|_| _ = meter.look(DECAY));
         assert!(meter.is_idle() && meter.sampled().is_none());
     }
@@ -168,7 +203,15 @@ mod tests {
     #[test]
     fn one_key_of_many_operations_is_sampled() {
         let mut meter = Meter::default();
-        let sampled = (0..6400).filter(|n| if n % 2 == 0 { meter.read(1) } else { meter.write(1) }).count();
+        let sampled = (0..6400)
+            .filter(|n| {
+                if n % 2 == 0 {
+                    meter.read(1)
+                } else {
+                    meter.write(1)
+                }
+            })
+            .count();
         assert_eq!(sampled, 100);
     }
 
@@ -188,7 +231,11 @@ mod tests {
             }
         }
         assert!((325..=340).contains(&all), "{all}");
-        let left = meters.iter_mut().map(|meter| (0..200).any(|_| meter.look(SECOND) == Rates::default())).filter(|idle| !idle).count();
+        let left = meters
+            .iter_mut()
+            .map(|meter| (0..200).any(|_| meter.look(SECOND) == Rates::default()))
+            .filter(|idle| !idle)
+            .count();
         assert_eq!(left, 0, "and nothing in the end");
     }
 

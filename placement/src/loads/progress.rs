@@ -44,16 +44,25 @@ impl Progress {
     /// Bytes that are still to be sent, about: as large as those that were.
     #[must_use]
     pub fn bytes_left(&self) -> u64 {
-        let left = u128::from(self.keys.saturating_sub(self.keys_sent)) * u128::from(self.bytes_sent);
+        let left =
+            u128::from(self.keys.saturating_sub(self.keys_sent)) * u128::from(self.bytes_sent);
         match self.phase {
-            CopyPhase::Copying => left.checked_div(u128::from(self.keys_sent)).and_then(|left| u64::try_from(left).ok()).unwrap_or(0),
+            CopyPhase::Copying => left
+                .checked_div(u128::from(self.keys_sent))
+                .and_then(|left| u64::try_from(left).ok())
+                .unwrap_or(0),
             CopyPhase::CatchingUp | CopyPhase::Comparing | CopyPhase::Equal => 0,
         }
     }
 
     /// As it may be counted with: what came from elsewhere may be any number.
     pub(super) fn bounded(mut self) -> Self {
-        for measure in [&mut self.keys, &mut self.keys_sent, &mut self.bytes_sent, &mut self.rate] {
+        for measure in [
+            &mut self.keys,
+            &mut self.keys_sent,
+            &mut self.bytes_sent,
+            &mut self.rate,
+        ] {
             *measure = (*measure).min(MEASURE_MAX);
         }
         self.keys = self.keys.max(self.keys_sent);
@@ -79,7 +88,10 @@ mod tests {
 
     #[test]
     fn what_is_left_is_as_large_as_what_was_sent() {
-        let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
+        let at = PartitionRef {
+            keyspace: KeyspaceId(0),
+            partition: PartitionId(0),
+        };
         let of = |phase, keys, keys_sent, bytes_sent| Progress {
             partition: at,
             learner: MemberId(16),
@@ -90,7 +102,11 @@ mod tests {
             rate: 0,
         };
         assert_eq!(of(CopyPhase::Copying, 100, 25, 1000).bytes_left(), 3000);
-        assert_eq!(of(CopyPhase::Copying, 100, 0, 0).bytes_left(), 0, "nobody knows yet");
+        assert_eq!(
+            of(CopyPhase::Copying, 100, 0, 0).bytes_left(),
+            0,
+            "nobody knows yet"
+        );
         assert_eq!(of(CopyPhase::Comparing, 100, 25, 1000).bytes_left(), 0);
         let odd = of(CopyPhase::Copying, 0, u64::MAX, u64::MAX).bounded();
         assert!(odd.keys >= odd.keys_sent && odd.bytes_left() == 0);

@@ -10,15 +10,20 @@ use std::ops::Bound;
 pub const REPORT_BYTES_MAX: usize = 32 << 10;
 /// Of one partition in a report beside the key of its skew, at most: its name and six numbers.
 const ENTRY_BYTES: usize = 64;
-/// After so many reports everything is said anew: what the coordinator forgot or never believed is not missing for long.
+/// After so many reports everything is said anew: what the coordinator forgot or never believed is
+/// not missing for long.
 const ROUND: u32 = 30;
 /// What is said of all partitions together is off by so much at most: this part of it, or this.
 const DRIFT: u64 = 10;
 const WORK_GAP: u64 = 20;
 /// Begins and ends a range of nothing.
-const NOBODY: PartitionRef = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
+const NOBODY: PartitionRef = PartitionRef {
+    keyspace: KeyspaceId(0),
+    partition: PartitionId(0),
+};
 
-/// What a member, or one of its data threads, has measured: those of its partitions of which something has changed.
+/// What a member, or one of its data threads, has measured: those of its partitions of which
+/// something has changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Its own.
@@ -53,7 +58,8 @@ impl Reporter {
         self.said.clear();
     }
 
-    /// What is to be said now of the partitions that this member leads, each in the tenure that began at this epoch.
+    /// What is to be said now of the partitions that this member leads, each in the tenure that
+    /// began at this epoch.
     pub fn report(&mut self, tenure: impl Fn(PartitionRef) -> Option<Epoch>) -> Vec<Measured> {
         self.present.retain(|at, _| tenure(*at).is_some());
         self.reports += 1;
@@ -61,10 +67,17 @@ impl Reporter {
             self.reports = 0;
             self.forget();
         }
-        self.said.retain(|at, (since, _)| self.present.contains_key(at) && tenure(*at) == Some(*since));
+        self.said
+            .retain(|at, (since, _)| self.present.contains_key(at) && tenure(*at) == Some(*since));
         let in_turn = match self.last {
-            Some(last) => self.present.range((Bound::Excluded(last), Bound::Unbounded)).chain(self.present.range(..=last)),
-            None => self.present.range(..).chain(self.present.range(NOBODY..NOBODY)),
+            Some(last) => self
+                .present
+                .range((Bound::Excluded(last), Bound::Unbounded))
+                .chain(self.present.range(..=last)),
+            None => self
+                .present
+                .range(..)
+                .chain(self.present.range(NOBODY..NOBODY)),
         };
         let nothing = PartitionLoad::default();
         let drifts = self.drifts();
@@ -75,19 +88,31 @@ impl Reporter {
             if !(load.differs(said) || drifts && load.work() != said.work()) {
                 continue;
             }
-            let Some(rest) = left.checked_sub(ENTRY_BYTES + load.skew.len()) else { break };
+            let Some(rest) = left.checked_sub(ENTRY_BYTES + load.skew.len()) else {
+                break;
+            };
             left = rest;
             chosen.push((*at, load.clone()));
         }
         self.last = chosen.last().map(|(at, _)| *at).or(self.last);
-        self.said.extend(chosen.iter().filter_map(|(at, load)| Some((*at, (tenure(*at)?, load.clone())))));
+        self.said.extend(
+            chosen
+                .iter()
+                .filter_map(|(at, load)| Some((*at, (tenure(*at)?, load.clone())))),
+        );
         chosen
     }
 
-    /// Whether what was said of all together is far from what it is: a little of each of very many is much.
+    /// Whether what was said of all together is far from what it is: a little of each of very many
+    /// is much.
     fn drifts(&self) -> bool {
-        let work = |all: &mut dyn Iterator<Item = &PartitionLoad>| all.map(PartitionLoad::work).fold(0, u64::saturating_add);
-        let (now, said) = (work(&mut self.present.values()), work(&mut self.said.values().map(|(_, load)| load)));
+        let work = |all: &mut dyn Iterator<Item = &PartitionLoad>| {
+            all.map(PartitionLoad::work).fold(0, u64::saturating_add)
+        };
+        let (now, said) = (
+            work(&mut self.present.values()),
+            work(&mut self.said.values().map(|(_, load)| load)),
+        );
         now.abs_diff(said) > (now.max(said) / DRIFT).max(WORK_GAP)
     }
 }
@@ -100,7 +125,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn at(partition: u32) -> PartitionRef {
-        PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(partition) }
+        PartitionRef {
+            keyspace: KeyspaceId(0),
+            partition: PartitionId(partition),
+        }
     }
 
     fn leads(_: PartitionRef) -> Option<Epoch> {
@@ -108,18 +136,29 @@ mod tests {
     }
 
     fn load(reads: u64) -> PartitionLoad {
-        PartitionLoad { reads, ..PartitionLoad::default() }
+        PartitionLoad {
+            reads,
+            ..PartitionLoad::default()
+        }
     }
 
     #[test]
     fn what_has_not_changed_is_not_said_again() {
         let mut reporter = Reporter::default();
         reporter.measure([(at(0), load(0)), (at(1), load(1000)), (at(2), load(2000))]);
-        assert_eq!(reporter.report(leads), [(at(1), load(1000)), (at(2), load(2000))], "nothing is not worth saying");
+        assert_eq!(
+            reporter.report(leads),
+            [(at(1), load(1000)), (at(2), load(2000))],
+            "nothing is not worth saying"
+        );
         reporter.measure([(at(1), load(1050))]);
         assert!(reporter.report(leads).is_empty());
         reporter.measure([(at(1), load(0))]);
-        assert_eq!(reporter.report(leads), [(at(1), load(0))], "that there is nothing any more is");
+        assert_eq!(
+            reporter.report(leads),
+            [(at(1), load(0))],
+            "that there is nothing any more is"
+        );
         reporter.forget();
         assert_eq!(reporter.report(leads), [(at(2), load(2000))]);
     }
@@ -167,9 +206,18 @@ mod tests {
         let many = 5000;
         let mut reports = 0;
         while said.len() < many as usize {
-            // Everything changes all the time: without turns the first ones alone would be heard of.
+            // Everything changes all the time: without turns the first ones alone would be heard
+            // of.
             let reads = 1000 * (1 + reports % 2);
-            reporter.measure((0..many).map(|n| (at(n), PartitionLoad { skew: Skew::OneKey(MapId(0), vec![0; 64]), ..load(reads) })));
+            reporter.measure((0..many).map(|n| {
+                (
+                    at(n),
+                    PartitionLoad {
+                        skew: Skew::OneKey(MapId(0), vec![0; 64]),
+                        ..load(reads)
+                    },
+                )
+            }));
             let report = reporter.report(leads);
             assert!(report.len() * (ENTRY_BYTES + 64) <= REPORT_BYTES_MAX && !report.is_empty());
             said.extend(report.into_iter().map(|(at, _)| at));

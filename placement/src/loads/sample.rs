@@ -1,9 +1,11 @@
-//! Some of the keys that a partition is asked for: enough to say at which key its load halves, or that it is one key's.
+//! Some of the keys that a partition is asked for: enough to say at which key its load halves, or
+//! that it is one key's.
 
 use crate::id::MapId;
 use serde::{Deserialize, Serialize};
 
-/// Of a key, so many bytes are kept: what is cut off tells keys apart only that are near one another anyway.
+/// Of a key, so many bytes are kept: what is cut off tells keys apart only that are near one
+/// another anyway.
 pub const KEY_BYTES_MAX: usize = 64;
 /// Keys that are kept.
 const KEYS: usize = 32;
@@ -42,12 +44,14 @@ impl Skew {
 /// A reservoir of keys: each operation of the last while is as likely in it as any other.
 #[derive(Debug, Clone, Default)]
 pub struct Sample {
-    /// Length and bytes. Kept in place, so that a sampled operation allocates nothing after the first.
+    /// Length and bytes. Kept in place, so that a sampled operation allocates nothing after the
+    /// first.
     keys: Vec<(MapId, u8, [u8; KEY_BYTES_MAX])>,
 }
 
 impl Sample {
-    /// Takes a key in; `number` is different each time. What was in its place is forgotten, so that the sample follows what is asked now.
+    /// Takes a key in; `number` is different each time. What was in its place is forgotten, so that
+    /// the sample follows what is asked now.
     pub fn take(&mut self, number: u64, map: MapId, key: &[u8]) {
         let length = key.len().min(KEY_BYTES_MAX);
         let mut kept = [0; KEY_BYTES_MAX];
@@ -57,7 +61,8 @@ impl Sample {
             self.keys.reserve_exact(KEYS - self.keys.len());
             return self.keys.push(kept);
         }
-        // Multiplied by the golden ratio's bits, numbers in a row go to places all over: no rhythm of callers fills it with one of them.
+        // Multiplied by the golden ratio's bits, numbers in a row go to places all over: no rhythm
+        // of callers fills it with one of them.
         let place = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as usize % KEYS;
         self.keys[place] = kept;
     }
@@ -68,7 +73,11 @@ impl Sample {
         if self.keys.len() < KEYS_LEAST {
             return Skew::Unknown;
         }
-        let mut keys: Vec<(MapId, &[u8])> = self.keys.iter().map(|(map, length, key)| (*map, &key[..usize::from(*length)])).collect();
+        let mut keys: Vec<(MapId, &[u8])> = self
+            .keys
+            .iter()
+            .map(|(map, length, key)| (*map, &key[..usize::from(*length)]))
+            .collect();
         keys.sort_unstable();
         // Whatever is more than half of them stands in the middle.
         let middle = keys[keys.len() / 2];
@@ -93,7 +102,9 @@ mod tests {
 
     fn sample<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>) -> Sample {
         let mut sample = Sample::default();
-        (0..).zip(keys).for_each(|(number, key)| sample.take(number, MAP, key.as_ref()));
+        (0..)
+            .zip(keys)
+            .for_each(|(number, key)| sample.take(number, MAP, key.as_ref()));
         sample
     }
 
@@ -105,14 +116,23 @@ mod tests {
 
     #[test]
     fn one_key_that_is_half_of_them_is_no_hot_key() {
-        let half = |n: usize| (0..32).map(move |i| if i < n { "m".to_owned() } else { format!("k{i}") });
+        let half = |n: usize| {
+            (0..32).map(move |i| {
+                if i < n {
+                    "m".to_owned()
+                } else {
+                    format!("k{i}")
+                }
+            })
+        };
         assert_eq!(sample(half(17)).skew(), Skew::OneKey(MAP, b"m".to_vec()));
         assert!(matches!(sample(half(16)).skew(), Skew::Halves(..)));
     }
 
     #[test]
     fn what_was_asked_long_ago_is_forgotten() {
-        let sample = sample(std::iter::repeat_n("old", 1000).chain(std::iter::repeat_n("new", 1000)));
+        let sample =
+            sample(std::iter::repeat_n("old", 1000).chain(std::iter::repeat_n("new", 1000)));
         assert_eq!(sample.skew(), Skew::OneKey(MAP, b"new".to_vec()));
     }
 

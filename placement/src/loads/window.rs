@@ -5,15 +5,17 @@ use std::time::Duration;
 /// How long.
 const HOLD: Duration = Duration::from_secs(60);
 
-/// Looks at one thing again and again, and notices when it has been so each time for a minute. One look at which it is not so begins
-/// anew; so does having noticed, for what is done about it takes time to show.
+/// Looks at one thing again and again, and notices when it has been so each time for a minute. One
+/// look at which it is not so begins anew; so does having noticed, for what is done about it takes
+/// time to show.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Window {
     since: Option<Duration>,
 }
 
 impl Window {
-    /// A look at this time, on any clock that does not go back. True: it is time to do something about it.
+    /// A look at this time, on any clock that does not go back. True: it is time to do something
+    /// about it.
     pub fn look(&mut self, now: Duration, uneven: bool) -> bool {
         if !uneven {
             self.since = None;
@@ -35,7 +37,9 @@ mod tests {
     #[test]
     fn what_holds_for_a_minute_is_noticed_once_a_minute() {
         let mut window = Window::default();
-        let noticed: Vec<u64> = (0..200).filter(|s| window.look(Duration::from_secs(*s), true)).collect();
+        let noticed: Vec<u64> = (0..200)
+            .filter(|s| window.look(Duration::from_secs(*s), true))
+            .collect();
         assert_eq!(noticed, [60, 120, 180]);
     }
 

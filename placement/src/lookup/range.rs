@@ -6,10 +6,12 @@
 //!  layer     after "tenant": words of 8 bytes, as numbers      07:a  07:b  12:0001..  31:x
 //!    └ layer of those that begin with this word                            └─ after nothing: 1..  2..  3..
 //! ```
-//! As in Masstree: eight bytes at a time are compared as one number, and only what agrees in them needs another layer. What all splits of a layer
-//! have in common is skipped, so that long common prefixes cost one comparison. In a layer every seventh number is written out once more, of those
-//! every seventh, and so on: a search reads one cache line of each of these levels, of which all but the last two are small enough to stay in the
-//! cache, and the last line says which split it is.
+//! As in Masstree: eight bytes at a time are compared as one number, and only what agrees in them
+//! needs another layer. What all splits of a layer have in common is skipped, so that long common
+//! prefixes cost one comparison. In a layer every seventh number is written out once more, of those
+//! every seventh, and so on: a search reads one cache line of each of these levels, of which all
+//! but the last two are small enough to stay in the cache, and the last line says which split it
+//! is.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -40,7 +42,8 @@ pub enum SplitError {
     Large,
 }
 
-/// Ranges of keys, compiled. Range 0 has every key below the first split, range `i` those from split `i - 1` on.
+/// Ranges of keys, compiled. Range 0 has every key below the first split, range `i` those from
+/// split `i - 1` on.
 ///
 /// ```
 /// use doyen_placement::lookup::RangeLookup;
@@ -60,7 +63,8 @@ pub struct RangeLookup {
     common: Vec<u8>,
     /// The words of all layers, level by level.
     runs: Vec<Run>,
-    /// For each word of each layer the first split with it, and one more for each layer: where its splits end.
+    /// For each word of each layer the first split with it, and one more for each layer: where its
+    /// splits end.
     firsts: Vec<u32>,
     /// For each of those, what is only looked at where a key has the same word.
     ties: Vec<Tie>,
@@ -98,7 +102,8 @@ struct Layer {
 /// Splits that agree in a word, too.
 #[derive(Debug, Clone, Copy)]
 struct Tie {
-    /// How many of them end within the word: the first ones. They differ in how many zeros they have.
+    /// How many of them end within the word: the first ones. They differ in how many zeros they
+    /// have.
     short: u32,
     /// Where the others are told apart, if there are several.
     layer: u32,
@@ -110,7 +115,10 @@ impl RangeLookup {
     /// # Errors
     /// A split that is empty, or not greater than the one before it; more than 4 GiB of them.
     pub fn new<K: AsRef<[u8]>>(splits: &[K]) -> Result<Self, SplitError> {
-        if splits.first().is_some_and(|first| first.as_ref().is_empty()) {
+        if splits
+            .first()
+            .is_some_and(|first| first.as_ref().is_empty())
+        {
             return Err(SplitError::Empty(0));
         }
         for (number, two) in splits.windows(2).enumerate() {
@@ -131,7 +139,9 @@ impl RangeLookup {
         };
         for split in splits {
             lookup.bytes.extend_from_slice(split.as_ref());
-            lookup.begins.push(u32::try_from(lookup.bytes.len()).map_err(|_| SplitError::Large)?);
+            lookup
+                .begins
+                .push(u32::try_from(lookup.bytes.len()).map_err(|_| SplitError::Large)?);
         }
         lookup.build();
         Ok(lookup)
@@ -161,22 +171,34 @@ impl RangeLookup {
             }
             let rest = &rest[skip..];
             let word = word_of(rest);
-            let Some((last, run)) = self.last_upto(layer, word) else { return firsts[0] as usize };
+            let Some((last, run)) = self.last_upto(layer, word) else {
+                return firsts[0] as usize;
+            };
             let place = last % RUN;
             if run.words[place] < word {
-                return if run.plain { run.first as usize + place + 1 } else { firsts[last + 1] as usize };
+                return if run.plain {
+                    run.first as usize + place + 1
+                } else {
+                    firsts[last + 1] as usize
+                };
             }
-            let Tie { short, layer: below } = self.ties[layer.entries as usize + last];
+            let Tie {
+                short,
+                layer: below,
+            } = self.ties[layer.entries as usize + last];
             let (first, behind) = (firsts[last] as usize, firsts[last + 1] as usize);
             let long = first + short as usize;
             if rest.len() <= WORD {
                 // They agree in all that the key has: those that are not longer are not above it.
                 let depth = (layer.depth + layer.skip) as usize;
-                return (first..long).find(|&split| self.split(split).len() - depth > rest.len()).unwrap_or(long);
+                return (first..long)
+                    .find(|&split| self.split(split).len() - depth > rest.len())
+                    .unwrap_or(long);
             }
             if below == NONE {
                 let depth = (layer.depth + layer.skip) as usize + WORD;
-                return long + usize::from(long < behind && self.split(long)[depth..] <= rest[WORD..]);
+                return long
+                    + usize::from(long < behind && self.split(long)[depth..] <= rest[WORD..]);
             }
             at = below as usize;
         }
@@ -192,7 +214,12 @@ impl RangeLookup {
             return Some((words - 1, &self.runs[last as usize + (words - 1) / RUN]));
         }
         // Without branches: which way a comparison goes is anybody's guess.
-        let upto = |run: &Run| run.words.iter().map(|w| usize::from(*w <= word)).sum::<usize>();
+        let upto = |run: &Run| {
+            run.words
+                .iter()
+                .map(|w| usize::from(*w <= word))
+                .sum::<usize>()
+        };
         let mut at = 0;
         for &start in sparser {
             at = at * RUN + upto(&self.runs[start as usize + at]).checked_sub(1)?;
@@ -204,7 +231,15 @@ impl RangeLookup {
     /// What it takes in memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let Self { bytes, begins, layers, common, runs, firsts, ties } = self;
+        let Self {
+            bytes,
+            begins,
+            layers,
+            common,
+            runs,
+            firsts,
+            ties,
+        } = self;
         let numbers = size_of_val(&**begins) + size_of_val(&**firsts) + size_of_val(&**ties);
         bytes.len() + common.len() + numbers + size_of_val(&**layers) + size_of_val(&**runs)
     }
@@ -213,9 +248,14 @@ impl RangeLookup {
         &self.bytes[self.begins[number] as usize..self.begins[number + 1] as usize]
     }
 
-    /// Makes all layers. A list of what is to be done instead of recursion: how deep it goes is the splits' choice.
+    /// Makes all layers. A list of what is to be done instead of recursion: how deep it goes is the
+    /// splits' choice.
     fn build(&mut self) {
-        let mut wanted = vec![Wanted { splits: 0..self.begins.len() - 1, depth: 0, by: None }];
+        let mut wanted = vec![Wanted {
+            splits: 0..self.begins.len() - 1,
+            depth: 0,
+            by: None,
+        }];
         while let Some(Wanted { splits, depth, by }) = wanted.pop() {
             if splits.is_empty() {
                 continue;
@@ -224,9 +264,14 @@ impl RangeLookup {
             let layer = self.layer(splits, depth);
             let below = (layer.depth + layer.skip) as usize + WORD;
             for entry in layer.entries as usize..(layer.entries + layer.words) as usize {
-                let long = (self.firsts[entry] + self.ties[entry].short) as usize..self.firsts[entry + 1] as usize;
+                let long = (self.firsts[entry] + self.ties[entry].short) as usize
+                    ..self.firsts[entry + 1] as usize;
                 if long.len() > 1 {
-                    wanted.push(Wanted { splits: long, depth: below, by: Some(entry) });
+                    wanted.push(Wanted {
+                        splits: long,
+                        depth: below,
+                        by: Some(entry),
+                    });
                 }
             }
             self.layers.push(layer);
@@ -238,12 +283,20 @@ impl RangeLookup {
 
     /// The layer of these splits, which agree in `depth` bytes and have more.
     fn layer(&mut self, splits: Range<usize>, depth: usize) -> Layer {
-        let (least, greatest) = (&self.split(splits.start)[depth..], &self.split(splits.end - 1)[depth..]);
+        let (least, greatest) = (
+            &self.split(splits.start)[depth..],
+            &self.split(splits.end - 1)[depth..],
+        );
         // They stand in order: what the first and the last have in common all have.
-        let skip = least.iter().zip(greatest).take_while(|(a, b)| a == b).count();
+        let skip = least
+            .iter()
+            .zip(greatest)
+            .take_while(|(a, b)| a == b)
+            .count();
         let common = self.common.len();
         let from = self.begins[splits.start] as usize + depth;
-        self.common.extend_from_slice(&self.bytes[from..from + skip]);
+        self.common
+            .extend_from_slice(&self.bytes[from..from + skip]);
         let entries = self.firsts.len();
         let mut words: Vec<u64> = Vec::new();
         for number in splits.clone() {
@@ -252,14 +305,20 @@ impl RangeLookup {
             if words.last() != Some(&word) {
                 words.push(word);
                 self.firsts.push(number as u32);
-                self.ties.push(Tie { short: 0, layer: NONE });
+                self.ties.push(Tie {
+                    short: 0,
+                    layer: NONE,
+                });
             }
             if let Some(tie) = self.ties.last_mut().filter(|_| is_short) {
                 tie.short += 1;
             }
         }
         self.firsts.push(splits.end as u32);
-        self.ties.push(Tie { short: 0, layer: NONE });
+        self.ties.push(Tie {
+            short: 0,
+            layer: NONE,
+        });
         let (levels, starts) = self.levels(&words, entries);
         Layer {
             depth: depth as u32,
@@ -272,22 +331,38 @@ impl RangeLookup {
         }
     }
 
-    /// Writes the levels of these words, whose entries begin there; how many levels they are, and where each begins.
+    /// Writes the levels of these words, whose entries begin there; how many levels they are, and
+    /// where each begins.
     fn levels(&mut self, words: &[u64], entries: usize) -> (u32, [u32; LEVELS_MAX]) {
         let mut levels = vec![words.to_vec()];
         while levels[levels.len() - 1].len() > RUN {
-            levels.push(levels[levels.len() - 1].iter().copied().step_by(RUN).collect());
+            levels.push(
+                levels[levels.len() - 1]
+                    .iter()
+                    .copied()
+                    .step_by(RUN)
+                    .collect(),
+            );
         }
         let mut starts = [0; LEVELS_MAX];
         for (start, level) in starts.iter_mut().zip(levels.iter().rev()) {
             *start = self.runs.len() as u32;
             for (number, words) in level.chunks(RUN).enumerate() {
-                let mut run = Run { words: [u64::MAX; RUN], first: 0, plain: false };
+                let mut run = Run {
+                    words: [u64::MAX; RUN],
+                    first: 0,
+                    plain: false,
+                };
                 run.words[..words.len()].copy_from_slice(words);
-                // Only the last level has as many words as there are entries; what stands in the others is not looked at.
+                // Only the last level has as many words as there are entries; what stands in the
+                // others is not looked at.
                 let firsts = &self.firsts[entries + (number * RUN).min(levels[0].len())..];
                 run.first = firsts[0];
-                run.plain = firsts.iter().zip(firsts[0]..).take(words.len() + 1).all(|(first, plain)| *first == plain);
+                run.plain = firsts
+                    .iter()
+                    .zip(firsts[0]..)
+                    .take(words.len() + 1)
+                    .all(|(first, plain)| *first == plain);
                 self.runs.push(run);
             }
         }
@@ -320,16 +395,26 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn naive(splits: &[Vec<u8>], key: &[u8]) -> usize {
-        splits.iter().filter(|split| split.as_slice() <= key).count()
+        splits
+            .iter()
+            .filter(|split| split.as_slice() <= key)
+            .count()
     }
 
     /// Keys that have much in common, end early, and have zeros where others end.
     fn key() -> impl Strategy<Value = Vec<u8>> {
-        let crowded = prop::collection::vec(prop_oneof![Just(0), Just(1), Just(255), any::<u8>()], 0..4);
-        let prefix =
-            prop_oneof![Just(""), Just("tenant"), Just("tenant:0000000000000000"), Just("tenant:0000000000000001:user"), Just("zz")];
+        let crowded =
+            prop::collection::vec(prop_oneof![Just(0), Just(1), Just(255), any::<u8>()], 0..4);
+        let prefix = prop_oneof![
+            Just(""),
+            Just("tenant"),
+            Just("tenant:0000000000000000"),
+            Just("tenant:0000000000000001:user"),
+            Just("zz")
+        ];
         let zeros = 0_usize..12;
-        (prefix, zeros, crowded).prop_map(|(prefix, zeros, end)| [prefix.as_bytes(), &vec![0; zeros], &end].concat())
+        (prefix, zeros, crowded)
+            .prop_map(|(prefix, zeros, end)| [prefix.as_bytes(), &vec![0; zeros], &end].concat())
     }
 
     proptest! {
@@ -350,13 +435,24 @@ mod tests {
 
     #[test]
     fn thousands_of_splits_are_found() {
-        let splits: BTreeSet<Vec<u8>> =
-            (0..5000_u64).map(|i| format!("t{}:{:08}", i % 37, i.wrapping_mul(0x9E37_79B9) % 100_000_000).into_bytes()).collect();
+        let splits: BTreeSet<Vec<u8>> = (0..5000_u64)
+            .map(|i| {
+                format!(
+                    "t{}:{:08}",
+                    i % 37,
+                    i.wrapping_mul(0x9E37_79B9) % 100_000_000
+                )
+                .into_bytes()
+            })
+            .collect();
         let splits: Vec<Vec<u8>> = splits.into_iter().collect();
         let lookup = RangeLookup::new(&splits).expect("in order");
         for (number, split) in splits.iter().enumerate() {
             assert_eq!(lookup.range_of(split), number + 1);
-            assert_eq!(lookup.range_of(&split[..split.len() - 1]), naive(&splits, &split[..split.len() - 1]));
+            assert_eq!(
+                lookup.range_of(&split[..split.len() - 1]),
+                naive(&splits, &split[..split.len() - 1])
+            );
         }
         assert!(lookup.bytes() > 5000 * 11);
     }
@@ -370,7 +466,11 @@ mod tests {
             let lookup = RangeLookup::new(&splits).expect("in order");
             for length in 0..20 {
                 let key = vec![255; length];
-                assert_eq!(lookup.range_of(&key), naive(&splits, &key), "{greatest}, {length}");
+                assert_eq!(
+                    lookup.range_of(&key),
+                    naive(&splits, &key),
+                    "{greatest}, {length}"
+                );
             }
         }
     }
@@ -378,8 +478,19 @@ mod tests {
     #[test]
     fn splits_that_do_not_stand_in_order_are_refused() {
         assert_eq!(RangeLookup::new(&[""]).err(), Some(SplitError::Empty(0)));
-        assert_eq!(RangeLookup::new(&["a", "c", "b"]).err(), Some(SplitError::Disorder(2)));
-        assert_eq!(RangeLookup::new(&["a", "a"]).err(), Some(SplitError::Twice(1)));
-        assert_eq!(RangeLookup::new::<&str>(&[]).expect("one range").range_of(b"any"), 0);
+        assert_eq!(
+            RangeLookup::new(&["a", "c", "b"]).err(),
+            Some(SplitError::Disorder(2))
+        );
+        assert_eq!(
+            RangeLookup::new(&["a", "a"]).err(),
+            Some(SplitError::Twice(1))
+        );
+        assert_eq!(
+            RangeLookup::new::<&str>(&[])
+                .expect("one range")
+                .range_of(b"any"),
+            0
+        );
     }
 }

@@ -3,8 +3,8 @@
 //! ```text
 //!  token ── high bits ──> bucket: where among the sorted tokens it begins ── a short scan ──> the first token that is not below
 //! ```
-//! Tokens are hashes, or halve what hashes fill, so that two a bucket is the rule. Where somebody has put thousands into one, that bucket
-//! is searched by halves.
+//! Tokens are hashes, or halve what hashes fill, so that two a bucket is the rule. Where somebody
+//! has put thousands into one, that bucket is searched by halves.
 
 use crate::ring::Ring;
 use crate::token::Token;
@@ -42,15 +42,23 @@ impl RingLookup {
         let shift = u64::BITS - bits;
         let first_of = |bucket: u64| places.partition_point(|place| place >> shift < bucket) as u32;
         let buckets = (0..=1_u64 << bits).map(first_of).collect();
-        Self { places, buckets, shift }
+        Self {
+            places,
+            buckets,
+            shift,
+        }
     }
 
-    /// The number of the arc of this token, as [`Ring::arc_of`] says; `None` where there is no token at all.
+    /// The number of the arc of this token, as [`Ring::arc_of`] says; `None` where there is no
+    /// token at all.
     #[must_use]
     pub fn arc_of(&self, token: Token) -> Option<usize> {
         let place = token.place();
         let bucket = (place >> self.shift) as usize;
-        let (from, upto) = (self.buckets[bucket] as usize, self.buckets[bucket + 1] as usize);
+        let (from, upto) = (
+            self.buckets[bucket] as usize,
+            self.buckets[bucket + 1] as usize,
+        );
         let within = &self.places[from..upto];
         let below = if within.len() <= SCANNED_MAX {
             within.iter().take_while(|p| **p < place).count()
@@ -59,7 +67,11 @@ impl RingLookup {
         };
         let next = from + below;
         // Behind the last token the ring begins again.
-        if next < self.places.len() { Some(next) } else { (!self.places.is_empty()).then_some(0) }
+        if next < self.places.len() {
+            Some(next)
+        } else {
+            (!self.places.is_empty()).then_some(0)
+        }
     }
 
     /// The number of the arc of this key.
@@ -77,7 +89,13 @@ impl RingLookup {
 
 impl From<&Ring> for RingLookup {
     fn from(ring: &Ring) -> Self {
-        Self::new(&ring.tokens().iter().map(|(token, _)| *token).collect::<Vec<_>>())
+        Self::new(
+            &ring
+                .tokens()
+                .iter()
+                .map(|(token, _)| *token)
+                .collect::<Vec<_>>(),
+        )
     }
 }
 
@@ -89,7 +107,13 @@ mod tests {
 
     /// Spread over the ring, crowded in a corner of it, and its ends.
     fn token() -> impl Strategy<Value = i64> {
-        prop_oneof![any::<i64>(), -300_i64..300, Just(i64::MIN), Just(i64::MAX), i64::MAX - 300..i64::MAX]
+        prop_oneof![
+            any::<i64>(),
+            -300_i64..300,
+            Just(i64::MIN),
+            Just(i64::MAX),
+            i64::MAX - 300..i64::MAX
+        ]
     }
 
     proptest! {

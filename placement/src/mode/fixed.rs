@@ -21,7 +21,8 @@ pub(super) fn slots_of(partitions: u16, partition: PartitionId) -> RangeInclusiv
     }
 }
 
-/// Slots of one partition. A valid table has 1 to 16384 partitions; other numbers are kept from dividing by zero.
+/// Slots of one partition. A valid table has 1 to 16384 partitions; other numbers are kept from
+/// dividing by zero.
 fn slots_each(partitions: u16) -> u16 {
     SLOTS / partitions.clamp(1, SLOTS)
 }

@@ -7,21 +7,33 @@ use std::sync::Arc;
 
 /// The table with these newcomers as its youngest members, in the given order.
 ///
-/// They vote in a later table at the earliest (rule 4) and hold nothing until a plan gives them something. Who would make
-/// the table invalid (an id or a name that a member has, a member too many, bad facts) is left out.
+/// They vote in a later table at the earliest (rule 4) and hold nothing until a plan gives them
+/// something. Who would make the table invalid (an id or a name that a member has, a member too
+/// many, bad facts) is left out.
 #[must_use]
 pub fn admit(table: &Table, newcomers: Vec<Member>) -> Table {
     let mut next = table.clone();
     for newcomer in newcomers {
-        let known = next.members.iter().any(|m| m.id == newcomer.id || m.name == newcomer.name);
+        let known = next
+            .members
+            .iter()
+            .any(|m| m.id == newcomer.id || m.name == newcomer.name);
         if known || newcomer.validate().is_err() || next.members.len() >= MEMBERS_MAX {
             continue;
         }
         // Somebody wanted it emptied when the cluster went on without it.
         let drained = newcomer.state == MemberState::Draining;
         next.settings.balancing.set_drained(newcomer.id, drained);
-        let state = if drained { MemberState::Draining } else { MemberState::Live };
-        next.members.push(Arc::new(Member { age: next.next_age, state, ..newcomer }));
+        let state = if drained {
+            MemberState::Draining
+        } else {
+            MemberState::Live
+        };
+        next.members.push(Arc::new(Member {
+            age: next.next_age,
+            state,
+            ..newcomer
+        }));
         next.next_age = next.next_age.next();
         release_held(&mut next);
     }

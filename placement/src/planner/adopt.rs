@@ -6,21 +6,35 @@ use crate::id::{MemberId, PartitionRef};
 use crate::table::{MemberState, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The table with these goals. What the plan cannot mean any more (a partition that is gone or whose primary is silent, a
-/// member that may be given nothing) is left out, so that an old plan does no harm.
+/// The table with these goals. What the plan cannot mean any more (a partition that is gone or
+/// whose primary is silent, a member that may be given nothing) is left out, so that an old plan
+/// does no harm.
 #[must_use]
 pub fn adopt(table: &Table, plan: &Plan) -> Table {
-    let receivers: BTreeSet<MemberId> = table.members.iter().filter(|m| may_receive(m)).map(|m| m.id).collect();
+    let receivers: BTreeSet<MemberId> = table
+        .members
+        .iter()
+        .filter(|m| may_receive(m))
+        .map(|m| m.id)
+        .collect();
     let possible = |goal: &[MemberId]| {
         let distinct: BTreeSet<&MemberId> = goal.iter().collect();
-        !goal.is_empty() && distinct.len() == goal.len() && distinct.iter().all(|m| receivers.contains(m))
+        !goal.is_empty()
+            && distinct.len() == goal.len()
+            && distinct.iter().all(|m| receivers.contains(m))
     };
-    let goals: BTreeMap<PartitionRef, &Vec<MemberId>> =
-        plan.iter().filter(|(_, goal)| possible(goal)).map(|(at, goal)| (*at, goal)).collect();
+    let goals: BTreeMap<PartitionRef, &Vec<MemberId>> = plan
+        .iter()
+        .filter(|(_, goal)| possible(goal))
+        .map(|(at, goal)| (*at, goal))
+        .collect();
     let states = states(table);
     change_partitions(table, |at, partition| {
         // Another one takes its place soon.
-        if table.keyspace(at.keyspace).is_some_and(|k| k.is_reshaped(at.partition)) {
+        if table
+            .keyspace(at.keyspace)
+            .is_some_and(|k| k.is_reshaped(at.partition))
+        {
             return None;
         }
         if states.get(&partition.primary()) == Some(&MemberState::Silent) {

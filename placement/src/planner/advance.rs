@@ -36,13 +36,20 @@ pub struct Waits {
     pub hot: BTreeSet<PartitionRef>,
 }
 
-/// The table with the next step of every move that may take one; `None` where nothing is to be done now.
+/// The table with the next step of every move that may take one; `None` where nothing is to be done
+/// now.
 ///
-/// A partition takes one step a table at most, but for learners: a primary is switched in one table and the old copy is
-/// dropped in a later one. What lacks copies gets its learners first, then what is held by those who leave, then what is hot.
+/// A partition takes one step a table at most, but for learners: a primary is switched in one table
+/// and the old copy is dropped in a later one. What lacks copies gets its learners first, then what
+/// is held by those who leave, then what is hot.
 #[must_use]
 pub fn advance(table: &Table, limits: &MoveLimits, waits: &Waits) -> Option<Table> {
-    let receivers: BTreeSet<MemberId> = table.members.iter().filter(|m| may_receive(m)).map(|m| m.id).collect();
+    let receivers: BTreeSet<MemberId> = table
+        .members
+        .iter()
+        .filter(|m| may_receive(m))
+        .map(|m| m.id)
+        .collect();
     let states = states(table);
     let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
 
@@ -50,26 +57,54 @@ pub fn advance(table: &Table, limits: &MoveLimits, waits: &Waits) -> Option<Tabl
     let mut waiting: Vec<Waiting> = Vec::new();
     let mut changed = false;
     let stepped = change_partitions(table, |at, partition| {
-        let next = if silent(partition.primary()) { partition.clone() } else { step(partition, &receivers) };
+        let next = if silent(partition.primary()) {
+            partition.clone()
+        } else {
+            step(partition, &receivers)
+        };
         changed |= next != *partition;
-        next.learners().for_each(|learner| traffic.add(next.primary(), learner));
+        next.learners()
+            .for_each(|learner| traffic.add(next.primary(), learner));
         if let Some(goal) = next.goal.as_ref().filter(|_| !silent(next.primary())) {
-            let missing: Vec<MemberId> = goal.iter().copied().filter(|m| !next.holds(*m) && !waits.paused.contains(&(at, *m))).collect();
-            let wanted = table.keyspace(at.keyspace).map_or(goal.len(), |k| copies_wanted(k, receivers.len()));
+            let missing: Vec<MemberId> = goal
+                .iter()
+                .copied()
+                .filter(|m| !next.holds(*m) && !waits.paused.contains(&(at, *m)))
+                .collect();
+            let wanted = table
+                .keyspace(at.keyspace)
+                .map_or(goal.len(), |k| copies_wanted(k, receivers.len()));
             let lacking = wanted.saturating_sub(next.in_sync().filter(|m| !silent(*m)).count());
             if !missing.is_empty() {
-                let drains = next.replicas.iter().any(|r| !receivers.contains(&r.member) && !silent(r.member));
-                waiting.push(Waiting { lacking, drains, hot: waits.hot.contains(&at), at, source: next.primary(), missing });
+                let drains = next
+                    .replicas
+                    .iter()
+                    .any(|r| !receivers.contains(&r.member) && !silent(r.member));
+                waiting.push(Waiting {
+                    lacking,
+                    drains,
+                    hot: waits.hot.contains(&at),
+                    at,
+                    source: next.primary(),
+                    missing,
+                });
             }
         }
         Some(next)
     });
 
-    // Repair first, and what lacks most copies before all; then what somebody holds who goes; then what moves because somebody has too
-    // much to do; then in order of name (the sort is stable).
-    waiting.sort_by_key(|waiting| std::cmp::Reverse((waiting.lacking, waiting.drains, waiting.hot)));
+    // Repair first, and what lacks most copies before all; then what somebody holds who goes; then
+    // what moves because somebody has too much to do; then in order of name (the sort is stable).
+    waiting
+        .sort_by_key(|waiting| std::cmp::Reverse((waiting.lacking, waiting.drains, waiting.hot)));
     let mut learners: BTreeMap<PartitionRef, Vec<MemberId>> = BTreeMap::new();
-    for Waiting { at, source, missing, .. } in waiting {
+    for Waiting {
+        at,
+        source,
+        missing,
+        ..
+    } in waiting
+    {
         for learner in missing {
             if traffic.admits(limits, source, learner) {
                 traffic.add(source, learner);
@@ -83,7 +118,10 @@ pub fn advance(table: &Table, limits: &MoveLimits, waits: &Waits) -> Option<Tabl
     Some(change_partitions(&stepped, |at, partition| {
         let mut next = partition.clone();
         let room = REPLICAS_MAX.saturating_sub(next.replicas.len());
-        let added = learners.get(&at)?.iter().take(room).map(|&member| Replica { member, state: ReplicaState::Learner });
+        let added = learners.get(&at)?.iter().take(room).map(|&member| Replica {
+            member,
+            state: ReplicaState::Learner,
+        });
         next.replicas.extend(added);
         Some(next)
     }))
@@ -104,10 +142,15 @@ struct Waiting {
 
 /// The partition after its next step, learners to be added aside.
 fn step(partition: &Partition, receivers: &BTreeSet<MemberId>) -> Partition {
-    let Some(goal) = &partition.goal else { return partition.clone() };
+    let Some(goal) = &partition.goal else {
+        return partition.clone();
+    };
     let (Some(&lead), true) = (goal.first(), goal.iter().all(|m| receivers.contains(m))) else {
         // Whom it leads to may be given nothing any more. The next plan sees to what is left over.
-        return Partition { goal: None, ..partition.clone() };
+        return Partition {
+            goal: None,
+            ..partition.clone()
+        };
     };
     let in_sync: Vec<MemberId> = partition.in_sync().collect();
     // Learners that the goal does not name serve nothing, and would count against the limits.
@@ -120,7 +163,9 @@ fn step(partition: &Partition, receivers: &BTreeSet<MemberId>) -> Partition {
     // A learner that is under way would have to begin anew with another primary.
     if learners.is_empty() && in_sync.contains(&lead) && partition.primary() != lead {
         order.sort_by_key(|m| *m != lead);
-    } else if partition.primary() == lead && (goal.iter().all(|m| in_sync.contains(m)) || broken(Mutant::DropsUnready)) {
+    } else if partition.primary() == lead
+        && (goal.iter().all(|m| in_sync.contains(m)) || broken(Mutant::DropsUnready))
+    {
         let next = partition.with_replicas(goal, &[]);
         return Partition { goal: None, ..next };
     }

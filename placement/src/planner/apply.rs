@@ -1,4 +1,5 @@
-//! A plan that a person confirms becomes goals: all of it or nothing, and of no table but the one that it was made for.
+//! A plan that a person confirms becomes goals: all of it or nothing, and of no table but the one
+//! that it was made for.
 
 use super::edit::{may_receive, states};
 use super::health::copies_wanted;
@@ -11,7 +12,9 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotApplied {
     /// It was made for another table.
-    #[error("the plan was made for table {made_for}, and table {in_force} is in force: make another plan")]
+    #[error(
+        "the plan was made for table {made_for}, and table {in_force} is in force: make another plan"
+    )]
     OtherTable {
         /// The one that it was made for.
         made_for: TableName,
@@ -31,19 +34,27 @@ pub enum NotApplied {
 /// The table with these goals.
 ///
 /// # Errors
-/// The plan was made for another table than this one, or a goal names a partition or members that there are not, too many of them or too
-/// few.
+/// The plan was made for another table than this one, or a goal names a partition or members that
+/// there are not, too many of them or too few.
 pub fn apply(table: &Table, made_for: TableName, goals: &Plan) -> Result<Table, NotApplied> {
     let in_force = table.name();
     if made_for != in_force {
         return Err(NotApplied::OtherTable { made_for, in_force });
     }
-    let receivers: BTreeSet<MemberId> = table.members.iter().filter(|m| may_receive(m)).map(|m| m.id).collect();
+    let receivers: BTreeSet<MemberId> = table
+        .members
+        .iter()
+        .filter(|m| may_receive(m))
+        .map(|m| m.id)
+        .collect();
     let states = states(table);
     let mut known = BTreeSet::new();
     for (at, goal) in goals {
         let wrong = |why| Err(NotApplied::Goal { at: *at, why });
-        let (Some(partition), Some(keyspace)) = (table.partition(*at), table.keyspace(at.keyspace)) else { return wrong("is not there") };
+        let (Some(partition), Some(keyspace)) = (table.partition(*at), table.keyspace(at.keyspace))
+        else {
+            return wrong("is not there");
+        };
         if !known.insert(*at) {
             return wrong("is named twice");
         }

@@ -14,31 +14,68 @@ use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The table in which every keyspace without partitions has them, once `members_min` members may hold data: each partition
-/// in its first lineage, epoch and tenure, and all its copies in sync, since there is nothing to copy.
+/// The table in which every keyspace without partitions has them, once `members_min` members may
+/// hold data: each partition in its first lineage, epoch and tenure, and all its copies in sync,
+/// since there is nothing to copy.
 #[must_use]
 pub fn assign(table: &Table) -> Table {
     let mut next = table.clone();
     if next.keyspaces.iter().all(|k| !k.partitions.is_empty()) {
         return next;
     }
-    let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect());
+    let ground = Ground::new(
+        table
+            .members
+            .iter()
+            .filter(|m| may_receive(m))
+            .cloned()
+            .collect(),
+    );
     if ground.len() < usize::from(table.settings.members_min).max(1) {
         return next;
     }
-    let mut room = PARTITIONS_ALL_MAX.saturating_sub(next.keyspaces.iter().map(Keyspace::count).sum());
-    for keyspace in next.keyspaces.iter_mut().filter(|k| k.partitions.is_empty()) {
+    let mut room =
+        PARTITIONS_ALL_MAX.saturating_sub(next.keyspaces.iter().map(Keyspace::count).sum());
+    for keyspace in next
+        .keyspaces
+        .iter_mut()
+        .filter(|k| k.partitions.is_empty())
+    {
         let copies = copies_wanted(keyspace, ground.len());
         let seatings = match (keyspace.mode, table.settings.assignment) {
             (Mode::Ring { tokens, random }, _) => {
                 // One is counted already.
-                let Some(arcs) = bring(&ground, keyspace.id, Bring { tokens, random, copies, most: room + 1 }) else { continue };
+                let Some(arcs) = bring(
+                    &ground,
+                    keyspace.id,
+                    Bring {
+                        tokens,
+                        random,
+                        copies,
+                        most: room + 1,
+                    },
+                ) else {
+                    continue;
+                };
                 room -= arcs.partitions().count() - 1;
                 // Where there are rules, the layout sees to them, from where their owners lead.
-                let walk = Walk::new(arcs.ring(), ground.members(), if keyspace.rules.is_empty() { copies } else { 1 });
-                let walked = (0..arcs.ring().tokens().len()).map(|arc| walk.replicas(arc).into_iter().filter_map(|m| ground.place(m)));
-                let seatings =
-                    walked.map(|members| Seating { members: members.collect(), going: 0, fixed: keyspace.rules.is_empty() }).collect();
+                let walk = Walk::new(
+                    arcs.ring(),
+                    ground.members(),
+                    if keyspace.rules.is_empty() { copies } else { 1 },
+                );
+                let walked = (0..arcs.ring().tokens().len()).map(|arc| {
+                    walk.replicas(arc)
+                        .into_iter()
+                        .filter_map(|m| ground.place(m))
+                });
+                let seatings = walked
+                    .map(|members| Seating {
+                        members: members.collect(),
+                        going: 0,
+                        fixed: keyspace.rules.is_empty(),
+                    })
+                    .collect();
                 keyspace.division = Division::Arcs(Arc::new(arcs));
                 seatings
             }
@@ -46,9 +83,12 @@ pub fn assign(table: &Table) -> Table {
             (_, Assignment::Rendezvous) => by_rendezvous(&ground, keyspace),
         };
         let count = seatings.len();
-        // What either way leaves uneven is evened out at once: nothing has to be copied yet, and the first plan is empty.
+        // What either way leaves uneven is evened out at once: nothing has to be copied yet, and
+        // the first plan is empty.
         let seats = Seats::new(&ground, keyspace, copies, seatings).improve(Schedulers::ALL);
-        keyspace.partitions = (0..count).map(|number| Arc::new(begun(number, &seats))).collect();
+        keyspace.partitions = (0..count)
+            .map(|number| Arc::new(begun(number, &seats)))
+            .collect();
     }
     next
 }
@@ -63,12 +103,30 @@ struct Bring {
     most: usize,
 }
 
-/// A ring of these members, each with its tokens, in order of age; numbered as they stand. `None` where not even one token of each has room.
-fn bring(ground: &Ground, keyspace: KeyspaceId, Bring { tokens, random, copies, most }: Bring) -> Option<Arcs> {
+/// A ring of these members, each with its tokens, in order of age; numbered as they stand. `None`
+/// where not even one token of each has room.
+fn bring(
+    ground: &Ground,
+    keyspace: KeyspaceId,
+    Bring {
+        tokens,
+        random,
+        copies,
+        most,
+    }: Bring,
+) -> Option<Arcs> {
     let (members, most) = (ground.members(), most.min(PARTITIONS_MAX));
-    let each = |tokens: usize| members.iter().map(move |m| tokens_of_weight(tokens, m.weight));
-    let halves = std::iter::successors(Some(usize::from(tokens)), |tokens| (*tokens > 0).then_some(tokens / 2));
-    let tokens = halves.map(|tokens| each(tokens).collect::<Vec<usize>>()).find(|each| each.iter().sum::<usize>() <= most)?;
+    let each = |tokens: usize| {
+        members
+            .iter()
+            .map(move |m| tokens_of_weight(tokens, m.weight))
+    };
+    let halves = std::iter::successors(Some(usize::from(tokens)), |tokens| {
+        (*tokens > 0).then_some(tokens / 2)
+    });
+    let tokens = halves
+        .map(|tokens| each(tokens).collect::<Vec<usize>>())
+        .find(|each| each.iter().sum::<usize>() <= most)?;
     let mut ring = Ring::default();
     for (number, (member, tokens)) in members.iter().zip(tokens).enumerate() {
         let seed = keyspace.0.into();
@@ -78,39 +136,77 @@ fn bring(ground: &Ground, keyspace: KeyspaceId, Bring { tokens, random, copies, 
             ring::allocate(&ring, &members[..=number], member.id, tokens, copies, seed)
         };
         // Whoever draws a token that is there goes without it.
-        let free =
-            tokens.into_iter().filter(|t| ring.tokens().binary_search_by_key(t, |(token, _)| *token).is_err()).collect::<BTreeSet<_>>();
+        let free = tokens
+            .into_iter()
+            .filter(|t| {
+                ring.tokens()
+                    .binary_search_by_key(t, |(token, _)| *token)
+                    .is_err()
+            })
+            .collect::<BTreeSet<_>>();
         ring = ring.join(member.id, free).ok()?;
     }
-    let brought = ring.tokens().iter().zip(0..).map(|(&(token, by), number)| Brought { token, by, partition: PartitionId(number) });
+    let brought = ring
+        .tokens()
+        .iter()
+        .zip(0..)
+        .map(|(&(token, by), number)| Brought {
+            token,
+            by,
+            partition: PartitionId(number),
+        });
     Arcs::new(brought.collect()).ok()
 }
 
 fn begun(number: usize, seats: &Seats<'_>) -> Partition {
     let members = seats.members(number);
-    let replicas = members.into_iter().map(|member| Replica { member, state: ReplicaState::InSync }).collect();
+    let replicas = members
+        .into_iter()
+        .map(|member| Replica {
+            member,
+            state: ReplicaState::InSync,
+        })
+        .collect();
     let id = PartitionId(u32::try_from(number).unwrap_or(u32::MAX));
-    Partition { id, replicas, epoch: Epoch(1), since: Epoch(1), lineage: Lineage(1), goal: None, from: Vec::new() }
+    Partition {
+        id,
+        replicas,
+        epoch: Epoch(1),
+        since: Epoch(1),
+        lineage: Lineage(1),
+        goal: None,
+        from: Vec::new(),
+    }
 }
 
-/// Primaries in turn, by order of age, a heavier member more often (nginx's smooth weighted round robin). The copies are
-/// left to the layout, which scatters them: were they handed out in turn as well, all that one member leads would fall to
-/// the same other one.
+/// Primaries in turn, by order of age, a heavier member more often (nginx's smooth weighted round
+/// robin). The copies are left to the layout, which scatters them: were they handed out in turn as
+/// well, all that one member leads would fall to the same other one.
 fn in_turn(ground: &Ground, count: usize) -> Vec<Seating> {
     let weights: Vec<i64> = (0..ground.len()).map(|m| ground.weight(m) as i64).collect();
     let all: i64 = weights.iter().sum();
     let mut credit = vec![0_i64; weights.len()];
     let mut turn = || {
-        credit.iter_mut().zip(&weights).for_each(|(credit, weight)| *credit += weight);
+        credit
+            .iter_mut()
+            .zip(&weights)
+            .for_each(|(credit, weight)| *credit += weight);
         let lead = (0..credit.len()).min_by_key(|&m| (-credit[m], m))?;
         credit[lead] -= all;
         Some(lead)
     };
-    (0..count).map(|_| Seating { members: turn().into_iter().collect(), going: 0, fixed: false }).collect()
+    (0..count)
+        .map(|_| Seating {
+            members: turn().into_iter().collect(),
+            going: 0,
+            fixed: false,
+        })
+        .collect()
 }
 
-/// Each partition on those members that rank highest for it and have not got their share yet: rendezvous hashing with a
-/// bound on loads. It ranks by name, so that a cluster that is started again with the same names assigns alike.
+/// Each partition on those members that rank highest for it and have not got their share yet:
+/// rendezvous hashing with a bound on loads. It ranks by name, so that a cluster that is started
+/// again with the same names assigns alike.
 fn by_rendezvous(ground: &Ground, keyspace: &Keyspace) -> Vec<Seating> {
     let count = keyspace.count() as u64;
     let copies = copies_wanted(keyspace, ground.len());
@@ -120,18 +216,30 @@ fn by_rendezvous(ground: &Ground, keyspace: &Keyspace) -> Vec<Seating> {
     let load_bounds = copies_each(ground, (count, copies), total, (&loads, &loads), turn);
     let lead_bounds = leads_each(ground, count, &load_bounds, &leads, turn);
     let mut seating = |number: u64| {
-        let ranks: Vec<u64> = (0..ground.len()).map(|m| rank(keyspace, number as u32, ground.name(m))).collect();
+        let ranks: Vec<u64> = (0..ground.len())
+            .map(|m| rank(keyspace, number as u32, ground.name(m)))
+            .collect();
         let mut members: Vec<usize> = Vec::with_capacity(copies);
         for copy in 0..copies {
-            let open = |m: &usize| !members.contains(m) && loads[*m] < load_bounds[*m] && (copy > 0 || leads[*m] < lead_bounds[*m]);
+            let open = |m: &usize| {
+                !members.contains(m)
+                    && loads[*m] < load_bounds[*m]
+                    && (copy > 0 || leads[*m] < lead_bounds[*m])
+            };
             // The ranking decides among those that stand equally far from the others.
-            let best = (0..ground.len()).filter(open).min_by_key(|&m| (ground.nearness(m, members.iter().copied()), ranks[m], m));
+            let best = (0..ground.len())
+                .filter(open)
+                .min_by_key(|&m| (ground.nearness(m, members.iter().copied()), ranks[m], m));
             let Some(best) = best else { break };
             loads[best] += 1;
             leads[best] += u64::from(copy == 0);
             members.push(best);
         }
-        Seating { members, going: 0, fixed: false }
+        Seating {
+            members,
+            going: 0,
+            fixed: false,
+        }
     };
     (0..count).map(&mut seating).collect()
 }

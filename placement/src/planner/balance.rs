@@ -35,28 +35,63 @@ pub enum NotCancelled {
     #[error("partition {0} does not move: `doyen moves` names those that do")]
     NoMove(String),
     /// It mends something, and would begin again at once.
-    #[error("partition {0} lacks copies, or a member that drains holds it: such a move is not cancelled, as it would begin again at once")]
+    #[error(
+        "partition {0} lacks copies, or a member that drains holds it: such a move is not cancelled, as it would begin again at once"
+    )]
     Mends(String),
 }
 
-/// The table in which copies move for these reasons. What was planned for others and has not begun is given up.
+/// The table in which copies move for these reasons. What was planned for others and has not begun
+/// is given up.
 #[must_use]
 pub fn schedule(table: &Table, schedulers: Schedulers) -> Table {
-    with_settings(table, Settings { schedulers, ..table.settings.clone() })
+    with_settings(
+        table,
+        Settings {
+            schedulers,
+            ..table.settings.clone()
+        },
+    )
 }
 
-/// The table in which this is said of moves. What is being copied goes on; what has not begun is given up, where it may not begin any more.
+/// The table in which this is said of moves. What is being copied goes on; what has not begun is
+/// given up, where it may not begin any more.
 #[must_use]
 pub fn balance(table: &Table, change: &BalanceChange) -> Table {
     let mut balancing = table.settings.balancing.clone();
     match *change {
-        BalanceChange::Pause(by) => balancing.paused = Some(balancing.paused.filter(|_| by == Paused::Failures).unwrap_or(by)),
-        BalanceChange::Resume => balancing = Balancing { paused: None, held: Vec::new(), ..balancing },
+        BalanceChange::Pause(by) => {
+            balancing.paused = Some(
+                balancing
+                    .paused
+                    .filter(|_| by == Paused::Failures)
+                    .unwrap_or(by),
+            )
+        }
+        BalanceChange::Resume => {
+            balancing = Balancing {
+                paused: None,
+                held: Vec::new(),
+                ..balancing
+            }
+        }
         // Whether it is that time is the coordinator's to say.
-        BalanceChange::Window(window) => balancing = Balancing { window, closed: false, ..balancing },
+        BalanceChange::Window(window) => {
+            balancing = Balancing {
+                window,
+                closed: false,
+                ..balancing
+            }
+        }
         BalanceChange::Rate(rate) => balancing.rate = rate,
     }
-    with_settings(table, Settings { balancing, ..table.settings.clone() })
+    with_settings(
+        table,
+        Settings {
+            balancing,
+            ..table.settings.clone()
+        },
+    )
 }
 
 /// The table at this minute of the day (UTC), as far as that matters.
@@ -64,30 +99,46 @@ pub fn balance(table: &Table, change: &BalanceChange) -> Table {
 pub fn at_minute(table: &Table, minute: u16) -> Option<Table> {
     let balancing = &table.settings.balancing;
     let closed = balancing.window.is_some_and(|window| !window.has(minute));
-    let changed = || Settings { balancing: Balancing { closed, ..balancing.clone() }, ..table.settings.clone() };
+    let changed = || Settings {
+        balancing: Balancing {
+            closed,
+            ..balancing.clone()
+        },
+        ..table.settings.clone()
+    };
     (closed != balancing.closed).then(|| with_settings(table, changed()))
 }
 
 fn with_settings(table: &Table, settings: Settings) -> Table {
     let fewer = settings.forbids_more_than(&table.settings);
     let mut next = change_partitions(table, |_, partition| {
-        let idle = partition.goal.as_ref().is_some_and(|goal| !has_begun(partition, goal));
-        (idle && fewer).then(|| Partition { goal: None, ..partition.clone() })
+        let idle = partition
+            .goal
+            .as_ref()
+            .is_some_and(|goal| !has_begun(partition, goal));
+        (idle && fewer).then(|| Partition {
+            goal: None,
+            ..partition.clone()
+        })
     });
     next.settings = settings;
     next
 }
 
-/// The table in which this partition moves no more: who holds it in sync holds it, and what was only being copied is dropped. It stays
-/// there while it lacks nothing (`Balancing::held`). With `None`, the same for all that move for balance, and balancing is paused: other
-/// partitions would move in their stead.
+/// The table in which this partition moves no more: who holds it in sync holds it, and what was
+/// only being copied is dropped. It stays there while it lacks nothing (`Balancing::held`). With
+/// `None`, the same for all that move for balance, and balancing is paused: other partitions would
+/// move in their stead.
 ///
 /// # Errors
-/// Of a partition that was named: it is not there, does not move, or moves because it lacks something.
+/// Of a partition that was named: it is not there, does not move, or moves because it lacks
+/// something.
 pub fn cancel(table: &Table, partition: Option<PartitionRef>) -> Result<Table, NotCancelled> {
     let moves = |p: &Partition| p.goal.is_some() || p.learners().next().is_some();
     if let Some(at) = partition {
-        let found = table.partition(at).ok_or_else(|| NotCancelled::NoPartition(table.name_of(at)))?;
+        let found = table
+            .partition(at)
+            .ok_or_else(|| NotCancelled::NoPartition(table.name_of(at)))?;
         if !moves(found) {
             return Err(NotCancelled::NoMove(table.name_of(at)));
         }
@@ -95,30 +146,45 @@ pub fn cancel(table: &Table, partition: Option<PartitionRef>) -> Result<Table, N
             return Err(NotCancelled::Mends(table.name_of(at)));
         }
     }
-    let mut next = stop(table, |at, found| partition.is_none_or(|named| named == at) && moves(found));
+    let mut next = stop(table, |at, found| {
+        partition.is_none_or(|named| named == at) && moves(found)
+    });
     let mut held: BTreeSet<PartitionRef> = table.settings.balancing.held.iter().copied().collect();
-    held.extend(table.partitions().filter(|(at, p)| moves(p) && next.partition(*at).is_some_and(|p| !moves(p))).map(|(at, _)| at));
+    held.extend(
+        table
+            .partitions()
+            .filter(|(at, p)| moves(p) && next.partition(*at).is_some_and(|p| !moves(p)))
+            .map(|(at, _)| at),
+    );
     held.retain(|at| table.partition(*at).is_some());
     next.settings.balancing.held = held.into_iter().take(Balancing::HELD_MAX).collect();
     if partition.is_none() {
-        next.settings.balancing.paused.get_or_insert(Paused::Operator);
+        next.settings
+            .balancing
+            .paused
+            .get_or_insert(Paused::Operator);
     }
     Ok(next)
 }
 
-/// The table without those moves for balance of which no copy has begun, as far as is known (`loads`): nothing new begins, where that was said.
-/// What is copied is finished, and so is what already has a copy more than it should: it would have been made for nothing.
+/// The table without those moves for balance of which no copy has begun, as far as is known
+/// (`loads`): nothing new begins, where that was said. What is copied is finished, and so is what
+/// already has a copy more than it should: it would have been made for nothing.
 #[must_use]
 pub fn call_off(table: &Table, loads: &Loads) -> Table {
     let wanted = wanted(table);
     stop(table, |at, found| {
         let told = loads.member(found.primary()).is_some();
-        let waits = found.learners().next().is_some() && found.learners().all(|learner| loads.progress(at, learner).is_none());
+        let waits = found.learners().next().is_some()
+            && found
+                .learners()
+                .all(|learner| loads.progress(at, learner).is_none());
         told && waits && found.in_sync().count() <= wanted(at)
     })
 }
 
-/// The table in which these partitions move no more, of those that lack nothing: who holds one in sync holds it.
+/// The table in which these partitions move no more, of those that lack nothing: who holds one in
+/// sync holds it.
 pub(super) fn stop(table: &Table, named: impl Fn(PartitionRef, &Partition) -> bool) -> Table {
     let wanted = wanted(table);
     change_partitions(table, |at, found| {
@@ -127,17 +193,26 @@ pub(super) fn stop(table: &Table, named: impl Fn(PartitionRef, &Partition) -> bo
         }
         // Who was counted last goes: those before held it when the move began, or lead it by now.
         let stay: Vec<MemberId> = found.in_sync().take(wanted(at)).collect();
-        Some(Partition { goal: None, ..found.with_replicas(&stay, &[]) })
+        Some(Partition {
+            goal: None,
+            ..found.with_replicas(&stay, &[])
+        })
     })
 }
 
 /// How many copies a partition should have.
 fn wanted(table: &Table) -> impl Fn(PartitionRef) -> usize {
     let receivers = table.members.iter().filter(|m| may_receive(m)).count();
-    move |at| table.keyspace(at.keyspace).map_or(1, |k| copies_wanted(k, receivers)).max(1)
+    move |at| {
+        table
+            .keyspace(at.keyspace)
+            .map_or(1, |k| copies_wanted(k, receivers))
+            .max(1)
+    }
 }
 
-/// Members come, go or come back: what an operator held in place is released, because its place has changed.
+/// Members come, go or come back: what an operator held in place is released, because its place has
+/// changed.
 pub(super) fn release_held(table: &mut Table) {
     table.settings.balancing.held = Vec::new();
 }

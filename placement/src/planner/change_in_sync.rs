@@ -35,7 +35,8 @@ pub enum InSyncChange {
     Withdraw(MemberId),
     /// The partition has grown too large or too busy for one: split it there.
     Split(Cut),
-    /// It takes no more writes, because it is to be split or merged, and all its copies have everything ([`Stillness`](super::Stillness)).
+    /// It takes no more writes, because it is to be split or merged, and all its copies have
+    /// everything ([`Stillness`](super::Stillness)).
     Still {
         /// By how much its clock is ahead of its primary's own.
         ahead_ms: i64,
@@ -44,12 +45,16 @@ pub enum InSyncChange {
 
 /// The table with these changes, and for each whether it was made.
 ///
-/// A request is void if the partition's epoch is another (after an earlier request of the same batch, too), if it would
-/// drop the primary, or if it does not fit what the member is. Who asked is checked by the caller.
+/// A request is void if the partition's epoch is another (after an earlier request of the same
+/// batch, too), if it would drop the primary, or if it does not fit what the member is. Who asked
+/// is checked by the caller.
 #[must_use]
 pub fn change_in_sync(table: &Table, requests: &[InSyncRequest]) -> (Table, Vec<bool>) {
     let mut next = table.clone();
-    let done = requests.iter().map(|request| change_one(&mut next, request).is_some()).collect();
+    let done = requests
+        .iter()
+        .map(|request| change_one(&mut next, request).is_some())
+        .collect();
     (next, done)
 }
 
@@ -59,24 +64,45 @@ fn change_one(table: &mut Table, request: &InSyncRequest) -> Option<()> {
         return None;
     }
     if let InSyncChange::Split(cut) = &request.change {
-        let PartitionRef { keyspace, partition } = request.partition;
+        let PartitionRef {
+            keyspace,
+            partition,
+        } = request.partition;
         if !table.settings.active().has(Scheduler::Splits) {
             return None;
         }
-        *table = reshape::begin(table, keyspace, Reshape::Split { partition, cut: cut.clone() }).ok()?;
+        *table = reshape::begin(
+            table,
+            keyspace,
+            Reshape::Split {
+                partition,
+                cut: cut.clone(),
+            },
+        )
+        .ok()?;
         return Some(());
     }
-    let out = |state| matches!(state, MemberState::Silent | MemberState::Leaving) && !broken(Mutant::AdmitsTheSilent);
+    let out = |state| {
+        matches!(state, MemberState::Silent | MemberState::Leaving)
+            && !broken(Mutant::AdmitsTheSilent)
+    };
     let may_count = |m: MemberId| table.member(m).is_some_and(|m| !out(m.state));
     let changed = changed(partition, &request.change, may_count)?;
-    let PartitionRef { keyspace, partition: number } = request.partition;
+    let PartitionRef {
+        keyspace,
+        partition: number,
+    } = request.partition;
     let keyspace = table.keyspaces.iter_mut().find(|k| k.id == keyspace)?;
     let place = keyspace.place(number)?;
     keyspace.partitions[place] = Arc::new(changed);
     Some(())
 }
 
-fn changed(partition: &Partition, change: &InSyncChange, may_count: impl Fn(MemberId) -> bool) -> Option<Partition> {
+fn changed(
+    partition: &Partition,
+    change: &InSyncChange,
+    may_count: impl Fn(MemberId) -> bool,
+) -> Option<Partition> {
     let member = match *change {
         InSyncChange::Remove(m)
         | InSyncChange::Admit(m)
@@ -96,7 +122,8 @@ fn changed(partition: &Partition, change: &InSyncChange, may_count: impl Fn(Memb
         InSyncChange::Remove(_) if counts || learns => {}
         InSyncChange::Admit(_) if learns && may_count(member) => in_sync.push(member),
         InSyncChange::Abandon(_) | InSyncChange::NoRoom(_) if learns => {}
-        // The primary requires this learner's acks until it installs another epoch, whether or not it is still listed.
+        // The primary requires this learner's acks until it installs another epoch, whether or not
+        // it is still listed.
         InSyncChange::Withdraw(_) => {
             let mut next = partition.with_replicas(&in_sync, &learners);
             if !broken(Mutant::WithdrawsQuietly) {

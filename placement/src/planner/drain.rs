@@ -1,7 +1,8 @@
-//! Emptying a member that stays: what it leads goes to others at once, its copies as they are made elsewhere.
+//! Emptying a member that stays: what it leads goes to others at once, its copies as they are made
+//! elsewhere.
 //!
-//! Who is to be emptied stands in the settings (`Balancing::drained`), so that it is known of a member that is silent for a while, and of one that
-//! leaves, too.
+//! Who is to be emptied stands in the settings (`Balancing::drained`), so that it is known of a
+//! member that is silent for a while, and of one that leaves, too.
 
 use super::balance::stop;
 use super::edit::set_state;
@@ -21,21 +22,26 @@ pub enum NotDrained {
     #[error("{0} is a witness, which holds no data: stop it whenever you like")]
     Witness(String),
     /// It does not answer.
-    #[error("{0} does not answer: if it will not come back, `doyen remove {0} --lost` goes on without it")]
+    #[error(
+        "{0} does not answer: if it will not come back, `doyen remove {0} --lost` goes on without it"
+    )]
     Silent(String),
     /// It is going.
     #[error("{0} is leaving already")]
     Leaves(String),
     /// Nobody could take anything.
-    #[error("no other member may hold data, so what {0} holds can go nowhere: start another, or end a drain (`doyen drain NAME --cancel`)")]
+    #[error(
+        "no other member may hold data, so what {0} holds can go nowhere: start another, or end a drain (`doyen drain NAME --cancel`)"
+    )]
     Nobody(String),
     /// It is not being drained.
     #[error("{0} is not being drained")]
     Holds(String),
 }
 
-/// The table in which this member leads nothing that another can lead, and is given nothing more ([`MemberState::Draining`]). Plans put
-/// copies of what it holds elsewhere; what is left to it then is dropped.
+/// The table in which this member leads nothing that another can lead, and is given nothing more
+/// ([`MemberState::Draining`]). Plans put copies of what it holds elsewhere; what is left to it
+/// then is dropped.
 ///
 /// # Errors
 /// It is no member that can be emptied.
@@ -45,12 +51,18 @@ pub fn drain(table: &Table, name: &str) -> Result<Table, NotDrained> {
         _ if member.role == Role::Witness => return Err(NotDrained::Witness(name.into())),
         MemberState::Silent => return Err(NotDrained::Silent(name.into())),
         MemberState::Leaving => return Err(NotDrained::Leaves(name.into())),
-        MemberState::Draining if table.settings.balancing.drains(member.id) => return Ok(table.clone()),
+        MemberState::Draining if table.settings.balancing.drains(member.id) => {
+            return Ok(table.clone());
+        }
         // It leaves, and has not handed over everything.
         MemberState::Draining => return Err(NotDrained::Leaves(name.into())),
         MemberState::Live => {}
     }
-    if !table.members.iter().any(|m| m.id != member.id && may_receive(m)) {
+    if !table
+        .members
+        .iter()
+        .any(|m| m.id != member.id && may_receive(m))
+    {
         return Err(NotDrained::Nobody(name.into()));
     }
     let mut next = hand_over(table, member.id, Pace::Repair);
@@ -60,7 +72,8 @@ pub fn drain(table: &Table, name: &str) -> Result<Table, NotDrained> {
     Ok(next)
 }
 
-/// The table in which this member may hold data again. What it still holds it keeps: of such a partition, what was planned without it is given up.
+/// The table in which this member may hold data again. What it still holds it keeps: of such a
+/// partition, what was planned without it is given up.
 ///
 /// # Errors
 /// It is not being drained.
@@ -68,33 +81,50 @@ pub fn fill(table: &Table, name: &str) -> Result<Table, NotDrained> {
     let member = named(table, name)?;
     match member.state {
         _ if table.settings.balancing.drains(member.id) => {}
-        MemberState::Draining | MemberState::Leaving => return Err(NotDrained::Leaves(name.into())),
+        MemberState::Draining | MemberState::Leaving => {
+            return Err(NotDrained::Leaves(name.into()));
+        }
         MemberState::Silent => return Err(NotDrained::Silent(name.into())),
         MemberState::Live => return Err(NotDrained::Holds(name.into())),
     }
     let mut next = table.clone();
     filled(&mut next, member.id);
-    let leaves = |p: &Partition| p.goal.as_ref().is_some_and(|goal| !goal.contains(&member.id)) && p.in_sync().any(|m| m == member.id);
+    let leaves = |p: &Partition| {
+        p.goal
+            .as_ref()
+            .is_some_and(|goal| !goal.contains(&member.id))
+            && p.in_sync().any(|m| m == member.id)
+    };
     Ok(stop(&next, |_, partition| leaves(partition)))
 }
 
-/// The table in which those who are being emptied may hold data after all, where nobody else may: whoever leaves last, or lost all others, has
-/// somebody to give it to. `None` where somebody else may, or nobody is being emptied.
+/// The table in which those who are being emptied may hold data after all, where nobody else may:
+/// whoever leaves last, or lost all others, has somebody to give it to. `None` where somebody else
+/// may, or nobody is being emptied.
 #[must_use]
 pub fn refill(table: &Table) -> Option<Table> {
-    let drained = |m: &Arc<Member>| m.state == MemberState::Draining && table.settings.balancing.drains(m.id);
+    let drained =
+        |m: &Arc<Member>| m.state == MemberState::Draining && table.settings.balancing.drains(m.id);
     if table.members.iter().any(|m| may_receive(m)) {
         return None;
     }
-    let again: Vec<MemberId> = table.members.iter().filter(|m| drained(m)).map(|m| m.id).collect();
+    let again: Vec<MemberId> = table
+        .members
+        .iter()
+        .filter(|m| drained(m))
+        .map(|m| m.id)
+        .collect();
     (!again.is_empty()).then(|| {
         let mut next = table.clone();
-        again.into_iter().for_each(|member| filled(&mut next, member));
+        again
+            .into_iter()
+            .for_each(|member| filled(&mut next, member));
         next
     })
 }
 
-/// Who is about to go, whether or not all of what it holds is elsewhere. Who is being emptied stays until somebody stops it.
+/// Who is about to go, whether or not all of what it holds is elsewhere. Who is being emptied stays
+/// until somebody stops it.
 #[must_use]
 pub fn leaving(table: &Table) -> BTreeSet<MemberId> {
     let goes = |m: &&Arc<Member>| match m.state {
@@ -108,7 +138,10 @@ pub fn leaving(table: &Table) -> BTreeSet<MemberId> {
 fn filled(table: &mut Table, member: MemberId) {
     table.settings.balancing.set_drained(member, false);
     // One that does not answer is live once it does.
-    if table.member(member).is_some_and(|m| m.state == MemberState::Draining) {
+    if table
+        .member(member)
+        .is_some_and(|m| m.state == MemberState::Draining)
+    {
         set_state(table, member, MemberState::Live);
     }
 }
@@ -116,7 +149,11 @@ fn filled(table: &mut Table, member: MemberId) {
 /// Whoever is no member any more is not waited for.
 pub(super) fn forget_drained(table: &mut Table) {
     let members: Vec<MemberId> = table.members.iter().map(|m| m.id).collect();
-    table.settings.balancing.drained.retain(|m| members.contains(m));
+    table
+        .settings
+        .balancing
+        .drained
+        .retain(|m| members.contains(m));
 }
 
 /// The member of this name, or of this id.
@@ -124,7 +161,17 @@ pub(super) fn forget_drained(table: &mut Table) {
 /// # Errors
 /// There is none: [`NotDrained::NoMember`], which tells who there is.
 pub fn named<'a>(table: &'a Table, name: &str) -> Result<&'a Arc<Member>, NotDrained> {
-    let members = || table.members.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ");
-    let found = table.members.iter().find(|m| m.name == name || m.id.to_string() == name);
+    let members = || {
+        table
+            .members
+            .iter()
+            .map(|m| m.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let found = table
+        .members
+        .iter()
+        .find(|m| m.name == name || m.id.to_string() == name);
     found.ok_or_else(|| NotDrained::NoMember(name.chars().take(64).collect(), members()))
 }

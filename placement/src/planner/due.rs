@@ -1,4 +1,5 @@
-//! Splits and merges that are under way or due, each with its reason: for those who want to see what will happen.
+//! Splits and merges that are under way or due, each with its reason: for those who want to see
+//! what will happen.
 
 use super::layout::{Seen, shapes};
 use super::operators::Reason;
@@ -8,15 +9,20 @@ use crate::loads::Loads;
 use crate::table::{Keyspace, Mode, Reshape, Table};
 use std::collections::BTreeSet;
 
-/// Those of this table that are under way, and those that would begin now if what was measured lasted. Ranges that have grown too large are
-/// not among them, for their primaries alone know; nor are neighbours that only have to rest for longer.
+/// Those of this table that are under way, and those that would begin now if what was measured
+/// lasted. Ranges that have grown too large are not among them, for their primaries alone know; nor
+/// are neighbours that only have to rest for longer.
 #[must_use]
 pub(super) fn due(table: &Table, loads: &Loads) -> Vec<(KeyspaceId, Reshape, Reason)> {
     let mut found = Vec::new();
     let mut known = BTreeSet::new();
     let mut add = |keyspace: KeyspaceId, reshape: Reshape, reason| {
-        // Of two that concern one partition the first comes first, and then the other is another one.
-        let parts = reshape.partitions().map(|p| (keyspace, p)).collect::<Vec<_>>();
+        // Of two that concern one partition the first comes first, and then the other is another
+        // one.
+        let parts = reshape
+            .partitions()
+            .map(|p| (keyspace, p))
+            .collect::<Vec<_>>();
         if parts.iter().all(|part| !known.contains(part)) {
             known.extend(parts);
             found.push((keyspace, reshape, reason));
@@ -32,8 +38,14 @@ pub(super) fn due(table: &Table, loads: &Loads) -> Vec<(KeyspaceId, Reshape, Rea
             add(keyspace.id, reshape, Reason::Number);
         }
     }
-    let seen = Seen { table, loads, range_bytes_max: None };
-    shapes(&seen).into_iter().for_each(|(keyspace, reshape, reason)| add(keyspace, reshape, reason));
+    let seen = Seen {
+        table,
+        loads,
+        range_bytes_max: None,
+    };
+    shapes(&seen)
+        .into_iter()
+        .for_each(|(keyspace, reshape, reason)| add(keyspace, reshape, reason));
     found
 }
 

@@ -17,12 +17,19 @@ pub(super) fn states(table: &Table) -> BTreeMap<MemberId, MemberState> {
     table.members.iter().map(|m| (m.id, m.state)).collect()
 }
 
-/// The table with every partition replaced for which `change` gives another; the others stay shared.
-pub(super) fn change_partitions(table: &Table, mut change: impl FnMut(PartitionRef, &Partition) -> Option<Partition>) -> Table {
+/// The table with every partition replaced for which `change` gives another; the others stay
+/// shared.
+pub(super) fn change_partitions(
+    table: &Table,
+    mut change: impl FnMut(PartitionRef, &Partition) -> Option<Partition>,
+) -> Table {
     let mut next = table.clone();
     for keyspace in &mut next.keyspaces {
         for partition in &mut keyspace.partitions {
-            let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
+            let at = PartitionRef {
+                keyspace: keyspace.id,
+                partition: partition.id,
+            };
             match change(at, partition) {
                 Some(changed) if changed != **partition => *partition = Arc::new(changed),
                 _ => {}
@@ -34,20 +41,31 @@ pub(super) fn change_partitions(table: &Table, mut change: impl FnMut(PartitionR
 
 /// Puts a member into another state, where it is not in it.
 pub(super) fn set_state(table: &mut Table, member: MemberId, state: MemberState) {
-    for present in table.members.iter_mut().filter(|m| m.id == member && m.state != state) {
+    for present in table
+        .members
+        .iter_mut()
+        .filter(|m| m.id == member && m.state != state)
+    {
         Arc::make_mut(present).state = state;
     }
 }
 
 impl Partition {
-    /// The partition with these replicas, the primary first, and the epochs that follow from that: another primary begins
-    /// a tenure; another in-sync set begins an epoch, and so does a learner that is dropped: it gives up what it learned, and when it learns
-    /// again, what its primary asked for before is about a copy that is no more.
+    /// The partition with these replicas, the primary first, and the epochs that follow from that:
+    /// another primary begins a tenure; another in-sync set begins an epoch, and so does a learner
+    /// that is dropped: it gives up what it learned, and when it learns again, what its primary
+    /// asked for before is about a copy that is no more.
     pub(super) fn with_replicas(&self, in_sync: &[MemberId], learners: &[MemberId]) -> Self {
         let mut next = self.clone();
-        let as_replicas = |members: &[MemberId], state| members.iter().map(move |&member| Replica { member, state }).collect::<Vec<_>>();
+        let as_replicas = |members: &[MemberId], state| {
+            members
+                .iter()
+                .map(move |&member| Replica { member, state })
+                .collect::<Vec<_>>()
+        };
         next.replicas = as_replicas(in_sync, ReplicaState::InSync);
-        next.replicas.extend(as_replicas(learners, ReplicaState::Learner));
+        next.replicas
+            .extend(as_replicas(learners, ReplicaState::Learner));
         let before: Vec<MemberId> = self.in_sync().collect();
         let same_primary = in_sync.first() == before.first();
         let same_set = before.len() == in_sync.len() && before.iter().all(|m| in_sync.contains(m));
@@ -62,11 +80,26 @@ impl Partition {
         next
     }
 
-    /// The partition begun empty on these members, all of them in sync, since there is nothing to copy.
+    /// The partition begun empty on these members, all of them in sync, since there is nothing to
+    /// copy.
     pub(super) fn begun_anew(&self, members: &[MemberId]) -> Self {
         let epoch = self.epoch.next();
-        let replicas = members.iter().map(|&member| Replica { member, state: ReplicaState::InSync }).collect();
-        Self { id: self.id, replicas, epoch, since: epoch, lineage: self.lineage.next(), goal: None, from: self.from.clone() }
+        let replicas = members
+            .iter()
+            .map(|&member| Replica {
+                member,
+                state: ReplicaState::InSync,
+            })
+            .collect();
+        Self {
+            id: self.id,
+            replicas,
+            epoch,
+            since: epoch,
+            lineage: self.lineage.next(),
+            goal: None,
+            from: self.from.clone(),
+        }
     }
 
     /// Whether this member holds a copy, counted or not.

@@ -5,17 +5,30 @@ use crate::id::{Age, ClusterId, MapId, OrderKey, Term, Version};
 use crate::table::{Keyspace, Member, MemberState, Settings, Table};
 use std::sync::Arc;
 
-/// The first table, but for what keys are ordered by: the founders, oldest first, and one keyspace, assigned at once if enough of them hold data.
+/// The first table, but for what keys are ordered by: the founders, oldest first, and one keyspace,
+/// assigned at once if enough of them hold data.
 #[must_use]
-pub fn first(cluster: ClusterId, settings: Settings, keyspace: Keyspace, founders: Vec<Member>) -> Table {
+pub fn first(
+    cluster: ClusterId,
+    settings: Settings,
+    keyspace: Keyspace,
+    founders: Vec<Member>,
+) -> Table {
     let mut members = Vec::with_capacity(founders.len());
     let mut next_age = Age(1);
     for founder in founders {
-        members.push(Arc::new(Member { age: next_age, state: MemberState::Live, ..founder }));
+        members.push(Arc::new(Member {
+            age: next_age,
+            state: MemberState::Live,
+            ..founder
+        }));
         next_age = next_age.next();
     }
     let (next_keyspace, next_map) = (keyspace.id.next(), MapId(1));
-    let keyspaces = vec![Keyspace { partitions: Vec::new(), ..keyspace }];
+    let keyspaces = vec![Keyspace {
+        partitions: Vec::new(),
+        ..keyspace
+    }];
     let (term, version) = (Term::default(), Version::default());
     let mut table = Table {
         cluster,

@@ -10,51 +10,83 @@ use std::collections::BTreeMap;
 /// How much a leaver leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Pace {
-    /// It stays a copy of whatever would otherwise have fewer copies than it should, until others have been made.
+    /// It stays a copy of whatever would otherwise have fewer copies than it should, until others
+    /// have been made.
     Repair,
-    /// It drops whatever another member holds too: the next failure may lose what is not repaired by then.
+    /// It drops whatever another member holds too: the next failure may lose what is not repaired
+    /// by then.
     AtOnce,
 }
 
-/// The table in which this member leads nothing that another can lead, and holds nothing that it need not hold.
+/// The table in which this member leads nothing that another can lead, and holds nothing that it
+/// need not hold.
 ///
-/// What it leads goes to another in-sync copy that stays. Its copies are dropped as far as `pace` allows; what nobody else
-/// holds it keeps in any case. It is in state [`MemberState::Leaving`] if it holds nothing afterwards; else in
-/// [`MemberState::Draining`], and the next plan puts copies of what is left elsewhere. It keeps its vote until it is removed.
+/// What it leads goes to another in-sync copy that stays. Its copies are dropped as far as `pace`
+/// allows; what nobody else holds it keeps in any case. It is in state [`MemberState::Leaving`] if
+/// it holds nothing afterwards; else in [`MemberState::Draining`], and the next plan puts copies of
+/// what is left elsewhere. It keeps its vote until it is removed.
 #[must_use]
 pub fn hand_over(table: &Table, leaver: MemberId, pace: Pace) -> Table {
     if table.member(leaver).is_none() {
         return table.clone();
     }
     let states = states(table);
-    let receivers = table.members.iter().filter(|m| may_receive(m) && m.id != leaver).count();
-    let wanted: BTreeMap<_, _> = table.keyspaces.iter().map(|k| (k.id, copies_wanted(k, receivers))).collect();
+    let receivers = table
+        .members
+        .iter()
+        .filter(|m| may_receive(m) && m.id != leaver)
+        .count();
+    let wanted: BTreeMap<_, _> = table
+        .keyspaces
+        .iter()
+        .map(|k| (k.id, copies_wanted(k, receivers)))
+        .collect();
     let mut next = change_partitions(table, |at: PartitionRef, partition| {
         let wanted = match pace {
             // Where nobody stays, those who go all keep what they have.
             Pace::Repair => wanted.get(&at.keyspace).copied().unwrap_or(0).max(1),
             Pace::AtOnce => 0,
         };
-        let mut changed = if partition.holds(leaver) { handed_over(partition, leaver, &states, wanted) } else { partition.clone() };
+        let mut changed = if partition.holds(leaver) {
+            handed_over(partition, leaver, &states, wanted)
+        } else {
+            partition.clone()
+        };
         if changed.goal.iter().flatten().any(|m| *m == leaver) {
             changed.goal = None;
         }
         Some(changed)
     });
-    let state = if holds_anything(&next, leaver) { MemberState::Draining } else { MemberState::Leaving };
+    let state = if holds_anything(&next, leaver) {
+        MemberState::Draining
+    } else {
+        MemberState::Leaving
+    };
     set_state(&mut next, leaver, state);
     // Nobody waits for it to hold data again.
     next.settings.balancing.set_drained(leaver, false);
     next
 }
 
-fn handed_over(partition: &Partition, leaver: MemberId, states: &BTreeMap<MemberId, MemberState>, wanted: usize) -> Partition {
+fn handed_over(
+    partition: &Partition,
+    leaver: MemberId,
+    states: &BTreeMap<MemberId, MemberState>,
+    wanted: usize,
+) -> Partition {
     let learners: Vec<MemberId> = partition.learners().filter(|m| *m != leaver).collect();
     let state = |m: MemberId| states.get(&m).copied().unwrap_or(MemberState::Silent);
-    let mut heirs: Vec<MemberId> = partition.in_sync().filter(|m| *m != leaver && state(*m) != MemberState::Silent).collect();
-    let staying = heirs.iter().filter(|m| state(**m) == MemberState::Live).count();
+    let mut heirs: Vec<MemberId> = partition
+        .in_sync()
+        .filter(|m| *m != leaver && state(*m) != MemberState::Silent)
+        .collect();
+    let staying = heirs
+        .iter()
+        .filter(|m| state(**m) == MemberState::Live)
+        .count();
     let counted = partition.in_sync().any(|m| m == leaver);
-    if heirs.is_empty() || (counted && staying == 0 && partition.primary() == leaver && wanted > 0) {
+    if heirs.is_empty() || (counted && staying == 0 && partition.primary() == leaver && wanted > 0)
+    {
         // Nobody who stays holds it: who leads it now feeds the copy that is made elsewhere.
         return partition.with_replicas(&partition.in_sync().collect::<Vec<_>>(), &learners);
     }

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How a table stands. Keyspaces where nothing is amiss are not listed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Health {
-    /// Partitions with fewer in-sync copies on members that answer than min(1 + backups, members that may hold data).
+    /// Partitions with fewer in-sync copies on members that answer than min(1 + backups, members
+    /// that may hold data).
     pub under_replicated: BTreeMap<KeyspaceId, usize>,
     /// Partitions that are not assigned, or whose primary is silent.
     pub unavailable: BTreeMap<KeyspaceId, usize>,
@@ -21,7 +22,12 @@ pub struct Health {
 #[must_use]
 pub fn health(table: &Table) -> Health {
     // Rarely anybody: every table is looked at by every member.
-    let silent: Vec<MemberId> = table.members.iter().filter(|m| m.state == MemberState::Silent).map(|m| m.id).collect();
+    let silent: Vec<MemberId> = table
+        .members
+        .iter()
+        .filter(|m| m.state == MemberState::Silent)
+        .map(|m| m.id)
+        .collect();
     let silent = |m: MemberId| silent.contains(&m);
     let receivers = table.members.iter().filter(|m| may_receive(m)).count();
     let mut health = Health::default();
@@ -29,10 +35,23 @@ pub fn health(table: &Table) -> Health {
         let wanted = copies_wanted(keyspace, receivers);
         let short = |p: &Partition| p.in_sync().filter(|m| !silent(*m)).count() < wanted;
         let partitions = || keyspace.partitions.iter();
-        let unassigned = if keyspace.partitions.is_empty() { keyspace.count() } else { 0 };
-        note(&mut health.under_replicated, keyspace.id, unassigned + partitions().filter(|p| short(p)).count());
-        note(&mut health.unavailable, keyspace.id, unassigned + partitions().filter(|p| silent(p.primary())).count());
-        health.moves += partitions().filter(|p| p.goal.is_some()).count() + keyspace.reshaping.under_way.len();
+        let unassigned = if keyspace.partitions.is_empty() {
+            keyspace.count()
+        } else {
+            0
+        };
+        note(
+            &mut health.under_replicated,
+            keyspace.id,
+            unassigned + partitions().filter(|p| short(p)).count(),
+        );
+        note(
+            &mut health.unavailable,
+            keyspace.id,
+            unassigned + partitions().filter(|p| silent(p.primary())).count(),
+        );
+        health.moves +=
+            partitions().filter(|p| p.goal.is_some()).count() + keyspace.reshaping.under_way.len();
     }
     health
 }
@@ -41,12 +60,22 @@ pub fn health(table: &Table) -> Health {
 #[must_use]
 pub fn holds_anything(table: &Table, member: MemberId) -> bool {
     let leads = |p: &Partition| p.primary() == member || !broken(Mutant::CallsItEmpty);
-    table.keyspaces.iter().flat_map(|k| &k.partitions).any(|p| p.holds(member) && leads(p))
+    table
+        .keyspaces
+        .iter()
+        .flat_map(|k| &k.partitions)
+        .any(|p| p.holds(member) && leads(p))
 }
 
 /// Every member that holds a copy of anything.
 pub(super) fn holders(table: &Table) -> BTreeSet<MemberId> {
-    table.keyspaces.iter().flat_map(|k| &k.partitions).flat_map(|p| &p.replicas).map(|r| r.member).collect()
+    table
+        .keyspaces
+        .iter()
+        .flat_map(|k| &k.partitions)
+        .flat_map(|p| &p.replicas)
+        .map(|r| r.member)
+        .collect()
 }
 
 /// How many copies a partition shall have where this many members may hold data.

@@ -1,20 +1,23 @@
 //! Keyspaces that people make, change and drop.
 //!
-//! Numbers of keyspaces and maps are never given again (`next_keyspace`, `next_map`), so that what is
-//! left of a dropped keyspace is never taken for a later one of the same name. A primary stops serving
-//! once it has stored a table without its keyspace, committed or not. Another number of copies, or
-//! other rules, void the goals of moves; the next plan makes others.
+//! Numbers of keyspaces and maps are never given again (`next_keyspace`, `next_map`), so that what
+//! is left of a dropped keyspace is never taken for a later one of the same name. A primary stops
+//! serving once it has stored a table without its keyspace, committed or not. Another number of
+//! copies, or other rules, void the goals of moves; the next plan makes others.
 
 use super::{NotReshaped, assign, reshape};
 use crate::division::{Cut, Division, RangeStart, Runs};
 use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId, PartitionId};
 use crate::rule::Rule;
-use crate::table::{Eviction, Invalid, Keyspace, MapEntry, Mode, OnLoss, Reshape, Reshaping, Table};
+use crate::table::{
+    Eviction, Invalid, Keyspace, MapEntry, Mode, OnLoss, Reshape, Reshaping, Table,
+};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// The keyspace that every cluster has from the beginning. Redis clients begin in it, and it cannot be dropped.
+/// The keyspace that every cluster has from the beginning. Redis clients begin in it, and it cannot
+/// be dropped.
 pub const DEFAULT_KEYSPACE: &str = "default";
 
 /// A keyspace that is wanted.
@@ -46,7 +49,18 @@ impl NewKeyspace {
     /// The keyspace with this number, not assigned yet.
     #[must_use]
     pub fn numbered(self, id: KeyspaceId) -> Keyspace {
-        let Self { name, mode, division, backups, min_in_sync, on_loss, default_ttl_ms, eviction, ordered, rules } = self;
+        let Self {
+            name,
+            mode,
+            division,
+            backups,
+            min_in_sync,
+            on_loss,
+            default_ttl_ms,
+            eviction,
+            ordered,
+            rules,
+        } = self;
         Keyspace {
             id,
             name,
@@ -80,7 +94,8 @@ pub struct KeyspaceChange {
     pub eviction: Option<Eviction>,
     /// Which members may hold and lead its partitions: instead of all rules that there are.
     pub rules: Option<Vec<Rule>>,
-    /// Partitions of a fixed keyspace: a power of two times as many as there are, which they are halved to.
+    /// Partitions of a fixed keyspace: a power of two times as many as there are, which they are
+    /// halved to.
     pub partitions: Option<u16>,
 }
 
@@ -96,7 +111,9 @@ pub enum Refused {
         known: String,
     },
     /// There is one of this name, and it is another.
-    #[error("there is a keyspace {0:?} already, with other settings: `doyen keyspace show` tells them")]
+    #[error(
+        "there is a keyspace {0:?} already, with other settings: `doyen keyspace show` tells them"
+    )]
     OtherSettings(String),
     /// The first keyspace stays.
     #[error("the keyspace `{DEFAULT_KEYSPACE}` cannot be dropped: Redis clients begin in it")]
@@ -105,7 +122,9 @@ pub enum Refused {
     #[error("map {0:?} exists in another keyspace")]
     OtherKeyspace(String),
     /// Only slots are halved.
-    #[error("keyspace {0:?} is not fixed: only the number of partitions of fixed keyspaces can be set")]
+    #[error(
+        "keyspace {0:?} is not fixed: only the number of partitions of fixed keyspaces can be set"
+    )]
     NotFixed(String),
     /// Partitions are doubled, and not put together again.
     #[error("{wanted} partitions cannot be made of {now}: name a power of two from {now} to 16384")]
@@ -119,7 +138,9 @@ pub enum Refused {
     #[error(transparent)]
     NotReshaped(#[from] NotReshaped),
     /// No range begins there.
-    #[error("no range of keyspace {0:?} begins with this key: `doyen keyspace show` lists where they begin")]
+    #[error(
+        "no range of keyspace {0:?} begins with this key: `doyen keyspace show` lists where they begin"
+    )]
     NoSplit(String),
     /// Slots and arcs are divided by themselves.
     #[error(
@@ -141,12 +162,15 @@ impl Refused {
     /// There is no keyspace of this name, but these.
     pub fn no_keyspace<K: AsRef<str>>(name: &str, known: impl IntoIterator<Item = K>) -> Self {
         let known: Vec<K> = known.into_iter().collect();
-        Self::NoKeyspace { name: name.to_owned(), known: known.iter().map(K::as_ref).collect::<Vec<_>>().join(", ") }
+        Self::NoKeyspace {
+            name: name.to_owned(),
+            known: known.iter().map(K::as_ref).collect::<Vec<_>>().join(", "),
+        }
     }
 }
 
-/// The table with this keyspace, which has partitions as soon as there are enough members. `None`: it is there already, with the same
-/// settings.
+/// The table with this keyspace, which has partitions as soon as there are enough members. `None`:
+/// it is there already, with the same settings.
 ///
 /// # Errors
 /// There is another one of this name, or it asks for what there cannot be.
@@ -154,17 +178,30 @@ pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Tabl
     if let Some(known) = table.keyspace_named(&wanted.name) {
         let name = wanted.name.clone();
         let (partitions, reshaping) = (known.partitions.clone(), known.reshaping.clone());
-        let mut same = Keyspace { partitions, reshaping, ..wanted.numbered(known.id) };
-        if matches!(known.mode, Mode::Ring { .. }) || known.next_partition().0 as usize > known.partitions.len() {
+        let mut same = Keyspace {
+            partitions,
+            reshaping,
+            ..wanted.numbered(known.id)
+        };
+        if matches!(known.mode, Mode::Ring { .. })
+            || known.next_partition().0 as usize > known.partitions.len()
+        {
             // Members brought the tokens, or partitions were split since.
             same.division = known.division.clone();
         }
         let same = same == *known;
-        return if same { Ok(None) } else { Err(Refused::OtherSettings(name)) };
+        return if same {
+            Ok(None)
+        } else {
+            Err(Refused::OtherSettings(name))
+        };
     }
     let id = table.next_keyspace;
     let mut next = table.clone();
-    next.next_keyspace = id.0.checked_add(1).map(KeyspaceId).ok_or(Refused::NoNumber)?;
+    next.next_keyspace =
+        id.0.checked_add(1)
+            .map(KeyspaceId)
+            .ok_or(Refused::NoNumber)?;
     next.keyspaces.push(wanted.numbered(id));
     next.validate()?;
     let assigned = assign(&next);
@@ -172,24 +209,39 @@ pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Tabl
     Ok(Some(assigned))
 }
 
-/// The table with this keyspace changed. With more or fewer backups, the next plan makes copies or drops them; with other rules
-/// it moves them. `None`: nothing changes.
+/// The table with this keyspace changed. With more or fewer backups, the next plan makes copies or
+/// drops them; with other rules it moves them. `None`: nothing changes.
 ///
 /// # Errors
 /// There is no such keyspace, or it would ask for what there cannot be.
-pub fn alter_keyspace(table: &Table, name: &str, change: KeyspaceChange) -> Result<Option<Table>, Refused> {
+pub fn alter_keyspace(
+    table: &Table,
+    name: &str,
+    change: KeyspaceChange,
+) -> Result<Option<Table>, Refused> {
     let at = place(table, name)?;
     let mut next = table.clone();
     let keyspace = &mut next.keyspaces[at];
-    let KeyspaceChange { backups, min_in_sync, on_loss, default_ttl_ms, eviction, rules, partitions } = change;
+    let KeyspaceChange {
+        backups,
+        min_in_sync,
+        on_loss,
+        default_ttl_ms,
+        eviction,
+        rules,
+        partitions,
+    } = change;
     if let Some(partitions) = partitions {
         grow(keyspace, partitions)?;
     }
-    let (backups, rules) = (backups.unwrap_or(keyspace.backups), rules.unwrap_or_else(|| keyspace.rules.clone()));
+    let (backups, rules) = (
+        backups.unwrap_or(keyspace.backups),
+        rules.unwrap_or_else(|| keyspace.rules.clone()),
+    );
     if backups != keyspace.backups || rules != keyspace.rules {
         (keyspace.backups, keyspace.rules) = (backups, rules);
-        // What was planned leads to the former number of copies, and would drop one that is needed now, or to where copies may not be
-        // any more. The next plan looks at what has come of it.
+        // What was planned leads to the former number of copies, and would drop one that is needed
+        // now, or to where copies may not be any more. The next plan looks at what has come of it.
         for partition in keyspace.partitions.iter_mut().filter(|p| p.goal.is_some()) {
             Arc::make_mut(partition).goal = None;
         }
@@ -202,14 +254,26 @@ pub fn alter_keyspace(table: &Table, name: &str, change: KeyspaceChange) -> Resu
     Ok((next != *table).then_some(next))
 }
 
-/// As many partitions shall there be. Where there are some, they are halved by and by ([`super::reshape::doublings`]).
+/// As many partitions shall there be. Where there are some, they are halved by and by
+/// ([`super::reshape::doublings`]).
 fn grow(keyspace: &mut Keyspace, wanted: u16) -> Result<(), Refused> {
-    let Mode::Fixed { partitions } = &mut keyspace.mode else { return Err(Refused::NotFixed(keyspace.name.clone())) };
+    let Mode::Fixed { partitions } = &mut keyspace.mode else {
+        return Err(Refused::NotFixed(keyspace.name.clone()));
+    };
     if wanted < *partitions || !wanted.is_power_of_two() || wanted > SLOTS {
-        return Err(Refused::Partitions { wanted, now: *partitions });
+        return Err(Refused::Partitions {
+            wanted,
+            now: *partitions,
+        });
     }
-    if wanted > *partitions && keyspace.division == Division::Slots && !keyspace.partitions.is_empty() {
-        let runs = Runs::even(*partitions).map_err(|_| Refused::Partitions { wanted, now: *partitions })?;
+    if wanted > *partitions
+        && keyspace.division == Division::Slots
+        && !keyspace.partitions.is_empty()
+    {
+        let runs = Runs::even(*partitions).map_err(|_| Refused::Partitions {
+            wanted,
+            now: *partitions,
+        })?;
         keyspace.division = Division::Runs(Arc::new(runs));
     }
     *partitions = wanted;
@@ -235,41 +299,82 @@ pub fn drop_keyspace(table: &Table, name: &str) -> Result<Table, Refused> {
 ///
 /// # Errors
 /// There is no such keyspace, or a map of this name in another one.
-pub fn create_map(table: &Table, name: &str, keyspace: &str) -> Result<(Option<Table>, MapEntry), Refused> {
+pub fn create_map(
+    table: &Table,
+    name: &str,
+    keyspace: &str,
+) -> Result<(Option<Table>, MapEntry), Refused> {
     let home = table.keyspaces[place(table, keyspace)?].id;
     if let Some(entry) = table.map_named(name) {
-        return if entry.keyspace == home { Ok((None, entry.clone())) } else { Err(Refused::OtherKeyspace(name.into())) };
+        return if entry.keyspace == home {
+            Ok((None, entry.clone()))
+        } else {
+            Err(Refused::OtherKeyspace(name.into()))
+        };
     }
-    let entry = MapEntry { id: table.next_map, name: name.to_owned(), keyspace: home };
+    let entry = MapEntry {
+        id: table.next_map,
+        name: name.to_owned(),
+        keyspace: home,
+    };
     let mut next = table.clone();
-    next.next_map = entry.id.0.checked_add(1).map(MapId).ok_or(Refused::NoNumber)?;
+    next.next_map = entry
+        .id
+        .0
+        .checked_add(1)
+        .map(MapId)
+        .ok_or(Refused::NoNumber)?;
     next.maps.push(entry.clone());
     next.validate()?;
     Ok((Some(next), entry))
 }
 
-/// The table in which a range is being split at this key of this map. `None`: one begins there, or is about to.
+/// The table in which a range is being split at this key of this map. `None`: one begins there, or
+/// is about to.
 ///
 /// # Errors
 /// There is no such keyspace, or nothing can be split there now.
-pub fn split_at(table: &Table, name: &str, map: MapId, key: &[u8]) -> Result<Option<Table>, Refused> {
+pub fn split_at(
+    table: &Table,
+    name: &str,
+    map: MapId,
+    key: &[u8],
+) -> Result<Option<Table>, Refused> {
     let keyspace = ranged(table, name)?;
     if map == MapId(0) && key.is_empty() {
         return Err(Refused::NoKey);
     }
-    let partition = keyspace.partition_of(map, key).ok_or(NotReshaped::NoKeyspace(keyspace.id))?;
-    let split = Reshape::Split { partition, cut: Cut::Key { map, key: key.into() } };
-    if starts(keyspace).iter().any(|s| s.map == map && *s.key == *key) || keyspace.reshaping.under_way.contains(&split) {
+    let partition = keyspace
+        .partition_of(map, key)
+        .ok_or(NotReshaped::NoKeyspace(keyspace.id))?;
+    let split = Reshape::Split {
+        partition,
+        cut: Cut::Key {
+            map,
+            key: key.into(),
+        },
+    };
+    if starts(keyspace)
+        .iter()
+        .any(|s| s.map == map && *s.key == *key)
+        || keyspace.reshaping.under_way.contains(&split)
+    {
         return Ok(None);
     }
     Ok(Some(reshape::begin(table, keyspace.id, split)?))
 }
 
-/// The table in which the range that begins with this key of this map is being merged with the one before it. `None`: it is already.
+/// The table in which the range that begins with this key of this map is being merged with the one
+/// before it. `None`: it is already.
 ///
 /// # Errors
 /// There is no such keyspace, no range begins there, or they cannot be merged now.
-pub fn merge_at(table: &Table, name: &str, map: MapId, key: &[u8]) -> Result<Option<Table>, Refused> {
+pub fn merge_at(
+    table: &Table,
+    name: &str,
+    map: MapId,
+    key: &[u8],
+) -> Result<Option<Table>, Refused> {
     let keyspace = ranged(table, name)?;
     let two = neighbours_at(keyspace, map, key)?;
     let merge = Reshape::Merge { partitions: two };
@@ -283,19 +388,33 @@ pub fn merge_at(table: &Table, name: &str, map: MapId, key: &[u8]) -> Result<Opt
 ///
 /// # Errors
 /// No range begins there.
-pub fn neighbours_at(keyspace: &Keyspace, map: MapId, key: &[u8]) -> Result<[PartitionId; 2], Refused> {
-    let begins = starts(keyspace).windows(2).find(|two| two[1].map == map && *two[1].key == *key);
+pub fn neighbours_at(
+    keyspace: &Keyspace,
+    map: MapId,
+    key: &[u8],
+) -> Result<[PartitionId; 2], Refused> {
+    let begins = starts(keyspace)
+        .windows(2)
+        .find(|two| two[1].map == map && *two[1].key == *key);
     let two = begins.ok_or_else(|| Refused::NoSplit(keyspace.name.clone()))?;
     Ok([two[0].partition, two[1].partition])
 }
 
 fn ranged<'a>(table: &'a Table, name: &str) -> Result<&'a Keyspace, Refused> {
     let keyspace = &table.keyspaces[place(table, name)?];
-    if keyspace.mode == Mode::Range { Ok(keyspace) } else { Err(Refused::NoRanges(name.to_owned())) }
+    if keyspace.mode == Mode::Range {
+        Ok(keyspace)
+    } else {
+        Err(Refused::NoRanges(name.to_owned()))
+    }
 }
 
 fn starts(keyspace: &Keyspace) -> &[RangeStart] {
-    if let Division::Ranges(ranges) = &keyspace.division { ranges.starts() } else { &[] }
+    if let Division::Ranges(ranges) = &keyspace.division {
+        ranges.starts()
+    } else {
+        &[]
+    }
 }
 
 fn place(table: &Table, name: &str) -> Result<usize, Refused> {

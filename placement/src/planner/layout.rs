@@ -1,4 +1,5 @@
-//! Where copies should stand: the members that may hold data, how far apart they are, and how much each should hold.
+//! Where copies should stand: the members that may hold data, how far apart they are, and how much
+//! each should hold.
 
 mod bounds;
 mod ground;
@@ -22,7 +23,8 @@ use crate::id::{KeyspaceId, MemberId, PartitionRef};
 use crate::table::{Member, Table};
 use std::collections::BTreeMap;
 
-/// Places for partitions that begin empty, without planning: each goes to the least loaded members that are apart.
+/// Places for partitions that begin empty, without planning: each goes to the least loaded members
+/// that are apart.
 #[derive(Debug)]
 pub(super) struct Spare {
     ground: Ground,
@@ -38,14 +40,31 @@ impl Spare {
     /// Places on the members that `may` hold them, as loaded as they are in this table.
     pub(super) fn new(table: &Table, may: impl Fn(&Member) -> bool) -> Self {
         let ground = Ground::new(table.members.iter().filter(|m| may(m)).cloned().collect());
-        let rules = table.keyspaces.iter().map(|k| (k.id, Bounds::new(&ground, &k.rules))).collect();
-        let mut spare = Self { ground, rules, loads: BTreeMap::new(), leads: BTreeMap::new() };
+        let rules = table
+            .keyspaces
+            .iter()
+            .map(|k| (k.id, Bounds::new(&ground, &k.rules)))
+            .collect();
+        let mut spare = Self {
+            ground,
+            rules,
+            loads: BTreeMap::new(),
+            leads: BTreeMap::new(),
+        };
         for keyspace in &table.keyspaces {
             let mut loads = vec![0; spare.ground.len()];
             let mut leads = vec![0; spare.ground.len()];
             for partition in &keyspace.partitions {
-                partition.replicas.iter().filter_map(|r| spare.ground.place(r.member)).for_each(|m| loads[m] += 1);
-                spare.ground.place(partition.primary()).into_iter().for_each(|m| leads[m] += 1);
+                partition
+                    .replicas
+                    .iter()
+                    .filter_map(|r| spare.ground.place(r.member))
+                    .for_each(|m| loads[m] += 1);
+                spare
+                    .ground
+                    .place(partition.primary())
+                    .into_iter()
+                    .for_each(|m| leads[m] += 1);
             }
             spare.loads.insert(keyspace.id, loads);
             spare.leads.insert(keyspace.id, leads);
@@ -55,16 +74,30 @@ impl Spare {
 
     /// Members for all copies of this partition, the primary first; none where nobody may hold it.
     pub(super) fn take(&mut self, table: &Table, at: PartitionRef) -> Vec<MemberId> {
-        let Some(keyspace) = table.keyspace(at.keyspace) else { return Vec::new() };
-        let (Some(loads), Some(leads)) = (self.loads.get_mut(&at.keyspace), self.leads.get_mut(&at.keyspace)) else { return Vec::new() };
-        let Some(rules) = self.rules.get(&at.keyspace) else { return Vec::new() };
+        let Some(keyspace) = table.keyspace(at.keyspace) else {
+            return Vec::new();
+        };
+        let (Some(loads), Some(leads)) = (
+            self.loads.get_mut(&at.keyspace),
+            self.leads.get_mut(&at.keyspace),
+        ) else {
+            return Vec::new();
+        };
+        let Some(rules) = self.rules.get(&at.keyspace) else {
+            return Vec::new();
+        };
         let mut chosen: Vec<usize> = Vec::new();
         for _ in 0..copies_wanted(keyspace, self.ground.len()) {
             let free = (0..self.ground.len()).filter(|m| !chosen.contains(m));
             let best = free.min_by_key(|&m| {
                 let chosen = || chosen.iter().copied();
                 let harm = rules.harm(chosen().chain([m]));
-                (harm, self.ground.nearness(m, chosen()), self.ground.relative(loads[m], m), m)
+                (
+                    harm,
+                    self.ground.nearness(m, chosen()),
+                    self.ground.relative(loads[m], m),
+                    m,
+                )
             });
             let Some(best) = best else { break };
             loads[best] += 1;

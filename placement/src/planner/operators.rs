@@ -22,7 +22,8 @@ pub struct Operator {
     pub reason: Reason,
     /// What is copied for that, where it is known: nothing but for a new learner.
     pub bytes: Option<u64>,
-    /// Who holds the partition in the table that follows, the primary first; and what comes of it, if it is split or merged.
+    /// Who holds the partition in the table that follows, the primary first; and what comes of it,
+    /// if it is split or merged.
     pub after: Vec<Replica>,
 }
 
@@ -106,7 +107,13 @@ impl fmt::Display for Reason {
 
 impl fmt::Display for Operator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { partition, action, reason, bytes, after: _ } = self;
+        let Self {
+            partition,
+            action,
+            reason,
+            bytes,
+            after: _,
+        } = self;
         write!(f, "{partition}: {action} ({reason})")?;
         match bytes {
             Some(bytes) if *bytes > 0 => write!(f, ", {bytes} bytes"),
@@ -128,19 +135,37 @@ impl fmt::Display for Action {
     }
 }
 
-/// The steps to these goals, and to those of the table that they do not replace, and what is split and merged; `loads` says how large partitions are, as far as
-/// it is known. While it says that members have unequally much to do, what is moved for balance is moved for that.
+/// The steps to these goals, and to those of the table that they do not replace, and what is split
+/// and merged; `loads` says how large partitions are, as far as it is known. While it says that
+/// members have unequally much to do, what is moved for balance is moved for that.
 ///
-/// What is most urgent stands first: partitions by the most urgent reason among their steps, then by name, each with its steps in the
-/// order in which they are taken. Whatever makes no sense for this table is left out.
+/// What is most urgent stands first: partitions by the most urgent reason among their steps, then
+/// by name, each with its steps in the order in which they are taken. Whatever makes no sense for
+/// this table is left out.
 #[must_use]
 pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
-    let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect());
-    let rules: BTreeMap<KeyspaceId, Bounds> = table.keyspaces.iter().map(|k| (k.id, Bounds::new(&ground, &k.rules))).collect();
+    let ground = Ground::new(
+        table
+            .members
+            .iter()
+            .filter(|m| may_receive(m))
+            .cloned()
+            .collect(),
+    );
+    let rules: BTreeMap<KeyspaceId, Bounds> = table
+        .keyspaces
+        .iter()
+        .map(|k| (k.id, Bounds::new(&ground, &k.rules)))
+        .collect();
     let states = states(table);
-    let goals: BTreeMap<PartitionRef, &Vec<MemberId>> = goals.iter().map(|(at, goal)| (*at, goal)).collect();
+    let goals: BTreeMap<PartitionRef, &Vec<MemberId>> =
+        goals.iter().map(|(at, goal)| (*at, goal)).collect();
     let moves = table.partitions().filter_map(|(at, partition)| {
-        let goal = goals.get(&at).copied().or(partition.goal.as_ref()).filter(|goal| !goal.is_empty())?;
+        let goal = goals
+            .get(&at)
+            .copied()
+            .or(partition.goal.as_ref())
+            .filter(|goal| !goal.is_empty())?;
         let view = View {
             ground: &ground,
             rules: rules.get(&at.keyspace)?,
@@ -151,26 +176,46 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
         let steps = view.steps(partition, goal);
         Some((steps.iter().map(|(_, reason)| *reason).min()?, at, steps))
     });
-    let shapes = due(table, loads).into_iter().map(|(keyspace, reshape, reason)| {
-        let (partition, action) = match reshape {
-            Reshape::Split { partition, cut } => (partition, Action::Split(cut)),
-            Reshape::Merge { partitions: [first, second] } => (first, Action::Merge(second)),
-        };
-        (reason, PartitionRef { keyspace, partition }, vec![(action, reason)])
-    });
+    let shapes = due(table, loads)
+        .into_iter()
+        .map(|(keyspace, reshape, reason)| {
+            let (partition, action) = match reshape {
+                Reshape::Split { partition, cut } => (partition, Action::Split(cut)),
+                Reshape::Merge {
+                    partitions: [first, second],
+                } => (first, Action::Merge(second)),
+            };
+            (
+                reason,
+                PartitionRef {
+                    keyspace,
+                    partition,
+                },
+                vec![(action, reason)],
+            )
+        });
     let mut moves: Vec<_> = moves.chain(shapes).collect();
     // Partitions come in order of name, and the sort is stable.
     moves.sort_by_key(|(reason, ..)| *reason);
     let mut told = Vec::new();
     for (_, at, steps) in moves {
-        let mut held = table.partition(at).map(|p| p.replicas.clone()).unwrap_or_default();
+        let mut held = table
+            .partition(at)
+            .map(|p| p.replicas.clone())
+            .unwrap_or_default();
         for (action, reason) in steps {
             take(&mut held, &action);
             let bytes = match action {
                 Action::AddLearner(_) => loads.partition(at).map(|load| load.bytes),
                 _ => Some(0),
             };
-            told.push(Operator { partition: at, action, reason, bytes, after: held.clone() });
+            told.push(Operator {
+                partition: at,
+                action,
+                reason,
+                bytes,
+                after: held.clone(),
+            });
         }
     }
     told
@@ -179,12 +224,21 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
 /// What an action makes of the replicas of a partition.
 fn take(replicas: &mut Vec<Replica>, action: &Action) {
     match action {
-        Action::AddLearner(member) => replicas.push(Replica { member: *member, state: ReplicaState::Learner }),
+        Action::AddLearner(member) => replicas.push(Replica {
+            member: *member,
+            state: ReplicaState::Learner,
+        }),
         Action::Promote(member) => {
             let learns = |r: &Replica| r.state == ReplicaState::Learner;
             replicas.retain(|r| r.member != *member);
             let place = replicas.iter().position(learns).unwrap_or(replicas.len());
-            replicas.insert(place, Replica { member: *member, state: ReplicaState::InSync });
+            replicas.insert(
+                place,
+                Replica {
+                    member: *member,
+                    state: ReplicaState::InSync,
+                },
+            );
         }
         Action::TransferPrimary { to, .. } => {
             if let Some(place) = replicas.iter().position(|r| r.member == *to) {
@@ -208,15 +262,38 @@ struct View<'a> {
 
 impl View<'_> {
     fn steps(&self, partition: &Partition, goal: &[MemberId]) -> Vec<(Action, Reason)> {
-        let arrivals: Vec<MemberId> = goal.iter().copied().filter(|m| !partition.in_sync().any(|held| held == *m)).collect();
-        let gone: Vec<MemberId> = partition.replicas.iter().map(|r| r.member).filter(|m| !goal.contains(m)).collect();
-        let goes = |m: &&MemberId| matches!(self.state(**m), MemberState::Draining | MemberState::Leaving);
-        let answering = partition.in_sync().filter(|m| self.state(*m) != MemberState::Silent).count();
-        // Newcomers first make up for what is lacking, then for who goes; the others stand for copies that are dropped elsewhere.
+        let arrivals: Vec<MemberId> = goal
+            .iter()
+            .copied()
+            .filter(|m| !partition.in_sync().any(|held| held == *m))
+            .collect();
+        let gone: Vec<MemberId> = partition
+            .replicas
+            .iter()
+            .map(|r| r.member)
+            .filter(|m| !goal.contains(m))
+            .collect();
+        let goes = |m: &&MemberId| {
+            matches!(
+                self.state(**m),
+                MemberState::Draining | MemberState::Leaving
+            )
+        };
+        let answering = partition
+            .in_sync()
+            .filter(|m| self.state(*m) != MemberState::Silent)
+            .count();
+        // Newcomers first make up for what is lacking, then for who goes; the others stand for
+        // copies that are dropped elsewhere.
         let lacking = goal.len().saturating_sub(answering);
         let drained = lacking + gone.iter().filter(goes).count();
         let replaced = arrivals.len().saturating_sub(drained);
-        let dropped: Vec<MemberId> = gone.iter().filter(|m| self.state(**m) == MemberState::Live).copied().take(replaced).collect();
+        let dropped: Vec<MemberId> = gone
+            .iter()
+            .filter(|m| self.state(**m) == MemberState::Live)
+            .copied()
+            .take(replaced)
+            .collect();
         let moved = self.moved(goal, arrivals.get(drained..).unwrap_or_default(), &dropped);
         let why_gone = |m: &MemberId| match self.state(*m) {
             MemberState::Draining | MemberState::Leaving => Reason::Drain,
@@ -242,7 +319,10 @@ impl View<'_> {
         }
         let (from, to) = (partition.primary(), goal[0]);
         if from != to {
-            let reason = Some(&from).filter(|from| gone.contains(from)).map(why_gone).filter(|why| *why != Reason::Surplus);
+            let reason = Some(&from)
+                .filter(|from| gone.contains(from))
+                .map(why_gone)
+                .filter(|why| *why != Reason::Surplus);
             let reason = reason.unwrap_or_else(|| self.why_led(from, to));
             steps.push((Action::TransferPrimary { from, to }, reason));
         }
@@ -251,10 +331,14 @@ impl View<'_> {
     }
 
     fn state(&self, member: MemberId) -> MemberState {
-        self.states.get(&member).copied().unwrap_or(MemberState::Silent)
+        self.states
+            .get(&member)
+            .copied()
+            .unwrap_or(MemberState::Silent)
     }
 
-    /// Why copies go from these members to those: what the goal would be without that, and what it is.
+    /// Why copies go from these members to those: what the goal would be without that, and what it
+    /// is.
     fn moved(&self, goal: &[MemberId], to: &[MemberId], from: &[MemberId]) -> Reason {
         let kept = goal.iter().filter(|m| !to.contains(m)).chain(from);
         let (before, after) = (self.measure(kept), self.measure(goal.iter()));
@@ -272,12 +356,20 @@ impl View<'_> {
     /// How badly these copies break the rules, and how near they stand to one another.
     fn measure<'m>(&self, members: impl Iterator<Item = &'m MemberId>) -> (u32, u32) {
         let places: Vec<usize> = members.filter_map(|m| self.ground.place(*m)).collect();
-        let near = places.iter().enumerate().map(|(n, place)| self.ground.nearness(*place, places[..n].iter().copied())).sum();
+        let near = places
+            .iter()
+            .enumerate()
+            .map(|(n, place)| self.ground.nearness(*place, places[..n].iter().copied()))
+            .sum();
         (self.rules.harm(places.iter().copied()), near)
     }
 
     fn why_led(&self, from: MemberId, to: MemberId) -> Reason {
-        let harm = |m| self.ground.place(m).map(|place| self.rules.harm_of_lead(place));
+        let harm = |m| {
+            self.ground
+                .place(m)
+                .map(|place| self.rules.harm_of_lead(place))
+        };
         match (harm(from), harm(to)) {
             (Some(before), Some(after)) if before > after => Reason::Rule,
             (Some(_), _) if self.hot => Reason::Hot,

@@ -1,7 +1,8 @@
-//! When ranges are split because much is asked of them, when they are merged because they are small and at rest, and how those that are come
-//! together.
+//! When ranges are split because much is asked of them, when they are merged because they are small
+//! and at rest, and how those that are come together.
 //!
-//! What the schedulers of splits and of merges see must be so for a while before anything is done: the coordinator keeps count of that.
+//! What the schedulers of splits and of merges see must be so for a while before anything is done:
+//! the coordinator keeps count of that.
 
 use super::drain::leaving;
 use super::edit::may_receive;
@@ -20,19 +21,36 @@ pub(super) const REST: u64 = BUSY / 10;
 /// Two neighbours are small that together have less than this part of what one is split for.
 pub(super) const SMALL_PART: u64 = 4;
 
-/// How these neighbours become one: they are merged, or first brought to the same members. Neither, where they move or lack copies, belong to different data
-/// threads, or neither's members have room for the other one.
+/// How these neighbours become one: they are merged, or first brought to the same members. Neither,
+/// where they move or lack copies, belong to different data threads, or neither's members have room
+/// for the other one.
 #[must_use]
-pub fn together(table: &Table, keyspace: KeyspaceId, pair: [PartitionId; 2], loads: &Loads) -> Option<Result<Reshape, Plan>> {
+pub fn together(
+    table: &Table,
+    keyspace: KeyspaceId,
+    pair: [PartitionId; 2],
+    loads: &Loads,
+) -> Option<Result<Reshape, Plan>> {
     let keyspace = table.keyspace(keyspace)?;
-    let rests = |id| keyspace.partition(id).filter(|p| p.goal.is_none() && p.learners().next().is_none() && !keyspace.is_reshaped(id));
-    let (one, other) = rests(pair[0]).zip(rests(pair[1])).filter(|_| reshape::same_threads(&reshape::threads(table), pair[0], pair[1]))?;
+    let rests = |id| {
+        keyspace.partition(id).filter(|p| {
+            p.goal.is_none() && p.learners().next().is_none() && !keyspace.is_reshaped(id)
+        })
+    };
+    let (one, other) = rests(pair[0])
+        .zip(rests(pair[1]))
+        .filter(|_| reshape::same_threads(&reshape::threads(table), pair[0], pair[1]))?;
     if reshape::held_alike(one, other) {
         return Some(Ok(Reshape::Merge { partitions: pair }));
     }
-    let at = |p: &Partition| PartitionRef { keyspace: keyspace.id, partition: p.id };
+    let at = |p: &Partition| PartitionRef {
+        keyspace: keyspace.id,
+        partition: p.id,
+    };
     // Repair comes first: the other one would lose copies as well.
-    let ways = [(one, other), (other, one)].into_iter().take_while(|(stays, _)| may_stay(table, at(stays)));
+    let ways = [(one, other), (other, one)]
+        .into_iter()
+        .take_while(|(stays, _)| may_stay(table, at(stays)));
     let mut ways = ways.map(|(stays, comes)| (comes, stays.in_sync().collect::<Vec<MemberId>>()));
     ways.find(|(comes, members)| !members.iter().any(|m| loads.refuses(table, at(comes), *m)))
         .map(|(comes, members)| Err(vec![(at(comes), members)]))
@@ -41,21 +59,39 @@ pub fn together(table: &Table, keyspace: KeyspaceId, pair: [PartitionId; 2], loa
 /// Whether a partition has all its copies, on members that may hold them.
 #[must_use]
 pub fn may_stay(table: &Table, at: PartitionRef) -> bool {
-    let Some((keyspace, partition)) = table.keyspace(at.keyspace).and_then(|k| Some((k, k.partition(at.partition)?))) else { return false };
+    let Some((keyspace, partition)) = table
+        .keyspace(at.keyspace)
+        .and_then(|k| Some((k, k.partition(at.partition)?)))
+    else {
+        return false;
+    };
     let receivers = table.members.iter().filter(|m| may_receive(m)).count();
-    stays(partition, copies_wanted(keyspace, receivers), |m| table.member(m).is_some_and(|m| may_receive(m)))
+    stays(partition, copies_wanted(keyspace, receivers), |m| {
+        table.member(m).is_some_and(|m| may_receive(m))
+    })
 }
 
-/// Partitions that lack copies on members that stay for the time being: their next step cannot wait for a moment. Who is emptied because somebody wants
-/// that is in no hurry; who leaves is.
+/// Partitions that lack copies on members that stay for the time being: their next step cannot wait
+/// for a moment. Who is emptied because somebody wants that is in no hurry; who leaves is.
 pub fn pressing(table: &Table) -> impl Iterator<Item = PartitionRef> {
     let receivers = table.members.iter().filter(|m| may_receive(m)).count();
     let goes = leaving(table);
     let remains = |m: &&Arc<Member>| m.state != MemberState::Silent && !goes.contains(&m.id);
     let remain: BTreeSet<MemberId> = table.members.iter().filter(remains).map(|m| m.id).collect();
-    let presses = move |wanted: usize, partition: &Partition| !stays(partition, wanted, |m| remain.contains(&m));
-    let wanted: BTreeMap<KeyspaceId, usize> = table.keyspaces.iter().map(|k| (k.id, copies_wanted(k, receivers))).collect();
-    table.partitions().filter(move |(at, partition)| presses(wanted.get(&at.keyspace).copied().unwrap_or(0), partition)).map(|(at, _)| at)
+    let presses = move |wanted: usize, partition: &Partition| {
+        !stays(partition, wanted, |m| remain.contains(&m))
+    };
+    let wanted: BTreeMap<KeyspaceId, usize> = table
+        .keyspaces
+        .iter()
+        .map(|k| (k.id, copies_wanted(k, receivers)))
+        .collect();
+    table
+        .partitions()
+        .filter(move |(at, partition)| {
+            presses(wanted.get(&at.keyspace).copied().unwrap_or(0), partition)
+        })
+        .map(|(at, _)| at)
 }
 
 fn stays(partition: &Partition, wanted: usize, may: impl Fn(MemberId) -> bool) -> bool {

@@ -1,4 +1,5 @@
-//! Giving up what is lost: a member, or partitions whose last holders have been silent for too long.
+//! Giving up what is lost: a member, or partitions whose last holders have been silent for too
+//! long.
 //!
 //! ```text
 //!   a silent member that alone holds a partition
@@ -8,8 +9,8 @@
 //!     stays silent for the time of `reset:TIME` ────> the partition begins empty         begin_anew
 //!     is called lost by an operator ────────────────> removed; what it held begins empty reset
 //! ```
-//! A name alone proves nothing, and neither does a refused port. The coordinator counts the time from
-//! when it first saw the member silent, so a new coordinator counts again: that only delays.
+//! A name alone proves nothing, and neither does a refused port. The coordinator counts the time
+//! from when it first saw the member silent, so a new coordinator counts again: that only delays.
 
 use super::edit::{change_partitions, may_receive};
 use super::layout::Spare;
@@ -18,23 +19,32 @@ use crate::id::{MemberId, PartitionRef};
 use crate::table::{Keyspace, MemberState, Partition, Table};
 use std::collections::BTreeMap;
 
-/// The table without this member, whatever its keyspaces say: what it alone held begins empty elsewhere, as another lineage.
+/// The table without this member, whatever its keyspaces say: what it alone held begins empty
+/// elsewhere, as another lineage.
 ///
 /// Where no live member could take a partition, the member stays, silent.
 #[must_use]
 pub fn reset(table: &Table, member: MemberId) -> Table {
-    without(table, &BTreeMap::from([(member, Departure::Dead)]), |_| true)
+    without(table, &BTreeMap::from([(member, Departure::Dead)]), |_| {
+        true
+    })
 }
 
-/// The table in which these partitions begin empty on live members, as another lineage, if every in-sync copy of them is on a silent
-/// member. A silent member that then holds nothing is a member no longer.
+/// The table in which these partitions begin empty on live members, as another lineage, if every
+/// in-sync copy of them is on a silent member. A silent member that then holds nothing is a member
+/// no longer.
 ///
 /// Where no live member could take a partition, it stays as it is.
 #[must_use]
 pub fn begin_anew(table: &Table, given_up: impl Fn(&Keyspace, &Partition) -> bool) -> Table {
     let mut spare: Option<Spare> = None;
-    let due: Vec<PartitionRef> =
-        lost(table).filter(|(k, p)| given_up(k, p)).map(|(k, p)| PartitionRef { keyspace: k.id, partition: p.id }).collect();
+    let due: Vec<PartitionRef> = lost(table)
+        .filter(|(k, p)| given_up(k, p))
+        .map(|(k, p)| PartitionRef {
+            keyspace: k.id,
+            partition: p.id,
+        })
+        .collect();
     let mut next = change_partitions(table, |at, partition| {
         // Both stand in the order of the table.
         due.binary_search(&at).ok()?;
@@ -50,8 +60,17 @@ pub fn begin_anew(table: &Table, given_up: impl Fn(&Keyspace, &Partition) -> boo
 
 /// Partitions of which every in-sync copy is on a silent member: nobody serves them.
 pub fn lost(table: &Table) -> impl Iterator<Item = (&Keyspace, &Partition)> {
-    let silent: Vec<MemberId> = table.members.iter().filter(|m| m.state == MemberState::Silent).map(|m| m.id).collect();
+    let silent: Vec<MemberId> = table
+        .members
+        .iter()
+        .filter(|m| m.state == MemberState::Silent)
+        .map(|m| m.id)
+        .collect();
     let none = silent.is_empty();
-    let partitions = table.keyspaces.iter().filter(move |_| !none).flat_map(|k| k.partitions.iter().map(move |p| (k, &**p)));
+    let partitions = table
+        .keyspaces
+        .iter()
+        .filter(move |_| !none)
+        .flat_map(|k| k.partitions.iter().map(move |p| (k, &**p)));
     partitions.filter(move |(_, p)| p.in_sync().all(|m| silent.contains(&m)))
 }

@@ -1,12 +1,14 @@
-//! Splits and merges: in one table partitions stop taking writes, in a later one others have taken their place.
+//! Splits and merges: in one table partitions stop taking writes, in a later one others have taken
+//! their place.
 //!
 //! ```text
 //!  begin    P                    under_way: Split P at k      P takes no more writes, and its copies become equal
 //!                                                             (its primary says so: `Stillness`, by compare-and-swap on the epoch)
 //!  finish   C, D  from P         nothing under way            whoever was in sync in P divides what it has
 //! ```
-//! The keys of a partition never change in its life: what comes of a split or a merge has new numbers, so that nothing that was said of
-//! the one is ever taken for the other. What waits for `finish` is on every in-sync copy, all of it committed: logs need not be divided.
+//! The keys of a partition never change in its life: what comes of a split or a merge has new
+//! numbers, so that nothing that was said of the one is ever taken for the other. What waits for
+//! `finish` is on every in-sync copy, all of it committed: logs need not be divided.
 
 use crate::division::{Cut, Division, NotDivided, Runs};
 use crate::id::{Epoch, KeyspaceId, MemberId, PartitionId, PartitionRef};
@@ -28,10 +30,14 @@ pub enum NotReshaped {
     #[error("partition {0} moves, lacks copies or is being split or merged: try again later")]
     Busy(PartitionId),
     /// Their copies are on other members, or in another order.
-    #[error("partitions {0} and {1} are not held alike: they are merged once the same members hold them, with the same primary")]
+    #[error(
+        "partitions {0} and {1} are not held alike: they are merged once the same members hold them, with the same primary"
+    )]
     Elsewhere(PartitionId, PartitionId),
     /// Partitions do not move between the data threads of a member.
-    #[error("partitions {0} and {1} belong to different data threads of their members, between which nothing moves: they stay two")]
+    #[error(
+        "partitions {0} and {1} belong to different data threads of their members, between which nothing moves: they stay two"
+    )]
     Threads(PartitionId, PartitionId),
     /// There are too many.
     #[error("{0}")]
@@ -43,8 +49,8 @@ pub enum NotReshaped {
 pub struct Stillness {
     /// In which epoch.
     pub epoch: Epoch,
-    /// By how much the partition's clock is ahead of its primary's own, in milliseconds: those of two partitions of one primary are
-    /// compared by that.
+    /// By how much the partition's clock is ahead of its primary's own, in milliseconds: those of
+    /// two partitions of one primary are compared by that.
     pub ahead_ms: i64,
 }
 
@@ -54,18 +60,33 @@ pub struct Stillness {
 /// It cannot be, or not now.
 pub fn begin(table: &Table, keyspace: KeyspaceId, reshape: Reshape) -> Result<Table, NotReshaped> {
     let mut next = table.clone();
-    let all: usize = table.keyspaces.iter().map(|k| k.partitions.len() + k.reshaping.under_way.len()).sum();
-    let found = next.keyspaces.iter_mut().find(|k| k.id == keyspace && !k.partitions.is_empty());
+    let all: usize = table
+        .keyspaces
+        .iter()
+        .map(|k| k.partitions.len() + k.reshaping.under_way.len())
+        .sum();
+    let found = next
+        .keyspaces
+        .iter_mut()
+        .find(|k| k.id == keyspace && !k.partitions.is_empty());
     let keyspace = found.ok_or(NotReshaped::NoKeyspace(keyspace))?;
     // Whether keys can be divided like that, whichever numbers the parts get.
-    divided(keyspace, &reshape, [PartitionId(u32::MAX), PartitionId(u32::MAX - 1)])?;
+    divided(
+        keyspace,
+        &reshape,
+        [PartitionId(u32::MAX), PartitionId(u32::MAX - 1)],
+    )?;
     if keyspace.reshaping.under_way.len() >= RESHAPED_MAX {
-        return Err(NotReshaped::TooMany("64 splits and merges are under way in the keyspace: try again later"));
+        return Err(NotReshaped::TooMany(
+            "64 splits and merges are under way in the keyspace: try again later",
+        ));
     }
     let splits = keyspace.reshaping.under_way.len();
     let more = matches!(reshape, Reshape::Split { .. });
     if more && (keyspace.partitions.len() + splits >= PARTITIONS_MAX || all >= PARTITIONS_ALL_MAX) {
-        return Err(NotReshaped::TooMany("there are as many partitions as there may be"));
+        return Err(NotReshaped::TooMany(
+            "there are as many partitions as there may be",
+        ));
     }
     for id in reshape.partitions() {
         let busy = |p: &Partition| p.goal.is_some() || p.learners().next().is_some();
@@ -73,11 +94,18 @@ pub fn begin(table: &Table, keyspace: KeyspaceId, reshape: Reshape) -> Result<Ta
             return Err(NotReshaped::Busy(id));
         }
     }
-    if let Reshape::Merge { partitions: [one, other] } = reshape {
+    if let Reshape::Merge {
+        partitions: [one, other],
+    } = reshape
+    {
         if !same_threads(&threads(table), one, other) {
             return Err(NotReshaped::Threads(one, other));
         }
-        if !keyspace.partition(one).zip(keyspace.partition(other)).is_some_and(|(one, other)| held_alike(one, other)) {
+        if !keyspace
+            .partition(one)
+            .zip(keyspace.partition(other))
+            .is_some_and(|(one, other)| held_alike(one, other))
+        {
             return Err(NotReshaped::Elsewhere(one, other));
         }
     }
@@ -91,7 +119,8 @@ pub fn begin(table: &Table, keyspace: KeyspaceId, reshape: Reshape) -> Result<Ta
     Ok(next)
 }
 
-/// The table in which what is under way there is done, as far as its partitions are still in the epochs that their primaries spoke of.
+/// The table in which what is under way there is done, as far as its partitions are still in the
+/// epochs that their primaries spoke of.
 #[must_use]
 pub fn finish(table: &Table, still: impl Fn(PartitionRef) -> Option<Stillness>) -> Option<Table> {
     let mut next = table.clone();
@@ -118,22 +147,36 @@ fn finish_one(
     let mut parents: Vec<(Arc<Partition>, i64)> = Vec::new();
     for id in reshape.partitions() {
         let partition = keyspace.partition(id)?;
-        let known = still(PartitionRef { keyspace: keyspace.id, partition: id }).filter(|still| still.epoch == partition.epoch)?;
+        let known = still(PartitionRef {
+            keyspace: keyspace.id,
+            partition: id,
+        })
+        .filter(|still| still.epoch == partition.epoch)?;
         parents.push((partition.clone(), known.ahead_ms));
     }
     let (first, _) = parents.first()?;
     let members: Vec<MemberId> = first.in_sync().collect();
     // A learner of one, or another primary: what they hold is not the same any more.
-    let alike = |p: &Partition| p.primary() == first.primary() && p.replicas.len() == members.len() && members.iter().all(|m| p.holds(*m));
+    let alike = |p: &Partition| {
+        p.primary() == first.primary()
+            && p.replicas.len() == members.len()
+            && members.iter().all(|m| p.holds(*m))
+    };
     // Whoever came since may have other data threads.
-    if !parents.iter().all(|(p, _)| alike(p) && same_threads(threads, p.id, first.id) && p.learners().next().is_none()) {
+    if !parents.iter().all(|(p, _)| {
+        alike(p) && same_threads(threads, p.id, first.id) && p.learners().next().is_none()
+    }) {
         return None;
     }
     let last = parents.iter().map(|(p, _)| p.epoch).max()?;
     let (epoch, lineage) = (last.next(), parents.iter().map(|(p, _)| p.lineage).max()?);
     let ahead = parents.iter().map(|(_, ahead)| *ahead).max()?;
-    let origin =
-        |(p, own): &(Arc<Partition>, i64)| Some(Origin { partition: p.id, behind_ms: u64::try_from(ahead.checked_sub(*own)?).ok()? });
+    let origin = |(p, own): &(Arc<Partition>, i64)| {
+        Some(Origin {
+            partition: p.id,
+            behind_ms: u64::try_from(ahead.checked_sub(*own)?).ok()?,
+        })
+    };
     let from: Vec<Origin> = parents.iter().map(origin).collect::<Option<_>>()?;
     let one = next_of_thread(keyspace.next_partition(), first.id, threads)?;
     let two = next_of_thread(PartitionId(one.0 + 1), first.id, threads)?;
@@ -142,17 +185,34 @@ fn finish_one(
         Reshape::Merge { .. } => (divided(keyspace, reshape, [one, one]).ok()?, vec![one]),
     };
     keyspace.division = division;
-    keyspace.partitions.retain(|p| parents.iter().all(|(gone, _)| gone.id != p.id));
+    keyspace
+        .partitions
+        .retain(|p| parents.iter().all(|(gone, _)| gone.id != p.id));
     keyspace.reshaping.next = PartitionId(ids.last()?.0 + 1);
-    let replicas: Vec<Replica> = members.iter().map(|&member| Replica { member, state: ReplicaState::InSync }).collect();
+    let replicas: Vec<Replica> = members
+        .iter()
+        .map(|&member| Replica {
+            member,
+            state: ReplicaState::InSync,
+        })
+        .collect();
     for id in ids {
         let (replicas, from) = (replicas.clone(), from.clone());
-        keyspace.partitions.push(Arc::new(Partition { id, replicas, epoch, since: epoch, lineage, goal: None, from }));
+        keyspace.partitions.push(Arc::new(Partition {
+            id,
+            replicas,
+            epoch,
+            since: epoch,
+            lineage,
+            goal: None,
+            from,
+        }));
     }
     Some(())
 }
 
-/// The table in which what is under way and named here is given up: its partitions take writes again.
+/// The table in which what is under way and named here is given up: its partitions take writes
+/// again.
 #[must_use]
 pub fn cancel(table: &Table, given_up: impl Fn(KeyspaceId, &Reshape) -> bool) -> Table {
     let mut next = table.clone();
@@ -173,27 +233,46 @@ pub fn cancel(table: &Table, given_up: impl Fn(KeyspaceId, &Reshape) -> bool) ->
     next
 }
 
-/// Splits that a fixed keyspace needs to come to the number of partitions that its mode names, as many as may begin beside those under way.
+/// Splits that a fixed keyspace needs to come to the number of partitions that its mode names, as
+/// many as may begin beside those under way.
 #[must_use]
 pub fn doublings(keyspace: &Keyspace, most: usize) -> Vec<Reshape> {
-    let Mode::Fixed { partitions } = keyspace.mode else { return Vec::new() };
+    let Mode::Fixed { partitions } = keyspace.mode else {
+        return Vec::new();
+    };
     if keyspace.partitions.is_empty() || keyspace.partitions.len() >= usize::from(partitions) {
         return Vec::new();
     }
     let least = crate::hash::SLOTS / partitions.max(1);
     let room = most.saturating_sub(keyspace.reshaping.under_way.len());
-    let free = |p: &&Arc<Partition>| p.goal.is_none() && p.learners().next().is_none() && !keyspace.is_reshaped(p.id);
+    let free = |p: &&Arc<Partition>| {
+        p.goal.is_none() && p.learners().next().is_none() && !keyspace.is_reshaped(p.id)
+    };
     let long = |p: &&Arc<Partition>| {
         let slots = keyspace.slots_of(p.id);
         slots.end().saturating_sub(*slots.start()) >= least
     };
-    let splits = keyspace.partitions.iter().filter(long).filter(free).map(|p| Reshape::Split { partition: p.id, cut: Cut::Half });
+    let splits = keyspace
+        .partitions
+        .iter()
+        .filter(long)
+        .filter(free)
+        .map(|p| Reshape::Split {
+            partition: p.id,
+            cut: Cut::Half,
+        });
     splits.take(room).collect()
 }
 
-fn divided(keyspace: &Keyspace, reshape: &Reshape, ids: [PartitionId; 2]) -> Result<Division, NotDivided> {
+fn divided(
+    keyspace: &Keyspace,
+    reshape: &Reshape,
+    ids: [PartitionId; 2],
+) -> Result<Division, NotDivided> {
     let runs = match (&keyspace.division, keyspace.mode) {
-        (Division::Slots, Mode::Fixed { partitions }) => Some(Division::Runs(Arc::new(Runs::even(partitions)?))),
+        (Division::Slots, Mode::Fixed { partitions }) => {
+            Some(Division::Runs(Arc::new(Runs::even(partitions)?)))
+        }
         _ => None,
     };
     let division = runs.as_ref().unwrap_or(&keyspace.division);
@@ -203,9 +282,12 @@ fn divided(keyspace: &Keyspace, reshape: &Reshape, ids: [PartitionId; 2]) -> Res
     }
 }
 
-/// Whether two partitions belong to the same data thread at every member, where members have so many.
+/// Whether two partitions belong to the same data thread at every member, where members have so
+/// many.
 pub(super) fn same_threads(threads: &BTreeSet<u8>, one: PartitionId, other: PartitionId) -> bool {
-    threads.iter().all(|threads| one.thread(*threads) == other.thread(*threads))
+    threads
+        .iter()
+        .all(|threads| one.thread(*threads) == other.thread(*threads))
 }
 
 /// Whether the same members hold two partitions in sync, and the same one leads.
@@ -216,11 +298,25 @@ pub(super) fn held_alike(one: &Partition, other: &Partition) -> bool {
 
 /// How many data threads members have, where they have several.
 pub(super) fn threads(table: &Table) -> BTreeSet<u8> {
-    table.members.iter().map(|m| m.addresses.threads()).filter(|threads| *threads > 1).collect()
+    table
+        .members
+        .iter()
+        .map(|m| m.addresses.threads())
+        .filter(|threads| *threads > 1)
+        .collect()
 }
 
-/// The next number, from this one on, of a partition that everywhere belongs to the same data thread as another: there its contents are.
-fn next_of_thread(from: PartitionId, like: PartitionId, threads: &BTreeSet<u8>) -> Option<PartitionId> {
-    let same = |id: &PartitionId| threads.iter().all(|threads| id.thread(*threads) == like.thread(*threads));
+/// The next number, from this one on, of a partition that everywhere belongs to the same data
+/// thread as another: there its contents are.
+fn next_of_thread(
+    from: PartitionId,
+    like: PartitionId,
+    threads: &BTreeSet<u8>,
+) -> Option<PartitionId> {
+    let same = |id: &PartitionId| {
+        threads
+            .iter()
+            .all(|threads| id.thread(*threads) == like.thread(*threads))
+    };
     (from.0..PARTITION_ID_MAX).map(PartitionId).find(same)
 }

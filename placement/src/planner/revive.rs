@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 
 /// The table in which these silent members are live again, or being emptied as before.
 ///
-/// What they hold in sync they lead, if its primary is still silent; the other silent copies of that partition are dropped,
-/// because every acknowledged write is on each of them. A silent member that then holds nothing is a member no longer.
+/// What they hold in sync they lead, if its primary is still silent; the other silent copies of
+/// that partition are dropped, because every acknowledged write is on each of them. A silent member
+/// that then holds nothing is a member no longer.
 #[must_use]
 pub fn revive(table: &Table, back: &BTreeSet<MemberId>) -> Table {
     let states = states(table);
@@ -19,7 +20,11 @@ pub fn revive(table: &Table, back: &BTreeSet<MemberId>) -> Table {
         return table.clone();
     }
     let mut next = change_partitions(table, |_, partition| {
-        if !partition.replicas.iter().any(|r| back.contains(&r.member) && silent(r.member)) {
+        if !partition
+            .replicas
+            .iter()
+            .any(|r| back.contains(&r.member) && silent(r.member))
+        {
             return None;
         }
         let answers = |m: &MemberId| !silent(*m) || back.contains(m);
@@ -29,7 +34,11 @@ pub fn revive(table: &Table, back: &BTreeSet<MemberId>) -> Table {
     });
     for &member in back.iter().filter(|m| silent(**m)) {
         // What somebody wanted of it before is still wanted.
-        let state = if table.settings.balancing.drains(member) { MemberState::Draining } else { MemberState::Live };
+        let state = if table.settings.balancing.drains(member) {
+            MemberState::Draining
+        } else {
+            MemberState::Live
+        };
         set_state(&mut next, member, state);
     }
     release_held(&mut next);

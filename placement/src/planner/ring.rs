@@ -1,11 +1,13 @@
-//! Keyspaces on a ring: who holds an arc follows from the tokens, and tokens come and go with members.
+//! Keyspaces on a ring: who holds an arc follows from the tokens, and tokens come and go with
+//! members.
 //!
 //! ```text
 //!   a member comes    it takes over tokens of whoever is gone           ──> their arcs go to the newcomer, as they are
 //!                     allocate those that it lacks ──> each splits an arc ──> the part before it goes to the newcomer
 //!   a member goes     its tokens count no more: its arcs go to the next ──> each is merged with the next one, held alike by then
 //! ```
-//! Only the arcs concerned move. Where a keyspace has rules, or nothing moves for balance, arcs are laid out as other partitions are.
+//! Only the arcs concerned move. Where a keyspace has rules, or nothing moves for balance, arcs are
+//! laid out as other partitions are.
 
 use super::edit::{may_receive, states};
 use super::health::copies_wanted;
@@ -24,14 +26,17 @@ use std::sync::Arc;
 /// The arcs of a keyspace whose copies are where its ring says.
 pub(super) fn walked(keyspace: &Keyspace, on: Schedulers) -> Option<&Arcs> {
     use Scheduler::{Copies, Drain, Primaries, Repair};
-    let balances = [Repair, Drain, Copies, Primaries].into_iter().all(|scheduler| on.has(scheduler));
+    let balances = [Repair, Drain, Copies, Primaries]
+        .into_iter()
+        .all(|scheduler| on.has(scheduler));
     match &keyspace.division {
         Division::Arcs(arcs) if balances && keyspace.rules.is_empty() => Some(arcs),
         _ => None,
     }
 }
 
-/// Goals for the arcs that others hold than their ring says, but for those that lack nothing and for which there is no room there.
+/// Goals for the arcs that others hold than their ring says, but for those that lack nothing and
+/// for which there is no room there.
 pub(super) fn plan((table, keyspace): (&Table, &Keyspace), arcs: &Arcs, loads: &Loads) -> Plan {
     let receivers = receivers(table);
     let copies = copies_wanted(keyspace, receivers.len());
@@ -41,19 +46,27 @@ pub(super) fn plan((table, keyspace): (&Table, &Keyspace), arcs: &Arcs, loads: &
     let walk = Walk::new(arcs.ring(), &receivers, copies);
     let goal = |(arc, id): (usize, PartitionId)| {
         let partition = keyspace.partition(id)?;
-        let at = PartitionRef { keyspace: keyspace.id, partition: id };
+        let at = PartitionRef {
+            keyspace: keyspace.id,
+            partition: id,
+        };
         let mut goal = walk.replicas(arc);
         let refused = |m: &MemberId| loads.refuses(table, at, *m);
         if goal.iter().any(refused) && super::ranges::may_stay(table, at) {
             // Who would refuse it is passed by, and who has it keeps it instead.
             goal.retain(|m| !refused(m));
-            let has = partition.in_sync().filter(|m| !goal.contains(m)).collect::<Vec<_>>();
+            let has = partition
+                .in_sync()
+                .filter(|m| !goal.contains(m))
+                .collect::<Vec<_>>();
             goal.extend(has.into_iter().take(copies.saturating_sub(goal.len())));
         }
         fill(&mut goal, copies, partition, &receivers);
         let whole = goal.len() == copies && copies > 0;
-        let stays =
-            silent(partition.primary()) || keyspace.is_reshaped(id) || held.contains(&id) || under_way(partition, copies, &receivers);
+        let stays = silent(partition.primary())
+            || keyspace.is_reshaped(id)
+            || held.contains(&id)
+            || under_way(partition, copies, &receivers);
         let known = partition.goal.as_ref() == Some(&goal);
         let reached = partition.goal.is_none() && super::plan::is_reached(partition, &goal);
         (whole && !stays && !known && !reached).then_some((at, goal))
@@ -63,9 +76,16 @@ pub(super) fn plan((table, keyspace): (&Table, &Keyspace), arcs: &Arcs, loads: &
 
 /// As many copies as there shall be, where too few members have tokens yet: who has one keeps it.
 fn fill(goal: &mut Vec<MemberId>, copies: usize, partition: &Partition, receivers: &[Arc<Member>]) {
-    let present = partition.replicas.iter().map(|r| r.member).filter(|m| receivers.iter().any(|r| r.id == *m));
+    let present = partition
+        .replicas
+        .iter()
+        .map(|r| r.member)
+        .filter(|m| receivers.iter().any(|r| r.id == *m));
     let begin = partition.id.0 as usize % receivers.len().max(1);
-    let others = receivers[begin..].iter().chain(&receivers[..begin]).map(|r| r.id);
+    let others = receivers[begin..]
+        .iter()
+        .chain(&receivers[..begin])
+        .map(|r| r.id);
     for member in present.chain(others) {
         if goal.len() < copies && !goal.contains(&member) {
             goal.push(member);
@@ -77,7 +97,10 @@ fn fill(goal: &mut Vec<MemberId>, copies: usize, partition: &Partition, receiver
 fn under_way(partition: &Partition, copies: usize, receivers: &[Arc<Member>]) -> bool {
     let may = |m: &MemberId| receivers.iter().any(|r| r.id == *m);
     let begun = |goal: &Vec<MemberId>| partition.learners().any(|m| goal.contains(&m));
-    partition.goal.as_ref().is_some_and(|goal| goal.len() == copies && goal.iter().all(may) && begun(goal))
+    partition
+        .goal
+        .as_ref()
+        .is_some_and(|goal| goal.len() == copies && goal.iter().all(may) && begun(goal))
 }
 
 /// Splits that bring the rings the tokens that members lack.
@@ -87,17 +110,29 @@ pub(super) fn arrivals(table: &Table) -> Vec<(KeyspaceId, Reshape)> {
 
 /// Merges that take the tokens of members that went from the rings.
 pub(super) fn departures(table: &Table) -> Vec<(KeyspaceId, Reshape)> {
-    reshapes(table, |keyspace, arcs, receivers| departing(table, keyspace, arcs, receivers))
+    reshapes(table, |keyspace, arcs, receivers| {
+        departing(table, keyspace, arcs, receivers)
+    })
 }
 
 /// As many as may be under way.
-fn reshapes(table: &Table, of: impl Fn(&Keyspace, &Arcs, &[Arc<Member>]) -> Vec<Reshape>) -> Vec<(KeyspaceId, Reshape)> {
+fn reshapes(
+    table: &Table,
+    of: impl Fn(&Keyspace, &Arcs, &[Arc<Member>]) -> Vec<Reshape>,
+) -> Vec<(KeyspaceId, Reshape)> {
     let receivers = receivers(table);
     let of = |keyspace: &Keyspace| {
-        let arcs = walked(keyspace, table.settings.active()).filter(|_| !keyspace.partitions.is_empty());
+        let arcs =
+            walked(keyspace, table.settings.active()).filter(|_| !keyspace.partitions.is_empty());
         let room = RESHAPED_MAX.saturating_sub(keyspace.reshaping.under_way.len());
-        let found = arcs.map(|arcs| of(keyspace, arcs, &receivers)).unwrap_or_default();
-        found.into_iter().take(room).map(|reshape| (keyspace.id, reshape)).collect::<Vec<_>>()
+        let found = arcs
+            .map(|arcs| of(keyspace, arcs, &receivers))
+            .unwrap_or_default();
+        found
+            .into_iter()
+            .take(room)
+            .map(|reshape| (keyspace.id, reshape))
+            .collect::<Vec<_>>()
     };
     table.keyspaces.iter().flat_map(of).collect()
 }
@@ -110,10 +145,20 @@ pub(super) fn heirs(table: &Table) -> Vec<(KeyspaceId, Token, MemberId)> {
         let mut found = Vec::new();
         let arcs = walked(keyspace, table.settings.active()).zip(tokens_each(keyspace, &receivers));
         if let Some((arcs, tokens)) = arcs {
-            let mut left = arcs.ring().tokens().iter().filter(|(_, by)| gone(*by)).map(|(token, _)| *token);
+            let mut left = arcs
+                .ring()
+                .tokens()
+                .iter()
+                .filter(|(_, by)| gone(*by))
+                .map(|(token, _)| *token);
             for member in &receivers {
-                let lacking = tokens_of_weight(tokens, member.weight).saturating_sub(arcs.ring().tokens_of(member.id).count());
-                found.extend(left.by_ref().take(lacking).map(|token| (keyspace.id, token, member.id)));
+                let lacking = tokens_of_weight(tokens, member.weight)
+                    .saturating_sub(arcs.ring().tokens_of(member.id).count());
+                found.extend(
+                    left.by_ref()
+                        .take(lacking)
+                        .map(|token| (keyspace.id, token, member.id)),
+                );
             }
         }
         found
@@ -126,11 +171,19 @@ pub(super) fn heirs(table: &Table) -> Vec<(KeyspaceId, Token, MemberId)> {
 pub fn inherit(table: &Table, heirs: &[(KeyspaceId, Token, MemberId)]) -> Table {
     let mut next = table.clone();
     for keyspace in &mut next.keyspaces {
-        let own = |token: Token| heirs.iter().find(|(k, t, _)| (*k, *t) == (keyspace.id, token)).map(|(.., member)| *member);
+        let own = |token: Token| {
+            heirs
+                .iter()
+                .find(|(k, t, _)| (*k, *t) == (keyspace.id, token))
+                .map(|(.., member)| *member)
+        };
         if let Division::Arcs(arcs) = &keyspace.division
             && heirs.iter().any(|(id, ..)| *id == keyspace.id)
         {
-            let brought = arcs.brought().map(|b| Brought { by: own(b.token).unwrap_or(b.by), ..b });
+            let brought = arcs.brought().map(|b| Brought {
+                by: own(b.token).unwrap_or(b.by),
+                ..b
+            });
             if let Ok(arcs) = Arcs::new(brought.collect()) {
                 keyspace.division = Division::Arcs(Arc::new(arcs));
             }
@@ -139,24 +192,39 @@ pub fn inherit(table: &Table, heirs: &[(KeyspaceId, Token, MemberId)]) -> Table 
     next
 }
 
-/// Tokens that a member of weight 100 has: as many as there is room for, as in the first assignment.
+/// Tokens that a member of weight 100 has: as many as there is room for, as in the first
+/// assignment.
 fn tokens_each(keyspace: &Keyspace, receivers: &[Arc<Member>]) -> Option<usize> {
-    let Mode::Ring { tokens, .. } = keyspace.mode else { return None };
-    let wanted = |tokens: usize| receivers.iter().map(move |m| tokens_of_weight(tokens, m.weight)).sum::<usize>();
-    let mut halves = std::iter::successors(Some(usize::from(tokens)), |tokens| (*tokens > 1).then_some(tokens / 2));
+    let Mode::Ring { tokens, .. } = keyspace.mode else {
+        return None;
+    };
+    let wanted = |tokens: usize| {
+        receivers
+            .iter()
+            .map(move |m| tokens_of_weight(tokens, m.weight))
+            .sum::<usize>()
+    };
+    let mut halves = std::iter::successors(Some(usize::from(tokens)), |tokens| {
+        (*tokens > 1).then_some(tokens / 2)
+    });
     halves.find(|tokens| wanted(*tokens) <= PARTITIONS_MAX)
 }
 
 /// Arcs to be split by the tokens that members lack, each once.
 fn arriving(keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<Reshape> {
-    let Mode::Ring { random, .. } = keyspace.mode else { return Vec::new() };
-    let Some(tokens) = tokens_each(keyspace, receivers) else { return Vec::new() };
+    let Mode::Ring { random, .. } = keyspace.mode else {
+        return Vec::new();
+    };
+    let Some(tokens) = tokens_each(keyspace, receivers) else {
+        return Vec::new();
+    };
     let copies = copies_wanted(keyspace, receivers.len());
     let mut ring = arcs.ring().clone();
     let mut splits: Vec<Reshape> = Vec::new();
     let mut split: BTreeSet<PartitionId> = BTreeSet::new();
     for member in receivers {
-        let lacking = tokens_of_weight(tokens, member.weight).saturating_sub(ring.tokens_of(member.id).count());
+        let lacking = tokens_of_weight(tokens, member.weight)
+            .saturating_sub(ring.tokens_of(member.id).count());
         if lacking == 0 || splits.len() >= RESHAPED_MAX {
             continue;
         }
@@ -166,42 +234,86 @@ fn arriving(keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<
         } else {
             ring::allocate(&ring, receivers, member.id, lacking, copies, seed)
         };
-        let free = |ring: &Ring, token| ring.tokens().binary_search_by_key(&token, |(t, _)| *t).is_err();
-        let drawn: BTreeSet<_> = drawn.into_iter().filter(|token| free(&ring, *token)).collect();
+        let free = |ring: &Ring, token| {
+            ring.tokens()
+                .binary_search_by_key(&token, |(t, _)| *t)
+                .is_err()
+        };
+        let drawn: BTreeSet<_> = drawn
+            .into_iter()
+            .filter(|token| free(&ring, *token))
+            .collect();
         for token in &drawn {
-            let arc = arcs.ring().arc_of(*token).and_then(|arc| arcs.partitions().nth(arc));
+            let arc = arcs
+                .ring()
+                .arc_of(*token)
+                .and_then(|arc| arcs.partitions().nth(arc));
             if let Some(partition) = arc.filter(|p| split.insert(*p)) {
-                splits.push(Reshape::Split { partition, cut: Cut::Token { token: *token, by: member.id } });
+                splits.push(Reshape::Split {
+                    partition,
+                    cut: Cut::Token {
+                        token: *token,
+                        by: member.id,
+                    },
+                });
             }
         }
-        let Ok(joined) = ring.join(member.id, drawn) else { break };
+        let Ok(joined) = ring.join(member.id, drawn) else {
+            break;
+        };
         ring = joined;
     }
     splits
 }
 
 /// Arcs that end with a token of somebody who is given nothing any more, and the next ones.
-fn departing(table: &Table, keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<Reshape> {
+fn departing(
+    table: &Table,
+    keyspace: &Keyspace,
+    arcs: &Arcs,
+    receivers: &[Arc<Member>],
+) -> Vec<Reshape> {
     let threads = reshape::threads(table);
     let brought: Vec<_> = arcs.brought().collect();
     let gone = |m: MemberId| receivers.iter().all(|r| r.id != m);
     let alike = |one: PartitionId, other: PartitionId| {
-        let of = |id| keyspace.partition(id).filter(|p| p.goal.is_none() && p.learners().next().is_none());
-        of(one).zip(of(other)).is_some_and(|(one, other)| reshape::held_alike(one, other))
+        let of = |id| {
+            keyspace
+                .partition(id)
+                .filter(|p| p.goal.is_none() && p.learners().next().is_none())
+        };
+        of(one)
+            .zip(of(other))
+            .is_some_and(|(one, other)| reshape::held_alike(one, other))
     };
     let mut used = BTreeSet::new();
     let mut merges = Vec::new();
-    for (at, token) in brought.iter().enumerate().filter(|(_, token)| gone(token.by)) {
+    for (at, token) in brought
+        .iter()
+        .enumerate()
+        .filter(|(_, token)| gone(token.by))
+    {
         let next = brought[(at + 1) % brought.len()].partition;
-        let free = token.partition != next && !used.contains(&token.partition) && !used.contains(&next);
-        if free && reshape::same_threads(&threads, token.partition, next) && alike(token.partition, next) {
+        let free =
+            token.partition != next && !used.contains(&token.partition) && !used.contains(&next);
+        if free
+            && reshape::same_threads(&threads, token.partition, next)
+            && alike(token.partition, next)
+        {
             used.extend([token.partition, next]);
-            merges.push(Reshape::Merge { partitions: [token.partition, next] });
+            merges.push(Reshape::Merge {
+                partitions: [token.partition, next],
+            });
         }
     }
     merges
 }
 
 fn receivers(table: &Table) -> Vec<Arc<Member>> {
-    table.members.iter().filter(|m| may_receive(m)).cloned().collect()
+    table
+        .members
+        .iter()
+        .filter(|m| may_receive(m))
+        .cloned()
+        .collect()
 }

@@ -9,9 +9,13 @@ use crate::table::{MemberState, Role, Table};
 #[must_use]
 pub fn stop(table: &Table) -> Table {
     let mut next = table.clone();
-    let ends = table.members.iter().filter(|m| m.role == Role::Data && m.state != MemberState::Silent);
+    let ends = table
+        .members
+        .iter()
+        .filter(|m| m.role == Role::Data && m.state != MemberState::Silent);
     let ends: Vec<MemberId> = ends.map(|m| m.id).collect();
-    ends.into_iter().for_each(|member| set_state(&mut next, member, MemberState::Leaving));
+    ends.into_iter()
+        .for_each(|member| set_state(&mut next, member, MemberState::Leaving));
     next
 }
 
@@ -19,7 +23,12 @@ pub fn stop(table: &Table) -> Table {
 /// [`MemberState::Leaving`] holds nothing: so the last holders are in this state only by [`stop`].
 #[must_use]
 pub fn stops(table: &Table) -> bool {
-    let mut data = table.members.iter().filter(|m| m.role == Role::Data).map(|m| m.state).peekable();
+    let mut data = table
+        .members
+        .iter()
+        .filter(|m| m.role == Role::Data)
+        .map(|m| m.state)
+        .peekable();
     let mut ends = false;
     data.all(|state| {
         ends |= state == MemberState::Leaving;

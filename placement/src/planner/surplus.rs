@@ -17,31 +17,76 @@ pub struct Surplus {
     pub leads: u64,
 }
 
-/// The surplus of each keyspace: of the shares that [`plan_for`](super::plan_for) aims at, so that it is 0 where a plan has nothing to move for balance, but for a
-/// few where places that keep copies apart leave no way to a share.
+/// The surplus of each keyspace: of the shares that [`plan_for`](super::plan_for) aims at, so that
+/// it is 0 where a plan has nothing to move for balance, but for a few where places that keep
+/// copies apart leave no way to a share.
 ///
 /// Keyspaces with rules are not listed, nor are rings: there nobody has a share to be above.
 #[must_use]
 pub fn surplus(table: &Table, loads: &Loads) -> BTreeMap<KeyspaceId, Surplus> {
-    let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect()).told(loads);
+    let ground = Ground::new(
+        table
+            .members
+            .iter()
+            .filter(|m| may_receive(m))
+            .cloned()
+            .collect(),
+    )
+    .told(loads);
     let has_shares = |k: &&Keyspace| k.rules.is_empty() && !matches!(k.mode, Mode::Ring { .. });
-    table.keyspaces.iter().filter(has_shares).map(|k| (k.id, of(&ground, k, loads))).collect()
+    table
+        .keyspaces
+        .iter()
+        .filter(has_shares)
+        .map(|k| (k.id, of(&ground, k, loads)))
+        .collect()
 }
 
 fn of(ground: &Ground, keyspace: &Keyspace, loads: &Loads) -> Surplus {
     let [mut held, mut led, mut refused] = [0; 3].map(|none| vec![none; ground.len()]);
     for partition in &keyspace.partitions {
-        partition.in_sync().filter_map(|m| ground.place(m)).for_each(|m| held[m] += 1);
-        ground.place(partition.primary()).into_iter().for_each(|m| led[m] += 1);
-        let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
-        ground.refusing(loads, at).filter(|m| !partition.holds(ground.id(*m))).for_each(|m| refused[m] += 1);
+        partition
+            .in_sync()
+            .filter_map(|m| ground.place(m))
+            .for_each(|m| held[m] += 1);
+        ground
+            .place(partition.primary())
+            .into_iter()
+            .for_each(|m| led[m] += 1);
+        let at = PartitionRef {
+            keyspace: keyspace.id,
+            partition: partition.id,
+        };
+        ground
+            .refusing(loads, at)
+            .filter(|m| !partition.holds(ground.id(*m)))
+            .for_each(|m| refused[m] += 1);
     }
     let (partitions, turn) = (keyspace.partitions.len() as u64, usize::from(keyspace.id.0));
     // As the planner has it: who is nearly full has no claim to all that it holds.
-    let present: Vec<u64> = held.iter().enumerate().map(|(m, held)| ground.keeps(m, *held).min(*held)).collect();
+    let present: Vec<u64> = held
+        .iter()
+        .enumerate()
+        .map(|(m, held)| ground.keeps(m, *held).min(*held))
+        .collect();
     let copies = copies_wanted(keyspace, ground.len());
-    let shares = copies_each(ground, (partitions, copies), held.iter().sum(), (&present, &refused), turn);
+    let shares = copies_each(
+        ground,
+        (partitions, copies),
+        held.iter().sum(),
+        (&present, &refused),
+        turn,
+    );
     let leads = leads_each(ground, led.iter().sum(), &held, &led, turn);
-    let most = |have: &[u64], share: &[u64]| have.iter().zip(share).map(|(have, share)| have.saturating_sub(*share)).max().unwrap_or(0);
-    Surplus { copies: most(&held, &shares), leads: most(&led, &leads) }
+    let most = |have: &[u64], share: &[u64]| {
+        have.iter()
+            .zip(share)
+            .map(|(have, share)| have.saturating_sub(*share))
+            .max()
+            .unwrap_or(0)
+    };
+    Surplus {
+        copies: most(&held, &shares),
+        leads: most(&led, &leads),
+    }
 }

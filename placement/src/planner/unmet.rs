@@ -51,57 +51,118 @@ pub enum Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Members { place, there: 0, .. } => write!(f, "no member that may hold data is {place}"),
-            Self::Members { place, there, needed } => {
-                write!(f, "of the members that may hold data {there} are {place}, and {needed} copies are wanted")
+            Self::Members {
+                place, there: 0, ..
+            } => write!(f, "no member that may hold data is {place}"),
+            Self::Members {
+                place,
+                there,
+                needed,
+            } => {
+                write!(
+                    f,
+                    "of the members that may hold data {there} are {place}, and {needed} copies are wanted"
+                )
             }
             Self::Room { room, copies } => write!(f, "there is room for {room} of {copies} copies"),
             Self::OtherRules => f.write_str("the other rules leave no room for it"),
-            Self::NotYet => f.write_str("it can be met: copies are still to move, or wait for their primary"),
+            Self::NotYet => {
+                f.write_str("it can be met: copies are still to move, or wait for their primary")
+            }
         }
     }
 }
 
-/// The rules that partitions break, or would break were they laid out as well as can be; in order of keyspace and rule.
+/// The rules that partitions break, or would break were they laid out as well as can be; in order
+/// of keyspace and rule.
 #[must_use]
 pub fn rules_unmet(table: &Table) -> Vec<Unmet> {
     if table.keyspaces.iter().all(|k| k.rules.is_empty()) {
         return Vec::new();
     }
-    let ground = Ground::new(table.members.iter().filter(|m| may_receive(m)).cloned().collect());
+    let ground = Ground::new(
+        table
+            .members
+            .iter()
+            .filter(|m| may_receive(m))
+            .cloned()
+            .collect(),
+    );
     let members: BTreeMap<MemberId, &Member> = table.members.iter().map(|m| (m.id, &**m)).collect();
-    table.keyspaces.iter().flat_map(|keyspace| unmet_of(keyspace, &ground, &members)).collect()
+    table
+        .keyspaces
+        .iter()
+        .flat_map(|keyspace| unmet_of(keyspace, &ground, &members))
+        .collect()
 }
 
-fn unmet_of(keyspace: &Keyspace, ground: &Ground, members: &BTreeMap<MemberId, &Member>) -> Vec<Unmet> {
+fn unmet_of(
+    keyspace: &Keyspace,
+    ground: &Ground,
+    members: &BTreeMap<MemberId, &Member>,
+) -> Vec<Unmet> {
     let copies = copies_wanted(keyspace, ground.len());
     if copies == 0 || keyspace.rules.is_empty() {
         return Vec::new();
     }
     let breaks = |ids: &[MemberId], rule: &Rule| {
-        let holders: Vec<&Member> = ids.iter().filter_map(|id| members.get(id).copied()).collect();
+        let holders: Vec<&Member> = ids
+            .iter()
+            .filter_map(|id| members.get(id).copied())
+            .collect();
         rule.is_broken_by(&holders)
     };
     let under = |rules: Vec<Rule>| {
-        let keyspace = Keyspace { rules, partitions: Vec::new(), ..keyspace.clone() };
-        Seats::new(ground, &keyspace, copies, vec![Seating { members: Vec::new(), going: 0, fixed: false }])
-            .improve(Schedulers::ALL)
-            .members(0)
+        let keyspace = Keyspace {
+            rules,
+            partitions: Vec::new(),
+            ..keyspace.clone()
+        };
+        Seats::new(
+            ground,
+            &keyspace,
+            copies,
+            vec![Seating {
+                members: Vec::new(),
+                going: 0,
+                fixed: false,
+            }],
+        )
+        .improve(Schedulers::ALL)
+        .members(0)
     };
     let at_best = under(keyspace.rules.clone());
-    // What is in the way of a rule that could be met alone are those that could be met alone as well.
-    let possible: Vec<Rule> = keyspace.rules.iter().filter(|rule| !breaks(&under(vec![(*rule).clone()]), rule)).cloned().collect();
+    // What is in the way of a rule that could be met alone are those that could be met alone as
+    // well.
+    let possible: Vec<Rule> = keyspace
+        .rules
+        .iter()
+        .filter(|rule| !breaks(&under(vec![(*rule).clone()]), rule))
+        .cloned()
+        .collect();
     let at_odds = possible.iter().any(|rule| breaks(&at_best, rule));
-    let held: Vec<Vec<MemberId>> = keyspace.partitions.iter().map(|p| p.in_sync().collect()).collect();
+    let held: Vec<Vec<MemberId>> = keyspace
+        .partitions
+        .iter()
+        .map(|p| p.in_sync().collect())
+        .collect();
     let unmet = keyspace.rules.iter().filter_map(|rule| {
         let partitions = held.iter().filter(|holders| breaks(holders, rule)).count();
-        let why = match (partitions > 0 || breaks(&at_best, rule), possible.contains(rule)) {
+        let why = match (
+            partitions > 0 || breaks(&at_best, rule),
+            possible.contains(rule),
+        ) {
             (false, _) => return None,
             (true, false) => reason(rule, ground, copies),
             (true, true) if at_odds => Why::OtherRules,
             (true, true) => Why::NotYet,
         };
-        Some(Unmet { keyspace: keyspace.id, rule: rule.clone(), partitions, why })
+        Some(Unmet {
+            keyspace: keyspace.id,
+            rule: rule.clone(),
+            partitions,
+            why,
+        })
     });
     unmet.collect()
 }
@@ -109,16 +170,28 @@ fn unmet_of(keyspace: &Keyspace, ground: &Ground, members: &BTreeMap<MemberId, &
 /// Why a rule cannot be met, though it were the only one.
 fn reason(rule: &Rule, ground: &Ground, copies: usize) -> Why {
     let members = || (0..ground.len()).map(|m| ground.member(m));
-    let too_few =
-        |place: &Place, needed| Why::Members { place: place.clone(), there: members().filter(|m| place.allows(m)).count(), needed };
+    let too_few = |place: &Place, needed| Why::Members {
+        place: place.clone(),
+        there: members().filter(|m| place.allows(m)).count(),
+        needed,
+    };
     match rule {
         Rule::Primary(place) => too_few(place, 1),
         Rule::Copies(place) => too_few(place, copies),
         Rule::Per { most, label } => {
             let mut counts: BTreeMap<_, usize> = BTreeMap::new();
             members().for_each(|m| *counts.entry(label.place_of(m)).or_default() += 1);
-            let room = |(place, count): (&Option<_>, &usize)| if place.is_some() { usize::from(*most).min(*count) } else { *count };
-            Why::Room { room: counts.iter().map(room).sum(), copies }
+            let room = |(place, count): (&Option<_>, &usize)| {
+                if place.is_some() {
+                    usize::from(*most).min(*count)
+                } else {
+                    *count
+                }
+            };
+            Why::Room {
+                room: counts.iter().map(room).sum(),
+                copies,
+            }
         }
     }
 }

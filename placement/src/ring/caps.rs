@@ -1,5 +1,5 @@
-//! How many copies of one arc (or key) a zone, rack or host takes at most, so that whoever walks on and takes the first that are allowed
-//! ends with copies as far apart as they can be.
+//! How many copies of one arc (or key) a zone, rack or host takes at most, so that whoever walks on
+//! and takes the first that are allowed ends with copies as far apart as they can be.
 
 use crate::planner::layout::{Ground, LEVELS};
 use crate::table::validate::REPLICAS_MAX;
@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 /// How many copies each group takes beside those that are there.
 ///
-/// Groups nest, and so do the rules: what they allow are the independent sets of a matroid. Three things follow that the ring relies on:
-/// taking what is allowed in any order ends with all copies, the further on a walk begins the further it ends, and one more
-/// member on the way replaces one other at most.
+/// Groups nest, and so do the rules: what they allow are the independent sets of a matroid. Three
+/// things follow that the ring relies on: taking what is allowed in any order ends with all copies,
+/// the further on a walk begins the further it ends, and one more member on the way replaces one
+/// other at most.
 #[derive(Debug, Clone)]
 pub(crate) struct Caps {
     /// By level, then by number of the group.
@@ -18,7 +19,8 @@ pub(crate) struct Caps {
     copies: usize,
 }
 
-/// What holds for the groups within one wider group: each takes `even` copies, as far as it has room, and so many (`more`) of them one further.
+/// What holds for the groups within one wider group: each takes `even` copies, as far as it has
+/// room, and so many (`more`) of them one further.
 #[derive(Debug, Clone, Copy)]
 struct Rule {
     even: usize,
@@ -34,9 +36,15 @@ impl Caps {
     pub(crate) fn new(ground: &Ground, copies: usize) -> Self {
         let everybody: Vec<usize> = (0..ground.len()).collect();
         let copies = copies.min(ground.len()).min(REPLICAS_MAX);
-        // As in the layout of partitions: copies need not share a group of the widest level that has enough groups.
-        let apart = (0..LEVELS).find(|&level| groups(ground, &everybody, level).len() >= copies).unwrap_or(LEVELS);
-        let mut caps = Self { rules: Default::default(), copies };
+        // As in the layout of partitions: copies need not share a group of the widest level that
+        // has enough groups.
+        let apart = (0..LEVELS)
+            .find(|&level| groups(ground, &everybody, level).len() >= copies)
+            .unwrap_or(LEVELS);
+        let mut caps = Self {
+            rules: Default::default(),
+            copies,
+        };
         caps.fill(ground, &everybody, 0, apart, copies);
         caps
     }
@@ -48,13 +56,22 @@ impl Caps {
 
     /// Whether a copy may stand on this member beside those on the others.
     pub(crate) fn admit(&self, ground: &Ground, others: &[usize], member: usize) -> bool {
-        others.len() < self.copies && !others.contains(&member) && (0..LEVELS).all(|level| self.admit_at(ground, others, member, level))
+        others.len() < self.copies
+            && !others.contains(&member)
+            && (0..LEVELS).all(|level| self.admit_at(ground, others, member, level))
     }
 
     fn admit_at(&self, ground: &Ground, others: &[usize], member: usize, level: usize) -> bool {
         let group = ground.groups(member)[level];
-        let Some(rule) = self.rules[level].get(&group) else { return false };
-        let taken_by = |group: usize| others.iter().filter(|&&other| ground.groups(other)[level] == group).count();
+        let Some(rule) = self.rules[level].get(&group) else {
+            return false;
+        };
+        let taken_by = |group: usize| {
+            others
+                .iter()
+                .filter(|&&other| ground.groups(other)[level] == group)
+                .count()
+        };
         let taken = taken_by(group);
         if taken < rule.even {
             return taken < rule.room;
@@ -62,14 +79,23 @@ impl Caps {
         // Groups like it that have taken one further, each counted where its first copy stands.
         let further = others.iter().enumerate().filter(|&(place, &other)| {
             let group = ground.groups(other)[level];
-            let first = others[..place].iter().all(|&before| ground.groups(before)[level] != group);
+            let first = others[..place]
+                .iter()
+                .all(|&before| ground.groups(before)[level] != group);
             let alike = level == 0 || ground.groups(other)[level - 1] == rule.within;
             first && alike && taken_by(group) > rule.even
         });
         taken == rule.even && taken < rule.room && further.count() < rule.more
     }
 
-    fn fill(&mut self, ground: &Ground, members: &[usize], level: usize, apart: usize, copies: usize) {
+    fn fill(
+        &mut self,
+        ground: &Ground,
+        members: &[usize],
+        level: usize,
+        apart: usize,
+        copies: usize,
+    ) {
         if level >= LEVELS {
             return;
         }
@@ -82,12 +108,33 @@ impl Caps {
         let rooms: Vec<usize> = groups.values().map(|group| room(group)).collect();
         let filled = |even: usize| rooms.iter().map(|room| (*room).min(even)).sum::<usize>();
         // The highest level to which all can be filled.
-        let even = (0..copies).rev().find(|&even| filled(even) <= copies).unwrap_or(0);
+        let even = (0..copies)
+            .rev()
+            .find(|&even| filled(even) <= copies)
+            .unwrap_or(0);
         let more = copies.saturating_sub(filled(even));
         for ((number, group), room) in groups.into_iter().zip(rooms) {
-            let within = if level == 0 { 0 } else { ground.groups(group[0])[level - 1] };
-            self.rules[level].insert(number, Rule { even, more, room, within });
-            self.fill(ground, &group, level + 1, apart, room.min(even + usize::from(more > 0)));
+            let within = if level == 0 {
+                0
+            } else {
+                ground.groups(group[0])[level - 1]
+            };
+            self.rules[level].insert(
+                number,
+                Rule {
+                    even,
+                    more,
+                    room,
+                    within,
+                },
+            );
+            self.fill(
+                ground,
+                &group,
+                level + 1,
+                apart,
+                room.min(even + usize::from(more > 0)),
+            );
         }
     }
 }
@@ -95,6 +142,8 @@ impl Caps {
 /// These members by their groups of this level.
 fn groups(ground: &Ground, members: &[usize], level: usize) -> BTreeMap<usize, Vec<usize>> {
     let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    members.iter().for_each(|&m| groups.entry(ground.groups(m)[level]).or_default().push(m));
+    members
+        .iter()
+        .for_each(|&m| groups.entry(ground.groups(m)[level]).or_default().push(m));
     groups
 }

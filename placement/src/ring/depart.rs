@@ -7,8 +7,9 @@
 //!   ----------------*-------------------*---
 //! ```
 //!
-//! Nothing moves for that which does not have to: what lies between `a` and `x` changes hands in any case, and the order of members around the
-//! ring, which says who holds copies, is the same wherever `a` stands in between.
+//! Nothing moves for that which does not have to: what lies between `a` and `x` changes hands in
+//! any case, and the order of members around the ring, which says who holds copies, is the same
+//! wherever `a` stands in between.
 
 use super::{Ring, Walk, ownership};
 use crate::id::MemberId;
@@ -20,8 +21,8 @@ use std::sync::Arc;
 /// How often each boundary is looked at again after the others have moved.
 const ROUNDS: usize = 16;
 
-/// The ring without this member; what it had is divided between those before and after each of its arcs, so that they lead and hold
-/// what is fair as nearly as that allows.
+/// The ring without this member; what it had is divided between those before and after each of its
+/// arcs, so that they lead and hold what is fair as nearly as that allows.
 ///
 /// `members` are those that stay.
 #[must_use]
@@ -29,8 +30,14 @@ pub fn depart(ring: &Ring, members: &[Arc<Member>], leaver: MemberId, copies: us
     let mut left = ring.leave(leaver);
     let owned = ownership(&left, members, copies);
     // How far each is from what is fair, and what is fair.
-    let mut led: BTreeMap<MemberId, (f64, f64)> = owned.iter().map(|(m, o)| (*m, (o.led - o.led_fair, o.led_fair))).collect();
-    let mut held: BTreeMap<MemberId, (f64, f64)> = owned.iter().map(|(m, o)| (*m, (o.held - o.held_fair, o.held_fair))).collect();
+    let mut led: BTreeMap<MemberId, (f64, f64)> = owned
+        .iter()
+        .map(|(m, o)| (*m, (o.led - o.led_fair, o.led_fair)))
+        .collect();
+    let mut held: BTreeMap<MemberId, (f64, f64)> = owned
+        .iter()
+        .map(|(m, o)| (*m, (o.held - o.held_fair, o.held_fair)))
+        .collect();
     let mut gaps = gaps(ring, &left, leaver, members, copies);
     for _ in 0..ROUNDS {
         for gap in &mut gaps {
@@ -39,7 +46,11 @@ pub fn depart(ring: &Ring, members: &[Arc<Member>], leaver: MemberId, copies: us
     }
     for gap in gaps {
         let (token, _) = &mut left.tokens[gap.token];
-        *token = Token::at(token.place().wrapping_add(((gap.taken * super::WHOLE) as u64).min(gap.steps)));
+        *token = Token::at(
+            token
+                .place()
+                .wrapping_add(((gap.taken * super::WHOLE) as u64).min(gap.steps)),
+        );
     }
     // The last token may have gone around the end of the ring.
     left.tokens.sort_unstable();
@@ -62,7 +73,13 @@ struct Gap {
     taken: f64,
 }
 
-fn gaps(ring: &Ring, left: &Ring, leaver: MemberId, members: &[Arc<Member>], copies: usize) -> Vec<Gap> {
+fn gaps(
+    ring: &Ring,
+    left: &Ring,
+    leaver: MemberId,
+    members: &[Arc<Member>],
+    copies: usize,
+) -> Vec<Gap> {
     let walk = Walk::new(left, members, copies);
     let gap = |token: usize| {
         let next = (token + 1) % left.tokens.len();
@@ -71,28 +88,53 @@ fn gaps(ring: &Ring, left: &Ring, leaver: MemberId, members: &[Arc<Member>], cop
         let clockwise = ring.tokens[inside..].iter().chain(&ring.tokens[..inside]);
         let (end, _) = clockwise.take_while(|(_, m)| *m == leaver).last()?;
         let copies = [walk.replicas(token), walk.replicas(next)];
-        let only = |one: usize| copies[one].iter().filter(|m| !copies[1 - one].contains(m)).copied().collect();
+        let only = |one: usize| {
+            copies[one]
+                .iter()
+                .filter(|m| !copies[1 - one].contains(m))
+                .copied()
+                .collect()
+        };
         // The end of the gap stays with the one behind it: two tokens never stand at one place.
         let steps = end.place().wrapping_sub(begin.place()).saturating_sub(1);
         let share = steps as f64 / super::WHOLE;
-        (before != behind).then(|| Gap { token, leads: [before, behind], holds: [only(0), only(1)], steps, share, taken: 0.0 })
+        (before != behind).then(|| Gap {
+            token,
+            leads: [before, behind],
+            holds: [only(0), only(1)],
+            steps,
+            share,
+            taken: 0.0,
+        })
     };
     (0..left.tokens.len()).filter_map(gap).collect()
 }
 
 impl Gap {
-    /// Puts the token where the squares of what everybody is off are least, as everything else stands.
-    fn settle(&mut self, led: &mut BTreeMap<MemberId, (f64, f64)>, held: &mut BTreeMap<MemberId, (f64, f64)>) {
+    /// Puts the token where the squares of what everybody is off are least, as everything else
+    /// stands.
+    fn settle(
+        &mut self,
+        led: &mut BTreeMap<MemberId, (f64, f64)>,
+        held: &mut BTreeMap<MemberId, (f64, f64)>,
+    ) {
         let [before, behind] = &self.leads;
-        let takes = std::iter::once(before).map(|m| (led.get(m), 1.0)).chain([(led.get(behind), -1.0)]);
+        let takes = std::iter::once(before)
+            .map(|m| (led.get(m), 1.0))
+            .chain([(led.get(behind), -1.0)]);
         let gives = (0..2).flat_map(|one| self.holds[one].iter().map(move |m| (one, m)));
-        let all = takes.chain(gives.map(|(one, m)| (held.get(m), if one == 0 { 1.0 } else { -1.0 })));
+        let all =
+            takes.chain(gives.map(|(one, m)| (held.get(m), if one == 0 { 1.0 } else { -1.0 })));
         let (mut a, mut b) = (0.0, 0.0);
         for ((off, fair), sign) in all.filter_map(|(owned, sign)| Some((*owned?, sign))) {
             a += 1.0 / (fair * fair);
             b += sign * off / (fair * fair);
         }
-        let more = if a > 0.0 { (self.taken - b / a).clamp(0.0, self.share) - self.taken } else { 0.0 };
+        let more = if a > 0.0 {
+            (self.taken - b / a).clamp(0.0, self.share) - self.taken
+        } else {
+            0.0
+        };
         self.taken += more;
         let add = |of: &mut BTreeMap<MemberId, (f64, f64)>, m: &MemberId, more: f64| {
             of.entry(*m).and_modify(|(off, _)| *off += more);

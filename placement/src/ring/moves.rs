@@ -15,21 +15,37 @@ pub struct Move {
     pub to: Vec<MemberId>,
 }
 
-/// What is held or led by others after the change than before: only arcs that a new or a gone token bounds, and those before it whose copies reached
-/// beyond it. Neighbours that move alike are told together.
+/// What is held or led by others after the change than before: only arcs that a new or a gone token
+/// bounds, and those before it whose copies reached beyond it. Neighbours that move alike are told
+/// together.
 #[must_use]
 pub fn moves(before: (&Ring, &Walk), after: (&Ring, &Walk)) -> Vec<Move> {
-    let mut bounds: Vec<Token> = before.0.tokens().iter().chain(after.0.tokens()).map(|(token, _)| *token).collect();
+    let mut bounds: Vec<Token> = before
+        .0
+        .tokens()
+        .iter()
+        .chain(after.0.tokens())
+        .map(|(token, _)| *token)
+        .collect();
     bounds.sort_unstable();
     bounds.dedup();
-    let copies = |(ring, walk): (&Ring, &Walk), token| ring.arc_of(token).map(|arc| walk.replicas(arc)).unwrap_or_default();
+    let copies = |(ring, walk): (&Ring, &Walk), token| {
+        ring.arc_of(token)
+            .map(|arc| walk.replicas(arc))
+            .unwrap_or_default()
+    };
     let mut moves: Vec<Move> = Vec::new();
     for (i, &upto) in bounds.iter().enumerate() {
-        let arc = Arc { after: bounds[i.checked_sub(1).unwrap_or(bounds.len() - 1)], upto };
+        let arc = Arc {
+            after: bounds[i.checked_sub(1).unwrap_or(bounds.len() - 1)],
+            upto,
+        };
         let (from, to) = (copies(before, upto), copies(after, upto));
         match moves.last_mut() {
             _ if from == to => {}
-            Some(last) if last.arc.upto == arc.after && last.from == from && last.to == to => last.arc.upto = upto,
+            Some(last) if last.arc.upto == arc.after && last.from == from && last.to == to => {
+                last.arc.upto = upto
+            }
             _ => moves.push(Move { arc, from, to }),
         }
     }

@@ -25,11 +25,24 @@ pub struct Ownership {
 
 /// How much of the ring each of these members leads and holds, with so many copies.
 #[must_use]
-pub fn ownership(ring: &Ring, members: &[Arc<Member>], copies: usize) -> BTreeMap<MemberId, Ownership> {
+pub fn ownership(
+    ring: &Ring,
+    members: &[Arc<Member>],
+    copies: usize,
+) -> BTreeMap<MemberId, Ownership> {
     let ground = Ground::new(members.to_vec());
     let fair = fair(&ground, Caps::new(&ground, copies).copies());
     let mut all: BTreeMap<MemberId, Ownership> = (0..ground.len())
-        .map(|m| (ground.id(m), Ownership { led_fair: fair[m].0, held_fair: fair[m].1, ..Ownership::default() }))
+        .map(|m| {
+            (
+                ground.id(m),
+                Ownership {
+                    led_fair: fair[m].0,
+                    held_fair: fair[m].1,
+                    ..Ownership::default()
+                },
+            )
+        })
         .collect();
     let walk = Walk::new(ring, members, copies);
     for arc in 0..ring.tokens().len() {
@@ -47,7 +60,15 @@ pub fn ownership(ring: &Ring, members: &[Arc<Member>], copies: usize) -> BTreeMa
 pub(crate) fn fair(ground: &Ground, copies: usize) -> Vec<(f64, f64)> {
     let weights: u64 = (0..ground.len()).map(|m| ground.weight(m)).sum();
     let none = vec![0; ground.len()];
-    let held = copies_each(ground, (PARTS, copies), PARTS * copies as u64, (&none, &none), 0);
+    let held = copies_each(
+        ground,
+        (PARTS, copies),
+        PARTS * copies as u64,
+        (&none, &none),
+        0,
+    );
     let led = |m: usize| ground.weight(m) as f64 / weights.max(1) as f64;
-    (0..ground.len()).map(|m| (led(m), held[m] as f64 / PARTS as f64)).collect()
+    (0..ground.len())
+        .map(|m| (led(m), held[m] as f64 / PARTS as f64))
+        .collect()
 }

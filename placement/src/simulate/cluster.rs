@@ -25,7 +25,9 @@ pub enum Event {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
     /// It says nothing.
-    #[error("`{0}` is no event: say +1 (a node comes), -node3 (it goes), x2 (twice as many nodes) or node3=200 (another weight)")]
+    #[error(
+        "`{0}` is no event: say +1 (a node comes), -node3 (it goes), x2 (twice as many nodes) or node3=200 (another weight)"
+    )]
     Unknown(String),
     /// There is no node of this name then.
     #[error("`{event}`: there is no node {name} then; there are {first} to {last}")]
@@ -55,10 +57,22 @@ impl FromStr for Event {
 
     fn from_str(text: &str) -> Result<Self, EventError> {
         let unknown = || EventError::Unknown(text.to_owned());
-        let count = |digits: &str| digits.parse::<usize>().ok().filter(|n| *n > 0).ok_or_else(unknown);
+        let count = |digits: &str| {
+            digits
+                .parse::<usize>()
+                .ok()
+                .filter(|n| *n > 0)
+                .ok_or_else(unknown)
+        };
         if let Some((name, weight)) = text.split_once('=') {
-            let weight = weight.parse().map_err(|_| EventError::Weight(format!("`{text}`")))?;
-            return if name.is_empty() { Err(unknown()) } else { Ok(Self::Weigh(name.to_owned(), weight)) };
+            let weight = weight
+                .parse()
+                .map_err(|_| EventError::Weight(format!("`{text}`")))?;
+            return if name.is_empty() {
+                Err(unknown())
+            } else {
+                Ok(Self::Weigh(name.to_owned(), weight))
+            };
         }
         match text.split_at_checked(1) {
             Some(("+", digits)) => count(digits).map(Self::Join),
@@ -89,7 +103,8 @@ pub struct Stage {
     pub nodes: Vec<Arc<Member>>,
 }
 
-/// A cluster to which things happen. Its nodes are called node1, node2 and so on; a number is never used again.
+/// A cluster to which things happen. Its nodes are called node1, node2 and so on; a number is never
+/// used again.
 #[derive(Debug, Clone)]
 pub struct Cluster {
     nodes: Vec<Arc<Member>>,
@@ -98,7 +113,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// So many nodes, in these zones in turn (none, where there are none), with these weights (100, where there are no more).
+    /// So many nodes, in these zones in turn (none, where there are none), with these weights (100,
+    /// where there are no more).
     ///
     /// # Errors
     /// Too many nodes, or none; more weights than nodes, or one that is none.
@@ -107,25 +123,48 @@ impl Cluster {
             return Err(EventError::Nodes(format!("{nodes} nodes")));
         }
         if weights.len() > nodes {
-            return Err(EventError::Weight(format!("there are {} weights for {nodes} nodes", weights.len())));
+            return Err(EventError::Weight(format!(
+                "there are {} weights for {nodes} nodes",
+                weights.len()
+            )));
         }
-        let mut cluster = Self { nodes: Vec::with_capacity(nodes), zones: zones.to_vec(), next: 1 };
+        let mut cluster = Self {
+            nodes: Vec::with_capacity(nodes),
+            zones: zones.to_vec(),
+            next: 1,
+        };
         for number in 0..nodes {
             cluster.join(weights.get(number).copied().unwrap_or(100))?;
         }
         Ok(cluster)
     }
 
-    /// The members of this table that may hold data; what comes later stands in their zones in turn.
+    /// The members of this table that may hold data; what comes later stands in their zones in
+    /// turn.
     pub(super) fn of(table: &Table) -> Result<Self, EventError> {
-        let nodes: Vec<Arc<Member>> = table.members.iter().filter(|m| may_receive(m)).cloned().collect();
+        let nodes: Vec<Arc<Member>> = table
+            .members
+            .iter()
+            .filter(|m| may_receive(m))
+            .cloned()
+            .collect();
         if nodes.is_empty() {
-            return Err(EventError::Nodes("nobody in the table may hold data".into()));
+            return Err(EventError::Nodes(
+                "nobody in the table may hold data".into(),
+            ));
         }
-        let mut zones: Vec<String> = nodes.iter().map(|m| m.location.zone.clone()).filter(|zone| !zone.is_empty()).collect();
+        let mut zones: Vec<String> = nodes
+            .iter()
+            .map(|m| m.location.zone.clone())
+            .filter(|zone| !zone.is_empty())
+            .collect();
         zones.sort_unstable();
         zones.dedup();
-        Ok(Self { nodes, zones, next: 1 })
+        Ok(Self {
+            nodes,
+            zones,
+            next: 1,
+        })
     }
 
     /// The nodes at the start and after each of these events.
@@ -133,24 +172,34 @@ impl Cluster {
     /// # Errors
     /// An event that cannot happen.
     pub fn stages(mut self, events: &[Event]) -> Result<Vec<Stage>, EventError> {
-        let mut stages = vec![Stage { event: String::new(), nodes: self.nodes.clone() }];
+        let mut stages = vec![Stage {
+            event: String::new(),
+            nodes: self.nodes.clone(),
+        }];
         for event in events {
             self.apply(event)?;
-            stages.push(Stage { event: event.to_string(), nodes: self.nodes.clone() });
+            stages.push(Stage {
+                event: event.to_string(),
+                nodes: self.nodes.clone(),
+            });
         }
         Ok(stages)
     }
 
     fn apply(&mut self, event: &Event) -> Result<(), EventError> {
         let find = |name: &str| {
-            let end = |node: Option<&Arc<Member>>| node.map_or_else(String::new, |n| n.name.clone());
+            let end =
+                |node: Option<&Arc<Member>>| node.map_or_else(String::new, |n| n.name.clone());
             let missing = || EventError::NoSuchNode {
                 event: event.to_string(),
                 name: name.to_owned(),
                 first: end(self.nodes.first()),
                 last: end(self.nodes.last()),
             };
-            self.nodes.iter().position(|node| node.name == name).ok_or_else(missing)
+            self.nodes
+                .iter()
+                .position(|node| node.name == name)
+                .ok_or_else(missing)
         };
         let newcomers = match event {
             Event::Join(count) => *count,
@@ -166,7 +215,10 @@ impl Cluster {
             Event::Weigh(name, weight) => {
                 let place = find(name)?;
                 let weight = checked(*weight, || format!("`{event}`"))?;
-                self.nodes[place] = Arc::new(Member { weight, ..Member::clone(&self.nodes[place]) });
+                self.nodes[place] = Arc::new(Member {
+                    weight,
+                    ..Member::clone(&self.nodes[place])
+                });
                 return Ok(());
             }
         };
@@ -179,10 +231,18 @@ impl Cluster {
     fn join(&mut self, weight: u32) -> Result<(), EventError> {
         let weight = checked(weight, || format!("weight {weight}"))?;
         // Nodes of a living cluster may have any name and number.
-        let taken = |number: u64| self.nodes.iter().any(|n| n.name == format!("node{number}") || n.id == MemberId(number << 4));
-        let number = (self.next..).find(|number| !taken(*number)).unwrap_or(self.next);
+        let taken = |number: u64| {
+            self.nodes
+                .iter()
+                .any(|n| n.name == format!("node{number}") || n.id == MemberId(number << 4))
+        };
+        let number = (self.next..)
+            .find(|number| !taken(*number))
+            .unwrap_or(self.next);
         self.next = number + 1;
-        let zone = (number as usize - 1).checked_rem(self.zones.len()).map(|place| self.zones[place].clone());
+        let zone = (number as usize - 1)
+            .checked_rem(self.zones.len())
+            .map(|place| self.zones[place].clone());
         // No address is used; a valid table wants different ones.
         let [high, low] = (number as u16).to_be_bytes();
         let address = ([10, 0, high, low], 7400).into();
@@ -202,7 +262,10 @@ impl Cluster {
                 further: Vec::new(),
                 hostname: None,
             },
-            location: Location { zone: zone.unwrap_or_default(), ..Location::default() },
+            location: Location {
+                zone: zone.unwrap_or_default(),
+                ..Location::default()
+            },
             weight,
         }));
         Ok(())
@@ -210,7 +273,11 @@ impl Cluster {
 }
 
 fn checked(weight: u32, what: impl Fn() -> String) -> Result<u32, EventError> {
-    if (1..=WEIGHT_MAX).contains(&weight) { Ok(weight) } else { Err(EventError::Weight(what())) }
+    if (1..=WEIGHT_MAX).contains(&weight) {
+        Ok(weight)
+    } else {
+        Err(EventError::Weight(what()))
+    }
 }
 
 #[cfg(test)]
@@ -218,22 +285,41 @@ mod tests {
     use super::*;
 
     fn stages(nodes: usize, events: &[&str]) -> Result<Vec<Vec<String>>, EventError> {
-        let events = events.iter().map(|e| e.parse()).collect::<Result<Vec<Event>, _>>()?;
+        let events = events
+            .iter()
+            .map(|e| e.parse())
+            .collect::<Result<Vec<Event>, _>>()?;
         let stages = Cluster::new(nodes, &[], &[])?.stages(&events)?;
-        Ok(stages.into_iter().map(|s| s.nodes.iter().map(|n| n.name.clone()).collect()).collect())
+        Ok(stages
+            .into_iter()
+            .map(|s| s.nodes.iter().map(|n| n.name.clone()).collect())
+            .collect())
     }
 
     #[test]
     fn events_happen_in_order() {
         let stages = stages(2, &["+1", "-node2", "x2", "node1=300"]).expect("possible");
         let now: Vec<String> = stages.iter().map(|nodes| nodes.join(" ")).collect();
-        assert_eq!(now, ["node1 node2", "node1 node2 node3", "node1 node3", "node1 node3 node4 node5", "node1 node3 node4 node5"]);
+        assert_eq!(
+            now,
+            [
+                "node1 node2",
+                "node1 node2 node3",
+                "node1 node3",
+                "node1 node3 node4 node5",
+                "node1 node3 node4 node5"
+            ]
+        );
     }
 
     #[test]
     fn zones_and_weights_are_given_in_turn() {
         let cluster = Cluster::new(3, &[50], &["a".into(), "b".into()]).expect("possible");
-        let nodes: Vec<(u32, &str)> = cluster.nodes.iter().map(|n| (n.weight, &*n.location.zone)).collect();
+        let nodes: Vec<(u32, &str)> = cluster
+            .nodes
+            .iter()
+            .map(|n| (n.weight, &*n.location.zone))
+            .collect();
         assert_eq!(nodes, [(50, "a"), (100, "b"), (100, "a")]);
     }
 
@@ -247,7 +333,11 @@ mod tests {
             (2, &["x"], "`x` is no event"),
             (2, &["-"], "`-` is no event"),
             (2, &["ä"], "`ä` is no event"),
-            (2, &["-node3"], "there is no node node3 then; there are node1 to node2"),
+            (
+                2,
+                &["-node3"],
+                "there is no node node3 then; there are node1 to node2",
+            ),
             (1, &["-node1"], "it is the last node"),
             (2, &["node1=0"], "a weight is 1 to"),
             (2, &["node1=much"], "a weight is 1 to"),

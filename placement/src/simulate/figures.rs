@@ -19,9 +19,11 @@ pub struct Outcome {
     pub stages: Vec<StageFigures>,
     /// How even the load was in the end with the hottest key salted, where that was asked.
     pub load_salted: Option<Imbalance>,
-    /// What whoever looks keys up has to know, in bytes: 8 a member, a token or the place of a split, 4 a copy of a partition, and the splits themselves.
+    /// What whoever looks keys up has to know, in bytes: 8 a member, a token or the place of a
+    /// split, 4 a copy of a partition, and the splits themselves.
     pub table_bytes: usize,
-    /// What it costs to find all copies of a key, in nanoseconds: for whoever has a clock to fill in.
+    /// What it costs to find all copies of a key, in nanoseconds: for whoever has a clock to fill
+    /// in.
     pub lookup_ns: Option<f64>,
 }
 
@@ -104,7 +106,13 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn new(nodes: &[Arc<Member>], copies: usize) -> Self {
-        Self { nodes: nodes.iter().map(|n| (n.id, (0, 0.0, 0.0))).collect(), copies, keys: 0, bytes: 0.0, moved: (0.0, 0, 0) }
+        Self {
+            nodes: nodes.iter().map(|n| (n.id, (0, 0.0, 0.0))).collect(),
+            copies,
+            keys: 0,
+            bytes: 0.0,
+            moved: (0.0, 0, 0),
+        }
     }
 
     /// Counts a key that these hold, the primary first, and those held before.
@@ -121,7 +129,11 @@ impl Tally {
             let arrived = holders.iter().filter(|m| !before.contains(m)).count();
             self.moved.0 += key.size as f64 * arrived as f64;
             self.moved.1 += u64::from(arrived > 0);
-            self.moved.2 += u64::from(before.first().is_some_and(|m| *m != NOBODY && holders.first() != Some(m)));
+            self.moved.2 += u64::from(
+                before
+                    .first()
+                    .is_some_and(|m| *m != NOBODY && holders.first() != Some(m)),
+            );
         }
     }
 
@@ -129,20 +141,37 @@ impl Tally {
         let shares = shares(&stage.nodes, self.copies);
         // Of a living cluster, keyspaces may have fewer copies than the one that has most.
         let wanted: f64 = shares.values().map(|(_, held)| held).sum();
-        let held = self.nodes.values().fold((0.0, 0.0), |all, (keys, bytes, _)| (all.0 + *keys as f64, all.1 + bytes));
+        let held = self
+            .nodes
+            .values()
+            .fold((0.0, 0.0), |all, (keys, bytes, _)| {
+                (all.0 + *keys as f64, all.1 + bytes)
+            });
         let (held_keys, held_bytes) = (ratio(held.0, wanted), ratio(held.1, wanted));
         let load: f64 = self.nodes.values().map(|(.., load)| load).sum();
         let of = |m: &Arc<Member>| self.nodes.get(&m.id).copied().unwrap_or_default();
-        let even = |part: &dyn Fn(&Arc<Member>) -> f64| imbalance(stage.nodes.iter().map(part).collect());
+        let even =
+            |part: &dyn Fn(&Arc<Member>) -> f64| imbalance(stage.nodes.iter().map(part).collect());
         let bytes_fair = |m: &Arc<Member>| ratio(of(m).1, shares[&m.id].1 * held_bytes);
         let moved = from.map(|from| {
             let before = self::shares(from, self.copies);
-            let short = |(m, (_, held)): (&MemberId, &(f64, f64))| (held - before.get(m).map_or(0.0, |b| b.1)).max(0.0);
+            let short = |(m, (_, held)): (&MemberId, &(f64, f64))| {
+                (held - before.get(m).map_or(0.0, |b| b.1)).max(0.0)
+            };
             let least = shares.iter().map(short).sum::<f64>() * held_bytes;
             let share = |count: u64| ratio(count as f64, self.keys as f64);
             // What rounding leaves of nothing is nothing.
-            let bytes_least = if least < self.bytes * 1e-6 { 0.0 } else { least };
-            Moved { bytes: self.moved.0, bytes_least, keys: share(self.moved.1), led: share(self.moved.2) }
+            let bytes_least = if least < self.bytes * 1e-6 {
+                0.0
+            } else {
+                least
+            };
+            Moved {
+                bytes: self.moved.0,
+                bytes_least,
+                keys: share(self.moved.1),
+                led: share(self.moved.2),
+            }
         });
         StageFigures {
             event: stage.event.clone(),
@@ -175,13 +204,20 @@ fn ratio(part: f64, whole: f64) -> f64 {
 fn shares(nodes: &[Arc<Member>], copies: usize) -> BTreeMap<MemberId, (f64, f64)> {
     let ground = Ground::new(nodes.to_vec());
     let copies = Caps::new(&ground, copies).copies();
-    fair(&ground, copies).into_iter().enumerate().map(|(place, share)| (ground.id(place), share)).collect()
+    fair(&ground, copies)
+        .into_iter()
+        .enumerate()
+        .map(|(place, share)| (ground.id(place), share))
+        .collect()
 }
 
 fn imbalance(mut parts: Vec<f64>) -> Imbalance {
     parts.sort_by(f64::total_cmp);
     let at = |rank: usize| parts.get(rank.saturating_sub(1)).copied().unwrap_or(0.0);
-    Imbalance { max: at(parts.len()), p99: at((parts.len() * 99).div_ceil(100)) }
+    Imbalance {
+        max: at(parts.len()),
+        p99: at((parts.len() * 99).div_ceil(100)),
+    }
 }
 
 #[cfg(test)]
@@ -190,13 +226,24 @@ mod tests {
     use super::*;
 
     fn nodes(count: usize, weights: &[u32]) -> Vec<Arc<Member>> {
-        Cluster::new(count, weights, &[]).expect("possible").stages(&[]).expect("possible").remove(0).nodes
+        Cluster::new(count, weights, &[])
+            .expect("possible")
+            .stages(&[])
+            .expect("possible")
+            .remove(0)
+            .nodes
     }
 
     #[test]
     fn p99_is_by_rank() {
         let parts = (1..=200).map(f64::from).collect();
-        assert_eq!(imbalance(parts), Imbalance { max: 200.0, p99: 198.0 });
+        assert_eq!(
+            imbalance(parts),
+            Imbalance {
+                max: 200.0,
+                p99: 198.0
+            }
+        );
         assert_eq!(imbalance(vec![2.0]), Imbalance { max: 2.0, p99: 2.0 });
     }
 
@@ -204,11 +251,24 @@ mod tests {
     fn the_fullest_node_has_no_less_than_what_is_fair_though_some_keys_have_fewer_copies() {
         let nodes = nodes(3, &[100]);
         let mut tally = Tally::new(&nodes, 3);
-        let key = Key { name: b"k", size: 100, load: 1.0 };
+        let key = Key {
+            name: b"k",
+            size: 100,
+            load: 1.0,
+        };
         nodes.iter().for_each(|n| tally.add(&key, &[n.id], None));
         tally.add(&key, &nodes.iter().map(|n| n.id).collect::<Vec<_>>(), None);
-        let figures = tally.figures(&Stage { event: String::new(), nodes }, None);
-        assert!((figures.keys.max - 1.0).abs() < 1e-6 && (figures.bytes.max - 1.0).abs() < 1e-6, "{figures:?}");
+        let figures = tally.figures(
+            &Stage {
+                event: String::new(),
+                nodes,
+            },
+            None,
+        );
+        assert!(
+            (figures.keys.max - 1.0).abs() < 1e-6 && (figures.bytes.max - 1.0).abs() < 1e-6,
+            "{figures:?}"
+        );
     }
 
     #[test]
@@ -216,14 +276,40 @@ mod tests {
         let nodes = nodes(3, &[100, 100, 200]);
         let [a, b, c] = [nodes[0].id, nodes[1].id, nodes[2].id];
         let mut tally = Tally::new(&nodes, 2);
-        let key = |size, load| Key { name: b"k", size, load };
+        let key = |size, load| Key {
+            name: b"k",
+            size,
+            load,
+        };
         tally.add(&key(100, 1.0), &[c, a], Some(&[a, b]));
         tally.add(&key(300, 3.0), &[c, b], Some(&[b, c]));
-        let figures = tally.figures(&Stage { event: "x".into(), nodes: nodes.clone() }, Some(&nodes));
-        let counted: Vec<(u64, f64, f64)> = figures.nodes.iter().map(|n| (n.keys, n.bytes, n.load)).collect();
+        let figures = tally.figures(
+            &Stage {
+                event: "x".into(),
+                nodes: nodes.clone(),
+            },
+            Some(&nodes),
+        );
+        let counted: Vec<(u64, f64, f64)> = figures
+            .nodes
+            .iter()
+            .map(|n| (n.keys, n.bytes, n.load))
+            .collect();
         assert_eq!(counted, [(1, 100.0, 0.0), (1, 300.0, 0.0), (2, 400.0, 4.0)]);
-        // node3 holds a copy of everything, as it should; it leads everything, and should lead half.
-        assert!((figures.load.max - 2.0).abs() < 1e-6 && (figures.bytes.max - 1.5).abs() < 1e-6, "{figures:?}");
-        assert_eq!(figures.moved, Some(Moved { bytes: 100.0, bytes_least: 0.0, keys: 0.5, led: 1.0 }));
+        // node3 holds a copy of everything, as it should; it leads everything, and should lead
+        // half.
+        assert!(
+            (figures.load.max - 2.0).abs() < 1e-6 && (figures.bytes.max - 1.5).abs() < 1e-6,
+            "{figures:?}"
+        );
+        assert_eq!(
+            figures.moved,
+            Some(Moved {
+                bytes: 100.0,
+                bytes_least: 0.0,
+                keys: 0.5,
+                led: 1.0
+            })
+        );
     }
 }

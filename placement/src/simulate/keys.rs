@@ -39,24 +39,34 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// So many keys, drawn by a seed; of 64 to 4096 bytes, where the small ones are as many as the large ones at each factor of two.
+    /// So many keys, drawn by a seed; of 64 to 4096 bytes, where the small ones are as many as the
+    /// large ones at each factor of two.
     #[must_use]
     pub fn drawn(count: usize, distribution: Distribution, seed: u64) -> Self {
         let mut keys = Self::default();
         for number in 0..count.min(KEYS_MAX) as u64 {
             let draw = mixed(seed, number);
             let name = match distribution {
-                Distribution::Uniform | Distribution::Zipf(_) => format!("user:{:012}", draw % 1_000_000_000_000),
+                Distribution::Uniform | Distribution::Zipf(_) => {
+                    format!("user:{:012}", draw % 1_000_000_000_000)
+                }
                 Distribution::Sequential => format!("order:{number:012}"),
                 Distribution::TimeSeries => {
-                    format!("2026-01-{:02}T{:09}:sensor{:02}", number / 1_000_000_000 + 1, number % 1_000_000_000, draw % 100)
+                    format!(
+                        "2026-01-{:02}T{:09}:sensor{:02}",
+                        number / 1_000_000_000 + 1,
+                        number % 1_000_000_000,
+                        draw % 100
+                    )
                 }
             };
             let load = match distribution {
                 Distribution::Uniform | Distribution::Sequential => 1.0,
                 // Names are drawn, so that the order in which they are is none.
                 Distribution::Zipf(exponent) => (number as f64 + 1.0).powf(-exponent),
-                Distribution::TimeSeries => (-((count as u64 - 1 - number) as f64) * 50.0 / count as f64).exp2(),
+                Distribution::TimeSeries => {
+                    (-((count as u64 - 1 - number) as f64) * 50.0 / count as f64).exp2()
+                }
             };
             let size = 64.0 * (6.0 * unit(mixed(seed, !number))).exp2();
             keys.push(name.as_bytes(), size as u64, load);
@@ -88,7 +98,11 @@ impl Keys {
     #[must_use]
     pub fn key(&self, number: usize) -> Key<'_> {
         let begin = number.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Key { name: &self.names[begin..self.ends[number]], size: self.sizes[number], load: self.loads[number] }
+        Key {
+            name: &self.names[begin..self.ends[number]],
+            size: self.sizes[number],
+            load: self.loads[number],
+        }
     }
 
     /// All of them.
@@ -96,15 +110,24 @@ impl Keys {
         (0..self.len()).map(|number| self.key(number))
     }
 
-    /// These keys, but that the hottest is so many keys which share its load: `name#0`, `name#1` and so on.
+    /// These keys, but that the hottest is so many keys which share its load: `name#0`, `name#1`
+    /// and so on.
     #[must_use]
     pub fn with_hottest_salted(&self, parts: u32) -> Self {
-        let Some(hottest) = (0..self.len()).max_by(|a, b| self.loads[*a].total_cmp(&self.loads[*b])) else { return Self::default() };
+        let Some(hottest) =
+            (0..self.len()).max_by(|a, b| self.loads[*a].total_cmp(&self.loads[*b]))
+        else {
+            return Self::default();
+        };
         let mut keys = self.clone();
         keys.loads[hottest] = 0.0;
         let Key { name, size, load } = self.key(hottest);
         for part in 0..parts {
-            keys.push(&[name, format!("#{part}").as_bytes()].concat(), size, load / f64::from(parts));
+            keys.push(
+                &[name, format!("#{part}").as_bytes()].concat(),
+                size,
+                load / f64::from(parts),
+            );
         }
         keys
     }
@@ -121,15 +144,29 @@ mod tests {
 
     #[test]
     fn a_seed_draws_the_same_keys_again() {
-        let names = |seed| Keys::drawn(100, Distribution::Zipf(0.99), seed).iter().map(|k| (k.name.to_vec(), k.size)).collect::<Vec<_>>();
+        let names = |seed| {
+            Keys::drawn(100, Distribution::Zipf(0.99), seed)
+                .iter()
+                .map(|k| (k.name.to_vec(), k.size))
+                .collect::<Vec<_>>()
+        };
         assert_eq!((names(1) == names(1), names(1) == names(2)), (true, false));
         assert!(names(1).iter().all(|(_, size)| (64..=4096).contains(size)));
     }
 
     #[test]
     fn loads_are_as_the_distribution_says() {
-        let loads = |distribution| Keys::drawn(1000, distribution, 7).iter().map(|k| k.load).collect::<Vec<f64>>();
-        assert!(loads(Distribution::Sequential).iter().all(|load| *load == 1.0));
+        let loads = |distribution| {
+            Keys::drawn(1000, distribution, 7)
+                .iter()
+                .map(|k| k.load)
+                .collect::<Vec<f64>>()
+        };
+        assert!(
+            loads(Distribution::Sequential)
+                .iter()
+                .all(|load| *load == 1.0)
+        );
         let zipf = loads(Distribution::Zipf(1.0));
         assert!((zipf[0] / zipf[9] - 10.0).abs() < 1e-9);
         let newest = loads(Distribution::TimeSeries);
@@ -139,7 +176,12 @@ mod tests {
     #[test]
     fn ordered_names_are_in_order() {
         for distribution in [Distribution::Sequential, Distribution::TimeSeries] {
-            assert!(Keys::drawn(2000, distribution, 7).iter().map(|k| k.name.to_vec()).is_sorted());
+            assert!(
+                Keys::drawn(2000, distribution, 7)
+                    .iter()
+                    .map(|k| k.name.to_vec())
+                    .is_sorted()
+            );
         }
     }
 
@@ -150,7 +192,17 @@ mod tests {
         keys.push(b"hot", 20, 8.0);
         let salted = keys.with_hottest_salted(4);
         let told: Vec<(&[u8], f64)> = salted.iter().map(|k| (k.name, k.load)).collect();
-        assert_eq!(told, [(&b"cold"[..], 1.0), (b"hot", 0.0), (b"hot#0", 2.0), (b"hot#1", 2.0), (b"hot#2", 2.0), (b"hot#3", 2.0)]);
+        assert_eq!(
+            told,
+            [
+                (&b"cold"[..], 1.0),
+                (b"hot", 0.0),
+                (b"hot#0", 2.0),
+                (b"hot#1", 2.0),
+                (b"hot#2", 2.0),
+                (b"hot#3", 2.0)
+            ]
+        );
         assert!(Keys::default().with_hottest_salted(4).is_empty());
     }
 }

@@ -26,7 +26,8 @@ pub trait Strategy {
     /// Takes note of who is there now, and places anew what must be.
     fn follow(&mut self, nodes: &[Arc<Member>]);
 
-    /// Adds who holds this key, the primary first: as many as there shall be copies, or as there are nodes.
+    /// Adds who holds this key, the primary first: as many as there shall be copies, or as there
+    /// are nodes.
     fn holders(&self, key: &[u8], holders: &mut Vec<MemberId>);
 
     /// What whoever looks keys up has to know, in bytes: see [`super::Outcome::table_bytes`].
@@ -51,13 +52,16 @@ pub enum Kind {
     Range,
     /// The nodes whose hash with the key is highest.
     Rendezvous,
-    /// Jump consistent hash: nodes are numbered, and only the last number ever goes. Knows no weights.
+    /// Jump consistent hash: nodes are numbered, and only the last number ever goes. Knows no
+    /// weights.
     Jump,
 }
 
 /// There is no such strategy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no strategy: say mod, fixed, ring-16 (or another number of tokens), ring-16-random, range, rendezvous or jump")]
+#[error(
+    "`{0}` is no strategy: say mod, fixed, ring-16 (or another number of tokens), ring-16-random, range, rendezvous or jump"
+)]
 pub struct UnknownStrategy(String);
 
 /// What all of them are told.
@@ -78,12 +82,30 @@ impl Kind {
     pub const ALL: [Self; 11] = [
         Self::Modulo,
         Self::Fixed,
-        Self::Ring { tokens: 1, random: true },
-        Self::Ring { tokens: 16, random: true },
-        Self::Ring { tokens: 256, random: true },
-        Self::Ring { tokens: 1, random: false },
-        Self::Ring { tokens: 16, random: false },
-        Self::Ring { tokens: 256, random: false },
+        Self::Ring {
+            tokens: 1,
+            random: true,
+        },
+        Self::Ring {
+            tokens: 16,
+            random: true,
+        },
+        Self::Ring {
+            tokens: 256,
+            random: true,
+        },
+        Self::Ring {
+            tokens: 1,
+            random: false,
+        },
+        Self::Ring {
+            tokens: 16,
+            random: false,
+        },
+        Self::Ring {
+            tokens: 256,
+            random: false,
+        },
         Self::Range,
         Self::Rendezvous,
         Self::Jump,
@@ -92,12 +114,19 @@ impl Kind {
     /// The strategy, before it has seen any node.
     #[must_use]
     pub fn strategy(self, options: &Options<'_>) -> Box<dyn Strategy> {
-        let Options { copies, partitions, seed, keys } = *options;
+        let Options {
+            copies,
+            partitions,
+            seed,
+            keys,
+        } = *options;
         let copies = copies.clamp(1, REPLICAS_MAX);
         match self {
             Self::Modulo => Box::new(modulo::Modulo::new(copies)),
             Self::Fixed => Box::new(fixed::Fixed::new(partitions, copies)),
-            Self::Ring { tokens, random } => Box::new(ring::OnRing::new(tokens, random, copies, seed)),
+            Self::Ring { tokens, random } => {
+                Box::new(ring::OnRing::new(tokens, random, copies, seed))
+            }
             Self::Range => Box::new(range::Ranges::new(partitions, copies, keys)),
             Self::Rendezvous => Box::new(rendezvous::Rendezvous::new(copies)),
             Self::Jump => Box::new(jump::Jump::new(copies)),
@@ -110,8 +139,14 @@ impl fmt::Display for Kind {
         match self {
             Self::Modulo => f.write_str("mod"),
             Self::Fixed => f.write_str("fixed"),
-            Self::Ring { tokens, random: false } => write!(f, "ring-{tokens}"),
-            Self::Ring { tokens, random: true } => write!(f, "ring-{tokens}-random"),
+            Self::Ring {
+                tokens,
+                random: false,
+            } => write!(f, "ring-{tokens}"),
+            Self::Ring {
+                tokens,
+                random: true,
+            } => write!(f, "ring-{tokens}-random"),
             Self::Range => f.write_str("range"),
             Self::Rendezvous => f.write_str("rendezvous"),
             Self::Jump => f.write_str("jump"),
@@ -132,8 +167,14 @@ impl FromStr for Kind {
             "jump" => Ok(Self::Jump),
             _ => {
                 let tokens = text.strip_prefix("ring-").ok_or_else(unknown)?;
-                let (tokens, random) = tokens.strip_suffix("-random").map_or((tokens, false), |tokens| (tokens, true));
-                let tokens = tokens.parse().ok().filter(|n| (1..=TOKENS_MAX).contains(n)).ok_or_else(unknown)?;
+                let (tokens, random) = tokens
+                    .strip_suffix("-random")
+                    .map_or((tokens, false), |tokens| (tokens, true));
+                let tokens = tokens
+                    .parse()
+                    .ok()
+                    .filter(|n| (1..=TOKENS_MAX).contains(n))
+                    .ok_or_else(unknown)?;
                 Ok(Self::Ring { tokens, random })
             }
         }
@@ -166,8 +207,13 @@ impl Nodes {
         self.ground.len()
     }
 
-    /// Takes the first that may be taken, again and again; `next` gives the order, and is asked with those that were taken.
-    fn take(&self, holders: &mut Vec<MemberId>, mut next: impl FnMut(&dyn Fn(usize) -> bool) -> Option<usize>) {
+    /// Takes the first that may be taken, again and again; `next` gives the order, and is asked
+    /// with those that were taken.
+    fn take(
+        &self,
+        holders: &mut Vec<MemberId>,
+        mut next: impl FnMut(&dyn Fn(usize) -> bool) -> Option<usize>,
+    ) {
         let mut taken = [0; REPLICAS_MAX];
         for count in 0..self.caps.copies() {
             let may = |place: usize| self.caps.admit(&self.ground, &taken[..count], place);

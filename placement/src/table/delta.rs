@@ -1,7 +1,8 @@
 //! What differs between two tables: how tables travel.
 //!
-//! A delta is applied to one table only, by name, and what comes out must have the name that was promised. So a member
-//! that holds another base, or that derives otherwise, notices before it acts.
+//! A delta is applied to one table only, by name, and what comes out must have the name that was
+//! promised. So a member that holds another base, or that derives otherwise, notices before it
+//! acts.
 
 use super::{Invalid, Keyspace, MapEntry, Member, Partition, Settings, Table, TableName};
 use crate::division::{Arcs, Brought, Division, NotDivided, RangeStart, Ranges, RunStart, Runs};
@@ -37,7 +38,8 @@ struct KeyspaceDelta {
     id: KeyspaceId,
     /// Nothing of what there was is left.
     whole: bool,
-    /// Everything but the partitions and, unless it is whole, how keys are divided among them, where that is new.
+    /// Everything but the partitions and, unless it is whole, how keys are divided among them,
+    /// where that is new.
     head: Option<Keyspace>,
     division: Option<DivisionDelta>,
     /// Partitions that were split or merged.
@@ -85,21 +87,51 @@ impl TableDelta {
     /// What turns `old` into `new`.
     #[must_use]
     pub fn between(old: &Table, new: &Table) -> Self {
-        let known: BTreeMap<MemberId, &Arc<Member>> = old.members.iter().map(|m| (m.id, m)).collect();
-        let kept: BTreeMap<MemberId, &Arc<Member>> = new.members.iter().map(|m| (m.id, m)).collect();
+        let known: BTreeMap<MemberId, &Arc<Member>> =
+            old.members.iter().map(|m| (m.id, m)).collect();
+        let kept: BTreeMap<MemberId, &Arc<Member>> =
+            new.members.iter().map(|m| (m.id, m)).collect();
         Self {
             base: old.name(),
             target: new.name(),
             settings: (old.settings != new.settings).then(|| new.settings.clone()),
-            members_gone: known.keys().filter(|id| !kept.contains_key(id)).copied().collect(),
-            members: new.members.iter().filter(|m| known.get(&m.id).is_none_or(|k| !same(k, m))).cloned().collect(),
+            members_gone: known
+                .keys()
+                .filter(|id| !kept.contains_key(id))
+                .copied()
+                .collect(),
+            members: new
+                .members
+                .iter()
+                .filter(|m| known.get(&m.id).is_none_or(|k| !same(k, m)))
+                .cloned()
+                .collect(),
             voters: (old.voters != new.voters).then(|| new.voters.clone()),
             next_age: new.next_age,
-            keyspaces_gone: old.keyspaces.iter().map(|k| k.id).filter(|id| new.keyspace(*id).is_none()).collect(),
-            keyspaces: new.keyspaces.iter().filter_map(|k| KeyspaceDelta::between(old.keyspace(k.id), k)).collect(),
+            keyspaces_gone: old
+                .keyspaces
+                .iter()
+                .map(|k| k.id)
+                .filter(|id| new.keyspace(*id).is_none())
+                .collect(),
+            keyspaces: new
+                .keyspaces
+                .iter()
+                .filter_map(|k| KeyspaceDelta::between(old.keyspace(k.id), k))
+                .collect(),
             next_keyspace: new.next_keyspace,
-            maps_gone: old.maps.iter().map(|m| m.id).filter(|id| new.map(*id).is_none()).collect(),
-            maps: new.maps.iter().filter(|m| old.map(m.id) != Some(m)).cloned().collect(),
+            maps_gone: old
+                .maps
+                .iter()
+                .map(|m| m.id)
+                .filter(|id| new.map(*id).is_none())
+                .collect(),
+            maps: new
+                .maps
+                .iter()
+                .filter(|m| old.map(m.id) != Some(m))
+                .cloned()
+                .collect(),
             next_map: new.next_map,
         }
     }
@@ -119,10 +151,15 @@ impl TableDelta {
             return Err(DeltaError::Base);
         }
         let new = self.apply_unnamed(old)?;
-        if new.name() == self.target { Ok(new) } else { Err(DeltaError::Target) }
+        if new.name() == self.target {
+            Ok(new)
+        } else {
+            Err(DeltaError::Target)
+        }
     }
 
-    /// What comes out of `old`, whatever the two are called: for tests, which change what a delta says.
+    /// What comes out of `old`, whatever the two are called: for tests, which change what a delta
+    /// says.
     ///
     /// # Errors
     /// What comes out is not valid.
@@ -147,17 +184,25 @@ impl TableDelta {
     }
 
     fn apply_members(&self, old: &Table) -> Vec<Arc<Member>> {
-        let mut members: BTreeMap<MemberId, &Arc<Member>> = old.members.iter().map(|m| (m.id, m)).collect();
-        self.members_gone.iter().for_each(|id| _ = members.remove(id));
-        self.members.iter().for_each(|m| _ = members.insert(m.id, m));
+        let mut members: BTreeMap<MemberId, &Arc<Member>> =
+            old.members.iter().map(|m| (m.id, m)).collect();
+        self.members_gone
+            .iter()
+            .for_each(|id| _ = members.remove(id));
+        self.members
+            .iter()
+            .for_each(|m| _ = members.insert(m.id, m));
         let mut members: Vec<_> = members.into_values().cloned().collect();
         members.sort_by_key(|m| m.age);
         members
     }
 
     fn apply_keyspaces(&self, old: &Table) -> Result<Vec<Keyspace>, DeltaError> {
-        let mut keyspaces: BTreeMap<KeyspaceId, Keyspace> = old.keyspaces.iter().map(|k| (k.id, k.clone())).collect();
-        self.keyspaces_gone.iter().for_each(|id| _ = keyspaces.remove(id));
+        let mut keyspaces: BTreeMap<KeyspaceId, Keyspace> =
+            old.keyspaces.iter().map(|k| (k.id, k.clone())).collect();
+        self.keyspaces_gone
+            .iter()
+            .for_each(|id| _ = keyspaces.remove(id));
         for delta in &self.keyspaces {
             let keyspace = delta.apply(keyspaces.remove(&delta.id))?;
             keyspaces.insert(delta.id, keyspace);
@@ -175,19 +220,53 @@ impl TableDelta {
 
 impl KeyspaceDelta {
     fn between(old: Option<&Keyspace>, new: &Keyspace) -> Option<Self> {
-        let (Some(old), true) = (old, old.is_some_and(|old| DivisionDelta::is_possible(&old.division, &new.division))) else {
-            let (head, partitions) = (Keyspace { partitions: Vec::new(), ..new.clone() }, new.partitions.clone());
-            return Some(Self { id: new.id, head: Some(head), division: None, gone: Vec::new(), partitions, whole: true });
+        let (Some(old), true) = (
+            old,
+            old.is_some_and(|old| DivisionDelta::is_possible(&old.division, &new.division)),
+        ) else {
+            let (head, partitions) = (
+                Keyspace {
+                    partitions: Vec::new(),
+                    ..new.clone()
+                },
+                new.partitions.clone(),
+            );
+            return Some(Self {
+                id: new.id,
+                head: Some(head),
+                division: None,
+                gone: Vec::new(),
+                partitions,
+                whole: true,
+            });
         };
         let delta = Self {
             id: new.id,
-            head: (!same_head(old, new)).then(|| Keyspace { partitions: Vec::new(), division: Division::default(), ..new.clone() }),
-            division: (old.division != new.division).then(|| DivisionDelta::between(&old.division, &new.division)),
-            gone: old.partitions.iter().map(|p| p.id).filter(|id| new.partition(*id).is_none()).collect(),
-            partitions: new.partitions.iter().filter(|p| old.partition(p.id).is_none_or(|before| !same(before, p))).cloned().collect(),
+            head: (!same_head(old, new)).then(|| Keyspace {
+                partitions: Vec::new(),
+                division: Division::default(),
+                ..new.clone()
+            }),
+            division: (old.division != new.division)
+                .then(|| DivisionDelta::between(&old.division, &new.division)),
+            gone: old
+                .partitions
+                .iter()
+                .map(|p| p.id)
+                .filter(|id| new.partition(*id).is_none())
+                .collect(),
+            partitions: new
+                .partitions
+                .iter()
+                .filter(|p| old.partition(p.id).is_none_or(|before| !same(before, p)))
+                .cloned()
+                .collect(),
             whole: false,
         };
-        let nothing = delta.head.is_none() && delta.division.is_none() && delta.gone.is_empty() && delta.partitions.is_empty();
+        let nothing = delta.head.is_none()
+            && delta.division.is_none()
+            && delta.gone.is_empty()
+            && delta.partitions.is_empty();
         (!nothing).then_some(delta)
     }
 
@@ -198,19 +277,33 @@ impl KeyspaceDelta {
         }
         if self.whole {
             let head = self.head.clone().ok_or(DeltaError::Dangling)?;
-            return Ok(Keyspace { partitions: self.partitions.clone(), ..head });
+            return Ok(Keyspace {
+                partitions: self.partitions.clone(),
+                ..head
+            });
         }
-        let Keyspace { partitions, division, .. } = old.as_ref().ok_or(DeltaError::Dangling)?;
-        let mut known: BTreeMap<PartitionId, &Arc<Partition>> = partitions.iter().map(|p| (p.id, p)).collect();
+        let Keyspace {
+            partitions,
+            division,
+            ..
+        } = old.as_ref().ok_or(DeltaError::Dangling)?;
+        let mut known: BTreeMap<PartitionId, &Arc<Partition>> =
+            partitions.iter().map(|p| (p.id, p)).collect();
         self.gone.iter().for_each(|id| _ = known.remove(id));
-        self.partitions.iter().for_each(|p| _ = known.insert(p.id, p));
+        self.partitions
+            .iter()
+            .for_each(|p| _ = known.insert(p.id, p));
         let partitions = known.into_values().cloned().collect();
         let division = match &self.division {
             Some(delta) => delta.apply(division)?,
             None => division.clone(),
         };
         let head = self.head.clone().or(old).ok_or(DeltaError::Dangling)?;
-        Ok(Keyspace { partitions, division, ..head })
+        Ok(Keyspace {
+            partitions,
+            division,
+            ..head
+        })
     }
 }
 
@@ -228,28 +321,39 @@ impl DivisionDelta {
 
     fn between(old: &Division, new: &Division) -> Self {
         match (old, new) {
-            (Division::Runs(old), Division::Runs(new)) => Self::Runs(Places::between(old.starts(), new.starts())),
-            (Division::Arcs(old), Division::Arcs(new)) => {
-                Self::Arcs(Places::between(&old.brought().collect::<Vec<_>>(), &new.brought().collect::<Vec<_>>()))
+            (Division::Runs(old), Division::Runs(new)) => {
+                Self::Runs(Places::between(old.starts(), new.starts()))
             }
-            (Division::Ranges(old), Division::Ranges(new)) => Self::Ranges(Places::between(old.starts(), new.starts())),
+            (Division::Arcs(old), Division::Arcs(new)) => Self::Arcs(Places::between(
+                &old.brought().collect::<Vec<_>>(),
+                &new.brought().collect::<Vec<_>>(),
+            )),
+            (Division::Ranges(old), Division::Ranges(new)) => {
+                Self::Ranges(Places::between(old.starts(), new.starts()))
+            }
             // Others are the same, or travel whole.
-            _ => Self::Runs(Places { gone: Vec::new(), new: Vec::new() }),
+            _ => Self::Runs(Places {
+                gone: Vec::new(),
+                new: Vec::new(),
+            }),
         }
     }
 
     fn apply(&self, old: &Division) -> Result<Division, DeltaError> {
         match (self, old) {
             (Self::Runs(places), Division::Runs(old)) => {
-                let runs = Runs::new(places.apply(old.starts().to_vec())?).map_err(NotDivided::Runs)?;
+                let runs =
+                    Runs::new(places.apply(old.starts().to_vec())?).map_err(NotDivided::Runs)?;
                 Ok(Division::Runs(Arc::new(runs)))
             }
             (Self::Arcs(places), Division::Arcs(old)) => {
-                let arcs = Arcs::new(places.apply(old.brought().collect())?).map_err(NotDivided::Arcs)?;
+                let arcs =
+                    Arcs::new(places.apply(old.brought().collect())?).map_err(NotDivided::Arcs)?;
                 Ok(Division::Arcs(Arc::new(arcs)))
             }
             (Self::Ranges(places), Division::Ranges(old)) => {
-                let ranges = Ranges::new(places.apply(old.starts().to_vec())?).map_err(NotDivided::Ranges)?;
+                let ranges = Ranges::new(places.apply(old.starts().to_vec())?)
+                    .map_err(NotDivided::Ranges)?;
                 Ok(Division::Ranges(Arc::new(ranges)))
             }
             _ => Err(DeltaError::Dangling),
@@ -260,12 +364,28 @@ impl DivisionDelta {
 impl<T: Ord + Clone> Places<T> {
     /// Both in order.
     fn between(old: &[T], new: &[T]) -> Self {
-        let gone = (0..).zip(old).filter(|(_, place)| new.binary_search(place).is_err()).map(|(number, _)| number).collect();
-        Self { gone, new: new.iter().filter(|place| old.binary_search(place).is_err()).cloned().collect() }
+        let gone = (0..)
+            .zip(old)
+            .filter(|(_, place)| new.binary_search(place).is_err())
+            .map(|(number, _)| number)
+            .collect();
+        Self {
+            gone,
+            new: new
+                .iter()
+                .filter(|place| old.binary_search(place).is_err())
+                .cloned()
+                .collect(),
+        }
     }
 
     fn apply(&self, mut old: Vec<T>) -> Result<Vec<T>, DeltaError> {
-        if !self.gone.is_sorted_by(|a, b| a < b) || self.gone.last().is_some_and(|last| *last as usize >= old.len()) {
+        if !self.gone.is_sorted_by(|a, b| a < b)
+            || self
+                .gone
+                .last()
+                .is_some_and(|last| *last as usize >= old.len())
+        {
             return Err(DeltaError::Dangling);
         }
         let mut number = 0;
@@ -279,7 +399,8 @@ impl<T: Ord + Clone> Places<T> {
     }
 }
 
-/// Tables that follow one another share what did not change, so most comparisons end at the pointer.
+/// Tables that follow one another share what did not change, so most comparisons end at the
+/// pointer.
 fn same<T: PartialEq>(one: &Arc<T>, other: &Arc<T>) -> bool {
     Arc::ptr_eq(one, other) || one == other
 }
@@ -313,5 +434,17 @@ fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
         one.ordered,
         &one.rules,
         &one.reshaping,
-    ) == (*id, name, *mode, *backups, *min_in_sync, *on_loss, *default_ttl_ms, *eviction, *ordered, rules, reshaping)
+    ) == (
+        *id,
+        name,
+        *mode,
+        *backups,
+        *min_in_sync,
+        *on_loss,
+        *default_ttl_ms,
+        *eviction,
+        *ordered,
+        rules,
+        reshaping,
+    )
 }

@@ -12,7 +12,11 @@ pub struct NoTableName;
 
 impl fmt::Display for TableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}/{:016x}", self.cluster, self.term, self.version, self.hash)
+        write!(
+            f,
+            "{}/{}/{}/{:016x}",
+            self.cluster, self.term, self.version, self.hash
+        )
     }
 }
 
@@ -30,7 +34,11 @@ impl FromStr for TableName {
             hash: u64::from_str_radix(hash, 16).map_err(|_| NoTableName)?,
         };
         // One table has one name: no signs, no zeros too many, nothing behind it.
-        if name.to_string() == text { Ok(name) } else { Err(NoTableName) }
+        if name.to_string() == text {
+            Ok(name)
+        } else {
+            Err(NoTableName)
+        }
     }
 }
 
@@ -40,10 +48,23 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        let name = TableName { cluster: ClusterId(7), term: Term(3), version: Version(u64::MAX), hash: 0xab };
+        let name = TableName {
+            cluster: ClusterId(7),
+            term: Term(3),
+            version: Version(u64::MAX),
+            hash: 0xab,
+        };
         assert_eq!(name.to_string().parse(), Ok(name));
         let text = name.to_string();
-        for wrong in ["", "/", "1/2/3/4", &text[1..], &format!("{text}/"), &text.replace("/3/", "/+3/"), &text.to_uppercase()] {
+        for wrong in [
+            "",
+            "/",
+            "1/2/3/4",
+            &text[1..],
+            &format!("{text}/"),
+            &text.replace("/3/", "/+3/"),
+            &text.to_uppercase(),
+        ] {
             assert_eq!(wrong.parse::<TableName>(), Err(NoTableName), "{wrong}");
         }
     }

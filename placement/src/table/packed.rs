@@ -1,8 +1,14 @@
-//! How whole tables travel: members are called by their place in the list, which takes a byte or two instead of nine, and partitions say only
-//! what is other than expected. A table of 16,384 partitions in three copies on 100 members takes a third of what it would by identities.
+//! How whole tables travel: members are called by their place in the list, which takes a byte or
+//! two instead of nine, and partitions say only what is other than expected. A table of 16,384
+//! partitions in three copies on 100 members takes a third of what it would by identities.
 
-use super::{Age, ClusterId, Keyspace, MapEntry, Member, Origin, Partition, Replica, ReplicaState, Settings, Table};
-use crate::id::{Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, Term, Version};
+use super::{
+    Age, ClusterId, Keyspace, MapEntry, Member, Origin, Partition, Replica, ReplicaState, Settings,
+    Table,
+};
+use crate::id::{
+    Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, Term, Version,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -60,11 +66,25 @@ const NOBODY: u16 = u16::MAX;
 
 impl From<Table> for Packed {
     fn from(table: Table) -> Self {
-        let Table { cluster, term, version, order_key, settings, members, voters, next_age, mut keyspaces, next_keyspace, maps, next_map } =
-            table;
-        let places: HashMap<MemberId, u16> = members.iter().map(|m| m.id).zip(0..NOBODY / 2).collect();
+        let Table {
+            cluster,
+            term,
+            version,
+            order_key,
+            settings,
+            members,
+            voters,
+            next_age,
+            mut keyspaces,
+            next_keyspace,
+            maps,
+            next_map,
+        } = table;
+        let places: HashMap<MemberId, u16> =
+            members.iter().map(|m| m.id).zip(0..NOBODY / 2).collect();
         let place = |m: &MemberId| places.get(m).copied().unwrap_or(NOBODY / 2);
-        let replica = |r: &Replica| 2 * place(&r.member) + u16::from(r.state == ReplicaState::Learner);
+        let replica =
+            |r: &Replica| 2 * place(&r.member) + u16::from(r.state == ReplicaState::Learner);
         let pack = |keyspace: &mut Keyspace| {
             let mut next = 0_u32;
             let pack = |p: Arc<Partition>| {
@@ -80,7 +100,10 @@ impl From<Table> for Packed {
                     from: p.from.clone(),
                 }
             };
-            std::mem::take(&mut keyspace.partitions).into_iter().map(pack).collect()
+            std::mem::take(&mut keyspace.partitions)
+                .into_iter()
+                .map(pack)
+                .collect()
         };
         let partitions = keyspaces.iter_mut().map(pack).collect();
         let voters = voters.iter().map(place).collect();
@@ -124,27 +147,63 @@ impl TryFrom<Packed> for Table {
         if keyspaces.len() != partitions.len() {
             return Err(Unpacked::Partition);
         }
-        let member = |place: u16| members.get(usize::from(place)).map(|m| m.id).ok_or(Unpacked::Member);
+        let member = |place: u16| {
+            members
+                .get(usize::from(place))
+                .map(|m| m.id)
+                .ok_or(Unpacked::Member)
+        };
         for (keyspace, packed) in keyspaces.iter_mut().zip(partitions) {
             let mut next = 0_u32;
             let unpack = |p: PackedPartition| {
                 let id = next.wrapping_add(p.skipped);
                 next = id.wrapping_add(1);
-                let state = |packed: u16| if packed % 2 == 1 { ReplicaState::Learner } else { ReplicaState::InSync };
-                let replica = |packed: u16| Ok(Replica { member: member(packed / 2)?, state: state(packed) });
+                let state = |packed: u16| {
+                    if packed % 2 == 1 {
+                        ReplicaState::Learner
+                    } else {
+                        ReplicaState::InSync
+                    }
+                };
+                let replica = |packed: u16| {
+                    Ok(Replica {
+                        member: member(packed / 2)?,
+                        state: state(packed),
+                    })
+                };
                 Ok(Arc::new(Partition {
                     id: PartitionId(id),
-                    replicas: p.replicas.into_iter().map(replica).collect::<Result<_, _>>()?,
+                    replicas: p
+                        .replicas
+                        .into_iter()
+                        .map(replica)
+                        .collect::<Result<_, _>>()?,
                     epoch: p.epoch,
                     since: Epoch(p.epoch.0.checked_sub(p.tenure).ok_or(Unpacked::Tenure)?),
                     lineage: p.lineage,
-                    goal: p.goal.map(|goal| goal.into_iter().map(member).collect()).transpose()?,
+                    goal: p
+                        .goal
+                        .map(|goal| goal.into_iter().map(member).collect())
+                        .transpose()?,
                     from: p.from,
                 }))
             };
             keyspace.partitions = packed.into_iter().map(unpack).collect::<Result<_, _>>()?;
         }
         let voters = voters.into_iter().map(member).collect::<Result<_, _>>()?;
-        Ok(Self { cluster, term, version, order_key, settings, members, voters, next_age, keyspaces, next_keyspace, maps, next_map })
+        Ok(Self {
+            cluster,
+            term,
+            version,
+            order_key,
+            settings,
+            members,
+            voters,
+            next_age,
+            keyspaces,
+            next_keyspace,
+            maps,
+            next_map,
+        })
     }
 }

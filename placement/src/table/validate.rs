@@ -1,6 +1,8 @@
 //! What makes a table valid. Tables of peers are checked before anything acts on them.
 
-use super::{Addresses, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Reshape, Role, Table};
+use super::{
+    Addresses, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Reshape, Role, Table,
+};
 use crate::division::{Cut, Division, SPLIT_BYTES_MAX};
 use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX};
@@ -38,7 +40,8 @@ pub const HOSTNAME_BYTES_MAX: usize = 255;
 /// Largest capacity of a member; 100 is the default, 1 the least.
 pub const WEIGHT_MAX: u32 = 100_000;
 
-/// What terms, versions, ages and epochs stay below, so that counting on from a peer's number cannot overflow.
+/// What terms, versions, ages and epochs stay below, so that counting on from a peer's number
+/// cannot overflow.
 pub const COUNT_MAX: u64 = 1 << 62;
 /// Likewise for lineages.
 pub const LINEAGE_MAX: u32 = 1 << 30;
@@ -104,7 +107,9 @@ pub enum Invalid {
     #[error("voter {0} is no member that answers, or stands out of order of age")]
     Voter(MemberId),
     /// Keyspaces do not stand in order of id.
-    #[error("keyspace {0} is named twice, stands out of order or has a number that was not given yet")]
+    #[error(
+        "keyspace {0} is named twice, stands out of order or has a number that was not given yet"
+    )]
     KeyspaceOrder(KeyspaceId),
     /// A keyspace asks for what there cannot be.
     #[error("keyspace {name:?}: {why}")]
@@ -166,7 +171,10 @@ impl Table {
         let mut younger_than = None;
         for member in &self.members {
             member.validate()?;
-            if !ids.insert(member.id) || younger_than >= Some(member.age) || member.age >= self.next_age {
+            if !ids.insert(member.id)
+                || younger_than >= Some(member.age)
+                || member.age >= self.next_age
+            {
                 return Err(Invalid::MemberOrder(member.id));
             }
             younger_than = Some(member.age);
@@ -176,7 +184,11 @@ impl Table {
     }
 
     fn validate_voters(&self) -> Result<(), Invalid> {
-        at_most("voters", VOTERS_MAX.min(self.settings.voters_max.into()), self.voters.len())?;
+        at_most(
+            "voters",
+            VOTERS_MAX.min(self.settings.voters_max.into()),
+            self.voters.len(),
+        )?;
         if self.voters.is_empty() {
             return Err(Invalid::NoVoter);
         }
@@ -195,10 +207,29 @@ impl Table {
         at_most("keyspaces", KEYSPACES_MAX, self.keyspaces.len())?;
         // Whoever is not assigned yet will be.
         let partitions = self.keyspaces.iter().map(Keyspace::count).sum();
-        at_most("partitions of all keyspaces together", PARTITIONS_ALL_MAX, partitions)?;
-        let splits = self.keyspaces.iter().map(|k| if let Division::Ranges(ranges) = &k.division { ranges.bytes() } else { 0 });
-        at_most("bytes of splits of all keyspaces together", SPLIT_BYTES_ALL_MAX, splits.sum())?;
-        let holders: BTreeSet<MemberId> = self.members.iter().filter(|m| m.role == Role::Data).map(|m| m.id).collect();
+        at_most(
+            "partitions of all keyspaces together",
+            PARTITIONS_ALL_MAX,
+            partitions,
+        )?;
+        let splits = self.keyspaces.iter().map(|k| {
+            if let Division::Ranges(ranges) = &k.division {
+                ranges.bytes()
+            } else {
+                0
+            }
+        });
+        at_most(
+            "bytes of splits of all keyspaces together",
+            SPLIT_BYTES_ALL_MAX,
+            splits.sum(),
+        )?;
+        let holders: BTreeSet<MemberId> = self
+            .members
+            .iter()
+            .filter(|m| m.role == Role::Data)
+            .map(|m| m.id)
+            .collect();
         let mut names = BTreeSet::new();
         let mut after = None;
         for keyspace in &self.keyspaces {
@@ -233,7 +264,8 @@ impl Table {
 }
 
 impl Member {
-    /// Checks what a member says of itself. A newcomer's word is checked with this before it is admitted.
+    /// Checks what a member says of itself. A newcomer's word is checked with this before it is
+    /// admitted.
     ///
     /// # Errors
     /// The first thing found wrong.
@@ -242,11 +274,16 @@ impl Member {
         if self.id.is_client() {
             return Err(Invalid::ClientId(self.id));
         }
-        self.validate_threads().map_err(|why| Invalid::Threads { id: self.id, why })?;
+        self.validate_threads()
+            .map_err(|why| Invalid::Threads { id: self.id, why })?;
         if !self.addresses.hostname.as_deref().is_none_or(may_be_host) {
             return Err(Invalid::Hostname(self.id));
         }
-        for part in [&self.location.zone, &self.location.rack, &self.location.host] {
+        for part in [
+            &self.location.zone,
+            &self.location.rack,
+            &self.location.host,
+        ] {
             if part.len() > NAME_BYTES_MAX {
                 return Err(Invalid::Name { what: "location" });
             }
@@ -261,16 +298,36 @@ impl Member {
         if self.id.thread_number() != 0 {
             return Err("its id is one of those that are for further data threads");
         }
-        let Addresses { data, resp_cluster, further, .. } = &self.addresses;
+        let Addresses {
+            data,
+            resp_cluster,
+            further,
+            ..
+        } = &self.addresses;
         if further.len() >= usize::from(THREADS_MAX) {
             return Err("it has more than 16 data threads");
         }
-        if further.iter().any(|ports| ports.resp_cluster.is_some() != resp_cluster.is_some()) {
-            return Err("either all of its data threads answer as a Redis Cluster node or none does");
+        if further
+            .iter()
+            .any(|ports| ports.resp_cluster.is_some() != resp_cluster.is_some())
+        {
+            return Err(
+                "either all of its data threads answer as a Redis Cluster node or none does",
+            );
         }
-        let twice = |own: &[u16]| own.iter().enumerate().any(|(place, port)| *port == 0 || own[..place].contains(port));
-        let data: Vec<u16> = std::iter::once(data.port()).chain(further.iter().map(|ports| ports.data)).collect();
-        let resp: Vec<u16> = resp_cluster.iter().map(|a| a.port()).chain(further.iter().filter_map(|ports| ports.resp_cluster)).collect();
+        let twice = |own: &[u16]| {
+            own.iter()
+                .enumerate()
+                .any(|(place, port)| *port == 0 || own[..place].contains(port))
+        };
+        let data: Vec<u16> = std::iter::once(data.port())
+            .chain(further.iter().map(|ports| ports.data))
+            .collect();
+        let resp: Vec<u16> = resp_cluster
+            .iter()
+            .map(|a| a.port())
+            .chain(further.iter().filter_map(|ports| ports.resp_cluster))
+            .collect();
         if !further.is_empty() && (twice(&data) || twice(&resp)) {
             return Err("two of its data threads are reached at the same port, or one at none");
         }
@@ -278,13 +335,15 @@ impl Member {
     }
 }
 
-/// Whether this may be the host name at which clients reach a member: it stands in lines of text that they read.
+/// Whether this may be the host name at which clients reach a member: it stands in lines of text
+/// that they read.
 fn may_be_host(name: &str) -> bool {
     let may = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
     (1..=HOSTNAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(may)
 }
 
-/// Whether a keyspace may have this name: it stands in addresses of HTTP, in metrics and on terminals as it is.
+/// Whether a keyspace may have this name: it stands in addresses of HTTP, in metrics and on
+/// terminals as it is.
 #[must_use]
 pub fn may_be_called(name: &str) -> bool {
     let may = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
@@ -293,9 +352,16 @@ pub fn may_be_called(name: &str) -> bool {
 
 impl Keyspace {
     fn validate(&self, holders: &BTreeSet<MemberId>) -> Result<(), Invalid> {
-        let wrong = |why| Err(Invalid::Keyspace { name: self.name.clone(), why });
+        let wrong = |why| {
+            Err(Invalid::Keyspace {
+                name: self.name.clone(),
+                why,
+            })
+        };
         if !may_be_called(&self.name) {
-            return wrong("its name must have 1 to 64 letters, digits, dots, hyphens and underscores");
+            return wrong(
+                "its name must have 1 to 64 letters, digits, dots, hyphens and underscores",
+            );
         }
         match (self.mode, &self.division) {
             (Mode::Fixed { partitions }, Division::Slots | Division::Runs(_)) => {
@@ -317,7 +383,10 @@ impl Keyspace {
         if self.min_in_sync == 0 || self.min_in_sync > self.backups + 1 {
             return wrong("min in sync (--min-in-sync) must be 1 to 1 + backups");
         }
-        rule::check(&self.rules).map_err(|why| Invalid::Rules { name: self.name.clone(), why })?;
+        rule::check(&self.rules).map_err(|why| Invalid::Rules {
+            name: self.name.clone(),
+            why,
+        })?;
         if !self.partitions.is_empty() && self.partitions.len() != self.count() {
             return wrong("either every partition is assigned or none is");
         }
@@ -325,7 +394,8 @@ impl Keyspace {
         if matches!(self.mode, Mode::Ring { .. }) && divided.len() != self.partitions.len() {
             return wrong("its arcs are others than its partitions");
         }
-        // Each has a number of its own, and there are as many, so that they are those of the partitions.
+        // Each has a number of its own, and there are as many, so that they are those of the
+        // partitions.
         let is_there = |id: PartitionId| match (&self.division, self.partitions.is_empty()) {
             (Division::Slots, _) | (_, true) => (id.0 as usize) < self.count(),
             _ => self.place(id).is_some(),
@@ -335,28 +405,55 @@ impl Keyspace {
         }
         let mut after = None;
         for partition in &self.partitions {
-            let at = PartitionRef { keyspace: self.id, partition: partition.id };
-            if after >= Some(partition.id) || (self.division == Division::Slots && !is_there(partition.id)) {
-                return Err(Invalid::Partition { at, why: "is there twice, stands out of order or has no slots" });
+            let at = PartitionRef {
+                keyspace: self.id,
+                partition: partition.id,
+            };
+            if after >= Some(partition.id)
+                || (self.division == Division::Slots && !is_there(partition.id))
+            {
+                return Err(Invalid::Partition {
+                    at,
+                    why: "is there twice, stands out of order or has no slots",
+                });
             }
             after = Some(partition.id);
-            partition.validate(holders).map_err(|why| Invalid::Partition { at, why })?;
+            partition
+                .validate(holders)
+                .map_err(|why| Invalid::Partition { at, why })?;
         }
         self.validate_reshaping()
     }
 
     fn validate_reshaping(&self) -> Result<(), Invalid> {
-        let wrong = |why| Err(Invalid::Keyspace { name: self.name.clone(), why });
+        let wrong = |why| {
+            Err(Invalid::Keyspace {
+                name: self.name.clone(),
+                why,
+            })
+        };
         if self.next_partition().0 > PARTITION_ID_MAX {
             return wrong("the number of a partition is out of range");
         }
-        at_most("splits and merges under way in a keyspace", RESHAPED_MAX, self.reshaping.under_way.len())?;
+        at_most(
+            "splits and merges under way in a keyspace",
+            RESHAPED_MAX,
+            self.reshaping.under_way.len(),
+        )?;
         let mut taking_part = BTreeSet::new();
         for reshape in &self.reshaping.under_way {
-            if reshape.partitions().any(|p| self.place(p).is_none() || !taking_part.insert(p)) {
-                return wrong("a partition that is split or merged is not there, or is there twice");
+            if reshape
+                .partitions()
+                .any(|p| self.place(p).is_none() || !taking_part.insert(p))
+            {
+                return wrong(
+                    "a partition that is split or merged is not there, or is there twice",
+                );
             }
-            if let Reshape::Split { cut: Cut::Key { key, .. }, .. } = reshape
+            if let Reshape::Split {
+                cut: Cut::Key { key, .. },
+                ..
+            } = reshape
                 && key.len() > SPLIT_BYTES_MAX
             {
                 return wrong("a key to split at is too long");
@@ -377,26 +474,44 @@ impl Partition {
         if self.replicas.len() > REPLICAS_MAX {
             return Err("too many replicas");
         }
-        if self.replicas.first().is_none_or(|primary| primary.state != ReplicaState::InSync) {
+        if self
+            .replicas
+            .first()
+            .is_none_or(|primary| primary.state != ReplicaState::InSync)
+        {
             return Err("the primary must be there and in sync");
         }
-        if !self.replicas.is_sorted_by_key(|r| r.state == ReplicaState::Learner) {
+        if !self
+            .replicas
+            .is_sorted_by_key(|r| r.state == ReplicaState::Learner)
+        {
             return Err("in-sync replicas must stand before learners");
         }
         distinct_holders(self.replicas.iter().map(|r| r.member), holders)?;
-        if self.from.len() > 2 || self.from.iter().any(|from| from.partition >= self.id || from.behind_ms > COUNT_MAX) {
+        if self.from.len() > 2
+            || self
+                .from
+                .iter()
+                .any(|from| from.partition >= self.id || from.behind_ms > COUNT_MAX)
+        {
             return Err("comes from partitions that it cannot come from");
         }
         match &self.goal {
-            Some(goal) if goal.is_empty() || goal.len() > REPLICAS_MAX => Err("a goal names 1 to 32 members"),
+            Some(goal) if goal.is_empty() || goal.len() > REPLICAS_MAX => {
+                Err("a goal names 1 to 32 members")
+            }
             Some(goal) => distinct_holders(goal.iter().copied(), holders),
             None => Ok(()),
         }
     }
 }
 
-/// Lists are short (`REPLICAS_MAX`): looking back beats a set, and this runs for every partition of every table.
-fn distinct_holders(members: impl Iterator<Item = MemberId> + Clone, holders: &BTreeSet<MemberId>) -> Result<(), &'static str> {
+/// Lists are short (`REPLICAS_MAX`): looking back beats a set, and this runs for every partition of
+/// every table.
+fn distinct_holders(
+    members: impl Iterator<Item = MemberId> + Clone,
+    holders: &BTreeSet<MemberId>,
+) -> Result<(), &'static str> {
     for (place, member) in members.clone().enumerate() {
         if members.clone().take(place).any(|earlier| earlier == member) {
             return Err("names a member twice");
@@ -409,13 +524,32 @@ fn distinct_holders(members: impl Iterator<Item = MemberId> + Clone, holders: &B
 }
 
 fn name(what: &'static str, name: &str) -> Result<(), Invalid> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX { Err(Invalid::Name { what }) } else { Ok(()) }
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        Err(Invalid::Name { what })
+    } else {
+        Ok(())
+    }
 }
 
-fn unique<'a>(what: &'static str, names: &mut BTreeSet<&'a str>, name: &'a str) -> Result<(), Invalid> {
-    if names.insert(name) { Ok(()) } else { Err(Invalid::SameName { what, name: name.into() }) }
+fn unique<'a>(
+    what: &'static str,
+    names: &mut BTreeSet<&'a str>,
+    name: &'a str,
+) -> Result<(), Invalid> {
+    if names.insert(name) {
+        Ok(())
+    } else {
+        Err(Invalid::SameName {
+            what,
+            name: name.into(),
+        })
+    }
 }
 
 fn at_most(what: &'static str, max: usize, count: usize) -> Result<(), Invalid> {
-    if count > max { Err(Invalid::TooMany { what, max }) } else { Ok(()) }
+    if count > max {
+        Err(Invalid::TooMany { what, max })
+    } else {
+        Ok(())
+    }
 }

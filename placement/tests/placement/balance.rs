@@ -1,19 +1,29 @@
-//! What a plan promises: the fewest moves, to a table that is balanced and spread, and then nothing more.
+//! What a plan promises: the fewest moves, to a table that is balanced and spread, and then nothing
+//! more.
 
 use crate::common::*;
 use doyen_placement::planner::{self, Pace, adopt, health};
-use doyen_placement::{Assignment, Division, Keyspace, Loads, MemberId, MemberState, Mode, OnLoss, Partition, PartitionRef, Table};
+use doyen_placement::{
+    Assignment, Division, Keyspace, Loads, MemberId, MemberState, Mode, OnLoss, Partition,
+    PartitionRef, Table,
+};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn copies_that_move(table: &Table) -> u64 {
     let goals: BTreeMap<_, _> = plan(table).into_iter().collect();
-    let arrivals = |p: &Partition, goal: &[MemberId]| goal.iter().filter(|m| p.replicas.iter().all(|r| r.member != **m)).count();
-    partitions(table).filter_map(|(at, p)| Some(arrivals(p, goals.get(&at)?) as u64)).sum()
+    let arrivals = |p: &Partition, goal: &[MemberId]| {
+        goal.iter()
+            .filter(|m| p.replicas.iter().all(|r| r.member != **m))
+            .count()
+    };
+    partitions(table)
+        .filter_map(|(at, p)| Some(arrivals(p, goals.get(&at)?) as u64))
+        .sum()
 }
 
-/// What balance requires: every member short of its share gets what it lacks. With equal weights a share is rounded down for
-/// as many members as possible, beginning with those that have least.
+/// What balance requires: every member short of its share gets what it lacks. With equal weights a
+/// share is rounded down for as many members as possible, beginning with those that have least.
 fn copies_that_must_move(table: &Table, copies: u64) -> u64 {
     let total = partitions(table).count() as u64 * copies;
     let present: Vec<u64> = loads(table).values().map(|(copies, _)| *copies).collect();
@@ -21,18 +31,35 @@ fn copies_that_must_move(table: &Table, copies: u64) -> u64 {
     let (floor, spare) = (total / members, total % members);
     let mut present = present;
     present.sort_unstable_by(|a, b| b.cmp(a));
-    (0..).zip(present).map(|(rank, have)| (floor + u64::from(rank < spare)).saturating_sub(have)).sum()
+    (0..)
+        .zip(present)
+        .map(|(rank, have)| (floor + u64::from(rank < spare)).saturating_sub(have))
+        .sum()
 }
 
-/// What each of these weights has of a total, where nobody can have more than `most`: what is beyond that is shared by the others.
+/// What each of these weights has of a total, where nobody can have more than `most`: what is
+/// beyond that is shared by the others.
 fn shares(weights: &[u32], total: f64, most: f64) -> Vec<f64> {
     let mut full = vec![false; weights.len()];
     loop {
         let left = total - most * full.iter().filter(|f| **f).count() as f64;
-        let open: f64 = weights.iter().zip(&full).filter(|(_, full)| !**full).map(|(w, _)| f64::from(*w)).sum();
-        let share = |(w, full): (&u32, &bool)| if *full { most } else { left * f64::from(*w) / open };
+        let open: f64 = weights
+            .iter()
+            .zip(&full)
+            .filter(|(_, full)| !**full)
+            .map(|(w, _)| f64::from(*w))
+            .sum();
+        let share = |(w, full): (&u32, &bool)| {
+            if *full {
+                most
+            } else {
+                left * f64::from(*w) / open
+            }
+        };
         let shares: Vec<f64> = weights.iter().zip(&full).map(share).collect();
-        let Some(over) = (0..shares.len()).find(|i| !full[*i] && shares[*i] > most) else { return shares };
+        let Some(over) = (0..shares.len()).find(|i| !full[*i] && shares[*i] > most) else {
+            return shares;
+        };
         full[over] = true;
     }
 }
@@ -40,10 +67,22 @@ fn shares(weights: &[u32], total: f64, most: f64) -> Vec<f64> {
 fn assert_balanced(table: &Table, weights: &[u32], copies: u64) {
     let count = partitions(table).count() as f64;
     // A member has one copy of a partition at most.
-    let (held_shares, led_shares) = (shares(weights, count * copies as f64, count), shares(weights, count, count));
-    for ((member, (held, led)), (held_share, led_share)) in loads(table).into_iter().zip(held_shares.into_iter().zip(led_shares)) {
-        assert!((held as f64 - held_share).abs() < 1.0, "{member} holds {held} of {held_share}");
-        assert!((led as f64 - led_share).abs() < 1.0, "{member} leads {led} of {led_share}");
+    let (held_shares, led_shares) = (
+        shares(weights, count * copies as f64, count),
+        shares(weights, count, count),
+    );
+    for ((member, (held, led)), (held_share, led_share)) in loads(table)
+        .into_iter()
+        .zip(held_shares.into_iter().zip(led_shares))
+    {
+        assert!(
+            (held as f64 - held_share).abs() < 1.0,
+            "{member} holds {held} of {held_share}"
+        );
+        assert!(
+            (led as f64 - led_share).abs() < 1.0,
+            "{member} leads {led} of {led_share}"
+        );
     }
 }
 
@@ -52,39 +91,85 @@ fn who_weighs_more_than_it_can_hold_leaves_the_rest_to_the_others() {
     for assignment in [Assignment::RoundRobin, Assignment::Rendezvous] {
         let weights = [50, 165, 50, 50];
         let members = weights.map(|weight| Sketch { weight, ..PLAIN });
-        assert_balanced(&cluster_of(keyspace(256, 1, OnLoss::Wait), assignment, &members), &weights, 2);
+        assert_balanced(
+            &cluster_of(keyspace(256, 1, OnLoss::Wait), assignment, &members),
+            &weights,
+            2,
+        );
     }
 }
 
 #[test]
 fn what_somebody_has_beyond_its_share_is_told_and_is_nothing_once_a_plan_is_done() {
-    let of = |table: &Table| planner::surplus(table, &Loads::default()).into_values().next();
+    let of = |table: &Table| {
+        planner::surplus(table, &Loads::default())
+            .into_values()
+            .next()
+    };
     let none = Some(planner::Surplus::default());
     let table = cluster(64, 1, &vec![PLAIN; 3]);
     assert_eq!(of(&table), none);
     let joined = planner::admit(&table, vec![member(100, &PLAIN)]);
     // 128 copies of three, and 32 for each of four; who holds nothing could lead nothing yet.
-    assert_eq!(of(&joined), Some(planner::Surplus { copies: 11, leads: 0 }));
+    assert_eq!(
+        of(&joined),
+        Some(planner::Surplus {
+            copies: 11,
+            leads: 0
+        })
+    );
     assert_eq!(of(&settle_with(joined, check_step)), none);
     let mut led_by_one = cluster(64, 1, &vec![PLAIN; 2]);
-    for partition in led_by_one.keyspaces.iter_mut().flat_map(|k| &mut k.partitions).filter(|p| p.primary() != id(1)) {
+    for partition in led_by_one
+        .keyspaces
+        .iter_mut()
+        .flat_map(|k| &mut k.partitions)
+        .filter(|p| p.primary() != id(1))
+    {
         std::sync::Arc::make_mut(partition).replicas.swap(0, 1);
     }
-    assert_eq!(of(&led_by_one), Some(planner::Surplus { copies: 0, leads: 32 }));
+    assert_eq!(
+        of(&led_by_one),
+        Some(planner::Surplus {
+            copies: 0,
+            leads: 32
+        })
+    );
     // The one in the other zone has a copy of everything, as it should.
     let zones = [1, 1, 2].map(|zone| Sketch { zone, ..PLAIN });
     assert_eq!(of(&cluster(64, 1, &zones)), none);
     // By weight.
-    assert_eq!(of(&cluster(64, 1, &[50, 150, 100].map(|weight| Sketch { weight, ..PLAIN }))), none);
+    assert_eq!(
+        of(&cluster(
+            64,
+            1,
+            &[50, 150, 100].map(|weight| Sketch { weight, ..PLAIN })
+        )),
+        none
+    );
 }
 
 #[test]
 fn where_nobody_has_a_share_nobody_has_too_much() {
-    let ring = Keyspace { mode: Mode::Ring { tokens: 4, random: false }, division: Division::no_arcs(), ..keyspace(8, 1, OnLoss::Wait) };
+    let ring = Keyspace {
+        mode: Mode::Ring {
+            tokens: 4,
+            random: false,
+        },
+        division: Division::no_arcs(),
+        ..keyspace(8, 1, OnLoss::Wait)
+    };
     let rule = "primary in zone=z1".parse().expect("a rule");
-    let ruled = Keyspace { rules: vec![rule], ..keyspace(8, 1, OnLoss::Wait) };
+    let ruled = Keyspace {
+        rules: vec![rule],
+        ..keyspace(8, 1, OnLoss::Wait)
+    };
     for keyspace in [ring, ruled] {
-        let table = cluster_of(keyspace, Assignment::RoundRobin, &[1, 2].map(|zone| Sketch { zone, ..PLAIN }));
+        let table = cluster_of(
+            keyspace,
+            Assignment::RoundRobin,
+            &[1, 2].map(|zone| Sketch { zone, ..PLAIN }),
+        );
         assert!(planner::surplus(&table, &Loads::default()).is_empty());
     }
 }
@@ -163,17 +248,35 @@ fn each_zone_has_one_copy_of_everything_where_there_are_two_zones() {
     check_spread(&table);
     let held: Vec<u64> = loads(&table).values().map(|(copies, _)| *copies).collect();
     assert_eq!(held[3], 128);
-    assert!(held[..3].iter().all(|held| (42..=43).contains(held)), "{held:?}");
+    assert!(
+        held[..3].iter().all(|held| (42..=43).contains(held)),
+        "{held:?}"
+    );
 }
 
 #[test]
 fn witnesses_and_those_that_go_are_given_nothing() {
-    let table = cluster(64, 1, &[PLAIN, Sketch { witness: true, ..PLAIN }, PLAIN, PLAIN]);
+    let table = cluster(
+        64,
+        1,
+        &[
+            PLAIN,
+            Sketch {
+                witness: true,
+                ..PLAIN
+            },
+            PLAIN,
+            PLAIN,
+        ],
+    );
     assert_eq!(loads(&table)[&id(2)], (0, 0));
     let settled = settle_with(planner::hand_over(&table, id(1), Pace::Repair), check_step);
     assert_eq!(loads(&settled)[&id(1)], (0, 0));
     let settled = planner::hand_over(&settled, id(1), Pace::Repair);
-    assert_eq!(settled.member(id(1)).map(|m| m.state), Some(MemberState::Leaving));
+    assert_eq!(
+        settled.member(id(1)).map(|m| m.state),
+        Some(MemberState::Leaving)
+    );
     assert_eq!(health(&settled), planner::Health::default());
 }
 
@@ -182,11 +285,17 @@ fn the_last_holder_drains_before_it_leaves() {
     let table = planner::admit(&cluster(64, 1, &[PLAIN]), vec![member(2, &PLAIN)]);
     let asked = planner::hand_over(&table, id(1), Pace::Repair);
     check_step(&table, &asked);
-    assert_eq!(asked.member(id(1)).map(|m| m.state), Some(MemberState::Draining));
+    assert_eq!(
+        asked.member(id(1)).map(|m| m.state),
+        Some(MemberState::Draining)
+    );
     let drained = settle_with(asked, check_step);
     assert!(!planner::holds_anything(&drained, id(1)));
     let left = planner::hand_over(&drained, id(1), Pace::Repair);
-    assert_eq!(left.member(id(1)).map(|m| m.state), Some(MemberState::Leaving));
+    assert_eq!(
+        left.member(id(1)).map(|m| m.state),
+        Some(MemberState::Leaving)
+    );
     let gone = planner::remove(&left, &BTreeMap::from([(id(1), planner::Departure::Left)]));
     check_step(&left, &gone);
     assert_eq!(gone.voters, [id(2)]);
@@ -195,8 +304,10 @@ fn the_last_holder_drains_before_it_leaves() {
 #[test]
 fn what_one_member_led_falls_to_many() {
     let table = cluster(1024, 1, &[const { PLAIN }; 8]);
-    let heirs: BTreeSet<MemberId> =
-        partitions(&table).filter(|(_, p)| p.primary() == id(1)).filter_map(|(_, p)| p.in_sync().nth(1)).collect();
+    let heirs: BTreeSet<MemberId> = partitions(&table)
+        .filter(|(_, p)| p.primary() == id(1))
+        .filter_map(|(_, p)| p.in_sync().nth(1))
+        .collect();
     assert_eq!(heirs.len(), 7);
 }
 
@@ -217,16 +328,27 @@ fn goals_under_way_are_respected_and_others_thought_over() {
     let joined = planner::admit(&cluster(64, 1, &[PLAIN, PLAIN]), vec![member(3, &PLAIN)]);
     let planned = adopt(&joined, &plan(&joined));
     assert_eq!(plan(&planned), vec![], "nothing has changed");
-    let few = planner::MoveLimits { learners_per_source: 4, learners_per_target: 8, learners: 8 };
+    let few = planner::MoveLimits {
+        learners_per_source: 4,
+        learners_per_target: 8,
+        learners: 8,
+    };
     let moving = planner::advance(&planned, &few, &planner::Waits::default()).expect("moves begin");
-    let begun: BTreeSet<_> = partitions(&moving).filter(|(_, p)| p.learners().next().is_some()).map(|(at, _)| at).collect();
+    let begun: BTreeSet<_> = partitions(&moving)
+        .filter(|(_, p)| p.learners().next().is_some())
+        .map(|(at, _)| at)
+        .collect();
     assert!(!begun.is_empty());
     let again = planner::admit(&moving, vec![member(4, &PLAIN)]);
     let changed = plan(&again);
     assert!(changed.iter().all(|(at, _)| !begun.contains(at)));
     // The fourth is sent what was meant for the third, rather than what the third has received.
     let had_goal = |at: &PartitionRef| again.partition(*at).is_some_and(|p| p.goal.is_some());
-    assert!(changed.iter().any(|(at, goal)| had_goal(at) && goal.contains(&id(4))));
+    assert!(
+        changed
+            .iter()
+            .any(|(at, goal)| had_goal(at) && goal.contains(&id(4)))
+    );
     assert_balanced(&settle(again), &[100; 4], 2);
 }
 
@@ -235,7 +357,10 @@ fn goals_under_way_are_respected_and_others_thought_over() {
 fn in_a_cluster_that_grew_everybody_stands_with_everybody() {
     let mut table = cluster(256, 1, &[PLAIN]);
     for number in 2..=5 {
-        table = settle_with(planner::admit(&table, vec![member(number, &PLAIN)]), check_step);
+        table = settle_with(
+            planner::admit(&table, vec![member(number, &PLAIN)]),
+            check_step,
+        );
     }
     let mut pairs: BTreeMap<Vec<MemberId>, usize> = BTreeMap::new();
     for (_, partition) in partitions(&table) {
@@ -244,5 +369,8 @@ fn in_a_cluster_that_grew_everybody_stands_with_everybody() {
         *pairs.entry(held).or_default() += 1;
     }
     // 256 partitions, and ten pairs of five.
-    assert!(pairs.len() == 10 && pairs.values().all(|count| (22..=29).contains(count)), "{pairs:?}");
+    assert!(
+        pairs.len() == 10 && pairs.values().all(|count| (22..=29).contains(count)),
+        "{pairs:?}"
+    );
 }

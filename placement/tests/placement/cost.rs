@@ -1,5 +1,5 @@
-//! Planning stays cheap. Wall time is not for the test command: run with `cargo test --release -p doyen-placement --test placement cost::
-//! -- --ignored --nocapture`.
+//! Planning stays cheap. Wall time is not for the test command: run with `cargo test --release -p
+//! doyen-placement --test placement cost:: -- --ignored --nocapture`.
 
 use crate::common::*;
 use doyen_placement::planner::{self, Departure};
@@ -13,15 +13,23 @@ fn what_planning_costs() {
     for (partitions, members) in [(1024, 10), (16384, 30), (16384, 100)] {
         for zones in [0, 3, 1] {
             println!("{partitions} partitions, {members} members, {zones} zones");
-            let sketches: Vec<Sketch> =
-                (0..members).map(|m| Sketch { zone: if zones == 0 { 0 } else { m % zones + 1 }, ..PLAIN }).collect();
+            let sketches: Vec<Sketch> = (0..members)
+                .map(|m| Sketch {
+                    zone: if zones == 0 { 0 } else { m % zones + 1 },
+                    ..PLAIN
+                })
+                .collect();
             let table = timed("assign", || cluster(partitions, 1, &sketches));
             timed("plan nothing", || planner::plan(&table, &Loads::default()));
             let joined = planner::admit(&table, vec![member(1000, &sketches[0])]);
             let plan = timed("plan a join", || planner::plan(&joined, &Loads::default()));
             let adopted = timed("adopt", || planner::adopt(&joined, &plan));
-            timed("advance", || planner::advance(&adopted, &LIMITS, &planner::Waits::default()));
-            let left = timed("remove", || planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)])));
+            timed("advance", || {
+                planner::advance(&adopted, &LIMITS, &planner::Waits::default())
+            });
+            let left = timed("remove", || {
+                planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)]))
+            });
             timed("plan repair", || planner::plan(&left, &Loads::default()));
             timed("validate", || left.validate()).expect("valid");
             timed("name", || left.name());

@@ -2,10 +2,14 @@
 
 use crate::common::*;
 use doyen_placement::planner::{
-    self, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, admit, alter_keyspace, create_keyspace, create_map, drop_keyspace,
+    self, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, admit, alter_keyspace,
+    create_keyspace, create_map, drop_keyspace,
 };
 use doyen_placement::table::validate::{KEYSPACES_MAX, PARTITIONS_ALL_MAX};
-use doyen_placement::{Division, Eviction, Invalid, KeyspaceId, Loads, MapId, Mode, OnLoss, PartitionId, Table, TableDelta};
+use doyen_placement::{
+    Division, Eviction, Invalid, KeyspaceId, Loads, MapId, Mode, OnLoss, PartitionId, Table,
+    TableDelta,
+};
 use std::collections::BTreeSet;
 
 fn wanted(name: &str, partitions: u16, backups: u8) -> NewKeyspace {
@@ -26,39 +30,73 @@ fn wanted(name: &str, partitions: u16, backups: u8) -> NewKeyspace {
 }
 
 fn created(table: &Table, name: &str, partitions: u16, backups: u8) -> Table {
-    let next = create_keyspace(table, wanted(name, partitions, backups)).expect("it may be").expect("it is new");
+    let next = create_keyspace(table, wanted(name, partitions, backups))
+        .expect("it may be")
+        .expect("it is new");
     check_step(table, &next);
     next
 }
 
 fn with_backups(table: &Table, name: &str, backups: u8) -> Table {
-    let change = KeyspaceChange { backups: Some(backups), ..KeyspaceChange::default() };
-    let next = alter_keyspace(table, name, change).expect("it may be").expect("it is a change");
+    let change = KeyspaceChange {
+        backups: Some(backups),
+        ..KeyspaceChange::default()
+    };
+    let next = alter_keyspace(table, name, change)
+        .expect("it may be")
+        .expect("it is a change");
     check_step(table, &next);
     next
 }
 
 fn copies(table: &Table, name: &str) -> Vec<usize> {
-    table.keyspace_named(name).expect("it is there").partitions.iter().map(|p| p.in_sync().count()).collect()
+    table
+        .keyspace_named(name)
+        .expect("it is there")
+        .partitions
+        .iter()
+        .map(|p| p.in_sync().count())
+        .collect()
 }
 
 #[test]
 fn a_new_keyspace_is_assigned_at_once_and_evenly() {
     let table = created(&cluster(16, 1, &[PLAIN, PLAIN, PLAIN]), "orders", 64, 2);
     assert_eq!(copies(&table, "orders"), [3; 64]);
-    let leads = |m| table.keyspace_named("orders").expect("it is there").partitions.iter().filter(|p| p.primary() == m).count();
+    let leads = |m| {
+        table
+            .keyspace_named("orders")
+            .expect("it is there")
+            .partitions
+            .iter()
+            .filter(|p| p.primary() == m)
+            .count()
+    };
     let leads: Vec<usize> = table.members.iter().map(|m| leads(m.id)).collect();
     assert!(leads.iter().all(|n| (21..=22).contains(n)), "{leads:?}");
-    assert!(planner::plan(&table, &Loads::default()).is_empty(), "nothing is left to move");
+    assert!(
+        planner::plan(&table, &Loads::default()).is_empty(),
+        "nothing is left to move"
+    );
 }
 
 /// The keyspace with ten partitions or tokens a member, divided so.
 fn made(table: &Table, name: &str, kind: u32) -> Table {
     let (mode, division) = divided(kind, 10);
-    let wanted = NewKeyspace { mode, division, ..wanted(name, 1, 1) };
-    let next = create_keyspace(table, wanted.clone()).expect("it may be").expect("it is new");
+    let wanted = NewKeyspace {
+        mode,
+        division,
+        ..wanted(name, 1, 1)
+    };
+    let next = create_keyspace(table, wanted.clone())
+        .expect("it may be")
+        .expect("it is new");
     check_step(table, &next);
-    assert_eq!(create_keyspace(&next, wanted), Ok(None), "whoever asks again is answered");
+    assert_eq!(
+        create_keyspace(&next, wanted),
+        Ok(None),
+        "whoever asks again is answered"
+    );
     next
 }
 
@@ -68,25 +106,62 @@ fn every_key_of_every_mode_has_a_partition_and_every_partition_has_keys() {
     for kind in 0..4 {
         table = made(&table, &format!("k{kind}"), kind);
     }
-    assert_eq!(table.keyspaces.iter().map(|k| k.partitions.len()).collect::<Vec<_>>(), [16, 16, 10, 30, 30]);
+    assert_eq!(
+        table
+            .keyspaces
+            .iter()
+            .map(|k| k.partitions.len())
+            .collect::<Vec<_>>(),
+        [16, 16, 10, 30, 30]
+    );
     let travelled = TableDelta::between(&cluster(16, 1, &[PLAIN, PLAIN, PLAIN]), &table);
     for keyspace in &table.keyspaces {
         for map in [MapId(0), MapId(7)] {
             let key = |n: u32| format!("key{:04}.{n}", n % 13);
-            let of = |n: u32| keyspace.partition_of(map, key(n).as_bytes()).expect("it is assigned");
+            let of = |n: u32| {
+                keyspace
+                    .partition_of(map, key(n).as_bytes())
+                    .expect("it is assigned")
+            };
             let used: BTreeSet<PartitionId> = (0..20_000).map(of).collect();
             // Every other map of a keyspace of ranges is behind its last split.
-            let all = if keyspace.mode == Mode::Range && map != MapId(0) { 1 } else { keyspace.partitions.len() };
+            let all = if keyspace.mode == Mode::Range && map != MapId(0) {
+                1
+            } else {
+                keyspace.partitions.len()
+            };
             assert_eq!(used.len(), all, "{} {map:?}", keyspace.name);
-            assert!(used.iter().all(|p| (p.0 as usize) < keyspace.partitions.len()));
+            assert!(
+                used.iter()
+                    .all(|p| (p.0 as usize) < keyspace.partitions.len())
+            );
         }
     }
-    assert_eq!(travelled.apply(&cluster(16, 1, &[PLAIN, PLAIN, PLAIN])).map(|t| t.name()), Ok(table.name()));
+    assert_eq!(
+        travelled
+            .apply(&cluster(16, 1, &[PLAIN, PLAIN, PLAIN]))
+            .map(|t| t.name()),
+        Ok(table.name())
+    );
     let table = settle(admit(&table, vec![member(4, &PLAIN)]));
     for keyspace in &table.keyspaces {
-        let leads = |m| keyspace.partitions.iter().filter(|p| p.primary() == m).count();
+        let leads = |m| {
+            keyspace
+                .partitions
+                .iter()
+                .filter(|p| p.primary() == m)
+                .count()
+        };
         let leads: Vec<usize> = table.members.iter().map(|m| leads(m.id)).collect();
-        assert!(leads.iter().max().zip(leads.iter().min()).is_some_and(|(max, min)| max - min <= 1), "{}: {leads:?}", keyspace.name);
+        assert!(
+            leads
+                .iter()
+                .max()
+                .zip(leads.iter().min())
+                .is_some_and(|(max, min)| max - min <= 1),
+            "{}: {leads:?}",
+            keyspace.name
+        );
     }
 }
 
@@ -99,23 +174,60 @@ fn a_ring_takes_the_room_that_is_left() {
     table = created(&table, "d", 1 << 14, 1);
     table = created(&table, "e", 1 << 12, 1);
     table = created(&table, "f", 1 << 11, 1);
-    let wanted =
-        |name, tokens| NewKeyspace { mode: Mode::Ring { tokens, random: false }, division: Division::no_arcs(), ..wanted(name, 1, 1) };
-    let tokens = |table: &Table, name| table.keyspace_named(name).expect("it is there").partitions.len();
-    table = create_keyspace(&table, wanted("g", 256)).expect("it may be").expect("it is new");
+    let wanted = |name, tokens| NewKeyspace {
+        mode: Mode::Ring {
+            tokens,
+            random: false,
+        },
+        division: Division::no_arcs(),
+        ..wanted(name, 1, 1)
+    };
+    let tokens = |table: &Table, name| {
+        table
+            .keyspace_named(name)
+            .expect("it is there")
+            .partitions
+            .len()
+    };
+    table = create_keyspace(&table, wanted("g", 256))
+        .expect("it may be")
+        .expect("it is new");
     assert_eq!(tokens(&table, "g"), 768);
-    let left = PARTITIONS_ALL_MAX - table.keyspaces.iter().map(|k| k.partitions.len()).sum::<usize>();
+    let left = PARTITIONS_ALL_MAX
+        - table
+            .keyspaces
+            .iter()
+            .map(|k| k.partitions.len())
+            .sum::<usize>();
     table = created(&table, "h", 1 << (left - 50).ilog2(), 1);
-    let left = PARTITIONS_ALL_MAX - table.keyspaces.iter().map(|k| k.partitions.len()).sum::<usize>();
-    table = create_keyspace(&table, wanted("i", 256)).expect("it may be").expect("it is new");
-    assert!((1..=left).contains(&tokens(&table, "i")), "{left} are left, {} are used", tokens(&table, "i"));
+    let left = PARTITIONS_ALL_MAX
+        - table
+            .keyspaces
+            .iter()
+            .map(|k| k.partitions.len())
+            .sum::<usize>();
+    table = create_keyspace(&table, wanted("i", 256))
+        .expect("it may be")
+        .expect("it is new");
+    assert!(
+        (1..=left).contains(&tokens(&table, "i")),
+        "{left} are left, {} are used",
+        tokens(&table, "i")
+    );
 }
 
 #[test]
 fn a_keyspace_is_made_once() {
     let table = created(&cluster(16, 1, &[PLAIN]), "orders", 64, 2);
-    assert_eq!(create_keyspace(&table, wanted("orders", 64, 2)), Ok(None), "whoever asks again is answered");
-    assert_eq!(create_keyspace(&table, wanted("orders", 64, 1)), Err(Refused::OtherSettings("orders".into())));
+    assert_eq!(
+        create_keyspace(&table, wanted("orders", 64, 2)),
+        Ok(None),
+        "whoever asks again is answered"
+    );
+    assert_eq!(
+        create_keyspace(&table, wanted("orders", 64, 1)),
+        Err(Refused::OtherSettings("orders".into()))
+    );
 }
 
 #[test]
@@ -128,42 +240,88 @@ fn numbers_are_never_given_again() {
     check_step(&with_map, &dropped);
     assert!(dropped.keyspace_named("orders").is_none() && dropped.maps.is_empty());
     let again = created(&dropped, "orders", 4, 1);
-    assert_eq!(again.keyspace_named("orders").map(|k| k.id), Some(KeyspaceId(2)));
+    assert_eq!(
+        again.keyspace_named("orders").map(|k| k.id),
+        Some(KeyspaceId(2))
+    );
     let (_, map_again) = create_map(&again, "open", "orders").expect("it may be");
     assert_eq!((map.id, map_again.id), (MapId(1), MapId(2)));
 }
 
 #[test]
 fn with_other_backups_copies_are_made_and_dropped_and_nothing_else_moves() {
-    let base = created(&cluster(16, 1, &[PLAIN, PLAIN, PLAIN, PLAIN]), "orders", 32, 1);
+    let base = created(
+        &cluster(16, 1, &[PLAIN, PLAIN, PLAIN, PLAIN]),
+        "orders",
+        32,
+        1,
+    );
     let more = settle_with(with_backups(&base, "orders", 2), check_step);
-    assert_eq!((copies(&more, "orders"), copies(&more, "default")), (vec![3; 32], vec![2; 16]));
+    assert_eq!(
+        (copies(&more, "orders"), copies(&more, "default")),
+        (vec![3; 32], vec![2; 16])
+    );
     let less = settle_with(with_backups(&more, "orders", 0), check_step);
     assert_eq!(copies(&less, "orders"), [1; 32]);
     let held = |table: &Table| table.keyspace(KeyspaceId(0)).map(|k| k.partitions.clone());
     assert_eq!(held(&base), held(&less), "the other keyspace is as it was");
-    let kept = |(a, b): (&std::sync::Arc<doyen_placement::Partition>, &std::sync::Arc<doyen_placement::Partition>)| {
-        b.in_sync().all(|m| a.in_sync().any(|other| other == m))
-    };
-    let (more, less) = (more.keyspace_named("orders").expect("there"), less.keyspace_named("orders").expect("there"));
-    assert!(more.partitions.iter().zip(&less.partitions).all(kept), "what is left was there before");
+    let kept = |(a, b): (
+        &std::sync::Arc<doyen_placement::Partition>,
+        &std::sync::Arc<doyen_placement::Partition>,
+    )| { b.in_sync().all(|m| a.in_sync().any(|other| other == m)) };
+    let (more, less) = (
+        more.keyspace_named("orders").expect("there"),
+        less.keyspace_named("orders").expect("there"),
+    );
+    assert!(
+        more.partitions.iter().zip(&less.partitions).all(kept),
+        "what is left was there before"
+    );
 }
 
 #[test]
 fn a_policy_of_eviction_is_changed_and_nothing_moves() {
     let table = created(&cluster(16, 1, &[PLAIN, PLAIN]), "orders", 8, 1);
-    let evicting = |policy| KeyspaceChange { eviction: Some(policy), ..KeyspaceChange::default() };
+    let evicting = |policy| KeyspaceChange {
+        eviction: Some(policy),
+        ..KeyspaceChange::default()
+    };
     let policy = |table: &Table| table.keyspace_named("orders").map(|k| k.eviction);
-    assert_eq!(policy(&table), Some(Eviction::None), "nothing is evicted unless somebody says so");
-    let next = alter_keyspace(&table, "orders", evicting(Eviction::Lru)).expect("it may be").expect("it is a change");
+    assert_eq!(
+        policy(&table),
+        Some(Eviction::None),
+        "nothing is evicted unless somebody says so"
+    );
+    let next = alter_keyspace(&table, "orders", evicting(Eviction::Lru))
+        .expect("it may be")
+        .expect("it is a change");
     check_step(&table, &next);
     assert_eq!(policy(&next), Some(Eviction::Lru));
-    assert_eq!(TableDelta::between(&table, &next).apply(&table), Ok(next.clone()), "a difference says so, too");
-    let partitions = |table: &Table| table.keyspaces.iter().map(|k| k.partitions.clone()).collect::<Vec<_>>();
+    assert_eq!(
+        TableDelta::between(&table, &next).apply(&table),
+        Ok(next.clone()),
+        "a difference says so, too"
+    );
+    let partitions = |table: &Table| {
+        table
+            .keyspaces
+            .iter()
+            .map(|k| k.partitions.clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(partitions(&next), partitions(&table));
-    assert_eq!(alter_keyspace(&next, "orders", evicting(Eviction::Lru)), Ok(None));
-    assert_eq!(create_keyspace(&next, wanted("orders", 8, 1)), Err(Refused::OtherSettings("orders".into())));
-    let again = NewKeyspace { eviction: Eviction::Lru, ..wanted("orders", 8, 1) };
+    assert_eq!(
+        alter_keyspace(&next, "orders", evicting(Eviction::Lru)),
+        Ok(None)
+    );
+    assert_eq!(
+        create_keyspace(&next, wanted("orders", 8, 1)),
+        Err(Refused::OtherSettings("orders".into()))
+    );
+    let again = NewKeyspace {
+        eviction: Eviction::Lru,
+        ..wanted("orders", 8, 1)
+    };
     assert_eq!(create_keyspace(&next, again), Ok(None));
 }
 
@@ -172,24 +330,59 @@ fn a_newcomer_takes_its_share_of_every_keyspace() {
     let table = created(&cluster(32, 1, &[PLAIN, PLAIN]), "orders", 32, 1);
     let settled = settle_with(admit(&table, vec![member(9, &PLAIN)]), check_step);
     for keyspace in &settled.keyspaces {
-        let held = keyspace.partitions.iter().filter(|p| p.in_sync().any(|m| m == id(9))).count();
-        assert!((21..=22).contains(&held), "of 64 copies of {}: {held}", keyspace.name);
+        let held = keyspace
+            .partitions
+            .iter()
+            .filter(|p| p.in_sync().any(|m| m == id(9)))
+            .count();
+        assert!(
+            (21..=22).contains(&held),
+            "of 64 copies of {}: {held}",
+            keyspace.name
+        );
     }
 }
 
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
     let table = cluster(16, 1, &[PLAIN]);
-    assert_eq!(drop_keyspace(&table, DEFAULT_KEYSPACE), Err(Refused::Default));
-    assert!(matches!(drop_keyspace(&table, "orders"), Err(Refused::NoKeyspace { .. })));
-    assert!(matches!(alter_keyspace(&table, "orders", KeyspaceChange::default()), Err(Refused::NoKeyspace { .. })));
-    assert_eq!(alter_keyspace(&table, DEFAULT_KEYSPACE, KeyspaceChange::default()), Ok(None));
-    let fewer_than_needed = KeyspaceChange { min_in_sync: Some(3), ..KeyspaceChange::default() };
-    assert!(matches!(alter_keyspace(&table, DEFAULT_KEYSPACE, fewer_than_needed), Err(Refused::Invalid(Invalid::Keyspace { .. }))));
+    assert_eq!(
+        drop_keyspace(&table, DEFAULT_KEYSPACE),
+        Err(Refused::Default)
+    );
+    assert!(matches!(
+        drop_keyspace(&table, "orders"),
+        Err(Refused::NoKeyspace { .. })
+    ));
+    assert!(matches!(
+        alter_keyspace(&table, "orders", KeyspaceChange::default()),
+        Err(Refused::NoKeyspace { .. })
+    ));
+    assert_eq!(
+        alter_keyspace(&table, DEFAULT_KEYSPACE, KeyspaceChange::default()),
+        Ok(None)
+    );
+    let fewer_than_needed = KeyspaceChange {
+        min_in_sync: Some(3),
+        ..KeyspaceChange::default()
+    };
+    assert!(matches!(
+        alter_keyspace(&table, DEFAULT_KEYSPACE, fewer_than_needed),
+        Err(Refused::Invalid(Invalid::Keyspace { .. }))
+    ));
     for name in ["", "a b", "a/b", "\u{1b}[2J", &"a".repeat(65)] {
-        assert!(matches!(create_keyspace(&table, wanted(name, 4, 1)), Err(Refused::Invalid(Invalid::Keyspace { .. }))), "{name:?}");
+        assert!(
+            matches!(
+                create_keyspace(&table, wanted(name, 4, 1)),
+                Err(Refused::Invalid(Invalid::Keyspace { .. }))
+            ),
+            "{name:?}"
+        );
     }
-    assert!(matches!(create_keyspace(&table, wanted("orders", 3, 1)), Err(Refused::Invalid(Invalid::Keyspace { .. }))));
+    assert!(matches!(
+        create_keyspace(&table, wanted("orders", 3, 1)),
+        Err(Refused::Invalid(Invalid::Keyspace { .. }))
+    ));
 }
 
 #[test]
@@ -198,10 +391,16 @@ fn there_is_an_end_to_keyspaces_and_to_partitions() {
     for n in 1..KEYSPACES_MAX {
         table = created(&table, &format!("k{n}"), 1, 0);
     }
-    assert!(matches!(create_keyspace(&table, wanted("one.more", 1, 0)), Err(Refused::Invalid(Invalid::TooMany { .. }))));
+    assert!(matches!(
+        create_keyspace(&table, wanted("one.more", 1, 0)),
+        Err(Refused::Invalid(Invalid::TooMany { .. }))
+    ));
     let mut table = cluster(16384, 0, &[PLAIN]);
     for n in 1..PARTITIONS_ALL_MAX / 16384 {
         table = created(&table, &format!("k{n}"), 16384, 0);
     }
-    assert!(matches!(create_keyspace(&table, wanted("one.more", 1, 0)), Err(Refused::Invalid(Invalid::TooMany { .. }))));
+    assert!(matches!(
+        create_keyspace(&table, wanted("one.more", 1, 0)),
+        Err(Refused::Invalid(Invalid::TooMany { .. }))
+    ));
 }

@@ -1,8 +1,9 @@
-//! What was measured moves something when it has been uneven for long, once, and noise moves nothing.
+//! What was measured moves something when it has been uneven for long, once, and noise moves
+//! nothing.
 
 use crate::common::{
-    LIMITS, PLAIN, Sketch, check_spread, check_step, cluster, learned, loads as counts, member, partitions, plan as plan_by_count,
-    settle_by, sketch,
+    LIMITS, PLAIN, Sketch, check_spread, check_step, cluster, learned, loads as counts, member,
+    partitions, plan as plan_by_count, settle_by, sketch,
 };
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Uneven, Window};
 use doyen_placement::planner::{self, Plan};
@@ -16,12 +17,17 @@ const LOOK: Duration = Duration::from_secs(5);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn reads(reads: u64) -> PartitionLoad {
-    PartitionLoad { reads, ..PartitionLoad::default() }
+    PartitionLoad {
+        reads,
+        ..PartitionLoad::default()
+    }
 }
 
 /// What is measured in this table, where each partition has this load, wherever it is.
 fn measured(table: &Table, load: impl Fn(PartitionRef) -> PartitionLoad) -> Loads {
-    partitions(table).map(|(at, p)| (at, p.primary(), load(at))).collect()
+    partitions(table)
+        .map(|(at, p)| (at, p.primary(), load(at)))
+        .collect()
 }
 
 /// What is to be evened out is.
@@ -30,34 +36,69 @@ fn uneven(mut loads: Loads, uneven: Uneven) -> Loads {
     loads
 }
 
-const WORK: Uneven = Uneven { work: true, bytes: false, memory: false };
-const BYTES: Uneven = Uneven { work: false, bytes: true, memory: false };
+const WORK: Uneven = Uneven {
+    work: true,
+    bytes: false,
+    memory: false,
+};
+const BYTES: Uneven = Uneven {
+    work: false,
+    bytes: true,
+    memory: false,
+};
 
 #[test]
 fn how_far_the_furthest_is_above_its_share_is_told_in_percent() {
     let weights = [100, 100, 200].map(|weight| Sketch { weight, ..PLAIN });
     let table = cluster(4, 0, &weights);
-    assert_eq!(Loads::default().furthest(&table), (100, 100), "nobody has anything");
-    // Everything is asked of the first member, whose share is a quarter; each partition has the same bytes.
+    assert_eq!(
+        Loads::default().furthest(&table),
+        (100, 100),
+        "nobody has anything"
+    );
+    // Everything is asked of the first member, whose share is a quarter; each partition has the
+    // same bytes.
     let first = table.members[0].id;
     let all: Loads = partitions(&table)
         .map(|(at, p)| {
             let reads = if p.primary() == first { 1000 } else { 0 };
-            (at, p.primary(), PartitionLoad { reads, bytes: 1 << 20, ..PartitionLoad::default() })
+            (
+                at,
+                p.primary(),
+                PartitionLoad {
+                    reads,
+                    bytes: 1 << 20,
+                    ..PartitionLoad::default()
+                },
+            )
         })
         .collect();
     assert_eq!(all.furthest(&table), (400, 100));
-    let hostile = measured(&table, |_| PartitionLoad { reads: u64::MAX, bytes: u64::MAX, ..PartitionLoad::default() });
-    assert_eq!(hostile.furthest(&table), (100, 100), "and nothing overflows");
+    let hostile = measured(&table, |_| PartitionLoad {
+        reads: u64::MAX,
+        bytes: u64::MAX,
+        ..PartitionLoad::default()
+    });
+    assert_eq!(
+        hostile.furthest(&table),
+        (100, 100),
+        "and nothing overflows"
+    );
 }
 
 /// What each member has to do.
 fn work(table: &Table, loads: &Loads) -> BTreeMap<MemberId, u64> {
     let mut work: BTreeMap<MemberId, u64> = table.members.iter().map(|m| (m.id, 0)).collect();
     for (at, partition) in partitions(table) {
-        let Some(load) = loads.partition(at) else { continue };
+        let Some(load) = loads.partition(at) else {
+            continue;
+        };
         for replica in &partition.replicas {
-            let added = if replica.member == partition.primary() { load.work() } else { load.work_of_writes() };
+            let added = if replica.member == partition.primary() {
+                load.work()
+            } else {
+                load.work_of_writes()
+            };
             *work.entry(replica.member).or_default() += added;
         }
     }
@@ -67,11 +108,18 @@ fn work(table: &Table, loads: &Loads) -> BTreeMap<MemberId, u64> {
 /// All goals are reached, and then nothing is left to do for those who count.
 fn carried_out(table: Table) -> Table {
     // As a coordinator does: it plans again once nothing moves.
-    let plan = |table: &Table| if partitions(table).any(|(_, p)| p.goal.is_some()) { vec![] } else { plan_by_count(table) };
+    let plan = |table: &Table| {
+        if partitions(table).any(|(_, p)| p.goal.is_some()) {
+            vec![]
+        } else {
+            plan_by_count(table)
+        }
+    };
     settle_by(table, plan, check_step)
 }
 
-/// A coordinator's day: looks, and plans when it has been uneven for long. Returns what each plan moved, and the table in the end.
+/// A coordinator's day: looks, and plans when it has been uneven for long. Returns what each plan
+/// moved, and the table in the end.
 fn day(mut table: Table, load: impl Fn(u64, PartitionRef) -> PartitionLoad) -> (Vec<Plan>, Table) {
     let mut window = Window::default();
     let mut plans = Vec::new();
@@ -93,7 +141,9 @@ fn day(mut table: Table, load: impl Fn(u64, PartitionRef) -> PartitionLoad) -> (
 
 /// A number that looks random, of these two.
 fn noise(a: u64, b: u64) -> u64 {
-    let mixed = (a << 32 | b).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (a << 32 | b)
+        .wrapping_add(1)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed ^ mixed >> 29
 }
@@ -101,13 +151,15 @@ fn noise(a: u64, b: u64) -> u64 {
 #[test]
 fn a_day_of_noise_moves_nothing() {
     let table = cluster(64, 1, &[PLAIN; 3]);
-    // Each partition has between nothing and twice its usual load, and now and then ten partitions of one member have ten times as much for half
-    // a minute.
+    // Each partition has between nothing and twice its usual load, and now and then ten partitions
+    // of one member have ten times as much for half a minute.
     let load = |look: u64, at: PartitionRef| {
         let burst = look % 40 < 6 && noise(look / 40, 7) % 6 == u64::from(at.partition.0) % 6;
         reads((noise(look, at.partition.0.into()) % 2000) * if burst { 10 } else { 1 })
     };
-    let uneven = (0..1000).filter(|look| measured(&table, |at| load(*look, at)).judge(&table).work).count();
+    let uneven = (0..1000)
+        .filter(|look| measured(&table, |at| load(*look, at)).judge(&table).work)
+        .count();
     assert!(uneven > 10, "it is uneven at times: {uneven}");
     assert_eq!(day(table.clone(), load), (vec![], table));
 }
@@ -116,17 +168,42 @@ fn a_day_of_noise_moves_nothing() {
 fn hot_partitions_move_once_and_then_all_rests() {
     let table = cluster(64, 1, &[PLAIN; 3]);
     let busiest = table.members[0].id;
-    let hot: Vec<PartitionRef> = partitions(&table).filter(|(_, p)| p.primary() == busiest).map(|(at, _)| at).take(6).collect();
-    let load = |look: u64, at: PartitionRef| reads(if hot.contains(&at) { 20_000 } else { 100 } + noise(look, at.partition.0.into()) % 50);
+    let hot: Vec<PartitionRef> = partitions(&table)
+        .filter(|(_, p)| p.primary() == busiest)
+        .map(|(at, _)| at)
+        .take(6)
+        .collect();
+    let load = |look: u64, at: PartitionRef| {
+        reads(
+            if hot.contains(&at) { 20_000 } else { 100 } + noise(look, at.partition.0.into()) % 50,
+        )
+    };
     let (plans, settled) = day(table.clone(), load);
     assert_eq!(plans.len(), 1);
     let loads = measured(&settled, |at| load(0, at));
     assert!(!loads.judge(&settled).work, "{:?}", work(&settled, &loads));
-    let copies = |table: &Table| counts(table).into_values().map(|(copies, _)| copies).collect::<Vec<_>>();
-    assert_eq!(copies(&settled), copies(&table), "everybody has as many copies as before");
-    let copied =
-        plans[0].iter().filter(|(at, goal)| goal.iter().any(|m| table.partition(*at).is_some_and(|p| p.in_sync().all(|held| held != *m))));
-    assert!(copied.count() <= hot.len(), "for the most part leads went elsewhere, which copies nothing");
+    let copies = |table: &Table| {
+        counts(table)
+            .into_values()
+            .map(|(copies, _)| copies)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        copies(&settled),
+        copies(&table),
+        "everybody has as many copies as before"
+    );
+    let copied = plans[0].iter().filter(|(at, goal)| {
+        goal.iter().any(|m| {
+            table
+                .partition(*at)
+                .is_some_and(|p| p.in_sync().all(|held| held != *m))
+        })
+    });
+    assert!(
+        copied.count() <= hot.len(),
+        "for the most part leads went elsewhere, which copies nothing"
+    );
 }
 
 #[test]
@@ -135,21 +212,35 @@ fn a_proposal_names_what_moves_for_what_was_measured() {
     let busiest = table.members[0].id;
     let load = |table: &Table| {
         let led = |at| table.partition(at).is_some_and(|p| p.primary() == busiest);
-        uneven(measured(table, |at| reads(if led(at) { 10_000 } else { 10 } + u64::from(at.partition.0) * 100)), WORK)
+        uneven(
+            measured(table, |at| {
+                reads(if led(at) { 10_000 } else { 10 } + u64::from(at.partition.0) * 100)
+            }),
+            WORK,
+        )
     };
     let proposal = planner::propose(&table, &load(&table));
     assert!(!proposal.hot.is_empty());
-    assert_eq!(proposal.hot.iter().collect::<Vec<_>>(), proposal.goals.iter().map(|(at, _)| at).collect::<Vec<_>>());
+    assert_eq!(
+        proposal.hot.iter().collect::<Vec<_>>(),
+        proposal.goals.iter().map(|(at, _)| at).collect::<Vec<_>>()
+    );
     let joined = planner::admit(&table, vec![member(9, &PLAIN)]);
     let proposal = planner::propose(&joined, &load(&joined));
-    assert!(!proposal.hot.is_empty() && proposal.hot.len() < proposal.goals.len(), "some go to the newcomer in any case");
+    assert!(
+        !proposal.hot.is_empty() && proposal.hot.len() < proposal.goals.len(),
+        "some go to the newcomer in any case"
+    );
     assert!(planner::propose(&joined, &Loads::default()).hot.is_empty());
 }
 
 #[test]
 fn a_partition_that_is_too_much_for_anybody_stays_and_what_is_beside_it_goes() {
     let table = cluster(64, 1, &[PLAIN; 3]);
-    let (giant, led) = partitions(&table).map(|(at, p)| (at, p.primary())).next().expect("there is one");
+    let (giant, led) = partitions(&table)
+        .map(|(at, p)| (at, p.primary()))
+        .next()
+        .expect("there is one");
     let load = |_, at| reads(if at == giant { 1_000_000 } else { 1000 });
     let (plans, settled) = day(table, load);
     assert_eq!(settled.partition(giant).map(|p| p.primary()), Some(led));
@@ -162,19 +253,50 @@ fn what_is_off_moves_nothing() {
     let busiest = table.members[0].id;
     let load = |table: &Table| {
         let led = |at| table.partition(at).is_some_and(|p| p.primary() == busiest);
-        uneven(measured(table, |at| reads(if led(at) { 10_000 } else { 10 } + u64::from(at.partition.0) * 100)), WORK)
+        uneven(
+            measured(table, |at| {
+                reads(if led(at) { 10_000 } else { 10 } + u64::from(at.partition.0) * 100)
+            }),
+            WORK,
+        )
     };
     assert!(!planner::plan(&table, &load(&table)).is_empty());
-    table.settings.schedulers = Scheduler::ALL.into_iter().filter(|s| *s != Scheduler::Hot).collect::<Schedulers>();
+    table.settings.schedulers = Scheduler::ALL
+        .into_iter()
+        .filter(|s| *s != Scheduler::Hot)
+        .collect::<Schedulers>();
     assert_eq!(planner::plan(&table, &load(&table)), vec![]);
 }
 
 #[test]
 fn members_come_to_hold_their_share_of_bytes() {
-    let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN, Sketch { weight: 200, ..PLAIN }]);
+    let table = cluster(
+        64,
+        1,
+        &[
+            PLAIN,
+            PLAIN,
+            PLAIN,
+            Sketch {
+                weight: 200,
+                ..PLAIN
+            },
+        ],
+    );
     let full = table.members[1].id;
-    let large: Vec<PartitionRef> = partitions(&table).filter(|(_, p)| p.in_sync().any(|m| m == full)).map(|(at, _)| at).take(8).collect();
-    let load = |at| PartitionLoad { bytes: if large.contains(&at) { 512 << 20 } else { 1 << 20 }, ..PartitionLoad::default() };
+    let large: Vec<PartitionRef> = partitions(&table)
+        .filter(|(_, p)| p.in_sync().any(|m| m == full))
+        .map(|(at, _)| at)
+        .take(8)
+        .collect();
+    let load = |at| PartitionLoad {
+        bytes: if large.contains(&at) {
+            512 << 20
+        } else {
+            1 << 20
+        },
+        ..PartitionLoad::default()
+    };
     assert!(measured(&table, load).judge(&table).bytes);
     let goals = planner::plan(&table, &uneven(measured(&table, load), BYTES));
     let settled = carried_out(planner::adopt(&table, &goals));
@@ -186,9 +308,17 @@ fn members_come_to_hold_their_share_of_bytes() {
 fn only_a_primary_is_believed_and_only_of_what_is_there() {
     let table = cluster(16, 1, &[PLAIN; 3]);
     let (at, partition) = partitions(&table).next().expect("there is one");
-    let other = table.members.iter().map(|m| m.id).find(|m| *m != partition.primary()).expect("there are three");
+    let other = table
+        .members
+        .iter()
+        .map(|m| m.id)
+        .find(|m| *m != partition.primary())
+        .expect("there are three");
     let mut loads = Loads::default();
-    let nowhere = PartitionRef { partition: doyen_placement::PartitionId(999), ..at };
+    let nowhere = PartitionRef {
+        partition: doyen_placement::PartitionId(999),
+        ..at
+    };
     let report = || Report {
         member: MemberLoad::default(),
         partitions: vec![(at, reads(u64::MAX)), (nowhere, reads(1))],
@@ -197,11 +327,21 @@ fn only_a_primary_is_believed_and_only_of_what_is_there() {
     };
     loads.tell(&table, other, report());
     loads.tell(&table, MemberId(990), report());
-    assert_eq!((loads.partitions().count(), loads.members().count()), (0, 1));
+    assert_eq!(
+        (loads.partitions().count(), loads.members().count()),
+        (0, 1)
+    );
     loads.tell(&table, partition.primary(), report());
-    assert_eq!(loads.partitions().map(|(at, _)| at).collect::<Vec<_>>(), [at]);
+    assert_eq!(
+        loads.partitions().map(|(at, _)| at).collect::<Vec<_>>(),
+        [at]
+    );
     let _ = uneven(loads.clone(), WORK).judge(&table);
-    loads.retain(&Table { members: Vec::new(), keyspaces: Vec::new(), ..table });
+    loads.retain(&Table {
+        members: Vec::new(),
+        keyspaces: Vec::new(),
+        ..table
+    });
     assert_eq!(loads, Loads::default());
 }
 
@@ -209,8 +349,20 @@ fn only_a_primary_is_believed_and_only_of_what_is_there() {
 fn busy(table: &Table, which: &[usize]) -> Loads {
     let mut loads = Loads::default();
     for (place, member) in table.members.iter().enumerate() {
-        let load = MemberLoad { busy: which.contains(&place), ..MemberLoad::default() };
-        loads.tell(table, member.id, Report { member: load, partitions: Vec::new(), moves: Vec::new(), unheard: Vec::new() });
+        let load = MemberLoad {
+            busy: which.contains(&place),
+            ..MemberLoad::default()
+        };
+        loads.tell(
+            table,
+            member.id,
+            Report {
+                member: load,
+                partitions: Vec::new(),
+                moves: Vec::new(),
+                unheard: Vec::new(),
+            },
+        );
     }
     loads
 }
@@ -218,7 +370,11 @@ fn busy(table: &Table, which: &[usize]) -> Loads {
 /// Copies of each member, in order of age.
 fn copies(table: &Table) -> Vec<u64> {
     let counts = counts(table);
-    table.members.iter().map(|m| counts.get(&m.id).map_or(0, |c| c.0)).collect()
+    table
+        .members
+        .iter()
+        .map(|m| counts.get(&m.id).map_or(0, |c| c.0))
+        .collect()
 }
 
 #[test]
@@ -226,10 +382,23 @@ fn who_is_busy_is_given_its_share_once_it_is_not() {
     let three = cluster(64, 1, &[PLAIN; 3]);
     let four = planner::admit(&three, vec![member(100, &PLAIN)]);
     let plan = |table: &Table, which: &[usize]| planner::plan(table, &busy(table, which));
-    let gone = |table: &Table| planner::remove(table, &BTreeMap::from([(table.members[0].id, planner::Departure::Dead)]));
+    let gone = |table: &Table| {
+        planner::remove(
+            table,
+            &BTreeMap::from([(table.members[0].id, planner::Departure::Dead)]),
+        )
+    };
     assert_eq!(plan(&four, &[3]), vec![], "nothing need go there");
-    assert_eq!(plan(&four, &[0, 1, 2, 3]), plan(&four, &[]), "where all are busy nobody is spared");
-    assert_eq!(plan(&four, &[0]).len(), plan(&four, &[]).len(), "a giver may be busy");
+    assert_eq!(
+        plan(&four, &[0, 1, 2, 3]),
+        plan(&four, &[]),
+        "where all are busy nobody is spared"
+    );
+    assert_eq!(
+        plan(&four, &[0]).len(),
+        plan(&four, &[]).len(),
+        "a giver may be busy"
+    );
     // One of the three dies: those that are left take what it had, and the busy one nothing.
     let left = settle_by(gone(&four), |table| plan(table, &[2]), check_step);
     assert_eq!(copies(&left), [64, 64, 0]);
@@ -237,29 +406,64 @@ fn who_is_busy_is_given_its_share_once_it_is_not() {
     let two = settle_by(gone(&left), |table| plan(table, &[1]), check_step);
     assert_eq!(copies(&two), [64, 64]);
     let even = settle_by(left, |table| plan(table, &[]), check_step);
-    assert!(copies(&even).iter().all(|copies| (42..=43).contains(copies)));
+    assert!(
+        copies(&even)
+            .iter()
+            .all(|copies| (42..=43).contains(copies))
+    );
 }
 
 /// What does not fit below the last watermark is refused, so that nobody passes it.
 #[test]
 fn who_is_as_good_as_full_is_told_as_full() {
-    let told = |memory| MemberLoad { memory, memory_max: 1_000, ..MemberLoad::default() }.told();
-    assert_eq!([0, 700, 889, 890, 899, 900, 950].map(told), [0, 70, 88, 90, 90, 90, 95]);
+    let told = |memory| {
+        MemberLoad {
+            memory,
+            memory_max: 1_000,
+            ..MemberLoad::default()
+        }
+        .told()
+    };
+    assert_eq!(
+        [0, 700, 889, 890, 899, 900, 950].map(told),
+        [0, 70, 88, 90, 90, 90, 95]
+    );
 }
 
 /// A goal that has not begun was fixed while balance rested, and with it who was full by now.
 #[test]
 fn what_is_lacking_is_thought_over_while_balance_rests() {
-    let paused = planner::balance(&cluster(64, 1, &[PLAIN; 4]), &planner::BalanceChange::Pause(Paused::Operator));
-    let dead = planner::remove(&paused, &BTreeMap::from([(paused.members[0].id, planner::Departure::Dead)]));
+    let paused = planner::balance(
+        &cluster(64, 1, &[PLAIN; 4]),
+        &planner::BalanceChange::Pause(Paused::Operator),
+    );
+    let dead = planner::remove(
+        &paused,
+        &BTreeMap::from([(paused.members[0].id, planner::Departure::Dead)]),
+    );
     let adopted = planner::adopt(&dead, &planner::plan(&dead, &busy(&dead, &[])));
     let meant = |table: &Table| {
-        partitions(table).filter(|(_, p)| p.goal.iter().flatten().any(|m| !p.holds(*m) && *m == dead.members[1].id)).count()
+        partitions(table)
+            .filter(|(_, p)| {
+                p.goal
+                    .iter()
+                    .flatten()
+                    .any(|m| !p.holds(*m) && *m == dead.members[1].id)
+            })
+            .count()
     };
     assert!(meant(&adopted) > 0, "each takes some of it");
     let again = planner::adopt(&adopted, &planner::plan(&adopted, &busy(&adopted, &[1])));
-    assert_eq!(meant(&again), 0, "who is full is given nothing that somebody else can take");
-    assert_eq!(partitions(&again).filter(|(_, p)| p.goal.is_some()).count(), 32, "and all is to be mended");
+    assert_eq!(
+        meant(&again),
+        0,
+        "who is full is given nothing that somebody else can take"
+    );
+    assert_eq!(
+        partitions(&again).filter(|(_, p)| p.goal.is_some()).count(),
+        32,
+        "and all is to be mended"
+    );
     assert_eq!(planner::plan(&again, &busy(&again, &[1])), vec![], "once");
 }
 
@@ -277,7 +481,10 @@ fn whom_nobody_reaches_is_planned_with_as_if_it_were_emptied() {
     let away = settle_by(four.clone(), plan, check_step);
     assert_eq!(copies(&away)[3], 0);
     assert!(partitions(&away).all(|(_, p)| p.in_sync().count() == 2));
-    assert_eq!(away.members[3].state, four.members[3].state, "for people it is what it was");
+    assert_eq!(
+        away.members[3].state, four.members[3].state,
+        "for people it is what it was"
+    );
     let back = settle_by(away, plan_by_count, check_step);
     assert_eq!(copies(&back), [32; 4]);
     // Where there is no other place for its copies they stay, and others lead.
@@ -288,25 +495,42 @@ fn whom_nobody_reaches_is_planned_with_as_if_it_were_emptied() {
     assert_eq!(plan(&led), vec![], "and that is all");
 }
 
-/// It cannot give what it leads to anybody: who has it already leads first. Copies to somebody who was to lead were begun again and again.
+/// It cannot give what it leads to anybody: who has it already leads first. Copies to somebody who
+/// was to lead were begun again and again.
 #[test]
 fn what_is_led_by_whom_nobody_reaches_is_led_by_who_has_it_before_it_is_copied() {
-    for (partitions_of, backups, members) in [(64, 1, 4), (64, 1, 5), (16, 1, 5), (64, 2, 6), (8, 2, 5)] {
+    for (partitions_of, backups, members) in
+        [(64, 1, 4), (64, 1, 5), (16, 1, 5), (64, 2, 6), (8, 2, 5)]
+    {
         for gone in 0..members {
             // One has died, so that leads are no longer even when the other is cut off.
             let full = cluster(partitions_of, backups, &vec![PLAIN; members + 1]);
-            let table = planner::remove(&full, &BTreeMap::from([(full.members[gone].id, planner::Departure::Dead)]));
-            let table = if gone % 2 == 0 { table } else { planner::balance(&table, &planner::BalanceChange::Pause(Paused::Operator)) };
+            let table = planner::remove(
+                &full,
+                &BTreeMap::from([(full.members[gone].id, planner::Departure::Dead)]),
+            );
+            let table = if gone % 2 == 0 {
+                table
+            } else {
+                planner::balance(&table, &planner::BalanceChange::Pause(Paused::Operator))
+            };
             for shut in 0..members {
                 let id = table.members[shut].id;
                 let mut away = table.clone();
                 // As a coordinator does: it plans again with every table.
                 loop {
-                    let planned = planner::adopt(&away, &planner::plan(&away, &cut_off(&away, &[shut])));
-                    let begun = planner::advance(&planned, &LIMITS, &planner::Waits::default()).unwrap_or(planned);
+                    let planned =
+                        planner::adopt(&away, &planner::plan(&away, &cut_off(&away, &[shut])));
+                    let begun = planner::advance(&planned, &LIMITS, &planner::Waits::default())
+                        .unwrap_or(planned);
                     check_step(&away, &begun);
-                    for (at, p) in partitions(&begun).filter(|(_, p)| p.primary() == id && p.in_sync().any(|m| m != id)) {
-                        let known = |m| away.partition(at).is_some_and(|before| before.learners().any(|learner| learner == m));
+                    for (at, p) in partitions(&begun)
+                        .filter(|(_, p)| p.primary() == id && p.in_sync().any(|m| m != id))
+                    {
+                        let known = |m| {
+                            away.partition(at)
+                                .is_some_and(|before| before.learners().any(|learner| learner == m))
+                        };
                         assert_eq!(
                             p.learners().find(|m| !known(*m)),
                             None,

@@ -1,7 +1,10 @@
-//! What a ring promises: only the arcs concerned move, copies stand apart, and allocated tokens make everybody's part even.
+//! What a ring promises: only the arcs concerned move, copies stand apart, and allocated tokens
+//! make everybody's part even.
 
 use crate::common::*;
-use doyen_placement::ring::{Duplicate, Ownership, Ring, Walk, allocate, depart, moves, ownership, random, tokens_of_weight};
+use doyen_placement::ring::{
+    Duplicate, Ownership, Ring, Walk, allocate, depart, moves, ownership, random, tokens_of_weight,
+};
 use doyen_placement::{Member, MemberId, Token};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -10,12 +13,25 @@ use std::sync::Arc;
 const TOKENS: usize = 16;
 
 /// A ring that grew member by member.
-fn grown(sketches: &[Sketch], copies: usize, mut check: impl FnMut(&Ring, &[Arc<Member>])) -> (Ring, Vec<Arc<Member>>) {
+fn grown(
+    sketches: &[Sketch],
+    copies: usize,
+    mut check: impl FnMut(&Ring, &[Arc<Member>]),
+) -> (Ring, Vec<Arc<Member>>) {
     let (mut ring, mut members) = (Ring::default(), Vec::new());
     for (sketch, number) in sketches.iter().zip(1..) {
         members.push(Arc::new(member(number, sketch)));
-        let tokens = allocate(&ring, &members, id(number), tokens_of_weight(TOKENS, sketch.weight), copies, 7);
-        ring = ring.join(id(number), tokens).expect("allocated tokens are new");
+        let tokens = allocate(
+            &ring,
+            &members,
+            id(number),
+            tokens_of_weight(TOKENS, sketch.weight),
+            copies,
+            7,
+        );
+        ring = ring
+            .join(id(number), tokens)
+            .expect("allocated tokens are new");
         check(&ring, &members);
     }
     (ring, members)
@@ -31,19 +47,29 @@ fn most(ring: &Ring, members: &[Arc<Member>], copies: usize) -> (f64, f64) {
 #[test]
 fn sixteen_allocated_tokens_are_even_from_3_to_100_members() {
     for (zones, copies) in [(1, 1), (1, 2), (1, 3), (3, 2), (3, 3)] {
-        let sketches: Vec<Sketch> = (0..100).map(|m| Sketch { zone: m % zones + 1, ..PLAIN }).collect();
+        let sketches: Vec<Sketch> = (0..100)
+            .map(|m| Sketch {
+                zone: m % zones + 1,
+                ..PLAIN
+            })
+            .collect();
         grown(&sketches, copies, |ring, members| {
-            // Between two multiples of the number of zones one of them has fewer members than others, and more to hold.
+            // Between two multiples of the number of zones one of them has fewer members than
+            // others, and more to hold.
             if members.len() >= 3 && members.len() % usize::from(zones) == 0 {
                 let (led, held) = most(ring, members, copies);
-                assert!(led <= 1.10 && held <= 1.10, "{} members, {zones} zones, {copies} copies: {led:.3}, {held:.3}", members.len());
+                assert!(
+                    led <= 1.10 && held <= 1.10,
+                    "{} members, {zones} zones, {copies} copies: {led:.3}, {held:.3}",
+                    members.len()
+                );
             }
         });
     }
 }
 
-/// Tokens of those who stay are not chosen again, so that leaves cost evenness. How much is told in `ring::depart`'s terms: without it, these
-/// would be up to 1.8.
+/// Tokens of those who stay are not chosen again, so that leaves cost evenness. How much is told in
+/// `ring::depart`'s terms: without it, these would be up to 1.8.
 #[test]
 fn leaves_leave_the_ring_nearly_even() {
     for (copies, led_most, held_most) in [(1, 1.25, 1.25), (2, 1.25, 1.5), (3, 1.25, 1.5)] {
@@ -54,7 +80,11 @@ fn leaves_leave_the_ring_nearly_even() {
             let gone = members.remove((draw >> 33) as usize % members.len());
             ring = depart(&ring, &members, gone.id, copies);
             let (led, held) = most(&ring, &members, copies);
-            assert!(led <= led_most && held <= held_most, "{copies} copies, {} members left: {led:.3}, {held:.3}", members.len());
+            assert!(
+                led <= led_most && held <= held_most,
+                "{copies} copies, {} members left: {led:.3}, {held:.3}",
+                members.len()
+            );
         }
     }
 }
@@ -67,7 +97,12 @@ fn churn_does_not_drift() {
         let gone = members.remove(number as usize * 7 % members.len());
         ring = depart(&ring, &members, gone.id, 2);
         members.push(Arc::new(member(number, &PLAIN)));
-        ring = ring.join(id(number), allocate(&ring, &members, id(number), TOKENS, 2, 7)).expect("new");
+        ring = ring
+            .join(
+                id(number),
+                allocate(&ring, &members, id(number), TOKENS, 2, 7),
+            )
+            .expect("new");
         let (led, held) = most(&ring, &members, 2);
         assert!(led <= 1.15 && held <= 1.15, "{number}: {led:.3}, {held:.3}");
         assert_eq!(ring.tokens().len(), 20 * TOKENS);
@@ -77,13 +112,19 @@ fn churn_does_not_drift() {
 #[test]
 fn a_token_that_is_there_already_is_refused() {
     let ring = Ring::new([(Token(1), id(1))]).expect("one");
-    assert_eq!(ring.join(id(2), [Token(5), Token(1)]), Err(Duplicate(Token(1))));
+    assert_eq!(
+        ring.join(id(2), [Token(5), Token(1)]),
+        Err(Duplicate(Token(1)))
+    );
 }
 
 #[test]
 fn an_empty_ring_has_no_owners() {
     let ring = Ring::default();
-    assert_eq!((ring.owner_of(Token(0)), ring.arc(0), ring.arc_of(Token(0))), (None, None, None));
+    assert_eq!(
+        (ring.owner_of(Token(0)), ring.arc(0), ring.arc_of(Token(0))),
+        (None, None, None)
+    );
     assert!(Walk::new(&ring, &[], 3).replicas(0).is_empty());
 }
 
@@ -101,12 +142,28 @@ fn the_same_input_gives_the_same_tokens() {
     let (ring, members) = grown(&vec![PLAIN; 9], 2, |_, _| {});
     assert_eq!(grown(&vec![PLAIN; 9], 2, |_, _| {}).0, ring);
     let tokens = |seed| random(&ring, members[0].id, 20, seed);
-    assert_eq!((tokens(1) == tokens(1), tokens(1) == tokens(2), tokens(1).len()), (true, false, 20));
+    assert_eq!(
+        (
+            tokens(1) == tokens(1),
+            tokens(1) == tokens(2),
+            tokens(1).len()
+        ),
+        (true, false, 20)
+    );
 }
 
-fn apart(members: &[Arc<Member>], replicas: &[MemberId], what: fn(&Member) -> String) -> (usize, usize) {
-    let names = |of: &mut dyn Iterator<Item = &Arc<Member>>| of.map(|m| what(m)).collect::<BTreeSet<_>>().len();
-    (names(&mut members.iter().filter(|m| replicas.contains(&m.id))), names(&mut members.iter()))
+fn apart(
+    members: &[Arc<Member>],
+    replicas: &[MemberId],
+    what: fn(&Member) -> String,
+) -> (usize, usize) {
+    let names = |of: &mut dyn Iterator<Item = &Arc<Member>>| {
+        of.map(|m| what(m)).collect::<BTreeSet<_>>().len()
+    };
+    (
+        names(&mut members.iter().filter(|m| replicas.contains(&m.id))),
+        names(&mut members.iter()),
+    )
 }
 
 proptest! {

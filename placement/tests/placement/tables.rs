@@ -3,17 +3,40 @@
 use crate::common::*;
 use doyen_placement::hash::slot;
 use doyen_placement::{
-    Age, DeltaError, Division, Epoch, Invalid, KeyspaceId, MapEntry, MapId, Member, MemberState, Mode, OnLoss, Partition, Replica,
-    ReplicaState, Scheduler, Table, TableDelta, Term, ThreadPorts, Version, planner,
+    Age, DeltaError, Division, Epoch, Invalid, KeyspaceId, MapEntry, MapId, Member, MemberState,
+    Mode, OnLoss, Partition, Replica, ReplicaState, Scheduler, Table, TableDelta, Term,
+    ThreadPorts, Version, planner,
 };
 use std::sync::Arc;
 
 fn table() -> Table {
-    let mut table = cluster(16, 1, &[PLAIN, PLAIN, Sketch { witness: true, ..PLAIN }]);
-    table.maps.push(MapEntry { id: MapId(1), name: "users".into(), keyspace: KeyspaceId(0) });
+    let mut table = cluster(
+        16,
+        1,
+        &[
+            PLAIN,
+            PLAIN,
+            Sketch {
+                witness: true,
+                ..PLAIN
+            },
+        ],
+    );
+    table.maps.push(MapEntry {
+        id: MapId(1),
+        name: "users".into(),
+        keyspace: KeyspaceId(0),
+    });
     // As when the format was fixed: later schedulers are further bits.
-    table.settings.schedulers =
-        [Scheduler::Repair, Scheduler::Drain, Scheduler::Place, Scheduler::Copies, Scheduler::Primaries].into_iter().collect();
+    table.settings.schedulers = [
+        Scheduler::Repair,
+        Scheduler::Drain,
+        Scheduler::Place,
+        Scheduler::Copies,
+        Scheduler::Primaries,
+    ]
+    .into_iter()
+    .collect();
     (table.next_keyspace, table.next_map) = (KeyspaceId(5), MapId(5));
     table
 }
@@ -63,10 +86,19 @@ fn the_host_name_of_a_member_fits_into_a_line_of_text() {
 fn members_are_no_threads_and_their_threads_are_reached_at_ports_of_their_own() {
     assert_eq!(
         spoilt_member(|m| m.id = m.id.thread(3)),
-        Err(Invalid::Threads { id: id(2).thread(3), why: "its id is one of those that are for further data threads" })
+        Err(Invalid::Threads {
+            id: id(2).thread(3),
+            why: "its id is one of those that are for further data threads"
+        })
     );
     let of = |ports: &[(u16, Option<u16>)]| {
-        let further: Vec<_> = ports.iter().map(|(data, resp_cluster)| ThreadPorts { data: *data, resp_cluster: *resp_cluster }).collect();
+        let further: Vec<_> = ports
+            .iter()
+            .map(|(data, resp_cluster)| ThreadPorts {
+                data: *data,
+                resp_cluster: *resp_cluster,
+            })
+            .collect();
         move |m: &mut Member| m.addresses.further.clone_from(&further)
     };
     assert_eq!(spoilt_member(of(&[(1, None), (2, None)])), Ok(()));
@@ -75,7 +107,10 @@ fn members_are_no_threads_and_their_threads_are_reached_at_ports_of_their_own() 
     assert!(spoilt_member(of(&most)).is_err(), "16 threads at most");
     assert!(spoilt_member(of(&[(1, None), (1, None)])).is_err());
     assert!(spoilt_member(of(&[(0, None)])).is_err());
-    assert!(spoilt_member(of(&[(1, Some(2))])).is_err(), "the first thread has no such port");
+    assert!(
+        spoilt_member(of(&[(1, Some(2))])).is_err(),
+        "the first thread has no such port"
+    );
     let with_ports = |ports: &'static [(u16, Option<u16>)]| {
         spoilt_member(move |m| {
             m.addresses.resp_cluster = Some(([127, 0, 0, 1], 7).into());
@@ -90,11 +125,24 @@ fn members_are_no_threads_and_their_threads_are_reached_at_ports_of_their_own() 
     of(&[(8, Some(9))])(&mut member);
     let addresses = &member.addresses;
     assert_eq!(
-        (addresses.threads(), addresses.data_of(0), addresses.resp_cluster_of(0)),
+        (
+            addresses.threads(),
+            addresses.data_of(0),
+            addresses.resp_cluster_of(0)
+        ),
         (2, Some(addresses.data), addresses.resp_cluster)
     );
-    assert_eq!((addresses.data_of(1), addresses.resp_cluster_of(1)), (Some(([10, 0, 0, 1], 8).into()), Some(([127, 0, 0, 1], 9).into())));
-    assert_eq!((addresses.data_of(2), addresses.resp_cluster_of(2)), (None, None));
+    assert_eq!(
+        (addresses.data_of(1), addresses.resp_cluster_of(1)),
+        (
+            Some(([10, 0, 0, 1], 8).into()),
+            Some(([127, 0, 0, 1], 9).into())
+        )
+    );
+    assert_eq!(
+        (addresses.data_of(2), addresses.resp_cluster_of(2)),
+        (None, None)
+    );
 }
 
 #[test]
@@ -109,11 +157,17 @@ fn voters_are_members_that_answer_in_order_of_age() {
 
 #[test]
 fn partitions_agree_with_themselves_and_with_the_members() {
-    let copy = |member, state| Replica { member: id(member), state };
+    let copy = |member, state| Replica {
+        member: id(member),
+        state,
+    };
     assert!(spoilt_partition(|p| p.replicas.clear()).is_err());
     assert!(spoilt_partition(|p| p.replicas[0].state = ReplicaState::Learner).is_err());
     assert!(spoilt_partition(|p| p.replicas[1] = p.replicas[0]).is_err());
-    assert!(spoilt_partition(|p| p.replicas.push(copy(3, ReplicaState::Learner))).is_err(), "a witness holds nothing");
+    assert!(
+        spoilt_partition(|p| p.replicas.push(copy(3, ReplicaState::Learner))).is_err(),
+        "a witness holds nothing"
+    );
     assert!(spoilt_partition(|p| p.replicas.push(copy(99, ReplicaState::Learner))).is_err());
     assert!(spoilt_partition(|p| p.replicas[1].state = ReplicaState::Learner).is_ok());
     assert!(spoilt_partition(|p| p.since = Epoch(2)).is_err());
@@ -127,7 +181,10 @@ fn partitions_agree_with_themselves_and_with_the_members() {
 #[test]
 fn counts_leave_room_to_count_on() {
     assert_eq!(spoilt(|t| t.term = Term(u64::MAX)), Err(Invalid::Count));
-    assert_eq!(spoilt(|t| t.version = Version(u64::MAX)), Err(Invalid::Count));
+    assert_eq!(
+        spoilt(|t| t.version = Version(u64::MAX)),
+        Err(Invalid::Count)
+    );
     assert_eq!(spoilt(|t| t.next_age = Age(u64::MAX)), Err(Invalid::Count));
     assert!(spoilt_partition(|p| p.epoch = Epoch(u64::MAX)).is_err());
     assert!(spoilt_partition(|p| p.lineage.0 = u32::MAX).is_err());
@@ -142,7 +199,10 @@ fn keyspaces_and_maps_stand_in_order_and_within_limits() {
     assert!(spoilt(|t| (t.keyspaces[0].mode, t.keyspaces[0].division) = divided(1, 3)).is_err());
     assert!(spoilt(|t| (t.keyspaces[0].mode, t.keyspaces[0].division) = divided(3, 3)).is_err());
     let long = |n: u32| [&n.to_be_bytes()[..], &[7; 1000]].concat();
-    let said = spoilt(|t| t.keyspaces[0].division = Division::split_at((0..5000).map(long)).expect("in order")).expect_err("too much");
+    let said = spoilt(|t| {
+        t.keyspaces[0].division = Division::split_at((0..5000).map(long)).expect("in order")
+    })
+    .expect_err("too much");
     assert!(said.to_string().contains("bytes of splits"), "{said}");
     assert!(spoilt(|t| t.keyspaces[0].mode = Mode::Fixed { partitions: 32 }).is_err());
     assert!(spoilt(|t| t.keyspaces[0].min_in_sync = 3).is_err());
@@ -153,21 +213,51 @@ fn keyspaces_and_maps_stand_in_order_and_within_limits() {
     assert!(spoilt(|t| t.next_map = MapId(1)).is_err());
     assert!(spoilt(|t| t.maps[0].id = MapId(0)).is_err());
     assert!(spoilt(|t| t.maps[0].keyspace = KeyspaceId(9)).is_err());
-    assert!(spoilt(|t| t.maps.push(MapEntry { id: MapId(2), name: "users".into(), keyspace: KeyspaceId(0) })).is_err());
+    assert!(
+        spoilt(|t| t.maps.push(MapEntry {
+            id: MapId(2),
+            name: "users".into(),
+            keyspace: KeyspaceId(0)
+        }))
+        .is_err()
+    );
 }
 
-/// Two members that were built by different compilers, or run on different machines, must call a table the same.
+/// Two members that were built by different compilers, or run on different machines, must call a
+/// table the same.
 #[test]
 fn a_table_is_called_the_same_everywhere() {
     assert_eq!(table().name().hash, PINNED);
     let mut other = table();
-    Arc::make_mut(&mut other.members[0]).addresses.further.push(ThreadPorts { data: 1, resp_cluster: None });
-    assert_ne!(other.name().hash, PINNED, "where threads are reached is part of it");
+    Arc::make_mut(&mut other.members[0])
+        .addresses
+        .further
+        .push(ThreadPorts {
+            data: 1,
+            resp_cluster: None,
+        });
+    assert_ne!(
+        other.name().hash,
+        PINNED,
+        "where threads are reached is part of it"
+    );
     let mut named = table();
     Arc::make_mut(&mut named.members[0]).addresses.hostname = Some("a".into());
-    assert_ne!(named.name().hash, PINNED, "what clients are sent to is part of it");
-    let later = Table { term: Term(3), version: Version(9), ..table() };
-    assert_eq!(later.name().hash, PINNED, "term and version stand beside the digest");
+    assert_ne!(
+        named.name().hash,
+        PINNED,
+        "what clients are sent to is part of it"
+    );
+    let later = Table {
+        term: Term(3),
+        version: Version(9),
+        ..table()
+    };
+    assert_eq!(
+        later.name().hash,
+        PINNED,
+        "term and version stand beside the digest"
+    );
     assert!(later.name().order() > table().name().order());
 }
 
@@ -180,14 +270,24 @@ fn a_delta_applies_to_its_base_only() {
     new.version = Version(5);
     new.maps.clear();
     new.keyspaces[0].on_loss = OnLoss::Reset { after_ms: 1 };
-    new.keyspaces.push(doyen_placement::Keyspace { id: KeyspaceId(4), name: "other".into(), ..keyspace(8, 2, OnLoss::Wait) });
+    new.keyspaces.push(doyen_placement::Keyspace {
+        id: KeyspaceId(4),
+        name: "other".into(),
+        ..keyspace(8, 2, OnLoss::Wait)
+    });
     let new = planner::assign(&new);
     let delta = TableDelta::between(&old, &new);
     assert_eq!(delta.target(), new.name());
     assert_eq!(delta.apply(&old), Ok(new.clone()));
     assert_eq!(TableDelta::between(&new, &old).apply(&new), Ok(old.clone()));
     assert_eq!(delta.apply(&new), Err(DeltaError::Base));
-    let other = Table { settings: doyen_placement::Settings { members_min: 2, ..old.settings.clone() }, ..old };
+    let other = Table {
+        settings: doyen_placement::Settings {
+            members_min: 2,
+            ..old.settings.clone()
+        },
+        ..old
+    };
     assert_eq!(delta.apply(&other), Err(DeltaError::Base));
 }
 
@@ -196,7 +296,10 @@ fn a_delta_to_an_invalid_table_does_not_apply() {
     let old = table();
     let mut new = old.clone();
     new.voters.clear();
-    assert_eq!(TableDelta::between(&old, &new).apply(&old), Err(DeltaError::Invalid(Invalid::NoVoter)));
+    assert_eq!(
+        TableDelta::between(&old, &new).apply(&old),
+        Err(DeltaError::Invalid(Invalid::NoVoter))
+    );
 }
 
 #[test]
@@ -205,9 +308,14 @@ fn keys_are_where_redis_cluster_has_them_but_for_named_maps() {
     let keyspace = table.keyspace_named("default").expect("it is there");
     let of = |map, key: &[u8]| keyspace.partition_of(MapId(map), key).expect("assigned");
     assert_eq!(of(0, b"foo").0, u32::from(slot(b"foo")) / 1024);
-    assert_eq!(of(0, b"{user1000}.following"), of(0, b"{user1000}.followers"));
+    assert_eq!(
+        of(0, b"{user1000}.following"),
+        of(0, b"{user1000}.followers")
+    );
     assert!(keyspace.slots_of(of(0, b"foo")).contains(&12182));
-    let spread = (0..64_u8).map(|i| of(1, &[b'{', b'a', b'}', i])).collect::<std::collections::BTreeSet<_>>();
+    let spread = (0..64_u8)
+        .map(|i| of(1, &[b'{', b'a', b'}', i]))
+        .collect::<std::collections::BTreeSet<_>>();
     assert!(spread.len() > 1, "tags do not count in named maps");
     assert_eq!(keyspace.partition_of_slot(16384), None);
     assert_eq!(table.map_named("users").map(|m| m.id), Some(MapId(1)));

@@ -2,15 +2,20 @@
 
 use crate::common::*;
 use doyen_placement::planner::{self, Departure, Pace};
-use doyen_placement::{Assignment, Keyspace, KeyspaceId, Loads, MapId, OnLoss, Schedulers, Table, TableDelta};
+use doyen_placement::{
+    Assignment, Keyspace, KeyspaceId, Loads, MapId, OnLoss, Schedulers, Table, TableDelta,
+};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
 /// As nodes do, which take no more than this.
-const CONFIG: bincode::config::Configuration<bincode::config::LittleEndian, bincode::config::Varint, bincode::config::Limit<{ 64 << 20 }>> =
-    bincode::config::standard().with_limit();
+const CONFIG: bincode::config::Configuration<
+    bincode::config::LittleEndian,
+    bincode::config::Varint,
+    bincode::config::Limit<{ 64 << 20 }>,
+> = bincode::config::standard().with_limit();
 
 fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     bincode::serde::encode_to_vec(value, CONFIG).expect("it can be written")
@@ -24,25 +29,52 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
 /// Prints how many, too: `cargo test -p doyen-placement --test placement wire:: -- --nocapture`.
 #[test]
 fn a_large_table_and_what_is_new_in_it_take_few_bytes() {
-    let members: Vec<Sketch> = (0..100).map(|m| Sketch { zone: m % 3 + 1, ..PLAIN }).collect();
+    let members: Vec<Sketch> = (0..100)
+        .map(|m| Sketch {
+            zone: m % 3 + 1,
+            ..PLAIN
+        })
+        .collect();
     let table = cluster(16_384, 2, &members);
     let whole = encode(&table);
     let mut next = table.clone();
     next.version = next.version.next();
-    let moved: BTreeMap<_, _> = partitions(&table).step_by(1600).take(10).map(|(at, p)| (at, p.replicas[1].member)).collect();
+    let moved: BTreeMap<_, _> = partitions(&table)
+        .step_by(1600)
+        .take(10)
+        .map(|(at, p)| (at, p.replicas[1].member))
+        .collect();
     for (at, partition) in partitions(&table).filter(|(at, _)| moved.contains_key(at)) {
         let mut changed = partition.clone();
         changed.replicas.swap(0, 1);
         changed.epoch = changed.epoch.next();
         changed.since = changed.epoch;
-        let place = next.keyspaces[0].partitions.iter().position(|p| p.id == at.partition).expect("it is there");
+        let place = next.keyspaces[0]
+            .partitions
+            .iter()
+            .position(|p| p.id == at.partition)
+            .expect("it is there");
         next.keyspaces[0].partitions[place] = changed.into();
     }
     let news = encode(&TableDelta::between(&table, &next));
-    println!("16,384 partitions of 3 copies, 100 members: {} bytes; 10 partitions of them: {} bytes", whole.len(), news.len());
-    assert!(whole.len() < 600_000 && news.len() < 4_000, "{} and {}", whole.len(), news.len());
+    println!(
+        "16,384 partitions of 3 copies, 100 members: {} bytes; 10 partitions of them: {} bytes",
+        whole.len(),
+        news.len()
+    );
+    assert!(
+        whole.len() < 600_000 && news.len() < 4_000,
+        "{} and {}",
+        whole.len(),
+        news.len()
+    );
     assert_eq!(decode::<Table>(&whole).as_ref(), Some(&table));
-    assert_eq!(decode::<TableDelta>(&news).expect("it can be read").apply(&table), Ok(next));
+    assert_eq!(
+        decode::<TableDelta>(&news)
+            .expect("it can be read")
+            .apply(&table),
+        Ok(next)
+    );
 }
 
 /// Everything that is done with a table that was taken for one.
@@ -50,7 +82,13 @@ fn live(table: &Table) {
     let loads = Loads::default();
     let proposal = planner::propose(table, &loads);
     let _ = planner::operators(table, &proposal.goals, &loads);
-    let _ = (planner::rules_unmet(table), planner::health(table), planner::elders(table), table.name(), loads.judge(table));
+    let _ = (
+        planner::rules_unmet(table),
+        planner::health(table),
+        planner::elders(table),
+        table.name(),
+        loads.judge(table),
+    );
     let adopted = planner::adopt(table, &proposal.goals);
     let _ = planner::advance(&adopted, &LIMITS, &planner::Waits::default());
     let _ = planner::reshape::finish(table, |_| None);
@@ -62,22 +100,53 @@ fn live(table: &Table) {
     for keyspace in &table.keyspaces {
         for key in ["", "a", "key0001", "{tag}1", "\u{10ffff}"] {
             let at = keyspace.partition_of(MapId(0), key.as_bytes());
-            assert!(at.is_none_or(|id| keyspace.partition(id).is_some()), "a key of a partition that is not there");
+            assert!(
+                at.is_none_or(|id| keyspace.partition(id).is_some()),
+                "a key of a partition that is not there"
+            );
             let _ = keyspace.partitions_within(MapId(0), key.as_bytes(), b"");
         }
     }
-    assert_eq!(TableDelta::between(&Table { keyspaces: Vec::new(), ..table.clone() }, table).apply_unnamed(table).as_ref(), Ok(table));
+    assert_eq!(
+        TableDelta::between(
+            &Table {
+                keyspaces: Vec::new(),
+                ..table.clone()
+            },
+            table
+        )
+        .apply_unnamed(table)
+        .as_ref(),
+        Ok(table)
+    );
 }
 
 /// A table in the middle of its life.
 fn lived(kind: u32, number: u16, members: &[Sketch], rules: bool) -> Table {
     let (mode, division) = divided(kind, number);
-    let rules = if rules { vec!["copies 1 per zone".parse().expect("a rule")] } else { Vec::new() };
-    let keyspace = Keyspace { mode, division, rules, ..keyspace(1, 1, OnLoss::Wait) };
-    let table = planner::admit(&cluster_of(keyspace, Assignment::RoundRobin, members), vec![member(50, &PLAIN)]);
+    let rules = if rules {
+        vec!["copies 1 per zone".parse().expect("a rule")]
+    } else {
+        Vec::new()
+    };
+    let keyspace = Keyspace {
+        mode,
+        division,
+        rules,
+        ..keyspace(1, 1, OnLoss::Wait)
+    };
+    let table = planner::admit(
+        &cluster_of(keyspace, Assignment::RoundRobin, members),
+        vec![member(50, &PLAIN)],
+    );
     let proposal = planner::propose(&table, &Loads::default());
-    let begin = |table: Table, (keyspace, reshape)| planner::reshape::begin(&table, keyspace, reshape).unwrap_or(table);
-    let begun = proposal.reshapes.into_iter().fold(planner::adopt(&table, &proposal.goals), begin);
+    let begin = |table: Table, (keyspace, reshape)| {
+        planner::reshape::begin(&table, keyspace, reshape).unwrap_or(table)
+    };
+    let begun = proposal
+        .reshapes
+        .into_iter()
+        .fold(planner::adopt(&table, &proposal.goals), begin);
     planner::advance(&begun, &LIMITS, &planner::Waits::default()).unwrap_or(begun)
 }
 

@@ -76,7 +76,8 @@ impl Operation {
 /// What load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// redis-benchmark, everybody's generator; for Hazelcast its own client, with as many operations in flight as there are clients.
+    /// redis-benchmark, everybody's generator; for Hazelcast its own client, with as many
+    /// operations in flight as there are clients.
     Clients {
         /// What they do.
         operation: Operation,
@@ -85,14 +86,16 @@ pub enum Work {
         /// Operations that a client sends at once.
         pipeline: u32,
     },
-    /// Each system's own client, with so many operations in flight. Olric's speaks RESP; as many connections are shared out over all members.
+    /// Each system's own client, with so many operations in flight. Olric's speaks RESP; as many
+    /// connections are shared out over all members.
     OwnClients {
         /// What is done.
         operation: Operation,
         /// Operations in flight.
         in_flight: u32,
     },
-    /// Each SET is followed by `WAIT 1`: the write is on the other copy, too, before the next one begins.
+    /// Each SET is followed by `WAIT 1`: the write is on the other copy, too, before the next one
+    /// begins.
     Wait {
         /// Connections.
         clients: u32,
@@ -104,7 +107,8 @@ pub enum Work {
         /// Connections.
         clients: u32,
     },
-    /// Open loop, at half of what the system does in the closed one: latency counts from when an operation was due.
+    /// Open loop, at half of what the system does in the closed one: latency counts from when an
+    /// operation was due.
     HalfPeak {
         /// What they do.
         operation: Operation,
@@ -167,45 +171,128 @@ pub fn all() -> Vec<Case> {
     use Subject::{Doyen, DoyenClient, DoyenOneNode, Hazelcast, Olric, Redis};
     let mut cases = Vec::new();
     let mut add = |id: String, title: String, work, subjects: &[Subject], quick, checked| {
-        cases.push(Case { id, title, work, subjects: subjects.to_vec(), quick, checked });
+        cases.push(Case {
+            id,
+            title,
+            work,
+            subjects: subjects.to_vec(),
+            quick,
+            checked,
+        });
     };
     for (clients, pipeline) in [(50, 1), (512, 1), (50, 16), (512, 16)] {
         for operation in [Set, Get] {
-            let pipelined = if pipeline > 1 { format!(", pipeline {pipeline}") } else { String::new() };
-            let subjects: &[Subject] = if pipeline > 1 { &[Doyen, Redis, Olric] } else { &[Doyen, Redis, Hazelcast, Olric] };
+            let pipelined = if pipeline > 1 {
+                format!(", pipeline {pipeline}")
+            } else {
+                String::new()
+            };
+            let subjects: &[Subject] = if pipeline > 1 {
+                &[Doyen, Redis, Olric]
+            } else {
+                &[Doyen, Redis, Hazelcast, Olric]
+            };
             let id = format!("{}-{clients}-p{pipeline}", operation.id());
             let title = format!("{}, {clients} clients{pipelined}", operation.name());
             let few = clients == 50;
-            add(id, title, Work::Clients { operation, clients, pipeline }, subjects, few || pipeline == 1, few);
+            add(
+                id,
+                title,
+                Work::Clients {
+                    operation,
+                    clients,
+                    pipeline,
+                },
+                subjects,
+                few || pipeline == 1,
+                few,
+            );
         }
     }
     for in_flight in [50, 512] {
         for (operation, name) in [(Set, "insert"), (Get, "get")] {
             let title = format!("{name} by its own client, {in_flight} in flight");
             let subjects = &[DoyenClient, Hazelcast, Olric];
-            add(format!("own-{name}-{in_flight}"), title, Work::OwnClients { operation, in_flight }, subjects, true, false);
+            add(
+                format!("own-{name}-{in_flight}"),
+                title,
+                Work::OwnClients {
+                    operation,
+                    in_flight,
+                },
+                subjects,
+                true,
+                false,
+            );
         }
     }
     for clients in [50, 512] {
         let title = format!("SET then WAIT 1, {clients} clients");
-        add(format!("wait-{clients}"), title, Work::Wait { clients }, &[Doyen, Redis], clients == 50, clients == 50);
+        add(
+            format!("wait-{clients}"),
+            title,
+            Work::Wait { clients },
+            &[Doyen, Redis],
+            clients == 50,
+            clients == 50,
+        );
     }
     for clients in [50, 512] {
         for operation in [Set, Get] {
-            let (id, title) =
-                (format!("one-node-{}-{clients}", operation.id()), format!("{} by one node, {clients} clients", operation.name()));
-            add(id, title, Work::OneNode { operation, clients }, &[DoyenOneNode, Doyen, Olric], clients == 50, false);
+            let (id, title) = (
+                format!("one-node-{}-{clients}", operation.id()),
+                format!("{} by one node, {clients} clients", operation.name()),
+            );
+            add(
+                id,
+                title,
+                Work::OneNode { operation, clients },
+                &[DoyenOneNode, Doyen, Olric],
+                clients == 50,
+                false,
+            );
         }
     }
     for operation in [Set, Get] {
-        let (id, title) = (format!("half-{}", operation.id()), format!("{} at half of its own peak, open loop", operation.name()));
-        add(id, title, Work::HalfPeak { operation, clients: 50 }, &[Doyen, Redis, Olric], true, false);
+        let (id, title) = (
+            format!("half-{}", operation.id()),
+            format!("{} at half of its own peak, open loop", operation.name()),
+        );
+        add(
+            id,
+            title,
+            Work::HalfPeak {
+                operation,
+                clients: 50,
+            },
+            &[Doyen, Redis, Olric],
+            true,
+            false,
+        );
     }
-    add("large".into(), "GET of 1 MB, 4 clients (k/s = GB/s)".into(), Work::Large, &[Doyen, Redis], false, false);
+    add(
+        "large".into(),
+        "GET of 1 MB, 4 clients (k/s = GB/s)".into(),
+        Work::Large,
+        &[Doyen, Redis],
+        false,
+        false,
+    );
     for beside_large in [false, true] {
-        let (id, beside) = if beside_large { ("small-beside-large", "beside GETs of 1 MB") } else { ("small-alone", "alone") };
+        let (id, beside) = if beside_large {
+            ("small-beside-large", "beside GETs of 1 MB")
+        } else {
+            ("small-alone", "alone")
+        };
         let title = format!("GET, {SMALL_RATE} a second, {beside}");
-        add(id.into(), title, Work::Small { beside_large }, &[Doyen, Redis], false, false);
+        add(
+            id.into(),
+            title,
+            Work::Small { beside_large },
+            &[Doyen, Redis],
+            false,
+            false,
+        );
     }
     cases
 }
@@ -218,14 +305,25 @@ mod tests {
     #[test]
     fn every_case_is_named_once_and_begins_with_ours() {
         let cases = all();
-        assert_eq!(cases.iter().map(|c| &c.id).collect::<BTreeSet<_>>().len(), cases.len());
-        assert!(cases.iter().all(|c| c.subjects[0].kind() == Kind::Doyen && c.subjects.len() > 1));
+        assert_eq!(
+            cases.iter().map(|c| &c.id).collect::<BTreeSet<_>>().len(),
+            cases.len()
+        );
+        assert!(
+            cases
+                .iter()
+                .all(|c| c.subjects[0].kind() == Kind::Doyen && c.subjects.len() > 1)
+        );
     }
 
     #[test]
     fn the_check_is_a_part_of_both_lists_and_knows_redis() {
         let checked: Vec<Case> = all().into_iter().filter(|c| c.checked).collect();
         assert_eq!(checked.len(), 5);
-        assert!(checked.iter().all(|c| c.quick && c.subjects.starts_with(&[Subject::Doyen, Subject::Redis])));
+        assert!(
+            checked
+                .iter()
+                .all(|c| c.quick && c.subjects.starts_with(&[Subject::Doyen, Subject::Redis]))
+        );
     }
 }

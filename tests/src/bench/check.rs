@@ -1,4 +1,5 @@
-//! Whether Doyen has become slower since the committed figures, as ratios to Redis Cluster in the same run.
+//! Whether Doyen has become slower since the committed figures, as ratios to Redis Cluster in the
+//! same run.
 
 use super::cases::{Case, Subject};
 use super::children::Cores;
@@ -43,7 +44,9 @@ impl Line {
     /// For people.
     #[must_use]
     pub fn told(&self) -> String {
-        let Some(c) = &self.comparison else { return format!("{:<52} nothing to compare", self.what) };
+        let Some(c) = &self.comparison else {
+            return format!("{:<52} nothing to compare", self.what);
+        };
         let verdict = if c.dropped() { "DROPPED" } else { "holds" };
         let change = (c.change() - 1.0) * 100.0;
         format!(
@@ -56,19 +59,28 @@ impl Line {
     }
 }
 
-/// This run beside the committed one. Of processor time the inverse is compared: larger is better for both figures.
+/// This run beside the committed one. Of processor time the inverse is compared: larger is better
+/// for both figures.
 #[must_use]
 pub fn compare(committed: &[CaseRuns], now: &[CaseRuns]) -> Vec<Line> {
     let mut lines = Vec::new();
     for case in now {
         let before = committed.iter().find(|c| c.id == case.id);
-        for (what, figure) in [("operations a second", 0), ("operations by processor time", 1)] {
+        for (what, figure) in [
+            ("operations a second", 0),
+            ("operations by processor time", 1),
+        ] {
             let ratios = |case: &CaseRuns| match figure {
                 0 => paired(case, Subject::Doyen, Subject::Redis, |m| m.throughput),
                 _ => paired(case, Subject::Redis, Subject::Doyen, |m| m.cpu_us),
             };
-            let comparison = before.and_then(|before| Comparison::of(&ratios(before), &ratios(case)));
-            lines.push(Line { id: case.id.clone(), what: format!("{}, {what}", case.title), comparison });
+            let comparison =
+                before.and_then(|before| Comparison::of(&ratios(before), &ratios(case)));
+            lines.push(Line {
+                id: case.id.clone(),
+                what: format!("{}, {what}", case.title),
+                comparison,
+            });
         }
     }
     lines
@@ -90,7 +102,11 @@ pub fn check(
     let measure = |cases: &[Case]| -> Result<Vec<Line>> {
         let mut suite = Suite::start(installed, cases, binary, cores, seconds)?;
         let now = suite.rounds(cases, rounds)?;
-        ensure!(suite.problems.is_empty(), "runs failed: {}", suite.problems.join("; "));
+        ensure!(
+            suite.problems.is_empty(),
+            "runs failed: {}",
+            suite.problems.join("; ")
+        );
         let lines = compare(&committed.cases, &now);
         for line in &lines {
             println!("{}", line.told());
@@ -98,15 +114,25 @@ pub fn check(
         Ok(lines)
     };
     let lines = measure(cases)?;
-    ensure!(lines.iter().any(|l| l.comparison.is_some()), "the committed figures have none of these cases");
+    ensure!(
+        lines.iter().any(|l| l.comparison.is_some()),
+        "the committed figures have none of these cases"
+    );
     let dropped: Vec<Line> = lines.into_iter().filter(Line::dropped).collect();
-    let again: Vec<Case> = cases.iter().filter(|c| dropped.iter().any(|l| l.id == c.id)).cloned().collect();
+    let again: Vec<Case> = cases
+        .iter()
+        .filter(|c| dropped.iter().any(|l| l.id == c.id))
+        .cloned()
+        .collect();
     if again.is_empty() {
         return Ok(Vec::new());
     }
     println!("\nOnce more, with clusters started anew:");
     let twice = measure(&again)?;
-    Ok(twice.into_iter().filter(|line| line.dropped() && dropped.iter().any(|before| before.what == line.what)).collect())
+    Ok(twice
+        .into_iter()
+        .filter(|line| line.dropped() && dropped.iter().any(|before| before.what == line.what))
+        .collect())
 }
 
 #[cfg(test)]
@@ -141,6 +167,10 @@ mod tests {
     fn a_case_without_committed_figures_is_named_and_fails_nothing() {
         let now = results(&REDIS, &REDIS);
         let lines = compare(&[], &now.cases);
-        assert!(lines.iter().all(|l| !l.dropped() && l.told().contains("nothing to compare")));
+        assert!(
+            lines
+                .iter()
+                .all(|l| !l.dropped() && l.told().contains("nothing to compare"))
+        );
     }
 }

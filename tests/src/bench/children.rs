@@ -1,8 +1,9 @@
 //! Processes that this one starts: on which core, and that none outlives it.
 //!
-//! Every child is owned by a value that kills it by its id when dropped, so that errors and panics leave nobody behind. Ctrl-C only sets a
-//! flag: whoever waits looks at it and returns an error. And should this process be killed, the kernel kills the children
-//! (`setpriv --pdeathsig`, where there is one).
+//! Every child is owned by a value that kills it by its id when dropped, so that errors and panics
+//! leave nobody behind. Ctrl-C only sets a flag: whoever waits looks at it and returns an error.
+//! And should this process be killed, the kernel kills the children (`setpriv --pdeathsig`, where
+//! there is one).
 
 use super::parse;
 use anyhow::{Context, Result, bail};
@@ -26,17 +27,27 @@ pub fn watch_signals() -> Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let (ready, watching) = mpsc::channel();
     let watch = async move {
-        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
-        let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else { return };
+        let kinds = [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+        ];
+        let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else {
+            return;
+        };
         let _ = ready.send(());
         loop {
             tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {}, _ = hangup.recv() => {} }
             INTERRUPTED.store(true, Ordering::SeqCst);
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
     // Ends with the process.
-    std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(watch))?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || runtime.block_on(watch))?;
     watching.recv().context("cannot watch for signals")
 }
 
@@ -92,23 +103,41 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// The first two processors that this process may run on; none with fewer than two, or without `taskset`.
+    /// The first two processors that this process may run on; none with fewer than two, or without
+    /// `taskset`.
     #[must_use]
     pub fn of_this_process() -> Self {
-        let works = |words: &[&str]| Command::new(words[0]).args(&words[1..]).output().is_ok_and(|o| o.status.success());
+        let works = |words: &[&str]| {
+            Command::new(words[0])
+                .args(&words[1..])
+                .output()
+                .is_ok_and(|o| o.status.success())
+        };
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let cpus = parse::field(&status, "Cpus_allowed_list").map(parse::cpu_list).unwrap_or_default();
+        let cpus = parse::field(&status, "Cpus_allowed_list")
+            .map(parse::cpu_list)
+            .unwrap_or_default();
         let (members, generator) = match cpus[..] {
-            [first, second, ..] if works(&["taskset", "-c", &first.to_string(), "true"]) => (Some(first), Some(second)),
+            [first, second, ..] if works(&["taskset", "-c", &first.to_string(), "true"]) => {
+                (Some(first), Some(second))
+            }
             _ => (None, None),
         };
-        Self { members, generator, dies_with_parent: works(&["setpriv", "--pdeathsig", "KILL", "true"]) }
+        Self {
+            members,
+            generator,
+            dies_with_parent: works(&["setpriv", "--pdeathsig", "KILL", "true"]),
+        }
     }
 
     /// Everybody may run everywhere.
     #[must_use]
     pub fn shared() -> Self {
-        Self { members: None, generator: None, ..Self::of_this_process() }
+        Self {
+            members: None,
+            generator: None,
+            ..Self::of_this_process()
+        }
     }
 
     /// In words.
@@ -132,8 +161,8 @@ impl Cores {
         self.on(self.generator, words)
     }
 
-    /// The words that start a generator that leaves the processor to the others: what it does is not what is measured, and who measures
-    /// would else wait for it as much as for the system.
+    /// The words that start a generator that leaves the processor to the others: what it does is
+    /// not what is measured, and who measures would else wait for it as much as for the system.
     #[must_use]
     pub fn generator_behind(&self, words: &[&str]) -> Vec<String> {
         let nice: Vec<&str> = ["nice", "-n", "10"].iter().chain(words).copied().collect();
@@ -179,8 +208,13 @@ impl Child {
         let mut command = Command::new(program);
         command.args(arguments);
         configure(&mut command);
-        let child = command.spawn().with_context(|| format!("cannot start {program}"))?;
-        Ok(Self { child, name: words.join(" ") })
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {program}"))?;
+        Ok(Self {
+            child,
+            name: words.join(" "),
+        })
     }
 
     /// Starts a member; what it says goes to a file.
@@ -205,7 +239,11 @@ impl Child {
     /// It has ended.
     pub fn is_alive(&mut self, log: &Path) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            bail!("{} ended ({status}):\n{}", self.name, crate::cluster::last_lines(&std::fs::read_to_string(log).unwrap_or_default(), 10));
+            bail!(
+                "{} ended ({status}):\n{}",
+                self.name,
+                crate::cluster::last_lines(&std::fs::read_to_string(log).unwrap_or_default(), 10)
+            );
         }
         Ok(())
     }
@@ -238,11 +276,22 @@ impl Running {
     /// It cannot be started.
     pub fn start(words: &[String], directory: Option<&Path>, patience: Duration) -> Result<Self> {
         let mut child = Child::spawn(words, |command| {
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
             directory.map(|d| command.current_dir(d));
         })?;
-        let (stdout, stderr) = (collect(child.child.stdout.take()), collect(child.child.stderr.take()));
-        Ok(Self { child, deadline: Instant::now() + patience, stdout, stderr })
+        let (stdout, stderr) = (
+            collect(child.child.stdout.take()),
+            collect(child.child.stderr.take()),
+        );
+        Ok(Self {
+            child,
+            deadline: Instant::now() + patience,
+            stdout,
+            stderr,
+        })
     }
 
     /// Waits for its end.
@@ -259,8 +308,16 @@ impl Running {
         if !ended {
             bail!("{} took too long", self.child.name);
         }
-        let text = |stream: &mpsc::Receiver<String>| stream.recv_timeout(Duration::from_secs(5)).unwrap_or_default();
-        Ok(Output { success: status.is_some_and(|s| s.success()), stdout: text(&self.stdout), stderr: text(&self.stderr) })
+        let text = |stream: &mpsc::Receiver<String>| {
+            stream
+                .recv_timeout(Duration::from_secs(5))
+                .unwrap_or_default()
+        };
+        Ok(Output {
+            success: status.is_some_and(|s| s.success()),
+            stdout: text(&self.stdout),
+            stderr: text(&self.stderr),
+        })
     }
 
     /// Waits for its end; its standard output.
@@ -271,8 +328,15 @@ impl Running {
         let name = self.child.name.clone();
         let output = self.finish()?;
         if !output.success {
-            let said = if output.stderr.trim().is_empty() { &output.stdout } else { &output.stderr };
-            bail!("{name} failed: {}", crate::cluster::last_lines(said.trim(), 5));
+            let said = if output.stderr.trim().is_empty() {
+                &output.stdout
+            } else {
+                &output.stderr
+            };
+            bail!(
+                "{name} failed: {}",
+                crate::cluster::last_lines(said.trim(), 5)
+            );
         }
         Ok(output.stdout)
     }
@@ -312,7 +376,10 @@ impl Conversation {
     pub fn start(words: &[String], log: &Path) -> Result<Self> {
         let err = File::create(log)?;
         let mut child = Child::spawn(words, |command| {
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(err);
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(err);
         })?;
         let (sender, lines) = mpsc::channel();
         let stdout = child.child.stdout.take().context("a pipe")?;
@@ -351,7 +418,10 @@ impl Conversation {
     /// # Errors
     /// There is none in time.
     pub fn ask(&mut self, question: &str, patience: Duration) -> Result<String> {
-        writeln!(self.child.child.stdin.as_mut().context("a pipe")?, "{question}")?;
+        writeln!(
+            self.child.child.stdin.as_mut().context("a pipe")?,
+            "{question}"
+        )?;
         self.line(patience)
     }
 }
@@ -366,7 +436,8 @@ mod tests {
 
     #[test]
     fn what_fails_says_why() {
-        let error = run(&words("ls /no/such/file"), None, Duration::from_secs(10)).expect_err("there is none");
+        let error = run(&words("ls /no/such/file"), None, Duration::from_secs(10))
+            .expect_err("there is none");
         assert!(error.to_string().contains("No such file"), "{error}");
     }
 
@@ -379,23 +450,46 @@ mod tests {
 
     #[test]
     fn much_output_blocks_nobody() {
-        let text = run(&words("head -c 1000000 /dev/zero"), None, Duration::from_secs(20)).expect("it runs");
+        let text = run(
+            &words("head -c 1000000 /dev/zero"),
+            None,
+            Duration::from_secs(20),
+        )
+        .expect("it runs");
         assert_eq!(text.len(), 1_000_000);
     }
 
     #[test]
     fn a_conversation_answers_line_by_line() {
         let dir = tempfile::TempDir::new().expect("a directory");
-        let mut cat = Conversation::start(&words("cat"), &dir.path().join("log")).expect("it starts");
-        assert_eq!(cat.ask("one", Duration::from_secs(10)).expect("an answer"), "one");
-        assert_eq!(cat.ask("two", Duration::from_secs(10)).expect("an answer"), "two");
+        let mut cat =
+            Conversation::start(&words("cat"), &dir.path().join("log")).expect("it starts");
+        assert_eq!(
+            cat.ask("one", Duration::from_secs(10)).expect("an answer"),
+            "one"
+        );
+        assert_eq!(
+            cat.ask("two", Duration::from_secs(10)).expect("an answer"),
+            "two"
+        );
     }
 
     #[test]
     fn words_say_where_something_runs() {
-        let cores = Cores { members: Some(2), generator: Some(3), dies_with_parent: true };
-        assert_eq!(cores.member(&["a", "b"]), words("taskset -c 2 setpriv --pdeathsig KILL a b"));
-        let cores = Cores { members: None, generator: None, dies_with_parent: false };
+        let cores = Cores {
+            members: Some(2),
+            generator: Some(3),
+            dies_with_parent: true,
+        };
+        assert_eq!(
+            cores.member(&["a", "b"]),
+            words("taskset -c 2 setpriv --pdeathsig KILL a b")
+        );
+        let cores = Cores {
+            members: None,
+            generator: None,
+            dies_with_parent: false,
+        };
         assert_eq!(cores.generator(&["a"]), words("a"));
         assert!(cores.described().contains("NOT pinned"));
     }

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 /// Keys that are read and written.
 pub const KEYS: u32 = 100_000;
-/// What the names of large values begin with: they are all in the slot of this tag, so that whoever owns it can be asked for all of them.
+/// What the names of large values begin with: they are all in the slot of this tag, so that whoever
+/// owns it can be asked for all of them.
 const LARGE: &str = "{large}";
 /// What a generator may take longer than it was told to.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,13 +24,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FILL_BATCH: u32 = 128;
 /// Connections that fill: some systems answer the commands of one connection one by one.
 const FILL_CONNECTIONS: u32 = 12;
-/// redis-benchmark draws keys at random: so many times as many writes as keys leave fewer than one in a hundred unwritten.
+/// redis-benchmark draws keys at random: so many times as many writes as keys leave fewer than one
+/// in a hundred unwritten.
 const FILL_TIMES: u32 = 5;
 
 /// Whether the program has `bench`.
 #[must_use]
 pub fn has_native(binary: &Path, cores: Cores) -> bool {
-    run(&cores.anywhere(&[&binary.to_string_lossy(), "bench", "--help"]), None, Duration::from_secs(10)).is_ok()
+    run(
+        &cores.anywhere(&[&binary.to_string_lossy(), "bench", "--help"]),
+        None,
+        Duration::from_secs(10),
+    )
+    .is_ok()
 }
 
 // ---- redis-benchmark
@@ -53,13 +60,19 @@ impl RedisBenchmark {
     pub fn run(&self, system: &System, cores: Cores, operations: u64) -> Result<Load> {
         let words = self.words(system.kind, system.resp()?, operations);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let output = Running::start(&cores.generator(&words), None, PATIENCE + Duration::from_secs(60))?.finish()?;
+        let output = Running::start(
+            &cores.generator(&words),
+            None,
+            PATIENCE + Duration::from_secs(60),
+        )?
+        .finish()?;
         parse::redis_benchmark(&output.stdout).with_context(|| last_lines(output.stderr.trim(), 3))
     }
 
     fn words(&self, kind: Kind, at: SocketAddr, operations: u64) -> Vec<String> {
         let mut words = vec!["redis-benchmark".to_owned()];
-        let mut flag = |name: &str, value: &dyn ToString| words.extend([name.to_owned(), value.to_string()]);
+        let mut flag =
+            |name: &str, value: &dyn ToString| words.extend([name.to_owned(), value.to_string()]);
         flag("-h", &at.ip());
         flag("-p", &at.port());
         flag("-c", &self.clients);
@@ -68,23 +81,38 @@ impl RedisBenchmark {
         flag("-r", &KEYS);
         flag("-n", &operations);
         match (kind, self.operation) {
-            (Kind::Olric, Operation::Set) => {
-                words.extend(["DM.PUT", "bench", "key:__rand_int__", &"v".repeat(VALUE_BYTES)].map(str::to_owned))
+            (Kind::Olric, Operation::Set) => words.extend(
+                [
+                    "DM.PUT",
+                    "bench",
+                    "key:__rand_int__",
+                    &"v".repeat(VALUE_BYTES),
+                ]
+                .map(str::to_owned),
+            ),
+            (Kind::Olric, Operation::Get) => {
+                words.extend(["DM.GET", "bench", "key:__rand_int__"].map(str::to_owned))
             }
-            (Kind::Olric, Operation::Get) => words.extend(["DM.GET", "bench", "key:__rand_int__"].map(str::to_owned)),
             (_, operation) => words.extend(["--cluster", "-t", operation.id()].map(str::to_owned)),
         }
         words
     }
 
-    /// Writes (nearly) all keys that it reads: in a cluster those are as many for each master, all in that one's first slot.
+    /// Writes (nearly) all keys that it reads: in a cluster those are as many for each master, all
+    /// in that one's first slot.
     ///
     /// # Errors
     /// It failed.
     pub fn fill(system: &System, cores: Cores) -> Result<()> {
         let masters = system.cluster.len().max(1) as u32;
-        let writes = Self { operation: Operation::Set, clients: 50, pipeline: 32 };
-        writes.run(system, cores, u64::from(KEYS * masters * FILL_TIMES)).map(drop)
+        let writes = Self {
+            operation: Operation::Set,
+            clients: 50,
+            pipeline: 32,
+        };
+        writes
+            .run(system, cores, u64::from(KEYS * masters * FILL_TIMES))
+            .map(drop)
     }
 }
 
@@ -139,28 +167,43 @@ impl<'a> Native<'a> {
     /// Small GETs at a low rate.
     #[must_use]
     pub fn small(binary: &'a Path, seconds: f64) -> Self {
-        Self { rate: Some(SMALL_RATE), ..Self::closed(binary, Operation::Get, 50, seconds) }
+        Self {
+            rate: Some(SMALL_RATE),
+            ..Self::closed(binary, Operation::Get, 50, seconds)
+        }
     }
 
     /// Large GETs.
     #[must_use]
     pub fn large(binary: &'a Path, seconds: f64) -> Self {
-        Self { large: true, ..Self::closed(binary, Operation::Get, LARGE_CLIENTS, seconds) }
+        Self {
+            large: true,
+            ..Self::closed(binary, Operation::Get, LARGE_CLIENTS, seconds)
+        }
     }
 
     fn words(&self, system: &System) -> Result<Vec<String>> {
-        let cluster = !self.own_client && !self.one_node && !self.large && !system.cluster.is_empty();
+        let cluster =
+            !self.own_client && !self.one_node && !self.large && !system.cluster.is_empty();
         let addresses = match (self.large, cluster) {
-            (true, _) => vec![owners(*system.cluster.first().context("no cluster port")?)?[usize::from(slot(LARGE.as_bytes()))]],
+            (true, _) => vec![
+                owners(*system.cluster.first().context("no cluster port")?)?
+                    [usize::from(slot(LARGE.as_bytes()))],
+            ],
             (false, true) => system.cluster.clone(),
             (false, false) => system.plain.clone(),
         };
-        let addresses: Vec<String> = addresses.iter().take(if self.one_node { 1 } else { usize::MAX }).map(ToString::to_string).collect();
+        let addresses: Vec<String> = addresses
+            .iter()
+            .take(if self.one_node { 1 } else { usize::MAX })
+            .map(ToString::to_string)
+            .collect();
         if addresses.is_empty() && !self.own_client {
             bail!("{} has no such address", system.kind.name());
         }
         let mut words = vec![self.binary.to_string_lossy().into_owned(), "bench".into()];
-        let mut flag = |name: &str, value: &dyn ToString| words.extend([name.to_owned(), value.to_string()]);
+        let mut flag =
+            |name: &str, value: &dyn ToString| words.extend([name.to_owned(), value.to_string()]);
         if self.own_client {
             let (nodes, secret) = system.data();
             let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
@@ -171,11 +214,15 @@ impl<'a> Native<'a> {
         }
         flag("--operation", &self.operation.id());
         flag("--keys", &if self.large { LARGE_KEYS } else { KEYS });
-        flag("--value-bytes", &if self.large { LARGE_BYTES } else { VALUE_BYTES });
+        flag(
+            "--value-bytes",
+            &if self.large { LARGE_BYTES } else { VALUE_BYTES },
+        );
         flag("--connections", &self.clients);
         flag("--in-flight", &1);
         flag("--seconds", &self.seconds);
-        // What is done before measuring would count for the processor time of the members, and not for the operations.
+        // What is done before measuring would count for the processor time of the members, and not
+        // for the operations.
         flag("--warmup", &0);
         if let Some(rate) = self.rate {
             flag("--rate", &format!("{rate:.0}"));
@@ -189,8 +236,17 @@ impl<'a> Native<'a> {
         } else if self.large {
             flag("--command-get", &format!("GET {LARGE}{{key}}"));
         }
-        let switches = [(cluster, "--cluster"), (self.own_client, "--native"), (self.fill, "--fill")];
-        words.extend(switches.into_iter().filter(|(on, _)| *on).map(|(_, word)| word.to_owned()));
+        let switches = [
+            (cluster, "--cluster"),
+            (self.own_client, "--native"),
+            (self.fill, "--fill"),
+        ];
+        words.extend(
+            switches
+                .into_iter()
+                .filter(|(on, _)| *on)
+                .map(|(_, word)| word.to_owned()),
+        );
         words.push("--json".into());
         Ok(words)
     }
@@ -202,8 +258,16 @@ impl<'a> Native<'a> {
     pub fn start(&self, system: &System, cores: Cores) -> Result<Running> {
         let words = self.words(system)?;
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let words = if self.behind { cores.generator_behind(&words) } else { cores.generator(&words) };
-        Running::start(&words, None, Duration::from_secs_f64(self.seconds) + PATIENCE)
+        let words = if self.behind {
+            cores.generator_behind(&words)
+        } else {
+            cores.generator(&words)
+        };
+        Running::start(
+            &words,
+            None,
+            Duration::from_secs_f64(self.seconds) + PATIENCE,
+        )
     }
 
     /// Runs it.
@@ -230,9 +294,20 @@ pub fn finish(running: Running) -> Result<Load> {
 ///
 /// # Errors
 /// It failed.
-pub fn hazelcast(system: &mut System, operation: Operation, in_flight: u32, seconds: f64) -> Result<Load> {
-    let client = system.client.as_mut().context("Hazelcast's client is not there")?;
-    let question = format!("run {} {KEYS} {VALUE_BYTES} {in_flight} {seconds}", operation.id());
+pub fn hazelcast(
+    system: &mut System,
+    operation: Operation,
+    in_flight: u32,
+    seconds: f64,
+) -> Result<Load> {
+    let client = system
+        .client
+        .as_mut()
+        .context("Hazelcast's client is not there")?;
+    let question = format!(
+        "run {} {KEYS} {VALUE_BYTES} {in_flight} {seconds}",
+        operation.id()
+    );
     parse::json_load(&client.ask(&question, Duration::from_secs_f64(seconds) + PATIENCE)?)
 }
 
@@ -249,8 +324,15 @@ fn key(n: u32) -> String {
 /// One was refused.
 pub fn fill(system: &mut System, keys: u32) -> Result<()> {
     if let Some(client) = &mut system.client {
-        let said = client.ask(&format!("fill {keys} {VALUE_BYTES}"), Duration::from_secs(600))?;
-        return if said == format!("{{\"filled\":{keys}}}") { Ok(()) } else { bail!("Hazelcast filled {said}, not {keys}") };
+        let said = client.ask(
+            &format!("fill {keys} {VALUE_BYTES}"),
+            Duration::from_secs(600),
+        )?;
+        return if said == format!("{{\"filled\":{keys}}}") {
+            Ok(())
+        } else {
+            bail!("Hazelcast filled {said}, not {keys}")
+        };
     }
     let value = vec![b'v'; VALUE_BYTES];
     let share = keys.div_ceil(FILL_CONNECTIONS);
@@ -262,7 +344,9 @@ pub fn fill(system: &mut System, keys: u32) -> Result<()> {
                 scope.spawn(move || fill_range(target, n as usize, range, key, value))
             })
             .collect();
-        fillers.into_iter().try_for_each(|filler| filler.join().expect("filling does not panic"))
+        fillers
+            .into_iter()
+            .try_for_each(|filler| filler.join().expect("filling does not panic"))
     })
 }
 
@@ -272,7 +356,13 @@ pub fn fill(system: &mut System, keys: u32) -> Result<()> {
 /// One was refused.
 pub fn fill_large(system: &System) -> Result<()> {
     for n in 0..LARGE_KEYS {
-        fill_range(Target::of(system), 0, n..n + 1, |n| format!("{LARGE}{}", key(n)), &vec![b'v'; LARGE_BYTES])?;
+        fill_range(
+            Target::of(system),
+            0,
+            n..n + 1,
+            |n| format!("{LARGE}{}", key(n)),
+            &vec![b'v'; LARGE_BYTES],
+        )?;
     }
     Ok(())
 }
@@ -287,13 +377,29 @@ struct Target<'a> {
 
 impl<'a> Target<'a> {
     fn of(system: &'a System) -> Self {
-        Self { kind: system.kind, plain: &system.plain, cluster: &system.cluster }
+        Self {
+            kind: system.kind,
+            plain: &system.plain,
+            cluster: &system.cluster,
+        }
     }
 }
 
-fn fill_range(target: Target<'_>, nth: usize, range: std::ops::Range<u32>, name: fn(u32) -> String, value: &[u8]) -> Result<()> {
+fn fill_range(
+    target: Target<'_>,
+    nth: usize,
+    range: std::ops::Range<u32>,
+    name: fn(u32) -> String,
+    value: &[u8],
+) -> Result<()> {
     // Plain addresses take any key; otherwise each key goes to its master.
-    let owners = if target.plain.is_empty() { Some(owners(*target.cluster.first().context("nowhere to write to")?)?) } else { None };
+    let owners = if target.plain.is_empty() {
+        Some(owners(
+            *target.cluster.first().context("nowhere to write to")?,
+        )?)
+    } else {
+        None
+    };
     let mut clients: BTreeMap<SocketAddr, Client> = BTreeMap::new();
     for from in range.clone().step_by(FILL_BATCH as usize) {
         go_on()?;
@@ -329,15 +435,27 @@ fn fill_range(target: Target<'_>, nth: usize, range: std::ops::Range<u32>, name:
 
 /// The master of each slot.
 fn owners(at: SocketAddr) -> Result<Vec<SocketAddr>> {
-    let Reply::Array(runs) = Client::connect(at, PATIENCE)?.command(&[b"CLUSTER", b"SLOTS"])? else { bail!("no CLUSTER SLOTS") };
+    let Reply::Array(runs) = Client::connect(at, PATIENCE)?.command(&[b"CLUSTER", b"SLOTS"])?
+    else {
+        bail!("no CLUSTER SLOTS")
+    };
     let mut owners = vec![at; 16_384];
     for run in &runs {
-        let Reply::Array(run) = run else { bail!("no run of slots: {run:?}") };
-        let [Reply::Int(from), Reply::Int(to), Reply::Array(master), ..] = &run[..] else { bail!("no run of slots: {run:?}") };
-        let [Reply::Bulk(host), Reply::Int(port), ..] = &master[..] else { bail!("no master: {master:?}") };
+        let Reply::Array(run) = run else {
+            bail!("no run of slots: {run:?}")
+        };
+        let [Reply::Int(from), Reply::Int(to), Reply::Array(master), ..] = &run[..] else {
+            bail!("no run of slots: {run:?}")
+        };
+        let [Reply::Bulk(host), Reply::Int(port), ..] = &master[..] else {
+            bail!("no master: {master:?}")
+        };
         let owner: SocketAddr = format!("{}:{port}", String::from_utf8_lossy(host)).parse()?;
         let run = usize::try_from(*from)?..=usize::try_from(*to)?;
-        owners.get_mut(run).context("slots beyond the last")?.fill(owner);
+        owners
+            .get_mut(run)
+            .context("slots beyond the last")?
+            .fill(owner);
     }
     Ok(owners)
 }
@@ -348,17 +466,30 @@ mod tests {
 
     #[test]
     fn redis_benchmark_speaks_each_system_s_language() {
-        let benchmark = RedisBenchmark { operation: Operation::Get, clients: 50, pipeline: 16 };
+        let benchmark = RedisBenchmark {
+            operation: Operation::Get,
+            clients: 50,
+            pipeline: 16,
+        };
         let at = SocketAddr::from(([127, 0, 0, 1], 7380));
         let words = benchmark.words(Kind::Redis, at, 1000).join(" ");
-        assert_eq!(words, "redis-benchmark -h 127.0.0.1 -p 7380 -c 50 -P 16 -d 100 -r 100000 -n 1000 --cluster -t get");
+        assert_eq!(
+            words,
+            "redis-benchmark -h 127.0.0.1 -p 7380 -c 50 -P 16 -d 100 -r 100000 -n 1000 --cluster -t get"
+        );
         let words = benchmark.words(Kind::Olric, at, 1000).join(" ");
-        assert!(words.ends_with("-n 1000 DM.GET bench key:__rand_int__"), "{words}");
+        assert!(
+            words.ends_with("-n 1000 DM.GET bench key:__rand_int__"),
+            "{words}"
+        );
     }
 
     #[test]
     fn large_values_are_all_in_one_slot() {
-        assert_eq!(slot(format!("{LARGE}{}", key(7)).as_bytes()), slot(LARGE.as_bytes()));
+        assert_eq!(
+            slot(format!("{LARGE}{}", key(7)).as_bytes()),
+            slot(LARGE.as_bytes())
+        );
         assert_eq!(key(7).len(), 16);
     }
 }

@@ -30,25 +30,41 @@ impl Machine {
     pub fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let said = |program: &str, arguments: &[&str]| {
-            let output = Command::new(program).args(arguments).output().ok().filter(|o| o.status.success())?;
+            let output = Command::new(program)
+                .args(arguments)
+                .output()
+                .ok()
+                .filter(|o| o.status.success())?;
             Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
         };
-        let changed = said("git", &["status", "--porcelain", "--untracked-files=no"]).is_some_and(|s| !s.is_empty());
-        let commit = said("git", &["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".into());
+        let changed = said("git", &["status", "--porcelain", "--untracked-files=no"])
+            .is_some_and(|s| !s.is_empty());
+        let commit =
+            said("git", &["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".into());
         Self {
-            processor: parse::field(&read("/proc/cpuinfo"), "model name").unwrap_or("unknown").to_owned(),
+            processor: parse::field(&read("/proc/cpuinfo"), "model name")
+                .unwrap_or("unknown")
+                .to_owned(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            memory_gb: parse::kilobytes(&read("/proc/meminfo"), "MemTotal").unwrap_or(0) as f64 / 1e9,
+            memory_gb: parse::kilobytes(&read("/proc/meminfo"), "MemTotal").unwrap_or(0) as f64
+                / 1e9,
             date: said("date", &["-u", "+%F %H:%M UTC"]).unwrap_or_default(),
             commit: commit + if changed { "+" } else { "" },
-            load_before: read("/proc/loadavg").split(' ').next().and_then(|l| l.parse().ok()).unwrap_or(f64::NAN),
+            load_before: read("/proc/loadavg")
+                .split(' ')
+                .next()
+                .and_then(|l| l.parse().ok())
+                .unwrap_or(f64::NAN),
         }
     }
 
     /// In a sentence.
     #[must_use]
     pub fn described(&self) -> String {
-        format!("{}, {} processors, {:.0} GB, Linux {}", self.processor, self.processors, self.memory_gb, self.kernel)
+        format!(
+            "{}, {} processors, {:.0} GB, Linux {}",
+            self.processor, self.processors, self.memory_gb, self.kernel
+        )
     }
 }

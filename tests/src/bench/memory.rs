@@ -42,9 +42,14 @@ impl Memory {
         pause(SETTLE)?;
         let (cpu, began) = (Cpu::of(&pids), Instant::now());
         pause(SETTLE)?;
-        let idle_cpu_percent = Cpu::of(&pids).microseconds_since(&cpu) / began.elapsed().as_micros() as f64 * 100.0;
+        let idle_cpu_percent =
+            Cpu::of(&pids).microseconds_since(&cpu) / began.elapsed().as_micros() as f64 * 100.0;
         let idle = resident(&pids);
-        let connection_kb = if system.kind == Kind::Hazelcast { None } else { Some(connections(system, idle)?) };
+        let connection_kb = if system.kind == Kind::Hazelcast {
+            None
+        } else {
+            Some(connections(system, idle)?)
+        };
         let before = held(system, cores)?;
         fill(system, keys)?;
         pause(SETTLE)?;
@@ -75,13 +80,20 @@ fn connections(system: &System, before: u64) -> Result<f64> {
     Ok(grown as f64 / 1e3 / CONNECTIONS as f64)
 }
 
-/// Resident memory; of a JVM what is used of the heap after a full collection: what it has taken from the system tells nothing of keys.
+/// Resident memory; of a JVM what is used of the heap after a full collection: what it has taken
+/// from the system tells nothing of keys.
 fn held(system: &System, cores: Cores) -> Result<u64> {
     let pids = system.pids();
     if system.kind != Kind::Hazelcast {
         return Ok(resident(&pids));
     }
-    let ask = |pid: &u32, what: &str| run(&cores.anywhere(&["jcmd", &pid.to_string(), what]), None, Duration::from_secs(60));
+    let ask = |pid: &u32, what: &str| {
+        run(
+            &cores.anywhere(&["jcmd", &pid.to_string(), what]),
+            None,
+            Duration::from_secs(60),
+        )
+    };
     pids.iter()
         .map(|pid| {
             ask(pid, "GC.run")?;

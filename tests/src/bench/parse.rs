@@ -30,10 +30,16 @@ pub fn redis_benchmark(text: &str) -> Result<Load> {
     let lines = || text.split(['\n', '\r']).map(str::trim);
     let number = |word: &str| word.trim_end_matches('%').parse::<f64>().ok();
     let first = |line: &str| line.split_whitespace().next().and_then(number);
-    let operations = lines().find(|l| l.contains("requests completed in")).and_then(first).context("redis-benchmark completed nothing")?;
-    let throughput =
-        lines().find_map(|l| l.strip_prefix("throughput summary:")).and_then(first).context("redis-benchmark tells no throughput")?;
-    // "99.902% <= 1.234 milliseconds (cumulative count ..)": the first section goes by percentiles, in order.
+    let operations = lines()
+        .find(|l| l.contains("requests completed in"))
+        .and_then(first)
+        .context("redis-benchmark completed nothing")?;
+    let throughput = lines()
+        .find_map(|l| l.strip_prefix("throughput summary:"))
+        .and_then(first)
+        .context("redis-benchmark tells no throughput")?;
+    // "99.902% <= 1.234 milliseconds (cumulative count ..)": the first section goes by percentiles,
+    // in order.
     let p999 = lines()
         .skip_while(|l| !l.starts_with("Latency by percentile distribution"))
         .skip(1)
@@ -47,9 +53,19 @@ pub fn redis_benchmark(text: &str) -> Result<Load> {
         .nth(2)
         .map(|l| l.split_whitespace().filter_map(number).collect())
         .unwrap_or_default();
-    let [_, _, p50, _, p99, _] = summary[..] else { bail!("redis-benchmark tells no latencies") };
+    let [_, _, p50, _, p99, _] = summary[..] else {
+        bail!("redis-benchmark tells no latencies")
+    };
     let us = |milliseconds: f64| milliseconds * 1000.0;
-    Ok(Load { operations, throughput, p50_us: us(p50), p99_us: us(p99), p999_us: us(p999), errors: None, behind: 0.0 })
+    Ok(Load {
+        operations,
+        throughput,
+        p50_us: us(p50),
+        p99_us: us(p99),
+        p999_us: us(p999),
+        errors: None,
+        behind: 0.0,
+    })
 }
 
 /// The object that `doyen bench --json` and Hazelcast's client print.
@@ -57,11 +73,26 @@ pub fn redis_benchmark(text: &str) -> Result<Load> {
 /// # Errors
 /// It is not that object.
 pub fn json_load(text: &str) -> Result<Load> {
-    let line = text.lines().rev().find(|l| l.trim_start().starts_with('{')).unwrap_or(text);
-    let value: Value = serde_json::from_str(if text.trim_start().starts_with('{') { text } else { line }).context("no JSON")?;
-    let number = |name: &str| value[name].as_f64().with_context(|| format!("the generator's JSON has no {name}: {value}"));
-    let errors: Vec<String> =
-        value["errors"].as_object().map(|e| e.iter().map(|(kind, n)| format!("{n} {kind}")).collect()).unwrap_or_default();
+    let line = text
+        .lines()
+        .rev()
+        .find(|l| l.trim_start().starts_with('{'))
+        .unwrap_or(text);
+    let value: Value = serde_json::from_str(if text.trim_start().starts_with('{') {
+        text
+    } else {
+        line
+    })
+    .context("no JSON")?;
+    let number = |name: &str| {
+        value[name]
+            .as_f64()
+            .with_context(|| format!("the generator's JSON has no {name}: {value}"))
+    };
+    let errors: Vec<String> = value["errors"]
+        .as_object()
+        .map(|e| e.iter().map(|(kind, n)| format!("{n} {kind}")).collect())
+        .unwrap_or_default();
     Ok(Load {
         operations: number("operations")?,
         throughput: number("throughput")?,
@@ -95,21 +126,31 @@ pub fn schedstat(text: &str) -> Option<u64> {
 /// The value of a line `Name:   123 kB`, in bytes: of `smaps_rollup`, `status` and `meminfo`.
 #[must_use]
 pub fn kilobytes(text: &str, name: &str) -> Option<u64> {
-    let rest = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
+    let rest = text
+        .lines()
+        .find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
     Some(rest.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
 /// The value of a line `name : value`, of `/proc/cpuinfo` and `/proc/self/status`.
 #[must_use]
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines().filter_map(|l| l.split_once(':')).find(|(n, _)| n.trim() == name).map(|(_, value)| value.trim())
+    text.lines()
+        .filter_map(|l| l.split_once(':'))
+        .find(|(n, _)| n.trim() == name)
+        .map(|(_, value)| value.trim())
 }
 
-/// Bytes of the heap that are used, of `jcmd PID GC.heap_info`: its generations, without metaspace, which is no heap.
+/// Bytes of the heap that are used, of `jcmd PID GC.heap_info`: its generations, without metaspace,
+/// which is no heap.
 #[must_use]
 pub fn java_heap(text: &str) -> Option<u64> {
     let mut used = None;
-    for line in text.lines().map(str::trim).filter(|l| l.contains(" total ") && !l.starts_with("Metaspace")) {
+    for line in text
+        .lines()
+        .map(str::trim)
+        .filter(|l| l.contains(" total ") && !l.starts_with("Metaspace"))
+    {
         let (_, rest) = line.split_once(" used ")?;
         *used.get_or_insert(0) += rest.split('K').next()?.parse::<u64>().ok()? * 1024;
     }
@@ -147,8 +188,13 @@ Cumulative distribution of latencies:\n45.353% <= 0.103 milliseconds (cumulative
 
     #[test]
     fn a_run_that_failed_is_an_error_and_no_figure() {
-        assert!(redis_benchmark("Could not connect to Redis at 127.0.0.1:1: Connection refused\n").is_err());
-        assert!(redis_benchmark(REDIS_BENCHMARK.split("Latency by").next().expect("a part")).is_err());
+        assert!(
+            redis_benchmark("Could not connect to Redis at 127.0.0.1:1: Connection refused\n")
+                .is_err()
+        );
+        assert!(
+            redis_benchmark(REDIS_BENCHMARK.split("Latency by").next().expect("a part")).is_err()
+        );
         assert!(redis_benchmark(&REDIS_BENCHMARK.replace("0.497     0.024", "")).is_err());
         assert!(json_load("doyen: nobody answers").is_err());
         assert!(json_load(r#"{"operations":1}"#).is_err());
@@ -159,10 +205,14 @@ Cumulative distribution of latencies:\n45.353% <= 0.103 milliseconds (cumulative
         let text = r#"{"operation":"get","operations":1000,"seconds":1.0,"throughput":1000.5,"errors":{"BUSY":2},"mean_us":1,"p50_us":2,
             "p90_us":3,"p99_us":4.5,"p999_us":5,"p9999_us":6,"max_us":7,"longest_stall_us":8,"behind":3}"#;
         let load = json_load(text).expect("its JSON");
-        assert_eq!((load.throughput, load.p99_us, load.behind), (1000.5, 4.5, 3.0));
+        assert_eq!(
+            (load.throughput, load.p99_us, load.behind),
+            (1000.5, 4.5, 3.0)
+        );
         assert_eq!(load.errors.as_deref(), Some("2 BUSY"));
-        let load =
-            json_load("warning: something\n{\"operations\":1,\"throughput\":1,\"errors\":{},\"p50_us\":1,\"p99_us\":1,\"p999_us\":1}\n");
+        let load = json_load(
+            "warning: something\n{\"operations\":1,\"throughput\":1,\"errors\":{},\"p50_us\":1,\"p99_us\":1,\"p999_us\":1}\n",
+        );
         assert_eq!(load.expect("its JSON").errors, None);
     }
 
@@ -177,11 +227,16 @@ Cumulative distribution of latencies:\n45.353% <= 0.103 milliseconds (cumulative
     fn files_of_the_kernel() {
         assert_eq!(schedstat("1119206 587509 6\n"), Some(1_119_206));
         assert_eq!(schedstat(""), None);
-        let rollup =
-            "55d-7ff ---p 00000000 00:00 0 [rollup]\nRss:                1536 kB\nPss:                 200 kB\nPss_Dirty:  100 kB\n";
+        let rollup = "55d-7ff ---p 00000000 00:00 0 [rollup]\nRss:                1536 kB\nPss:                 200 kB\nPss_Dirty:  100 kB\n";
         assert_eq!(kilobytes(rollup, "Pss"), Some(204_800));
         assert_eq!(kilobytes(rollup, "Swap"), None);
-        assert_eq!(field("processor\t: 0\nmodel name\t: A CPU @ 2 GHz\n", "model name"), Some("A CPU @ 2 GHz"));
+        assert_eq!(
+            field(
+                "processor\t: 0\nmodel name\t: A CPU @ 2 GHz\n",
+                "model name"
+            ),
+            Some("A CPU @ 2 GHz")
+        );
     }
 
     #[test]

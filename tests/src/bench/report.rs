@@ -61,7 +61,11 @@ impl Results {
     /// The page, with a link to the figures.
     #[must_use]
     pub fn markdown(&self, figures: &str) -> String {
-        let versions: String = self.versions.iter().map(|(kind, version)| format!("- {} {version}\n", kind.name())).collect();
+        let versions: String = self
+            .versions
+            .iter()
+            .map(|(kind, version)| format!("- {} {version}\n", kind.name()))
+            .collect();
         let machine = &self.machine;
         format!(
             "# Doyen beside its rivals
@@ -122,7 +126,8 @@ Every run of every round is in [{figures}]({figures}), with which `just bench-ch
             let comma = if n + 1 < fields.len() { "," } else { "" };
             match field.as_array().filter(|_| name == "cases") {
                 Some(cases) => {
-                    let lines: Vec<String> = cases.iter().map(|case| format!("    {case}")).collect();
+                    let lines: Vec<String> =
+                        cases.iter().map(|case| format!("    {case}")).collect();
                     let _ = writeln!(text, "  \"cases\": [\n{}\n  ]{comma}", lines.join(",\n"));
                 }
                 None => drop(writeln!(text, "  \"{name}\": {field}{comma}")),
@@ -143,19 +148,51 @@ Every run of every round is in [{figures}]({figures}), with which `just bench-ch
 }
 
 fn runs_table(cases: &[CaseRuns]) -> String {
-    let mut rows = vec![["", "", "operations a second", "p50", "p99", "p99.9", "CPU", "core"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        [
+            "",
+            "",
+            "operations a second",
+            "p50",
+            "p99",
+            "p99.9",
+            "CPU",
+            "core",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    ];
     for case in cases {
         let ours = case.runs.first().map_or(&[][..], |(_, runs)| runs);
         for (n, (subject, runs)) in case.runs.iter().enumerate() {
-            let title = if n == 0 { case.title.clone() } else { String::new() };
+            let title = if n == 0 {
+                case.title.clone()
+            } else {
+                String::new()
+            };
             let theirs = if n == 0 { None } else { Some(ours) };
-            let mut row =
-                vec![title, subject.name().to_owned(), cell(runs, theirs.filter(|_| !case.rated), |m| m.throughput, thousands, true)];
+            let mut row = vec![
+                title,
+                subject.name().to_owned(),
+                cell(
+                    runs,
+                    theirs.filter(|_| !case.rated),
+                    |m| m.throughput,
+                    thousands,
+                    true,
+                ),
+            ];
             let latencies: [fn(&Measure) -> f64; 3] = [|m| m.p50_us, |m| m.p99_us, |m| m.p999_us];
             for what in latencies {
                 row.push(cell(runs, theirs, what, latency, false));
             }
-            row.push(cell(runs, theirs, |m| m.cpu_us, |v| format!("{v:.2} us"), false));
+            row.push(cell(
+                runs,
+                theirs,
+                |m| m.cpu_us,
+                |v| format!("{v:.2} us"),
+                false,
+            ));
             row.push(cell(runs, None, |m| m.busy, |v| format!("{v:.2}"), false));
             rows.push(row);
         }
@@ -176,7 +213,9 @@ fn cell(
     if let Some((least, most)) = spread(&all).filter(|_| wide && all.len() > 1) {
         let _ = write!(text, " [{}..{}]", told(least), told(most));
     }
-    text + &ours.map(|ours| ratio(&values(ours, what), &all)).unwrap_or_default()
+    text + &ours
+        .map(|ours| ratio(&values(ours, what), &all))
+        .unwrap_or_default()
 }
 
 fn number(values: &[f64], told: fn(f64) -> String) -> String {
@@ -188,29 +227,63 @@ fn ratio(ours: &[f64], theirs: &[f64]) -> String {
 }
 
 fn thousands(value: f64) -> String {
-    if value < 10_000.0 { format!("{:.2}k", value / 1e3) } else { format!("{:.1}k", value / 1e3) }
+    if value < 10_000.0 {
+        format!("{:.2}k", value / 1e3)
+    } else {
+        format!("{:.1}k", value / 1e3)
+    }
 }
 
 fn latency(us: f64) -> String {
-    if us < 10_000.0 { format!("{us:.0} us") } else { format!("{:.1} ms", us / 1e3) }
+    if us < 10_000.0 {
+        format!("{us:.0} us")
+    } else {
+        format!("{:.1} ms", us / 1e3)
+    }
 }
 
 fn memory_table(memory: &[(Kind, Vec<Memory>)]) -> String {
-    let header = ["memory", "bytes a key and copy", "an idle process", "all processes", "idle, of a core", "an idle connection"];
+    let header = [
+        "memory",
+        "bytes a key and copy",
+        "an idle process",
+        "all processes",
+        "idle, of a core",
+        "an idle connection",
+    ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
-    let ours = memory.first().filter(|(kind, _)| *kind == Kind::Doyen).map_or(&[][..], |(_, runs)| runs);
+    let ours = memory
+        .first()
+        .filter(|(kind, _)| *kind == Kind::Doyen)
+        .map_or(&[][..], |(_, runs)| runs);
     for (kind, runs) in memory {
         let cell = |what: fn(&Memory) -> f64, told: fn(f64) -> String| {
-            let (all, mine): (Vec<f64>, Vec<f64>) = (runs.iter().map(what).collect(), ours.iter().map(what).collect());
-            number(&all, told) + &if *kind == Kind::Doyen { String::new() } else { ratio(&mine, &all) }
+            let (all, mine): (Vec<f64>, Vec<f64>) = (
+                runs.iter().map(what).collect(),
+                ours.iter().map(what).collect(),
+            );
+            number(&all, told)
+                + &if *kind == Kind::Doyen {
+                    String::new()
+                } else {
+                    ratio(&mine, &all)
+                }
         };
         rows.push(vec![
             kind.name().to_owned(),
-            cell(|m| m.key_bytes.unwrap_or(f64::NAN), |v| format!("{v:.0}")) + if *kind == Kind::Hazelcast { " (heap)" } else { "" },
+            cell(|m| m.key_bytes.unwrap_or(f64::NAN), |v| format!("{v:.0}"))
+                + if *kind == Kind::Hazelcast {
+                    " (heap)"
+                } else {
+                    ""
+                },
             cell(|m| m.idle_mb, |v| format!("{v:.1} MB")),
             cell(|m| m.idle_mb * m.processes as f64, |v| format!("{v:.0} MB")),
             cell(|m| m.idle_cpu_percent, |v| format!("{v:.1} %")),
-            cell(|m| m.connection_kb.unwrap_or(f64::NAN), |v| format!("{v:.1} kB")),
+            cell(
+                |m| m.connection_kb.unwrap_or(f64::NAN),
+                |v| format!("{v:.1} kB"),
+            ),
         ]);
     }
     aligned(&rows)
@@ -219,10 +292,19 @@ fn memory_table(memory: &[(Kind, Vec<Memory>)]) -> String {
 /// A Markdown table that is also readable as it is. The first row is the header.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|r| r.get(column)).map(|c| c.chars().count()).max().unwrap_or(0).max(3);
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|r| r.get(column))
+            .map(|c| c.chars().count())
+            .max()
+            .unwrap_or(0)
+            .max(3)
+    };
     let mut text = String::new();
     for (n, row) in rows.iter().enumerate() {
-        let cells: Vec<String> = (0..columns).map(|c| format!("{:<1$}", row.get(c).map_or("", String::as_str), width(c))).collect();
+        let cells: Vec<String> = (0..columns)
+            .map(|c| format!("{:<1$}", row.get(c).map_or("", String::as_str), width(c)))
+            .collect();
         let _ = writeln!(text, "| {} |", cells.join(" | "));
         if n == 0 {
             let lines: Vec<String> = (0..columns).map(|c| "-".repeat(width(c) + 2)).collect();
@@ -234,7 +316,12 @@ fn aligned(rows: &[Vec<String>]) -> String {
 
 /// Ratios of two subjects of a case, round by round.
 #[must_use]
-pub fn paired(case: &CaseRuns, ours: Subject, theirs: Subject, what: fn(&Measure) -> f64) -> Vec<f64> {
+pub fn paired(
+    case: &CaseRuns,
+    ours: Subject,
+    theirs: Subject,
+    what: fn(&Measure) -> f64,
+) -> Vec<f64> {
     ratios(&values(case.of(ours), what), &values(case.of(theirs), what))
 }
 
@@ -244,18 +331,36 @@ pub(super) mod tests {
 
     pub(crate) fn measure(throughput: f64) -> Option<Measure> {
         let us = 1e6 / throughput;
-        Some(Measure { throughput, p50_us: us, p99_us: 20_000.0, p999_us: 50_000.0, cpu_us: us, busy: 0.9 })
+        Some(Measure {
+            throughput,
+            p50_us: us,
+            p99_us: 20_000.0,
+            p999_us: 50_000.0,
+            cpu_us: us,
+            busy: 0.9,
+        })
     }
 
     pub(crate) fn results(doyen: &[f64], redis: &[f64]) -> Results {
-        let runs = |values: &[f64]| values.iter().map(|v| if v.is_nan() { None } else { measure(*v) }).collect();
+        let runs = |values: &[f64]| {
+            values
+                .iter()
+                .map(|v| if v.is_nan() { None } else { measure(*v) })
+                .collect()
+        };
         let case = CaseRuns {
             id: "set-50-p1".into(),
             title: "SET, 50 clients".into(),
             rated: false,
             runs: vec![(Subject::Doyen, runs(doyen)), (Subject::Redis, runs(redis))],
         };
-        let memory = |key_bytes| Memory { key_bytes, processes: 3, idle_mb: 10.0, idle_cpu_percent: 0.5, connection_kb: None };
+        let memory = |key_bytes| Memory {
+            key_bytes,
+            processes: 3,
+            idle_mb: 10.0,
+            idle_cpu_percent: 0.5,
+            connection_kb: None,
+        };
         Results {
             machine: Machine::here(),
             cores: "not pinned".into(),
@@ -267,13 +372,20 @@ pub(super) mod tests {
             missing: vec!["Olric: needs Go".into()],
             problems: Vec::new(),
             cases: vec![case],
-            memory: vec![(Kind::Doyen, vec![memory(Some(150.0))]), (Kind::Redis, vec![memory(Some(300.0))])],
+            memory: vec![
+                (Kind::Doyen, vec![memory(Some(150.0))]),
+                (Kind::Redis, vec![memory(Some(300.0))]),
+            ],
         }
     }
 
     #[test]
     fn each_rival_s_row_has_the_ratio_to_ours() {
-        let tables = results(&[100_000.0, 120_000.0, 110_000.0], &[50_000.0, 80_000.0, 55_000.0]).tables();
+        let tables = results(
+            &[100_000.0, 120_000.0, 110_000.0],
+            &[50_000.0, 80_000.0, 55_000.0],
+        )
+        .tables();
         assert!(tables.contains("110.0k [100.0k..120.0k]"), "{tables}");
         // Ratios 2, 1.5 and 2.
         assert!(tables.contains("55.0k [50.0k..80.0k] x2.00"), "{tables}");
@@ -296,7 +408,14 @@ pub(super) mod tests {
         let written = results(&[1.0, f64::NAN, 3.0], &[2.0; 3]);
         written.save(&path).expect("written");
         let read = Results::load(&path).expect("read");
-        assert_eq!(serde_json::to_value(&read).expect("JSON"), serde_json::to_value(&written).expect("JSON"));
-        assert_eq!(paired(&read.cases[0], Subject::Doyen, Subject::Redis, |m| m.throughput), [0.5, 1.5]);
+        assert_eq!(
+            serde_json::to_value(&read).expect("JSON"),
+            serde_json::to_value(&written).expect("JSON")
+        );
+        assert_eq!(
+            paired(&read.cases[0], Subject::Doyen, Subject::Redis, |m| m
+                .throughput),
+            [0.5, 1.5]
+        );
     }
 }

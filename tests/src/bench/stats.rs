@@ -1,8 +1,10 @@
 //! Medians, ratios of runs of the same round, and whether a drop can be noise.
 
-/// The smallest drop of a median that counts, however certain it is: what another build of the same code may cost.
+/// The smallest drop of a median that counts, however certain it is: what another build of the same
+/// code may cost.
 pub const FLOOR: f64 = 0.05;
-/// How probable ranks this low may be, had nothing changed, for a drop to count. Five runs that are all below five others: 1 in 252.
+/// How probable ranks this low may be, had nothing changed, for a drop to count. Five runs that are
+/// all below five others: 1 in 252.
 pub const CHANCE_MAX: f64 = 0.005;
 
 /// The median: the mean of the two in the middle if their number is even. `None` of nothing.
@@ -10,7 +12,10 @@ pub const CHANCE_MAX: f64 = 0.005;
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
-    let (upper, lower) = (sorted.get(sorted.len() / 2)?, sorted.get((sorted.len() - 1) / 2)?);
+    let (upper, lower) = (
+        sorted.get(sorted.len() / 2)?,
+        sorted.get((sorted.len() - 1) / 2)?,
+    );
     Some((upper + lower) / 2.0)
 }
 
@@ -18,26 +23,37 @@ pub fn median(values: &[f64]) -> Option<f64> {
 #[must_use]
 pub fn spread(values: &[f64]) -> Option<(f64, f64)> {
     let finite = || values.iter().copied().filter(|v| v.is_finite());
-    Some((finite().min_by(f64::total_cmp)?, finite().max_by(f64::total_cmp)?))
+    Some((
+        finite().min_by(f64::total_cmp)?,
+        finite().max_by(f64::total_cmp)?,
+    ))
 }
 
-/// What `ours` are of `theirs`, round by round. Rounds in which one of them has nothing do not count.
+/// What `ours` are of `theirs`, round by round. Rounds in which one of them has nothing do not
+/// count.
 #[must_use]
 pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
-    ours.iter().zip(theirs).map(|(o, t)| o / t).filter(|r| r.is_finite() && *r > 0.0).collect()
+    ours.iter()
+        .zip(theirs)
+        .map(|(o, t)| o / t)
+        .filter(|r| r.is_finite() && *r > 0.0)
+        .collect()
 }
 
-/// How probable it is that `low` ranks as low as it does among `reference`, had all come from the same place: the exact one-sided
-/// test of Mann and Whitney. Equal values speak against a drop.
+/// How probable it is that `low` ranks as low as it does among `reference`, had all come from the
+/// same place: the exact one-sided test of Mann and Whitney. Equal values speak against a drop.
 #[must_use]
 pub fn chance_of_ranking_as_low(low: &[f64], reference: &[f64]) -> f64 {
     let (m, n) = (low.len(), reference.len());
     if m == 0 || n == 0 {
         return 1.0;
     }
-    let above = low.iter().map(|l| reference.iter().filter(|r| l >= *r).count()).sum::<usize>();
-    // ways[i][j][u]: orders of i of ours and j of theirs in which u pairs have ours above theirs. The largest of all is ours, above all
-    // j of theirs, or theirs, above none that count.
+    let above = low
+        .iter()
+        .map(|l| reference.iter().filter(|r| l >= *r).count())
+        .sum::<usize>();
+    // ways[i][j][u]: orders of i of ours and j of theirs in which u pairs have ours above theirs.
+    // The largest of all is ours, above all j of theirs, or theirs, above none that count.
     let mut ways = vec![vec![vec![0.0; m * n + 1]; n + 1]; m + 1];
     for i in 0..=m {
         for j in 0..=n {
@@ -70,7 +86,11 @@ impl Comparison {
     /// `None`: one of them is empty.
     #[must_use]
     pub fn of(committed: &[f64], now: &[f64]) -> Option<Self> {
-        Some(Self { committed: median(committed)?, now: median(now)?, chance: chance_of_ranking_as_low(now, committed) })
+        Some(Self {
+            committed: median(committed)?,
+            now: median(now)?,
+            chance: chance_of_ranking_as_low(now, committed),
+        })
     }
 
     /// What this run's median is of the committed one.
@@ -115,12 +135,24 @@ mod tests {
     fn ranks_have_the_probabilities_of_the_tables() {
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         // All of five below all of five: one order of 252.
-        assert!(near(chance_of_ranking_as_low(&[1., 2., 3., 4., 5.], &[6., 7., 8., 9., 10.]), 1.0 / 252.0));
+        assert!(near(
+            chance_of_ranking_as_low(&[1., 2., 3., 4., 5.], &[6., 7., 8., 9., 10.]),
+            1.0 / 252.0
+        ));
         // One pair the other way: two orders (U <= 1).
-        assert!(near(chance_of_ranking_as_low(&[1., 2., 3., 4., 6.], &[5., 7., 8., 9., 10.]), 2.0 / 252.0));
+        assert!(near(
+            chance_of_ranking_as_low(&[1., 2., 3., 4., 6.], &[5., 7., 8., 9., 10.]),
+            2.0 / 252.0
+        ));
         // Three and four, all below: one of 35; U <= 2 is 1 + 1 + 2 of them.
-        assert!(near(chance_of_ranking_as_low(&[1., 2., 3.], &[4., 5., 6., 7.]), 1.0 / 35.0));
-        assert!(near(chance_of_ranking_as_low(&[1., 2., 6.], &[3., 5., 7., 8.]), 4.0 / 35.0));
+        assert!(near(
+            chance_of_ranking_as_low(&[1., 2., 3.], &[4., 5., 6., 7.]),
+            1.0 / 35.0
+        ));
+        assert!(near(
+            chance_of_ranking_as_low(&[1., 2., 6.], &[3., 5., 7., 8.]),
+            4.0 / 35.0
+        ));
         // All above: certain to rank as low as that.
         assert!(near(chance_of_ranking_as_low(&[8., 9.], &[1., 2.]), 1.0));
         assert!(near(chance_of_ranking_as_low(&[], &[1.]), 1.0));
@@ -133,27 +165,37 @@ mod tests {
 
     #[test]
     fn a_clear_drop_counts() {
-        let comparison = Comparison::of(&[1.00, 1.02, 0.98, 1.01, 0.99], &[0.90, 0.91, 0.89, 0.92, 0.90]).expect("values");
+        let comparison = Comparison::of(
+            &[1.00, 1.02, 0.98, 1.01, 0.99],
+            &[0.90, 0.91, 0.89, 0.92, 0.90],
+        )
+        .expect("values");
         assert!(comparison.dropped(), "{comparison:?}");
     }
 
     #[test]
     fn a_certain_drop_below_the_floor_does_not_count() {
-        let comparison = Comparison::of(&[1.000, 1.001, 0.999, 1.002, 0.998], &[0.970, 0.971, 0.969, 0.972, 0.970]).expect("values");
+        let comparison = Comparison::of(
+            &[1.000, 1.001, 0.999, 1.002, 0.998],
+            &[0.970, 0.971, 0.969, 0.972, 0.970],
+        )
+        .expect("values");
         assert!(comparison.chance <= CHANCE_MAX);
         assert!(!comparison.dropped(), "{comparison:?}");
     }
 
     #[test]
     fn a_large_drop_that_noise_explains_does_not_count() {
-        let comparison = Comparison::of(&[1.3, 0.7, 1.0, 1.1, 0.8], &[0.9, 0.6, 1.2, 0.75, 0.85]).expect("values");
+        let comparison = Comparison::of(&[1.3, 0.7, 1.0, 1.1, 0.8], &[0.9, 0.6, 1.2, 0.75, 0.85])
+            .expect("values");
         assert!(comparison.change() < 0.95);
         assert!(!comparison.dropped(), "{comparison:?}");
     }
 
     #[test]
     fn a_gain_is_no_drop() {
-        let comparison = Comparison::of(&[0.90, 0.91, 0.89, 0.92, 0.90], &[1.0; 5]).expect("values");
+        let comparison =
+            Comparison::of(&[0.90, 0.91, 0.89, 0.92, 0.90], &[1.0; 5]).expect("values");
         assert!(!comparison.dropped());
     }
 }

@@ -52,14 +52,19 @@ impl CaseRuns {
     /// The runs of one subject.
     #[must_use]
     pub fn of(&self, subject: Subject) -> &[Option<Measure>] {
-        self.runs.iter().find(|(s, _)| *s == subject).map_or(&[], |(_, runs)| runs)
+        self.runs
+            .iter()
+            .find(|(s, _)| *s == subject)
+            .map_or(&[], |(_, runs)| runs)
     }
 }
 
 /// Figures of some runs, by round; a run that failed has none.
 #[must_use]
 pub fn values(runs: &[Option<Measure>], what: fn(&Measure) -> f64) -> Vec<f64> {
-    runs.iter().map(|run| run.as_ref().map_or(f64::NAN, what)).collect()
+    runs.iter()
+        .map(|run| run.as_ref().map_or(f64::NAN, what))
+        .collect()
 }
 
 /// What all systems do, side by side.
@@ -80,21 +85,49 @@ impl<'a> Suite<'a> {
     ///
     /// # Errors
     /// One does not start.
-    pub fn start(installed: &[Installed], cases: &[Case], binary: &'a Path, cores: Cores, seconds: f64) -> Result<Self> {
-        let mut suite = Self { binary, cores, seconds, systems: BTreeMap::new(), rates: BTreeMap::new(), problems: Vec::new() };
-        for one in installed.iter().filter(|i| cases.iter().any(|c| c.subjects.iter().any(|s| s.kind() == i.kind))) {
+    pub fn start(
+        installed: &[Installed],
+        cases: &[Case],
+        binary: &'a Path,
+        cores: Cores,
+        seconds: f64,
+    ) -> Result<Self> {
+        let mut suite = Self {
+            binary,
+            cores,
+            seconds,
+            systems: BTreeMap::new(),
+            rates: BTreeMap::new(),
+            problems: Vec::new(),
+        };
+        for one in installed.iter().filter(|i| {
+            cases
+                .iter()
+                .any(|c| c.subjects.iter().any(|s| s.kind() == i.kind))
+        }) {
             eprintln!("starting {} {}", one.kind.name(), one.version);
             let mut system = one.start(cores)?;
             generators::fill(&mut system, generators::KEYS).context("filling")?;
             if !system.cluster.is_empty() && cases.iter().any(|c| !c.needs_native()) {
                 RedisBenchmark::fill(&system, cores).context("filling by redis-benchmark")?;
             }
-            if one.kind == Kind::Doyen && cases.iter().any(|c| c.subjects.contains(&Subject::DoyenClient)) {
-                Native { fill: true, own_client: true, ..Native::closed(binary, Operation::Get, 50, 1.0) }
-                    .run(&system, cores)
-                    .context("filling by its own client")?;
+            if one.kind == Kind::Doyen
+                && cases
+                    .iter()
+                    .any(|c| c.subjects.contains(&Subject::DoyenClient))
+            {
+                Native {
+                    fill: true,
+                    own_client: true,
+                    ..Native::closed(binary, Operation::Get, 50, 1.0)
+                }
+                .run(&system, cores)
+                .context("filling by its own client")?;
             }
-            if cases.iter().any(|c| matches!(c.work, Work::Large | Work::Small { .. }) && c.subjects.iter().any(|s| s.kind() == one.kind)) {
+            if cases.iter().any(|c| {
+                matches!(c.work, Work::Large | Work::Small { .. })
+                    && c.subjects.iter().any(|s| s.kind() == one.kind)
+            }) {
                 generators::fill_large(&system).context("filling with large values")?;
             }
             suite.systems.insert(one.kind, system);
@@ -102,16 +135,25 @@ impl<'a> Suite<'a> {
         Ok(suite)
     }
 
-    /// Runs all cases in so many rounds. Each round begins with another system, so that none always follows the same one.
+    /// Runs all cases in so many rounds. Each round begins with another system, so that none always
+    /// follows the same one.
     ///
     /// # Errors
     /// Somebody wants this to end. A run that fails is a problem of its own, and no error.
     pub fn rounds(&mut self, cases: &[Case], rounds: usize) -> Result<Vec<CaseRuns>> {
         let mut table: Vec<CaseRuns> = Vec::new();
         for case in cases {
-            let subjects = case.subjects.iter().filter(|s| self.systems.contains_key(&s.kind()));
+            let subjects = case
+                .subjects
+                .iter()
+                .filter(|s| self.systems.contains_key(&s.kind()));
             let runs = subjects.map(|s| (*s, Vec::new())).collect();
-            table.push(CaseRuns { id: case.id.clone(), title: case.title.clone(), rated: case.is_rated(), runs });
+            table.push(CaseRuns {
+                id: case.id.clone(),
+                title: case.title.clone(),
+                rated: case.is_rated(),
+                runs,
+            });
         }
         let all: usize = rounds * table.iter().map(|c| c.runs.len()).sum::<usize>();
         let (began, mut done) = (Instant::now(), 0);
@@ -125,11 +167,19 @@ impl<'a> Suite<'a> {
                     done += 1;
                     let left = began.elapsed().as_secs_f64() / done as f64 * (all - done) as f64;
                     let told = match &measured {
-                        Ok(m) => format!("{:>9.0}/s  p99 {:>8.0} us  {:>7.2} us CPU", m.throughput, m.p99_us, m.cpu_us),
+                        Ok(m) => format!(
+                            "{:>9.0}/s  p99 {:>8.0} us  {:>7.2} us CPU",
+                            m.throughput, m.p99_us, m.cpu_us
+                        ),
                         Err(e) => format!("{e:#}").replace('\n', " "),
                     };
                     let clock = format!("{}:{:02}", left as u64 / 60, left as u64 % 60);
-                    eprintln!("round {}/{rounds}, {clock} left  {:<44} {:<16} {told}", round + 1, case.title, subject.name());
+                    eprintln!(
+                        "round {}/{rounds}, {clock} left  {:<44} {:<16} {told}",
+                        round + 1,
+                        case.title,
+                        subject.name()
+                    );
                     if measured.is_err() {
                         self.problem(format!("{}, {}: {told}", case.title, subject.name()));
                     }
@@ -152,15 +202,27 @@ impl<'a> Suite<'a> {
         let (before, began) = (Cpu::of(&pids), Instant::now());
         let load = self.load(case, subject, self.seconds)?;
         let (used, took) = (Cpu::of(&pids).microseconds_since(&before), began.elapsed());
-        ensure!(load.operations >= 1.0 && load.throughput > 0.0, "nothing was done");
+        ensure!(
+            load.operations >= 1.0 && load.throughput > 0.0,
+            "nothing was done"
+        );
         if matches!(case.work, Work::Clients { .. }) {
-            self.rates.insert((case.id.clone(), subject), load.throughput);
+            self.rates
+                .insert((case.id.clone(), subject), load.throughput);
         }
         if let Some(errors) = &load.errors {
-            self.problem(format!("{}, {}: answered with errors: {errors}", case.title, subject.name()));
+            self.problem(format!(
+                "{}, {}: answered with errors: {errors}",
+                case.title,
+                subject.name()
+            ));
         }
         if load.behind > 0.0 {
-            self.problem(format!("{}, {}: not all operations that were due were sent", case.title, subject.name()));
+            self.problem(format!(
+                "{}, {}: not all operations that were due were sent",
+                case.title,
+                subject.name()
+            ));
         }
         let tenths = |value: f64| (value * 10.0).round() / 10.0;
         Ok(Measure {
@@ -173,27 +235,50 @@ impl<'a> Suite<'a> {
         })
     }
 
-    /// Before a subject's first run of a case: how many operations last as long as a run shall, or what its peak is. It warms up, too.
+    /// Before a subject's first run of a case: how many operations last as long as a run shall, or
+    /// what its peak is. It warms up, too.
     fn calibrate(&mut self, case: &Case, subject: Subject) -> Result<()> {
         let key = (case.id.clone(), subject);
         if self.rates.contains_key(&key) {
             return Ok(());
         }
         let rate = match case.work {
-            Work::Clients { operation, clients, pipeline } if subject != Subject::Hazelcast => {
-                let benchmark = RedisBenchmark { operation, clients, pipeline };
-                let guess = benchmark.run(self.system(subject)?, self.cores, CALIBRATION)?.throughput;
-                benchmark.run(self.system(subject)?, self.cores, (guess * CALIBRATION_SECONDS) as u64 + 1)?.throughput
+            Work::Clients {
+                operation,
+                clients,
+                pipeline,
+            } if subject != Subject::Hazelcast => {
+                let benchmark = RedisBenchmark {
+                    operation,
+                    clients,
+                    pipeline,
+                };
+                let guess = benchmark
+                    .run(self.system(subject)?, self.cores, CALIBRATION)?
+                    .throughput;
+                benchmark
+                    .run(
+                        self.system(subject)?,
+                        self.cores,
+                        (guess * CALIBRATION_SECONDS) as u64 + 1,
+                    )?
+                    .throughput
             }
             Work::HalfPeak { operation, clients } => {
-                Native::closed(self.binary, operation, clients, self.seconds).run(self.system(subject)?, self.cores)?.throughput
+                Native::closed(self.binary, operation, clients, self.seconds)
+                    .run(self.system(subject)?, self.cores)?
+                    .throughput
             }
             // The JVMs compile what they do often: that takes a while.
             Work::Clients { .. } => self.load(case, subject, 3.0 * self.seconds)?.throughput,
-            Work::OwnClients { .. } if subject == Subject::Hazelcast => self.load(case, subject, 3.0 * self.seconds)?.throughput,
-            Work::OwnClients { .. } | Work::Wait { .. } | Work::OneNode { .. } | Work::Large | Work::Small { .. } => {
-                self.load(case, subject, CALIBRATION_SECONDS)?.throughput
+            Work::OwnClients { .. } if subject == Subject::Hazelcast => {
+                self.load(case, subject, 3.0 * self.seconds)?.throughput
             }
+            Work::OwnClients { .. }
+            | Work::Wait { .. }
+            | Work::OneNode { .. }
+            | Work::Large
+            | Work::Small { .. } => self.load(case, subject, CALIBRATION_SECONDS)?.throughput,
         };
         self.rates.insert(key, rate);
         Ok(())
@@ -202,49 +287,100 @@ impl<'a> Suite<'a> {
     fn load(&mut self, case: &Case, subject: Subject, seconds: f64) -> Result<Load> {
         let (binary, cores) = (self.binary, self.cores);
         let rate = self.rates.get(&(case.id.clone(), subject)).copied();
-        let system = self.systems.get_mut(&subject.kind()).context("it was not started")?;
+        let system = self
+            .systems
+            .get_mut(&subject.kind())
+            .context("it was not started")?;
         match case.work {
-            Work::Clients { operation, clients, .. } if subject == Subject::Hazelcast => {
+            Work::Clients {
+                operation, clients, ..
+            } if subject == Subject::Hazelcast => {
                 generators::hazelcast(system, operation, clients, seconds)
             }
-            Work::Clients { operation, clients, pipeline } => {
+            Work::Clients {
+                operation,
+                clients,
+                pipeline,
+            } => {
                 let operations = (rate.context("calibrated before")? * seconds) as u64 + 1;
-                RedisBenchmark { operation, clients, pipeline }.run(system, cores, operations)
+                RedisBenchmark {
+                    operation,
+                    clients,
+                    pipeline,
+                }
+                .run(system, cores, operations)
             }
-            Work::OwnClients { operation, in_flight } if subject == Subject::Hazelcast => {
+            Work::OwnClients {
+                operation,
+                in_flight,
+            } if subject == Subject::Hazelcast => {
                 generators::hazelcast(system, operation, in_flight, seconds)
             }
-            Work::OwnClients { operation, in_flight } => {
+            Work::OwnClients {
+                operation,
+                in_flight,
+            } => {
                 let closed = Native::closed(binary, operation, in_flight, seconds);
-                Native { own_client: subject == Subject::DoyenClient, ..closed }.run(system, cores)
+                Native {
+                    own_client: subject == Subject::DoyenClient,
+                    ..closed
+                }
+                .run(system, cores)
             }
             Work::Wait { clients } => {
                 let closed = Native::closed(binary, Operation::Set, clients, seconds);
-                Native { wait: true, ..closed }.run(system, cores)
+                Native {
+                    wait: true,
+                    ..closed
+                }
+                .run(system, cores)
             }
             Work::OneNode { operation, clients } => {
                 let closed = Native::closed(binary, operation, clients, seconds);
-                Native { one_node: subject != Subject::Doyen, ..closed }.run(system, cores)
+                Native {
+                    one_node: subject != Subject::Doyen,
+                    ..closed
+                }
+                .run(system, cores)
             }
             Work::HalfPeak { operation, clients } => {
                 let closed = Native::closed(binary, operation, clients, seconds);
-                Native { rate: Some(rate.context("calibrated before")? / 2.0), ..closed }.run(system, cores)
+                Native {
+                    rate: Some(rate.context("calibrated before")? / 2.0),
+                    ..closed
+                }
+                .run(system, cores)
             }
             Work::Large => Native::large(binary, seconds).run(system, cores),
-            Work::Small { beside_large: false } => Native::small(binary, seconds).run(system, cores),
+            Work::Small {
+                beside_large: false,
+            } => Native::small(binary, seconds).run(system, cores),
             Work::Small { beside_large: true } => {
-                let large = Native { behind: true, ..Native::large(binary, seconds) }.start(system, cores)?;
+                let large = Native {
+                    behind: true,
+                    ..Native::large(binary, seconds)
+                }
+                .start(system, cores)?;
                 let small = Native::small(binary, seconds).run(system, cores)?;
                 let large = generators::finish(large)?;
-                ensure!(large.errors.is_none(), "large GETs failed: {:?}", large.errors);
+                ensure!(
+                    large.errors.is_none(),
+                    "large GETs failed: {:?}",
+                    large.errors
+                );
                 // The large ones are most of the work: processor time goes by all of them.
-                Ok(Load { operations: small.operations + large.operations, ..small })
+                Ok(Load {
+                    operations: small.operations + large.operations,
+                    ..small
+                })
             }
         }
     }
 
     fn system(&self, subject: Subject) -> Result<&System> {
-        self.systems.get(&subject.kind()).context("it was not started")
+        self.systems
+            .get(&subject.kind())
+            .context("it was not started")
     }
 }
 
@@ -259,10 +395,13 @@ pub fn memory(
     keys: u32,
     problems: &mut Vec<String>,
 ) -> Result<Vec<(Kind, Vec<Memory>)>> {
-    let mut all: Vec<(Kind, Vec<Memory>)> = installed.iter().map(|i| (i.kind, Vec::new())).collect();
+    let mut all: Vec<(Kind, Vec<Memory>)> =
+        installed.iter().map(|i| (i.kind, Vec::new())).collect();
     for round in 0..rounds {
         for (one, (kind, runs)) in installed.iter().zip(&mut all) {
-            let seen = one.start(cores).and_then(|mut system| Memory::of(&mut system, keys, cores));
+            let seen = one
+                .start(cores)
+                .and_then(|mut system| Memory::of(&mut system, keys, cores));
             if interrupted() {
                 go_on()?;
             }

@@ -1,4 +1,5 @@
-//! Four systems, each as its users would run it here: three members (Redis Cluster: three masters and three replicas), one backup.
+//! Four systems, each as its users would run it here: three members (Redis Cluster: three masters
+//! and three replicas), one backup.
 
 mod doyen;
 mod hazelcast;
@@ -23,7 +24,9 @@ const SECRET_FILE: &str = "secret";
 pub const VALUE_BYTES: usize = 100;
 
 /// One of the four.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Ours.
@@ -126,13 +129,20 @@ impl System {
     /// Of all members, replicas among them.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
-        self.nodes.iter().map(Process::pid).chain(self.children.iter().map(Child::pid)).collect()
+        self.nodes
+            .iter()
+            .map(Process::pid)
+            .chain(self.children.iter().map(Child::pid))
+            .collect()
     }
 
     /// Of Doyen: where its own client begins, and the file with the secret.
     #[must_use]
     pub fn data(&self) -> (Vec<SocketAddr>, PathBuf) {
-        (self.nodes.iter().map(|n| n.ready.data).collect(), self.dir.path().join(SECRET_FILE))
+        (
+            self.nodes.iter().map(|n| n.ready.data).collect(),
+            self.dir.path().join(SECRET_FILE),
+        )
     }
 
     /// A fourth member joins; returns when it has its share.
@@ -152,20 +162,29 @@ impl System {
     /// # Errors
     /// It speaks no RESP.
     pub fn resp(&self) -> Result<SocketAddr> {
-        self.plain.first().or(self.cluster.first()).copied().with_context(|| format!("{} speaks no RESP", self.kind.name()))
+        self.plain
+            .first()
+            .or(self.cluster.first())
+            .copied()
+            .with_context(|| format!("{} speaks no RESP", self.kind.name()))
     }
 }
 
 /// Where rivals are built: outside of the repository, kept for the next time.
 fn cache() -> Result<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .filter(|v| !v.is_empty())
+        .map(PathBuf::from);
     let base = base.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let dir = base.context("neither XDG_CACHE_HOME nor HOME says where to build")?.join("doyen-bench");
+    let dir = base
+        .context("neither XDG_CACHE_HOME nor HOME says where to build")?
+        .join("doyen-bench");
     std::fs::create_dir_all(&dir)?;
     Ok(dir)
 }
 
-/// TCP ports that were free a moment ago, below the range from which the system deals out its own; each with `port + beside` free too.
+/// TCP ports that were free a moment ago, below the range from which the system deals out its own;
+/// each with `port + beside` free too.
 fn free_ports(count: usize, beside: u16) -> Result<Vec<u16>> {
     let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     let mut found = BTreeSet::new();
@@ -188,7 +207,10 @@ fn address(port: u16) -> SocketAddr {
 /// The text of a reply; `None` of none, or of an error.
 fn text_of(at: SocketAddr, command: &str) -> Option<String> {
     let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
-    match Client::connect(at, Duration::from_secs(5)).and_then(|mut c| c.command(&words)).ok()? {
+    match Client::connect(at, Duration::from_secs(5))
+        .and_then(|mut c| c.command(&words))
+        .ok()?
+    {
         Reply::Simple(text) => Some(text),
         Reply::Bulk(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
         Reply::Int(n) => Some(n.to_string()),

@@ -4,7 +4,8 @@ use super::parse;
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Nanoseconds on a processor, by thread. The kernel counts them exactly, where `stat` counts hundredths of a second.
+/// Nanoseconds on a processor, by thread. The kernel counts them exactly, where `stat` counts
+/// hundredths of a second.
 #[derive(Debug, Clone, Default)]
 pub struct Cpu(BTreeMap<(u32, u32), u64>);
 
@@ -14,8 +15,14 @@ impl Cpu {
     pub fn of(pids: &[u32]) -> Self {
         let mut threads = BTreeMap::new();
         for pid in pids {
-            for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
-                let Some(tid) = task.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            for task in fs::read_dir(format!("/proc/{pid}/task"))
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                let Some(tid) = task.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                    continue;
+                };
                 // A thread may end meanwhile.
                 let text = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
                 if let Some(nanoseconds) = parse::schedstat(&text) {
@@ -26,22 +33,30 @@ impl Cpu {
         Self(threads)
     }
 
-    /// Since an earlier look, in microseconds. A thread that has ended since takes what it used with it: members of all systems keep
-    /// theirs, and the few that a JVM or Go ends are idle ones.
+    /// Since an earlier look, in microseconds. A thread that has ended since takes what it used
+    /// with it: members of all systems keep theirs, and the few that a JVM or Go ends are idle
+    /// ones.
     #[must_use]
     pub fn microseconds_since(&self, earlier: &Self) -> f64 {
-        let used: u64 = self.0.iter().map(|(thread, now)| now.saturating_sub(earlier.0.get(thread).copied().unwrap_or(0))).sum();
+        let used: u64 = self
+            .0
+            .iter()
+            .map(|(thread, now)| now.saturating_sub(earlier.0.get(thread).copied().unwrap_or(0)))
+            .sum();
         used as f64 / 1000.0
     }
 }
 
-/// Resident bytes of these processes; what they share (the program itself) is shared out among them.
+/// Resident bytes of these processes; what they share (the program itself) is shared out among
+/// them.
 #[must_use]
 pub fn resident(pids: &[u32]) -> u64 {
     let of = |pid: &u32| {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
         let status = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        parse::kilobytes(&rollup, "Pss").or_else(|| parse::kilobytes(&status(), "VmRSS")).unwrap_or(0)
+        parse::kilobytes(&rollup, "Pss")
+            .or_else(|| parse::kilobytes(&status(), "VmRSS"))
+            .unwrap_or(0)
     };
     pids.iter().map(of).sum()
 }

@@ -1,5 +1,5 @@
-//! The binary as the tests run it: the same entry as `doyen`. SIGUSR1 sets its wall clock an hour forward, SIGUSR2 an hour back.
-//! With the variable DIES_AT it ends at that point of a move.
+//! The binary as the tests run it: the same entry as `doyen`. SIGUSR1 sets its wall clock an hour
+//! forward, SIGUSR2 an hour back. With the variable DIES_AT it ends at that point of a move.
 
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -11,10 +11,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const HOUR_MS: i64 = 3_600_000;
 
 fn main() -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let (mut forward, mut back) = runtime.block_on(async {
         let watched = |kind| signal(kind).expect("a signal can be watched");
-        (watched(SignalKind::user_defined1()), watched(SignalKind::user_defined2()))
+        (
+            watched(SignalKind::user_defined1()),
+            watched(SignalKind::user_defined2()),
+        )
     });
     std::thread::spawn(move || {
         runtime.block_on(async {

@@ -1,7 +1,9 @@
-//! Measures the figures of docs/performance.md on this machine: `figures --help` says which, `Justfile` how they are called.
+//! Measures the figures of docs/performance.md on this machine: `figures --help` says which,
+//! `Justfile` how they are called.
 //!
-//! Failover is judged for each partition by its own longest gap between two acknowledged writes: one connection writes to
-//! a handful of partitions in turn, so that a partition that waits delays few others.
+//! Failover is judged for each partition by its own longest gap between two acknowledged writes:
+//! one connection writes to a handful of partitions in turn, so that a partition that waits delays
+//! few others.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use doyen_placement::hash::slot;
@@ -30,7 +32,12 @@ struct Options {
     #[command(subcommand)]
     what: What,
     /// The program that is measured, as cargo build --release -p doyen makes it
-    #[arg(long, value_name = "PATH", default_value = "target/release/doyen", global = true)]
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "target/release/doyen",
+        global = true
+    )]
     binary: String,
 }
 
@@ -65,7 +72,12 @@ enum What {
     /// What a larger cluster costs
     Scale {
         /// Sizes of clusters, one after the other
-        #[arg(long, value_name = "N,N,..", value_delimiter = ',', default_value = "3,10,30,50,100")]
+        #[arg(
+            long,
+            value_name = "N,N,..",
+            value_delimiter = ',',
+            default_value = "3,10,30,50,100"
+        )]
         nodes: Vec<usize>,
         /// How long each idles
         #[arg(long, value_name = "S", default_value_t = 20)]
@@ -98,10 +110,16 @@ enum What {
         #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
         probes: u32,
         /// Flags for every node
-        #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
+        #[arg(
+            long,
+            value_name = "FLAGS",
+            default_value = "",
+            allow_hyphen_values = true
+        )]
         options: String,
     },
-    /// What readers and writers notice while a node joins, is drained, dies, or all are restarted one after the other (some minutes, 4 GB)
+    /// What readers and writers notice while a node joins, is drained, dies, or all are restarted
+    /// one after the other (some minutes, 4 GB)
     Move {
         /// Bytes of values, of 100 bytes to 10 KB each
         #[arg(long, value_name = "N", default_value_t = 1_000_000_000, value_parser = at_least_one())]
@@ -112,8 +130,9 @@ enum What {
         /// Percent of what the cluster can do that is asked of it
         #[arg(long, value_name = "P", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100))]
         load: u64,
-        /// Of which that is: the operations that are done where each connection asks again once it is answered, or, with --share, the
-        /// processor time that nodes have (what arrives one at a time costs more of it than what arrives together)
+        /// Of which that is: the operations that are done where each connection asks again once it
+        /// is answered, or, with --share, the processor time that nodes have (what arrives one at a
+        /// time costs more of it than what arrives together)
         #[arg(long, value_name = "WHAT", value_parser = ["operations", "processor"], default_value = "operations")]
         of: String,
         /// How often all nodes are restarted
@@ -128,22 +147,30 @@ enum What {
         /// What each member sends and takes a second, as `doyen rebalance` has it
         #[arg(long, value_name = "RATE", default_value = "adaptive")]
         move_rate: String,
-        /// Clients know where keys are and follow where they are sent, as those of Redis Cluster do; else any node takes any command
+        /// Clients know where keys are and follow where they are sent, as those of Redis Cluster
+        /// do; else any node takes any command
         #[arg(long)]
         cluster_clients: bool,
-        /// Thousandths of a processor that each node may use, as if each had a machine of its own (as root); else they share what there is
+        /// Thousandths of a processor that each node may use, as if each had a machine of its own
+        /// (as root); else they share what there is
         #[arg(long, value_name = "N")]
         share: Option<u64>,
-        /// Who joins gets its share for so many seconds, then nothing moves for as many, by turns: a machine that becomes faster or slower meanwhile
-        /// does so for both
+        /// Who joins gets its share for so many seconds, then nothing moves for as many, by turns:
+        /// a machine that becomes faster or slower meanwhile does so for both
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(5..=60))]
         turns: Option<u64>,
-        /// Bytes of memory that are used and given back before a node joins, or is killed, where nothing else is asked: in a virtual machine, the
-        /// host may take longer to hand out memory than a copy takes
+        /// Bytes of memory that are used and given back before a node joins, or is killed, where
+        /// nothing else is asked: in a virtual machine, the host may take longer to hand out memory
+        /// than a copy takes
         #[arg(long, value_name = "N", default_value_t = 0)]
         warm: usize,
         /// Flags for every node
-        #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
+        #[arg(
+            long,
+            value_name = "FLAGS",
+            default_value = "",
+            allow_hyphen_values = true
+        )]
         options: String,
     },
     /// The longest passes with the largest values
@@ -184,7 +211,12 @@ enum What {
         #[arg(long, value_name = "N")]
         burners: Option<usize>,
         /// Flags for every node, such as "--silence-max 2s"
-        #[arg(long, value_name = "FLAGS", default_value = "", allow_hyphen_values = true)]
+        #[arg(
+            long,
+            value_name = "FLAGS",
+            default_value = "",
+            allow_hyphen_values = true
+        )]
         options: String,
     },
     /// A burner of `load`
@@ -213,7 +245,10 @@ enum Victim {
 }
 
 fn rival(text: &str) -> Result<Kind, String> {
-    [Kind::Redis, Kind::Hazelcast].into_iter().find(|kind| kind.id() == text).ok_or_else(|| "there are redis and hazelcast".into())
+    [Kind::Redis, Kind::Hazelcast]
+        .into_iter()
+        .find(|kind| kind.id() == text)
+        .ok_or_else(|| "there are redis and hazelcast".into())
 }
 
 fn at_least_one() -> clap::builder::RangedU64ValueParser<u64> {
@@ -228,7 +263,9 @@ fn words(options: &str) -> Vec<String> {
 fn main() -> ExitCode {
     let Options { what, binary } = doyen::cli::parse();
     if !matches!(what, What::Spin) && !std::path::Path::new(&binary).is_file() {
-        eprintln!("figures: {binary} is not there: cargo build --release -p doyen makes target/release/doyen, --binary says another");
+        eprintln!(
+            "figures: {binary} is not there: cargo build --release -p doyen makes target/release/doyen, --binary says another"
+        );
         return ExitCode::from(2);
     }
     match what {
@@ -239,7 +276,13 @@ fn main() -> ExitCode {
         What::Join { runs } => join(&binary, runs),
         What::Idle => idle(&binary),
         What::Bytes { keys } => bytes(&binary, keys as usize),
-        What::Scale { nodes, seconds, changes, partitions, verbose } => doyen_tests::scale::run(&doyen_tests::scale::Plan {
+        What::Scale {
+            nodes,
+            seconds,
+            changes,
+            partitions,
+            verbose,
+        } => doyen_tests::scale::run(&doyen_tests::scale::Plan {
             binary,
             sizes: nodes,
             idle: Duration::from_secs(seconds),
@@ -247,10 +290,37 @@ fn main() -> ExitCode {
             verbose,
             partitions: partitions.map(|p| p.to_string()),
         }),
-        What::Stall { keys, grow, expire, rate, probes, options } => {
-            doyen_tests::stall::run(&doyen_tests::stall::Plan { binary, grow, expire, drop: keys, rate, probes, options: words(&options) })
-        }
-        What::Move { bytes, connections, load, of, restarts, only, beside, move_rate, cluster_clients, share, turns, warm, options } => {
+        What::Stall {
+            keys,
+            grow,
+            expire,
+            rate,
+            probes,
+            options,
+        } => doyen_tests::stall::run(&doyen_tests::stall::Plan {
+            binary,
+            grow,
+            expire,
+            drop: keys,
+            rate,
+            probes,
+            options: words(&options),
+        }),
+        What::Move {
+            bytes,
+            connections,
+            load,
+            of,
+            restarts,
+            only,
+            beside,
+            move_rate,
+            cluster_clients,
+            share,
+            turns,
+            warm,
+            options,
+        } => {
             let connections = connections as usize;
             let options = words(&options);
             let plan = doyen_tests::moving::Plan {
@@ -281,15 +351,33 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         }
-        What::Threads { threads, rounds, seconds, only } => {
-            doyen_tests::threads::run(&doyen_tests::threads::Plan { binary, threads, rounds: rounds as usize, seconds, only });
+        What::Threads {
+            threads,
+            rounds,
+            seconds,
+            only,
+        } => {
+            doyen_tests::threads::run(&doyen_tests::threads::Plan {
+                binary,
+                threads,
+                rounds: rounds as usize,
+                seconds,
+                only,
+            });
         }
-        What::Load { nodes, minutes, burners, options } => doyen_tests::starve::run(&doyen_tests::starve::Plan {
+        What::Load {
+            nodes,
+            minutes,
+            burners,
+            options,
+        } => doyen_tests::starve::run(&doyen_tests::starve::Plan {
             binary,
             nodes: nodes as usize,
             span: Duration::from_secs_f64(minutes.max(0.0) * 60.0),
             options: words(&options),
-            burners: burners.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, std::num::NonZero::get)),
+            burners: burners.unwrap_or_else(|| {
+                std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+            }),
         }),
         What::Spin => doyen_tests::starve::spin(),
     }
@@ -330,7 +418,9 @@ impl Gaps {
     fn new() -> Self {
         Self {
             began: Instant::now(),
-            partitions: (0..PARTITIONS).map(|_| (AtomicU64::new(0), AtomicU64::new(0))).collect(),
+            partitions: (0..PARTITIONS)
+                .map(|_| (AtomicU64::new(0), AtomicU64::new(0)))
+                .collect(),
             stop: AtomicBool::new(false),
             unexpected: AtomicU64::new(0),
             acknowledged: Mutex::new(BTreeMap::new()),
@@ -359,7 +449,10 @@ impl Gaps {
     fn milliseconds(&self) -> Vec<f64> {
         let now = self.now();
         let gap = |(last, longest): &(AtomicU64, AtomicU64)| {
-            longest.load(Ordering::Relaxed).max(now.saturating_sub(last.load(Ordering::Relaxed))) as f64 / 1_000.0
+            longest
+                .load(Ordering::Relaxed)
+                .max(now.saturating_sub(last.load(Ordering::Relaxed))) as f64
+                / 1_000.0
         };
         self.partitions.iter().map(gap).collect()
     }
@@ -407,7 +500,10 @@ fn write(gaps: &Gaps, mine: &[(usize, String)], addresses: &[SocketAddr], first:
                 match open.command(&[b"SET", key.as_bytes(), number.to_string().as_bytes()]) {
                     Ok(Reply::Simple(_)) => {
                         gaps.written(*partition);
-                        let mut all = gaps.acknowledged.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        let mut all = gaps
+                            .acknowledged
+                            .lock()
+                            .unwrap_or_else(std::sync::PoisonError::into_inner);
                         all.insert(key.clone(), (number, false));
                         break;
                     }
@@ -420,7 +516,10 @@ fn write(gaps: &Gaps, mine: &[(usize, String)], addresses: &[SocketAddr], first:
                 // Whatever comes next, this number may have been written.
                 if !doubt {
                     doubt = true;
-                    let mut all = gaps.acknowledged.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let mut all = gaps
+                        .acknowledged
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner);
                     all.entry(key.clone()).or_default().1 = true;
                 }
             }
@@ -439,7 +538,12 @@ fn failover(binary: &str, harm: Harm, plan: &Failover) {
             Victim::Middle => ages[1].clone(),
             Victim::Youngest => ages[2].clone(),
         };
-        let others: Vec<SocketAddr> = cluster.nodes.iter().filter(|(n, _)| **n != victim).map(|(_, p)| p.ready.resp).collect();
+        let others: Vec<SocketAddr> = cluster
+            .nodes
+            .iter()
+            .filter(|(n, _)| **n != victim)
+            .map(|(_, p)| p.ready.resp)
+            .collect();
         let gaps = Arc::new(Gaps::new());
         let all: Vec<(usize, String)> = keys().into_iter().enumerate().collect();
         let writers: Vec<_> = all
@@ -466,12 +570,22 @@ fn failover(binary: &str, harm: Harm, plan: &Failover) {
         for writer in writers {
             let _ = writer.join();
         }
-        let reader = cluster.nodes.keys().find(|n| **n != victim).expect("others run").clone();
+        let reader = cluster
+            .nodes
+            .keys()
+            .find(|n| **n != victim)
+            .expect("others run")
+            .clone();
         let mut client = cluster.client(&reader);
-        let all = gaps.acknowledged.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let all = gaps
+            .acknowledged
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         for (key, (acknowledged, doubt)) in all.iter() {
             let found = match client.command(&[b"GET", key.as_bytes()]) {
-                Ok(Reply::Bulk(value)) => String::from_utf8_lossy(&value).parse::<u64>().unwrap_or(0),
+                Ok(Reply::Bulk(value)) => {
+                    String::from_utf8_lossy(&value).parse::<u64>().unwrap_or(0)
+                }
                 _ => 0,
             };
             if found != *acknowledged && !(*doubt && found > *acknowledged) {
@@ -490,9 +604,19 @@ fn failover(binary: &str, harm: Harm, plan: &Failover) {
     println!(
         "{harm:?} {victim:?}, {runs} runs: worst partition {typical:.0} ms at the median, {most:.0} ms at worst; {lost} acknowledged writes lost"
     );
-    let at =
-        |share: f64| worsts.get(((worsts.len() as f64 * share) as usize).min(worsts.len().saturating_sub(1))).copied().unwrap_or(f64::NAN);
-    println!("longest gap: min {:.0}, p50 {:.0}, p90 {:.0}, p99 {:.0}, worst {most:.0} ms", at(0.0), at(0.5), at(0.9), at(0.99));
+    let at = |share: f64| {
+        worsts
+            .get(((worsts.len() as f64 * share) as usize).min(worsts.len().saturating_sub(1)))
+            .copied()
+            .unwrap_or(f64::NAN)
+    };
+    println!(
+        "longest gap: min {:.0}, p50 {:.0}, p90 {:.0}, p99 {:.0}, worst {most:.0} ms",
+        at(0.0),
+        at(0.5),
+        at(0.9),
+        at(0.99)
+    );
     if harm == Harm::Kill {
         let holds = |is: bool| if is { "holds" } else { "DOES NOT HOLD" };
         println!(
@@ -513,11 +637,15 @@ fn start(binary: &str, runs: u64) {
         let began = Instant::now();
         cluster.start_together(&["a", "b", "c"]);
         let first = loop {
-            let reply = Client::connect(cluster.node("a").ready.resp, ANSWER_MAX).and_then(|mut c| c.command(&[b"SET", b"a", b"1"]));
+            let reply = Client::connect(cluster.node("a").ready.resp, ANSWER_MAX)
+                .and_then(|mut c| c.command(&[b"SET", b"a", b"1"]));
             if matches!(reply, Ok(Reply::Simple(_))) {
                 break began.elapsed().as_secs_f64();
             }
-            assert!(began.elapsed() < Duration::from_secs(60), "no write was acknowledged: {reply:?}");
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "no write was acknowledged: {reply:?}"
+            );
             std::thread::sleep(Duration::from_millis(5));
         };
         println!("run {run}: first acknowledged write after {first:.2} s");
@@ -538,7 +666,9 @@ fn fill(cluster: &Cluster, keys: usize, value: &[u8]) {
     for from in (0..keys).step_by(batch) {
         let to = (from + batch).min(keys);
         for i in from..to {
-            client.send(&[b"SET", format!("key:{i:010}").as_bytes(), value]).expect("the node takes writes");
+            client
+                .send(&[b"SET", format!("key:{i:010}").as_bytes(), value])
+                .expect("the node takes writes");
         }
         for _ in from..to {
             let reply = client.reply().expect("a reply");
@@ -555,14 +685,32 @@ fn join(binary: &str, runs: u64) {
         cluster.await_safe(3);
         let began = Instant::now();
         cluster.join("n3");
-        // Safe is at first what it was without the newcomer: its share counts only when it holds it.
+        // Safe is at first what it was without the newcomer: its share counts only when it holds
+        // it.
         let (mut led, mut held, mut all) = (0, 0, 0);
         cluster.eventually("the newcomer's share", |c| {
-            let Some(status) = c.status("n3") else { return false };
-            let table: serde_json::Value = c.node("n3").http("/table").ok().and_then(|t| serde_json::from_str(&t).ok()).unwrap_or_default();
-            let partitions = table["keyspaces"][0]["partitions"].as_array().cloned().unwrap_or_default();
+            let Some(status) = c.status("n3") else {
+                return false;
+            };
+            let table: serde_json::Value = c
+                .node("n3")
+                .http("/table")
+                .ok()
+                .and_then(|t| serde_json::from_str(&t).ok())
+                .unwrap_or_default();
+            let partitions = table["keyspaces"][0]["partitions"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
             led = partitions.iter().filter(|p| p["primary"] == "n3").count();
-            held = partitions.iter().filter(|p| p["backups"].as_array().is_some_and(|b| b.iter().any(|m| m == "n3"))).count();
+            held = partitions
+                .iter()
+                .filter(|p| {
+                    p["backups"]
+                        .as_array()
+                        .is_some_and(|b| b.iter().any(|m| m == "n3"))
+                })
+                .count();
             all = partitions.len();
             status["safe"] == true && all > 0 && led >= all / 4 - 1 && led + held >= all / 2 - 1
         });
@@ -570,7 +718,11 @@ fn join(binary: &str, runs: u64) {
         println!("run {run}: safe after {took:.2} s; it leads {led} and backs up {held} of {all}");
         times.push(took);
     }
-    println!("a fourth node joins 100 MB until safe: median {:.2} s, worst {:.2} s", median(&mut times), worst(&times));
+    println!(
+        "a fourth node joins 100 MB until safe: median {:.2} s, worst {:.2} s",
+        median(&mut times),
+        worst(&times)
+    );
 }
 
 // ---- idle and memory
@@ -579,10 +731,21 @@ fn join(binary: &str, runs: u64) {
 fn usage(pid: u32) -> (u64, u64) {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // After the name, which may contain anything, utime and stime are the 12th and 13th fields.
-    let after: Vec<&str> = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
-    let field = |i: usize| after.get(i).and_then(|v| v.parse::<u64>().ok()).unwrap_or(0);
+    let after: Vec<&str> = stat
+        .rsplit_once(')')
+        .map(|(_, rest)| rest.split_whitespace().collect())
+        .unwrap_or_default();
+    let field = |i: usize| {
+        after
+            .get(i)
+            .and_then(|v| v.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let resident = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).and_then(|l| l.split_whitespace().next()?.parse().ok());
+    let resident = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmRSS:"))
+        .and_then(|l| l.split_whitespace().next()?.parse().ok());
     (field(11) + field(12), resident.unwrap_or(0))
 }
 
@@ -595,29 +758,51 @@ fn idle(binary: &str) {
     }
     cluster.await_safe(3);
     std::thread::sleep(Duration::from_secs(2));
-    let before: BTreeMap<String, u64> = cluster.nodes.iter().map(|(n, p)| (n.clone(), usage(p.pid()).0)).collect();
+    let before: BTreeMap<String, u64> = cluster
+        .nodes
+        .iter()
+        .map(|(n, p)| (n.clone(), usage(p.pid()).0))
+        .collect();
     let span = Duration::from_secs(20);
     std::thread::sleep(span);
     for (name, process) in &cluster.nodes {
         let (ticks, resident) = usage(process.pid());
         // Linux counts processor time in hundredths of a second for everybody.
         let share = (ticks - before[name]) as f64 / 100.0 / span.as_secs_f64() * 100.0;
-        println!("idle {name}: {share:.2} % of a core, {:.1} MB resident", resident as f64 / 1024.0);
+        println!(
+            "idle {name}: {share:.2} % of a core, {:.1} MB resident",
+            resident as f64 / 1024.0
+        );
     }
     let holds = |is: bool| if is { "holds" } else { "DOES NOT HOLD" };
-    let most = cluster.nodes.values().map(|p| usage(p.pid()).1).max().unwrap_or(0) as f64 / 1024.0;
-    println!("an idle node below {IDLE_MB} MB: {} ({most:.1} MB)", holds(most < IDLE_MB));
-    let (node, resident) = (cluster.node("n0"), || usage(cluster.node("n0").pid()).1 as f64 / 1024.0);
+    let most = cluster
+        .nodes
+        .values()
+        .map(|p| usage(p.pid()).1)
+        .max()
+        .unwrap_or(0) as f64
+        / 1024.0;
+    println!(
+        "an idle node below {IDLE_MB} MB: {} ({most:.1} MB)",
+        holds(most < IDLE_MB)
+    );
+    let (node, resident) = (cluster.node("n0"), || {
+        usage(cluster.node("n0").pid()).1 as f64 / 1024.0
+    });
     let before = resident();
     let mut clients = Vec::new();
     for _ in 0..IDLE_CONNECTIONS {
-        let mut client = Client::connect(node.ready.resp, ANSWER_MAX).expect("a node takes clients");
+        let mut client =
+            Client::connect(node.ready.resp, ANSWER_MAX).expect("a node takes clients");
         client.command(&[b"PING"]).expect("a node answers");
         clients.push(client);
     }
     std::thread::sleep(Duration::from_secs(1));
     let more = resident() - before;
-    println!("{IDLE_CONNECTIONS} idle connections below {IDLE_MB} MB more: {} ({more:.1} MB)", holds(more < IDLE_MB));
+    println!(
+        "{IDLE_CONNECTIONS} idle connections below {IDLE_MB} MB more: {} ({more:.1} MB)",
+        holds(more < IDLE_MB)
+    );
 }
 
 fn bytes(binary: &str, keys: usize) {

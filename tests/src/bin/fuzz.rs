@@ -1,6 +1,6 @@
-//! Gives decoders what a peer should not send, for as long as is wanted: `cargo run --release -p doyen-tests --bin fuzz -- --target
-//! frames --seconds 600`. It stops at a panic, or where one input makes a target allocate more than it may, with the smallest input
-//! that it finds to do so.
+//! Gives decoders what a peer should not send, for as long as is wanted: `cargo run --release -p
+//! doyen-tests --bin fuzz -- --target frames --seconds 600`. It stops at a panic, or where one
+//! input makes a target allocate more than it may, with the smallest input that it finds to do so.
 
 use clap::Parser;
 use doyen::fuzz::{Mutator, TARGETS, Target};
@@ -42,12 +42,23 @@ struct Options {
 struct Targets(Vec<&'static Target>);
 
 fn decoders() -> String {
-    TARGETS.iter().map(|t| t.name).collect::<Vec<_>>().join(", ")
+    TARGETS
+        .iter()
+        .map(|t| t.name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn targets(name: &str) -> Result<Targets, String> {
-    let chosen: Vec<&Target> = TARGETS.iter().filter(|t| name == "all" || name == t.name).collect();
-    if chosen.is_empty() { Err(format!("the decoders are {}; or say all", decoders())) } else { Ok(Targets(chosen)) }
+    let chosen: Vec<&Target> = TARGETS
+        .iter()
+        .filter(|t| name == "all" || name == t.name)
+        .collect();
+    if chosen.is_empty() {
+        Err(format!("the decoders are {}; or say all", decoders()))
+    } else {
+        Ok(Targets(chosen))
+    }
 }
 
 fn allocated() -> usize {
@@ -60,7 +71,9 @@ fn main() -> ExitCode {
         let corpus = options.corpus.display();
         return doyen_tests::refuse(
             "fuzz",
-            &format!("--corpus {corpus} is no directory: give one with a directory for each decoder, or leave it out"),
+            &format!(
+                "--corpus {corpus} is no directory: give one with a directory for each decoder, or leave it out"
+            ),
         );
     }
     // A panic is a result here: it is told once, with the input.
@@ -82,7 +95,8 @@ fn work(target: &Target, options: &Options) -> Result<(), String> {
         return Ok(());
     }
     if let Some(file) = &options.input {
-        let input = std::fs::read(file).map_err(|e| format!("cannot read {} (--input): {e}", file.display()))?;
+        let input = std::fs::read(file)
+            .map_err(|e| format!("cannot read {} (--input): {e}", file.display()))?;
         fuzz::run(target, &input, allocated)?;
         println!("{}: passed", target.name);
         return Ok(());
@@ -95,7 +109,8 @@ fn work(target: &Target, options: &Options) -> Result<(), String> {
     while began.elapsed() < Duration::from_secs(options.seconds) {
         let input = pending.next().unwrap_or_else(|| mutator.input(&seeds));
         if let Err(why) = fuzz::run(target, &input, allocated) {
-            let least = fuzz::minimise(&input, |input| fuzz::run(target, input, allocated).is_err());
+            let least =
+                fuzz::minimise(&input, |input| fuzz::run(target, input, allocated).is_err());
             let file = PathBuf::from(format!("fuzz-{}-{}", target.name, options.seed));
             std::fs::write(&file, &least).map_err(said)?;
             return Err(format!(
@@ -110,9 +125,17 @@ fn work(target: &Target, options: &Options) -> Result<(), String> {
         runs += 1;
         if told.elapsed() >= Duration::from_secs(10) {
             told = Instant::now();
-            println!("{}: {runs} runs, {:.0} a second", target.name, runs as f64 / began.elapsed().as_secs_f64());
+            println!(
+                "{}: {runs} runs, {:.0} a second",
+                target.name,
+                runs as f64 / began.elapsed().as_secs_f64()
+            );
         }
     }
-    println!("{}: {runs} runs, {:.0} a second, nothing found", target.name, runs as f64 / began.elapsed().as_secs_f64());
+    println!(
+        "{}: {runs} runs, {:.0} a second, nothing found",
+        target.name,
+        runs as f64 / began.elapsed().as_secs_f64()
+    );
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! Breaks the rules one at a time, and asks the check of that rule, or else seeds of the simulation, until one notices:
-//! `cargo run --release -p doyen-tests --features mutants --bin mutants`.
+//! Breaks the rules one at a time, and asks the check of that rule, or else seeds of the
+//! simulation, until one notices: `cargo run --release -p doyen-tests --features mutants --bin
+//! mutants`.
 
 use clap::Parser;
 use doyen_placement::mutant::{BREAKABLE, Mutant, choose};
@@ -14,12 +15,14 @@ use std::time::Instant;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Mutants that nothing kills, and why that is so. They are run all the same: one that is killed after all must go from here.
+/// Mutants that nothing kills, and why that is so. They are run all the same: one that is killed
+/// after all must go from here.
 const SURVIVORS: &[(Mutant, &str)] = &[];
 
-/// Breaks each rule of docs/agreement.md on purpose, one at a time. Where a check drives the machines into the very situation, it must notice;
-/// elsewhere clusters are simulated under faults until an invariant breaks. A check or a seed counts only if it holds where nothing is
-/// broken. Fails if a mutant survives that is not known to.
+/// Breaks each rule of docs/agreement.md on purpose, one at a time. Where a check drives the
+/// machines into the very situation, it must notice; elsewhere clusters are simulated under faults
+/// until an invariant breaks. A check or a seed counts only if it holds where nothing is broken.
+/// Fails if a mutant survives that is not known to.
 #[derive(Debug, Parser)]
 #[command(name = "mutants")]
 struct Options {
@@ -63,38 +66,76 @@ fn main() -> ExitCode {
         return doyen_tests::refuse("mutants", &why);
     }
     if !BREAKABLE {
-        return doyen_tests::refuse("mutants", "this build has no rules that can be broken: build it with --features mutants");
+        return doyen_tests::refuse(
+            "mutants",
+            "this build has no rules that can be broken: build it with --features mutants",
+        );
     }
     doyen_tests::quiet_panics();
-    let fits = |m: &Mutant| m.id().contains(&options.only) && (!options.checks || rules::check(*m).is_some());
+    let fits = |m: &Mutant| {
+        m.id().contains(&options.only) && (!options.checks || rules::check(*m).is_some())
+    };
     let chosen: Vec<Mutant> = Mutant::ALL.iter().copied().filter(fits).collect();
     if options.list {
         for mutant in chosen {
-            let by = if rules::check(mutant).is_some() { "check" } else { "simulation" };
-            println!("{:<24} {:<22} {by:<11} {}", mutant.id(), mutant.rule(), mutant.what());
+            let by = if rules::check(mutant).is_some() {
+                "check"
+            } else {
+                "simulation"
+            };
+            println!(
+                "{:<24} {:<22} {by:<11} {}",
+                mutant.id(),
+                mutant.rule(),
+                mutant.what()
+            );
         }
         return ExitCode::SUCCESS;
     }
-    if chosen.is_empty() && options.checks && Mutant::ALL.iter().any(|m| m.id().contains(&options.only)) {
-        return doyen_tests::refuse("mutants", &format!("what {} fits has no check of its own: leave out --checks", options.only));
+    if chosen.is_empty()
+        && options.checks
+        && Mutant::ALL.iter().any(|m| m.id().contains(&options.only))
+    {
+        return doyen_tests::refuse(
+            "mutants",
+            &format!(
+                "what {} fits has no check of its own: leave out --checks",
+                options.only
+            ),
+        );
     }
     if chosen.is_empty() {
-        return doyen_tests::refuse("mutants", &format!("no mutant is called anything like {}: --list says which there are", options.only));
+        return doyen_tests::refuse(
+            "mutants",
+            &format!(
+                "no mutant is called anything like {}: --list says which there are",
+                options.only
+            ),
+        );
     }
     let (mut killed, mut survived, mut wrong) = (0, 0, 0);
     for mutant in chosen {
         let began = Instant::now();
         let noticed = notice(mutant, &options);
-        let known = SURVIVORS.iter().find(|(m, _)| *m == mutant).map(|(_, why)| *why);
+        let known = SURVIVORS
+            .iter()
+            .find(|(m, _)| *m == mutant)
+            .map(|(_, why)| *why);
         let (name, rule, took) = (mutant.id(), mutant.rule(), began.elapsed().as_secs_f64());
-        let line = |word: &str, by: &str, what: &str| println!("{word:<9} {name:<24} {rule:<22} {by:<23} {took:>6.1} s  {what}");
+        let line = |word: &str, by: &str, what: &str| {
+            println!("{word:<9} {name:<24} {rule:<22} {by:<23} {took:>6.1} s  {what}")
+        };
         match (noticed, known) {
             (Ok(noticed), None) => {
                 killed += 1;
                 match noticed {
                     Noticed::Check(what) => line("killed", "check", &what),
                     Noticed::Seed(killer, seeds) => {
-                        line("killed", &format!("simulation, {seeds:>4} seeds"), &format!("seed {}: {}", killer.seed, killer.what));
+                        line(
+                            "killed",
+                            &format!("simulation, {seeds:>4} seeds"),
+                            &format!("seed {}: {}", killer.seed, killer.what),
+                        );
                     }
                 }
             }
@@ -113,7 +154,11 @@ fn main() -> ExitCode {
         }
     }
     println!("{killed} killed, {survived} known to survive, {wrong} not as they should be");
-    if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if wrong == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Who notices this mutant; or what did not.
@@ -126,7 +171,10 @@ fn notice(mutant: Mutant, options: &Options) -> Result<Noticed, String> {
         choose(Some(mutant));
         let broken = verdict(check);
         choose(None);
-        return broken.err().map(Noticed::Check).ok_or_else(|| "check".into());
+        return broken
+            .err()
+            .map(Noticed::Check)
+            .ok_or_else(|| "check".into());
     }
     match hunt(mutant, options) {
         Ok((killer, seeds)) => Ok(Noticed::Seed(killer, seeds)),
@@ -142,7 +190,12 @@ fn verdict(check: rules::Check) -> Result<(), String> {
 
 /// The beginning of what was said: a line of a list.
 fn brief(what: &str) -> String {
-    what.lines().next().unwrap_or_default().chars().take(160).collect()
+    what.lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(160)
+        .collect()
 }
 
 /// The seeds, those in which most goes wrong first.
@@ -152,7 +205,8 @@ fn seeds(options: &Options) -> Vec<u64> {
     seeds
 }
 
-/// The first seed found that breaks with this mutant and holds without it, and how many were run; or only how many.
+/// The first seed found that breaks with this mutant and holds without it, and how many were run;
+/// or only how many.
 fn hunt(mutant: Mutant, options: &Options) -> Result<(Killer, usize), usize> {
     let seeds = seeds(options);
     let mut from = 0;
@@ -163,9 +217,14 @@ fn hunt(mutant: Mutant, options: &Options) -> Result<(Killer, usize), usize> {
         match found {
             None => return Err(seeds.len()),
             // What fails by itself proves nothing about the mutant.
-            Some((place, killer)) if sim::run(&killer.seed.into(), sim::Tell::Nothing).is_ok() => return Ok((killer, from + place + 1)),
+            Some((place, killer)) if sim::run(&killer.seed.into(), sim::Tell::Nothing).is_ok() => {
+                return Ok((killer, from + place + 1));
+            }
             Some((place, killer)) => {
-                println!("          seed {} fails by itself: {}", killer.seed, killer.what);
+                println!(
+                    "          seed {} fails by itself: {}",
+                    killer.seed, killer.what
+                );
                 from += place + 1;
             }
         }
@@ -176,7 +235,9 @@ fn hunt(mutant: Mutant, options: &Options) -> Result<(Killer, usize), usize> {
 fn first_failure(seeds: &[u64], threads: Option<u64>) -> Option<(usize, Killer)> {
     let found = Mutex::new(None::<(usize, Killer)>);
     sim::run_many(seeds.iter().copied(), threads, |seed| {
-        let Err(failed) = sim::run(&seed.into(), sim::Tell::Nothing) else { return ControlFlow::Continue(()) };
+        let Err(failed) = sim::run(&seed.into(), sim::Tell::Nothing) else {
+            return ControlFlow::Continue(());
+        };
         let place = seeds.iter().position(|s| *s == seed).unwrap_or(seeds.len());
         let what = brief(&failed.what);
         if let Ok(mut found) = found.lock()
@@ -194,11 +255,22 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(not(any(feature = "mutants", debug_assertions)), ignore = "this build has no rules that can be broken")]
+    #[cfg_attr(
+        not(any(feature = "mutants", debug_assertions)),
+        ignore = "this build has no rules that can be broken"
+    )]
     fn every_check_notices_its_mutant_and_nothing_else() {
         let options = Options::parse_from(["mutants"]);
-        let checked: Vec<Mutant> = Mutant::ALL.iter().copied().filter(|m| rules::check(*m).is_some()).collect();
-        let missed = checked.iter().filter_map(|m| notice(*m, &options).err().map(|why| format!("{}: {why}", m.id())));
+        let checked: Vec<Mutant> = Mutant::ALL
+            .iter()
+            .copied()
+            .filter(|m| rules::check(*m).is_some())
+            .collect();
+        let missed = checked.iter().filter_map(|m| {
+            notice(*m, &options)
+                .err()
+                .map(|why| format!("{}: {why}", m.id()))
+        });
         let missed: Vec<String> = missed.collect();
         assert!(!checked.is_empty() && missed.is_empty(), "{missed:#?}");
     }

@@ -1,4 +1,5 @@
-//! Runs many seeds of the simulation and prints what they did: `cargo run --release -p doyen-tests --bin sim -- --seeds 2000`.
+//! Runs many seeds of the simulation and prints what they did: `cargo run --release -p doyen-tests
+//! --bin sim -- --seeds 2000`.
 
 use clap::Parser;
 use doyen_tests::sim::{self, Case, Failed, Report, Tell};
@@ -25,8 +26,9 @@ const SEEDS_OF_HOURS: u64 = 1 << 40;
 /// Runs that making one failure small may take.
 const SHRINK_RUNS: usize = 400;
 
-/// Simulates clusters under faults, each from a seed, and checks the invariants. A seed that fails is made small: fewer faults, nodes,
-/// clients and keys. Fails if one does, or if nothing was committed, moved or compared.
+/// Simulates clusters under faults, each from a seed, and checks the invariants. A seed that fails
+/// is made small: fewer faults, nodes, clients and keys. Fails if one does, or if nothing was
+/// committed, moved or compared.
 #[derive(Debug, Parser)]
 #[command(name = "sim")]
 struct Options {
@@ -75,17 +77,30 @@ fn faults(text: &str) -> Result<Faults, String> {
     if text == "none" {
         return Ok(Faults(BTreeSet::new()));
     }
-    let number = |part: &str| part.trim().parse().map_err(|_| format!("{part:?} is not the number of a fault: say e.g. 3,17 or none"));
-    text.split(',').map(number).collect::<Result<_, _>>().map(Faults)
+    let number = |part: &str| {
+        part.trim()
+            .parse()
+            .map_err(|_| format!("{part:?} is not the number of a fault: say e.g. 3,17 or none"))
+    };
+    text.split(',')
+        .map(number)
+        .collect::<Result<_, _>>()
+        .map(Faults)
 }
 
 fn hours(text: &str) -> Result<f64, String> {
-    let hours = text.parse().ok().filter(|h: &f64| *h > 0.0 && *h <= 10_000.0);
+    let hours = text
+        .parse()
+        .ok()
+        .filter(|h: &f64| *h > 0.0 && *h <= 10_000.0);
     hours.ok_or_else(|| "say how many hours, e.g. 8 or 0.5".into())
 }
 
 fn some(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "say a number, 1 at least".into())
+    text.parse()
+        .ok()
+        .filter(|n| *n > 0)
+        .ok_or_else(|| "say a number, 1 at least".into())
 }
 
 fn main() -> ExitCode {
@@ -100,7 +115,10 @@ fn main() -> ExitCode {
         ("--salt", options.salt != 0),
     ];
     if let (None, Some((flag, _))) = (options.seed, of_one.iter().find(|(_, said)| *said)) {
-        return doyen_tests::refuse("sim", &format!("{flag} is about one seed: say which, with --seed SEED"));
+        return doyen_tests::refuse(
+            "sim",
+            &format!("{flag} is about one seed: say which, with --seed SEED"),
+        );
     }
     doyen_tests::quiet_panics();
     match options.seed {
@@ -112,17 +130,39 @@ fn main() -> ExitCode {
 /// One case, told.
 fn one(options: &Options, seed: u64) -> ExitCode {
     let faults = options.faults.clone().map(|f| f.0);
-    let case = Case { seed, salt: options.salt, faults, nodes: options.nodes, clients: options.clients, keys: options.keys };
+    let case = Case {
+        seed,
+        salt: options.salt,
+        faults,
+        nodes: options.nodes,
+        clients: options.clients,
+        keys: options.keys,
+    };
     if let Some(unknown) = case.unknown_fault() {
         return doyen_tests::refuse("sim", &unknown);
     }
-    match sim::run(&case, if options.all { Tell::Everything } else { Tell::Story }) {
+    match sim::run(
+        &case,
+        if options.all {
+            Tell::Everything
+        } else {
+            Tell::Story
+        },
+    ) {
         Ok(report) => {
-            println!("holds; trace {:016x}\n{}", report.trace, sim::summary(&report));
+            println!(
+                "holds; trace {:016x}\n{}",
+                report.trace,
+                sim::summary(&report)
+            );
             ExitCode::SUCCESS
         }
         Err(failed) => {
-            println!("{case} at {:.6} s: {}", failed.at_ns as f64 / 1e9, failed.what);
+            println!(
+                "{case} at {:.6} s: {}",
+                failed.at_ns as f64 / 1e9,
+                failed.what
+            );
             ExitCode::FAILURE
         }
     }
@@ -139,27 +179,54 @@ struct Sum {
 
 fn many(options: &Options) -> ExitCode {
     let began = Instant::now();
-    let end = options.hours.map(|hours| began + Duration::from_secs_f64(hours * 3_600.0));
+    let end = options
+        .hours
+        .map(|hours| began + Duration::from_secs_f64(hours * 3_600.0));
     // Who runs it every night wants other seeds every night.
-    let of_today = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs()) << 20;
-    let first = options.from.unwrap_or_else(|| end.map_or(0, |_| of_today()));
-    let seeds = match sim::seeds(first, if end.is_some() { SEEDS_OF_HOURS } else { options.seeds }) {
+    let of_today = || {
+        std::time::UNIX_EPOCH
+            .elapsed()
+            .map_or(0, |since| since.as_secs())
+            << 20
+    };
+    let first = options
+        .from
+        .unwrap_or_else(|| end.map_or(0, |_| of_today()));
+    let seeds = match sim::seeds(
+        first,
+        if end.is_some() {
+            SEEDS_OF_HOURS
+        } else {
+            options.seeds
+        },
+    ) {
         Ok(seeds) => seeds,
         Err(why) => return doyen_tests::refuse("sim", &why),
     };
-    let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
+    let threads = options
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
     println!("seeds from {first}, {threads} at a time");
     let (sum, busy) = (Mutex::new(Sum::default()), AtomicU64::new(0));
     sim::run_many(seeds, Some(threads), |seed| {
         let started = processor_time();
         let result = sim::run(&seed.into(), Tell::Nothing);
-        busy.fetch_add(u64::try_from((processor_time() - started).as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        let Ok(mut sum) = sum.lock() else { return ControlFlow::Break(()) };
+        busy.fetch_add(
+            u64::try_from((processor_time() - started).as_nanos()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
+        let Ok(mut sum) = sum.lock() else {
+            return ControlFlow::Break(());
+        };
         sum.seeds += 1;
         match result {
             Ok(report) => sum.total.add(&report),
             Err(failed) => {
-                println!("seed {seed} at {:.3} s: {}", failed.at_ns as f64 / 1e9, failed.what.lines().next().unwrap_or_default());
+                println!(
+                    "seed {seed} at {:.3} s: {}",
+                    failed.at_ns as f64 / 1e9,
+                    failed.what.lines().next().unwrap_or_default()
+                );
                 sum.failures.push(failed);
             }
         }
@@ -173,7 +240,11 @@ fn many(options: &Options) -> ExitCode {
                 sum.failures.len()
             );
         }
-        if end.is_some_and(|end| Instant::now() >= end) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if end.is_some_and(|end| Instant::now() >= end) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     });
     let mut sum = sum.into_inner().unwrap_or_default();
     let busy = busy.into_inner() as f64 / 1e9;
@@ -199,17 +270,27 @@ fn many(options: &Options) -> ExitCode {
     if unjudged {
         println!("too many histories could not be judged");
     }
-    if sum.failures.is_empty() && !idle && !unjudged { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if sum.failures.is_empty() && !idle && !unjudged {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// What this thread has had of a core.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
+    Duration::new(
+        time.tv_sec.try_into().unwrap_or(0),
+        time.tv_nsec.try_into().unwrap_or(0),
+    )
 }
 
 fn tell_smallest(failed: &Failed) {
     let (smallest, runs) = sim::smallest(failed, SHRINK_RUNS);
     println!("\n{} made small by {runs} runs:\n{smallest}", failed.case);
-    println!("again: cargo run --release -p doyen-tests --bin sim -- {}", smallest.case);
+    println!(
+        "again: cargo run --release -p doyen-tests --bin sim -- {}",
+        smallest.case
+    );
 }

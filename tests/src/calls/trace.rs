@@ -1,4 +1,5 @@
-//! The kernel's tracepoints for some processes, in an instance of their own: what others trace is left alone.
+//! The kernel's tracepoints for some processes, in an instance of their own: what others trace is
+//! left alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +15,8 @@ const BUFFER_KB: u32 = 64 << 10;
 pub(super) struct Counts {
     /// System calls by the thread's name and their own.
     pub(super) calls: BTreeMap<(String, String), usize>,
-    /// How often the data thread woke another thread of these processes; what interrupts do on its account does not count.
+    /// How often the data thread woke another thread of these processes; what interrupts do on its
+    /// account does not count.
     pub(super) woken_others: usize,
 }
 
@@ -30,10 +32,15 @@ impl Tracer {
     /// # Errors
     /// The kernel does not let us.
     pub(super) fn start(pids: &[u32]) -> Result<Self, String> {
-        let root = ROOTS.iter().map(Path::new).find(|root| root.join("instances").is_dir());
+        let root = ROOTS
+            .iter()
+            .map(Path::new)
+            .find(|root| root.join("instances").is_dir());
         let root =
             root.ok_or("cannot count system calls: there is no tracefs here (mount it at /sys/kernel/tracing, and run this as root)")?;
-        let instance = root.join("instances").join(format!("doyen-{}", std::process::id()));
+        let instance = root
+            .join("instances")
+            .join(format!("doyen-{}", std::process::id()));
         fs::create_dir(&instance).map_err(|e| cannot(&instance, &e))?;
         let tracer = Self { instance };
         tracer.write("tracing_on", "0")?;
@@ -64,16 +71,29 @@ impl Tracer {
         self.write("tracing_on", "0")?;
         let own = self.read("set_event_pid")?;
         let own: Vec<&str> = own.split_whitespace().collect();
-        for cpu in fs::read_dir(self.instance.join("per_cpu")).map_err(|e| cannot(&self.instance, &e))?.flatten() {
+        for cpu in fs::read_dir(self.instance.join("per_cpu"))
+            .map_err(|e| cannot(&self.instance, &e))?
+            .flatten()
+        {
             let stats = fs::read_to_string(cpu.path().join("stats")).unwrap_or_default();
-            let lost =
-                stats.lines().filter_map(|l| l.split_once(": ")).find(|(name, _)| *name == "overrun").is_some_and(|(_, n)| n.trim() != "0");
+            let lost = stats
+                .lines()
+                .filter_map(|l| l.split_once(": "))
+                .find(|(name, _)| *name == "overrun")
+                .is_some_and(|(_, n)| n.trim() != "0");
             if lost {
-                return Err("cannot count system calls: the kernel's buffer was too small for all of them".into());
+                return Err(
+                    "cannot count system calls: the kernel's buffer was too small for all of them"
+                        .into(),
+                );
             }
         }
         let counts = count(&self.read("trace")?, &own);
-        if counts.calls.is_empty() { Err("cannot count system calls: the kernel told of none".into()) } else { Ok(counts) }
+        if counts.calls.is_empty() {
+            Err("cannot count system calls: the kernel told of none".into())
+        } else {
+            Ok(counts)
+        }
     }
 }
 
@@ -87,34 +107,54 @@ impl Drop for Tracer {
 }
 
 fn cannot(path: &Path, e: &std::io::Error) -> String {
-    format!("cannot count system calls: {}: {e} (this takes root, and a kernel with tracepoints for system calls)", path.display())
+    format!(
+        "cannot count system calls: {}: {e} (this takes root, and a kernel with tracepoints for system calls)",
+        path.display()
+    )
 }
 
 fn threads(pids: &[u32]) -> Vec<String> {
-    let tasks = pids.iter().filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
-    tasks.flat_map(|tasks| tasks.flatten().filter_map(|t| t.file_name().into_string().ok())).collect()
+    let tasks = pids
+        .iter()
+        .filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
+    tasks
+        .flat_map(|tasks| {
+            tasks
+                .flatten()
+                .filter_map(|t| t.file_name().into_string().ok())
+        })
+        .collect()
 }
 
 /// Counts the events of a trace in which these threads are of interest.
 fn count(trace: &str, own: &[&str]) -> Counts {
     let mut counts = Counts::default();
     for line in trace.lines().filter(|l| !l.starts_with('#')) {
-        let Some(event) = Event::parse(line) else { continue };
+        let Some(event) = Event::parse(line) else {
+            continue;
+        };
         if let Some(number) = event.what.strip_prefix("sys_enter: NR ") {
             let number = number.split_whitespace().next().unwrap_or_default();
-            *counts.calls.entry((event.thread.to_owned(), name(number))).or_default() += 1;
+            *counts
+                .calls
+                .entry((event.thread.to_owned(), name(number)))
+                .or_default() += 1;
         } else if let Some(woken) = event.what.strip_prefix("sched_waking: ")
             && event.thread == super::DATA
             && !event.in_interrupt
         {
-            let pid = woken.split_whitespace().find_map(|w| w.strip_prefix("pid="));
-            counts.woken_others += usize::from(pid.is_some_and(|p| own.contains(&p) && p != event.pid));
+            let pid = woken
+                .split_whitespace()
+                .find_map(|w| w.strip_prefix("pid="));
+            counts.woken_others +=
+                usize::from(pid.is_some_and(|p| own.contains(&p) && p != event.pid));
         }
     }
     counts
 }
 
-/// `   doyen-data-24641   [001] d.s5. 24926.533056: sched_waking: comm=figures pid=25280 prio=130 target_cpu=000`
+/// `   doyen-data-24641   [001] d.s5. 24926.533056: sched_waking: comm=figures pid=25280 prio=130
+/// target_cpu=000`
 #[derive(Debug, PartialEq, Eq)]
 struct Event<'a> {
     thread: &'a str,
@@ -131,7 +171,12 @@ impl<'a> Event<'a> {
         let (_, rest) = rest.split_once("] ")?;
         let (flags, rest) = rest.split_once(' ')?;
         let (_, what) = rest.split_once(": ")?;
-        Some(Self { thread, pid, in_interrupt: flags.contains(['h', 'H', 's', 'z', 'Z']), what: what.trim() })
+        Some(Self {
+            thread,
+            pid,
+            in_interrupt: flags.contains(['h', 'H', 's', 'z', 'Z']),
+            what: what.trim(),
+        })
     }
 }
 
@@ -170,7 +215,10 @@ fn name(number: &str) -> String {
         ("243", "recvmmsg"),
         ("269", "sendmmsg"),
     ];
-    NAMES.iter().find(|(n, _)| *n == number).map_or_else(|| format!("number {number}"), |(_, name)| (*name).to_owned())
+    NAMES.iter().find(|(n, _)| *n == number).map_or_else(
+        || format!("number {number}"),
+        |(_, name)| (*name).to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -191,9 +239,20 @@ mod tests {
     #[test]
     fn calls_count_by_thread_and_wakeups_where_the_data_thread_made_them() {
         let counts = count(TRACE, &["11", "12"]);
-        let first = if cfg!(target_arch = "x86_64") { "read" } else { "number 0" };
-        let calls: Vec<_> = counts.calls.iter().map(|((thread, call), n)| (thread.as_str(), call.as_str(), *n)).collect();
-        assert_eq!(calls, [("doyen-data", first, 2), ("name with-a", "number 9999", 1)]);
+        let first = if cfg!(target_arch = "x86_64") {
+            "read"
+        } else {
+            "number 0"
+        };
+        let calls: Vec<_> = counts
+            .calls
+            .iter()
+            .map(|((thread, call), n)| (thread.as_str(), call.as_str(), *n))
+            .collect();
+        assert_eq!(
+            calls,
+            [("doyen-data", first, 2), ("name with-a", "number 9999", 1)]
+        );
         assert_eq!(counts.woken_others, 1);
     }
 }

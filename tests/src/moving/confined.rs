@@ -1,4 +1,5 @@
-//! A share of a processor for each node, as if each had a machine of its own: then who joins brings what it takes, and does not take it from the others.
+//! A share of a processor for each node, as if each had a machine of its own: then who joins brings
+//! what it takes, and does not take it from the others.
 //!
 //! By control groups of Linux, for which one must be root. Both versions of them are spoken to.
 
@@ -25,29 +26,52 @@ impl Confined {
     /// So many thousandths of a processor for each node.
     pub(super) fn new(thousandths: u64) -> io::Result<Self> {
         if thousandths < LEAST {
-            return Err(io::Error::other(format!("a node needs at least {} of a processor", LEAST as f64 / 1e3)));
+            return Err(io::Error::other(format!(
+                "a node needs at least {} of a processor",
+                LEAST as f64 / 1e3
+            )));
         }
         let unified = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
-        let root = PathBuf::from(if unified { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/cpu" });
+        let root = PathBuf::from(if unified {
+            "/sys/fs/cgroup"
+        } else {
+            "/sys/fs/cgroup/cpu"
+        });
         if unified {
             fs::write(root.join("cgroup.subtree_control"), "+cpu")?;
         }
-        Ok(Self { root, unified, quota_us: PERIOD_US * thousandths / 1_000, groups: Vec::new() })
+        Ok(Self {
+            root,
+            unified,
+            quota_us: PERIOD_US * thousandths / 1_000,
+            groups: Vec::new(),
+        })
     }
 
     /// This process may use no more than its share from now on.
     pub(super) fn confine(&mut self, pid: u32) -> io::Result<()> {
-        let group = self.root.join(format!("doyen-figures-{}-{}", process::id(), self.groups.len()));
+        let group = self.root.join(format!(
+            "doyen-figures-{}-{}",
+            process::id(),
+            self.groups.len()
+        ));
         fs::create_dir(&group)?;
         self.groups.push(group.clone());
         if self.unified {
-            fs::write(group.join("cpu.max"), format!("{} {PERIOD_US}", self.quota_us))?;
+            fs::write(
+                group.join("cpu.max"),
+                format!("{} {PERIOD_US}", self.quota_us),
+            )?;
         } else {
             fs::write(group.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
             fs::write(group.join("cpu.cfs_quota_us"), self.quota_us.to_string())?;
         }
         // What was not used lately may be used at once: a busy moment is no busy node.
-        let burst = if self.unified { "cpu.max.burst" } else { "cpu.cfs_burst_us" };
+        let burst = if self.unified {
+            "cpu.max.burst"
+        } else {
+            "cpu.cfs_burst_us"
+        };
         fs::write(group.join(burst), self.quota_us.to_string())?;
         fs::write(group.join("cgroup.procs"), pid.to_string())
     }

@@ -1,4 +1,5 @@
-//! What others' readers and writers notice while a fourth member joins, with the same data and the same share of the same machine.
+//! What others' readers and writers notice while a fourth member joins, with the same data and the
+//! same share of the same machine.
 
 use super::Plan;
 use super::speech::Speech;
@@ -15,15 +16,35 @@ pub(super) fn run(kind: Kind, plan: &Plan) -> Result<()> {
     let installed = Installed::find(kind, Path::new(&plan.binary), cores)?;
     let mut system = installed.start(cores)?;
     let doors = match kind {
-        Kind::Redis => Doors { speech: Speech::Redirected, addresses: system.cluster.clone() },
-        Kind::Hazelcast => Doors { speech: Speech::Memcached, addresses: system.memcached.clone() },
-        Kind::Doyen | Kind::Olric => bail!("only redis and hazelcast can be measured beside Doyen here"),
+        Kind::Redis => Doors {
+            speech: Speech::Redirected,
+            addresses: system.cluster.clone(),
+        },
+        Kind::Hazelcast => Doors {
+            speech: Speech::Memcached,
+            addresses: system.memcached.clone(),
+        },
+        Kind::Doyen | Kind::Olric => {
+            bail!("only redis and hazelcast can be measured beside Doyen here")
+        }
     };
     // Its own client is not needed, and takes its share of the machine.
     system.client = None;
     fill(&doors, plan.bytes, plan.connections);
-    let steady = Steady::start(&doors, plan.bytes, plan.connections, &Load::Operations(plan.load));
-    println!("{} {}: {} operations a second of {}\n{}", kind.name(), installed.version, steady.rate(), steady.capacity(), steady::head());
+    let steady = Steady::start(
+        &doors,
+        plan.bytes,
+        plan.connections,
+        &Load::Operations(plan.load),
+    );
+    println!(
+        "{} {}: {} operations a second of {}\n{}",
+        kind.name(),
+        installed.version,
+        steady.rate(),
+        steady.capacity(),
+        steady::head()
+    );
     std::thread::sleep(super::QUIET);
     println!("{}", steady.phase("before").row());
     let began = Instant::now();
@@ -32,6 +53,9 @@ pub(super) fn run(kind: Kind, plan: &Plan) -> Result<()> {
     println!("{}", steady.phase("a fourth member joins").row());
     std::thread::sleep(super::QUIET);
     println!("{}", steady.phase("after").row());
-    println!("it has its share after {took:.1} s\n{} acknowledged writes lost\n", steady.finish());
+    println!(
+        "it has its share after {took:.1} s\n{} acknowledged writes lost\n",
+        steady.finish()
+    );
     Ok(())
 }

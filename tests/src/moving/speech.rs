@@ -104,7 +104,13 @@ struct Redirected {
 /// CRC-16 as Redis Cluster has it (XMODEM): polynomial 0x1021, from 0.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 })
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc: u16, _| {
+            if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            }
+        })
     })
 }
 
@@ -117,23 +123,37 @@ fn redirected(error: &str) -> Option<(u16, SocketAddr)> {
 impl Redirected {
     fn connect(address: SocketAddr) -> io::Result<Self> {
         let mut first = Client::connect(address, ANSWER_MAX)?;
-        let Reply::Array(ranges) = first.command(&[b"CLUSTER", b"SLOTS"])? else { return Err(io::ErrorKind::InvalidData.into()) };
+        let Reply::Array(ranges) = first.command(&[b"CLUSTER", b"SLOTS"])? else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
         let mut slots = BTreeMap::new();
         for range in ranges {
             // From, to, and the primary: its host, its port, its id.
             let Reply::Array(range) = range else { continue };
-            let [Reply::Int(from), Reply::Int(to), Reply::Array(primary), ..] = &range[..] else { continue };
-            let [Reply::Bulk(host), Reply::Int(port), ..] = &primary[..] else { continue };
-            let Ok(owner) = format!("{}:{port}", String::from_utf8_lossy(host)).parse() else { continue };
+            let [Reply::Int(from), Reply::Int(to), Reply::Array(primary), ..] = &range[..] else {
+                continue;
+            };
+            let [Reply::Bulk(host), Reply::Int(port), ..] = &primary[..] else {
+                continue;
+            };
+            let Ok(owner) = format!("{}:{port}", String::from_utf8_lossy(host)).parse() else {
+                continue;
+            };
             slots.extend((*from..=*to).filter_map(|slot| Some((u16::try_from(slot).ok()?, owner))));
         }
-        Ok(Self { any: address, slots, connections: BTreeMap::from([(address, first)]) })
+        Ok(Self {
+            any: address,
+            slots,
+            connections: BTreeMap::from([(address, first)]),
+        })
     }
 
     fn at(&mut self, address: SocketAddr) -> io::Result<&mut Client> {
         match self.connections.entry(address) {
             std::collections::btree_map::Entry::Occupied(known) => Ok(known.into_mut()),
-            std::collections::btree_map::Entry::Vacant(new) => Ok(new.insert(Client::connect(address, ANSWER_MAX)?)),
+            std::collections::btree_map::Entry::Vacant(new) => {
+                Ok(new.insert(Client::connect(address, ANSWER_MAX)?))
+            }
         }
     }
 
@@ -151,12 +171,18 @@ impl Redirected {
                     let (slot, owner) = redirected(&error).ok_or(io::ErrorKind::InvalidData)?;
                     self.slots.insert(slot, owner);
                 }
-                Reply::Error(error) if error.starts_with("ASK ") => once = redirected(&error).map(|(_, owner)| owner),
-                Reply::Error(error) if error.starts_with("TRYAGAIN") => std::thread::sleep(TRY_AGAIN),
+                Reply::Error(error) if error.starts_with("ASK ") => {
+                    once = redirected(&error).map(|(_, owner)| owner)
+                }
+                Reply::Error(error) if error.starts_with("TRYAGAIN") => {
+                    std::thread::sleep(TRY_AGAIN)
+                }
                 reply => return Ok(reply),
             }
         }
-        Ok(Reply::Error("sent from one to the other, without end".into()))
+        Ok(Reply::Error(
+            "sent from one to the other, without end".into(),
+        ))
     }
 }
 
@@ -179,7 +205,9 @@ impl Memcached {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(3))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(ANSWER_MAX))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        Ok(Self {
+            stream: BufReader::new(stream),
+        })
     }
 
     fn send(&mut self, head: &str, value: Option<&[u8]>) -> io::Result<()> {
@@ -212,14 +240,21 @@ impl Asker for Memcached {
             return Ok(Ok(None));
         }
         // VALUE key flags bytes
-        let Some(length) = line.strip_prefix("VALUE ").and_then(|rest| rest.split(' ').nth(2)?.parse::<usize>().ok()) else {
+        let Some(length) = line
+            .strip_prefix("VALUE ")
+            .and_then(|rest| rest.split(' ').nth(2)?.parse::<usize>().ok())
+        else {
             return Ok(Err(line));
         };
         let mut value = vec![0; length + 2];
         self.stream.read_exact(&mut value)?;
         value.truncate(length);
         let end = self.line()?;
-        Ok(if end == "END" { Ok(Some(value)) } else { Err(end) })
+        Ok(if end == "END" {
+            Ok(Some(value))
+        } else {
+            Err(end)
+        })
     }
 }
 
@@ -235,7 +270,10 @@ mod tests {
 
     #[test]
     fn where_one_is_sent_is_read() {
-        assert_eq!(redirected("MOVED 3999 127.0.0.1:6381"), Some((3999, "127.0.0.1:6381".parse().expect("an address"))));
+        assert_eq!(
+            redirected("MOVED 3999 127.0.0.1:6381"),
+            Some((3999, "127.0.0.1:6381".parse().expect("an address")))
+        );
         assert_eq!(redirected("MOVED"), None);
     }
 }

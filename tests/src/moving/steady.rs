@@ -1,4 +1,5 @@
-//! A steady load: each connection reads and writes keys of its own at its times, whatever the answers take, and knows what its keys hold.
+//! A steady load: each connection reads and writes keys of its own at its times, whatever the
+//! answers take, and knows what its keys hold.
 
 use super::speech::{Asker, Speech};
 use crate::procfs::machine;
@@ -15,7 +16,8 @@ const LEAST: u64 = 100;
 const MOST: u64 = 10_000;
 /// Writes that are sent at once while data is loaded.
 const BATCH: usize = 64;
-/// How long the most that a cluster can do is looked for, and how long it is looked at what a rate costs.
+/// How long the most that a cluster can do is looked for, and how long it is looked at what a rate
+/// costs.
 const CAPACITY: Duration = Duration::from_secs(4);
 /// How long nothing is looked at after that: what was loaded a moment ago is still digested.
 pub(super) const SETTLE: Duration = Duration::from_secs(5);
@@ -51,7 +53,9 @@ fn value(key: u64, version: u64) -> Vec<u8> {
 
 /// Bytes of all keys and values.
 pub(super) fn stored_bytes(bytes: u64) -> u64 {
-    (0..keys_of(bytes)).map(|key| size(key).max(20) + name(key).len() as u64).sum()
+    (0..keys_of(bytes))
+        .map(|key| size(key).max(20) + name(key).len() as u64)
+        .sum()
 }
 
 /// Where readers and writers go, and how they speak there.
@@ -71,7 +75,10 @@ pub(super) fn fill(doors: &Doors, bytes: u64, connections: usize) {
                 let mut client = doors.speech.connect(address).expect("a node takes clients");
                 let mine: Vec<u64> = (first..keys).step_by(connections).collect();
                 for batch in mine.chunks(BATCH) {
-                    let pairs: Vec<(String, Vec<u8>)> = batch.iter().map(|key| (name(*key), value(*key, 0))).collect();
+                    let pairs: Vec<(String, Vec<u8>)> = batch
+                        .iter()
+                        .map(|key| (name(*key), value(*key, 0)))
+                        .collect();
                     let written = client.set_all(&pairs).expect("a node answers");
                     assert_eq!(written, Ok(()), "a write was refused");
                 }
@@ -86,7 +93,8 @@ pub(super) struct Counted {
     /// Ticks of all processors, those who ask included: busy and all. Zero where Linux is not.
     ticks: (u64, u64),
     latencies: Histogram<u64>,
-    /// Of each second since the load began: one in which the machine stood still tells of itself, and of no other.
+    /// Of each second since the load began: one in which the machine stood still tells of itself,
+    /// and of no other.
     seconds: BTreeMap<u64, Histogram<u64>>,
     failures: BTreeMap<String, u64>,
     lost: u64,
@@ -95,8 +103,16 @@ pub(super) struct Counted {
 impl Counted {
     pub(super) fn new() -> Self {
         // The bounds are right: 1 is at least 1, and the other one is more than twice that.
-        let latencies = Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("bounds of a histogram");
-        Self { what: String::new(), ticks: (0, 0), latencies, seconds: BTreeMap::new(), failures: BTreeMap::new(), lost: 0 }
+        let latencies =
+            Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("bounds of a histogram");
+        Self {
+            what: String::new(),
+            ticks: (0, 0),
+            latencies,
+            seconds: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            lost: 0,
+        }
     }
 
     /// Adds another phase, of which the name is taken.
@@ -105,13 +121,20 @@ impl Counted {
         self.ticks = (self.ticks.0 + other.ticks.0, self.ticks.1 + other.ticks.1);
         self.latencies += other.latencies;
         self.seconds.extend(other.seconds);
-        other.failures.into_iter().for_each(|(why, count)| *self.failures.entry(why).or_default() += count);
+        other
+            .failures
+            .into_iter()
+            .for_each(|(why, count)| *self.failures.entry(why).or_default() += count);
         self.lost += other.lost;
     }
 
     /// The p99 of the median second, in microseconds.
     pub(super) fn p99_of_a_second(&self) -> u64 {
-        let mut p99s: Vec<u64> = self.seconds.values().map(|second| second.value_at_quantile(0.99)).collect();
+        let mut p99s: Vec<u64> = self
+            .seconds
+            .values()
+            .map(|second| second.value_at_quantile(0.99))
+            .collect();
         p99s.sort_unstable();
         p99s.get(p99s.len() / 2).copied().unwrap_or_default()
     }
@@ -120,11 +143,22 @@ impl Counted {
         let ms = |us: u64| us as f64 / 1e3;
         let at = |q: f64| ms(self.latencies.value_at_quantile(q));
         let failed: u64 = self.failures.values().sum();
-        let first = self.failures.keys().next().map(|why| format!("  ({why})")).unwrap_or_default();
-        let lost = if self.lost > 0 { format!("  {} READS WERE WRONG", self.lost) } else { String::new() };
+        let first = self
+            .failures
+            .keys()
+            .next()
+            .map(|why| format!("  ({why})"))
+            .unwrap_or_default();
+        let lost = if self.lost > 0 {
+            format!("  {} READS WERE WRONG", self.lost)
+        } else {
+            String::new()
+        };
         let (count, longest) = (self.latencies.len(), ms(self.latencies.max()));
         let (used, all) = self.ticks;
-        let busy = (100 * used).checked_div(all).map_or_else(String::new, |busy| format!("{busy} %"));
+        let busy = (100 * used)
+            .checked_div(all)
+            .map_or_else(String::new, |busy| format!("{busy} %"));
         format!(
             "{:<34} {count:>9} {busy:>5} {:>8.2} {:>8.2} {:>10.2} {:>8.2} {longest:>8.1} {failed:>7}{first}{lost}",
             self.what,
@@ -140,7 +174,15 @@ impl Counted {
 pub(super) fn head() -> String {
     format!(
         "{:<34} {:>9} {:>5} {:>8} {:>8} {:>10} {:>8} {:>8} {:>7}",
-        "milliseconds, while", "operations", "busy", "p50", "p99", "its median", "p99.9", "longest", "failed"
+        "milliseconds, while",
+        "operations",
+        "busy",
+        "p50",
+        "p99",
+        "its median",
+        "p99.9",
+        "longest",
+        "failed"
     )
 }
 
@@ -156,7 +198,10 @@ struct Shared {
 
 impl Shared {
     fn doors(&self) -> Doors {
-        self.doors.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.doors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -164,8 +209,9 @@ impl Shared {
 pub(super) enum Load<'a> {
     /// Of the operations that it gets done where each connection asks again once it is answered.
     Operations(u64),
-    /// Of the processor time that its nodes have: what arrives one at a time costs more of it than what arrives together. The function tells
-    /// how many seconds of all that they have they have used so far.
+    /// Of the processor time that its nodes have: what arrives one at a time costs more of it than
+    /// what arrives together. The function tells how many seconds of all that they have they have
+    /// used so far.
     Processor(u64, &'a dyn Fn() -> f64),
 }
 
@@ -186,7 +232,8 @@ struct Held {
 }
 
 impl Steady {
-    /// Finds out what the cluster can do, and asks a share of it; what is seen counts from when that has settled.
+    /// Finds out what the cluster can do, and asks a share of it; what is seen counts from when
+    /// that has settled.
     pub(super) fn start(doors: &Doors, bytes: u64, connections: usize, load: &Load<'_>) -> Self {
         let every = |rate: u64| Duration::from_secs_f64(connections as f64 / rate as f64);
         let (done, mut held) = Self::trial(doors, bytes, vec![BTreeMap::new(); connections], None);
@@ -199,7 +246,8 @@ impl Steady {
                     let before = used();
                     held = Self::trial(doors, bytes, held, Some(every(rate))).1;
                     let part = (used() - before) / CAPACITY.as_secs_f64();
-                    // What a rate costs beyond nothing is not proportional to it, so several are tried, none far from the one before.
+                    // What a rate costs beyond nothing is not proportional to it, so several are
+                    // tried, none far from the one before.
                     let times = (*percent as f64 / 100.0 / part.max(0.01)).clamp(0.4, 1.6);
                     rate = ((rate as f64 * times) as u64).max(1);
                 }
@@ -207,19 +255,35 @@ impl Steady {
             }
         };
         let (shared, threads) = Self::threads(doors, bytes, held, Some(every(rate)));
-        let steady = Self { shared, threads, capacity, rate };
+        let steady = Self {
+            shared,
+            threads,
+            capacity,
+            rate,
+        };
         std::thread::sleep(SETTLE);
         drop(steady.phase("settling"));
         steady
     }
 
     /// Some seconds of a load: how many operations there were, and what keys hold by now.
-    fn trial(doors: &Doors, bytes: u64, held: Vec<BTreeMap<u64, Held>>, every: Option<Duration>) -> (u64, Vec<BTreeMap<u64, Held>>) {
+    fn trial(
+        doors: &Doors,
+        bytes: u64,
+        held: Vec<BTreeMap<u64, Held>>,
+        every: Option<Duration>,
+    ) -> (u64, Vec<BTreeMap<u64, Held>>) {
         let (shared, threads) = Self::threads(doors, bytes, held, every);
         std::thread::sleep(CAPACITY);
         shared.stop.store(true, Ordering::Relaxed);
-        let held = threads.into_iter().map(|t| t.join().expect("a client does not panic")).collect();
-        let counted = shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = threads
+            .into_iter()
+            .map(|t| t.join().expect("a client does not panic"))
+            .collect();
+        let counted = shared
+            .counted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         (counted.values().map(|c| c.latencies.len()).sum(), held)
     }
 
@@ -240,8 +304,17 @@ impl Steady {
         let connection = |(n, held): (usize, BTreeMap<u64, Held>)| {
             let shared = shared.clone();
             let mine: Vec<u64> = (n as u64..keys_of(bytes)).step_by(connections).collect();
-            let first = began + every.unwrap_or_default().mul_f64(n as f64 / connections as f64);
-            std::thread::spawn(move || Connection { held, ..Connection::new(shared, n, mine) }.run(first, every))
+            let first = began
+                + every
+                    .unwrap_or_default()
+                    .mul_f64(n as f64 / connections as f64);
+            std::thread::spawn(move || {
+                Connection {
+                    held,
+                    ..Connection::new(shared, n, mine)
+                }
+                .run(first, every)
+            })
         };
         let threads = held.into_iter().enumerate().map(connection).collect();
         (shared, threads)
@@ -257,7 +330,11 @@ impl Steady {
 
     /// From now on connections that are opened go to these.
     pub(super) fn redirect(&self, addresses: &[SocketAddr]) {
-        self.shared.doors.lock().unwrap_or_else(PoisonError::into_inner).addresses = addresses.to_vec();
+        self.shared
+            .doors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .addresses = addresses.to_vec();
     }
 
     /// What was seen since the last phase ended.
@@ -266,20 +343,39 @@ impl Steady {
         // Everybody has noticed once the operations under way are over.
         std::thread::sleep(Duration::from_millis(300));
         let (used_now, all_now) = machine();
-        let mut ticks = self.shared.ticks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ticks = self
+            .shared
+            .ticks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let (used, all) = std::mem::replace(&mut *ticks, (used_now, all_now));
         let spent = (used_now.saturating_sub(used), all_now.saturating_sub(all));
-        let mut counted = self.shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        Counted { what: what.to_owned(), ticks: spent, ..counted.remove(&ended).unwrap_or_else(Counted::new) }
+        let mut counted = self
+            .shared
+            .counted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Counted {
+            what: what.to_owned(),
+            ticks: spent,
+            ..counted.remove(&ended).unwrap_or_else(Counted::new)
+        }
     }
 
     /// Ends the load, and says how many acknowledged writes are not there.
     pub(super) fn finish(self) -> u64 {
         self.shared.stop.store(true, Ordering::Relaxed);
-        let held: Vec<BTreeMap<u64, Held>> = self.threads.into_iter().map(|t| t.join().expect("a client does not panic")).collect();
+        let held: Vec<BTreeMap<u64, Held>> = self
+            .threads
+            .into_iter()
+            .map(|t| t.join().expect("a client does not panic"))
+            .collect();
         let doors = self.shared.doors();
         let count = |held: BTreeMap<u64, Held>| {
-            let mut client = doors.speech.connect(doors.addresses[0]).expect("a node takes clients");
+            let mut client = doors
+                .speech
+                .connect(doors.addresses[0])
+                .expect("a node takes clients");
             let wrong = |(key, held): &(u64, Held)| {
                 let read = client.get(&name(*key)).expect("a node answers");
                 !read.is_ok_and(|read| is_right(read.as_deref(), *held))
@@ -287,18 +383,32 @@ impl Steady {
             held.into_iter().filter(wrong).count() as u64
         };
         std::thread::scope(|scope| {
-            let counts: Vec<_> = held.into_iter().map(|held| scope.spawn(|| count(held))).collect();
-            counts.into_iter().map(|count| count.join().expect("a client does not panic")).sum()
+            let counts: Vec<_> = held
+                .into_iter()
+                .map(|held| scope.spawn(|| count(held)))
+                .collect();
+            counts
+                .into_iter()
+                .map(|count| count.join().expect("a client does not panic"))
+                .sum()
         })
     }
 }
 
 fn is_right(read: Option<&[u8]>, held: Held) -> bool {
-    let version = read.and_then(|value| std::str::from_utf8(value.get(..20)?).ok()?.parse::<u64>().ok());
-    version.is_some_and(|version| version >= held.acknowledged && version <= held.acknowledged.max(held.tried))
+    let version = read.and_then(|value| {
+        std::str::from_utf8(value.get(..20)?)
+            .ok()?
+            .parse::<u64>()
+            .ok()
+    });
+    version.is_some_and(|version| {
+        version >= held.acknowledged && version <= held.acknowledged.max(held.tried)
+    })
 }
 
-/// What a connection sees in a second. All of a connection's seconds would be much to hold: each is given away at its end.
+/// What a connection sees in a second. All of a connection's seconds would be much to hold: each is
+/// given away at its end.
 struct Second {
     number: u64,
     latencies: Histogram<u64>,
@@ -307,16 +417,22 @@ struct Second {
 impl Second {
     fn new(number: u64) -> Self {
         // The bounds are right: 1 is at least 1, and the other one is more than twice that.
-        let latencies = Histogram::new_with_bounds(1, 600_000_000, 2).expect("bounds of a histogram");
+        let latencies =
+            Histogram::new_with_bounds(1, 600_000_000, 2).expect("bounds of a histogram");
         Self { number, latencies }
     }
 
     /// Adds it to what all have seen in it, as a part of that phase, and begins another one.
     fn give(&mut self, shared: &Shared, phase: usize, next: u64) {
         let mine = std::mem::replace(self, Self::new(next));
-        let mut all = shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = shared
+            .counted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let seconds = &mut all.entry(phase).or_insert_with(Counted::new).seconds;
-        *seconds.entry(mine.number).or_insert_with(|| Self::new(mine.number).latencies) += mine.latencies;
+        *seconds
+            .entry(mine.number)
+            .or_insert_with(|| Self::new(mine.number).latencies) += mine.latencies;
     }
 }
 
@@ -331,7 +447,14 @@ struct Connection {
 
 impl Connection {
     fn new(shared: Arc<Shared>, number: usize, keys: Vec<u64>) -> Self {
-        Self { shared, number, keys, held: BTreeMap::new(), client: None, opened: 0 }
+        Self {
+            shared,
+            number,
+            keys,
+            held: BTreeMap::new(),
+            client: None,
+            opened: 0,
+        }
     }
 
     /// Until it is stopped; `every` so often, or one operation after the other.
@@ -345,7 +468,9 @@ impl Connection {
                 Some(_) => std::thread::sleep(due.saturating_duration_since(Instant::now())),
                 None => due = Instant::now(),
             }
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let key = self.keys[(random >> 33) as usize % self.keys.len()];
             let failed = self.operate(key, random & (1 << 20) == 0);
             let phase = self.shared.phase.load(Ordering::Relaxed);
@@ -374,31 +499,63 @@ impl Connection {
     /// Adds what was counted in a phase to what all have counted.
     fn give(&self, counted: &mut (usize, Counted), next: usize) {
         let (phase, mine) = std::mem::replace(counted, (next, Counted::new()));
-        let mut all = self.shared.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self
+            .shared
+            .counted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let all = all.entry(phase).or_insert_with(Counted::new);
         all.latencies += mine.latencies;
         all.lost += mine.lost;
-        mine.failures.into_iter().for_each(|(why, count)| *all.failures.entry(why).or_default() += count);
+        mine.failures
+            .into_iter()
+            .for_each(|(why, count)| *all.failures.entry(why).or_default() += count);
     }
 
     /// One operation; `Err(None)`: a read gave something else than it should have.
     fn operate(&mut self, key: u64, write: bool) -> Result<(), Option<String>> {
         let held = self.held.get(&key).copied().unwrap_or_default();
         let version = held.acknowledged.max(held.tried) + 1;
-        let (label, text) = (name(key), if write { value(key, version) } else { Vec::new() });
+        let (label, text) = (
+            name(key),
+            if write {
+                value(key, version)
+            } else {
+                Vec::new()
+            },
+        );
         if write {
             self.held.entry(key).or_default().tried = version;
         }
-        // A node that ends closes its connections between two operations: whoever notices connects to another one and asks again.
+        // A node that ends closes its connections between two operations: whoever notices connects
+        // to another one and asks again.
         for _ in 0..3 {
-            let Some(client) = self.connected() else { continue };
-            let answered = if write { client.set(&label, &text).map(|set| set.map(|()| None)) } else { client.get(&label) };
+            let Some(client) = self.connected() else {
+                continue;
+            };
+            let answered = if write {
+                client.set(&label, &text).map(|set| set.map(|()| None))
+            } else {
+                client.get(&label)
+            };
             match answered {
                 Ok(Ok(_)) if write => {
-                    self.held.insert(key, Held { acknowledged: version, tried: version });
+                    self.held.insert(
+                        key,
+                        Held {
+                            acknowledged: version,
+                            tried: version,
+                        },
+                    );
                     return Ok(());
                 }
-                Ok(Ok(read)) => return if is_right(read.as_deref(), held) { Ok(()) } else { Err(None) },
+                Ok(Ok(read)) => {
+                    return if is_right(read.as_deref(), held) {
+                        Ok(())
+                    } else {
+                        Err(None)
+                    };
+                }
                 Ok(Err(why)) => return Err(Some(why)),
                 Err(_) => self.client = None,
             }
@@ -409,7 +566,9 @@ impl Connection {
     fn connected(&mut self) -> Option<&mut (dyn Asker + 'static)> {
         if self.client.is_none() {
             let doors = self.shared.doors();
-            let address = doors.addresses.get((self.number + self.opened) % doors.addresses.len().max(1))?;
+            let address = doors
+                .addresses
+                .get((self.number + self.opened) % doors.addresses.len().max(1))?;
             self.opened += 1;
             self.client = doors.speech.connect(*address).ok();
         }
@@ -429,7 +588,10 @@ mod tests {
         let sizes: Vec<u64> = (0..1000).map(size).collect();
         assert!(sizes.iter().all(|s| (LEAST..=MOST).contains(s)));
         let small = sizes.iter().filter(|s| **s < 1000).count();
-        assert!((400..600).contains(&small), "{small} of 1000 are below 1000 bytes");
+        assert!(
+            (400..600).contains(&small),
+            "{small} of 1000 are below 1000 bytes"
+        );
     }
 
     #[test]
@@ -440,12 +602,19 @@ mod tests {
             second.latencies.saturating_record_n(took, 1_000);
             counted.seconds.insert(second.number, second.latencies);
         }
-        assert!(counted.p99_of_a_second().abs_diff(1_100) <= 11, "{}", counted.p99_of_a_second());
+        assert!(
+            counted.p99_of_a_second().abs_diff(1_100) <= 11,
+            "{}",
+            counted.p99_of_a_second()
+        );
     }
 
     #[test]
     fn a_read_is_right_that_gives_what_was_acknowledged_or_tried_since() {
-        let held = Held { acknowledged: 3, tried: 5 };
+        let held = Held {
+            acknowledged: 3,
+            tried: 5,
+        };
         let right = |version| is_right(Some(&value(7, version)), held);
         assert!(!right(2) && right(3) && right(5) && !right(6));
         assert!(!is_right(None, held));

@@ -1,6 +1,10 @@
-//! Checks of the data path: who answers, what a copy takes, what is kept (rules 5 and 8 to 10, and the invariants of data).
+//! Checks of the data path: who answers, what a copy takes, what is kept (rules 5 and 8 to 10, and
+//! the invariants of data).
 
-use super::shards::{AT, CLIENT, Shards, being_split, bulk, change, learning, next, replicas, set, table, without_the_last};
+use super::shards::{
+    AT, CLIENT, Shards, being_split, bulk, change, learning, next, replicas, set, table,
+    without_the_last,
+};
 use doyen::shard::Lane;
 use doyen::shard::op::{Action, Condition, Expiry, Failure, Outcome};
 use doyen_gossip::agreement::InSyncChange;
@@ -16,12 +20,15 @@ const WAIT: Duration = Duration::from_millis(515);
 fn stale(s: &mut Shards, read: u64) -> Result<(), String> {
     s.run(20)?;
     match s.outcome(read) {
-        Some(outcome) if *outcome == bulk("1") => Err("I10: n1 reads 1 after n2 acknowledged 2".into()),
+        Some(outcome) if *outcome == bulk("1") => {
+            Err("I10: n1 reads 1 after n2 acknowledged 2".into())
+        }
         _ => Ok(()),
     }
 }
 
-/// Three copies, the first of which leads and has written; with the table by which the second leads after it.
+/// Three copies, the first of which leads and has written; with the table by which the second leads
+/// after it.
 fn led_by_the_first() -> Result<(Shards, Table, Table), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2, 3]);
@@ -31,7 +38,8 @@ fn led_by_the_first() -> Result<(Shards, Table, Table), String> {
     Ok((s, first, second))
 }
 
-/// A primary has accepted a table that another one leads by, and sealed: the other one goes on at once.
+/// A primary has accepted a table that another one leads by, and sealed: the other one goes on at
+/// once.
 pub(super) fn who_sealed_answers_nothing() -> Result<(), String> {
     let (mut s, first, second) = led_by_the_first()?;
     s.show(1, &first, &second, NOW);
@@ -53,7 +61,8 @@ pub(super) fn a_view_that_is_not_shown_any_more_answers_nothing() -> Result<(), 
     stale(&mut s, read)
 }
 
-/// A data thread gets no core in the middle of a pass, until its lease is over and another one leads; then it reads.
+/// A data thread gets no core in the middle of a pass, until its lease is over and another one
+/// leads; then it reads.
 pub(super) fn what_is_read_is_judged_after_that() -> Result<(), String> {
     let (mut s, _, second) = led_by_the_first()?;
     s.lease(1, Duration::from_millis(500));
@@ -66,12 +75,15 @@ pub(super) fn what_is_read_is_judged_after_that() -> Result<(), String> {
     let read = s.takes(1, "x", Action::Get);
     s.end(1);
     match s.outcome(read) {
-        Some(outcome) if *outcome == bulk("1") => Err("I10: n1 reads 1 after n2 acknowledged 2".into()),
+        Some(outcome) if *outcome == bulk("1") => {
+            Err("I10: n1 reads 1 after n2 acknowledged 2".into())
+        }
         _ => Ok(()),
     }
 }
 
-/// A copy that has not got the tail of a new primary: nothing is acknowledged, and nobody is told that it is.
+/// A copy that has not got the tail of a new primary: nothing is acknowledged, and nobody is told
+/// that it is.
 pub(super) fn who_says_it_is_open_acknowledges() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2, 3]);
@@ -82,20 +94,25 @@ pub(super) fn who_says_it_is_open_acknowledges() -> Result<(), String> {
     let second = next(&first, &[2, 3], &[]);
     s.show_all(&second);
     s.run(100)?;
-    let opened = s.opened.iter().any(|(place, since)| *place == 2 && Some(*since) == second.partition(AT).map(|p| p.since));
+    let opened = s
+        .opened
+        .iter()
+        .any(|(place, since)| *place == 2 && Some(*since) == second.partition(AT).map(|p| p.since));
     let write = s.submit(2, "x", set("2"));
     s.run(300)?;
     match s.outcome(write) {
         None if opened => Err("I16: n2 says that it serves, and acknowledges nothing".into()),
         None => {
             s.let_go(2, 3, Lane::Calls);
-            s.done(write, 500, "a write once the tail is on every copy").map(|_| ())
+            s.done(write, 500, "a write once the tail is on every copy")
+                .map(|_| ())
         }
         Some(outcome) => Err(format!("I6: {outcome:?}, and n3 has nothing of it")),
     }
 }
 
-/// A primary is told that it leads on, in another tenure: another one led meanwhile, and its lease is waited for.
+/// A primary is told that it leads on, in another tenure: another one led meanwhile, and its lease
+/// is waited for.
 pub(super) fn another_tenure_begins_anew() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1, 2]);
@@ -109,10 +126,12 @@ pub(super) fn another_tenure_begins_anew() -> Result<(), String> {
     if let Some(outcome) = s.outcome(write) {
         return Err(format!("rule 9: {outcome:?} before its tenure may open"));
     }
-    s.done(write, 500, "a write once the tenure may open").map(|_| ())
+    s.done(write, 500, "a write once the tenure may open")
+        .map(|_| ())
 }
 
-/// The copies' acks of a write arrive when its primary has sealed, and its successor has acknowledged a later one.
+/// The copies' acks of a write arrive when its primary has sealed, and its successor has
+/// acknowledged a later one.
 pub(super) fn who_sealed_acknowledges_nothing() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2, 3]);
@@ -131,12 +150,15 @@ pub(super) fn who_sealed_acknowledges_nothing() -> Result<(), String> {
     s.let_go(3, 1, Lane::Calls);
     s.run(20)?;
     match s.outcome(write) {
-        Some(Outcome::Ok) => Err("I5: n1 acknowledges in its epoch after n2 did so in a later one".into()),
+        Some(Outcome::Ok) => {
+            Err("I5: n1 acknowledges in its epoch after n2 did so in a later one".into())
+        }
         _ => Ok(()),
     }
 }
 
-/// What a primary sent in an epoch of long ago arrives when it leads again, and another one has been acknowledged in between.
+/// What a primary sent in an epoch of long ago arrives when it leads again, and another one has
+/// been acknowledged in between.
 pub(super) fn what_comes_from_an_old_epoch_changes_nothing() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2, 3]);
@@ -192,7 +214,11 @@ pub(super) fn what_is_gone_stays_gone() -> Result<(), String> {
     s.kill(1);
     s.show_all(&second);
     let after = s.read(2, "x")?;
-    if gone && after != Outcome::Nil { Err(format!("I10: x was gone, and is {after:?} again")) } else { Ok(()) }
+    if gone && after != Outcome::Nil {
+        Err(format!("I10: x was gone, and is {after:?} again"))
+    } else {
+        Ok(())
+    }
 }
 
 /// The same of a whole map, which is cleared.
@@ -209,7 +235,11 @@ pub(super) fn what_is_cleared_stays_gone() -> Result<(), String> {
     s.kill(1);
     s.show_all(&next(&first, &[2], &[]));
     let after = s.read(2, "x")?;
-    if gone && after != Outcome::Nil { Err(format!("I10: x was gone, and is {after:?} again")) } else { Ok(()) }
+    if gone && after != Outcome::Nil {
+        Err(format!("I10: x was gone, and is {after:?} again"))
+    } else {
+        Ok(())
+    }
 }
 
 /// A deadline passes, and the key is read before it is expired.
@@ -217,7 +247,16 @@ pub(super) fn what_is_overdue_is_gone() -> Result<(), String> {
     let mut s = Shards::new(1);
     s.show_all(&table(1, &[1]));
     let value = bytes::Bytes::from_static(b"1");
-    let write = s.submit(1, "x", Action::Set { value, condition: Condition::Always, expiry: Expiry::In(1000), get: false });
+    let write = s.submit(
+        1,
+        "x",
+        Action::Set {
+            value,
+            condition: Condition::Always,
+            expiry: Expiry::In(1000),
+            get: false,
+        },
+    );
     s.done(write, 500, "a write with a deadline")?;
     s.stalls(1);
     s.run(900)?;
@@ -226,12 +265,15 @@ pub(super) fn what_is_overdue_is_gone() -> Result<(), String> {
     let after = s.get(1, "x");
     match (s.outcome(before), s.outcome(after)) {
         (Some(before), Some(Outcome::Nil)) if *before == bulk("1") => Ok(()),
-        (before, after) => Err(format!("expiry: {before:?} before a deadline, and {after:?} after it")),
+        (before, after) => Err(format!(
+            "expiry: {before:?} before a deadline, and {after:?} after it"
+        )),
     }
 }
 
-/// A client asks again as late as it may, because the answer was lost with its connection, and that is on its way for as long as it may be. What
-/// became of its operations is sorted out just after the first time.
+/// A client asks again as late as it may, because the answer was lost with its connection, and that
+/// is on its way for as long as it may be. What became of its operations is sorted out just after
+/// the first time.
 pub(super) fn a_late_retry_of_a_client_finds_its_outcome() -> Result<(), String> {
     let mut s = Shards::new(2);
     s.show_all(&table(2, &[1, 2]));
@@ -277,8 +319,8 @@ pub(super) fn who_is_expelled_asks_for_nothing() -> Result<(), String> {
     s.expect(1, "x", &bulk("1"), "a retry was applied again")
 }
 
-/// A copy has a write that its new primary never got. It is dropped, the log goes on without it, it learns everything anew and leads; then
-/// whoever wrote asks there.
+/// A copy has a write that its new primary never got. It is dropped, the log goes on without it, it
+/// learns everything anew and leads; then whoever wrote asks there.
 pub(super) fn a_learner_forgets_what_was_undone() -> Result<(), String> {
     let mut s = Shards::new(4);
     let first = table(4, &[1, 2, 3]);
@@ -302,7 +344,11 @@ pub(super) fn a_learner_forgets_what_was_undone() -> Result<(), String> {
     }
     s.show_all(&learning);
     s.run(1000)?;
-    if !s.asked.iter().any(|r| matches!(r.change, InSyncChange::Admit(_))) {
+    if !s
+        .asked
+        .iter()
+        .any(|r| matches!(r.change, InSyncChange::Admit(_)))
+    {
         return Err("I16: a learner never catches up".into());
     }
     s.show_all(&admitted);
@@ -310,7 +356,12 @@ pub(super) fn a_learner_forgets_what_was_undone() -> Result<(), String> {
     s.kill(3);
     s.show_all(&next(&admitted, &[2], &[]));
     let outcome = s.done(call, 3000, "a call that is asked again")?;
-    s.expect(2, "x", &bulk("1"), &format!("a write came to {outcome:?}, and is lost"))
+    s.expect(
+        2,
+        "x",
+        &bulk("1"),
+        &format!("a write came to {outcome:?}, and is lost"),
+    )
 }
 
 /// A call is applied, the tenure ends before it is answered, and its origin reaches nobody else.
@@ -335,8 +386,8 @@ pub(super) fn who_is_refused_does_not_know() -> Result<(), String> {
     }
 }
 
-/// Two writes of a key reach a node just before and just after it leads: the first is refused, and the second must not be executed before
-/// the first comes again.
+/// Two writes of a key reach a node just before and just after it leads: the first is refused, and
+/// the second must not be executed before the first comes again.
 pub(super) fn what_follows_a_refusal_waits_for_it() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[2, 1]);
@@ -355,11 +406,16 @@ pub(super) fn what_follows_a_refusal_waits_for_it() -> Result<(), String> {
     s.let_go(1, 3, Lane::Calls);
     s.done(one, 500, "the first write")?;
     s.done(two, 500, "the second write")?;
-    s.expect(1, "x", &bulk("2"), "order: a write was executed before the one that its caller had sent before it")
+    s.expect(
+        1,
+        "x",
+        &bulk("2"),
+        "order: a write was executed before the one that its caller had sent before it",
+    )
 }
 
-/// A copy that has accepted a table, and not installed it, has acknowledged a write in its epoch; then it hears the primary that it has
-/// installed.
+/// A copy that has accepted a table, and not installed it, has acknowledged a write in its epoch;
+/// then it hears the primary that it has installed.
 pub(super) fn who_has_heard_a_later_epoch_follows_no_earlier_one() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2, 3]);
@@ -378,7 +434,8 @@ pub(super) fn who_has_heard_a_later_epoch_follows_no_earlier_one() -> Result<(),
     s.expect(3, "x", &bulk("1"), "I6: an acknowledged write is lost")
 }
 
-/// The answers to two calls of a node are lost with its connection: it asks again, and is told what they came to.
+/// The answers to two calls of a node are lost with its connection: it asks again, and is told what
+/// they came to.
 pub(super) fn a_retry_finds_its_outcome() -> Result<(), String> {
     let mut s = Shards::new(3);
     s.show_all(&table(3, &[1, 2]));
@@ -394,17 +451,22 @@ pub(super) fn a_retry_finds_its_outcome() -> Result<(), String> {
     for (call, expected) in [(first, 2), (second, 1)] {
         let outcome = s.done(call, 6000, "a call that is asked again")?;
         if outcome != Outcome::Int(expected) {
-            return Err(format!("a call that was applied, and whose outcome {expected} two nodes had, came to {outcome:?}"));
+            return Err(format!(
+                "a call that was applied, and whose outcome {expected} two nodes had, came to {outcome:?}"
+            ));
         }
     }
     s.expect(1, "x", &bulk("2"), "a retry was applied again")
 }
 
-/// A write was applied where everything was lost afterwards: nobody can tell any more that it is a retry.
+/// A write was applied where everything was lost afterwards: nobody can tell any more that it is a
+/// retry.
 pub(super) fn what_was_applied_before_a_loss_is_not_applied_after_it() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1]);
-    let second = change(&next(&first, &[2], &[]), |p| p.lineage = Lineage(p.lineage.0 + 1));
+    let second = change(&next(&first, &[2], &[]), |p| {
+        p.lineage = Lineage(p.lineage.0 + 1)
+    });
     s.show_all(&first);
     s.run(5)?;
     s.hold(1, 3, Lane::Calls);
@@ -414,11 +476,21 @@ pub(super) fn what_was_applied_before_a_loss_is_not_applied_after_it() -> Result
     s.kill(1);
     s.show_all(&second);
     let outcome = s.done(call, 6000, "a call whose partition was lost")?;
-    s.expect(2, "x", &Outcome::Nil, "a call was applied once before a loss, and once after it")?;
-    if outcome == Outcome::Failed(Failure::Unknown) { Ok(()) } else { Err(format!("what nobody knows came to {outcome:?}")) }
+    s.expect(
+        2,
+        "x",
+        &Outcome::Nil,
+        "a call was applied once before a loss, and once after it",
+    )?;
+    if outcome == Outcome::Failed(Failure::Unknown) {
+        Ok(())
+    } else {
+        Err(format!("what nobody knows came to {outcome:?}"))
+    }
 }
 
-/// A learner has caught up and is about to count; what is written meanwhile does not reach it, and then its primary is gone.
+/// A learner has caught up and is about to count; what is written meanwhile does not reach it, and
+/// then its primary is gone.
 pub(super) fn who_is_about_to_count_is_waited_for() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1]);
@@ -427,7 +499,11 @@ pub(super) fn who_is_about_to_count_is_waited_for() -> Result<(), String> {
     s.write(1, "x", "1")?;
     s.show_all(&learning);
     s.run(1000)?;
-    if !s.asked.iter().any(|r| matches!(r.change, InSyncChange::Admit(_))) {
+    if !s
+        .asked
+        .iter()
+        .any(|r| matches!(r.change, InSyncChange::Admit(_)))
+    {
         return Err("I16: a learner never catches up".into());
     }
     s.hold(1, 2, Lane::Calls);
@@ -435,7 +511,9 @@ pub(super) fn who_is_about_to_count_is_waited_for() -> Result<(), String> {
     s.run(20)?;
     if s.outcome(write).is_none() {
         s.let_go(1, 2, Lane::Calls);
-        return s.done(write, 500, "a write once the learner has it").map(|_| ());
+        return s
+            .done(write, 500, "a write once the learner has it")
+            .map(|_| ());
     }
     s.kill(1);
     s.show_all(&admitted);
@@ -460,7 +538,11 @@ pub(super) fn a_snapshot_brings_nothing_back() -> Result<(), String> {
     s.run(20)?;
     s.let_go(1, 2, Lane::Bulk);
     s.run(2000)?;
-    if !s.asked.iter().any(|r| matches!(r.change, InSyncChange::Admit(_))) {
+    if !s
+        .asked
+        .iter()
+        .any(|r| matches!(r.change, InSyncChange::Admit(_)))
+    {
         return Err("I16: a learner never catches up".into());
     }
     s.show_all(&admitted);
@@ -500,18 +582,37 @@ pub(super) fn a_deadline_holds_after_a_failover() -> Result<(), String> {
     s.show(2, &first, &first, NOW);
     s.run(100)?;
     let value = bytes::Bytes::from_static(b"1");
-    let write = s.submit(1, "x", Action::Set { value, condition: Condition::Always, expiry: Expiry::In(1000), get: false });
+    let write = s.submit(
+        1,
+        "x",
+        Action::Set {
+            value,
+            condition: Condition::Always,
+            expiry: Expiry::In(1000),
+            get: false,
+        },
+    );
     s.done(write, 500, "a write with a deadline")?;
     s.kill(1);
     s.show_all(&next(&first, &[2], &[]));
     s.run(3000)?;
-    s.expect(2, "x", &Outcome::Nil, "expiry: a key lives after its deadline")
+    s.expect(
+        2,
+        "x",
+        &Outcome::Nil,
+        "expiry: a key lives after its deadline",
+    )
 }
 
-/// A primary has said that nothing changes any more in what is split: the parts begin with what there is then.
+/// A primary has said that nothing changes any more in what is split: the parts begin with what
+/// there is then.
 pub(super) fn what_is_split_takes_no_writes() -> Result<(), String> {
     let (mut s, begun) = being_split(2)?;
-    if !s.asked.iter().any(|request| matches!(request.change, InSyncChange::Still { .. })) {
+    if !s
+        .asked
+        .iter()
+        .any(|request| matches!(request.change, InSyncChange::Still { .. }))
+    {
         return Err("splits: the primary does not say that nothing changes any more".into());
     }
     // Each of the ways that a write may take.
@@ -520,15 +621,21 @@ pub(super) fn what_is_split_takes_no_writes() -> Result<(), String> {
     s.run(100)?;
     match (s.outcome(one), s.outcome(other)) {
         (None, None) => {}
-        (one, other) => return Err(format!("splits: {one:?} and {other:?} after n1 said that nothing changes any more")),
+        (one, other) => {
+            return Err(format!(
+                "splits: {one:?} and {other:?} after n1 said that nothing changes any more"
+            ));
+        }
     }
     // Given up, they go on.
     s.show_all(&change(&reshape::cancel(&begun, |_, _| true), |_| {}));
     s.done(one, 500, "a write once the split is given up")?;
-    s.done(other, 500, "a write once the split is given up").map(|_| ())
+    s.done(other, 500, "a write once the split is given up")
+        .map(|_| ())
 }
 
-/// A value takes longer to its copy than a copy is borne with that says nothing: it is slow, and not silent.
+/// A value takes longer to its copy than a copy is borne with that says nothing: it is slow, and
+/// not silent.
 pub(super) fn a_slow_way_costs_no_copy() -> Result<(), String> {
     let mut s = Shards::new(3);
     s.show_all(&table(3, &[1, 2]));
@@ -543,10 +650,18 @@ pub(super) fn a_slow_way_costs_no_copy() -> Result<(), String> {
             return Err(format!("{what} came to {outcome:?}"));
         }
     }
-    if s.asked.is_empty() { Ok(()) } else { Err(format!("a copy that took all that it was sent was given up: {:?}", s.asked)) }
+    if s.asked.is_empty() {
+        Ok(())
+    } else {
+        Err(format!(
+            "a copy that took all that it was sent was given up: {:?}",
+            s.asked
+        ))
+    }
 }
 
-/// Nothing arrives at a copy for a while. Writes that cannot be on their way yet wait before they are executed.
+/// Nothing arrives at a copy for a while. Writes that cannot be on their way yet wait before they
+/// are executed.
 pub(super) fn a_write_waits_where_nothing_has_happened() -> Result<(), String> {
     const WRITES: u64 = 24;
     let mut s = Shards::new(3);
@@ -554,7 +669,9 @@ pub(super) fn a_write_waits_where_nothing_has_happened() -> Result<(), String> {
     s.write(1, "x", "1")?;
     let before = s.stats(1).executed;
     s.hold(1, 2, Lane::Calls);
-    let writes: Vec<u64> = (0..WRITES).map(|n| s.submit(1, &format!("k{n}"), set(&"large".repeat(200_000)))).collect();
+    let writes: Vec<u64> = (0..WRITES)
+        .map(|n| s.submit(1, &format!("k{n}"), set(&"large".repeat(200_000))))
+        .collect();
     s.run(200)?;
     let executed = s.stats(1).executed - before;
     s.let_go(1, 2, Lane::Calls);
@@ -564,5 +681,11 @@ pub(super) fn a_write_waits_where_nothing_has_happened() -> Result<(), String> {
             return Err(format!("a write that waited came to {outcome:?}"));
         }
     }
-    if executed < WRITES - 4 { Ok(()) } else { Err(format!("{executed} of {WRITES} values of a megabyte were sent at once")) }
+    if executed < WRITES - 4 {
+        Ok(())
+    } else {
+        Err(format!(
+            "{executed} of {WRITES} values of a megabyte were sent at once"
+        ))
+    }
 }

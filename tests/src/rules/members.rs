@@ -1,15 +1,18 @@
-//! A few agreement machines around a table: every message lies open, and a check says what becomes of it.
+//! A few agreement machines around a table: every message lies open, and a check says what becomes
+//! of it.
 //!
-//! It stands in for shells and data threads, on one clock without drift. The invariants of the simulation's oracle are checked at every
-//! view, and one more after every event: no two members may serve a partition at the same time.
+//! It stands in for shells and data threads, on one clock without drift. The invariants of the
+//! simulation's oracle are checked at every view, and one more after every event: no two members
+//! may serve a partition at the same time.
 
 use crate::sim::oracle::Oracle;
 use doyen_gossip::agreement::{Access, AdminReply, Event, InSyncRequest, Peer, Timing, View};
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::{
-    Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId, Mode, OnLoss, OrderKey, Partition,
-    PartitionId, PartitionRef, Reshaping, Role, Schedulers, Settings, Table, planner,
+    Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId,
+    Mode, OnLoss, OrderKey, Partition, PartitionId, PartitionRef, Reshaping, Role, Schedulers,
+    Settings, Table, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -84,7 +87,14 @@ pub(super) struct Setup {
 
 impl Setup {
     pub(super) fn of(founders: u64) -> Self {
-        Self { founders, voters_max: 7, backups: 1, on_loss: OnLoss::Wait, stranger: false, rate: |_| 1000 }
+        Self {
+            founders,
+            voters_max: 7,
+            backups: 1,
+            on_loss: OnLoss::Wait,
+            stranger: false,
+            rate: |_| 1000,
+        }
     }
 }
 
@@ -130,17 +140,28 @@ fn place_of(id: MemberId) -> Place {
 }
 
 pub(super) fn address(place: Place) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, 1], 7000 + u16::try_from(place).unwrap_or(u16::MAX)))
+    SocketAddr::from((
+        [10, 0, 0, 1],
+        7000 + u16::try_from(place).unwrap_or(u16::MAX),
+    ))
 }
 
 pub(super) fn at(partition: u32) -> PartitionRef {
-    PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(partition) }
+    PartitionRef {
+        keyspace: KeyspaceId(0),
+        partition: PartitionId(partition),
+    }
 }
 
 /// The first partition of a table of which this holds.
-pub(super) fn find(table: &Table, what: impl Fn(&Partition) -> bool) -> Result<PartitionRef, String> {
+pub(super) fn find(
+    table: &Table,
+    what: impl Fn(&Partition) -> bool,
+) -> Result<PartitionRef, String> {
     let found = table.keyspaces[0].partitions.iter().find(|p| what(p));
-    found.map(|p| at(p.id.0)).ok_or_else(|| "no partition is as the check needs it".into())
+    found
+        .map(|p| at(p.id.0))
+        .ok_or_else(|| "no partition is as the check needs it".into())
 }
 
 impl Members {
@@ -161,7 +182,8 @@ impl Members {
         }
     }
 
-    /// A cluster of these founders, in which every partition is served; the first is its coordinator.
+    /// A cluster of these founders, in which every partition is served; the first is its
+    /// coordinator.
     pub(super) fn of(setup: Setup) -> Result<Self, String> {
         let mut members = Self::none(setup);
         let founders: Vec<Place> = (1..=members.setup.founders).collect();
@@ -169,7 +191,8 @@ impl Members {
             members.start(*place, &founders, None);
         }
         members.until(3000, "a cluster", |m| m.is_well())?;
-        // Everybody has answered everybody, and nothing is on its way: what becomes of letters from now on becomes of all alike.
+        // Everybody has answered everybody, and nothing is on its way: what becomes of letters from
+        // now on becomes of all alike.
         members.run(500);
         members.until(100, "rest", |m| m.letters.is_empty())?;
         Ok(members)
@@ -180,7 +203,13 @@ impl Members {
     }
 
     /// A process of another name than its place has.
-    pub(super) fn start_as(&mut self, name: &str, place: Place, seeds: &[Place], expect: Option<u16>) {
+    pub(super) fn start_as(
+        &mut self,
+        name: &str,
+        place: Place,
+        seeds: &[Place],
+        expect: Option<u16>,
+    ) {
         let control = address(place);
         let config = Config {
             range_bytes_max: 64 << 20,
@@ -210,7 +239,9 @@ impl Members {
             default_keyspace: Keyspace {
                 id: KeyspaceId(0),
                 name: "default".into(),
-                mode: Mode::Fixed { partitions: PARTITIONS },
+                mode: Mode::Fixed {
+                    partitions: PARTITIONS,
+                },
                 division: Division::Slots,
                 backups: self.setup.backups,
                 min_in_sync: 1,
@@ -222,7 +253,10 @@ impl Members {
                 partitions: Vec::new(),
                 reshaping: Reshaping::default(),
             },
-            timing: Timing { listen: Duration::from_millis(300), ..Timing::default() },
+            timing: Timing {
+                listen: Duration::from_millis(300),
+                ..Timing::default()
+            },
             drained: false,
             access: Access::default(),
             order_key: OrderKey(place.into()),
@@ -261,7 +295,9 @@ impl Members {
 
     /// Messages that waited go on their way, those of them that fit.
     pub(super) fn let_go(&mut self, fits: impl Fn(&Letter) -> bool) -> usize {
-        let (go, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().partition(|l| fits(l));
+        let (go, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|l| fits(l));
         self.waiting = stay;
         let count = go.len();
         go.into_iter().for_each(|letter| self.send(TRAVEL, letter));
@@ -285,7 +321,9 @@ impl Members {
 
     /// Its timers come first, then what came meanwhile.
     pub(super) fn wakes(&mut self, place: Place) {
-        let Some(process) = self.processes.get_mut(&place) else { return };
+        let Some(process) = self.processes.get_mut(&place) else {
+            return;
+        };
         process.asleep = false;
         let missed = std::mem::take(&mut process.missed);
         self.handle(place, Input::Tick);
@@ -306,7 +344,8 @@ impl Members {
         if let (Input::Recover { .. }, Some(view)) = (&input, self.view(place)) {
             let cluster = view.installed.cluster;
             // Whoever has agreed on something is still there.
-            self.oracle.recovers(cluster, doyen_placement::Version(u64::MAX));
+            self.oracle
+                .recovers(cluster, doyen_placement::Version(u64::MAX));
         }
         self.handle(place, input);
     }
@@ -314,8 +353,20 @@ impl Members {
     /// A request of one member that reaches another as it is, whenever it was made.
     pub(super) fn asks(&mut self, from: Place, to: Place, request: InSyncRequest) {
         if let Some(cluster) = self.view(from).map(|v| v.installed.cluster) {
-            let message = Message::InSync { cluster, origin: id(from), requests: vec![request] };
-            self.send(TRAVEL, Letter { from, to, message, dialled: false });
+            let message = Message::InSync {
+                cluster,
+                origin: id(from),
+                requests: vec![request],
+            };
+            self.send(
+                TRAVEL,
+                Letter {
+                    from,
+                    to,
+                    message,
+                    dialled: false,
+                },
+            );
         }
     }
 
@@ -326,7 +377,12 @@ impl Members {
     }
 
     /// Runs until this holds; how many milliseconds that took.
-    pub(super) fn until(&mut self, ms_max: u64, what: &str, holds: impl Fn(&Self) -> bool) -> Result<u64, String> {
+    pub(super) fn until(
+        &mut self,
+        ms_max: u64,
+        what: &str,
+        holds: impl Fn(&Self) -> bool,
+    ) -> Result<u64, String> {
         let (began, end) = (self.now, self.now + ms_max);
         while !holds(self) {
             if !self.step(end) {
@@ -368,42 +424,79 @@ impl Members {
 
     /// The table in force there. A check asks it only of members.
     pub(super) fn table(&self, place: Place) -> Result<Arc<Table>, String> {
-        self.view(place).map(|v| v.installed.clone()).ok_or_else(|| format!("n{place} is no member"))
+        self.view(place)
+            .map(|v| v.installed.clone())
+            .ok_or_else(|| format!("n{place} is no member"))
     }
 
     pub(super) fn coordinators(&self) -> Vec<Place> {
-        let leads = |(place, p): &(&Place, &Process)| !p.asleep && p.agreement.status(self.time(**place)).leading;
-        self.processes.iter().filter(leads).map(|(place, _)| *place).collect()
+        let leads = |(place, p): &(&Place, &Process)| {
+            !p.asleep && p.agreement.status(self.time(**place)).leading
+        };
+        self.processes
+            .iter()
+            .filter(leads)
+            .map(|(place, _)| *place)
+            .collect()
     }
 
     pub(super) fn leads(&self, place: Place) -> bool {
-        self.processes.get(&place).is_some_and(|p| p.agreement.leading())
+        self.processes
+            .get(&place)
+            .is_some_and(|p| p.agreement.leading())
     }
 
     /// Who may acknowledge writes of a partition now (rules 5, 8 and 9).
     pub(super) fn serve(&self, at: PartitionRef) -> Vec<Place> {
-        let serves = |(place, process): (&Place, &Process)| (!process.asleep && self.serves(*place, process, at)).then_some(*place);
+        let serves = |(place, process): (&Place, &Process)| {
+            (!process.asleep && self.serves(*place, process, at)).then_some(*place)
+        };
         self.processes.iter().filter_map(serves).collect()
     }
 
     fn serves(&self, place: Place, process: &Process, at: PartitionRef) -> bool {
-        let Some(view) = &process.view else { return false };
-        let leads = |t: &Table| t.partition(at).filter(|p| p.primary() == id(place)).map(|p| p.since);
-        let (Some(since), Some(accepted)) = (leads(&view.installed), leads(&view.accepted)) else { return false };
+        let Some(view) = &process.view else {
+            return false;
+        };
+        let leads = |t: &Table| {
+            t.partition(at)
+                .filter(|p| p.primary() == id(place))
+                .map(|p| p.since)
+        };
+        let (Some(since), Some(accepted)) = (leads(&view.installed), leads(&view.accepted)) else {
+            return false;
+        };
         let now = self.time(place);
-        let open = process.waits.get(&at).is_some_and(|(s, opens)| *s == since && *opens <= now);
+        let open = process
+            .waits
+            .get(&at)
+            .is_some_and(|(s, opens)| *s == since && *opens <= now);
         since == accepted && open && process.lease > now
     }
 
-    /// Whether those who live are one cluster of nobody else, with a coordinator, that serves everything.
+    /// Whether those who live are one cluster of nobody else, with a coordinator, that serves
+    /// everything.
     pub(super) fn is_well(&self) -> bool {
-        let Some(first) = self.processes.keys().next().and_then(|p| self.view(*p)) else { return false };
+        let Some(first) = self.processes.keys().next().and_then(|p| self.view(*p)) else {
+            return false;
+        };
         let name = first.installed.name();
         self.coordinators().len() == 1
             && first.installed.members.len() == self.processes.len()
-            && self.processes.values().all(|p| p.view.as_ref().is_some_and(|v| v.installed.name() == name && v.accepted.name() == name))
-            && first.installed.keyspaces.iter().all(|k| !k.partitions.is_empty())
-            && first.installed.partitions().all(|(at, _)| self.serve(at).len() == 1)
+            && self.processes.values().all(|p| {
+                p.view
+                    .as_ref()
+                    .is_some_and(|v| v.installed.name() == name && v.accepted.name() == name)
+            })
+            && first
+                .installed
+                .keyspaces
+                .iter()
+                .all(|k| !k.partitions.is_empty())
+            && first
+                .installed
+                .partitions()
+                .all(|(at, _)| self.serve(at).len() == 1)
     }
 
     pub(super) fn summary(&self) -> String {
@@ -411,7 +504,11 @@ impl Members {
             let status = p.agreement.status(self.time(*place));
             let table = |t: &Table| {
                 let votes = |m: MemberId| if t.voters.contains(&m) { "v" } else { "" };
-                let members: Vec<String> = t.members.iter().map(|m| format!("{}{}", m.name, votes(m.id))).collect();
+                let members: Vec<String> = t
+                    .members
+                    .iter()
+                    .map(|m| format!("{}{}", m.name, votes(m.id)))
+                    .collect();
                 format!("{}.{} {}", t.term, t.version, members.join(" "))
             };
             let view = p.view.as_ref().map_or_else(
@@ -424,9 +521,16 @@ impl Members {
                     }
                 },
             );
-            format!("n{place} [{view}]{}", if status.leading { " leads" } else { "" })
+            format!(
+                "n{place} [{view}]{}",
+                if status.leading { " leads" } else { "" }
+            )
         };
-        self.processes.iter().map(process).collect::<Vec<_>>().join("; ")
+        self.processes
+            .iter()
+            .map(process)
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 
     // ---- the world
@@ -434,10 +538,23 @@ impl Members {
     fn step(&mut self, end: u64) -> bool {
         let letter = self.letters.keys().next().map(|(due, _)| *due);
         let awake = self.processes.iter().filter(|(_, p)| !p.asleep);
-        // A machine that is due now is asked in a millisecond: it may only have told what it is due for.
-        let tick = |place: Place, p: &Process| p.agreement.poll_timeout().map_or(u64::MAX, |t| self.at(place, t)).max(self.now + 1);
+        // A machine that is due now is asked in a millisecond: it may only have told what it is due
+        // for.
+        let tick = |place: Place, p: &Process| {
+            p.agreement
+                .poll_timeout()
+                .map_or(u64::MAX, |t| self.at(place, t))
+                .max(self.now + 1)
+        };
         let ticks = awake.map(|(place, p)| tick(*place, p).min(p.keep_at)).min();
-        let Some(next) = [letter, ticks].into_iter().flatten().min().filter(|next| *next <= end) else { return false };
+        let Some(next) = [letter, ticks]
+            .into_iter()
+            .flatten()
+            .min()
+            .filter(|next| *next <= end)
+        else {
+            return false;
+        };
         self.now = self.now.max(next);
         while let Some(entry) = self.letters.first_entry().filter(|e| e.key().0 <= self.now) {
             let letter = entry.remove();
@@ -445,7 +562,9 @@ impl Members {
         }
         for place in self.processes.keys().copied().collect::<Vec<_>>() {
             let time = self.time(place);
-            let Some(process) = self.processes.get_mut(&place).filter(|p| !p.asleep) else { continue };
+            let Some(process) = self.processes.get_mut(&place).filter(|p| !p.asleep) else {
+                continue;
+            };
             let due = process.agreement.poll_timeout().is_some_and(|t| t <= time);
             let keeps = process.keep_at <= self.now;
             if keeps {
@@ -461,27 +580,55 @@ impl Members {
     }
 
     fn arrives(&mut self, letter: Letter) {
-        let Letter { from, to, ref message, dialled } = letter;
-        let Some(process) = self.processes.get_mut(&to) else { return };
+        let Letter {
+            from,
+            to,
+            ref message,
+            dialled,
+        } = letter;
+        let Some(process) = self.processes.get_mut(&to) else {
+            return;
+        };
         if process.asleep {
             return process.missed.push(letter);
         }
         if dialled {
             // The dial says who answered.
-            self.handle(from, Input::Identified { address: address(to), id: id(to) });
+            self.handle(
+                from,
+                Input::Identified {
+                    address: address(to),
+                    id: id(to),
+                },
+            );
             if from == to {
                 return;
             }
         }
         let message = message.clone();
-        self.handle(to, Input::Message { from: id(from), message });
+        self.handle(
+            to,
+            Input::Message {
+                from: id(from),
+                message,
+            },
+        );
     }
 
     /// What data threads do: they live, and open what they may open.
     fn keep(&mut self, place: Place) {
-        let Some(process) = self.processes.get(&place).filter(|p| !p.hangs) else { return };
-        let partitions: Vec<_> = process.view.iter().flat_map(|v| v.installed.partitions()).map(|(at, p)| (at, p.since)).collect();
-        let opens = |(at, since): &(PartitionRef, Epoch)| process.opened.get(at) != Some(since) && self.serves(place, process, *at);
+        let Some(process) = self.processes.get(&place).filter(|p| !p.hangs) else {
+            return;
+        };
+        let partitions: Vec<_> = process
+            .view
+            .iter()
+            .flat_map(|v| v.installed.partitions())
+            .map(|(at, p)| (at, p.since))
+            .collect();
+        let opens = |(at, since): &(PartitionRef, Epoch)| {
+            process.opened.get(at) != Some(since) && self.serves(place, process, *at)
+        };
         let opened: Vec<(PartitionRef, Epoch)> = partitions.into_iter().filter(opens).collect();
         if let Some(process) = self.processes.get_mut(&place) {
             process.opened.extend(opened.iter().copied());
@@ -494,15 +641,23 @@ impl Members {
 
     fn handle(&mut self, place: Place, input: Input) {
         let now = self.time(place);
-        let Some(process) = self.processes.get_mut(&place) else { return };
+        let Some(process) = self.processes.get_mut(&place) else {
+            return;
+        };
         process.agreement.handle(now, input);
-        while let Some(output) = self.processes.get_mut(&place).and_then(|p| p.agreement.poll_output()) {
+        while let Some(output) = self
+            .processes
+            .get_mut(&place)
+            .and_then(|p| p.agreement.poll_output())
+        {
             self.carry_out(place, output);
         }
     }
 
     fn carry_out(&mut self, place: Place, output: Output) {
-        let Some(process) = self.processes.get_mut(&place) else { return };
+        let Some(process) = self.processes.get_mut(&place) else {
+            return;
+        };
         match output {
             Output::Send { to, message } => self.write(place, to, message),
             Output::View(view) => self.show(place, view),
@@ -511,7 +666,13 @@ impl Members {
             Output::Lease(until) => process.lease = until,
             Output::Plan(table, loads) if self.plans => {
                 let proposal = planner::propose(&table, &loads);
-                self.handle(place, Input::Planned { base: table.name(), proposal });
+                self.handle(
+                    place,
+                    Input::Planned {
+                        base: table.name(),
+                        proposal,
+                    },
+                );
             }
             Output::Plan(..) => {}
             Output::AdminReply { ticket, reply } => process.replies.push((ticket, reply)),
@@ -528,7 +689,12 @@ impl Members {
     fn write(&mut self, from: Place, to: Peer, message: Message) {
         if let Message::Propose(proposal) = &message {
             let now = self.time(from);
-            let unheard = || self.processes.get(&from).map(|p| p.agreement.status(now).unanswered).unwrap_or_default();
+            let unheard = || {
+                self.processes
+                    .get(&from)
+                    .map(|p| p.agreement.status(now).unanswered)
+                    .unwrap_or_default()
+            };
             if let Err(what) = self.oracle.proposes(id(from), proposal.name, unheard) {
                 self.breaks(what);
             }
@@ -537,7 +703,12 @@ impl Members {
             Peer::Member(id) => (place_of(id), false),
             Peer::Address(address) => (u64::from(address.port()) - 7000, true),
         };
-        let letter = Letter { from, to, message, dialled };
+        let letter = Letter {
+            from,
+            to,
+            message,
+            dialled,
+        };
         match (self.post)(&letter) {
             Fate::Arrives => self.send(TRAVEL, letter),
             Fate::Late(ms) => self.send(ms, letter),
@@ -556,13 +727,25 @@ impl Members {
             self.breaks(what);
         }
         let now = self.time(place);
-        let Some(process) = self.processes.get_mut(&place) else { return };
+        let Some(process) = self.processes.get_mut(&place) else {
+            return;
+        };
         for (at, partition) in view.installed.partitions() {
             if partition.primary() != id(place) {
                 process.waits.remove(&at);
-            } else if process.waits.get(&at).is_none_or(|(since, _)| *since != partition.since) {
-                let told = view.opens_at.iter().find(|(p, since, _)| *p == at && *since == partition.since);
-                let opens = told.map_or(now + Timing::default().takeover_wait(), |(_, _, opens)| *opens);
+            } else if process
+                .waits
+                .get(&at)
+                .is_none_or(|(since, _)| *since != partition.since)
+            {
+                let told = view
+                    .opens_at
+                    .iter()
+                    .find(|(p, since, _)| *p == at && *since == partition.since);
+                let opens = told
+                    .map_or(now + Timing::default().takeover_wait(), |(_, _, opens)| {
+                        *opens
+                    });
                 process.waits.insert(at, (partition.since, opens));
                 process.opened.remove(&at);
             }
@@ -571,10 +754,19 @@ impl Members {
     }
 
     fn look(&mut self) {
-        let known: BTreeSet<PartitionRef> = self.processes.values().flat_map(|p| p.waits.keys()).copied().collect();
+        let known: BTreeSet<PartitionRef> = self
+            .processes
+            .values()
+            .flat_map(|p| p.waits.keys())
+            .copied()
+            .collect();
         for at in known {
             let serve = self.serve(at);
-            let clusters: BTreeSet<_> = serve.iter().filter_map(|p| self.view(*p)).map(|v| v.installed.cluster).collect();
+            let clusters: BTreeSet<_> = serve
+                .iter()
+                .filter_map(|p| self.view(*p))
+                .map(|v| v.installed.cluster)
+                .collect();
             if serve.len() > clusters.len() {
                 self.breaks(format!("I5: members {serve:?} serve {at} at the same time"));
             }

@@ -1,4 +1,5 @@
-//! Checks of who is a member and who leaves (rules 7, 10 and 12), and of how the first cluster forms.
+//! Checks of who is a member and who leaves (rules 7, 10 and 12), and of how the first cluster
+//! forms.
 
 use super::members::{Fate, Letter, Members, Setup, address, find, id};
 use super::moves::ask;
@@ -16,56 +17,129 @@ use std::rc::Rc;
 /// First tables and promises of which a course chooses what becomes of them.
 const CHOSEN_MAX: usize = 8;
 
-/// A learner is withdrawn while the request to count it is on its way; that arrives when the learner has begun anew.
+/// A learner is withdrawn while the request to count it is on its way; that arrives when the
+/// learner has begun anew.
 pub(super) fn a_withdrawn_learner_is_not_counted() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     m.start(4, &[1, 2, 3], None);
-    let learns =
-        |m: &Members, at: PartitionRef| m.table(1).is_ok_and(|t| t.partition(at).is_some_and(|p| p.learners().any(|l| l == id(4))));
-    m.until(3000, "learner", |m| m.table(1).is_ok_and(|t| find(&t, |p| p.primary() == id(2) && p.learners().any(|l| l == id(4))).is_ok()))?;
+    let learns = |m: &Members, at: PartitionRef| {
+        m.table(1).is_ok_and(|t| {
+            t.partition(at)
+                .is_some_and(|p| p.learners().any(|l| l == id(4)))
+        })
+    };
+    m.until(3000, "learner", |m| {
+        m.table(1).is_ok_and(|t| {
+            find(&t, |p| {
+                p.primary() == id(2) && p.learners().any(|l| l == id(4))
+            })
+            .is_ok()
+        })
+    })?;
     let table = m.table(1)?;
-    let partition = find(&table, |p| p.primary() == id(2) && p.learners().any(|l| l == id(4)))?;
-    let epoch = table.partition(partition).map(|p| p.epoch).unwrap_or_default();
+    let partition = find(&table, |p| {
+        p.primary() == id(2) && p.learners().any(|l| l == id(4))
+    })?;
+    let epoch = table
+        .partition(partition)
+        .map(|p| p.epoch)
+        .unwrap_or_default();
     m.post(|letter| match &letter.message {
-        Message::InSync { requests, .. } if requests.iter().any(|r| matches!(r.change, InSyncChange::Admit(_))) => Fate::Waits,
+        Message::InSync { requests, .. }
+            if requests
+                .iter()
+                .any(|r| matches!(r.change, InSyncChange::Admit(_))) =>
+        {
+            Fate::Waits
+        }
         _ => Fate::Arrives,
     });
-    m.input(2, Input::InSync(vec![InSyncRequest { partition, epoch, change: InSyncChange::Admit(id(4)) }]));
-    m.input(2, Input::InSync(vec![InSyncRequest { partition, epoch, change: InSyncChange::Withdraw(id(4)) }]));
+    m.input(
+        2,
+        Input::InSync(vec![InSyncRequest {
+            partition,
+            epoch,
+            change: InSyncChange::Admit(id(4)),
+        }]),
+    );
+    m.input(
+        2,
+        Input::InSync(vec![InSyncRequest {
+            partition,
+            epoch,
+            change: InSyncChange::Withdraw(id(4)),
+        }]),
+    );
     m.until(2000, "table without it", |m| !learns(m, partition))?;
     m.until(5000, "learner that begins anew", |m| learns(m, partition))?;
     m.let_go(|_| true);
     m.run(200);
     m.verdict()?;
-    let counts = m.table(1)?.partition(partition).is_some_and(|p| p.in_sync().any(|m| m == id(4)));
-    if counts { Err(format!("I13: n4 counts in {partition}, of which its primary has compared nothing")) } else { Ok(()) }
+    let counts = m
+        .table(1)?
+        .partition(partition)
+        .is_some_and(|p| p.in_sync().any(|m| m == id(4)));
+    if counts {
+        Err(format!(
+            "I13: n4 counts in {partition}, of which its primary has compared nothing"
+        ))
+    } else {
+        Ok(())
+    }
 }
 
 /// A learner has caught up, and is silent or leaves by the time that its primary's request arrives.
 pub(super) fn who_is_on_its_way_out_is_not_admitted() -> Result<(), String> {
-    let learning = shards::change(&shards::table(2, &[1]), |p| p.replicas = shards::replicas(&[1], &[2]));
-    let epoch = learning.partition(shards::AT).map(|p| p.epoch).unwrap_or_default();
-    let admit = [InSyncRequest { partition: shards::AT, epoch, change: InSyncChange::Admit(shards::id(2)) }];
+    let learning = shards::change(&shards::table(2, &[1]), |p| {
+        p.replicas = shards::replicas(&[1], &[2])
+    });
+    let epoch = learning
+        .partition(shards::AT)
+        .map(|p| p.epoch)
+        .unwrap_or_default();
+    let admit = [InSyncRequest {
+        partition: shards::AT,
+        epoch,
+        change: InSyncChange::Admit(shards::id(2)),
+    }];
     for state in [MemberState::Live, MemberState::Silent, MemberState::Leaving] {
         let (_, done) = planner::change_in_sync(&shards::with_state(&learning, 2, state), &admit);
         if done != [state == MemberState::Live] {
-            return Err(format!("I14: a learner that is {state:?} was admitted: {done:?}"));
+            return Err(format!(
+                "I14: a learner that is {state:?} was admitted: {done:?}"
+            ));
         }
     }
     Ok(())
 }
 
-/// A primary that alone holds a partition has asked to count its learner, and falls silent. When it is back, another one learns, of the same name.
+/// A primary that alone holds a partition has asked to count its learner, and falls silent. When it
+/// is back, another one learns, of the same name.
 pub(super) fn who_learns_again_is_not_counted_for_before() -> Result<(), String> {
-    let learning = shards::change(&shards::table(2, &[1]), |p| p.replicas = shards::replicas(&[1], &[2]));
-    let epoch = learning.partition(shards::AT).map(|p| p.epoch).unwrap_or_default();
-    let silent = planner::remove(&learning, &BTreeMap::from([(shards::id(1), Departure::Silent)]));
+    let learning = shards::change(&shards::table(2, &[1]), |p| {
+        p.replicas = shards::replicas(&[1], &[2])
+    });
+    let epoch = learning
+        .partition(shards::AT)
+        .map(|p| p.epoch)
+        .unwrap_or_default();
+    let silent = planner::remove(
+        &learning,
+        &BTreeMap::from([(shards::id(1), Departure::Silent)]),
+    );
     let back = planner::revive(&silent, &BTreeSet::from([shards::id(1)]));
-    if back.partition(shards::AT).is_none_or(|p| p.learners().count() > 0 || p.primary() != shards::id(1)) {
+    if back
+        .partition(shards::AT)
+        .is_none_or(|p| p.learners().count() > 0 || p.primary() != shards::id(1))
+    {
         return Err("not as the check needs it: it still learns".into());
     }
     let again = shards::change(&back, |p| p.replicas = shards::replicas(&[1], &[2]));
-    let admit = [InSyncRequest { partition: shards::AT, epoch, change: InSyncChange::Admit(shards::id(2)) }];
+    let admit = [InSyncRequest {
+        partition: shards::AT,
+        epoch,
+        change: InSyncChange::Admit(shards::id(2)),
+    }];
     if planner::change_in_sync(&again, &admit).1 == [true] {
         return Err("I13: a learner counts for what it learned before it was dropped".into());
     }
@@ -74,52 +148,94 @@ pub(super) fn who_learns_again_is_not_counted_for_before() -> Result<(), String>
 
 /// Who alone holds a partition stands still for a while.
 pub(super) fn who_alone_holds_something_is_waited_for() -> Result<(), String> {
-    let mut m = Members::of(Setup { backups: 0, on_loss: OnLoss::Reset { after_ms: 60_000 }, ..Setup::of(3) })?;
+    let mut m = Members::of(Setup {
+        backups: 0,
+        on_loss: OnLoss::Reset { after_ms: 60_000 },
+        ..Setup::of(3)
+    })?;
     let before = m.table(1)?;
     let partition = find(&before, |p| p.primary() == id(3))?;
     m.sleeps(3);
     m.run(2000);
     m.wakes(3);
-    let live = |m: &Members| m.table(1).is_ok_and(|t| t.member(id(3)).is_some_and(|m| m.state == MemberState::Live));
+    let live = |m: &Members| {
+        m.table(1).is_ok_and(|t| {
+            t.member(id(3))
+                .is_some_and(|m| m.state == MemberState::Live)
+        })
+    };
     m.until(5000, "return", |m| live(m) || !m.lives(3))?;
     m.verdict()?;
-    let lineage = |t: &doyen_placement::Table| t.partition(partition).map(|p| (p.lineage, p.primary()));
+    let lineage =
+        |t: &doyen_placement::Table| t.partition(partition).map(|p| (p.lineage, p.primary()));
     if lineage(&before) == lineage(&*m.table(1)?) {
         Ok(())
     } else {
-        Err(format!("what n3 alone holds is lost, and n3 lives: {}", m.summary()))
+        Err(format!(
+            "what n3 alone holds is lost, and n3 lives: {}",
+            m.summary()
+        ))
     }
 }
 
-/// The same, and meanwhile another process begins with its name, at another address. That one is let in, and proves nothing: the former comes back with
-/// all that it has, and gives it to others.
+/// The same, and meanwhile another process begins with its name, at another address. That one is
+/// let in, and proves nothing: the former comes back with all that it has, and gives it to others.
 pub(super) fn a_namesake_elsewhere_proves_nobody_dead() -> Result<(), String> {
-    let mut m = Members::of(Setup { backups: 0, on_loss: OnLoss::Reset { after_ms: 600_000 }, ..Setup::of(3) })?;
+    let mut m = Members::of(Setup {
+        backups: 0,
+        on_loss: OnLoss::Reset { after_ms: 600_000 },
+        ..Setup::of(3)
+    })?;
     m.sleeps(3);
-    let state = |m: &Members, place| m.table(1).ok().and_then(|t| Some(t.member(id(place))?.state));
-    m.until(5000, "silence", |m| state(m, 3) == Some(MemberState::Silent))?;
+    let state = |m: &Members, place| {
+        m.table(1)
+            .ok()
+            .and_then(|t| Some(t.member(id(place))?.state))
+    };
+    m.until(5000, "silence", |m| {
+        state(m, 3) == Some(MemberState::Silent)
+    })?;
     m.start_as("n3", 4, &[1, 2], None);
-    m.until(3000, "newcomer of its name", |m| state(m, 4) == Some(MemberState::Live))?;
+    m.until(3000, "newcomer of its name", |m| {
+        state(m, 4) == Some(MemberState::Live)
+    })?;
     m.run(3000);
     m.wakes(3);
     m.until(5000, "return", |m| state(m, 3) != Some(MemberState::Silent))?;
     m.verdict()?;
     let table = m.table(1)?;
-    let began_empty = table.partitions().filter(|(_, p)| p.lineage != Lineage(1)).count();
+    let began_empty = table
+        .partitions()
+        .filter(|(_, p)| p.lineage != Lineage(1))
+        .count();
     match table.member(id(3)).map(|m| m.state) {
-        _ if began_empty > 0 => Err(format!("what n3 alone holds is lost, because another one has its name: {}", m.summary())),
+        _ if began_empty > 0 => Err(format!(
+            "what n3 alone holds is lost, because another one has its name: {}",
+            m.summary()
+        )),
         Some(MemberState::Draining) => Ok(()),
-        state => Err(format!("two are live of one name, or n3 is gone with what it holds ({state:?}): {}", m.summary())),
+        state => Err(format!(
+            "two are live of one name, or n3 is gone with what it holds ({state:?}): {}",
+            m.summary()
+        )),
     }
 }
 
-/// A newcomer is admitted and removed again while something that it asked before is on its way. (Seed 62068 of the simulation: a write that it
-/// retried was applied twice, for others had forgotten what they kept for it.)
+/// A newcomer is admitted and removed again while something that it asked before is on its way.
+/// (Seed 62068 of the simulation: a write that it retried was applied twice, for others had
+/// forgotten what they kept for it.)
 pub(super) fn who_was_removed_is_not_let_in_by_what_it_asked_before() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
-    let asked = |letter: &Letter| letter.goes(4, 1) && matches!(letter.message, Message::Join { .. });
+    let asked =
+        |letter: &Letter| letter.goes(4, 1) && matches!(letter.message, Message::Join { .. });
     let held = Rc::new(Cell::new(false));
-    m.post(move |letter| if asked(letter) && !held.replace(true) { Fate::Waits } else { Fate::Arrives });
+    m.post(move |letter| {
+        if asked(letter) && !held.replace(true) {
+            Fate::Waits
+        } else {
+            Fate::Arrives
+        }
+    });
     m.start_as("n4", 4, &[1], None);
     let is_in = |m: &Members| m.table(1).is_ok_and(|t| t.member(id(4)).is_some());
     m.until(5000, "admission", |m| is_in(m) && m.view(4).is_some())?;
@@ -134,27 +250,48 @@ pub(super) fn who_was_removed_is_not_let_in_by_what_it_asked_before() -> Result<
     // It sleeps, so that it would be removed again at once.
     let again = m.until(1000, "admission", is_in).is_ok();
     m.verdict()?;
-    if again { Err("I11: n4 is in again, which was removed".into()) } else { Ok(()) }
+    if again {
+        Err("I11: n4 is in again, which was removed".into())
+    } else {
+        Ok(())
+    }
 }
 
-/// Of two, one that alone holds something is silent, and the other is told to leave. (Seed 791 of the simulation: it went, and with it what it
-/// alone knew and held.)
+/// Of two, one that alone holds something is silent, and the other is told to leave. (Seed 791 of
+/// the simulation: it went, and with it what it alone knew and held.)
 pub(super) fn who_leaves_waits_for_the_silent() -> Result<(), String> {
-    let mut m = Members::of(Setup { backups: 0, on_loss: OnLoss::Reset { after_ms: 60_000 }, ..Setup::of(2) })?;
+    let mut m = Members::of(Setup {
+        backups: 0,
+        on_loss: OnLoss::Reset { after_ms: 60_000 },
+        ..Setup::of(2)
+    })?;
     m.sleeps(2);
-    let silent = |m: &Members| m.table(1).is_ok_and(|t| t.member(id(2)).is_some_and(|m| m.state == MemberState::Silent));
+    let silent = |m: &Members| {
+        m.table(1).is_ok_and(|t| {
+            t.member(id(2))
+                .is_some_and(|m| m.state == MemberState::Silent)
+        })
+    };
     m.until(5000, "silence", silent)?;
     m.input(1, Input::Leave(Pace::Repair));
     m.run(5000);
     m.verdict()?;
     let goes = m.process(1).is_none_or(|p| p.handed_over);
-    if goes { Err("I14: n1 goes with all that it holds, and n2 may come back".into()) } else { Ok(()) }
+    if goes {
+        Err("I14: n1 goes with all that it holds, and n2 may come back".into())
+    } else {
+        Ok(())
+    }
 }
 
-/// The last member is told to leave, and a process asks to be let in. (Each node of a cluster was restarted without waiting for the one before: the last
-/// one went with everything, and the others were at its door.)
+/// The last member is told to leave, and a process asks to be let in. (Each node of a cluster was
+/// restarted without waiting for the one before: the last one went with everything, and the others
+/// were at its door.)
 pub(super) fn who_leaves_last_waits_for_a_newcomer() -> Result<(), String> {
-    let mut m = Members::of(Setup { backups: 0, ..Setup::of(2) })?;
+    let mut m = Members::of(Setup {
+        backups: 0,
+        ..Setup::of(2)
+    })?;
     m.input(2, Input::Leave(Pace::AtOnce));
     for _ in 0..20 {
         m.run(200);
@@ -169,7 +306,12 @@ pub(super) fn who_leaves_last_waits_for_a_newcomer() -> Result<(), String> {
         m.verdict()?;
         let holds = planner::holds_anything(&*m.table(1)?, id(1));
         match m.process(1).is_none_or(|p| p.handed_over) {
-            true if holds => return Err(format!("I14: n1 goes with all that it holds, and n3 is at its door: {}", m.summary())),
+            true if holds => {
+                return Err(format!(
+                    "I14: n1 goes with all that it holds, and n3 is at its door: {}",
+                    m.summary()
+                ));
+            }
             true => return Ok(()),
             false => _ = ask(&mut m, InSyncChange::Admit)?,
         }
@@ -177,8 +319,8 @@ pub(super) fn who_leaves_last_waits_for_a_newcomer() -> Result<(), String> {
     Err(format!("I16: n1 never goes: {}", m.summary()))
 }
 
-/// All members are told to leave at the same moment, and the first that ends is started again. (Several went with what they held, and with half of the
-/// votes: the others could not admit it.)
+/// All members are told to leave at the same moment, and the first that ends is started again.
+/// (Several went with what they held, and with half of the votes: the others could not admit it.)
 pub(super) fn who_leaves_with_all_others_goes_one_after_another() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     (1..=3).for_each(|place| m.input(place, Input::Leave(Pace::Repair)));
@@ -187,10 +329,16 @@ pub(super) fn who_leaves_with_all_others_goes_one_after_another() -> Result<(), 
     let first = (1..=3).find(|place| goes(&m, *place)).unwrap_or_default();
     // It answers its clients before it departs.
     m.run(1000);
-    let holds = |m: &Members, place: u64| m.table(place).map(|table| planner::holds_anything(&table, id(place)));
+    let holds = |m: &Members, place: u64| {
+        m.table(place)
+            .map(|table| planner::holds_anything(&table, id(place)))
+    };
     for place in (1..=3).filter(|place| goes(&m, *place)) {
         if holds(&m, place)? {
-            return Err(format!("I14: n{place} goes with what it holds: {}", m.summary()));
+            return Err(format!(
+                "I14: n{place} goes with what it holds: {}",
+                m.summary()
+            ));
         }
     }
     m.input(first, Input::Depart);
@@ -202,7 +350,10 @@ pub(super) fn who_leaves_with_all_others_goes_one_after_another() -> Result<(), 
         let others = || (1..=3).filter(|place| *place != first);
         for place in others().filter(|place| goes(&m, *place)) {
             if holds(&m, place)? {
-                return Err(format!("I14: n{place} goes with what it holds, and n4 is at its door: {}", m.summary()));
+                return Err(format!(
+                    "I14: n{place} goes with what it holds, and n4 is at its door: {}",
+                    m.summary()
+                ));
             }
         }
         if others().all(|place| goes(&m, place)) {
@@ -216,9 +367,21 @@ pub(super) fn who_leaves_with_all_others_goes_one_after_another() -> Result<(), 
 /// A member leaves, and the table that hands over what it holds reaches it, but is not in force.
 pub(super) fn who_leaves_goes_by_what_is_in_force() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
-    m.post(|letter| if matches!(letter.message, Message::Ack(_)) { Fate::Lost } else { Fate::Arrives });
+    m.post(|letter| {
+        if matches!(letter.message, Message::Ack(_)) {
+            Fate::Lost
+        } else {
+            Fate::Arrives
+        }
+    });
     m.input(3, Input::Leave(Pace::AtOnce));
-    let leaves = |m: &Members| m.view(3).is_some_and(|v| v.accepted.member(id(3)).is_some_and(|m| m.state == MemberState::Leaving));
+    let leaves = |m: &Members| {
+        m.view(3).is_some_and(|v| {
+            v.accepted
+                .member(id(3))
+                .is_some_and(|m| m.state == MemberState::Leaving)
+        })
+    };
     m.until(1000, "proposal", leaves)?;
     m.run(1000);
     m.verdict()?;
@@ -231,19 +394,34 @@ pub(super) fn who_leaves_goes_by_what_is_in_force() -> Result<(), String> {
     m.verdict()
 }
 
-/// The coordinator leaves in order, before the other one of two has joined its term; that it is gone is told by pings alone.
+/// The coordinator leaves in order, before the other one of two has joined its term; that it is
+/// gone is told by pings alone.
 pub(super) fn who_leaves_stays_until_that_is_known() -> Result<(), String> {
     let mut m = Members::of(Setup::of(2))?;
     m.hangs(1, true);
     m.until(3000, "end of its term", |m| !m.leads(1))?;
-    m.post(|letter| if letter.goes(2, 1) { Fate::Lost } else { Fate::Arrives });
+    m.post(|letter| {
+        if letter.goes(2, 1) {
+            Fate::Lost
+        } else {
+            Fate::Arrives
+        }
+    });
     m.hangs(1, false);
     m.until(1000, "term of its own", |m| m.leads(1))?;
     m.input(1, Input::Leave(Pace::Repair));
-    m.until(400, "hand-over", |m| m.process(1).is_some_and(|p| p.handed_over))?;
+    m.until(400, "hand-over", |m| {
+        m.process(1).is_some_and(|p| p.handed_over)
+    })?;
     m.input(1, Input::Depart);
     m.run(10);
-    m.post(|letter| if matches!(letter.message, Message::Commit(_)) { Fate::Lost } else { Fate::Arrives });
+    m.post(|letter| {
+        if matches!(letter.message, Message::Commit(_)) {
+            Fate::Lost
+        } else {
+            Fate::Arrives
+        }
+    });
     m.until(3000, "departure", |m| !m.lives(1))?;
     m.until(5000, "cluster of the one that is left", Members::is_well)?;
     m.verdict()
@@ -253,12 +431,15 @@ pub(super) fn who_leaves_stays_until_that_is_known() -> Result<(), String> {
 pub(super) fn a_hung_data_thread_deposes_its_member() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     m.hangs(2, true);
-    m.until(4000, "table without n2, whose data thread hangs", |m| m.table(1).is_ok_and(|t| t.member(id(2)).is_none()))?;
+    m.until(4000, "table without n2, whose data thread hangs", |m| {
+        m.table(1).is_ok_and(|t| t.member(id(2)).is_none())
+    })?;
     m.verdict()
 }
 
-/// Two processes write a first table at the same time, each with both seeds in it and itself. First tables and promises arrive in
-/// every order of a bound, or not at all. (Promises lapsed at once, by what had been heard of the writer before: there were two clusters.)
+/// Two processes write a first table at the same time, each with both seeds in it and itself. First
+/// tables and promises arrive in every order of a bound, or not at all. (Promises lapsed at once,
+/// by what had been heard of the writer before: there were two clusters.)
 pub(super) fn two_write_a_first_table() -> Result<(), String> {
     every_course(3, |course| {
         let mut m = Members::none(Setup::of(4));
@@ -275,17 +456,26 @@ pub(super) fn two_write_a_first_table() -> Result<(), String> {
     })
 }
 
-/// Some of four seeds are cut off from the others, and each is told that they are enough. Most of them are; of two halves each could be.
-/// (Nobody counted itself among the seeds: three of four were not enough either.)
+/// Some of four seeds are cut off from the others, and each is told that they are enough. Most of
+/// them are; of two halves each could be. (Nobody counted itself among the seeds: three of four
+/// were not enough either.)
 pub(super) fn half_of_the_seeds_found_nothing() -> Result<(), String> {
     for (enough, expect) in [(2, 2), (3, 3)] {
         let mut m = Members::none(Setup::of(4));
-        m.post(move |letter| if (letter.from <= enough) == (letter.to <= enough) { Fate::Arrives } else { Fate::Lost });
+        m.post(move |letter| {
+            if (letter.from <= enough) == (letter.to <= enough) {
+                Fate::Arrives
+            } else {
+                Fate::Lost
+            }
+        });
         (1..=4).for_each(|place| m.start(place, &[1, 2, 3, 4], Some(expect)));
         m.run(3000);
         m.verdict()?;
         if enough == 3 {
-            m.until(1000, "cluster of most seeds", |m| (1..=3).all(|place| m.table(place).is_ok()))?;
+            m.until(1000, "cluster of most seeds", |m| {
+                (1..=3).all(|place| m.table(place).is_ok())
+            })?;
             m.post(|_| Fate::Arrives);
             m.until(5000, "cluster of all seeds", Members::is_well)?;
             m.verdict()?;
@@ -296,7 +486,10 @@ pub(super) fn half_of_the_seeds_found_nothing() -> Result<(), String> {
 
 /// A used cluster of one meets another used one.
 pub(super) fn who_is_used_gives_way_to_nobody() -> Result<(), String> {
-    let mut m = Members::of(Setup { stranger: true, ..Setup::of(2) })?;
+    let mut m = Members::of(Setup {
+        stranger: true,
+        ..Setup::of(2)
+    })?;
     m.start(3, &[], None);
     m.input(3, Input::Used);
     m.until(100, "mark", |m| m.process(3).is_some_and(|p| p.used_ok))?;
@@ -304,5 +497,9 @@ pub(super) fn who_is_used_gives_way_to_nobody() -> Result<(), String> {
     m.input(3, Input::Seeds([address(1)].into_iter().collect()));
     m.run(4000);
     m.verdict()?;
-    if m.table(3)?.cluster == cluster { Ok(()) } else { Err("a cluster in which a write was acknowledged is gone".into()) }
+    if m.table(3)?.cluster == cluster {
+        Ok(())
+    } else {
+        Err("a cluster in which a write was acknowledged is gone".into())
+    }
 }

@@ -1,4 +1,5 @@
-//! Checks of moves (I13, I14): what a copy has when it counts, who leads meanwhile, when what was there before goes; and of who is in charge.
+//! Checks of moves (I13, I14): what a copy has when it counts, who leads meanwhile, when what was
+//! there before goes; and of who is in charge.
 
 use super::members::{Members, Setup, id};
 use super::shards::{self, AT, Shards, being_split, bulk, change, learning, next, replicas, table};
@@ -22,7 +23,9 @@ fn fill(s: &mut Shards, through: u64) -> Result<(), String> {
 }
 
 fn is_to_count(s: &Shards) -> bool {
-    s.asked.iter().any(|request| request.change == InSyncChange::Admit(shards::id(2)))
+    s.asked
+        .iter()
+        .any(|request| request.change == InSyncChange::Admit(shards::id(2)))
 }
 
 /// A learner was found equal, and its primary has asked to count it; until it does, writes go on.
@@ -41,7 +44,12 @@ pub(super) fn what_follows_a_comparison_is_on_the_copy() -> Result<(), String> {
     s.show_all(&admitted);
     s.kill(1);
     s.show_all(&next(&admitted, &[2], &[]));
-    s.expect(2, "x", &bulk("2"), "I5: what was acknowledged while a copy was about to count is not on it")
+    s.expect(
+        2,
+        "x",
+        &bulk("2"),
+        "I5: what was acknowledged while a copy was about to count is not on it",
+    )
 }
 
 /// A connection is lost while chunks are on their way.
@@ -67,7 +75,9 @@ pub(super) fn a_snapshot_goes_on_where_it_was_broken_off() -> Result<(), String>
         (0, _) => Err("not as the check needs it: nothing was continued".into()),
         (_, 0) if is_to_count(&s) => Ok(()),
         (_, 0) => Err("I16: a learner that goes on never catches up".into()),
-        (_, n) => Err(format!("I13: a copy that went on where it was broken off was another one, {n} times")),
+        (_, n) => Err(format!(
+            "I13: a copy that went on where it was broken off was another one, {n} times"
+        )),
     }
 }
 
@@ -86,12 +96,15 @@ pub(super) fn what_others_lack_is_kept() -> Result<(), String> {
     s.run(1000)?;
     match (is_to_count(&s), s.stats(1).snapshot_bytes) {
         (true, 0) => Ok(()),
-        (true, bytes) => Err(format!("I14: n2 had deleted its copy, of which there was one other: {bytes} bytes came again")),
+        (true, bytes) => Err(format!(
+            "I14: n2 had deleted its copy, of which there was one other: {bytes} bytes came again"
+        )),
         (false, _) => Err("I16: a copy that comes back never catches up".into()),
     }
 }
 
-/// A copy that would fill its learner beyond what is kept for those who write goes elsewhere; a smaller one comes.
+/// A copy that would fill its learner beyond what is kept for those who write goes elsewhere; a
+/// smaller one comes.
 pub(super) fn a_copy_leaves_room() -> Result<(), String> {
     // Of 1 MiB, 10 % are kept.
     for (keys, fits) in [(80, true), (97, false)] {
@@ -103,21 +116,32 @@ pub(super) fn a_copy_leaves_room() -> Result<(), String> {
         (0..keys).try_for_each(|n| s.write(1, &format!("key {n:02}"), &"v".repeat(10_000)))?;
         s.show_all(&learning);
         s.run(10_000)?;
-        let given_up = s.asked.iter().any(|request| request.change == InSyncChange::NoRoom(shards::id(2)));
+        let given_up = s
+            .asked
+            .iter()
+            .any(|request| request.change == InSyncChange::NoRoom(shards::id(2)));
         match (fits, is_to_count(&s), given_up) {
             (true, true, false) | (false, false, true) => {}
-            (false, true, _) => return Err("watermarks: a copy leaves its member too little memory".into()),
-            (_, to_count, _) => return Err(format!("watermarks: {keys} keys fit: {fits}; to count: {to_count}, given up: {given_up}")),
+            (false, true, _) => {
+                return Err("watermarks: a copy leaves its member too little memory".into());
+            }
+            (_, to_count, _) => {
+                return Err(format!(
+                    "watermarks: {keys} keys fit: {fits}; to count: {to_count}, given up: {given_up}"
+                ));
+            }
         }
     }
     Ok(())
 }
 
-/// A partition is split in a table that its primary has accepted, and another one leads a part of it in the next: the primary has sealed.
+/// A partition is split in a table that its primary has accepted, and another one leads a part of
+/// it in the next: the primary has sealed.
 pub(super) fn what_was_split_is_served_no_more() -> Result<(), String> {
     let (mut s, begun) = being_split(3)?;
     let epoch = begun.partition(AT).map(|p| p.epoch).unwrap_or_default();
-    let done = reshape::finish(&begun, |_| Some(Stillness { epoch, ahead_ms: 0 })).ok_or("not as the check needs it: no split")?;
+    let done = reshape::finish(&begun, |_| Some(Stillness { epoch, ahead_ms: 0 }))
+        .ok_or("not as the check needs it: no split")?;
     let done = change(&done, |_| {});
     s.show(2, &done, &done, NOW);
     s.show(3, &done, &done, NOW);
@@ -129,7 +153,11 @@ pub(super) fn what_was_split_is_served_no_more() -> Result<(), String> {
             let leads_on = partition.primary() == shards::id(members[0]);
             partition.replicas = replicas(members, &[]);
             partition.epoch = partition.epoch.next();
-            partition.since = if leads_on { partition.since } else { partition.epoch };
+            partition.since = if leads_on {
+                partition.since
+            } else {
+                partition.epoch
+            };
         }
         next
     };
@@ -144,14 +172,20 @@ pub(super) fn what_was_split_is_served_no_more() -> Result<(), String> {
     let read = s.get(1, "x");
     s.run(20)?;
     match s.outcome(read) {
-        Some(outcome) if *outcome == bulk("1") => Err("I10: n1 reads 1 in what was split, after n2 acknowledged 2 in a part of it".into()),
+        Some(outcome) if *outcome == bulk("1") => {
+            Err("I10: n1 reads 1 in what was split, after n2 acknowledged 2 in a part of it".into())
+        }
         _ => Ok(()),
     }
 }
 
 /// Each table of a move, from every stage of it: who leads and who counts has what is acknowledged.
 pub(super) fn a_step_waits_for_who_learns() -> Result<(), String> {
-    let limits = MoveLimits { learners_per_source: 8, learners_per_target: 8, learners: 8 };
+    let limits = MoveLimits {
+        learners_per_source: 8,
+        learners_per_target: 8,
+        learners: 8,
+    };
     let start = table(3, &[1, 2]);
     // The third leads instead of the first, or instead of the second follows.
     for goal in [[3, 2], [1, 3]] {
@@ -159,20 +193,31 @@ pub(super) fn a_step_waits_for_who_learns() -> Result<(), String> {
             p.replicas = replicas(&[1, 2], &[3]);
             p.goal = Some(goal.iter().map(|m| shards::id(*m)).collect());
         });
-        let next = planner::advance(&learning, &limits, &Waits::default()).unwrap_or_else(|| learning.clone());
-        let counts = |t: &Table| t.partition(AT).map(|p| (p.primary(), p.in_sync().collect::<Vec<_>>()));
+        let next = planner::advance(&learning, &limits, &Waits::default())
+            .unwrap_or_else(|| learning.clone());
+        let counts = |t: &Table| {
+            t.partition(AT)
+                .map(|p| (p.primary(), p.in_sync().collect::<Vec<_>>()))
+        };
         if counts(&next) != counts(&learning) {
-            return Err(format!("I13: towards {goal:?} while n3 learns: {:?} leads and counts", counts(&next)));
+            return Err(format!(
+                "I13: towards {goal:?} while n3 learns: {:?} leads and counts",
+                counts(&next)
+            ));
         }
         // Once it counts, the move ends where it shall.
         let mut at = change(&learning, |p| {
-            p.replicas.iter_mut().for_each(|r| r.state = ReplicaState::InSync);
+            p.replicas
+                .iter_mut()
+                .for_each(|r| r.state = ReplicaState::InSync);
             p.epoch = p.epoch.next();
         });
         for _ in 0..4 {
             at = planner::advance(&at, &limits, &Waits::default()).unwrap_or(at);
         }
-        let there = at.partition(AT).map(|p| p.replicas.iter().map(|r| r.member).collect::<Vec<_>>());
+        let there = at
+            .partition(AT)
+            .map(|p| p.replicas.iter().map(|r| r.member).collect::<Vec<_>>());
         if there != Some(goal.iter().map(|m| shards::id(*m)).collect()) {
             return Err(format!("I16: a move towards {goal:?} ends at {there:?}"));
         }
@@ -184,26 +229,45 @@ pub(super) fn a_step_waits_for_who_learns() -> Result<(), String> {
 fn joined(says: Option<BalanceChange>) -> Result<Members, String> {
     let mut m = Members::of(Setup::of(3))?;
     if let Some(change) = says {
-        m.input(1, Input::Admin { ticket: 1, request: AdminRequest::Balance(change) });
+        m.input(
+            1,
+            Input::Admin {
+                ticket: 1,
+                request: AdminRequest::Balance(change),
+            },
+        );
         m.run(200);
     }
     m.start(4, &[1, 2, 3], None);
-    m.until(3000, "fourth member", |m| m.table(1).is_ok_and(|t| t.member(id(4)).is_some()))?;
+    m.until(3000, "fourth member", |m| {
+        m.table(1).is_ok_and(|t| t.member(id(4)).is_some())
+    })?;
     m.run(1000);
     Ok(m)
 }
 
 fn learners(m: &Members) -> Result<Vec<PartitionRef>, String> {
-    Ok(m.table(1)?.partitions().filter(|(_, p)| p.learners().next().is_some()).map(|(at, _)| at).collect())
+    Ok(m.table(1)?
+        .partitions()
+        .filter(|(_, p)| p.learners().next().is_some())
+        .map(|(at, _)| at)
+        .collect())
 }
 
 /// Their primaries ask for this of every learner there is.
-pub(super) fn ask(m: &mut Members, what: impl Fn(doyen_placement::MemberId) -> InSyncChange) -> Result<usize, String> {
+pub(super) fn ask(
+    m: &mut Members,
+    what: impl Fn(doyen_placement::MemberId) -> InSyncChange,
+) -> Result<usize, String> {
     let table = m.table(1)?;
     let mut asked = 0;
     for (at, partition) in table.partitions() {
         for learner in partition.learners() {
-            let request = InSyncRequest { partition: at, epoch: partition.epoch, change: what(learner) };
+            let request = InSyncRequest {
+                partition: at,
+                epoch: partition.epoch,
+                change: what(learner),
+            };
             m.input(partition.primary().0 >> 4, Input::InSync(vec![request]));
             asked += 1;
         }
@@ -218,10 +282,21 @@ pub(super) fn what_is_paused_rests() -> Result<(), String> {
     let moving = learners(&m)?;
     m.verdict()?;
     if !moving.is_empty() {
-        return Err(format!("{} partitions move for balance, which is paused", moving.len()));
+        return Err(format!(
+            "{} partitions move for balance, which is paused",
+            moving.len()
+        ));
     }
-    m.input(1, Input::Admin { ticket: 2, request: AdminRequest::Balance(BalanceChange::Resume) });
-    m.until(3000, "learner once it goes on", |m| learners(m).is_ok_and(|l| !l.is_empty()))?;
+    m.input(
+        1,
+        Input::Admin {
+            ticket: 2,
+            request: AdminRequest::Balance(BalanceChange::Resume),
+        },
+    );
+    m.until(3000, "learner once it goes on", |m| {
+        learners(m).is_ok_and(|l| !l.is_empty())
+    })?;
     m.verdict()
 }
 
@@ -236,7 +311,9 @@ pub(super) fn what_fails_again_and_again_rests() -> Result<(), String> {
     m.verdict()?;
     match m.table(1)?.settings.balancing.paused {
         Some(Paused::Failures) => Ok(()),
-        paused if failed >= 3 => Err(format!("{failed} moves for balance failed, and balancing is not paused by that: {paused:?}")),
+        paused if failed >= 3 => Err(format!(
+            "{failed} moves for balance failed, and balancing is not paused by that: {paused:?}"
+        )),
         _ => Err("not as the check needs it: nothing was to move".into()),
     }
 }
@@ -244,36 +321,61 @@ pub(super) fn what_fails_again_and_again_rests() -> Result<(), String> {
 /// A member is drained: its copies are made elsewhere, one after the other.
 pub(super) fn who_is_drained_is_empty_when_that_is_said() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
-    m.input(1, Input::Admin { ticket: 1, request: AdminRequest::Drain { name: "n3".into() } });
+    m.input(
+        1,
+        Input::Admin {
+            ticket: 1,
+            request: AdminRequest::Drain { name: "n3".into() },
+        },
+    );
     let said = |m: &Members| {
         let drained = |e: &Event| matches!(e, Event::Drained { name } if name == "n3");
         m.process(1).is_some_and(|p| p.events.iter().any(drained))
     };
     for _ in 0..40 {
         m.run(200);
-        let held = m.table(1)?.partitions().filter(|(_, p)| p.replicas.iter().any(|r| r.member == id(3))).count();
+        let held = m
+            .table(1)?
+            .partitions()
+            .filter(|(_, p)| p.replicas.iter().any(|r| r.member == id(3)))
+            .count();
         m.verdict()?;
         match (said(&m), held) {
             (true, 0) => return Ok(()),
-            (true, held) => return Err(format!("n3 is said to hold nothing, and holds {held} partitions")),
+            (true, held) => {
+                return Err(format!(
+                    "n3 is said to hold nothing, and holds {held} partitions"
+                ));
+            }
             (false, _) => _ = ask(&mut m, InSyncChange::Admit)?,
         }
     }
     Err(format!("I16: n3 is never empty: {}", m.summary()))
 }
 
-/// All others were drained when the last one that holds data is told to leave: they live, and take it.
+/// All others were drained when the last one that holds data is told to leave: they live, and take
+/// it.
 pub(super) fn who_leaves_last_gives_what_it_holds_to_the_drained() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     for (ticket, name) in [(1, "n2"), (2, "n3")] {
-        m.input(1, Input::Admin { ticket, request: AdminRequest::Drain { name: name.into() } });
+        m.input(
+            1,
+            Input::Admin {
+                ticket,
+                request: AdminRequest::Drain { name: name.into() },
+            },
+        );
         for _ in 0..10 {
             m.run(200);
             ask(&mut m, InSyncChange::Admit)?;
         }
     }
     let held = |m: &Members, place: u64| {
-        m.table(1).map(|t| t.partitions().filter(|(_, p)| p.replicas.iter().any(|r| r.member == id(place))).count())
+        m.table(1).map(|t| {
+            t.partitions()
+                .filter(|(_, p)| p.replicas.iter().any(|r| r.member == id(place)))
+                .count()
+        })
     };
     if held(&m, 2)? + held(&m, 3)? > 0 {
         return Err("not as the check needs it: who was drained holds something".into());
@@ -284,21 +386,36 @@ pub(super) fn who_leaves_last_gives_what_it_holds_to_the_drained() -> Result<(),
         m.run(200);
         m.verdict()?;
         let gone = m.process(1).is_none_or(|p| p.handed_over);
-        match (gone, m.table(2)?.partitions().all(|(_, p)| p.primary() != id(1))) {
+        match (
+            gone,
+            m.table(2)?.partitions().all(|(_, p)| p.primary() != id(1)),
+        ) {
             (true, true) => return Ok(()),
-            (true, false) => return Err(format!("I14: n1 goes with all that it holds, and n2 and n3 live: {}", m.summary())),
+            (true, false) => {
+                return Err(format!(
+                    "I14: n1 goes with all that it holds, and n2 and n3 live: {}",
+                    m.summary()
+                ));
+            }
             (false, _) => _ = ask(&mut m, InSyncChange::Admit)?,
         }
     }
     Err(format!("I16: n1 never goes: {}", m.summary()))
 }
 
-/// A leaver that alone holds something dies before anybody else has it: it is silent, and what it held begins anew as its keyspace says.
+/// A leaver that alone holds something dies before anybody else has it: it is silent, and what it
+/// held begins anew as its keyspace says.
 pub(super) fn who_dies_while_it_leaves_is_dead() -> Result<(), String> {
-    let mut m = Members::of(Setup { backups: 0, on_loss: OnLoss::Reset { after_ms: 2_000 }, ..Setup::of(3) })?;
+    let mut m = Members::of(Setup {
+        backups: 0,
+        on_loss: OnLoss::Reset { after_ms: 2_000 },
+        ..Setup::of(3)
+    })?;
     m.input(3, Input::Leave(Pace::Repair));
     let state = |m: &Members| m.table(1).ok().and_then(|t| Some(t.member(id(3))?.state));
-    m.until(1000, "hand-over that goes on", |m| state(m) == Some(MemberState::Draining))?;
+    m.until(1000, "hand-over that goes on", |m| {
+        state(m) == Some(MemberState::Draining)
+    })?;
     m.kill(3);
     m.until(10_000, "end of what is dead", |m| state(m).is_none())?;
     m.verdict()

@@ -1,4 +1,5 @@
-//! Every order in which things may happen, within a bound: a check is run again for each course that it may take.
+//! Every order in which things may happen, within a bound: a check is run again for each course
+//! that it may take.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -50,16 +51,26 @@ impl Course {
     /// Where it left the usual one, and for what.
     fn told(&self) -> String {
         let chosen = self.0.borrow();
-        let left = chosen.points.iter().enumerate().filter(|(_, (taken, _))| *taken > 0);
-        left.map(|(at, (taken, _))| format!("{at}:{taken}")).collect::<Vec<_>>().join(" ")
+        let left = chosen
+            .points
+            .iter()
+            .enumerate()
+            .filter(|(_, (taken, _))| *taken > 0);
+        left.map(|(at, (taken, _))| format!("{at}:{taken}"))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
-/// Runs every course that leaves the usual one at most so often (delay-bounded search: Emmi, Qadeer, Rakamaric, POPL 2011).
+/// Runs every course that leaves the usual one at most so often (delay-bounded search: Emmi,
+/// Qadeer, Rakamaric, POPL 2011).
 ///
 /// # Errors
 /// The first that failed, and where it left the usual one.
-pub(super) fn every_course(deviations_max: usize, run: impl Fn(&Course) -> Result<(), String>) -> Result<(), String> {
+pub(super) fn every_course(
+    deviations_max: usize,
+    run: impl Fn(&Course) -> Result<(), String>,
+) -> Result<(), String> {
     let course = Course::default();
     let mut count = 1;
     loop {

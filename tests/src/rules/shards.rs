@@ -1,4 +1,5 @@
-//! A few shards of one partition, and the tables that a check shows them. Every wire lies open: what is on a held one stays there.
+//! A few shards of one partition, and the tables that a check shows them. Every wire lies open:
+//! what is on a held one stays there.
 
 use bytes::{Bytes, BytesMut};
 use doyen::shard::op::{Action, Operation, Outcome, PartitionAction, PartitionOperation, Value};
@@ -9,16 +10,19 @@ use doyen_placement::division::Cut;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::reshape;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location, MapId, Member, MemberId, MemberState,
-    Mode, OnLoss, OrderKey, Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshape, Reshaping, Role, Settings, Table, Term,
-    Version,
+    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
+    MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
+    PartitionRef, Replica, ReplicaState, Reshape, Reshaping, Role, Settings, Table, Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The only partition.
-pub(super) const AT: PartitionRef = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
+pub(super) const AT: PartitionRef = PartitionRef {
+    keyspace: KeyspaceId(0),
+    partition: PartitionId(0),
+};
 
 /// A node, from 1.
 pub(super) type Place = u64;
@@ -65,7 +69,13 @@ impl Node {
         };
         let lease = Time(u64::MAX);
         let shard = Shard::new(id(place), limits, place, now);
-        Self { shard, lease, current: true, checked: (now, lease, true), read: Vec::new() }
+        Self {
+            shard,
+            lease,
+            current: true,
+            checked: (now, lease, true),
+            read: Vec::new(),
+        }
     }
 }
 
@@ -87,7 +97,11 @@ pub(super) struct Shards {
 }
 
 pub(super) fn id(place: Place) -> MemberId {
-    if place == CLIENT { MemberId::of_client(place) } else { MemberId(place << 4) }
+    if place == CLIENT {
+        MemberId::of_client(place)
+    } else {
+        MemberId(place << 4)
+    }
 }
 
 fn place_of(id: MemberId) -> Place {
@@ -184,13 +198,17 @@ pub(super) fn learning(table: &Table) -> (Table, Table) {
     (learning, admitted)
 }
 
-/// So many nodes of which the first two hold the partition, with something written, while it is to be split; with the table that says so.
+/// So many nodes of which the first two hold the partition, with something written, while it is to
+/// be split; with the table that says so.
 pub(super) fn being_split(count: u64) -> Result<(Shards, Table), String> {
     let mut s = Shards::new(count);
     let first = table(count, &[1, 2]);
     s.show_all(&first);
     s.write(1, "x", "1")?;
-    let split = Reshape::Split { partition: AT.partition, cut: Cut::Half };
+    let split = Reshape::Split {
+        partition: AT.partition,
+        cut: Cut::Half,
+    };
     let begun = reshape::begin(&first, AT.keyspace, split).map_err(|why| why.to_string())?;
     let begun = change(&begun, |_| {});
     s.show_all(&begun);
@@ -209,13 +227,25 @@ pub(super) fn without_the_last(table: &Table) -> Table {
 /// The table, in which a member's state is another.
 pub(super) fn with_state(table: &Table, place: Place, state: MemberState) -> Table {
     let mut next = change(table, |_| {});
-    next.members.iter_mut().filter(|m| m.id == id(place)).for_each(|m| Arc::make_mut(m).state = state);
+    next.members
+        .iter_mut()
+        .filter(|m| m.id == id(place))
+        .for_each(|m| Arc::make_mut(m).state = state);
     next
 }
 
 pub(super) fn replicas(in_sync: &[Place], learners: &[Place]) -> Vec<Replica> {
-    let replica = |state| move |place: &Place| Replica { member: id(*place), state };
-    in_sync.iter().map(replica(ReplicaState::InSync)).chain(learners.iter().map(replica(ReplicaState::Learner))).collect()
+    let replica = |state| {
+        move |place: &Place| Replica {
+            member: id(*place),
+            state,
+        }
+    };
+    in_sync
+        .iter()
+        .map(replica(ReplicaState::InSync))
+        .chain(learners.iter().map(replica(ReplicaState::Learner)))
+        .collect()
 }
 
 pub(super) fn set(value: &str) -> Action {
@@ -227,10 +257,13 @@ pub(super) fn bulk(value: &str) -> Outcome {
 }
 
 impl Shards {
-    /// So many nodes, each connected with every other one, with a lease that does not end and no table.
+    /// So many nodes, each connected with every other one, with a lease that does not end and no
+    /// table.
     pub(super) fn new(count: u64) -> Self {
         let now = Time(1_000_000_000);
-        let nodes = (1..=count).map(|place| (place, Node::new(place, now))).collect();
+        let nodes = (1..=count)
+            .map(|place| (place, Node::new(place, now)))
+            .collect();
         let mut shards = Self {
             now,
             nodes,
@@ -256,15 +289,25 @@ impl Shards {
     pub(super) fn add_client(&mut self) {
         let members: Vec<Place> = self.nodes.keys().copied().collect();
         self.nodes.insert(CLIENT, Node::new(CLIENT, self.now));
-        members.into_iter().for_each(|member| self.connect(CLIENT, member));
+        members
+            .into_iter()
+            .for_each(|member| self.connect(CLIENT, member));
     }
 
     /// A node has so many bytes for data. It begins anew.
     pub(super) fn gives(&mut self, place: Place, memory_bytes_max: usize) {
         self.kill(place);
-        self.nodes.insert(place, Node::with_memory(place, self.now, memory_bytes_max));
-        let others: Vec<Place> = self.nodes.keys().copied().filter(|other| *other != place).collect();
-        others.into_iter().for_each(|other| self.connect(place, other));
+        self.nodes
+            .insert(place, Node::with_memory(place, self.now, memory_bytes_max));
+        let others: Vec<Place> = self
+            .nodes
+            .keys()
+            .copied()
+            .filter(|other| *other != place)
+            .collect();
+        others
+            .into_iter()
+            .for_each(|other| self.connect(place, other));
     }
 
     /// Both ends learn that their connection is up.
@@ -279,7 +322,8 @@ impl Shards {
 
     /// The connection is gone, with all that is on its way.
     pub(super) fn disconnect(&mut self, one: Place, other: Place) {
-        let between = |(from, to, _): &Wire| (*from, *to) == (one, other) || (*from, *to) == (other, one);
+        let between =
+            |(from, to, _): &Wire| (*from, *to) == (one, other) || (*from, *to) == (other, one);
         self.wires.retain(|wire, _| !between(wire));
         self.arrived.retain(|wire, _| !between(wire));
         for (place, peer) in [(one, other), (other, one)] {
@@ -311,20 +355,42 @@ impl Shards {
         self.narrow.insert((from, to, lane), bytes);
     }
 
-    /// A node's control thread shows this, and the shard has it at once. A tenure of its own may acknowledge after so long.
-    pub(super) fn show(&mut self, place: Place, installed: &Table, accepted: &Table, opens_after: Duration) {
+    /// A node's control thread shows this, and the shard has it at once. A tenure of its own may
+    /// acknowledge after so long.
+    pub(super) fn show(
+        &mut self,
+        place: Place,
+        installed: &Table,
+        accepted: &Table,
+        opens_after: Duration,
+    ) {
         let now = self.now;
-        let Some(node) = self.nodes.get_mut(&place) else { return };
+        let Some(node) = self.nodes.get_mut(&place) else {
+            return;
+        };
         let since = installed.partition(AT).map_or(Epoch(0), |p| p.since);
         let opens_at = Arc::new(vec![(AT, since, now + opens_after)]);
-        node.shard.install(now, View { installed: Arc::new(installed.clone()), accepted: Arc::new(accepted.clone()), opens_at });
+        node.shard.install(
+            now,
+            View {
+                installed: Arc::new(installed.clone()),
+                accepted: Arc::new(accepted.clone()),
+                opens_at,
+            },
+        );
         node.current = true;
         self.pass(place);
     }
 
     /// All of them show a table that is committed, in which tenures begin at once.
     pub(super) fn show_all(&mut self, table: &Table) {
-        for place in self.nodes.keys().copied().filter(|place| *place != CLIENT).collect::<Vec<_>>() {
+        for place in self
+            .nodes
+            .keys()
+            .copied()
+            .filter(|place| *place != CLIENT)
+            .collect::<Vec<_>>()
+        {
             self.show(place, table, table, Duration::ZERO);
         }
     }
@@ -353,10 +419,19 @@ impl Shards {
     pub(super) fn clear(&mut self, place: Place) -> Token {
         let (token, now) = (self.next_token, self.now);
         self.next_token += 1;
-        let PartitionRef { keyspace, partition } = AT;
+        let PartitionRef {
+            keyspace,
+            partition,
+        } = AT;
         if let Some(node) = self.nodes.get_mut(&place) {
-            let operation = PartitionOperation { keyspace, partition, map: MapId(0), action: PartitionAction::Clear };
-            node.shard.submit_partition(now, token, operation, Patience::Whole);
+            let operation = PartitionOperation {
+                keyspace,
+                partition,
+                map: MapId(0),
+                action: PartitionAction::Clear,
+            };
+            node.shard
+                .submit_partition(now, token, operation, Patience::Whole);
         }
         self.pass(place);
         token
@@ -378,8 +453,15 @@ impl Shards {
     pub(super) fn takes(&mut self, place: Place, key: &str, action: Action) -> Token {
         let (token, now) = (self.next_token, self.now);
         self.next_token += 1;
-        let Some(node) = self.nodes.get_mut(&place) else { return token };
-        let operation = Operation { keyspace: AT.keyspace, map: MapId(0), key: Bytes::copy_from_slice(key.as_bytes()), action };
+        let Some(node) = self.nodes.get_mut(&place) else {
+            return token;
+        };
+        let operation = Operation {
+            keyspace: AT.keyspace,
+            map: MapId(0),
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            action,
+        };
         // As clients' sessions do: by the short ways, where they are open.
         if operation.action == Action::Get
             && let Some((n, value)) = node.shard.read(now, AT.keyspace, MapId(0), key.as_bytes())
@@ -389,18 +471,31 @@ impl Shards {
             return token;
         }
         let set = operation.action.as_set().cloned();
-        let done = set.is_some_and(|value| node.shard.set(now, AT.keyspace, MapId(0), (key.as_bytes(), &value), || token));
+        let done = set.is_some_and(|value| {
+            node.shard
+                .set(now, AT.keyspace, MapId(0), (key.as_bytes(), &value), || {
+                    token
+                })
+        });
         if !done {
-            node.shard.submit(now, 1_700_000_000_000, token, operation, Patience::Whole);
+            node.shard
+                .submit(now, 1_700_000_000_000, token, operation, Patience::Whole);
         }
         token
     }
 
-    /// The end of a pass: what may be answered is, by a clock, a lease and a view that are looked at now.
+    /// The end of a pass: what may be answered is, by a clock, a lease and a view that are looked
+    /// at now.
     pub(super) fn end(&mut self, place: Place) {
         let now = self.now;
-        let Some(node) = self.nodes.get_mut(&place) else { return };
-        let (at, lease, current) = if broken(Mutant::ChecksThenReads) { node.checked } else { (now, node.lease, node.current) };
+        let Some(node) = self.nodes.get_mut(&place) else {
+            return;
+        };
+        let (at, lease, current) = if broken(Mutant::ChecksThenReads) {
+            node.checked
+        } else {
+            (now, node.lease, node.current)
+        };
         let well = Shard::may_answer(at, lease, current);
         for (token, n, operation, outcome) in std::mem::take(&mut node.read) {
             if well {
@@ -414,16 +509,28 @@ impl Shards {
             self.outcomes.insert(token, outcome);
         }
         while let Some((peer, lane, bytes)) = node.shard.poll_transmit() {
-            self.wires.entry((place, place_of(peer), lane)).or_default().push_back(bytes);
+            self.wires
+                .entry((place, place_of(peer), lane))
+                .or_default()
+                .push_back(bytes);
         }
         while let Some(request) = node.shard.poll_request() {
             match request {
-                Request::Opened(opened) => self.opened.extend(opened.into_iter().map(|(_, since)| (place, since))),
+                Request::Opened(opened) => self
+                    .opened
+                    .extend(opened.into_iter().map(|(_, since)| (place, since))),
                 Request::InSync(requests) => self.asked.extend(requests),
                 Request::Used => node.shard.used(now),
                 // To a client.
                 Request::Table(table) => {
-                    node.shard.install(now, View { installed: table.clone(), accepted: table, opens_at: Arc::default() });
+                    node.shard.install(
+                        now,
+                        View {
+                            installed: table.clone(),
+                            accepted: table,
+                            opens_at: Arc::default(),
+                        },
+                    );
                 }
                 Request::Loads(..)
                 | Request::Differed(..)
@@ -448,12 +555,23 @@ impl Shards {
     /// What is on its way arrives, and so many milliseconds pass.
     pub(super) fn run(&mut self, ms: u64) -> Result<(), String> {
         for _ in 0..ms {
-            let wires: Vec<Wire> = self.wires.keys().filter(|w| !self.held.contains(w) && self.stalled != Some(w.1)).copied().collect();
+            let wires: Vec<Wire> = self
+                .wires
+                .keys()
+                .filter(|w| !self.held.contains(w) && self.stalled != Some(w.1))
+                .copied()
+                .collect();
             for wire in wires {
                 self.deliver(wire)?;
             }
             self.now = self.now + Duration::from_millis(1);
-            for place in self.nodes.keys().copied().filter(|place| self.stalled != Some(*place)).collect::<Vec<_>>() {
+            for place in self
+                .nodes
+                .keys()
+                .copied()
+                .filter(|place| self.stalled != Some(*place))
+                .collect::<Vec<_>>()
+            {
                 let now = self.now;
                 if let Some(node) = self.nodes.get_mut(&place)
                     && node.shard.poll_timeout().is_some_and(|due| due <= now)
@@ -469,7 +587,9 @@ impl Shards {
     fn deliver(&mut self, wire: Wire) -> Result<(), String> {
         let (from, to, lane) = wire;
         let now = self.now;
-        let Some(mut chunks) = self.wires.remove(&wire) else { return Ok(()) };
+        let Some(mut chunks) = self.wires.remove(&wire) else {
+            return Ok(());
+        };
         if let Some(most) = self.narrow.get(&wire)
             && let Some(mut first) = chunks.pop_front()
         {
@@ -482,10 +602,18 @@ impl Shards {
             }
             chunks = VecDeque::from([first]);
         }
-        let Some(node) = self.nodes.get_mut(&to) else { return Ok(()) };
+        let Some(node) = self.nodes.get_mut(&to) else {
+            return Ok(());
+        };
         let buffer = self.arrived.entry(wire).or_default();
-        chunks.into_iter().for_each(|chunk| buffer.extend_from_slice(&chunk));
-        while node.shard.receive(now, 1_700_000_000_000, id(from), lane, buffer).map_err(|e| e.to_string())? {}
+        chunks
+            .into_iter()
+            .for_each(|chunk| buffer.extend_from_slice(&chunk));
+        while node
+            .shard
+            .receive(now, 1_700_000_000_000, id(from), lane, buffer)
+            .map_err(|e| e.to_string())?
+        {}
         self.pass(to);
         Ok(())
     }
@@ -498,11 +626,19 @@ impl Shards {
 
     /// What a node has counted.
     pub(super) fn stats(&self, place: Place) -> Stats {
-        self.nodes.get(&place).map(|node| node.shard.stats()).unwrap_or_default()
+        self.nodes
+            .get(&place)
+            .map(|node| node.shard.stats())
+            .unwrap_or_default()
     }
 
     /// Runs until this holds.
-    pub(super) fn until(&mut self, ms: u64, what: &str, holds: impl Fn(&Self) -> bool) -> Result<(), String> {
+    pub(super) fn until(
+        &mut self,
+        ms: u64,
+        what: &str,
+        holds: impl Fn(&Self) -> bool,
+    ) -> Result<(), String> {
         for _ in 0..ms {
             if holds(self) {
                 return Ok(());
@@ -526,7 +662,13 @@ impl Shards {
     pub(super) fn write(&mut self, place: Place, key: &str, value: &str) -> Result<(), String> {
         let token = self.submit(place, key, set(value));
         let outcome = self.done(token, 500, &format!("a write of {key} through n{place}"))?;
-        if outcome == Outcome::Ok { Ok(()) } else { Err(format!("a write of {key} through n{place} came to {outcome:?}")) }
+        if outcome == Outcome::Ok {
+            Ok(())
+        } else {
+            Err(format!(
+                "a write of {key} through n{place} came to {outcome:?}"
+            ))
+        }
     }
 
     pub(super) fn read(&mut self, place: Place, key: &str) -> Result<Outcome, String> {
@@ -534,8 +676,18 @@ impl Shards {
         self.done(token, 1500, &format!("a read of {key} through n{place}"))
     }
 
-    pub(super) fn expect(&mut self, place: Place, key: &str, value: &Outcome, why: &str) -> Result<(), String> {
+    pub(super) fn expect(
+        &mut self,
+        place: Place,
+        key: &str,
+        value: &Outcome,
+        why: &str,
+    ) -> Result<(), String> {
         let outcome = self.read(place, key)?;
-        if outcome == *value { Ok(()) } else { Err(format!("{why}: n{place} reads {outcome:?} of {key}")) }
+        if outcome == *value {
+            Ok(())
+        } else {
+            Err(format!("{why}: n{place} reads {outcome:?} of {key}"))
+        }
     }
 }

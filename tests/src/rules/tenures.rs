@@ -1,6 +1,8 @@
-//! Checks of leases, of what a new primary waits for, and of seals (rules 8 to 10): no two members serve a partition at the same time.
+//! Checks of leases, of what a new primary waits for, and of seals (rules 8 to 10): no two members
+//! serve a partition at the same time.
 //!
-//! In most of them a member is cut off in part, so that it leads on by the answers of some voters, while others take it for dead.
+//! In most of them a member is cut off in part, so that it leads on by the answers of some voters,
+//! while others take it for dead.
 
 use super::members::{Fate, Letter, Members, Place, Setup, find, id};
 use doyen_gossip::Input;
@@ -17,7 +19,10 @@ fn is_ping(letter: &Letter, from: Place, to: Place) -> bool {
 
 /// Whether it tells somebody of a table.
 fn tells(letter: &Letter) -> bool {
-    matches!(letter.message, Message::Propose(_) | Message::Commit(_) | Message::Committed(_))
+    matches!(
+        letter.message,
+        Message::Propose(_) | Message::Commit(_) | Message::Committed(_)
+    )
 }
 
 fn version(letter: &Letter) -> Option<Version> {
@@ -31,7 +36,11 @@ fn version(letter: &Letter) -> Option<Version> {
 
 /// Five members, of which the three oldest vote.
 fn five(backups: u8) -> Result<Members, String> {
-    let mut m = Members::of(Setup { voters_max: 3, backups, ..Setup::of(5) })?;
+    let mut m = Members::of(Setup {
+        voters_max: 3,
+        backups,
+        ..Setup::of(5)
+    })?;
     m.plans_nothing();
     Ok(m)
 }
@@ -53,14 +62,27 @@ fn pair(m: &Members) -> Result<(Place, Place), String> {
 /// Answers to a primary are late, and then it is cut off.
 pub(super) fn a_lease_counts_from_the_ping() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
-    m.post(|letter| if letter.to == 3 && matches!(letter.message, Message::Pong(_)) { Fate::Late(400) } else { Fate::Arrives });
+    m.post(|letter| {
+        if letter.to == 3 && matches!(letter.message, Message::Pong(_)) {
+            Fate::Late(400)
+        } else {
+            Fate::Arrives
+        }
+    });
     m.run(300);
-    m.post(|letter| if letter.touches(3) { Fate::Lost } else { Fate::Arrives });
+    m.post(|letter| {
+        if letter.touches(3) {
+            Fate::Lost
+        } else {
+            Fate::Arrives
+        }
+    });
     m.run(2000);
     m.verdict()
 }
 
-/// A primary leads on by its lease when its successor is taken for dead too: what is known of the second one says nothing of the first.
+/// A primary leads on by its lease when its successor is taken for dead too: what is known of the
+/// second one says nothing of the first.
 pub(super) fn a_short_tenure_hides_the_one_before() -> Result<(), String> {
     (0..=300).step_by(50).try_for_each(a_successor_is_gone)
 }
@@ -70,29 +92,48 @@ fn a_successor_is_gone(after: u64) -> Result<(), String> {
     let mut m = five(2)?;
     let (first, second) = pair(&m)?;
     // As long as another voter does not answer the second one, it asks the coordinator.
-    m.post(move |letter| if is_ping(letter, second, 2) { Fate::Lost } else { Fate::Arrives });
+    m.post(move |letter| {
+        if is_ping(letter, second, 2) {
+            Fate::Lost
+        } else {
+            Fate::Arrives
+        }
+    });
     m.run(500);
     let cut = Rc::new(Cell::new(false));
     let is_cut = cut.clone();
     m.post(move |letter| {
         let deaf = is_ping(letter, 1, first) || (letter.to == first && tells(letter));
         let gone = letter.touches(second) && (is_cut.get() || tells(letter));
-        if deaf || gone { Fate::Lost } else { Fate::Arrives }
+        if deaf || gone {
+            Fate::Lost
+        } else {
+            Fate::Arrives
+        }
     });
     m.run(after);
     cut.set(true);
     m.run(2000);
     m.verdict()?;
-    if m.table(1)?.members.len() == 3 { Ok(()) } else { Err(format!("not as the check needs it: {}", m.summary())) }
+    if m.table(1)?.members.len() == 3 {
+        Ok(())
+    } else {
+        Err(format!("not as the check needs it: {}", m.summary()))
+    }
 }
 
-/// A keyspace is made, of which one member does not hear before the first primary of a partition there is taken for dead, and it is the next.
+/// A keyspace is made, of which one member does not hear before the first primary of a partition
+/// there is taken for dead, and it is the next.
 pub(super) fn who_missed_a_table_waits_for_every_lease() -> Result<(), String> {
     let mut m = five(1)?;
     let made = m.table(1)?.version.next();
     m.post(move |letter| {
         let missed = letter.to == 5 && tells(letter) && version(letter) == Some(made);
-        if missed || (letter.from == 5 && matches!(letter.message, Message::Pull { .. })) { Fate::Lost } else { Fate::Arrives }
+        if missed || (letter.from == 5 && matches!(letter.message, Message::Pull { .. })) {
+            Fate::Lost
+        } else {
+            Fate::Arrives
+        }
     });
     let mode = Mode::Fixed { partitions: 64 };
     let wanted = NewKeyspace {
@@ -107,41 +148,68 @@ pub(super) fn who_missed_a_table_waits_for_every_lease() -> Result<(), String> {
         ordered: false,
         rules: Vec::new(),
     };
-    m.input(1, Input::Admin { ticket: 1, request: AdminRequest::CreateKeyspace(wanted) });
-    m.until(500, "keyspace", |m| m.table(4).is_ok_and(|t| t.keyspaces.len() == 2))?;
+    m.input(
+        1,
+        Input::Admin {
+            ticket: 1,
+            request: AdminRequest::CreateKeyspace(wanted),
+        },
+    );
+    m.until(500, "keyspace", |m| {
+        m.table(4).is_ok_and(|t| t.keyspaces.len() == 2)
+    })?;
     let table = m.table(4)?;
-    if !table.keyspaces[1].partitions.iter().any(|p| led_by(p, 4, 5)) {
+    if !table.keyspaces[1]
+        .partitions
+        .iter()
+        .any(|p| led_by(p, 4, 5))
+    {
         return Err("no partition is as the check needs it".into());
     }
     m.run(500);
     m.post(move |letter| {
         let deaf = is_ping(letter, 1, 4) || (letter.to == 4 && tells(letter));
         let missed = letter.to == 5 && tells(letter) && version(letter) == Some(made);
-        if deaf || missed { Fate::Lost } else { Fate::Arrives }
+        if deaf || missed {
+            Fate::Lost
+        } else {
+            Fate::Arrives
+        }
     });
-    m.until(2000, "table without n4", |m| m.table(5).is_ok_and(|t| t.keyspaces.len() == 2 && t.member(id(4)).is_none()))?;
+    m.until(2000, "table without n4", |m| {
+        m.table(5)
+            .is_ok_and(|t| t.keyspaces.len() == 2 && t.member(id(4)).is_none())
+    })?;
     m.run(1500);
     m.verdict()
 }
 
-/// A voter is replaced, and a majority of the present voters never answered a primary that leads by the answers of the former ones.
+/// A voter is replaced, and a majority of the present voters never answered a primary that leads by
+/// the answers of the former ones.
 pub(super) fn new_voters_know_nothing_of_leases_before() -> Result<(), String> {
-    (0..=300).step_by(50).try_for_each(|after| a_voter_is_replaced(after, false))
+    (0..=300)
+        .step_by(50)
+        .try_for_each(|after| a_voter_is_replaced(after, false))
 }
 
-/// The same, with a primary that has accepted the present voters, and not heard that they are those.
+/// The same, with a primary that has accepted the present voters, and not heard that they are
+/// those.
 pub(super) fn former_voters_give_no_lease() -> Result<(), String> {
-    (0..=300).step_by(50).try_for_each(|after| a_voter_is_replaced(after, true))
+    (0..=300)
+        .step_by(50)
+        .try_for_each(|after| a_voter_is_replaced(after, true))
 }
 
-/// The coordinator does not hear the primary any more, so many milliseconds after it does not hear the voter. `accepts`: the primary
-/// accepts the table without that one.
+/// The coordinator does not hear the primary any more, so many milliseconds after it does not hear
+/// the voter. `accepts`: the primary accepts the table without that one.
 fn a_voter_is_replaced(after: u64, accepts: bool) -> Result<(), String> {
     let mut m = five(1)?;
     let table = m.table(1)?;
     find(&table, |p| led_by(p, 5, 1) || led_by(p, 5, 4))?;
     let replaced = Version(m.table(1)?.version.0 + 1);
-    let accepted = move |letter: &Letter| version(letter) == Some(replaced) && matches!(letter.message, Message::Propose(_));
+    let accepted = move |letter: &Letter| {
+        version(letter) == Some(replaced) && matches!(letter.message, Message::Propose(_))
+    };
     let mute = Rc::new(Cell::new(false));
     let is_mute = mute.clone();
     m.post(move |letter| {
@@ -154,13 +222,20 @@ fn a_voter_is_replaced(after: u64, accepts: bool) -> Result<(), String> {
     });
     m.run(after);
     mute.set(true);
-    m.until(2000, "table without n3", |m| m.table(1).is_ok_and(|t| t.voters == [id(1), id(2), id(4)]))?;
+    m.until(2000, "table without n3", |m| {
+        m.table(1).is_ok_and(|t| t.voters == [id(1), id(2), id(4)])
+    })?;
     m.run(1500);
     m.verdict()?;
-    if m.table(1)?.member(id(5)).is_none() { Ok(()) } else { Err(format!("not as the check needs it: {}", m.summary())) }
+    if m.table(1)?.member(id(5)).is_none() {
+        Ok(())
+    } else {
+        Err(format!("not as the check needs it: {}", m.summary()))
+    }
 }
 
-/// A primary that still leads by its lease is taken for dead, and its successor leaves at once. `told`: it has heard that it is the successor.
+/// A primary that still leads by its lease is taken for dead, and its successor leaves at once.
+/// `told`: it has heard that it is the successor.
 fn a_successor_leaves(told: bool) -> Result<(), String> {
     let mut m = five(2)?;
     let (first, second) = pair(&m)?;
@@ -169,12 +244,21 @@ fn a_successor_leaves(told: bool) -> Result<(), String> {
         let deaf = is_ping(letter, 1, first) || (letter.to == first && tells(letter));
         let pulls = letter.from == second && matches!(letter.message, Message::Pull { .. });
         let untold = !told && (pulls || (letter.to == second && version(letter) == Some(taken)));
-        if deaf || untold { Fate::Lost } else { Fate::Arrives }
+        if deaf || untold {
+            Fate::Lost
+        } else {
+            Fate::Arrives
+        }
     });
     let knows = if told { second } else { 1 };
-    m.until(2000, "table without the first", |m| m.table(knows).is_ok_and(|t| t.version == taken && t.members.len() == 4))?;
+    m.until(2000, "table without the first", |m| {
+        m.table(knows)
+            .is_ok_and(|t| t.version == taken && t.members.len() == 4)
+    })?;
     m.input(second, Input::Leave(Pace::AtOnce));
-    m.until(1000, "hand-over", |m| m.process(second).is_none_or(|p| p.handed_over))?;
+    m.until(1000, "hand-over", |m| {
+        m.process(second).is_none_or(|p| p.handed_over)
+    })?;
     m.run(1500);
     m.verdict()
 }
@@ -189,9 +273,13 @@ pub(super) fn who_does_not_know_seals_nothing() -> Result<(), String> {
     a_successor_leaves(false)
 }
 
-/// A primary has accepted the last proposal of a coordinator that dies, which nobody else has; the next one's table of the same version deposes it.
+/// A primary has accepted the last proposal of a coordinator that dies, which nobody else has; the
+/// next one's table of the same version deposes it.
 pub(super) fn voters_of_another_term_give_no_lease() -> Result<(), String> {
-    let mut m = Members::of(Setup { backups: 2, ..Setup::of(5) })?;
+    let mut m = Members::of(Setup {
+        backups: 2,
+        ..Setup::of(5)
+    })?;
     m.plans_nothing();
     let grown = Version(m.table(1)?.version.0 + 1);
     m.post(|letter| match &letter.message {
@@ -200,9 +288,14 @@ pub(super) fn voters_of_another_term_give_no_lease() -> Result<(), String> {
         Message::Ping(_) if letter.goes(2, 5) => Fate::Lost,
         _ => Fate::Arrives,
     });
-    let request = AdminRequest::CreateMap { name: "a".into(), keyspace: "default".into() };
+    let request = AdminRequest::CreateMap {
+        name: "a".into(),
+        keyspace: "default".into(),
+    };
     m.input(1, Input::Admin { ticket: 1, request });
-    m.until(500, "proposal", |m| m.view(5).is_some_and(|v| v.accepted.version == grown))?;
+    m.until(500, "proposal", |m| {
+        m.view(5).is_some_and(|v| v.accepted.version == grown)
+    })?;
     // The second one takes it for dead before the first one.
     m.run(300);
     m.kill(1);
@@ -214,14 +307,21 @@ pub(super) fn voters_of_another_term_give_no_lease() -> Result<(), String> {
         _ => Fate::Arrives,
     });
     m.until(3000, "second coordinator", |m| m.leads(2))?;
-    let deposed = |m: &Members| m.table(2).is_ok_and(|t| t.version == grown && t.member(id(5)).is_none());
-    m.until(2000, "table without n5, of the version of the first one's", deposed)?;
+    let deposed = |m: &Members| {
+        m.table(2)
+            .is_ok_and(|t| t.version == grown && t.member(id(5)).is_none())
+    };
+    m.until(
+        2000,
+        "table without n5, of the version of the first one's",
+        deposed,
+    )?;
     m.run(1500);
     m.verdict()
 }
 
-/// A primary does not hear of two tables, the second of which deposes it. When it hears of the first, what voters answered it by
-/// the second still does not count.
+/// A primary does not hear of two tables, the second of which deposes it. When it hears of the
+/// first, what voters answered it by the second still does not count.
 pub(super) fn an_answer_counts_with_its_own_table() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     m.plans_nothing();
@@ -234,9 +334,15 @@ pub(super) fn an_answer_counts_with_its_own_table() -> Result<(), String> {
         _ => Fate::Arrives,
     });
     m.run(300);
-    let request = AdminRequest::CreateMap { name: "a".into(), keyspace: "default".into() };
+    let request = AdminRequest::CreateMap {
+        name: "a".into(),
+        keyspace: "default".into(),
+    };
     m.input(1, Input::Admin { ticket: 1, request });
-    m.until(2000, "table without n3", |m| m.table(1).is_ok_and(|t| t.version == first.next() && t.member(id(3)).is_none()))?;
+    m.until(2000, "table without n3", |m| {
+        m.table(1)
+            .is_ok_and(|t| t.version == first.next() && t.member(id(3)).is_none())
+    })?;
     m.run(400);
     if m.let_go(|_| true) == 0 {
         return Err("not as the check needs it: nothing waits".into());
@@ -245,7 +351,8 @@ pub(super) fn an_answer_counts_with_its_own_table() -> Result<(), String> {
     m.verdict()
 }
 
-/// The clock of a primary is slow by 1 %, and that of its successor fast by as much; at every moment between two pings.
+/// The clock of a primary is slow by 1 %, and that of its successor fast by as much; at every
+/// moment between two pings.
 pub(super) fn two_clocks_are_wrong() -> Result<(), String> {
     (0..100).try_for_each(|after| {
         let rate = |place| match place {
@@ -253,7 +360,10 @@ pub(super) fn two_clocks_are_wrong() -> Result<(), String> {
             3 => 990,
             _ => 1000,
         };
-        let mut m = Members::of(Setup { rate, ..Setup::of(3) })?;
+        let mut m = Members::of(Setup {
+            rate,
+            ..Setup::of(3)
+        })?;
         m.plans_nothing();
         let table = m.table(1)?;
         find(&table, |p| led_by(p, 3, 1))?;
@@ -264,7 +374,9 @@ pub(super) fn two_clocks_are_wrong() -> Result<(), String> {
             _ if letter.to == 3 && tells(letter) => Fate::Lost,
             _ => Fate::Arrives,
         });
-        m.until(2000, "table without n3", |m| m.table(1).is_ok_and(|t| t.member(id(3)).is_none()))?;
+        m.until(2000, "table without n3", |m| {
+            m.table(1).is_ok_and(|t| t.member(id(3)).is_none())
+        })?;
         m.run(600);
         m.verdict()
     })

@@ -25,7 +25,9 @@ pub struct Case {
 impl Case {
     /// Whether a fault happens.
     pub(crate) fn has(&self, fault: u32) -> bool {
-        self.faults.as_ref().is_none_or(|faults| faults.contains(&fault))
+        self.faults
+            .as_ref()
+            .is_none_or(|faults| faults.contains(&fault))
     }
 }
 
@@ -36,10 +38,14 @@ impl Case {
         let last = *self.faults.as_ref()?.last()?;
         let count = World::new(self, Trace::new(Tell::Nothing)).count_faults();
         match count.checked_sub(1) {
-            Some(most) if last > most => {
-                Some(format!("--faults: seed {} has the faults 0 to {most}, and none of number {last}", self.seed))
-            }
-            None => Some(format!("--faults: seed {} has no faults, and none of number {last}", self.seed)),
+            Some(most) if last > most => Some(format!(
+                "--faults: seed {} has the faults 0 to {most}, and none of number {last}",
+                self.seed
+            )),
+            None => Some(format!(
+                "--faults: seed {} has no faults, and none of number {last}",
+                self.seed
+            )),
             Some(_) => None,
         }
     }
@@ -47,21 +53,38 @@ impl Case {
 
 impl From<u64> for Case {
     fn from(seed: u64) -> Self {
-        Self { seed, ..Self::default() }
+        Self {
+            seed,
+            ..Self::default()
+        }
     }
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--seed {}", self.seed)?;
-        let flag = |f: &mut fmt::Formatter<'_>, name: &str, n: Option<usize>| n.map_or(Ok(()), |n| write!(f, " --{name} {n}"));
+        let flag = |f: &mut fmt::Formatter<'_>, name: &str, n: Option<usize>| {
+            n.map_or(Ok(()), |n| write!(f, " --{name} {n}"))
+        };
         flag(f, "nodes", self.nodes)?;
         flag(f, "clients", self.clients)?;
         flag(f, "keys", self.keys)?;
         if let Some(faults) = &self.faults {
             let numbers: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            write!(f, " --faults {}", if numbers.is_empty() { "none".to_owned() } else { numbers.join(",") })?;
+            write!(
+                f,
+                " --faults {}",
+                if numbers.is_empty() {
+                    "none".to_owned()
+                } else {
+                    numbers.join(",")
+                }
+            )?;
         }
-        if self.salt != 0 { write!(f, " --salt {}", self.salt) } else { Ok(()) }
+        if self.salt != 0 {
+            write!(f, " --salt {}", self.salt)
+        } else {
+            Ok(())
+        }
     }
 }

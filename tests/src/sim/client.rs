@@ -1,5 +1,5 @@
-//! Clients: each does one operation at a time on a few keys, or several on one key at once, through whichever process it is
-//! connected to.
+//! Clients: each does one operation at a time on a few keys, or several on one key at once, through
+//! whichever process it is connected to.
 
 use super::mix::Mix;
 use super::process::{ControlInput, DataInput, Leaving, ProcessId, ThreadId};
@@ -30,7 +30,8 @@ pub(crate) struct Client {
     pub(crate) current: Vec<(u64, String, usize)>,
     /// It asked for several operations at once, which happen in their order.
     pub(crate) pipelines: bool,
-    /// What it still has to do in the end, from the last on: a write of each key, then a read through every process.
+    /// What it still has to do in the end, from the last on: a write of each key, then a read
+    /// through every process.
     pub(crate) last_calls: Vec<(ProcessId, String, Last)>,
 }
 
@@ -62,8 +63,8 @@ pub(crate) struct Histories {
 pub(crate) struct Tolerance {
     /// Of each clock's rate.
     pub(crate) drift: f64,
-    /// A partition's clock may be behind by this much when another node goes on with it: what it heard last was under way, or
-    /// waited for a thread that stood still, so long.
+    /// A partition's clock may be behind by this much when another node goes on with it: what it
+    /// heard last was under way, or waited for a thread that stood still, so long.
     pub(crate) late: Nanos,
 }
 
@@ -92,7 +93,10 @@ impl Histories {
     pub(crate) fn wrote(&self, key: &str) -> bool {
         let entries = self.keys.get(key).map_or(&[][..], Vec::as_slice);
         let void = self.void.get(key);
-        entries.iter().enumerate().any(|(i, e)| e.call != Call::Get && !void.is_some_and(|v| v.contains(&i)))
+        entries
+            .iter()
+            .enumerate()
+            .any(|(i, e)| e.call != Call::Get && !void.is_some_and(|v| v.contains(&i)))
     }
 
     /// The history of a key without what did not happen, and with the deadlines that passed.
@@ -100,10 +104,20 @@ impl Histories {
         let void = self.void.get(key);
         let keep = |i: &usize| !void.is_some_and(|v| v.contains(i));
         let entries = self.keys.get(key).map_or(&[][..], Vec::as_slice);
-        let mut history: Vec<Entry> = entries.iter().enumerate().filter(|(i, _)| keep(i)).map(|(_, e)| e.clone()).collect();
+        let mut history: Vec<Entry> = entries
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| keep(i))
+            .map(|(_, e)| e.clone())
+            .collect();
         let passes = history.iter().filter_map(|e| {
-            let (Call::SetFor { ms, tag, .. } | Call::Expire { ms, tag }) = e.call else { return None };
-            let answered = e.answered.as_ref().filter(|(_, answer)| *answer != Answer::Int(0));
+            let (Call::SetFor { ms, tag, .. } | Call::Expire { ms, tag }) = e.call else {
+                return None;
+            };
+            let answered = e
+                .answered
+                .as_ref()
+                .filter(|(_, answer)| *answer != Answer::Int(0));
             if answered.is_none() && e.answered.is_some() {
                 return None;
             }
@@ -140,7 +154,13 @@ fn padded(key: &str, value: &[u8]) -> Bytes {
 
 /// The named map in which a key lives, if it is not in the map without a name.
 pub(crate) fn map_name(key: &str) -> Option<&'static str> {
-    key.strip_prefix("named-").map(|n| if n.ends_with(['0', '2', '4']) { "users" } else { "orders" })
+    key.strip_prefix("named-").map(|n| {
+        if n.ends_with(['0', '2', '4']) {
+            "users"
+        } else {
+            "orders"
+        }
+    })
 }
 
 /// The map of a key in this table, if it is there.
@@ -149,29 +169,48 @@ fn map_of(table: &Table, key: &str) -> Option<MapId> {
 }
 
 fn action(key: &str, call: &Call) -> Action {
-    let set = |value: &Vec<u8>, expiry, get| Action::Set { value: padded(key, value), condition: Condition::Always, expiry, get };
+    let set = |value: &Vec<u8>, expiry, get| Action::Set {
+        value: padded(key, value),
+        condition: Condition::Always,
+        expiry,
+        get,
+    };
     let lasting = |ms: u64| Expiry::In(i64::try_from(ms).unwrap_or(i64::MAX));
     match call {
         Call::Get | Call::Lost | Call::Expired { .. } => Action::Get,
         Call::Set(value) => set(value, Expiry::None, false),
         Call::GetSet(value) => set(value, Expiry::None, true),
         Call::SetFor { value, ms, .. } => set(value, lasting(*ms), false),
-        Call::Expire { ms, .. } => Action::Expire { expiry: lasting(*ms), condition: ExpireCondition::Always },
+        Call::Expire { ms, .. } => Action::Expire {
+            expiry: lasting(*ms),
+            condition: ExpireCondition::Always,
+        },
         Call::Persist => Action::Persist,
         Call::Delete => Action::Delete,
         Call::GetDel => Action::GetDel,
-        Call::CompareAndSwap { expected, value } => {
-            Action::CompareAndSwap { expected: expected.as_ref().map(|e| Bytes::copy_from_slice(e)), value: Bytes::copy_from_slice(value) }
-        }
+        Call::CompareAndSwap { expected, value } => Action::CompareAndSwap {
+            expected: expected.as_ref().map(|e| Bytes::copy_from_slice(e)),
+            value: Bytes::copy_from_slice(value),
+        },
         Call::Incr(by) => Action::IncrBy(*by),
-        Call::Append(tail) => Action::Append { value: Bytes::copy_from_slice(tail) },
+        Call::Append(tail) => Action::Append {
+            value: Bytes::copy_from_slice(tail),
+        },
     }
 }
 
-/// The keys of a run: registers, counters, lists and what else its mix has; the stranger's is the last.
+/// The keys of a run: registers, counters, lists and what else its mix has; the stranger's is the
+/// last.
 pub(crate) fn keys(mix: &Mix) -> Vec<String> {
-    let mut keys: Vec<String> =
-        (0..mix.keys).flat_map(|i| [format!("register-{i}"), format!("counter-{i}"), format!("list-{i}")]).collect();
+    let mut keys: Vec<String> = (0..mix.keys)
+        .flat_map(|i| {
+            [
+                format!("register-{i}"),
+                format!("counter-{i}"),
+                format!("list-{i}"),
+            ]
+        })
+        .collect();
     keys.extend((0..mix.fleeting).map(|i| format!("fleeting-{i}")));
     keys.extend((0..mix.named).map(|i| format!("named-{i}")));
     keys.extend((0..mix.bulk).map(|i| format!("{BULK}-{i}")));
@@ -180,7 +219,8 @@ pub(crate) fn keys(mix: &Mix) -> Vec<String> {
 }
 
 impl World {
-    /// A client does something after so long, and nothing before: it has one time at which it goes on, however often it was told.
+    /// A client does something after so long, and nothing before: it has one time at which it goes
+    /// on, however often it was told.
     pub(crate) fn client_in(&mut self, delay: Nanos, id: ClientId) {
         let at = self.schedule.now() + delay;
         self.clients[id].next_at = Some(at);
@@ -213,22 +253,45 @@ impl World {
             return self.clients_idle();
         }
         let strange = id == self.mix.clients;
-        let open = self.slots.iter().filter_map(|s| s.process).filter(|p| self.processes[*p].leaving < Leaving::HandedOver);
-        let open: Vec<ProcessId> = open.filter(|p| self.is_stranger(self.processes[*p].slot) == strange).collect();
-        let stay = self.clients[id].at.filter(|p| open.contains(p) && !self.rng.random_bool(0.03));
-        let Some(at) = stay.or_else(|| (!open.is_empty()).then(|| open[self.rng.random_range(0..open.len())])) else {
+        let open = self
+            .slots
+            .iter()
+            .filter_map(|s| s.process)
+            .filter(|p| self.processes[*p].leaving < Leaving::HandedOver);
+        let open: Vec<ProcessId> = open
+            .filter(|p| self.is_stranger(self.processes[*p].slot) == strange)
+            .collect();
+        let stay = self.clients[id]
+            .at
+            .filter(|p| open.contains(p) && !self.rng.random_bool(0.03));
+        let Some(at) =
+            stay.or_else(|| (!open.is_empty()).then(|| open[self.rng.random_range(0..open.len())]))
+        else {
             return self.client_in(50 * MS, id);
         };
         self.clients[id].at = Some(at);
         // The stranger's is the last one.
         let ordinary = self.keys.len() - usize::from(self.mix.stranger);
-        let keys = if strange { ordinary..self.keys.len() } else { 0..ordinary };
+        let keys = if strange {
+            ordinary..self.keys.len()
+        } else {
+            0..ordinary
+        };
         let key = self.keys[self.rng.random_range(keys)].clone();
-        self.clients[id].pipelines = self.mix.pipelined > 0 && self.rng.random_range(0..100) < self.mix.pipelined;
-        let count = if self.clients[id].pipelines { self.rng.random_range(2..=4) } else { 1 };
+        self.clients[id].pipelines =
+            self.mix.pipelined > 0 && self.rng.random_range(0..100) < self.mix.pipelined;
+        let count = if self.clients[id].pipelines {
+            self.rng.random_range(2..=4)
+        } else {
+            1
+        };
         // Its connection may be at any of them, or at the one that has the key.
         let threads = self.processes[at].threads.len();
-        self.clients[id].thread = if threads > 1 { self.rng.random_range(0..threads) } else { 0 };
+        self.clients[id].thread = if threads > 1 {
+            self.rng.random_range(0..threads)
+        } else {
+            0
+        };
         for _ in 0..count {
             let call = self.draw_call(&key);
             self.call(id, key.clone(), call);
@@ -242,7 +305,8 @@ impl World {
         let value = format!("{serial}:{}", "x".repeat(padding)).into_bytes();
         let draw = self.rng.random_range(0..100);
         if key.starts_with(BULK) {
-            // Once faults are over, room is made: a cluster that is full cannot make its copies again.
+            // Once faults are over, room is made: a cluster that is full cannot make its copies
+            // again.
             return match draw {
                 0..30 => Call::Get,
                 30..80 if !self.calm => Call::Set(format!("{serial}:").into_bytes()),
@@ -255,7 +319,11 @@ impl World {
             let ms = self.rng.random_range(ms / 2..=ms);
             return match draw {
                 0..40 => Call::Get,
-                40..65 => Call::SetFor { value, ms, tag: serial },
+                40..65 => Call::SetFor {
+                    value,
+                    ms,
+                    tag: serial,
+                },
                 65..77 => Call::Expire { ms, tag: serial },
                 77..84 => Call::Persist,
                 84..90 => Call::Set(value),
@@ -282,7 +350,10 @@ impl World {
             0..35 => Call::Get,
             35..65 => Call::Set(value),
             65..75 => Call::GetSet(value),
-            75..90 => Call::CompareAndSwap { expected: self.last_seen(key), value },
+            75..90 => Call::CompareAndSwap {
+                expected: self.last_seen(key),
+                value,
+            },
             90..95 => Call::Delete,
             _ => Call::GetDel,
         }
@@ -291,21 +362,33 @@ impl World {
     /// A value that a compare-and-swap may well find.
     fn last_seen(&self, key: &str) -> Option<Vec<u8>> {
         let entries = self.histories.keys.get(key)?;
-        entries.iter().rev().take(6).find_map(|e| match (&e.call, &e.answered) {
-            (_, Some((_, Answer::Bulk(value)))) if e.call == Call::Get => Some(value.clone()),
-            (Call::Set(value) | Call::GetSet(value), Some(_)) => Some(value.clone()),
-            (Call::CompareAndSwap { value, .. }, Some((_, Answer::Int(1)))) => Some(value.clone()),
-            _ => None,
-        })
+        entries
+            .iter()
+            .rev()
+            .take(6)
+            .find_map(|e| match (&e.call, &e.answered) {
+                (_, Some((_, Answer::Bulk(value)))) if e.call == Call::Get => Some(value.clone()),
+                (Call::Set(value) | Call::GetSet(value), Some(_)) => Some(value.clone()),
+                (Call::CompareAndSwap { value, .. }, Some((_, Answer::Int(1)))) => {
+                    Some(value.clone())
+                }
+                _ => None,
+            })
     }
 
     fn call(&mut self, id: ClientId, key: String, call: Call) {
         let Some(at) = self.clients[id].at.filter(|p| !self.processes[*p].gone) else {
             return self.client_in(10 * MS, id);
         };
-        let thread = self.clients[id].thread.min(self.processes[at].threads.len() - 1);
+        let thread = self.clients[id]
+            .thread
+            .min(self.processes[at].threads.len() - 1);
         self.clients[id].thread = thread;
-        let Some(map) = self.processes[at].view.as_ref().map_or(Some(MapId(0)), |v| map_of(&v.installed, &key)) else {
+        let Some(map) = self.processes[at]
+            .view
+            .as_ref()
+            .map_or(Some(MapId(0)), |v| map_of(&v.installed, &key))
+        else {
             return self.create_map(id, at, &key);
         };
         if map == MapId(0) && map_name(&key).is_some() {
@@ -315,20 +398,37 @@ impl World {
         self.histories.operations += 1;
         let serial = self.histories.serial;
         let called = self.histories.moment(self.schedule.now());
-        let operation =
-            Operation { keyspace: KeyspaceId(0), map, key: Bytes::copy_from_slice(key.as_bytes()), action: action(&key, &call) };
-        self.trace.line(self.schedule.now(), || format!("client {id} -> p{at} #{serial} {key} {}", brief(&call)));
+        let operation = Operation {
+            keyspace: KeyspaceId(0),
+            map,
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            action: action(&key, &call),
+        };
+        self.trace.line(self.schedule.now(), || {
+            format!("client {id} -> p{at} #{serial} {key} {}", brief(&call))
+        });
         let entries = self.histories.keys.entry(key.clone()).or_default();
-        entries.push(Entry { client: u32::try_from(id).unwrap_or(u32::MAX), call, called, answered: None, waited: u64::MAX });
+        entries.push(Entry {
+            client: u32::try_from(id).unwrap_or(u32::MAX),
+            call,
+            called,
+            answered: None,
+            waited: u64::MAX,
+        });
         let index = entries.len() - 1;
         self.clients[id].current.push((serial, key, index));
         self.data((at, thread), DataInput::Submit(id, serial, operation));
-        let patience = if self.last_calls_begun { 10 * SECOND } else { [SECOND, 3 * SECOND, 8 * SECOND][self.rng.random_range(0..3)] };
-        self.schedule.after(patience, Event::ClientTimeout(id, serial));
+        let patience = if self.last_calls_begun {
+            10 * SECOND
+        } else {
+            [SECOND, 3 * SECOND, 8 * SECOND][self.rng.random_range(0..3)]
+        };
+        self.schedule
+            .after(patience, Event::ClientTimeout(id, serial));
     }
 
-    /// The map of a key is not there yet, as far as this process knows: it is asked for, and the client goes on with something
-    /// else meanwhile.
+    /// The map of a key is not there yet, as far as this process knows: it is asked for, and the
+    /// client goes on with something else meanwhile.
     fn create_map(&mut self, id: ClientId, at: ProcessId, key: &str) {
         if self.last_calls_begun {
             // Nobody ever wrote to it.
@@ -337,9 +437,17 @@ impl World {
         self.histories.serial += 1;
         let (ticket, me) = (self.histories.serial, self.processes[at].me);
         if let Some(name) = map_name(key) {
-            let request = AdminRequest::CreateMap { name: name.into(), keyspace: "default".into() };
-            self.trace.line(self.schedule.now(), || format!("client {id} -> p{at} ticket {ticket}: create map {name}"));
-            self.schedule.after(MS, Event::Control(at, ControlInput::Of(me, Input::Admin { ticket, request })));
+            let request = AdminRequest::CreateMap {
+                name: name.into(),
+                keyspace: "default".into(),
+            };
+            self.trace.line(self.schedule.now(), || {
+                format!("client {id} -> p{at} ticket {ticket}: create map {name}")
+            });
+            self.schedule.after(
+                MS,
+                Event::Control(at, ControlInput::Of(me, Input::Admin { ticket, request })),
+            );
         }
         let think = self.rng.random_range(0..self.mix.think * 4);
         self.client_in(think, id);
@@ -347,24 +455,42 @@ impl World {
 
     /// The answer to a client's operation, if it still waits for it.
     pub(crate) fn client_answer(&mut self, id: ClientId, serial: u64, outcome: &Outcome) {
-        let Some(at) = self.clients[id].current.iter().position(|(current, ..)| *current == serial) else { return };
+        let Some(at) = self.clients[id]
+            .current
+            .iter()
+            .position(|(current, ..)| *current == serial)
+        else {
+            return;
+        };
         let (_, key, index) = self.clients[id].current.remove(at);
-        self.trace.line(self.schedule.now(), || format!("client {id} <- #{serial} {key} {}", brief_outcome(outcome)));
+        self.trace.line(self.schedule.now(), || {
+            format!("client {id} <- #{serial} {key} {}", brief_outcome(outcome))
+        });
         let answer = match outcome {
             Outcome::Ok => Some(Answer::Ok),
             Outcome::Nil => Some(Answer::Nil),
             Outcome::Int(n) => Some(Answer::Int(*n)),
             Outcome::Bulk(value) if key.starts_with(BULK) => {
-                let head = value.iter().position(|b| *b == b':').map_or(&[][..], |colon| &value[..=colon]);
+                let head = value
+                    .iter()
+                    .position(|b| *b == b':')
+                    .map_or(&[][..], |colon| &value[..=colon]);
                 if padded(&key, head) != **value {
                     return self.broken(format!("#{serial} on {key}: a value came back changed"));
                 }
                 Some(Answer::Bulk(head.to_vec()))
             }
             Outcome::Bulk(value) => Some(Answer::Bulk(value.to_vec())),
-            Outcome::Keys { .. } => return self.broken(format!("#{serial} on {key} was answered with keys")),
-            Outcome::Failed(failure) if self.last_calls_begun && *failure != Failure::OutOfMemory => {
-                return self.broken(format!("I16: after healing, {key} through p{:?} gave {failure:?}", self.clients[id].at));
+            Outcome::Keys { .. } => {
+                return self.broken(format!("#{serial} on {key} was answered with keys"));
+            }
+            Outcome::Failed(failure)
+                if self.last_calls_begun && *failure != Failure::OutOfMemory =>
+            {
+                return self.broken(format!(
+                    "I16: after healing, {key} through p{:?} gave {failure:?}",
+                    self.clients[id].at
+                ));
             }
             Outcome::Failed(Failure::Unknown) => None,
             Outcome::Failed(
@@ -377,17 +503,28 @@ impl World {
             ) => {
                 self.histories.refused += 1;
                 self.histories.full += u64::from(*outcome == Outcome::Failed(Failure::OutOfMemory));
-                self.histories.void.entry(key.clone()).or_default().push(index);
+                self.histories
+                    .void
+                    .entry(key.clone())
+                    .or_default()
+                    .push(index);
                 return self.client_done(id);
             }
-            Outcome::Failed(failure) => return self.broken(format!("#{serial} on {key} failed strangely: {failure:?}")),
+            Outcome::Failed(failure) => {
+                return self.broken(format!("#{serial} on {key} failed strangely: {failure:?}"));
+            }
         };
         let moment = self.histories.moment(self.schedule.now());
         match &answer {
             Some(_) => self.histories.answered += 1,
             None => self.histories.unknown += 1,
         }
-        if let Some(entry) = self.histories.keys.get_mut(&key).and_then(|e| e.get_mut(index)) {
+        if let Some(entry) = self
+            .histories
+            .keys
+            .get_mut(&key)
+            .and_then(|e| e.get_mut(index))
+        {
             entry.answered = answer.map(|answer| (moment, answer));
             entry.waited = moment;
         }
@@ -398,55 +535,98 @@ impl World {
         if !self.clients[id].current.is_empty() {
             return;
         }
-        let think = if self.last_calls_begun { MS } else { self.rng.random_range(0..self.mix.think * 2) };
+        let think = if self.last_calls_begun {
+            MS
+        } else {
+            self.rng.random_range(0..self.mix.think * 2)
+        };
         self.client_in(think, id);
     }
 
     pub(crate) fn client_timeout(&mut self, id: ClientId, serial: u64) {
-        if self.clients[id].current.iter().all(|(current, ..)| *current != serial) {
+        if self.clients[id]
+            .current
+            .iter()
+            .all(|(current, ..)| *current != serial)
+        {
             return;
         }
         if self.last_calls_begun {
-            return self.broken(format!("I16: after healing, an operation through p{:?} got no answer", self.clients[id].at));
+            return self.broken(format!(
+                "I16: after healing, an operation through p{:?} got no answer",
+                self.clients[id].at
+            ));
         }
         let (at, thread) = (self.clients[id].at.take(), self.clients[id].thread);
         let moment = self.histories.moment(self.schedule.now());
         for (serial, key, index) in std::mem::take(&mut self.clients[id].current) {
-            if let Some(entry) = self.histories.keys.get_mut(&key).and_then(|e| e.get_mut(index)) {
+            if let Some(entry) = self
+                .histories
+                .keys
+                .get_mut(&key)
+                .and_then(|e| e.get_mut(index))
+            {
                 entry.waited = moment;
             }
             if let Some(at) = at {
                 self.data((at, thread), DataInput::Forget(id, serial));
             }
             self.histories.unknown += 1;
-            self.trace.line(self.schedule.now(), || format!("client {id} gives up #{serial}"));
+            self.trace.line(self.schedule.now(), || {
+                format!("client {id} gives up #{serial}")
+            });
         }
         self.client_done(id);
     }
 
-    /// Partitions began empty: from now on their keys may be absent, as after a delete whose moment nobody knows.
+    /// Partitions began empty: from now on their keys may be absent, as after a delete whose moment
+    /// nobody knows.
     pub(crate) fn note_losses(&mut self) {
         for (at, keyspace) in std::mem::take(&mut self.oracle.newly_lost) {
             for key in self.keys.clone() {
-                let Some(map) = map_name(&key).map_or(Some(MapId(0)), |name| self.oracle.map(name)) else { continue };
+                let Some(map) = map_name(&key).map_or(Some(MapId(0)), |name| self.oracle.map(name))
+                else {
+                    continue;
+                };
                 if keyspace.partition_of(map, key.as_bytes()) == Some(at) {
                     let called = self.histories.moment(self.schedule.now());
-                    let lost = Entry { client: 0, call: Call::Lost, called, answered: None, waited: called };
+                    let lost = Entry {
+                        client: 0,
+                        call: Call::Lost,
+                        called,
+                        answered: None,
+                        waited: called,
+                    };
                     self.histories.keys.entry(key).or_default().push(lost);
                 }
             }
         }
     }
 
-    /// A primary evicted these keys: each may be absent from now on, as after a delete of which nobody knows whether it comes to anything (a new
-    /// primary may not have it).
+    /// A primary evicted these keys: each may be absent from now on, as after a delete of which
+    /// nobody knows whether it comes to anything (a new primary may not have it).
     pub(crate) fn note_evicted(&mut self, (p, t): ThreadId) {
         for (at, map, key) in self.processes[p].threads[t].shard.inspect_evicted() {
-            let named = |name: &String| map_name(name).map_or(Some(MapId(0)), |name| self.oracle.map(name)) == Some(map);
+            let named = |name: &String| {
+                map_name(name).map_or(Some(MapId(0)), |name| self.oracle.map(name)) == Some(map)
+            };
             let of_clients = at.keyspace == KeyspaceId(0);
-            let Some(key) = self.keys.iter().find(|name| of_clients && *key == *name.as_bytes() && named(name)).cloned() else { continue };
+            let Some(key) = self
+                .keys
+                .iter()
+                .find(|name| of_clients && *key == *name.as_bytes() && named(name))
+                .cloned()
+            else {
+                continue;
+            };
             let called = self.histories.moment(self.schedule.now());
-            let gone = Entry { client: 0, call: Call::Lost, called, answered: None, waited: called };
+            let gone = Entry {
+                client: 0,
+                call: Call::Lost,
+                called,
+                answered: None,
+                waited: called,
+            };
             self.histories.keys.entry(key).or_default().push(gone);
         }
     }
@@ -456,7 +636,13 @@ impl World {
         for key in self.keys.clone() {
             let called = self.histories.moment(self.schedule.now());
             let answered = self.histories.moment(self.schedule.now());
-            let lost = Entry { client: 0, call: Call::Lost, called, answered: Some((answered, Answer::Ok)), waited: answered };
+            let lost = Entry {
+                client: 0,
+                call: Call::Lost,
+                called,
+                answered: Some((answered, Answer::Ok)),
+                waited: answered,
+            };
             self.histories.keys.entry(key).or_default().push(lost);
         }
     }
@@ -482,7 +668,11 @@ pub(crate) fn brief(call: &Call) -> String {
         Call::GetSet(v) => format!("GetSet({})", short(v)),
         Call::Append(v) => format!("Append({})", short(v)),
         Call::SetFor { value, ms, .. } => format!("SetFor({}, {ms} ms)", short(value)),
-        Call::CompareAndSwap { expected, value } => format!("Cas({:?} -> {})", expected.as_deref().map(short), short(value)),
+        Call::CompareAndSwap { expected, value } => format!(
+            "Cas({:?} -> {})",
+            expected.as_deref().map(short),
+            short(value)
+        ),
         _ => text,
     }
 }

@@ -1,4 +1,5 @@
-//! What a control thread does around its agreement machine, and the network between control threads.
+//! What a control thread does around its agreement machine, and the network between control
+//! threads.
 
 use super::network::Plane;
 use super::process::{ControlInput, DataInput, Leaving, ProcessId, ThreadId};
@@ -19,20 +20,29 @@ impl World {
         let now = self.processes[p].clock(self.schedule.now());
         let me = self.processes[p].me;
         match input {
-            ControlInput::Of(of, input) if of == me => self.processes[p].agreement.handle(now, input),
-            ControlInput::Used(of) if of == me => self.processes[p].agreement.handle(now, Input::Used),
+            ControlInput::Of(of, input) if of == me => {
+                self.processes[p].agreement.handle(now, input)
+            }
+            ControlInput::Used(of) if of == me => {
+                self.processes[p].agreement.handle(now, Input::Used)
+            }
             ControlInput::Of(..) | ControlInput::Used(_) => return,
         }
         self.after_control(p);
     }
 
     pub(crate) fn control_tick(&mut self, p: ProcessId) {
-        if self.processes[p].gone || self.processes[p].control_tick_at != Some(self.schedule.now()) {
+        if self.processes[p].gone || self.processes[p].control_tick_at != Some(self.schedule.now())
+        {
             return;
         }
         self.processes[p].control_tick_at = None;
         let now = self.processes[p].clock(self.schedule.now());
-        if self.processes[p].agreement.poll_timeout().is_some_and(|due| due <= now) {
+        if self.processes[p]
+            .agreement
+            .poll_timeout()
+            .is_some_and(|due| due <= now)
+        {
             self.processes[p].agreement.handle(now, Input::Tick);
         }
         self.after_control(p);
@@ -47,9 +57,19 @@ impl World {
                     let process = &self.processes[p];
                     let (me, now) = (process.me, process.clock(self.schedule.now()));
                     self.trace.line(self.schedule.now(), || {
-                        let names = [&view.installed, &view.accepted].map(|t| format!("{}.{}", t.term, t.version));
-                        let opens: Vec<String> = view.opens_at.iter().map(|(at, e, t)| format!("{at}@{e} in {:?}", t.since(now))).collect();
-                        format!("p{p} view installed {} accepted {} opens {opens:?} {}", names[0], names[1], describe(&view.installed))
+                        let names = [&view.installed, &view.accepted]
+                            .map(|t| format!("{}.{}", t.term, t.version));
+                        let opens: Vec<String> = view
+                            .opens_at
+                            .iter()
+                            .map(|(at, e, t)| format!("{at}@{e} in {:?}", t.since(now)))
+                            .collect();
+                        format!(
+                            "p{p} view installed {} accepted {} opens {opens:?} {}",
+                            names[0],
+                            names[1],
+                            describe(&view.installed)
+                        )
                     });
                     self.trace.number(view.accepted.name().hash);
                     if let Err(what) = self.oracle.view(me, &view) {
@@ -68,16 +88,21 @@ impl World {
                 Output::Lease(until) => self.processes[p].lease = until,
                 Output::Plan(table, loads) => {
                     let proposal = planner::propose(&table, &loads);
-                    let input = Input::Planned { base: table.name(), proposal };
+                    let input = Input::Planned {
+                        base: table.name(),
+                        proposal,
+                    };
                     let me = self.processes[p].me;
                     let delay = self.rng.random_range(MS..60 * MS);
-                    self.schedule.after(delay, Event::Control(p, ControlInput::Of(me, input)));
+                    self.schedule
+                        .after(delay, Event::Control(p, ControlInput::Of(me, input)));
                 }
                 Output::UsedOk => {
                     let me = self.processes[p].me;
                     for t in 0..self.processes[p].threads.len() {
                         let delay = self.rng.random_range(1_000..MS);
-                        self.schedule.after(delay, Event::Data((p, t), DataInput::Used(me)));
+                        self.schedule
+                            .after(delay, Event::Data((p, t), DataInput::Used(me)));
                     }
                 }
                 Output::AdminReply { .. } => {}
@@ -96,16 +121,21 @@ impl World {
                     return self.schedule.after(again, Event::Start(slot));
                 }
                 Output::Fatal(why) => {
-                    // No name is borne twice here, and no two nodes are told different things: nothing is a reason to stop.
+                    // No name is borne twice here, and no two nodes are told different things:
+                    // nothing is a reason to stop.
                     return self.broken(format!("stops: {why} (p{p})"));
                 }
             }
         }
         let process = &self.processes[p];
         if let Some(due) = process.agreement.poll_timeout() {
-            // At least some microseconds ahead: a timer that is always due must show as too many events, not as a hang.
+            // At least some microseconds ahead: a timer that is always due must show as too many
+            // events, not as a hang.
             let at = process.when(due).max(self.schedule.now() + 5_000);
-            if process.control_tick_at.is_none_or(|set| at < set || set < self.schedule.now()) {
+            if process
+                .control_tick_at
+                .is_none_or(|set| at < set || set < self.schedule.now())
+            {
                 self.processes[p].control_tick_at = Some(at);
                 self.schedule.at(at, Event::ControlTick(p));
             }
@@ -123,12 +153,22 @@ impl World {
         self.directory.insert(me, p);
         self.slot_of.insert(me, slot);
         let mut config = self.config(slot, me);
-        // Whoever was a member asks those who were: without any seed it would begin a cluster beside the one that it left.
-        let former = self.processes[p].view.iter().flat_map(|v| &v.installed.members).map(|m| m.addresses.control);
-        let former: Vec<_> = former.filter(|a| *a != config.addresses.control && !config.seeds.addresses.contains(a)).collect();
+        // Whoever was a member asks those who were: without any seed it would begin a cluster
+        // beside the one that it left.
+        let former = self.processes[p]
+            .view
+            .iter()
+            .flat_map(|v| &v.installed.members)
+            .map(|m| m.addresses.control);
+        let former: Vec<_> = former
+            .filter(|a| *a != config.addresses.control && !config.seeds.addresses.contains(a))
+            .collect();
         config.seeds.addresses.extend(former);
         config.expect = None;
-        config.drained = self.processes[p].view.as_ref().is_some_and(|v| v.installed.settings.balancing.drains(old));
+        config.drained = self.processes[p]
+            .view
+            .as_ref()
+            .is_some_and(|v| v.installed.settings.balancing.drains(old));
         let now = self.processes[p].clock(self.schedule.now());
         let process = &mut self.processes[p];
         process.me = me;
@@ -136,7 +176,11 @@ impl World {
         process.lease = Time::ZERO;
         process.agreement = Agreement::new(config, now);
         process.leaving = Leaving::No;
-        let links: Vec<_> = process.threads.iter_mut().flat_map(|thread| std::mem::take(&mut thread.links).into_values()).collect();
+        let links: Vec<_> = process
+            .threads
+            .iter_mut()
+            .flat_map(|thread| std::mem::take(&mut thread.links).into_values())
+            .collect();
         process.alive.clear();
         for id in links {
             self.break_connection(id, 5 * MS);
@@ -151,19 +195,25 @@ impl World {
         if process.gone || process.leaving != Leaving::HandedOver {
             return;
         }
-        if self.clients.iter().any(|c| c.at == Some(p) && !c.current.is_empty()) {
+        if self
+            .clients
+            .iter()
+            .any(|c| c.at == Some(p) && !c.current.is_empty())
+        {
             return self.schedule.after(5 * MS, Event::Drain(p));
         }
         let me = process.me;
         self.processes[p].leaving = Leaving::Departing;
-        self.schedule.after(0, Event::Control(p, ControlInput::Of(me, Input::Depart)));
+        self.schedule
+            .after(0, Event::Control(p, ControlInput::Of(me, Input::Depart)));
     }
 
     /// A message of a data thread to the control thread.
     pub(crate) fn upcall(&mut self, (p, t): ThreadId, input: impl FnOnce(MemberId) -> Input) {
         let me = self.processes[p].threads[t].shard_me;
         let delay = self.rng.random_range(1_000..200_000);
-        self.schedule.after(delay, Event::Control(p, ControlInput::Of(me, input(me))));
+        self.schedule
+            .after(delay, Event::Control(p, ControlInput::Of(me, input(me))));
     }
 
     pub(crate) fn delay(&mut self, from: usize, to: usize) -> Nanos {
@@ -175,7 +225,9 @@ impl World {
         let from = self.processes[p].slot;
         let me = self.processes[p].me;
         self.trace.number(p as u64);
-        self.trace.line(self.schedule.now(), || format!("p{p} -> {to:?}: {}", clip(&format!("{message:?}"))));
+        self.trace.line(self.schedule.now(), || {
+            format!("p{p} -> {to:?}: {}", clip(&format!("{message:?}")))
+        });
         self.tell_votes(p, to, &message);
         if let Message::Propose(proposal) = &message {
             let (process, now) = (&self.processes[p], self.schedule.now());
@@ -188,7 +240,9 @@ impl World {
             Peer::Member(id) => (self.slot_of.get(&id).copied(), Some(id)),
             Peer::Address(address) => (slot_of_address(address), None),
         };
-        let Some(slot) = slot.filter(|s| *s < self.slots.len()) else { return };
+        let Some(slot) = slot.filter(|s| *s < self.slots.len()) else {
+            return;
+        };
         let there = self.slots[slot].process;
         let datagram = message.is_datagram();
         let out = self.delay(from, slot);
@@ -202,17 +256,31 @@ impl World {
                 && returns
                 && self.mix.refusals
             {
-                self.schedule.after(out + back, Event::Control(p, ControlInput::Of(me, Input::Hint(Hint::Refused(id)))));
+                self.schedule.after(
+                    out + back,
+                    Event::Control(p, ControlInput::Of(me, Input::Hint(Hint::Refused(id)))),
+                );
             }
             return;
         };
         let target = self.processes[there].me;
         if let Peer::Address(address) = to {
-            if !reaches || !returns || self.processes[there].control_blocked(self.schedule.now()).is_some() {
+            if !reaches
+                || !returns
+                || self.processes[there]
+                    .control_blocked(self.schedule.now())
+                    .is_some()
+            {
                 return;
             }
-            let identified = Input::Identified { address, id: target };
-            self.schedule.after(out + back, Event::Control(p, ControlInput::Of(me, identified)));
+            let identified = Input::Identified {
+                address,
+                id: target,
+            };
+            self.schedule.after(
+                out + back,
+                Event::Control(p, ControlInput::Of(me, identified)),
+            );
             if target == me {
                 return;
             }
@@ -239,9 +307,19 @@ impl World {
             late = self.rng.random_range(0..SECOND);
         }
         for copy in 0..copies {
-            let again = if copy == 0 { 0 } else { self.rng.random_range(0..SECOND) };
-            let input = Input::Message { from: me, message: message.clone() };
-            self.schedule.after(out + late + again, Event::Control(there, ControlInput::Of(target, input)));
+            let again = if copy == 0 {
+                0
+            } else {
+                self.rng.random_range(0..SECOND)
+            };
+            let input = Input::Message {
+                from: me,
+                message: message.clone(),
+            };
+            self.schedule.after(
+                out + late + again,
+                Event::Control(there, ControlInput::Of(target, input)),
+            );
         }
     }
 }

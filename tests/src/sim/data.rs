@@ -31,8 +31,15 @@ impl LinkHandler for Siblings<'_> {
         self.shard.disconnected(self.now, peer);
     }
 
-    fn received(&mut self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
-        let result = self.shard.receive(self.now, self.unix_ms, peer, lane, bytes);
+    fn received(
+        &mut self,
+        peer: MemberId,
+        lane: Lane,
+        bytes: &mut BytesMut,
+    ) -> Result<bool, Malformed> {
+        let result = self
+            .shard
+            .receive(self.now, self.unix_ms, peer, lane, bytes);
         self.malformed = result.as_ref().err().cloned().or(self.malformed.take());
         result
     }
@@ -60,15 +67,18 @@ impl World {
         }
     }
 
-    /// The control thread showed something else: the data threads hear of it a little later, unless a pass comes first.
+    /// The control thread showed something else: the data threads hear of it a little later, unless
+    /// a pass comes first.
     pub(crate) fn wake_all(&mut self, p: ProcessId) {
         for t in 0..self.processes[p].threads.len() {
             let delay = self.rng.random_range(0..self.mix.view_gap);
-            self.schedule.after(delay, Event::Data((p, t), DataInput::Wake));
+            self.schedule
+                .after(delay, Event::Data((p, t), DataInput::Wake));
         }
     }
 
-    /// A data thread says that it makes progress; the control thread counts it once all of them have (rule 12).
+    /// A data thread says that it makes progress; the control thread counts it once all of them
+    /// have (rule 12).
     pub(crate) fn data_alive(&mut self, (p, t): ThreadId) {
         let process = &mut self.processes[p];
         process.alive.insert(t);
@@ -93,7 +103,8 @@ impl World {
                 self.processes[p].threads[t].shard.install(now, view);
             }
         }
-        self.processes[p].threads[t].checked = (now, self.processes[p].lease, self.processes[p].generation);
+        self.processes[p].threads[t].checked =
+            (now, self.processes[p].lease, self.processes[p].generation);
         self.siblings((p, t), now, |siblings, handler| siblings.work(handler));
         let mut batch = self.rng.random_range(1..64);
         while batch > 0
@@ -104,18 +115,35 @@ impl World {
         }
         // Before anybody is answered who may have missed them.
         self.note_evicted((p, t));
-        let gap = if self.rng.random_bool(0.1) { self.rng.random_range(1_000..=self.mix.pass_gap) } else { 2_000 };
+        let gap = if self.rng.random_bool(0.1) {
+            self.rng.random_range(1_000..=self.mix.pass_gap)
+        } else {
+            2_000
+        };
         self.schedule.after(gap, Event::DataRelease((p, t)));
     }
 
-    /// What a data thread does with its lines to the others; `act` says whether there is more to do.
-    fn siblings(&mut self, (p, t): ThreadId, now: Time, act: impl FnOnce(&mut doyen::data::siblings::Siblings, &mut Siblings<'_>) -> bool) {
+    /// What a data thread does with its lines to the others; `act` says whether there is more to
+    /// do.
+    fn siblings(
+        &mut self,
+        (p, t): ThreadId,
+        now: Time,
+        act: impl FnOnce(&mut doyen::data::siblings::Siblings, &mut Siblings<'_>) -> bool,
+    ) {
         let unix_ms = self.processes[p].unix_ms(self.schedule.now());
         let thread = &mut self.processes[p].threads[t];
-        let mut handler = Siblings { shard: &mut thread.shard, now, unix_ms, malformed: None };
+        let mut handler = Siblings {
+            shard: &mut thread.shard,
+            now,
+            unix_ms,
+            malformed: None,
+        };
         thread.more = act(&mut thread.siblings, &mut handler);
         if let Some(malformed) = handler.malformed {
-            self.broken(format!("a thread was sent nonsense by another one: {malformed} (at p{p}, thread {t})"));
+            self.broken(format!(
+                "a thread was sent nonsense by another one: {malformed} (at p{p}, thread {t})"
+            ));
         }
     }
 
@@ -135,7 +163,9 @@ impl World {
         thread.buffers.clear();
         thread.shard_links.clear();
         thread.tick_at = None;
-        let read = std::mem::take(&mut thread.read).into_iter().map(|(asked, ..)| asked);
+        let read = std::mem::take(&mut thread.read)
+            .into_iter()
+            .map(|(asked, ..)| asked);
         for (client, serial) in std::mem::take(&mut thread.tokens).into_values().chain(read) {
             self.client_answer(client, serial, &Outcome::Failed(Failure::Unknown));
         }
@@ -176,13 +206,20 @@ impl World {
                     match process.shard.receive(now, unix_ms, peer, lane, buffer) {
                         Ok(false) => break,
                         Ok(true) => {}
-                        Err(malformed) => return self.broken(format!("malformed bytes: {malformed} (at p{p}, of {peer})")),
+                        Err(malformed) => {
+                            return self.broken(format!(
+                                "malformed bytes: {malformed} (at p{p}, of {peer})"
+                            ));
+                        }
                     }
                 }
             }
             DataInput::Submit(client, serial, operation) => {
                 if operation.action == Action::Get
-                    && let Some((n, value)) = process.shard.read(now, operation.keyspace, operation.map, &operation.key)
+                    && let Some((n, value)) =
+                        process
+                            .shard
+                            .read(now, operation.keyspace, operation.map, &operation.key)
                 {
                     let outcome = value.map_or(Outcome::Nil, |value| Outcome::Bulk(value.into()));
                     process.read.push(((client, serial), n, operation, outcome));
@@ -192,19 +229,39 @@ impl World {
                 process.next_token += 1;
                 process.tokens.insert(token, (client, serial));
                 if let Some(value) = operation.action.as_set()
-                    && process.shard.set(now, operation.keyspace, operation.map, (&operation.key, value), || token)
+                    && process.shard.set(
+                        now,
+                        operation.keyspace,
+                        operation.map,
+                        (&operation.key, value),
+                        || token,
+                    )
                 {
                     self.set_at_once += 1;
                     return;
                 }
-                // As of a pipeline whose first commands were waited for in vain: all that is asked for together waits equally long.
-                let first = self.clients[client].current.first().is_some_and(|(first, ..)| first.is_multiple_of(8));
+                // As of a pipeline whose first commands were waited for in vain: all that is asked
+                // for together waits equally long.
+                let first = self.clients[client]
+                    .current
+                    .first()
+                    .is_some_and(|(first, ..)| first.is_multiple_of(8));
                 let hurried = first && !self.last_calls_begun;
-                let patience = if hurried { Patience::Until(now + Duration::from_millis(200)) } else { Patience::Whole };
-                process.shard.submit(now, unix_ms, token, operation, patience);
+                let patience = if hurried {
+                    Patience::Until(now + Duration::from_millis(200))
+                } else {
+                    Patience::Whole
+                };
+                process
+                    .shard
+                    .submit(now, unix_ms, token, operation, patience);
             }
             DataInput::Forget(client, serial) => {
-                let token = process.tokens.iter().find(|(_, of)| **of == (client, serial)).map(|(token, _)| *token);
+                let token = process
+                    .tokens
+                    .iter()
+                    .find(|(_, of)| **of == (client, serial))
+                    .map(|(token, _)| *token);
                 if let Some(token) = token {
                     process.tokens.remove(&token);
                     process.shard.forget(token);
@@ -212,7 +269,11 @@ impl World {
             }
             DataInput::BreakLine => {
                 let count = process.siblings.count();
-                let at = if count > 1 { self.rng.random_range(0..count) } else { 0 };
+                let at = if count > 1 {
+                    self.rng.random_range(0..count)
+                } else {
+                    0
+                };
                 self.siblings((p, t), now, |siblings, handler| {
                     siblings.break_line(at, handler);
                     siblings.work(handler)
@@ -253,14 +314,19 @@ impl World {
                 self.reads_again += 1;
             }
         }
-        self.processes[p].threads[t].shard.release(now, lease, current);
+        self.processes[p].threads[t]
+            .shard
+            .release(now, lease, current);
         while let Some((token, outcome)) = self.processes[p].threads[t].shard.poll_outcome() {
             if let Some((client, serial)) = self.processes[p].threads[t].tokens.remove(&token) {
                 self.client_answer(client, serial, &outcome);
             }
         }
         // Before anything else happens: what it could answer, it has answered.
-        if let Err(what) = self.oracle.released(&self.processes, (p, t), self.schedule.now(), well) {
+        if let Err(what) = self
+            .oracle
+            .released(&self.processes, (p, t), self.schedule.now(), well)
+        {
             self.broken(format!("{what} (at p{p})"));
         }
         self.ask_overtaken((p, t), now);
@@ -292,15 +358,21 @@ impl World {
             self.request((p, t), request);
         }
         let mut rung = Vec::new();
-        self.processes[p].threads[t].siblings.flush(|other| rung.push(usize::from(other)));
+        self.processes[p].threads[t]
+            .siblings
+            .flush(|other| rung.push(usize::from(other)));
         for other in rung {
             let delay = self.rng.random_range(500..40_000);
-            self.schedule.after(delay, Event::Data((p, other), DataInput::Wake));
+            self.schedule
+                .after(delay, Event::Data((p, other), DataInput::Wake));
         }
         let process = &self.processes[p];
         if process.threads[t].shard_me == process.me {
             let cluster = process.view.as_ref().map(|v| v.installed.cluster);
-            if let Err(what) = self.oracle.holds(process.thread_id(t), cluster, &process.threads[t].shard) {
+            if let Err(what) =
+                self.oracle
+                    .holds(process.thread_id(t), cluster, &process.threads[t].shard)
+            {
                 self.broken(format!("{what} (at p{p})"));
             }
         }
@@ -324,11 +396,15 @@ impl World {
         let unix_ms = self.processes[p].unix_ms(self.schedule.now());
         while let Some((token, work)) = self.processes[p].threads[t].shard.poll_overtaken() {
             let thread = &mut self.processes[p].threads[t];
-            let Some((client, serial)) = thread.tokens.get(&token).copied() else { continue };
+            let Some((client, serial)) = thread.tokens.get(&token).copied() else {
+                continue;
+            };
             match work {
                 Work::Key(operation) if !self.clients[client].pipelines => {
                     self.overtaken[0] += 1;
-                    thread.shard.submit(now, unix_ms, token, operation, Patience::Whole);
+                    thread
+                        .shard
+                        .submit(now, unix_ms, token, operation, Patience::Whole);
                     thread.more = true;
                 }
                 _ => {
@@ -352,13 +428,19 @@ impl World {
     }
 
     fn request(&mut self, (p, t): ThreadId, request: Request) {
-        self.trace.line(self.schedule.now(), || format!("p{p}.{t} asks {}", clip(&format!("{request:?}"))));
+        self.trace.line(self.schedule.now(), || {
+            format!("p{p}.{t} asks {}", clip(&format!("{request:?}")))
+        });
         if let Request::Opened(opened) = &request {
             self.tell(|w| {
                 format!(
                     "{} acknowledges writes of {}",
                     w.name(p),
-                    opened.iter().map(|(at, _)| at.to_string()).collect::<Vec<_>>().join(" ")
+                    opened
+                        .iter()
+                        .map(|(at, _)| at.to_string())
+                        .collect::<Vec<_>>()
+                        .join(" ")
                 )
             });
         }
@@ -369,7 +451,9 @@ impl World {
                 self.upcall((p, t), |_| Input::InSync(changes));
             }
             // Nothing here spoils what is on its way.
-            Request::Differed(at, learner) => self.broken(format!("I13: the copy of {at} that p{p} makes at {learner} differs")),
+            Request::Differed(at, learner) => self.broken(format!(
+                "I13: the copy of {at} that p{p} makes at {learner} differs"
+            )),
             Request::Loads(report) => {
                 let thread = u8::try_from(t).unwrap_or(u8::MAX);
                 self.upcall((p, t), |_| Input::Loads { thread, report });
@@ -378,10 +462,14 @@ impl World {
             Request::Used => {
                 let me = self.processes[p].threads[t].shard_me;
                 let delay = self.rng.random_range(1_000..MS);
-                self.schedule.after(delay, Event::Control(p, ControlInput::Used(me)));
+                self.schedule
+                    .after(delay, Event::Control(p, ControlInput::Used(me)));
             }
             // All processes here are members.
-            Request::MakeMap { .. } | Request::MapMade { .. } | Request::Table(_) | Request::OtherCluster(_) => {
+            Request::MakeMap { .. }
+            | Request::MapMade { .. }
+            | Request::Table(_)
+            | Request::OtherCluster(_) => {
                 self.broken(format!("asks what only clients and their hosts do (p{p})"));
             }
         }

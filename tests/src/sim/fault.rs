@@ -9,7 +9,9 @@ use super::world::World;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::hints::Hint;
-use doyen_placement::planner::{BalanceChange, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Pace};
+use doyen_placement::planner::{
+    BalanceChange, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Pace,
+};
 use doyen_placement::quorum::majority;
 use doyen_placement::{Eviction, MapId, MoveRate, OnLoss, Paused, Schedulers};
 use rand::{Rng, SeedableRng};
@@ -25,31 +27,131 @@ pub(crate) struct Kind {
 
 /// Every kind.
 pub(crate) const KINDS: &[Kind] = &[
-    Kind { name: "pause", weight: 4, begin: World::pause },
-    Kind { name: "control stall", weight: 2, begin: World::stall_control },
-    Kind { name: "data stall", weight: 2, begin: World::stall_data },
-    Kind { name: "one-way cut", weight: 4, begin: World::cut_one_way },
-    Kind { name: "pair cut", weight: 3, begin: World::cut_pair },
-    Kind { name: "split", weight: 3, begin: World::split },
-    Kind { name: "data plane cut", weight: 2, begin: World::cut_data },
-    Kind { name: "control plane cut", weight: 2, begin: World::cut_control },
-    Kind { name: "connection break", weight: 4, begin: World::break_one },
-    Kind { name: "crash", weight: 5, begin: World::crash_one },
-    Kind { name: "leave", weight: 3, begin: World::leave_one },
-    Kind { name: "join", weight: 4, begin: World::join_one },
-    Kind { name: "slow node", weight: 2, begin: World::slow_one },
-    Kind { name: "loss burst", weight: 2, begin: World::lose_much },
-    Kind { name: "false hint", weight: 3, begin: World::false_hint },
-    Kind { name: "wall clock jump", weight: 1, begin: World::jump },
-    Kind { name: "recover", weight: 2, begin: World::recover_one },
-    Kind { name: "coordinator crash", weight: 4, begin: World::crash_coordinator },
-    Kind { name: "coordinator cut", weight: 4, begin: World::cut_coordinator },
-    Kind { name: "coordinator pause", weight: 3, begin: World::pause_coordinator },
-    Kind { name: "bridge", weight: 3, begin: World::bridge },
-    Kind { name: "restart of all", weight: 1, begin: World::restart_all },
-    Kind { name: "alteration", weight: 2, begin: World::alter },
-    Kind { name: "keyspace", weight: 1, begin: World::make_or_drop },
-    Kind { name: "reshaping", weight: 4, begin: World::reshape },
+    Kind {
+        name: "pause",
+        weight: 4,
+        begin: World::pause,
+    },
+    Kind {
+        name: "control stall",
+        weight: 2,
+        begin: World::stall_control,
+    },
+    Kind {
+        name: "data stall",
+        weight: 2,
+        begin: World::stall_data,
+    },
+    Kind {
+        name: "one-way cut",
+        weight: 4,
+        begin: World::cut_one_way,
+    },
+    Kind {
+        name: "pair cut",
+        weight: 3,
+        begin: World::cut_pair,
+    },
+    Kind {
+        name: "split",
+        weight: 3,
+        begin: World::split,
+    },
+    Kind {
+        name: "data plane cut",
+        weight: 2,
+        begin: World::cut_data,
+    },
+    Kind {
+        name: "control plane cut",
+        weight: 2,
+        begin: World::cut_control,
+    },
+    Kind {
+        name: "connection break",
+        weight: 4,
+        begin: World::break_one,
+    },
+    Kind {
+        name: "crash",
+        weight: 5,
+        begin: World::crash_one,
+    },
+    Kind {
+        name: "leave",
+        weight: 3,
+        begin: World::leave_one,
+    },
+    Kind {
+        name: "join",
+        weight: 4,
+        begin: World::join_one,
+    },
+    Kind {
+        name: "slow node",
+        weight: 2,
+        begin: World::slow_one,
+    },
+    Kind {
+        name: "loss burst",
+        weight: 2,
+        begin: World::lose_much,
+    },
+    Kind {
+        name: "false hint",
+        weight: 3,
+        begin: World::false_hint,
+    },
+    Kind {
+        name: "wall clock jump",
+        weight: 1,
+        begin: World::jump,
+    },
+    Kind {
+        name: "recover",
+        weight: 2,
+        begin: World::recover_one,
+    },
+    Kind {
+        name: "coordinator crash",
+        weight: 4,
+        begin: World::crash_coordinator,
+    },
+    Kind {
+        name: "coordinator cut",
+        weight: 4,
+        begin: World::cut_coordinator,
+    },
+    Kind {
+        name: "coordinator pause",
+        weight: 3,
+        begin: World::pause_coordinator,
+    },
+    Kind {
+        name: "bridge",
+        weight: 3,
+        begin: World::bridge,
+    },
+    Kind {
+        name: "restart of all",
+        weight: 1,
+        begin: World::restart_all,
+    },
+    Kind {
+        name: "alteration",
+        weight: 2,
+        begin: World::alter,
+    },
+    Kind {
+        name: "keyspace",
+        weight: 1,
+        begin: World::make_or_drop,
+    },
+    Kind {
+        name: "reshaping",
+        weight: 4,
+        begin: World::reshape,
+    },
 ];
 
 /// Faults disturb a cluster that forms for so long, and then wait until it has.
@@ -92,8 +194,8 @@ impl World {
         self.rng = course;
     }
 
-    /// Lets the next fault come after this one, whose numbers it says. Each has numbers of its own: one that is left out changes neither which
-    /// others come, nor when.
+    /// Lets the next fault come after this one, whose numbers it says. Each has numbers of its own:
+    /// one that is left out changes neither which others come, nor when.
     fn after_fault(&mut self, n: u32) -> ChaCha8Rng {
         let mut numbers = ChaCha8Rng::seed_from_u64(self.case.seed);
         numbers.set_stream(FAULTS + u64::from(n));
@@ -102,7 +204,8 @@ impl World {
         numbers
     }
 
-    /// How many faults would come, of a world that has not begun: nothing that happens in between changes that.
+    /// How many faults would come, of a world that has not begun: nothing that happens in between
+    /// changes that.
     pub(crate) fn count_faults(mut self) -> u32 {
         while let Some(event) = self.schedule.pop() {
             match event {
@@ -143,12 +246,16 @@ impl World {
                     self.network.heal(cut);
                 }
             }
-            Undo::Meet(cuts) if !self.oracle.populated() => self.schedule.after(SECOND, Event::Undo(Undo::Meet(cuts))),
+            Undo::Meet(cuts) if !self.oracle.populated() => {
+                self.schedule.after(SECOND, Event::Undo(Undo::Meet(cuts)))
+            }
             Undo::Meet(cuts) => self.undo(Undo::Heal(cuts)),
             // What came meanwhile lasts longer.
             Undo::Quicken(slot) => {
                 let now = self.schedule.now();
-                self.network.slow.retain(|of, (_, until)| *of != slot || *until > now);
+                self.network
+                    .slow
+                    .retain(|of, (_, until)| *of != slot || *until > now);
             }
             Undo::Calm if self.network.burst.1 > self.schedule.now() => {}
             Undo::Calm => self.network.burst = (0, 0),
@@ -182,7 +289,11 @@ impl World {
 
     /// A process that coordinates, or thinks so: after a cut there may be two for a while.
     fn coordinator(&mut self) -> Option<ProcessId> {
-        let leading: Vec<ProcessId> = self.running().into_iter().filter(|p| self.processes[*p].agreement.leading()).collect();
+        let leading: Vec<ProcessId> = self
+            .running()
+            .into_iter()
+            .filter(|p| self.processes[*p].agreement.leading())
+            .collect();
         (!leading.is_empty()).then(|| leading[self.rng.random_range(0..leading.len())])
     }
 
@@ -218,7 +329,13 @@ impl World {
     fn stall_control(&mut self) -> bool {
         let Some(p) = self.one() else { return false };
         let span = self.span(2 * SECOND);
-        self.tell_fault(|w| format!("the control thread of {} stands still for {:.3} s", w.name(p), span as f64 / 1e9));
+        self.tell_fault(|w| {
+            format!(
+                "the control thread of {} stands still for {:.3} s",
+                w.name(p),
+                span as f64 / 1e9
+            )
+        });
         let until = self.schedule.now() + span;
         let stalled = &mut self.processes[p].control_stalled_until;
         *stalled = until.max(*stalled);
@@ -230,8 +347,18 @@ impl World {
         let span = self.span(4 * SECOND);
         self.stands_still(p, span);
         let threads = self.processes[p].threads.len();
-        let t = if threads > 1 { self.rng.random_range(0..threads) } else { 0 };
-        self.tell_fault(|w| format!("data thread {t} of {} stands still for {:.3} s", w.name(p), span as f64 / 1e9));
+        let t = if threads > 1 {
+            self.rng.random_range(0..threads)
+        } else {
+            0
+        };
+        self.tell_fault(|w| {
+            format!(
+                "data thread {t} of {} stands still for {:.3} s",
+                w.name(p),
+                span as f64 / 1e9
+            )
+        });
         let until = self.schedule.now() + span;
         let stalled = &mut self.processes[p].threads[t].stalled_until;
         *stalled = until.max(*stalled);
@@ -240,7 +367,13 @@ impl World {
 
     fn cut(&mut self, cuts: Vec<(Plane, usize, usize)>) -> bool {
         let span = self.span(10 * SECOND);
-        self.tell_fault(|_| format!("{} are cut for {:.3} s", story::cuts(&cuts), span as f64 / 1e9));
+        self.tell_fault(|_| {
+            format!(
+                "{} are cut for {:.3} s",
+                story::cuts(&cuts),
+                span as f64 / 1e9
+            )
+        });
         for cut in &cuts {
             self.network.cut(cut);
         }
@@ -249,13 +382,22 @@ impl World {
     }
 
     fn cut_one_way(&mut self) -> bool {
-        let Some((a, b)) = self.two_slots() else { return false };
+        let Some((a, b)) = self.two_slots() else {
+            return false;
+        };
         self.cut(vec![(Plane::Control, a, b), (Plane::Data, a, b)])
     }
 
     fn cut_pair(&mut self) -> bool {
-        let Some((a, b)) = self.two_slots() else { return false };
-        self.cut(vec![(Plane::Control, a, b), (Plane::Data, a, b), (Plane::Control, b, a), (Plane::Data, b, a)])
+        let Some((a, b)) = self.two_slots() else {
+            return false;
+        };
+        self.cut(vec![
+            (Plane::Control, a, b),
+            (Plane::Data, a, b),
+            (Plane::Control, b, a),
+            (Plane::Data, b, a),
+        ])
     }
 
     fn split(&mut self) -> bool {
@@ -273,17 +415,27 @@ impl World {
         !cuts.is_empty() && self.cut(cuts)
     }
 
-    /// The coordinator is cut off from some or all others, in one direction or both, for control or for everything.
+    /// The coordinator is cut off from some or all others, in one direction or both, for control or
+    /// for everything.
     fn cut_coordinator(&mut self) -> bool {
-        let Some(p) = self.coordinator() else { return false };
+        let Some(p) = self.coordinator() else {
+            return false;
+        };
         let (at, n) = (self.processes[p].slot, self.slots.len());
         let from: BTreeSet<usize> = if self.rng.random_bool(0.5) {
             (0..n).filter(|s| *s != at).collect()
         } else {
-            (0..n).filter(|s| *s != at && self.rng.random_bool(0.6)).collect()
+            (0..n)
+                .filter(|s| *s != at && self.rng.random_bool(0.6))
+                .collect()
         };
-        let (out, into) = [(true, true), (true, true), (true, false), (false, true)][self.rng.random_range(0..4)];
-        let planes: &[Plane] = if self.rng.random_bool(0.4) { &[Plane::Control] } else { &[Plane::Control, Plane::Data] };
+        let (out, into) =
+            [(true, true), (true, true), (true, false), (false, true)][self.rng.random_range(0..4)];
+        let planes: &[Plane] = if self.rng.random_bool(0.4) {
+            &[Plane::Control]
+        } else {
+            &[Plane::Control, Plane::Data]
+        };
         let mut cuts = Vec::new();
         for other in from {
             for plane in planes {
@@ -312,15 +464,26 @@ impl World {
     }
 
     fn cut_data(&mut self) -> bool {
-        let Some((a, b)) = self.two_slots() else { return false };
-        let cuts = if self.rng.random_bool(0.5) { vec![(Plane::Data, a, b)] } else { vec![(Plane::Data, a, b), (Plane::Data, b, a)] };
+        let Some((a, b)) = self.two_slots() else {
+            return false;
+        };
+        let cuts = if self.rng.random_bool(0.5) {
+            vec![(Plane::Data, a, b)]
+        } else {
+            vec![(Plane::Data, a, b), (Plane::Data, b, a)]
+        };
         self.cut(cuts)
     }
 
     fn cut_control(&mut self) -> bool {
-        let Some((a, b)) = self.two_slots() else { return false };
-        let cuts =
-            if self.rng.random_bool(0.5) { vec![(Plane::Control, a, b)] } else { vec![(Plane::Control, a, b), (Plane::Control, b, a)] };
+        let Some((a, b)) = self.two_slots() else {
+            return false;
+        };
+        let cuts = if self.rng.random_bool(0.5) {
+            vec![(Plane::Control, a, b)]
+        } else {
+            vec![(Plane::Control, a, b), (Plane::Control, b, a)]
+        };
         self.cut(cuts)
     }
 
@@ -331,11 +494,22 @@ impl World {
             && let Some(p) = self.one().filter(|p| self.processes[*p].threads.len() > 1)
         {
             let t = self.rng.random_range(0..self.processes[p].threads.len());
-            self.tell_fault(|w| format!("a line of data thread {t} of {} to another one breaks", w.name(p)));
+            self.tell_fault(|w| {
+                format!(
+                    "a line of data thread {t} of {} to another one breaks",
+                    w.name(p)
+                )
+            });
             self.data((p, t), DataInput::BreakLine);
             return true;
         }
-        let open: Vec<u64> = self.network.connections.iter().filter(|(_, c)| !c.broken).map(|(id, _)| *id).collect();
+        let open: Vec<u64> = self
+            .network
+            .connections
+            .iter()
+            .filter(|(_, c)| !c.broken)
+            .map(|(id, _)| *id)
+            .collect();
         if open.is_empty() {
             return false;
         }
@@ -349,8 +523,9 @@ impl World {
         true
     }
 
-    /// Whether the cluster can go on without this process: each table that anybody acts on keeps a majority of voters
-    /// and a copy in sync of every partition among the processes that will be there.
+    /// Whether the cluster can go on without this process: each table that anybody acts on keeps a
+    /// majority of voters and a copy in sync of every partition among the processes that will be
+    /// there.
     fn may_go(&self, process: ProcessId) -> bool {
         let slot = self.processes[process].slot;
         // It would begin another cluster every time.
@@ -366,35 +541,60 @@ impl World {
         let now = self.schedule.now();
         let answers = |p: &ProcessId| {
             let process = &self.processes[*p];
-            let stalled = (0..process.threads.len()).any(|t| process.data_blocked(t, now).is_some());
+            let stalled =
+                (0..process.threads.len()).any(|t| process.data_blocked(t, now).is_some());
             let slow = process.control_blocked(now).is_some() || stalled;
             !slow && !self.network.touched(process.slot) && process.leaving == Leaving::No
         };
-        let impaired: BTreeSet<_> = self.running().into_iter().filter(|p| !answers(p)).map(|p| self.processes[p].me).collect();
+        let impaired: BTreeSet<_> = self
+            .running()
+            .into_iter()
+            .filter(|p| !answers(p))
+            .map(|p| self.processes[p].me)
+            .collect();
         let apart = self.apart();
-        // The initial members must never all be strangers at once: they would form a second cluster.
+        // The initial members must never all be strangers at once: they would form a second
+        // cluster.
         let elsewhere = self.running().into_iter().any(|p| {
             p != process
                 && (self.processes[p].slot < self.mix.founders || self.mix.founders == 1)
                 && self.processes[p].leaving == Leaving::No
-                && self.processes[p].view.as_ref().is_some_and(|v| v.installed.member(self.processes[p].me).is_some())
+                && self.processes[p]
+                    .view
+                    .as_ref()
+                    .is_some_and(|v| v.installed.member(self.processes[p].me).is_some())
         });
         let formed = self.oracle.any_committed();
         if formed && !elsewhere {
             return false;
         }
         if !formed {
-            // A cluster of one that starts anew begins another cluster, which is no fault of the machine's.
+            // A cluster of one that starts anew begins another cluster, which is no fault of the
+            // machine's.
             return self.mix.founders > 1 || slot != 0;
         }
-        let views = self.running().into_iter().filter(|p| Some(*p) != apart).filter_map(|p| self.processes[p].view.as_ref());
+        let views = self
+            .running()
+            .into_iter()
+            .filter(|p| Some(*p) != apart)
+            .filter_map(|p| self.processes[p].view.as_ref());
         views.flat_map(|v| [&v.installed, &v.accepted]).all(|t| {
             let voters = majority(&t.voters, |m| alive.contains(&m));
-            // Whoever does not answer just now may be on its way out of the voters, and the table without it, once stored
-            // anywhere, needs the majority of those who are left: an older of two that dies then is missed for ever.
-            let left: Vec<_> = t.voters.iter().copied().filter(|m| !impaired.contains(m)).collect();
+            // Whoever does not answer just now may be on its way out of the voters, and the table
+            // without it, once stored anywhere, needs the majority of those who are left: an older
+            // of two that dies then is missed for ever.
+            let left: Vec<_> = t
+                .voters
+                .iter()
+                .copied()
+                .filter(|m| !impaired.contains(m))
+                .collect();
             let voters = voters && (self.mix.reckless || majority(&left, |m| alive.contains(&m)));
-            let copies = t.keyspaces.iter().flat_map(|k| &k.partitions).all(|p| p.in_sync().any(|m| alive.contains(&m)));
+            let copies = t
+                .keyspaces
+                .iter()
+                .flat_map(|k| &k.partitions)
+                .all(|p| p.in_sync().any(|m| alive.contains(&m)));
             voters && (copies || self.mix.reckless)
         })
     }
@@ -413,19 +613,28 @@ impl World {
         }
         let slot = self.processes[p].slot;
         let again = self.rng.random_range(20 * MS..6 * SECOND);
-        self.tell_fault(|w| format!("{} is killed, and starts again in {:.3} s", w.name(p), again as f64 / 1e9));
+        self.tell_fault(|w| {
+            format!(
+                "{} is killed, and starts again in {:.3} s",
+                w.name(p),
+                again as f64 / 1e9
+            )
+        });
         self.end_process(p);
         self.schedule.after(again, Event::Start(slot));
         true
     }
 
-    /// Every process is killed at once, and all start again: another cluster, which knows nothing of what the one before it stored.
+    /// Every process is killed at once, and all start again: another cluster, which knows nothing
+    /// of what the one before it stored.
     fn restart_all(&mut self) -> bool {
         if self.mix.stranger || !self.oracle.any_committed() {
             return false;
         }
         self.tell_fault(|_| "every process is killed, and all start again".into());
-        let again: Vec<usize> = (0..self.slots.len()).filter(|s| self.slots[*s].started).collect();
+        let again: Vec<usize> = (0..self.slots.len())
+            .filter(|s| self.slots[*s].started)
+            .collect();
         for p in self.running() {
             self.end_process(p);
         }
@@ -443,19 +652,27 @@ impl World {
     fn leave_one(&mut self) -> bool {
         let Some(p) = self.one() else { return false };
         let process = &self.processes[p];
-        let member = process.view.as_ref().is_some_and(|v| v.installed.member(process.me).is_some());
+        let member = process
+            .view
+            .as_ref()
+            .is_some_and(|v| v.installed.member(process.me).is_some());
         if !member || process.leaving != Leaving::No || !self.may_go(p) {
             return false;
         }
         self.tell_fault(|w| format!("{} is told to leave", w.name(p)));
         self.processes[p].leaving = Leaving::Asked;
         let me = self.processes[p].me;
-        self.schedule.after(0, Event::Control(p, ControlInput::Of(me, Input::Leave(Pace::Repair))));
+        self.schedule.after(
+            0,
+            Event::Control(p, ControlInput::Of(me, Input::Leave(Pace::Repair))),
+        );
         true
     }
 
     fn join_one(&mut self) -> bool {
-        let free: Vec<usize> = (self.mix.founders..self.slots.len()).filter(|s| !self.slots[*s].started).collect();
+        let free: Vec<usize> = (self.mix.founders..self.slots.len())
+            .filter(|s| !self.slots[*s].started)
+            .collect();
         if free.is_empty() {
             return false;
         }
@@ -468,9 +685,19 @@ impl World {
         let slot = self.rng.random_range(0..self.slots.len());
         let factor = self.rng.random_range(3..SLOWNESS_MAX);
         let span = self.span(10 * SECOND);
-        let until = self.network.slow.get(&slot).map_or(0, |(_, until)| *until).max(self.schedule.now() + span);
+        let until = self
+            .network
+            .slow
+            .get(&slot)
+            .map_or(0, |(_, until)| *until)
+            .max(self.schedule.now() + span);
         self.network.slow.insert(slot, (factor, until));
-        self.tell_fault(|_| format!("packets of n{slot} take {factor} times as long for {:.3} s", span as f64 / 1e9));
+        self.tell_fault(|_| {
+            format!(
+                "packets of n{slot} take {factor} times as long for {:.3} s",
+                span as f64 / 1e9
+            )
+        });
         self.schedule.after(span, Event::Undo(Undo::Quicken(slot)));
         true
     }
@@ -479,13 +706,20 @@ impl World {
         let lost = self.rng.random_range(100..700);
         let span = self.span(6 * SECOND);
         self.network.burst = (lost, self.network.burst.1.max(self.schedule.now() + span));
-        self.tell_fault(|_| format!("{lost} of 1000 datagrams are lost for {:.3} s", span as f64 / 1e9));
+        self.tell_fault(|_| {
+            format!(
+                "{lost} of 1000 datagrams are lost for {:.3} s",
+                span as f64 / 1e9
+            )
+        });
         self.schedule.after(span, Event::Undo(Undo::Calm));
         true
     }
 
     fn false_hint(&mut self) -> bool {
-        let (Some(at), Some(of)) = (self.one(), self.one()) else { return false };
+        let (Some(at), Some(of)) = (self.one(), self.one()) else {
+            return false;
+        };
         if at == of {
             return false;
         }
@@ -496,12 +730,22 @@ impl World {
             _ => Hint::Alive(subject),
         };
         let me = self.processes[at].me;
-        self.tell_fault(|w| format!("{} hears something wrong of {}: {hint:?}", w.name(at), w.name(of)));
-        self.schedule.after(0, Event::Control(at, ControlInput::Of(me, Input::Hint(hint))));
+        self.tell_fault(|w| {
+            format!(
+                "{} hears something wrong of {}: {hint:?}",
+                w.name(at),
+                w.name(of)
+            )
+        });
+        self.schedule.after(
+            0,
+            Event::Control(at, ControlInput::Of(me, Input::Hint(hint))),
+        );
         true
     }
 
-    /// Somebody wants another number of copies, or has a rule where they stand, or wants nothing to move for balance alone.
+    /// Somebody wants another number of copies, or has a rule where they stand, or wants nothing to
+    /// move for balance alone.
     fn alter(&mut self) -> bool {
         let mut change = KeyspaceChange::default();
         match self.rng.random_range(0..14) {
@@ -512,13 +756,26 @@ impl World {
             }
             1 | 2 => {
                 let name = format!("n{}", self.rng.random_range(0..self.slots.len()));
-                let rules = ["primary in name=", "primary not in name=", "copies not in name="];
-                let rule = format!("{}{name}", rules[self.rng.random_range(0..3)]).parse().ok();
-                change.rules = Some(rule.filter(|_| self.rng.random_bool(0.7)).into_iter().collect());
+                let rules = [
+                    "primary in name=",
+                    "primary not in name=",
+                    "copies not in name=",
+                ];
+                let rule = format!("{}{name}", rules[self.rng.random_range(0..3)])
+                    .parse()
+                    .ok();
+                change.rules = Some(
+                    rule.filter(|_| self.rng.random_bool(0.7))
+                        .into_iter()
+                        .collect(),
+                );
             }
             _ => change.backups = Some([0, 1, 1, 2, 2, 3][self.rng.random_range(0..6)]),
         }
-        self.administer(AdminRequest::AlterKeyspace { name: DEFAULT_KEYSPACE.into(), change })
+        self.administer(AdminRequest::AlterKeyspace {
+            name: DEFAULT_KEYSPACE.into(),
+            change,
+        })
     }
 
     /// Somebody says whether, when and how fast copies move, gives moves up, or empties a member.
@@ -528,15 +785,31 @@ impl World {
             0 => AdminRequest::Balance(BalanceChange::Pause(Paused::Operator)),
             1 | 2 => AdminRequest::Balance(BalanceChange::Resume),
             3 => {
-                let rate = [MoveRate::Adaptive, MoveRate::Bytes(64 << 10), MoveRate::Bytes(1 << 20)];
+                let rate = [
+                    MoveRate::Adaptive,
+                    MoveRate::Bytes(64 << 10),
+                    MoveRate::Bytes(1 << 20),
+                ];
                 AdminRequest::Balance(BalanceChange::Rate(rate[self.rng.random_range(0..3)]))
             }
             4 => {
-                let window = self.rng.random_bool(0.5).then(|| "08:00-09:00".parse().ok()).flatten();
+                let window = self
+                    .rng
+                    .random_bool(0.5)
+                    .then(|| "08:00-09:00".parse().ok())
+                    .flatten();
                 let minute = [8 * 60, 10 * 60][self.rng.random_range(0..2)];
-                for p in self.slots.iter().filter_map(|s| s.process).collect::<Vec<_>>() {
+                for p in self
+                    .slots
+                    .iter()
+                    .filter_map(|s| s.process)
+                    .collect::<Vec<_>>()
+                {
                     let me = self.processes[p].me;
-                    self.schedule.after(0, Event::Control(p, ControlInput::Of(me, Input::Minute(minute))));
+                    self.schedule.after(
+                        0,
+                        Event::Control(p, ControlInput::Of(me, Input::Minute(minute))),
+                    );
                 }
                 AdminRequest::Balance(BalanceChange::Window(window))
             }
@@ -547,7 +820,8 @@ impl World {
         self.administer(request)
     }
 
-    /// Somebody makes a keyspace that no client uses, or drops it with the copies that there are, on their way or not.
+    /// Somebody makes a keyspace that no client uses, or drops it with the copies that there are,
+    /// on their way or not.
     fn make_or_drop(&mut self) -> bool {
         let name = ["one", "other"][self.rng.random_range(0..2)].to_owned();
         if self.rng.random_range(0..2) == 0 {
@@ -572,16 +846,30 @@ impl World {
 
     /// Somebody splits or merges partitions, of the keyspace that clients use mostly.
     fn reshape(&mut self) -> bool {
-        let keyspace = [DEFAULT_KEYSPACE, DEFAULT_KEYSPACE, DEFAULT_KEYSPACE, "one"][self.rng.random_range(0..4)].to_owned();
+        let keyspace = [DEFAULT_KEYSPACE, DEFAULT_KEYSPACE, DEFAULT_KEYSPACE, "one"]
+            [self.rng.random_range(0..4)]
+        .to_owned();
         if self.mix.placed == Placed::Fixed {
             let partitions = self.mix.partitions << self.rng.random_range(1..4);
-            let change = KeyspaceChange { partitions: Some(partitions), ..KeyspaceChange::default() };
-            return self.administer(AdminRequest::AlterKeyspace { name: keyspace, change });
+            let change = KeyspaceChange {
+                partitions: Some(partitions),
+                ..KeyspaceChange::default()
+            };
+            return self.administer(AdminRequest::AlterKeyspace {
+                name: keyspace,
+                change,
+            });
         }
-        let key = SPLITS[self.rng.random_range(0..SPLITS.len())].as_bytes().into();
+        let key = SPLITS[self.rng.random_range(0..SPLITS.len())]
+            .as_bytes()
+            .into();
         let map = MapId([0, 0, 0, 1, 2][self.rng.random_range(0..5)]);
         let split = self.rng.random_bool(0.6);
-        self.administer(if split { AdminRequest::SplitAt { keyspace, map, key } } else { AdminRequest::MergeAt { keyspace, map, key } })
+        self.administer(if split {
+            AdminRequest::SplitAt { keyspace, map, key }
+        } else {
+            AdminRequest::MergeAt { keyspace, map, key }
+        })
     }
 
     fn administer(&mut self, request: AdminRequest) -> bool {
@@ -589,16 +877,32 @@ impl World {
         // Clients' tickets are far below.
         let (ticket, me) = (1 << 63 | u64::from(self.next_fault), self.processes[at].me);
         self.tell_fault(|w| format!("{} is asked for {request:?}", w.name(at)));
-        self.schedule.after(0, Event::Control(at, ControlInput::Of(me, Input::Admin { ticket, request })));
+        self.schedule.after(
+            0,
+            Event::Control(at, ControlInput::Of(me, Input::Admin { ticket, request })),
+        );
         true
     }
 
-    /// An operator says, at any time, who is dead. It is true; mostly nothing comes of it. It is said to one of those who went
-    /// on: said to one that these have left behind, it makes another cluster, and nobody but an operator could know better.
+    /// An operator says, at any time, who is dead. It is true; mostly nothing comes of it. It is
+    /// said to one of those who went on: said to one that these have left behind, it makes another
+    /// cluster, and nobody but an operator could know better.
     fn recover_one(&mut self) -> bool {
-        let order = |p: ProcessId, world: &Self| world.processes[p].view.as_ref().map(|v| v.accepted.name().order());
-        let newest = self.slots.iter().filter_map(|s| s.process).filter_map(|p| order(p, self)).max();
-        self.one().filter(|p| order(*p, self) == newest).is_some_and(|p| self.operator_speaks(p))
+        let order = |p: ProcessId, world: &Self| {
+            world.processes[p]
+                .view
+                .as_ref()
+                .map(|v| v.accepted.name().order())
+        };
+        let newest = self
+            .slots
+            .iter()
+            .filter_map(|s| s.process)
+            .filter_map(|p| order(p, self))
+            .max();
+        self.one()
+            .filter(|p| order(*p, self) == newest)
+            .is_some_and(|p| self.operator_speaks(p))
     }
 
     fn jump(&mut self) -> bool {

@@ -1,4 +1,5 @@
-//! The end of a run: faults stop, the cluster heals within its bound, every key is read everywhere and judged.
+//! The end of a run: faults stop, the cluster heals within its bound, every key is read everywhere
+//! and judged.
 
 use super::Report;
 use super::client::{self, Client, Last};
@@ -15,7 +16,8 @@ use doyen_placement::{Member, MemberId, MemberState, Role, Version};
 use rand::Rng;
 use std::collections::BTreeSet;
 
-/// How soon after the last fault, or after an operator's word, everything must be well (I16), on a fast network.
+/// How soon after the last fault, or after an operator's word, everything must be well (I16), on a
+/// fast network.
 const HEAL_MAX: Nanos = 12 * SECOND;
 /// And so many times what a packet takes on a slow one.
 const ROUND_TRIPS: u64 = 200;
@@ -32,7 +34,12 @@ impl World {
         self.network.heal_all();
         let now = self.schedule.now();
         let stalled = |p: &Process| p.threads.iter().map(|t| t.stalled_until).max().unwrap_or(0);
-        let longest = self.processes.iter().filter(|p| !p.gone).map(|p| p.paused_until.max(stalled(p))).max();
+        let longest = self
+            .processes
+            .iter()
+            .filter(|p| !p.gone)
+            .map(|p| p.paused_until.max(stalled(p)))
+            .max();
         self.calm_at = longest.unwrap_or(now).max(now);
         self.tell(|_| "faults end".into());
         for slot in 0..self.slots.len() {
@@ -42,8 +49,8 @@ impl World {
         }
         self.mix.loss = 0;
         self.mix.late = 0;
-        // What was sent before may still have its effect: a member whose last pings were lost is about to be expelled, and what a slow node
-        // sent is still under way.
+        // What was sent before may still have its effect: a member whose last pings were lost is
+        // about to be expelled, and what a slow node sent is still under way.
         let packet = self.mix.delay_min + self.mix.jitter;
         let looks_at = self.calm_at + 2 * SECOND + packet * fault::SLOWNESS_MAX;
         // Parts of a snapshot take a round trip each where few are under way.
@@ -64,10 +71,15 @@ impl World {
                 self.stop_clients = true;
                 self.clients_idle();
             }
-            Err(why) if now > self.heal_by => self.broken(format!("I16: not healed within the bound: {why}")),
+            Err(why) if now > self.heal_by => {
+                self.broken(format!("I16: not healed within the bound: {why}"))
+            }
             Err(_) => {
                 // Who has lost a majority says so, and waits for a person: once is enough.
-                if now > self.calm_at + OPERATOR_AFTER && !self.operator_spoke && self.call_the_operator() {
+                if now > self.calm_at + OPERATOR_AFTER
+                    && !self.operator_spoke
+                    && self.call_the_operator()
+                {
                     self.operator_spoke = true;
                     self.heal_by = now + self.heal_max;
                 }
@@ -76,24 +88,43 @@ impl World {
         }
     }
 
-    /// What the error says to a person: when a majority of the voters that the tables name is gone, `recover` goes on without
-    /// the dead. It happens without losing a majority at once, too: a table that replaces a paused voter is under way, and
-    /// one of the voters that it names dies before it is committed: an election needs both majorities (rule 2).
+    /// What the error says to a person: when a majority of the voters that the tables name is gone,
+    /// `recover` goes on without the dead. It happens without losing a majority at once, too: a
+    /// table that replaces a paused voter is under way, and one of the voters that it names dies
+    /// before it is committed: an election needs both majorities (rule 2).
     fn call_the_operator(&mut self) -> bool {
         let now = self.schedule.now();
         let apart = self.apart();
-        let running: Vec<ProcessId> = self.slots.iter().filter_map(|s| s.process).filter(|p| Some(*p) != apart).collect();
+        let running: Vec<ProcessId> = self
+            .slots
+            .iter()
+            .filter_map(|s| s.process)
+            .filter(|p| Some(*p) != apart)
+            .collect();
         let led = running.iter().any(|p| {
             let process = &self.processes[*p];
-            process.agreement.status(process.clock(now)).coordinator.is_some()
+            process
+                .agreement
+                .status(process.clock(now))
+                .coordinator
+                .is_some()
         });
         if !led {
             self.end_who_never_heard(&running);
         }
-        let running: Vec<ProcessId> = running.into_iter().filter(|p| self.slots[self.processes[*p].slot].process == Some(*p)).collect();
+        let running: Vec<ProcessId> = running
+            .into_iter()
+            .filter(|p| self.slots[self.processes[*p].slot].process == Some(*p))
+            .collect();
         let lives: BTreeSet<MemberId> = running.iter().map(|p| self.processes[*p].me).collect();
-        let views = || running.iter().filter_map(|p| self.processes[*p].view.as_ref());
-        let lost = views().flat_map(|v| [&v.installed, &v.accepted]).any(|t| !majority(&t.voters, |m| lives.contains(&m)));
+        let views = || {
+            running
+                .iter()
+                .filter_map(|p| self.processes[*p].view.as_ref())
+        };
+        let lost = views()
+            .flat_map(|v| [&v.installed, &v.accepted])
+            .any(|t| !majority(&t.voters, |m| lives.contains(&m)));
         // Others say whom to ask.
         let ahead = running.iter().filter_map(|p| {
             let (view, me) = (self.processes[*p].view.as_ref()?, self.processes[*p].me);
@@ -110,27 +141,44 @@ impl World {
         false
     }
 
-    /// A newcomer became a voter by a table of which only the dead could tell it: it waits to be admitted, and the others for its vote. The
-    /// operator starts it again, so that the word about the dead is true of it.
+    /// A newcomer became a voter by a table of which only the dead could tell it: it waits to be
+    /// admitted, and the others for its vote. The operator starts it again, so that the word about
+    /// the dead is true of it.
     fn end_who_never_heard(&mut self, running: &[ProcessId]) {
-        let tables = running.iter().filter_map(|p| self.processes[*p].view.as_ref()).flat_map(|v| [&v.installed, &v.accepted]);
+        let tables = running
+            .iter()
+            .filter_map(|p| self.processes[*p].view.as_ref())
+            .flat_map(|v| [&v.installed, &v.accepted]);
         let voters: BTreeSet<MemberId> = tables.flat_map(|t| t.voters.iter().copied()).collect();
         for &p in running {
             let process = &self.processes[p];
             if voters.contains(&process.me) && process.view.is_none() {
                 let slot = process.slot;
-                self.tell(|w| format!("the operator starts {} again, which waits to be admitted", w.name(p)));
+                self.tell(|w| {
+                    format!(
+                        "the operator starts {} again, which waits to be admitted",
+                        w.name(p)
+                    )
+                });
                 self.end_process(p);
                 self.schedule.after(SECOND, Event::Start(slot));
             }
         }
     }
 
-    /// Says to a process who of its tables is dead, if anybody is: by id, because a later process may have the name.
+    /// Says to a process who of its tables is dead, if anybody is: by id, because a later process
+    /// may have the name.
     pub(crate) fn operator_speaks(&mut self, p: ProcessId) -> bool {
         let now = self.schedule.now();
-        let lives: BTreeSet<MemberId> = self.slots.iter().filter_map(|s| s.process).map(|p| self.processes[p].me).collect();
-        let Some(view) = &self.processes[p].view else { return false };
+        let lives: BTreeSet<MemberId> = self
+            .slots
+            .iter()
+            .filter_map(|s| s.process)
+            .map(|p| self.processes[p].me)
+            .collect();
+        let Some(view) = &self.processes[p].view else {
+            return false;
+        };
         let cluster = view.installed.cluster;
         let dead: BTreeSet<String> = [&view.installed, &view.accepted]
             .into_iter()
@@ -142,31 +190,52 @@ impl World {
             return false;
         }
         self.tell(|w| format!("the operator says to {} that {dead:?} are dead", w.name(p)));
-        let live = self.slots.iter().filter_map(|s| s.process).filter_map(|p| self.processes[p].view.as_ref());
-        let known = live.filter(|v| v.installed.cluster == cluster).map(|v| v.accepted.version.max(v.installed.version)).max();
+        let live = self
+            .slots
+            .iter()
+            .filter_map(|s| s.process)
+            .filter_map(|p| self.processes[p].view.as_ref());
+        let known = live
+            .filter(|v| v.installed.cluster == cluster)
+            .map(|v| v.accepted.version.max(v.installed.version))
+            .max();
         self.oracle.recovers(cluster, known.unwrap_or(Version(0)));
-        let input = Input::Recover { dead: dead.into_iter().collect(), ticket: now };
+        let input = Input::Recover {
+            dead: dead.into_iter().collect(),
+            ticket: now,
+        };
         let me = self.processes[p].me;
-        self.schedule.after(0, Event::Control(p, ControlInput::Of(me, input)));
+        self.schedule
+            .after(0, Event::Control(p, ControlInput::Of(me, input)));
         true
     }
 
-    /// Whether one table is in force everywhere, names exactly the running processes, and has all copies.
+    /// Whether one table is in force everywhere, names exactly the running processes, and has all
+    /// copies.
     fn well(&self) -> Result<(), String> {
         let apart = self.apart();
         if apart.is_some() && !self.histories.wrote(client::STRANGER) {
             return Err("a fresh cluster of one has not given way".into());
         }
-        let running = self.slots.iter().filter_map(|s| s.process).filter(|p| Some(*p) != apart);
+        let running = self
+            .slots
+            .iter()
+            .filter_map(|s| s.process)
+            .filter(|p| Some(*p) != apart);
         let running: Vec<&Process> = running.map(|p| &self.processes[p]).collect();
-        let Some(first) = running.first().and_then(|p| p.view.as_ref()) else { return Err("somebody has no table".into()) };
+        let Some(first) = running.first().and_then(|p| p.view.as_ref()) else {
+            return Err("somebody has no table".into());
+        };
         let table = &first.installed;
         for process in &running {
             let at = process.clock(self.schedule.now());
-            let view = process
-                .view
-                .as_ref()
-                .ok_or_else(|| format!("slot {} has no table: {:?}", process.slot, process.agreement.status(at).waiting))?;
+            let view = process.view.as_ref().ok_or_else(|| {
+                format!(
+                    "slot {} has no table: {:?}",
+                    process.slot,
+                    process.agreement.status(at).waiting
+                )
+            })?;
             if view.installed.name() != table.name() || view.accepted.name() != table.name() {
                 return Err(format!(
                     "slot {} has {:?}/{:?}, another {:?}",
@@ -179,7 +248,11 @@ impl World {
             if table.member(process.me).is_none() {
                 return Err(format!("slot {} is no member", process.slot));
             }
-            if process.threads.iter().any(|t| t.shard_generation != process.generation) {
+            if process
+                .threads
+                .iter()
+                .any(|t| t.shard_generation != process.generation)
+            {
                 return Err(format!("slot {} has not installed", process.slot));
             }
             if process.leaving != Leaving::No {
@@ -187,18 +260,33 @@ impl World {
             }
             let closed: u64 = process.threads.iter().map(|t| t.shard.stats().closed).sum();
             if closed > 0 {
-                return Err(format!("slot {} has {closed} closed partitions", process.slot));
+                return Err(format!(
+                    "slot {} has {closed} closed partitions",
+                    process.slot
+                ));
             }
         }
         if table.members.len() != running.len() {
-            return Err(format!("{} members, {} processes: {}", table.members.len(), running.len(), describe(table)));
+            return Err(format!(
+                "{} members, {} processes: {}",
+                table.members.len(),
+                running.len(),
+                describe(table)
+            ));
         }
-        let leading = running.iter().filter(|p| p.agreement.status(p.clock(self.schedule.now())).leading).count();
+        let leading = running
+            .iter()
+            .filter(|p| p.agreement.status(p.clock(self.schedule.now())).leading)
+            .count();
         if leading != 1 {
             return Err(format!("{leading} coordinators"));
         }
         let drains = |m: &Member| m.state == MemberState::Draining;
-        let data = table.members.iter().filter(|m| m.role == Role::Data && !drains(m)).count();
+        let data = table
+            .members
+            .iter()
+            .filter(|m| m.role == Role::Data && !drains(m))
+            .count();
         for keyspace in &table.keyspaces {
             let wanted = (1 + usize::from(keyspace.backups)).min(data);
             if keyspace.partitions.is_empty() {
@@ -208,41 +296,73 @@ impl World {
                 // Where nobody else is left, those who are to be emptied keep what they have.
                 let enough = data == 0 || partition.in_sync().count() == wanted;
                 if partition.goal.is_some() || !enough || partition.learners().count() > 0 {
-                    return Err(format!("copies are missing or moving (wanted {wanted}): {}", describe(table)));
+                    return Err(format!(
+                        "copies are missing or moving (wanted {wanted}): {}",
+                        describe(table)
+                    ));
                 }
             }
-            if !keyspace.reshaping.under_way.is_empty() || !planner::reshape::doublings(keyspace, 1).is_empty() {
-                return Err(format!("{} is still being split or merged: {}", keyspace.name, describe(table)));
+            if !keyspace.reshaping.under_way.is_empty()
+                || !planner::reshape::doublings(keyspace, 1).is_empty()
+            {
+                return Err(format!(
+                    "{} is still being split or merged: {}",
+                    keyspace.name,
+                    describe(table)
+                ));
             }
         }
-        if let Some(full) = table.members.iter().find(|m| data > 0 && drains(m) && planner::holds_anything(table, m.id)) {
-            return Err(format!("{} is still not empty: {}", full.name, describe(table)));
+        if let Some(full) = table
+            .members
+            .iter()
+            .find(|m| data > 0 && drains(m) && planner::holds_anything(table, m.id))
+        {
+            return Err(format!(
+                "{} is still not empty: {}",
+                full.name,
+                describe(table)
+            ));
         }
         let proposal = planner::propose(table, &Loads::default());
         if !proposal.reshapes.is_empty() || !proposal.heirs.is_empty() {
-            return Err(format!("a ring is not that of its members: {}", describe(table)));
+            return Err(format!(
+                "a ring is not that of its members: {}",
+                describe(table)
+            ));
         }
         Ok(())
     }
 
-    /// Once all is well and no client waits, every key is written to, and read through every process.
+    /// Once all is well and no client waits, every key is written to, and read through every
+    /// process.
     pub(crate) fn clients_idle(&mut self) {
-        if self.healed_at.is_none() || self.last_calls_begun || self.clients.iter().any(|c| !c.current.is_empty()) {
+        if self.healed_at.is_none()
+            || self.last_calls_begun
+            || self.clients.iter().any(|c| !c.current.is_empty())
+        {
             return;
         }
         self.last_calls_begun = true;
         // Who has just begun belongs to no cluster yet, and says so.
-        let running = self.slots.iter().filter_map(|s| s.process).filter(|p| self.processes[*p].view.is_some());
+        let running = self
+            .slots
+            .iter()
+            .filter_map(|s| s.process)
+            .filter(|p| self.processes[*p].view.is_some());
         let running: Vec<ProcessId> = running.collect();
         let mut turn = 0;
         for (k, key) in self.keys.iter().enumerate() {
             // What the stranger may hold alone is asked of it, and nothing else.
-            let through = running.iter().filter(|p| self.is_stranger(self.processes[**p].slot) == (*key == client::STRANGER));
+            let through = running.iter().filter(|p| {
+                self.is_stranger(self.processes[**p].slot) == (*key == client::STRANGER)
+            });
             let through: Vec<ProcessId> = through.copied().collect();
             let reads = through.iter().map(|p| (*p, Last::Read));
             let write = (!through.is_empty()).then(|| (through[k % through.len()], Last::Write));
             for (p, last) in reads.chain(write) {
-                self.clients[turn % self.mix.clients].last_calls.push((p, key.clone(), last));
+                self.clients[turn % self.mix.clients]
+                    .last_calls
+                    .push((p, key.clone(), last));
                 turn += 1;
             }
         }
@@ -251,7 +371,8 @@ impl World {
         }
     }
 
-    /// Once all of that is answered (each has its time), the last acks have theirs, so that copies can be compared at rest.
+    /// Once all of that is answered (each has its time), the last acks have theirs, so that copies
+    /// can be compared at rest.
     pub(crate) fn rest_at_the_end(&mut self) {
         let busy = |c: &Client| !c.current.is_empty() || !c.last_calls.is_empty();
         if !self.all_is_called && !self.clients.iter().any(busy) {
@@ -270,15 +391,39 @@ impl World {
             unknown: self.histories.unknown,
             refused: self.histories.refused,
             full: self.histories.full,
-            caught_up: self.caught_up + self.processes.iter().flat_map(|p| &p.threads).map(|t| t.shard.stats().caught_up).sum::<u64>(),
-            continued: self.continued + self.processes.iter().flat_map(|p| &p.threads).map(|t| t.shard.stats().continued).sum::<u64>(),
+            caught_up: self.caught_up
+                + self
+                    .processes
+                    .iter()
+                    .flat_map(|p| &p.threads)
+                    .map(|t| t.shard.stats().caught_up)
+                    .sum::<u64>(),
+            continued: self.continued
+                + self
+                    .processes
+                    .iter()
+                    .flat_map(|p| &p.threads)
+                    .map(|t| t.shard.stats().continued)
+                    .sum::<u64>(),
             read_at_once: self.read_at_once,
             reads_again: self.reads_again,
             set_at_once: self.set_at_once,
             overtaken: self.overtaken,
             handed_over: self.handed_over,
-            expired: self.expired + self.processes.iter().flat_map(|p| &p.threads).map(|t| t.shard.stats().expired).sum::<u64>(),
-            evicted: self.evicted + self.processes.iter().flat_map(|p| &p.threads).map(|t| t.shard.stats().evicted).sum::<u64>(),
+            expired: self.expired
+                + self
+                    .processes
+                    .iter()
+                    .flat_map(|p| &p.threads)
+                    .map(|t| t.shard.stats().expired)
+                    .sum::<u64>(),
+            evicted: self.evicted
+                + self
+                    .processes
+                    .iter()
+                    .flat_map(|p| &p.threads)
+                    .map(|t| t.shard.stats().evicted)
+                    .sum::<u64>(),
             healed_ns: self.healed_at.unwrap_or(0).saturating_sub(self.calm_at),
             faults: self.faults.clone(),
             trace: self.trace.digest(),
@@ -286,24 +431,45 @@ impl World {
         };
         self.oracle.report(&mut report);
         report.congested = self.network.congested;
-        let running: Vec<&Process> = self.slots.iter().filter_map(|s| s.process).map(|p| &self.processes[p]).collect();
+        let running: Vec<&Process> = self
+            .slots
+            .iter()
+            .filter_map(|s| s.process)
+            .map(|p| &self.processes[p])
+            .collect();
         if self.healed_at.is_some() {
             report.compared += self.oracle.logs.compare_at_rest(&running)?;
         }
         let drift = self.mix.drift_ppm as f64 / 1e6;
-        let tolerance = client::Tolerance { drift, late: 2 * SECOND + self.longest_stall };
+        let tolerance = client::Tolerance {
+            drift,
+            late: 2 * SECOND + self.longest_stall,
+        };
         for key in &self.keys {
             let history = self.histories.of(key, tolerance);
             match linear::check(&history) {
                 Verdict::Linearizable => report.judged += 1,
                 Verdict::Undecided => report.undecided += 1,
-                Verdict::Violated(at) => return Err(format!("I10: {key} is not linearizable:\n{}", around(&history, at))),
+                Verdict::Violated(at) => {
+                    return Err(format!(
+                        "I10: {key} is not linearizable:\n{}",
+                        around(&history, at)
+                    ));
+                }
             }
         }
         // With no backups at all there is nothing to compare.
-        let copied = |p: &Process| p.view.as_ref().is_some_and(|v| v.installed.keyspaces.iter().any(|k| k.backups > 0));
-        let multiple = running.len() > 1 && self.healed_at.is_some() && running.iter().any(|p| copied(p));
-        let empty = report.tables == 0 || report.answered == 0 || report.judged == 0 || (multiple && report.compared == 0);
+        let copied = |p: &Process| {
+            p.view
+                .as_ref()
+                .is_some_and(|v| v.installed.keyspaces.iter().any(|k| k.backups > 0))
+        };
+        let multiple =
+            running.len() > 1 && self.healed_at.is_some() && running.iter().any(|p| copied(p));
+        let empty = report.tables == 0
+            || report.answered == 0
+            || report.judged == 0
+            || (multiple && report.compared == 0);
         if empty {
             return Err(format!(
                 "empty: {} tables, {} answers, {} keys judged, {} copies compared",
@@ -325,7 +491,12 @@ fn around(history: &[linear::Entry], at: usize) -> String {
             Some((t, linear::Answer::Bulk(v))) => format!("@{t} Bulk({})", client::short(v)),
             Some((t, a)) => format!("@{t} {a:?}"),
         };
-        text.push_str(&format!("{mark} @{} client {} {} -> {answer}\n", e.called, e.client, client::brief(&e.call)));
+        text.push_str(&format!(
+            "{mark} @{} client {} {} -> {answer}\n",
+            e.called,
+            e.client,
+            client::brief(&e.call)
+        ));
     }
     text
 }

@@ -1,6 +1,8 @@
 //! The data connections between processes: dialling, breaking, bytes in order.
 
-use super::network::{CONGESTED_BYTES, Connection, ConnectionId, NARROW_PIECE, Plane, STALL, lane_index};
+use super::network::{
+    CONGESTED_BYTES, Connection, ConnectionId, NARROW_PIECE, Plane, STALL, lane_index,
+};
 use super::process::{DataInput, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
@@ -17,7 +19,8 @@ impl World {
             return;
         }
         let wait = self.rng.random_range(80 * MS..250 * MS);
-        // One chain of dials a process is enough; a view adds a single one, which must not multiply.
+        // One chain of dials a process is enough; a view adds a single one, which must not
+        // multiply.
         if self.network.dial_due(p, self.schedule.now(), wait) {
             self.schedule.after(wait, Event::Dial(p));
         }
@@ -32,13 +35,21 @@ impl World {
             if peer < me || self.processes[p].threads[t].links.contains_key(&peer) {
                 continue;
             }
-            let Some(&there) = self.directory.get(&peer.member()) else { continue };
+            let Some(&there) = self.directory.get(&peer.member()) else {
+                continue;
+            };
             let (target, there_t) = (&self.processes[there], usize::from(peer.thread_number()));
             let now = self.schedule.now();
-            let blocked = target.data_blocked(there_t, now).is_some() || self.processes[p].data_blocked(t, now).is_some();
-            let apart = !self.network.reaches(Plane::Data, slot, target.slot) || !self.network.reaches(Plane::Data, target.slot, slot);
+            let blocked = target.data_blocked(there_t, now).is_some()
+                || self.processes[p].data_blocked(t, now).is_some();
+            let apart = !self.network.reaches(Plane::Data, slot, target.slot)
+                || !self.network.reaches(Plane::Data, target.slot, slot);
             let ends = [(p, t), (there, there_t)];
-            if blocked || apart || !target.peers.contains(&me) || !self.network.dialling.insert((ends[0], ends[1])) {
+            if blocked
+                || apart
+                || !target.peers.contains(&me)
+                || !self.network.dialling.insert((ends[0], ends[1]))
+            {
                 continue;
             }
             let there_slot = target.slot;
@@ -46,21 +57,31 @@ impl World {
             let back = self.delay(there_slot, slot);
             let id = self.network.next_connection;
             self.network.next_connection += 1;
-            self.network.connections.insert(id, Connection::new([(ends[0], me), (ends[1], peer)]));
+            self.network
+                .connections
+                .insert(id, Connection::new([(ends[0], me), (ends[1], peer)]));
             self.schedule.after(out, Event::ConnectionUp(id, 1));
             self.schedule.after(out + back, Event::ConnectionUp(id, 0));
         }
     }
 
     pub(crate) fn connection_up(&mut self, id: ConnectionId, end: usize) {
-        let Some(connection) = self.network.connections.get(&id) else { return };
+        let Some(connection) = self.network.connections.get(&id) else {
+            return;
+        };
         let ((p, t), me) = connection.ends[end];
         let peer = connection.ends[1 - end].1;
         if end == 0 {
-            self.network.dialling.remove(&((p, t), connection.ends[1].0));
+            self.network
+                .dialling
+                .remove(&((p, t), connection.ends[1].0));
         }
         let process = &self.processes[p];
-        if connection.broken || process.gone || process.thread_id(t) != me || !process.peers.contains(&peer) {
+        if connection.broken
+            || process.gone
+            || process.thread_id(t) != me
+            || !process.peers.contains(&peer)
+        {
             return self.break_connection(id, 10 * MS);
         }
         if let Some(old) = self.processes[p].threads[t].links.insert(peer, id) {
@@ -72,7 +93,9 @@ impl World {
 
     /// Ends a connection; each end learns of it by itself, within `late`.
     pub(crate) fn break_connection(&mut self, id: ConnectionId, late: Nanos) {
-        let Some(connection) = self.network.connections.get_mut(&id) else { return };
+        let Some(connection) = self.network.connections.get_mut(&id) else {
+            return;
+        };
         if connection.broken {
             return;
         }
@@ -85,10 +108,14 @@ impl World {
     }
 
     pub(crate) fn connection_down(&mut self, id: ConnectionId, end: usize) {
-        let Some(connection) = self.network.connections.get(&id) else { return };
+        let Some(connection) = self.network.connections.get(&id) else {
+            return;
+        };
         let ((p, t), _) = connection.ends[end];
         let peer = connection.ends[1 - end].1;
-        self.network.dialling.remove(&(connection.ends[0].0, connection.ends[1].0));
+        self.network
+            .dialling
+            .remove(&(connection.ends[0].0, connection.ends[1].0));
         if self.processes[p].threads[t].links.get(&peer) == Some(&id) {
             self.processes[p].threads[t].links.remove(&peer);
             self.data((p, t), DataInput::Disconnected(peer, id));
@@ -98,8 +125,14 @@ impl World {
     /// Connections to those that are no peers any more are closed.
     pub(crate) fn close_strangers(&mut self, p: ProcessId) {
         let peers = &self.processes[p].peers;
-        let links = self.processes[p].threads.iter().flat_map(|thread| &thread.links);
-        let strangers: Vec<ConnectionId> = links.filter(|(peer, _)| !peers.contains(peer)).map(|(_, id)| *id).collect();
+        let links = self.processes[p]
+            .threads
+            .iter()
+            .flat_map(|thread| &thread.links);
+        let strangers: Vec<ConnectionId> = links
+            .filter(|(peer, _)| !peers.contains(peer))
+            .map(|(_, id)| *id)
+            .collect();
         for id in strangers {
             self.break_connection(id, 5 * MS);
         }
@@ -107,24 +140,38 @@ impl World {
 
     /// Gives bytes of a lane to the connection with a peer.
     pub(crate) fn transmit(&mut self, (p, t): ThreadId, peer: MemberId, lane: Lane, bytes: &[u8]) {
-        let Some(&id) = self.processes[p].threads[t].shard_links.get(&peer) else { return };
-        let Some(connection) = self.network.connections.get(&id) else { return };
+        let Some(&id) = self.processes[p].threads[t].shard_links.get(&peer) else {
+            return;
+        };
+        let Some(connection) = self.network.connections.get(&id) else {
+            return;
+        };
         if connection.broken {
             return;
         }
-        let to = usize::from(connection.ends[0].0 == (p, t) && connection.ends[0].1.member() == self.processes[p].threads[t].shard_me);
-        let slots = connection.ends.map(|((process, _), _)| self.processes[process].slot);
+        let to = usize::from(
+            connection.ends[0].0 == (p, t)
+                && connection.ends[0].1.member() == self.processes[p].threads[t].shard_me,
+        );
+        let slots = connection
+            .ends
+            .map(|((process, _), _)| self.processes[process].slot);
         let delay = self.delay(slots[1 - to], slots[to]);
         let bandwidth = self.mix.bandwidth;
         // On a narrow way by and by; now and then in two pieces, so that frames arrive torn.
-        let mut pieces: Vec<Vec<u8>> = bytes.chunks(bandwidth.map_or(usize::MAX, |_| NARROW_PIECE)).map(<[u8]>::to_vec).collect();
+        let mut pieces: Vec<Vec<u8>> = bytes
+            .chunks(bandwidth.map_or(usize::MAX, |_| NARROW_PIECE))
+            .map(<[u8]>::to_vec)
+            .collect();
         if pieces.len() == 1 && bytes.len() > 1 && self.rng.random_bool(0.05) {
             let cut = self.rng.random_range(1..bytes.len());
             let tail = pieces[0].split_off(cut);
             pieces.push(tail);
         }
         for piece in pieces {
-            let Some(connection) = self.network.connections.get_mut(&id) else { return };
+            let Some(connection) = self.network.connections.get_mut(&id) else {
+                return;
+            };
             let mut at = (self.schedule.now() + delay).max(connection.last[to][lane_index(lane)]);
             if let Some(bandwidth) = bandwidth {
                 at = at.max(connection.busy_until[to]) + piece.len() as u64 * SECOND / bandwidth;
@@ -138,22 +185,31 @@ impl World {
         if let Some(connection) = self.network.connections.get_mut(&id)
             && connection.calls_under_way(to) >= CONGESTED_BYTES
         {
-            self.network.congested += u64::from(!std::mem::replace(&mut connection.congested[to], true));
-            self.processes[p].threads[t].shard.congested(now, peer, true);
+            self.network.congested +=
+                u64::from(!std::mem::replace(&mut connection.congested[to], true));
+            self.processes[p].threads[t]
+                .shard
+                .congested(now, peer, true);
         }
     }
 
     pub(crate) fn arrive(&mut self, id: ConnectionId, end: usize, lane: Lane) {
         let now = self.schedule.now();
-        let Some(connection) = self.network.connections.get_mut(&id) else { return };
+        let Some(connection) = self.network.connections.get_mut(&id) else {
+            return;
+        };
         if connection.broken {
             return;
         }
         let ((p, t), _) = connection.ends[end];
         let peer = connection.ends[1 - end].1;
         let from = self.processes[connection.ends[1 - end].0.0].slot;
-        let reaches = self.network.reaches(Plane::Data, from, self.processes[p].slot);
-        let Some(connection) = self.network.connections.get_mut(&id) else { return };
+        let reaches = self
+            .network
+            .reaches(Plane::Data, from, self.processes[p].slot);
+        let Some(connection) = self.network.connections.get_mut(&id) else {
+            return;
+        };
         if !reaches || self.processes[p].threads[t].links.get(&peer) != Some(&id) {
             let since = *connection.stalled[end].get_or_insert(now);
             if now - since > IDLE_MAX {
@@ -164,7 +220,8 @@ impl World {
         connection.stalled[end] = None;
         let bytes = connection.lanes[end][lane_index(lane)].pop_front();
         let (sender, me) = (connection.ends[1 - end].0, connection.ends[end].1);
-        let drained = connection.congested[end] && connection.calls_under_way(end) < CONGESTED_BYTES;
+        let drained =
+            connection.congested[end] && connection.calls_under_way(end) < CONGESTED_BYTES;
         connection.congested[end] &= !drained;
         if let Some(bytes) = bytes {
             self.data((p, t), DataInput::Bytes(peer, id, lane, bytes));

@@ -1,6 +1,6 @@
-//! What the partitions' logs must never show: an old tenure acknowledges (I5), a copy in sync lacks an acknowledged write
-//! (I6), two entries have one name (I8), a committed entry differs or is gone (I9), copies hold different things at one
-//! place of one log (I13).
+//! What the partitions' logs must never show: an old tenure acknowledges (I5), a copy in sync lacks
+//! an acknowledged write (I6), two entries have one name (I8), a committed entry differs or is gone
+//! (I9), copies hold different things at one place of one log (I13).
 
 use super::process::{Process, ThreadId};
 use super::schedule::Nanos;
@@ -24,7 +24,8 @@ struct Truth {
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     committed: u64,
-    /// How far it could acknowledge: what is committed without a lease is answered once there is one.
+    /// How far it could acknowledge: what is committed without a lease is answered once there is
+    /// one.
     acknowledged: u64,
     /// The tenure in which it leads by the installed table alone.
     deposed: Option<Epoch>,
@@ -34,7 +35,8 @@ struct Seen {
     opened: Epoch,
 }
 
-/// What a data thread showed at the end of its last pass: what it still shows need not be looked at again.
+/// What a data thread showed at the end of its last pass: what it still shows need not be looked at
+/// again.
 #[derive(Debug, Default)]
 struct Shown {
     by: Option<(Option<ClusterId>, MemberId, u64, bool)>,
@@ -52,8 +54,8 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// A data thread has answered whom it could; `may_answer` says whether lease and view let it. `newest` is the last table that was seen
-    /// to be committed.
+    /// A data thread has answered whom it could; `may_answer` says whether lease and view let it.
+    /// `newest` is the last table that was seen to be committed.
     pub(crate) fn look(
         &mut self,
         processes: &[Process],
@@ -66,16 +68,29 @@ impl Logs {
         let process = &processes[p].threads[t];
         let (me, cluster) = (process.shard_me, process.shard.inspect_cluster());
         let shown = self.shown.entry((p, t)).or_default();
-        let same = shown.by.replace((cluster, me, processes[p].generation, may_answer)) == shown.by;
+        let same = shown
+            .by
+            .replace((cluster, me, processes[p].generation, may_answer))
+            == shown.by;
         let before = std::mem::take(&mut shown.partitions);
         shown.partitions.extend(process.shard.inspect());
         for (i, now) in shown.partitions.iter().enumerate() {
             if same && before.get(i) == Some(now) {
                 continue;
             }
-            hold!(thread_of(now.at, count) == t, "thread {t} of {count} of {me} holds {}", now.at);
-            let seen = self.seen.entry((cluster, me, now.at, now.lineage)).or_default();
-            let truth = self.truths.entry((cluster, now.at, now.lineage)).or_default();
+            hold!(
+                thread_of(now.at, count) == t,
+                "thread {t} of {count} of {me} holds {}",
+                now.at
+            );
+            let seen = self
+                .seen
+                .entry((cluster, me, now.at, now.lineage))
+                .or_default();
+            let truth = self
+                .truths
+                .entry((cluster, now.at, now.lineage))
+                .or_default();
             let last = now.last_epoch.unwrap_or(Epoch(0));
             let grown = now.committed > seen.committed;
             if seen.last != (now.last, last) || grown {
@@ -83,13 +98,23 @@ impl Logs {
             }
             let deposed = now.since.filter(|_| now.open && !now.serving);
             let goes_on = grown && deposed.is_some() && deposed == seen.deposed;
-            hold!(!goes_on, "I5: {me} commits {} of {}, and has accepted that it does not lead", now.committed, now.at);
+            hold!(
+                !goes_on,
+                "I5: {me} commits {} of {}, and has accepted that it does not lead",
+                now.committed,
+                now.at
+            );
             if let Some(since) = now.since.filter(|_| now.serves() && may_answer) {
                 by_both_tables(&processes[p], now, since)?;
                 if now.committed > seen.acknowledged {
                     if let Some((other, of)) = truth.tenure {
                         let later = since > other || (since == other && of == me);
-                        hold!(later, "I5: {me} acknowledges {} of {} in tenure {since}, and {of} did in {other}", now.committed, now.at);
+                        hold!(
+                            later,
+                            "I5: {me} acknowledges {} of {} in tenure {since}, and {of} did in {other}",
+                            now.committed,
+                            now.at
+                        );
                     }
                     truth.tenure = Some((since, me));
                     truth.acknowledged = truth.acknowledged.max(now.committed);
@@ -111,8 +136,17 @@ impl Logs {
             if !now.arriving && last != Epoch(0) && seen.compared != (now.last, last) {
                 seen.compared = (now.last, last);
                 let content = process.shard.inspect_content(now.at).unwrap_or(0);
-                let (first, known) = *truth.contents.entry((now.last, last)).or_insert((me, content));
-                hold!(known == content, "I13: {} holds something else in {} at {}@{last} than {first} did", me, now.at, now.last);
+                let (first, known) = *truth
+                    .contents
+                    .entry((now.last, last))
+                    .or_insert((me, content));
+                hold!(
+                    known == content,
+                    "I13: {} holds something else in {} at {}@{last} than {first} did",
+                    me,
+                    now.at,
+                    now.last
+                );
                 self.compared += u64::from(first != me);
             }
             seen.committed = now.committed;
@@ -128,13 +162,24 @@ impl Logs {
         for process in running {
             let Some(view) = &process.view else { continue };
             for keyspace in &view.installed.keyspaces {
-                for partition in keyspace.partitions.iter().filter(|p| p.primary() == process.me) {
-                    let at = PartitionRef { keyspace: keyspace.id, partition: partition.id };
+                for partition in keyspace
+                    .partitions
+                    .iter()
+                    .filter(|p| p.primary() == process.me)
+                {
+                    let at = PartitionRef {
+                        keyspace: keyspace.id,
+                        partition: partition.id,
+                    };
                     let shard = shard_of(process, at);
                     let content = shard.inspect_content(at);
                     hold!(content.is_some(), "{at}: its primary holds nothing");
-                    // Nobody calls any more, but keys still expire: what is on its way to a copy is not at rest.
-                    if shard.inspect().any(|held| held.at == at && held.committed < held.last) {
+                    // Nobody calls any more, but keys still expire: what is on its way to a copy is
+                    // not at rest.
+                    if shard
+                        .inspect()
+                        .any(|held| held.at == at && held.committed < held.last)
+                    {
                         continue;
                     }
                     for member in partition.in_sync().filter(|m| *m != process.me) {
@@ -143,7 +188,9 @@ impl Logs {
                         if other != content {
                             let entries = |p: &Process| shard_of(p, at).inspect_entries(at);
                             let how = difference(entries(process), copy.and_then(|p| entries(p)));
-                            return Err(format!("I6: at rest the copy of {at} on {member} differs from its primary's: {how}"));
+                            return Err(format!(
+                                "I6: at rest the copy of {at} on {member} differs from its primary's: {how}"
+                            ));
                         }
                         same_outcomes(process, copy, at)?;
                         compared += 1;
@@ -169,22 +216,41 @@ fn shard_of(process: &Process, at: PartitionRef) -> &Shard {
 /// Entries of one name are one (I8), and committed ones never change (I9).
 fn entries(shard: &Shard, now: &Inspection, from: u64, truth: &mut Truth) -> Result<(), String> {
     for seq in (from.max(now.base) + 1)..=now.last {
-        let Some((epoch, digest)) = shard.inspect_entry(now.at, seq) else { continue };
+        let Some((epoch, digest)) = shard.inspect_entry(now.at, seq) else {
+            continue;
+        };
         let known = *truth.entries.entry((seq, epoch)).or_insert(digest);
-        hold!(known == digest, "I8: two entries of {} are called {seq}@{epoch}", now.at);
+        hold!(
+            known == digest,
+            "I8: two entries of {} are called {seq}@{epoch}",
+            now.at
+        );
         if seq <= now.committed {
             let known = *truth.committed.entry(seq).or_insert((epoch, digest));
-            hold!(known == (epoch, digest), "I9: {} committed {seq}@{} and now {seq}@{epoch}", now.at, known.0);
+            hold!(
+                known == (epoch, digest),
+                "I9: {} committed {seq}@{} and now {seq}@{epoch}",
+                now.at,
+                known.0
+            );
         }
     }
     Ok(())
 }
 
-/// A node that answers leads by the table that is in force, and by the one that it has accepted (I7, rule 5).
+/// A node that answers leads by the table that is in force, and by the one that it has accepted
+/// (I7, rule 5).
 fn by_both_tables(process: &Process, now: &Inspection, since: Epoch) -> Result<(), String> {
-    let Some(view) = &process.view else { return Err(format!("rule 5: {} answers for {} without a table", process.me, now.at)) };
+    let Some(view) = &process.view else {
+        return Err(format!(
+            "rule 5: {} answers for {} without a table",
+            process.me, now.at
+        ));
+    };
     for table in [&view.installed, &view.accepted] {
-        let leads = table.partition(now.at).filter(|p| p.primary() == process.me && p.since == since && p.lineage == now.lineage);
+        let leads = table
+            .partition(now.at)
+            .filter(|p| p.primary() == process.me && p.since == since && p.lineage == now.lineage);
         hold!(
             leads.is_some_and(|p| p.in_sync().any(|m| m == process.me)),
             "I7: {} answers for {} in tenure {since}, which it does not lead by table {}.{}",
@@ -197,17 +263,35 @@ fn by_both_tables(process: &Process, now: &Inspection, since: Epoch) -> Result<(
     Ok(())
 }
 
-/// When a write is acknowledged, no other node could answer a read of another tenure: its lease is over, or it knows
-/// better (I5). No read needs to arrive for this check.
-fn nobody_else_answers(processes: &[Process], (p, t): ThreadId, at: Nanos, now: &Inspection) -> Result<(), String> {
-    let (me, cluster) = (processes[p].threads[t].shard_me, processes[p].threads[t].shard.inspect_cluster());
-    for (_, other) in processes.iter().enumerate().filter(|(o, other)| *o != p && !other.gone) {
+/// When a write is acknowledged, no other node could answer a read of another tenure: its lease is
+/// over, or it knows better (I5). No read needs to arrive for this check.
+fn nobody_else_answers(
+    processes: &[Process],
+    (p, t): ThreadId,
+    at: Nanos,
+    now: &Inspection,
+) -> Result<(), String> {
+    let (me, cluster) = (
+        processes[p].threads[t].shard_me,
+        processes[p].threads[t].shard.inspect_cluster(),
+    );
+    for (_, other) in processes
+        .iter()
+        .enumerate()
+        .filter(|(o, other)| *o != p && !other.gone)
+    {
         let thread = &other.threads[thread_of(now.at, other.threads.len())];
-        let may = Shard::may_answer(other.clock(at), other.lease, thread.shard_generation == other.generation);
+        let may = Shard::may_answer(
+            other.clock(at),
+            other.lease,
+            thread.shard_generation == other.generation,
+        );
         if !may || thread.shard_me != other.me || thread.shard.inspect_cluster() != cluster {
             continue;
         }
-        let stale = thread.shard.inspect().find(|i| i.at == now.at && i.serves() && i.lineage == now.lineage && i.since != now.since);
+        let stale = thread.shard.inspect().find(|i| {
+            i.at == now.at && i.serves() && i.lineage == now.lineage && i.since != now.since
+        });
         hold!(
             stale.is_none(),
             "I5: {me} acknowledges {} of {} in tenure {:?}, and {} may still answer as its primary: {stale:?}",
@@ -220,53 +304,118 @@ fn nobody_else_answers(processes: &[Process], (p, t): ThreadId, at: Nanos, now: 
     Ok(())
 }
 
-/// What a primary acknowledges is on every copy that counts (I6): by the table that it acts on, and by the newest that is in force, if it still
-/// leads there. A copy that already acts on a later table is excused if it does not count any more.
-fn copies_have(processes: &[Process], (p, t): ThreadId, now: &Inspection, newest: Option<&Table>) -> Result<(), String> {
+/// What a primary acknowledges is on every copy that counts (I6): by the table that it acts on, and
+/// by the newest that is in force, if it still leads there. A copy that already acts on a later
+/// table is excused if it does not count any more.
+fn copies_have(
+    processes: &[Process],
+    (p, t): ThreadId,
+    now: &Inspection,
+    newest: Option<&Table>,
+) -> Result<(), String> {
     let me = processes[p].threads[t].shard_me;
-    let Some(view) = &processes[p].view else { return Ok(()) };
-    let Some(installed) = view.installed.partition(now.at) else { return Ok(()) };
-    let still = |p: &Partition| p.primary() == me.member() && Some(p.since) == now.since && p.lineage == now.lineage;
-    let newest = newest.and_then(|t| t.partition(now.at)).filter(|p| still(p));
-    let counting: BTreeSet<MemberId> = installed.in_sync().chain(newest.into_iter().flat_map(|p| p.in_sync())).collect();
+    let Some(view) = &processes[p].view else {
+        return Ok(());
+    };
+    let Some(installed) = view.installed.partition(now.at) else {
+        return Ok(());
+    };
+    let still = |p: &Partition| {
+        p.primary() == me.member() && Some(p.since) == now.since && p.lineage == now.lineage
+    };
+    let newest = newest
+        .and_then(|t| t.partition(now.at))
+        .filter(|p| still(p));
+    let counting: BTreeSet<MemberId> = installed
+        .in_sync()
+        .chain(newest.into_iter().flat_map(|p| p.in_sync()))
+        .collect();
     for member in counting.into_iter().filter(|m| *m != me.member()) {
-        let Some(other) = processes.iter().find(|o| !o.gone && o.me == member) else { continue };
+        let Some(other) = processes.iter().find(|o| !o.gone && o.me == member) else {
+            continue;
+        };
         let thread = &other.threads[thread_of(now.at, other.threads.len())];
         if thread.shard_me != member {
             continue;
         }
-        let later = other.view.as_ref().and_then(|v| v.installed.partition(now.at)).filter(|p| p.epoch > now.epoch);
+        let later = other
+            .view
+            .as_ref()
+            .and_then(|v| v.installed.partition(now.at))
+            .filter(|p| p.epoch > now.epoch);
         if later.is_some_and(|p| p.lineage != now.lineage || !p.in_sync().any(|m| m == member)) {
             continue;
         }
         let copy = thread.shard.inspect().find(|i| i.at == now.at);
         let has = copy.is_some_and(|c| c.lineage == now.lineage && c.last >= now.committed);
-        hold!(has, "I6: {me} acknowledges {} of {}, and {member} has {copy:?}", now.committed, now.at);
+        hold!(
+            has,
+            "I6: {me} acknowledges {} of {}, and {member} has {copy:?}",
+            now.committed,
+            now.at
+        );
     }
     Ok(())
 }
 
-/// A retry finds the same at every copy: of each member, what became of the operations that it has not finished with. (What was undone may
-/// have told one of them that more is finished.)
-fn same_outcomes(primary: &Process, copy: Option<&&Process>, at: PartitionRef) -> Result<(), String> {
-    let (Some(table), Some(copy)) = (primary.view.as_ref().map(|v| &v.installed), copy) else { return Ok(()) };
+/// A retry finds the same at every copy: of each member, what became of the operations that it has
+/// not finished with. (What was undone may have told one of them that more is finished.)
+fn same_outcomes(
+    primary: &Process,
+    copy: Option<&&Process>,
+    at: PartitionRef,
+) -> Result<(), String> {
+    let (Some(table), Some(copy)) = (primary.view.as_ref().map(|v| &v.installed), copy) else {
+        return Ok(());
+    };
     let known = |p: &Process| shard_of(p, at).inspect_outcomes(at).unwrap_or_default();
     let (ours, theirs) = (known(primary), known(copy));
-    for origin in ours.keys().chain(theirs.keys()).filter(|o| table.member(o.member()).is_some()) {
-        let mark = [&ours, &theirs].iter().filter_map(|k| k.get(origin)).map(|(mark, _)| *mark).max().unwrap_or(0);
+    for origin in ours
+        .keys()
+        .chain(theirs.keys())
+        .filter(|o| table.member(o.member()).is_some())
+    {
+        let mark = [&ours, &theirs]
+            .iter()
+            .filter_map(|k| k.get(origin))
+            .map(|(mark, _)| *mark)
+            .max()
+            .unwrap_or(0);
         let unfinished = |known: &BTreeMap<MemberId, Asked>| {
-            let applied = known.get(origin).map(|(_, applied)| applied.clone()).unwrap_or_default();
-            applied.into_iter().filter(|(n, _)| *n >= mark).collect::<Vec<_>>()
+            let applied = known
+                .get(origin)
+                .map(|(_, applied)| applied.clone())
+                .unwrap_or_default();
+            applied
+                .into_iter()
+                .filter(|(n, _)| *n >= mark)
+                .collect::<Vec<_>>()
         };
         let (one, other) = (unfinished(&ours), unfinished(&theirs));
-        hold!(one == other, "idempotence: at rest {at} knows of {origin}'s operations {one:?}, and its copy on {} {other:?}", copy.me);
+        hold!(
+            one == other,
+            "idempotence: at rest {at} knows of {origin}'s operations {one:?}, and its copy on {} {other:?}",
+            copy.me
+        );
     }
     Ok(())
 }
 
 /// Where two contents differ first.
 fn difference(one: Option<Vec<String>>, other: Option<Vec<String>>) -> String {
-    let (Some(one), Some(other)) = (one, other) else { return "one of them holds nothing".into() };
-    let at = one.iter().zip(&other).position(|(a, b)| a != b).unwrap_or(one.len().min(other.len()));
-    format!("{:?} and {:?} ({} and {} in all)", one.get(at), other.get(at), one.len(), other.len())
+    let (Some(one), Some(other)) = (one, other) else {
+        return "one of them holds nothing".into();
+    };
+    let at = one
+        .iter()
+        .zip(&other)
+        .position(|(a, b)| a != b)
+        .unwrap_or(one.len().min(other.len()));
+    format!(
+        "{:?} and {:?} ({} and {} in all)",
+        one.get(at),
+        other.get(at),
+        one.len(),
+        other.len()
+    )
 }

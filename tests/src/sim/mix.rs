@@ -82,7 +82,8 @@ pub struct Mix {
     pub named: usize,
     /// Keys with large values, for a memory that is soon full.
     pub bulk: usize,
-    /// Whether a process that was told to begin alone, and knows the founders, runs in the last slot: two clusters may meet.
+    /// Whether a process that was told to begin alone, and knows the founders, runs in the last
+    /// slot: two clusters may meet.
     pub stranger: bool,
     /// Which keys go where that is full.
     pub eviction: Eviction,
@@ -116,7 +117,8 @@ const SEVERAL_THREADS: f64 = 0.6;
 impl Mix {
     /// Draws a mix.
     pub(crate) fn draw(seed: u64, rng: &mut ChaCha8Rng) -> Self {
-        // What came later is drawn from numbers of its own, so that a seed's cluster and faults stay what they were.
+        // What came later is drawn from numbers of its own, so that a seed's cluster and faults
+        // stay what they were.
         let mut later = ChaCha8Rng::seed_from_u64(seed);
         later.set_stream(1);
         let mut last = ChaCha8Rng::seed_from_u64(seed);
@@ -127,7 +129,13 @@ impl Mix {
         let small = later.random_bool(0.12);
         let mut policies = ChaCha8Rng::seed_from_u64(seed);
         policies.set_stream(8);
-        let policy = [Eviction::None, Eviction::None, Eviction::Lru, Eviction::Random, Eviction::Ttl][policies.random_range(0..5)];
+        let policy = [
+            Eviction::None,
+            Eviction::None,
+            Eviction::Lru,
+            Eviction::Random,
+            Eviction::Ttl,
+        ][policies.random_range(0..5)];
         let eviction = if small { policy } else { Eviction::None };
         let memory_bytes_max = match eviction {
             Eviction::None if small => 192 << 10,
@@ -140,7 +148,11 @@ impl Mix {
         let mut sizes = ChaCha8Rng::seed_from_u64(seed);
         sizes.set_stream(6);
         let crowd = sizes.random_bool(CROWDS);
-        let (founders, joiners) = if crowd { (sizes.random_range(3..=20), 10) } else { (founders, joiners) };
+        let (founders, joiners) = if crowd {
+            (sizes.random_range(3..=20), 10)
+        } else {
+            (founders, joiners)
+        };
         let witnesses = usize::from(founders >= 3 && rng.random_bool(0.15));
         let slow = rng.random_bool(0.15);
         // All with one, or each with its own number of them.
@@ -148,19 +160,38 @@ impl Mix {
         let mut numbers = ChaCha8Rng::seed_from_u64(seed);
         numbers.set_stream(2);
         let several = !crowd && numbers.random_bool(SEVERAL_THREADS);
-        let threads = (0..slots).map(|_| if several { numbers.random_range(1..=3) } else { 1 }).collect();
+        let threads = (0..slots)
+            .map(|_| {
+                if several {
+                    numbers.random_range(1..=3)
+                } else {
+                    1
+                }
+            })
+            .collect();
         numbers.set_stream(3);
         let pipelined = [0, 0, 30, 60][numbers.random_range(0..4)];
         let dawdles = numbers.random_bool(0.4);
-        let weight =
-            |rng: &mut ChaCha8Rng, k: &super::fault::Kind| if rng.random_bool(0.55) { k.weight * rng.random_range(1..4) } else { 0 };
+        let weight = |rng: &mut ChaCha8Rng, k: &super::fault::Kind| {
+            if rng.random_bool(0.55) {
+                k.weight * rng.random_range(1..4)
+            } else {
+                0
+            }
+        };
         let (first, more) = super::fault::KINDS.split_at(super::fault::FIRST_KINDS);
         let mut weights: Vec<u32> = first.iter().map(|k| weight(rng, k)).collect();
         weights.extend(more.iter().map(|k| weight(&mut later, k)));
-        // A process that begins anew joins whatever cluster it hears of first, the stranger's too: where there is one, nobody
-        // dies or is expelled.
+        // A process that begins anew joins whatever cluster it hears of first, the stranger's too:
+        // where there is one, nobody dies or is expelled.
         let stranger = founders > 1 && later.random_bool(STRANGERS);
-        let harmless = ["data plane cut", "connection break", "join", "wall clock jump", "recover"];
+        let harmless = [
+            "data plane cut",
+            "connection break",
+            "join",
+            "wall clock jump",
+            "recover",
+        ];
         for (kind, weight) in super::fault::KINDS.iter().zip(&mut weights) {
             *weight *= u32::from(!stranger || harmless.contains(&kind.name));
         }
@@ -176,8 +207,16 @@ impl Mix {
             faulty: rng.random_range(10..25) * SECOND,
             fault_every: [300 * MS, SECOND, 2 * SECOND, 4 * SECOND][rng.random_range(0..4)],
             weights,
-            delay_min: if slow { 15 * MS } else { rng.random_range(20_000..1_000_000) },
-            jitter: if slow { 20 * MS } else { rng.random_range(10_000..2_000_000) },
+            delay_min: if slow {
+                15 * MS
+            } else {
+                rng.random_range(20_000..1_000_000)
+            },
+            jitter: if slow {
+                20 * MS
+            } else {
+                rng.random_range(10_000..2_000_000)
+            },
             bandwidth: narrow.then(|| [40_000, 120_000, 400_000][ways.random_range(0..3)]),
             loss: [0, 0, 0, 10, 50, 150][rng.random_range(0..6)] * u32::from(!stranger),
             duplicates: [0, 0, 20, 100][rng.random_range(0..4)],
@@ -190,7 +229,8 @@ impl Mix {
             keys: rng.random_range(2..=6),
             think: [10 * MS, 30 * MS, 80 * MS][rng.random_range(0..3)],
             chunk_bytes: [64, 512, 65_536][rng.random_range(0..3)],
-            tail_bytes_max: [1_024, 16_384, 64 << 20][rng.random_range(0..3)].min(memory_bytes_max / 4),
+            tail_bytes_max: [1_024, 16_384, 64 << 20][rng.random_range(0..3)]
+                .min(memory_bytes_max / 4),
             // What is stored here is so little that its own part of it would be nothing.
             tail_bytes_least: [0, 4 << 10][rng.random_range(0..2)],
             range_bytes_max: [600, 4_000, 64 << 20][last.random_range(0..3)],
@@ -200,7 +240,13 @@ impl Mix {
             reckless: rng.random_bool(0.2),
             fleeting: later.random_range(0..=3),
             named: [0, 2, 4][later.random_range(0..3)],
-            placed: [Placed::Fixed, Placed::Fixed, Placed::Fixed, Placed::Ring, Placed::Range][last.random_range(0..5)],
+            placed: [
+                Placed::Fixed,
+                Placed::Fixed,
+                Placed::Fixed,
+                Placed::Ring,
+                Placed::Range,
+            ][last.random_range(0..5)],
             bulk: if small { 6 } else { 0 },
             stranger,
             eviction,
@@ -210,10 +256,15 @@ impl Mix {
             dawdles,
             hell: false,
         };
-        if !stranger && Self::may_be_hell(seed) { drawn.into_hell(seed) } else { drawn }
+        if !stranger && Self::may_be_hell(seed) {
+            drawn.into_hell(seed)
+        } else {
+            drawn
+        }
     }
 
-    /// The same cluster where every kind of fault happens all the time, and packets take so long that decisions cross each other.
+    /// The same cluster where every kind of fault happens all the time, and packets take so long
+    /// that decisions cross each other.
     fn into_hell(mut self, seed: u64) -> Self {
         let mut rng = hell_numbers(seed);
         for (weight, kind) in self.weights.iter_mut().zip(super::fault::KINDS) {
@@ -221,7 +272,8 @@ impl Mix {
             *weight = (*weight).max(kind.weight) * if coordinators { 4 } else { 1 };
         }
         self.fault_every = [150 * MS, 300 * MS, 600 * MS][rng.random_range(0..3)];
-        (self.delay_min, self.jitter) = [(MS, 5 * MS), (10 * MS, 40 * MS), (30 * MS, 90 * MS)][rng.random_range(0..3)];
+        (self.delay_min, self.jitter) =
+            [(MS, 5 * MS), (10 * MS, 40 * MS), (30 * MS, 90 * MS)][rng.random_range(0..3)];
         self.partitions = self.partitions.min(4);
         self.think = 10 * MS;
         self.drift_ppm = 9_900;
@@ -244,7 +296,9 @@ impl Mix {
             self.founders = self.founders.min(nodes.max(1));
             self.joiners = self.joiners.min(nodes.max(1) - self.founders);
             self.witnesses = if self.founders < 3 { 0 } else { self.witnesses };
-            self.members_min = self.members_min.min((self.founders - self.witnesses) as u16);
+            self.members_min = self
+                .members_min
+                .min((self.founders - self.witnesses) as u16);
         }
         self.clients = self.clients.min(case.clients.unwrap_or(usize::MAX).max(1));
         let keys = case.keys.unwrap_or(usize::MAX);
@@ -282,7 +336,13 @@ impl Placed {
             Self::Fixed => (Mode::Fixed { partitions }, Division::Slots),
             Self::Ring => {
                 let tokens = (usize::from(partitions) / members.max(1)).clamp(1, 4);
-                (Mode::Ring { tokens: tokens as u16, random: partitions > 4 }, Division::no_arcs())
+                (
+                    Mode::Ring {
+                        tokens: tokens as u16,
+                        random: partitions > 4,
+                    },
+                    Division::no_arcs(),
+                )
             }
             Self::Range => {
                 let splits = SPLITS.iter().take(usize::from(partitions) - 1);
@@ -294,11 +354,31 @@ impl Placed {
 }
 
 /// Among the keys of clients, in order.
-pub(crate) const SPLITS: [&str; 8] = ["counter-", "counter-1", "fleeting", "list-", "list-1", "list-2", "register-1", "register-2"];
+pub(crate) const SPLITS: [&str; 8] = [
+    "counter-",
+    "counter-1",
+    "fleeting",
+    "list-",
+    "list-1",
+    "list-2",
+    "register-1",
+    "register-2",
+];
 
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { founders, joiners, witnesses, partitions, placed, backups, voters_max, clients, loss, .. } = self;
+        let Self {
+            founders,
+            joiners,
+            witnesses,
+            partitions,
+            placed,
+            backups,
+            voters_max,
+            clients,
+            loss,
+            ..
+        } = self;
         let ms = |nanos: Nanos| nanos as f64 / MS as f64;
         write!(
             f,

@@ -1,8 +1,10 @@
-//! The network between slots: which directions are cut, how long packets take, and the data connections.
+//! The network between slots: which directions are cut, how long packets take, and the data
+//! connections.
 //!
-//! Control messages travel as datagrams (pings: lost, late, twice, in any order) or each on a stream of its own (late,
-//! in any order, lost only with the connection). Data travels on ordered lanes of a connection: a cut stalls it until the
-//! connection breaks, and what was in flight is gone.
+//! Control messages travel as datagrams (pings: lost, late, twice, in any order) or each on a
+//! stream of its own (late, in any order, lost only with the connection). Data travels on ordered
+//! lanes of a connection: a cut stalls it until the connection breaks, and what was in flight is
+//! gone.
 
 use super::process::{ProcessId, ThreadId};
 use super::schedule::{MS, Nanos};
@@ -61,7 +63,10 @@ impl Connection {
 
     /// Bytes of calls under way to an end.
     pub(crate) fn calls_under_way(&self, end: usize) -> usize {
-        self.lanes[end][lane_index(Lane::Calls)].iter().map(Vec::len).sum()
+        self.lanes[end][lane_index(Lane::Calls)]
+            .iter()
+            .map(Vec::len)
+            .sum()
     }
 }
 
@@ -125,7 +130,9 @@ impl Network {
 
     /// Whether anything of what a slot sends or receives is cut or slow.
     pub(crate) fn touched(&self, slot: usize) -> bool {
-        let cut = self.cuts.iter().any(|((plane, from, to), n)| *n > 0 && *plane == Plane::Control && (*from == slot || *to == slot));
+        let cut = self.cuts.iter().any(|((plane, from, to), n)| {
+            *n > 0 && *plane == Plane::Control && (*from == slot || *to == slot)
+        });
         cut || self.slow.contains_key(&slot)
     }
 

@@ -1,10 +1,12 @@
 //! The invariants of docs/agreement.md, checked after every step that could break them.
 //!
-//! A view shows whether there is one committed table per version (I1), one publisher per term (I2: never two tables of one
-//! term and version), whether versions never go back on a node (I3), later tables descend from committed ones (I4), a
-//! primary is in sync (I7), a removed member never returns (I11), there is one cluster (I12), and each slot has one
-//! partition (I15). Shards show the rules of logs and copies (I5, I6, I8, I9, I13). Both together show that copies are kept
-//! (I14), clients' histories that keys are linearizable (I10), and the end of the run that all is served again (I16).
+//! A view shows whether there is one committed table per version (I1), one publisher per term (I2:
+//! never two tables of one term and version), whether versions never go back on a node (I3), later
+//! tables descend from committed ones (I4), a primary is in sync (I7), a removed member never
+//! returns (I11), there is one cluster (I12), and each slot has one partition (I15). Shards show
+//! the rules of logs and copies (I5, I6, I8, I9, I13). Both together show that copies are kept
+//! (I14), clients' histories that keys are linearizable (I10), and the end of the run that all is
+//! served again (I16).
 
 use super::Report;
 use super::logs::Logs;
@@ -15,8 +17,9 @@ use doyen_gossip::agreement::View;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_placement::division::RangeStart;
 use doyen_placement::{
-    ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, MapEntry, MapId, MemberId, MemberState, Origin, PartitionId, PartitionRef,
-    ReplicaState, Role, Table, TableName, Term, Version,
+    ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, MapEntry, MapId, MemberId,
+    MemberState, Origin, PartitionId, PartitionRef, ReplicaState, Role, Table, TableName, Term,
+    Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -68,11 +71,14 @@ pub(crate) struct Oracle {
 impl Oracle {
     /// `stranger` says whether somebody was told to begin a cluster beside the others'.
     pub(crate) fn new(stranger: bool) -> Self {
-        Self { stranger, ..Self::default() }
+        Self {
+            stranger,
+            ..Self::default()
+        }
     }
 
-    /// An operator's word goes to a member of this cluster: it replaces votes. Those who live know tables up to this version: what the others agreed on
-    /// after it went with them.
+    /// An operator's word goes to a member of this cluster: it replaces votes. Those who live know
+    /// tables up to this version: what the others agreed on after it went with them.
     pub(crate) fn recovers(&mut self, cluster: ClusterId, known: Version) {
         let cluster = self.clusters.entry(cluster).or_default();
         cluster.recovered = true;
@@ -94,25 +100,50 @@ impl Oracle {
         }
     }
 
-    /// A data thread has answered whom it could; `may_answer` says whether its lease and view let it.
-    pub(crate) fn released(&mut self, processes: &[Process], (p, t): ThreadId, at: Nanos, may_answer: bool) -> Result<(), String> {
+    /// A data thread has answered whom it could; `may_answer` says whether its lease and view let
+    /// it.
+    pub(crate) fn released(
+        &mut self,
+        processes: &[Process],
+        (p, t): ThreadId,
+        at: Nanos,
+        may_answer: bool,
+    ) -> Result<(), String> {
         let cluster = processes[p].threads[t].shard.inspect_cluster();
-        let newest = cluster.and_then(|c| self.clusters.get(&c)).and_then(|c| c.committed.values().next_back());
-        self.logs.look(processes, (p, t), at, may_answer, newest.map(AsRef::as_ref))
+        let newest = cluster
+            .and_then(|c| self.clusters.get(&c))
+            .and_then(|c| c.committed.values().next_back());
+        self.logs
+            .look(processes, (p, t), at, may_answer, newest.map(AsRef::as_ref))
     }
 
     /// What a data thread holds now. Others hold what it deleted since (I14).
-    pub(crate) fn holds(&mut self, me: MemberId, cluster: Option<ClusterId>, shard: &Shard) -> Result<(), String> {
+    pub(crate) fn holds(
+        &mut self,
+        me: MemberId,
+        cluster: Option<ClusterId>,
+        shard: &Shard,
+    ) -> Result<(), String> {
         let now = || shard.inspect().map(|i| (i.at, i.lineage));
         let kept = self.kept.entry(me).or_default();
         if now().eq(kept.iter().copied()) {
             return Ok(());
         }
         let before = std::mem::replace(kept, now().collect());
-        let newest = cluster.and_then(|c| self.clusters.get(&c)).and_then(|c| c.committed.values().next_back());
+        let newest = cluster
+            .and_then(|c| self.clusters.get(&c))
+            .and_then(|c| c.committed.values().next_back());
         for (at, lineage) in before.into_iter().filter(|held| !kept.contains(held)) {
-            let Some(partition) = newest.and_then(|t| t.partition(at)).filter(|p| p.lineage == lineage) else { continue };
-            hold!(!partition.in_sync().any(|m| m == me.member()), "I14: {me} deleted its copy of {at}, which counts");
+            let Some(partition) = newest
+                .and_then(|t| t.partition(at))
+                .filter(|p| p.lineage == lineage)
+            else {
+                continue;
+            };
+            hold!(
+                !partition.in_sync().any(|m| m == me.member()),
+                "I14: {me} deleted its copy of {at}, which counts"
+            );
         }
         Ok(())
     }
@@ -124,7 +155,9 @@ impl Oracle {
 
     /// Whether there is a cluster of more than one.
     pub(crate) fn populated(&self) -> bool {
-        self.clusters.values().any(|c| c.committed.values().any(|t| t.members.len() > 1))
+        self.clusters
+            .values()
+            .any(|c| c.committed.values().any(|t| t.members.len() > 1))
     }
 
     /// Every process was killed: what begins now is another cluster.
@@ -139,17 +172,35 @@ impl Oracle {
     }
 
     /// A member sends a proposal; `unheard` says who does not answer it.
-    pub(crate) fn proposes(&mut self, me: MemberId, name: TableName, unheard: impl FnOnce() -> Vec<MemberId>) -> Result<(), String> {
-        self.unheard.entry((name.cluster, name.term, name.version)).or_insert_with(|| unheard().into_iter().collect());
-        let publisher = *self.publishers.entry((name.cluster, name.term)).or_insert(me);
-        hold!(publisher == me, "I2: {publisher} and {me} both publish in term {}", name.term);
+    pub(crate) fn proposes(
+        &mut self,
+        me: MemberId,
+        name: TableName,
+        unheard: impl FnOnce() -> Vec<MemberId>,
+    ) -> Result<(), String> {
+        self.unheard
+            .entry((name.cluster, name.term, name.version))
+            .or_insert_with(|| unheard().into_iter().collect());
+        let publisher = *self
+            .publishers
+            .entry((name.cluster, name.term))
+            .or_insert(me);
+        hold!(
+            publisher == me,
+            "I2: {publisher} and {me} both publish in term {}",
+            name.term
+        );
         Ok(())
     }
 
     /// A member shows this view.
     pub(crate) fn view(&mut self, me: MemberId, view: &View) -> Result<(), String> {
         for table in [&view.installed, &view.accepted] {
-            hold!(!self.ended.contains(&table.cluster), "I12: cluster {} ended with all of its processes, and is back", table.cluster);
+            hold!(
+                !self.ended.contains(&table.cluster),
+                "I12: cluster {} ended with all of its processes, and is back",
+                table.cluster
+            );
             self.proposed(me, table)?;
         }
         let (installed, accepted) = (&view.installed, &view.accepted);
@@ -161,12 +212,25 @@ impl Oracle {
             installed.term,
             installed.version
         );
-        if let Some((_, version)) = self.installed.insert((me, installed.cluster), (installed.term, installed.version)) {
-            hold!(installed.version >= version, "I3: installed went back from {version} to {}", installed.version);
+        if let Some((_, version)) = self
+            .installed
+            .insert((me, installed.cluster), (installed.term, installed.version))
+        {
+            hold!(
+                installed.version >= version,
+                "I3: installed went back from {version} to {}",
+                installed.version
+            );
         }
-        if let Some(before) = self.accepted.insert((me, accepted.cluster), (accepted.term, accepted.version)) {
+        if let Some(before) = self
+            .accepted
+            .insert((me, accepted.cluster), (accepted.term, accepted.version))
+        {
             let now = (accepted.term, accepted.version);
-            hold!(now >= before, "I3: accepted went back from {before:?} to {now:?}");
+            hold!(
+                now >= before,
+                "I3: accepted went back from {before:?} to {now:?}"
+            );
         }
         self.committed(installed)?;
         self.later(accepted)
@@ -177,32 +241,64 @@ impl Oracle {
         let name = table.name();
         let cluster = self.clusters.entry(table.cluster).or_default();
         if let Some((hash, acceptors)) = cluster.proposed.get_mut(&(table.term, table.version)) {
-            hold!(*hash == name.hash, "I2: two tables are called {}.{}", table.term, table.version);
+            hold!(
+                *hash == name.hash,
+                "I2: two tables are called {}.{}",
+                table.term,
+                table.version
+            );
             acceptors.insert(me);
             return Ok(());
         }
-        cluster.proposed.insert((table.term, table.version), (name.hash, BTreeSet::from([me])));
+        cluster.proposed.insert(
+            (table.term, table.version),
+            (name.hash, BTreeSet::from([me])),
+        );
         for keyspace in &table.keyspaces {
             for partition in &keyspace.partitions {
                 let primary = partition.replicas.first().map(|r| r.state);
-                hold!(primary == Some(ReplicaState::InSync), "I7: a primary is not in sync in {}.{}", table.term, table.version);
+                hold!(
+                    primary == Some(ReplicaState::InSync),
+                    "I7: a primary is not in sync in {}.{}",
+                    table.term,
+                    table.version
+                );
             }
         }
         if let Err(invalid) = table.validate() {
-            return Err(format!("table {}.{} is not valid: {invalid:?}", table.term, table.version));
+            return Err(format!(
+                "table {}.{} is not valid: {invalid:?}",
+                table.term, table.version
+            ));
         }
         Ok(())
     }
 
     /// A table is in force.
     fn committed(&mut self, table: &Arc<Table>) -> Result<(), String> {
-        let Some(cluster) = self.clusters.get_mut(&table.cluster) else { return Ok(()) };
+        let Some(cluster) = self.clusters.get_mut(&table.cluster) else {
+            return Ok(());
+        };
         if let Some(known) = cluster.committed.get(&table.version) {
-            hold!(**known == **table, "I1: two committed tables of version {}: terms {} and {}", table.version, known.term, table.term);
+            hold!(
+                **known == **table,
+                "I1: two committed tables of version {}: terms {} and {}",
+                table.version,
+                known.term,
+                table.term
+            );
             return Ok(());
         }
-        let before = cluster.committed.range(..table.version).next_back().map(|(_, t)| t.clone());
-        let after = cluster.committed.range(table.version..).next().map(|(_, t)| t.clone());
+        let before = cluster
+            .committed
+            .range(..table.version)
+            .next_back()
+            .map(|(_, t)| t.clone());
+        let after = cluster
+            .committed
+            .range(table.version..)
+            .next()
+            .map(|(_, t)| t.clone());
         cluster.committed.insert(table.version, table.clone());
         self.newly_committed.push((before.clone(), table.clone()));
         for map in &table.maps {
@@ -215,7 +311,10 @@ impl Oracle {
         if let Some(after) = &after {
             descends(table, after)?;
         }
-        if let Some(before) = before.as_ref().filter(|b| b.version.0 + 1 == table.version.0) {
+        if let Some(before) = before
+            .as_ref()
+            .filter(|b| b.version.0 + 1 == table.version.0)
+        {
             if !cluster.recovered {
                 let (_, acceptors) = &cluster.proposed[&(table.term, table.version)];
                 for voters in [before, table] {
@@ -229,29 +328,67 @@ impl Oracle {
                     );
                 }
             }
-            // Who never acted on a table, because nothing reached it, may be let in later: it holds nothing, and has said nothing.
+            // Who never acted on a table, because nothing reached it, may be let in later: it holds
+            // nothing, and has said nothing.
             let acted = |id| self.installed.contains_key(&(id, table.cluster));
-            for gone in before.members.iter().filter(|m| table.member(m.id).is_none() && acted(m.id)) {
+            for gone in before
+                .members
+                .iter()
+                .filter(|m| table.member(m.id).is_none() && acted(m.id))
+            {
                 cluster.removed.insert(gone.id, table.version);
             }
-            let in_sync = table.keyspaces.iter().flat_map(|k| &k.partitions).flat_map(|p| p.in_sync());
+            let in_sync = table
+                .keyspaces
+                .iter()
+                .flat_map(|k| &k.partitions)
+                .flat_map(|p| p.in_sync());
             // Of an older table people may hear later.
-            if let Some(back) = in_sync.into_iter().find(|m| cluster.removed.get(m).is_some_and(|removed| *removed < table.version)) {
-                return Err(format!("I11: {back} was removed in {}, and is in sync in {}", cluster.removed[&back], table.version));
+            if let Some(back) = in_sync.into_iter().find(|m| {
+                cluster
+                    .removed
+                    .get(m)
+                    .is_some_and(|removed| *removed < table.version)
+            }) {
+                return Err(format!(
+                    "I11: {back} was removed in {}, and is in sync in {}",
+                    cluster.removed[&back], table.version
+                ));
             }
-            let unheard = self.unheard.get(&(table.cluster, table.term, table.version)).cloned().unwrap_or_default();
+            let unheard = self
+                .unheard
+                .get(&(table.cluster, table.term, table.version))
+                .cloned()
+                .unwrap_or_default();
             enough_copies(before, table, &self.asked_out, &unheard)?;
         }
         for keyspace in &table.keyspaces {
-            let assigned = before.as_ref().and_then(|b| b.keyspace(keyspace.id)).is_some_and(|k| !k.partitions.is_empty());
+            let assigned = before
+                .as_ref()
+                .and_then(|b| b.keyspace(keyspace.id))
+                .is_some_and(|k| !k.partitions.is_empty());
             if !assigned && !keyspace.partitions.is_empty() {
                 covered(keyspace)?;
             }
         }
-        let populated = self.clusters.values().filter(|c| c.committed.values().any(|t| t.members.len() > 1)).count();
-        hold!(populated <= 1, "I12: {populated} clusters with more than one member");
-        let clusters = self.clusters.values().filter(|c| !c.committed.is_empty()).count();
-        hold!(clusters <= 1 + usize::from(self.stranger), "I12: {clusters} clusters began");
+        let populated = self
+            .clusters
+            .values()
+            .filter(|c| c.committed.values().any(|t| t.members.len() > 1))
+            .count();
+        hold!(
+            populated <= 1,
+            "I12: {populated} clusters with more than one member"
+        );
+        let clusters = self
+            .clusters
+            .values()
+            .filter(|c| !c.committed.is_empty())
+            .count();
+        hold!(
+            clusters <= 1 + usize::from(self.stranger),
+            "I12: {clusters} clusters began"
+        );
         if let (Some(before), None) = (before, after) {
             self.count(&before, table);
         }
@@ -260,10 +397,19 @@ impl Oracle {
 
     /// What is accepted in a later term builds on everything that was committed before.
     fn later(&self, accepted: &Arc<Table>) -> Result<(), String> {
-        let Some(cluster) = self.clusters.get(&accepted.cluster) else { return Ok(()) };
+        let Some(cluster) = self.clusters.get(&accepted.cluster) else {
+            return Ok(());
+        };
         if let Some(same) = cluster.committed.get(&accepted.version) {
             let fine = same.name() == accepted.name() || same.term > accepted.term;
-            hold!(fine, "I4: {}.{} was accepted after {}.{} committed", accepted.term, accepted.version, same.term, same.version);
+            hold!(
+                fine,
+                "I4: {}.{} was accepted after {}.{} committed",
+                accepted.term,
+                accepted.version,
+                same.term,
+                same.version
+            );
         }
         if let Some((_, before)) = cluster.committed.range(..accepted.version).next_back()
             && before.term <= accepted.term
@@ -276,22 +422,37 @@ impl Oracle {
     fn count(&mut self, before: &Table, after: &Table) {
         for keyspace in &after.keyspaces {
             for partition in &keyspace.partitions {
-                let Some(old) = before.keyspace(keyspace.id).and_then(|k| k.partition(partition.id)) else {
+                let Some(old) = before
+                    .keyspace(keyspace.id)
+                    .and_then(|k| k.partition(partition.id))
+                else {
                     self.reshaped += u64::from(!partition.from.is_empty());
                     // It may have begun empty since: people are not told of every table.
-                    let known = before.keyspace(keyspace.id).into_iter().flat_map(|k| &k.partitions);
-                    let gone = known.filter(|p| keyspace.partition(p.id).is_none()).map(|p| p.lineage);
-                    let parents = partition.from.iter().filter_map(|from| before.keyspace(keyspace.id)?.partition(from.partition));
+                    let known = before
+                        .keyspace(keyspace.id)
+                        .into_iter()
+                        .flat_map(|k| &k.partitions);
+                    let gone = known
+                        .filter(|p| keyspace.partition(p.id).is_none())
+                        .map(|p| p.lineage);
+                    let parents = partition
+                        .from
+                        .iter()
+                        .filter_map(|from| before.keyspace(keyspace.id)?.partition(from.partition));
                     let parents = parents.map(|p| p.lineage);
                     let next = after.version.0 == before.version.0 + 1;
-                    let was = if next { parents.max() } else { parents.min() }.or_else(|| gone.min());
+                    let was =
+                        if next { parents.max() } else { parents.min() }.or_else(|| gone.min());
                     if was.is_some_and(|was| partition.lineage > was) {
                         self.newly_lost.push((partition.id, keyspace.clone()));
                         self.lost_count += 1;
                     }
                     continue;
                 };
-                let admitted = partition.in_sync().filter(|m| old.learners().any(|l| l == *m)).count();
+                let admitted = partition
+                    .in_sync()
+                    .filter(|m| old.learners().any(|l| l == *m))
+                    .count();
                 self.moves += admitted as u64;
                 self.failovers += u64::from(old.primary() != partition.primary());
                 if old.lineage != partition.lineage {
@@ -304,7 +465,12 @@ impl Oracle {
 
     pub(crate) fn report(&self, report: &mut Report) {
         report.maps = self.maps.len() as u64;
-        report.tables = self.tables_of_ended + self.clusters.values().map(|c| c.committed.len() as u64).sum::<u64>();
+        report.tables = self.tables_of_ended
+            + self
+                .clusters
+                .values()
+                .map(|c| c.committed.len() as u64)
+                .sum::<u64>();
         report.moves = self.moves;
         report.failovers = self.failovers;
         report.lost = self.lost_count;
@@ -313,29 +479,67 @@ impl Oracle {
     }
 }
 
-/// Whether a table may come after another (I4, I11): nothing that only rises has fallen, and nobody came back.
+/// Whether a table may come after another (I4, I11): nothing that only rises has fallen, and nobody
+/// came back.
 fn descends(before: &Table, after: &Table) -> Result<(), String> {
-    let names = format!("{}.{} -> {}.{}", before.term, before.version, after.term, after.version);
+    let names = format!(
+        "{}.{} -> {}.{}",
+        before.term, before.version, after.term, after.version
+    );
     hold!(after.term >= before.term, "I4: {names}: the term fell");
-    hold!(after.next_age >= before.next_age, "I4: {names}: the next age fell");
+    hold!(
+        after.next_age >= before.next_age,
+        "I4: {names}: the next age fell"
+    );
     for member in &after.members {
         match before.member(member.id) {
-            Some(old) => hold!(old.age == member.age, "I4: {names}: {} changed its age", member.name),
-            None => hold!(member.age >= before.next_age, "I11: {names}: {} ({}) came back", member.name, member.id),
+            Some(old) => hold!(
+                old.age == member.age,
+                "I4: {names}: {} changed its age",
+                member.name
+            ),
+            None => hold!(
+                member.age >= before.next_age,
+                "I11: {names}: {} ({}) came back",
+                member.name,
+                member.id
+            ),
         }
     }
-    hold!(after.next_keyspace >= before.next_keyspace && after.next_map >= before.next_map, "I4: {names}: the next number fell");
-    for later in after.keyspaces.iter().filter(|k| before.keyspace(k.id).is_none()) {
-        hold!(later.id >= before.next_keyspace, "I4: {names}: the number of keyspace {} was given twice", later.name);
+    hold!(
+        after.next_keyspace >= before.next_keyspace && after.next_map >= before.next_map,
+        "I4: {names}: the next number fell"
+    );
+    for later in after
+        .keyspaces
+        .iter()
+        .filter(|k| before.keyspace(k.id).is_none())
+    {
+        hold!(
+            later.id >= before.next_keyspace,
+            "I4: {names}: the number of keyspace {} was given twice",
+            later.name
+        );
     }
     let kept = |m: &MapEntry| after.map(m.id) == Some(m) || after.keyspace(m.keyspace).is_none();
     hold!(before.maps.iter().all(kept), "I4: {names}: a map is gone");
-    hold!(after.keyspace(KeyspaceId(0)).is_some(), "I4: {names}: the keyspace of Redis clients is gone");
+    hold!(
+        after.keyspace(KeyspaceId(0)).is_some(),
+        "I4: {names}: the keyspace of Redis clients is gone"
+    );
     for keyspace in &before.keyspaces {
         // One that is gone was dropped, with all that was in it.
-        let Some(later) = after.keyspace(keyspace.id) else { continue };
-        hold!(keyspace.partitions.is_empty() || !later.partitions.is_empty(), "I15: {names}: the partitions are gone");
-        hold!(later.next_partition() >= keyspace.next_partition(), "I4: {names}: the next number of a partition fell");
+        let Some(later) = after.keyspace(keyspace.id) else {
+            continue;
+        };
+        hold!(
+            keyspace.partitions.is_empty() || !later.partitions.is_empty(),
+            "I15: {names}: the partitions are gone"
+        );
+        hold!(
+            later.next_partition() >= keyspace.next_partition(),
+            "I4: {names}: the next number of a partition fell"
+        );
         if after.version.0 == before.version.0 + 1 {
             reshaped(keyspace, later).map_err(|why| format!("{names}: {why}"))?;
         }
@@ -343,27 +547,51 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
             let at = new.id;
             let Some(old) = keyspace.partition(at) else {
                 let given = keyspace.partitions.is_empty() || at >= keyspace.next_partition();
-                hold!(given, "I4: {names}: the number of partition {at} was given twice");
+                hold!(
+                    given,
+                    "I4: {names}: the number of partition {at} was given twice"
+                );
                 continue;
             };
-            hold!(new.epoch >= old.epoch && new.lineage >= old.lineage, "I4: {names}: partition {at} went back");
-            hold!(new.since >= old.since && new.since <= new.epoch, "I4: {names}: the tenure of partition {at} went back");
+            hold!(
+                new.epoch >= old.epoch && new.lineage >= old.lineage,
+                "I4: {names}: partition {at} went back"
+            );
+            hold!(
+                new.since >= old.since && new.since <= new.epoch,
+                "I4: {names}: the tenure of partition {at} went back"
+            );
             let in_sync = |p: &doyen_placement::Partition| p.in_sync().collect::<BTreeSet<_>>();
             if new.epoch == old.epoch {
-                hold!(old.primary() == new.primary(), "I4: {names}: partition {at} changed its primary within an epoch");
-                let dropped = old.learners().find(|m| new.replicas.iter().all(|r| r.member != *m));
-                hold!(dropped.is_none(), "rule 7: {names}: partition {at} dropped the learner {dropped:?} within an epoch");
+                hold!(
+                    old.primary() == new.primary(),
+                    "I4: {names}: partition {at} changed its primary within an epoch"
+                );
+                let dropped = old
+                    .learners()
+                    .find(|m| new.replicas.iter().all(|r| r.member != *m));
+                hold!(
+                    dropped.is_none(),
+                    "rule 7: {names}: partition {at} dropped the learner {dropped:?} within an epoch"
+                );
             }
             if new.since == old.since {
-                hold!(old.primary() == new.primary(), "rule 9: {names}: partition {at} changed its primary within a tenure");
+                hold!(
+                    old.primary() == new.primary(),
+                    "rule 9: {names}: partition {at} changed its primary within a tenure"
+                );
             }
             if new.lineage == old.lineage {
-                let kept = in_sync(new).iter().any(|m| in_sync(old).contains(m)) || after.version.0 > before.version.0 + 1;
+                let kept = in_sync(new).iter().any(|m| in_sync(old).contains(m))
+                    || after.version.0 > before.version.0 + 1;
                 hold!(kept, "I14: {names}: no copy of partition {at} was kept");
             }
             if after.version.0 == before.version.0 + 1 && new.lineage == old.lineage {
                 for m in in_sync(new).difference(&in_sync(old)) {
-                    hold!(old.learners().any(|l| l == *m), "I13: {names}: {m} came in sync in partition {at} without learning");
+                    hold!(
+                        old.learners().any(|l| l == *m),
+                        "I13: {names}: {m} came in sync in partition {at} without learning"
+                    );
                 }
             }
         }
@@ -371,38 +599,80 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
     Ok(())
 }
 
-/// Splits and merges from one table to the next: what is gone has become others, which whoever was in sync holds, and which have all of
-/// its keys (I15); and no other partition has come or gone.
+/// Splits and merges from one table to the next: what is gone has become others, which whoever was
+/// in sync holds, and which have all of its keys (I15); and no other partition has come or gone.
 fn reshaped(before: &Keyspace, after: &Keyspace) -> Result<(), String> {
     if before.partitions.is_empty() {
         return Ok(());
     }
     let in_sync = |p: &doyen_placement::Partition| p.in_sync().collect::<BTreeSet<_>>();
-    for old in before.partitions.iter().filter(|p| after.partition(p.id).is_none()) {
-        let parts: Vec<_> = after.partitions.iter().filter(|p| p.from.iter().any(|from| from.partition == old.id)).collect();
+    for old in before
+        .partitions
+        .iter()
+        .filter(|p| after.partition(p.id).is_none())
+    {
+        let parts: Vec<_> = after
+            .partitions
+            .iter()
+            .filter(|p| p.from.iter().any(|from| from.partition == old.id))
+            .collect();
         hold!(!parts.is_empty(), "I15: partition {} is gone", old.id);
         for part in parts {
-            hold!(in_sync(part) == in_sync(old), "I13: partition {} is held by others than {}, of which it came", part.id, old.id);
-            hold!(part.epoch > old.epoch && part.since > old.epoch, "rule 9: partition {} has the tenure of {}", part.id, old.id);
-            hold!(part.lineage >= old.lineage, "I4: partition {} has an older lineage than {}", part.id, old.id);
+            hold!(
+                in_sync(part) == in_sync(old),
+                "I13: partition {} is held by others than {}, of which it came",
+                part.id,
+                old.id
+            );
+            hold!(
+                part.epoch > old.epoch && part.since > old.epoch,
+                "rule 9: partition {} has the tenure of {}",
+                part.id,
+                old.id
+            );
+            hold!(
+                part.lineage >= old.lineage,
+                "I4: partition {} has an older lineage than {}",
+                part.id,
+                old.id
+            );
         }
     }
-    for new in after.partitions.iter().filter(|p| before.partition(p.id).is_none()) {
-        let known = |from: &Origin| before.partition(from.partition).is_some() && after.partition(from.partition).is_none();
-        hold!(!new.from.is_empty() && new.from.iter().all(known), "I15: partition {} came of nothing", new.id);
+    for new in after
+        .partitions
+        .iter()
+        .filter(|p| before.partition(p.id).is_none())
+    {
+        let known = |from: &Origin| {
+            before.partition(from.partition).is_some() && after.partition(from.partition).is_none()
+        };
+        hold!(
+            !new.from.is_empty() && new.from.iter().all(known),
+            "I15: partition {} came of nothing",
+            new.id
+        );
     }
     covered(after)
 }
 
 /// Whether most voters of a configuration are among these; of half of them the oldest is one.
 fn most_accepted(table: &Table, acceptors: &BTreeSet<MemberId>) -> bool {
-    let accepted = table.voters.iter().filter(|v| acceptors.contains(v)).count();
-    let oldest = table.voters.iter().min_by_key(|v| table.member(**v).map(|m| m.age));
-    2 * accepted > table.voters.len() || (2 * accepted == table.voters.len() && oldest.is_some_and(|v| acceptors.contains(v)))
+    let accepted = table
+        .voters
+        .iter()
+        .filter(|v| acceptors.contains(v))
+        .count();
+    let oldest = table
+        .voters
+        .iter()
+        .min_by_key(|v| table.member(**v).map(|m| m.age));
+    2 * accepted > table.voters.len()
+        || (2 * accepted == table.voters.len() && oldest.is_some_and(|v| acceptors.contains(v)))
 }
 
-/// A copy in sync of a member that stays is dropped only where as many others hold the partition as shall (I14), unless its
-/// primary asked for it, or whoever proposed the table did not hear that member. (It may stay one as long as it has to vote.)
+/// A copy in sync of a member that stays is dropped only where as many others hold the partition as
+/// shall (I14), unless its primary asked for it, or whoever proposed the table did not hear that
+/// member. (It may stay one as long as it has to vote.)
 fn enough_copies(
     before: &Table,
     after: &Table,
@@ -410,35 +680,75 @@ fn enough_copies(
     unheard: &BTreeSet<MemberId>,
 ) -> Result<(), String> {
     let live = |t: &Table, m: MemberId| t.member(m).is_some_and(|m| m.state == MemberState::Live);
-    let data = after.members.iter().filter(|m| m.role == Role::Data && m.state == MemberState::Live).count();
+    let data = after
+        .members
+        .iter()
+        .filter(|m| m.role == Role::Data && m.state == MemberState::Live)
+        .count();
     for keyspace in &before.keyspaces {
         // One that was dropped has no copies to keep.
-        let Some(later) = after.keyspace(keyspace.id) else { continue };
+        let Some(later) = after.keyspace(keyspace.id) else {
+            continue;
+        };
         let wanted = (1 + usize::from(later.backups)).min(data);
-        let both = keyspace.partitions.iter().filter_map(|old| Some((old, later.partition(old.id)?)));
+        let both = keyspace
+            .partitions
+            .iter()
+            .filter_map(|old| Some((old, later.partition(old.id)?)));
         for (old, new) in both.filter(|(old, new)| old.lineage == new.lineage) {
-            let at = PartitionRef { keyspace: keyspace.id, partition: old.id };
-            let dropped = |m: &MemberId| !unheard.contains(m) && !new.in_sync().any(|n| n == *m) && live(before, *m) && live(after, *m);
-            let dropped = old.in_sync().filter(dropped).find(|m| !asked_out.contains(&(at, old.epoch, *m)));
+            let at = PartitionRef {
+                keyspace: keyspace.id,
+                partition: old.id,
+            };
+            let dropped = |m: &MemberId| {
+                !unheard.contains(m)
+                    && !new.in_sync().any(|n| n == *m)
+                    && live(before, *m)
+                    && live(after, *m)
+            };
+            let dropped = old
+                .in_sync()
+                .filter(dropped)
+                .find(|m| !asked_out.contains(&(at, old.epoch, *m)));
             if let Some(m) = dropped {
                 let left = new.in_sync().count();
-                hold!(left >= wanted, "I14: {}.{}: {m} is dropped from {at}, which leaves {left} of {wanted}", after.term, after.version);
+                hold!(
+                    left >= wanted,
+                    "I14: {}.{}: {m} is dropped from {at}, which leaves {left} of {wanted}",
+                    after.term,
+                    after.version
+                );
             }
         }
     }
     Ok(())
 }
 
-/// Every slot belongs to exactly one partition, or every arc or range is one, and is found by where it begins (I15).
+/// Every slot belongs to exactly one partition, or every arc or range is one, and is found by where
+/// it begins (I15).
 fn covered(keyspace: &Keyspace) -> Result<(), String> {
     if !matches!(keyspace.division, Division::Slots | Division::Runs(_)) {
         let divided: BTreeSet<PartitionId> = keyspace.division.partitions().into_iter().collect();
         let there: BTreeSet<PartitionId> = keyspace.partitions.iter().map(|p| p.id).collect();
-        hold!(there.is_empty() || divided == there, "I15: {} is divided among others than its partitions", keyspace.name);
-        hold!(there.len() == keyspace.partitions.len(), "I15: a partition of {} is there twice", keyspace.name);
+        hold!(
+            there.is_empty() || divided == there,
+            "I15: {} is divided among others than its partitions",
+            keyspace.name
+        );
+        hold!(
+            there.len() == keyspace.partitions.len(),
+            "I15: a partition of {} is there twice",
+            keyspace.name
+        );
         if let Division::Ranges(ranges) = &keyspace.division {
-            let found = |s: &RangeStart| there.is_empty() || keyspace.partition_of(s.map, &s.key) == Some(s.partition);
-            hold!(ranges.starts().iter().all(found), "I15: a range of {} is not found by where it begins", keyspace.name);
+            let found = |s: &RangeStart| {
+                there.is_empty() || keyspace.partition_of(s.map, &s.key) == Some(s.partition)
+            };
+            hold!(
+                ranges.starts().iter().all(found),
+                "I15: a range of {} is not found by where it begins",
+                keyspace.name
+            );
         }
         return Ok(());
     }
@@ -446,9 +756,15 @@ fn covered(keyspace: &Keyspace) -> Result<(), String> {
     for partition in &keyspace.partitions {
         for slot in keyspace.slots_of(partition.id) {
             owners[usize::from(slot)] += 1;
-            hold!(keyspace.partition_of_slot(slot) == Some(partition.id), "I15: slot {slot} is not found in its partition");
+            hold!(
+                keyspace.partition_of_slot(slot) == Some(partition.id),
+                "I15: slot {slot} is not found in its partition"
+            );
         }
     }
-    hold!(owners.iter().all(|n| *n == 1), "I15: a slot has no partition, or two");
+    hold!(
+        owners.iter().all(|n| *n == 1),
+        "I15: a slot has no partition, or two"
+    );
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! A process: what `control.rs` and `data.rs` are in production, around the same machines.
 //!
-//! Its threads share a view, its generation and a lease. The control thread publishes a view before it carries out what
-//! follows; each data thread works in passes: install the view if it changed, take the inbox, and later, with a clock, a
-//! lease and a generation read after that, release. What data threads have for each other goes through the mailboxes of production.
+//! Its threads share a view, its generation and a lease. The control thread publishes a view before
+//! it carries out what follows; each data thread works in passes: install the view if it changed,
+//! take the inbox, and later, with a clock, a lease and a generation read after that, release. What
+//! data threads have for each other goes through the mailboxes of production.
 
 use super::client::ClientId;
 use super::network::ConnectionId;
@@ -34,7 +35,8 @@ pub(crate) enum ControlInput {
 /// What reaches a data thread.
 #[derive(Debug)]
 pub(crate) enum DataInput {
-    /// Something changed in what the control thread shows, or another data thread of the process rang.
+    /// Something changed in what the control thread shows, or another data thread of the process
+    /// rang.
     Wake,
     /// The shard's timer.
     Tick,
@@ -90,7 +92,8 @@ pub(crate) struct Process {
     pub(crate) still: (Nanos, Nanos),
     pub(crate) lease: Time,
     pub(crate) threads: Vec<DataThread>,
-    /// Data threads that have said that they make progress since the control thread last heard it of all.
+    /// Data threads that have said that they make progress since the control thread last heard it
+    /// of all.
     pub(crate) alive: BTreeSet<usize>,
 }
 
@@ -162,7 +165,9 @@ impl Process {
     /// When its clock shows this.
     pub(crate) fn when(&self, time: Time) -> Nanos {
         let elapsed = i128::from(time.0.saturating_sub(self.clock_base));
-        u64::try_from(elapsed * 1_000_000 / i128::from(1_000_000 + self.clock_ppm)).unwrap_or(u64::MAX / 2).saturating_add(1)
+        u64::try_from(elapsed * 1_000_000 / i128::from(1_000_000 + self.clock_ppm))
+            .unwrap_or(u64::MAX / 2)
+            .saturating_add(1)
     }
 
     /// Wall time in milliseconds.
@@ -191,7 +196,9 @@ impl Process {
     pub(crate) fn show(&mut self, view: Option<View>) {
         let tables = view.iter().flat_map(|v| [&v.installed, &v.accepted]);
         let members = tables.flat_map(|t| &t.members).filter(|m| m.id != self.me);
-        self.peers = members.flat_map(|m| (0..m.addresses.threads()).map(|t| m.id.thread(t))).collect();
+        self.peers = members
+            .flat_map(|m| (0..m.addresses.threads()).map(|t| m.id.thread(t)))
+            .collect();
         self.view = view;
         self.generation += 1;
     }

@@ -1,4 +1,5 @@
-//! The one queue of everything that will happen, in virtual time; ties fall in the order in which they were put in.
+//! The one queue of everything that will happen, in virtual time; ties fall in the order in which
+//! they were put in.
 
 use super::client::ClientId;
 use super::fault::Undo;
@@ -82,7 +83,8 @@ impl Schedule {
             self.events.push(None);
         }
         self.events[place] = Some(event);
-        self.queue.push(Reverse((at.max(self.now), self.next, place)));
+        self.queue
+            .push(Reverse((at.max(self.now), self.next, place)));
         self.next += 1;
     }
 

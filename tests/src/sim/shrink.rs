@@ -1,7 +1,9 @@
-//! Makes a failure small: fewer faults, fewer nodes, fewer clients and keys, as long as it fails in the same way.
+//! Makes a failure small: fewer faults, fewer nodes, fewer clients and keys, as long as it fails in
+//! the same way.
 //!
-//! Each fault draws from numbers of its own, so that one that is left out changes nothing of the others but what they meet. What goes on
-//! between them is another course all the same, in which the same defect may be missed by chance: a few courses are tried of each.
+//! Each fault draws from numbers of its own, so that one that is left out changes nothing of the
+//! others but what they meet. What goes on between them is another course all the same, in which
+//! the same defect may be missed by chance: a few courses are tried of each.
 
 use super::{Case, Failed};
 use std::collections::BTreeSet;
@@ -9,12 +11,30 @@ use std::collections::BTreeSet;
 /// Courses that are tried of each smaller case.
 const SALTS: u64 = 3;
 
-/// The smallest failing case that was found in so many runs, how it fails, and how many runs it took.
-pub(crate) fn shrink(first: &Failed, runs_max: usize, run: impl Fn(&Case) -> Result<(), Failed>) -> (Failed, usize) {
-    let mut shrinker = Shrinker { smallest: first.clone(), run, left: runs_max };
+/// The smallest failing case that was found in so many runs, how it fails, and how many runs it
+/// took.
+pub(crate) fn shrink(
+    first: &Failed,
+    runs_max: usize,
+    run: impl Fn(&Case) -> Result<(), Failed>,
+) -> (Failed, usize) {
+    let mut shrinker = Shrinker {
+        smallest: first.clone(),
+        run,
+        left: runs_max,
+    };
     // Nothing that would have come later made it fail.
-    let begun = first.case.faults.clone().unwrap_or_default().into_iter().chain(0..first.faults_begun);
-    shrinker.attempt(Case { faults: Some(begun.filter(|n| first.case.has(*n)).collect()), ..Case::clone(&first.case) });
+    let begun = first
+        .case
+        .faults
+        .clone()
+        .unwrap_or_default()
+        .into_iter()
+        .chain(0..first.faults_begun);
+    shrinker.attempt(Case {
+        faults: Some(begun.filter(|n| first.case.has(*n)).collect()),
+        ..Case::clone(&first.case)
+    });
     shrinker.faults();
     shrinker.sizes();
     shrinker.faults();
@@ -35,7 +55,10 @@ impl<R: Fn(&Case) -> Result<(), Failed>> Shrinker<R> {
                 return false;
             }
             self.left -= 1;
-            let case = Case { salt: self.smallest.case.salt + salt, ..case.clone() };
+            let case = Case {
+                salt: self.smallest.case.salt + salt,
+                ..case.clone()
+            };
             if let Err(failed) = (self.run)(&case)
                 && failed.kind() == self.smallest.kind()
             {
@@ -50,14 +73,31 @@ impl<R: Fn(&Case) -> Result<(), Failed>> Shrinker<R> {
     fn faults(&mut self) {
         let mut parts = 1;
         loop {
-            let faults: Vec<u32> = self.smallest.case.faults.iter().flatten().copied().collect();
+            let faults: Vec<u32> = self
+                .smallest
+                .case
+                .faults
+                .iter()
+                .flatten()
+                .copied()
+                .collect();
             if faults.is_empty() || self.left == 0 {
                 return;
             }
             let size = faults.len().div_ceil(parts);
-            let without = |part: &[u32]| faults.iter().copied().filter(|n| !part.contains(n)).collect::<BTreeSet<_>>();
-            let smaller =
-                faults.chunks(size).any(|part| self.attempt(Case { faults: Some(without(part)), ..Case::clone(&self.smallest.case) }));
+            let without = |part: &[u32]| {
+                faults
+                    .iter()
+                    .copied()
+                    .filter(|n| !part.contains(n))
+                    .collect::<BTreeSet<_>>()
+            };
+            let smaller = faults.chunks(size).any(|part| {
+                self.attempt(Case {
+                    faults: Some(without(part)),
+                    ..Case::clone(&self.smallest.case)
+                })
+            });
             if !smaller {
                 if size == 1 {
                     return;
@@ -72,7 +112,11 @@ impl<R: Fn(&Case) -> Result<(), Failed>> Shrinker<R> {
     /// Fewer nodes, clients and keys: as few as fail.
     fn sizes(&mut self) {
         type Set = fn(&mut Case, usize);
-        let sets: [(Set, usize); 3] = [(|c, n| c.nodes = Some(n), 9), (|c, n| c.clients = Some(n), 4), (|c, n| c.keys = Some(n), 3)];
+        let sets: [(Set, usize); 3] = [
+            (|c, n| c.nodes = Some(n), 9),
+            (|c, n| c.clients = Some(n), 4),
+            (|c, n| c.keys = Some(n), 3),
+        ];
         for (set, most) in sets {
             for n in 1..=most {
                 let mut case = Case::clone(&self.smallest.case);
@@ -90,19 +134,32 @@ mod tests {
     use super::*;
 
     fn failed(case: &Case, what: &str) -> Failed {
-        Failed { case: Box::new(case.clone()), at_ns: 0, what: what.into(), faults_begun: 40, story: Vec::new() }
+        Failed {
+            case: Box::new(case.clone()),
+            at_ns: 0,
+            what: what.into(),
+            faults_begun: 40,
+            story: Vec::new(),
+        }
     }
 
     /// Fails where faults 7 and 23 meet on three nodes or more.
     fn fragile(case: &Case) -> Result<(), Failed> {
         let bad = case.has(7) && case.has(23) && case.nodes.is_none_or(|n| n >= 3);
-        if bad { Err(failed(case, "I10: stale")) } else { Ok(()) }
+        if bad {
+            Err(failed(case, "I10: stale"))
+        } else {
+            Ok(())
+        }
     }
 
     #[test]
     fn what_does_not_matter_is_left_out() {
         let (smallest, runs) = shrink(&failed(&Case::from(5), "I10: stale"), 1_000, fragile);
-        assert_eq!(smallest.case.to_string(), "--seed 5 --nodes 3 --clients 1 --keys 1 --faults 7,23");
+        assert_eq!(
+            smallest.case.to_string(),
+            "--seed 5 --nodes 3 --clients 1 --keys 1 --faults 7,23"
+        );
         assert!(runs < 300, "{runs}");
     }
 

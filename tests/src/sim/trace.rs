@@ -28,12 +28,18 @@ pub(crate) struct Trace {
 
 impl Trace {
     pub(crate) fn new(tell: Tell) -> Self {
-        Self { digest: 0xcbf2_9ce4_8422_2325, tell, lines: Vec::new() }
+        Self {
+            digest: 0xcbf2_9ce4_8422_2325,
+            tell,
+            lines: Vec::new(),
+        }
     }
 
     /// Takes a number into the digest.
     pub(crate) fn number(&mut self, n: u64) {
-        self.digest = (self.digest ^ n).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
+        self.digest = (self.digest ^ n)
+            .wrapping_mul(0x0000_0100_0000_01b3)
+            .rotate_left(23);
     }
 
     /// Takes bytes into the digest.

@@ -15,8 +15,8 @@ use doyen::shard::{Limits, Shard};
 use doyen_gossip::agreement::{Access, Timing};
 use doyen_gossip::{Agreement, Config};
 use doyen_placement::{
-    Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey, Reshaping, Role, Schedulers, Settings, Table,
-    ThreadPorts,
+    Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey, Reshaping,
+    Role, Schedulers, Settings, Table, ThreadPorts,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -77,10 +77,12 @@ pub(crate) struct World {
     pub(crate) events: u64,
     /// The longest that a process stood still, as far as drawn.
     pub(crate) longest_stall: Nanos,
-    /// What shards that are gone had counted: learners that needed the log only, keys that expired, or were evicted.
+    /// What shards that are gone had counted: learners that needed the log only, keys that expired,
+    /// or were evicted.
     pub(crate) caught_up: u64,
     pub(crate) continued: u64,
-    /// Reads that were answered in the pass that they came with, and those that had to be asked again.
+    /// Reads that were answered in the pass that they came with, and those that had to be asked
+    /// again.
     pub(crate) read_at_once: u64,
     pub(crate) reads_again: u64,
     pub(crate) set_at_once: u64,
@@ -94,11 +96,17 @@ pub(crate) struct World {
 }
 
 fn control_address(slot: usize) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::new(10, 0, 0, u8::try_from(slot + 1).unwrap_or(255)), 7400))
+    SocketAddr::from((
+        Ipv4Addr::new(10, 0, 0, u8::try_from(slot + 1).unwrap_or(255)),
+        7400,
+    ))
 }
 
 fn data_address(slot: usize) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::new(10, 0, 0, u8::try_from(slot + 1).unwrap_or(255)), 7401))
+    SocketAddr::from((
+        Ipv4Addr::new(10, 0, 0, u8::try_from(slot + 1).unwrap_or(255)),
+        7401,
+    ))
 }
 
 pub(crate) fn slot_of_address(address: SocketAddr) -> Option<usize> {
@@ -110,7 +118,10 @@ pub(crate) fn slot_of_address(address: SocketAddr) -> Option<usize> {
 
 fn timing() -> Timing {
     // Ranges are small here, and do not live long.
-    Timing { cold_for: std::time::Duration::from_secs(3), ..Timing::default() }
+    Timing {
+        cold_for: std::time::Duration::from_secs(3),
+        ..Timing::default()
+    }
 }
 
 impl World {
@@ -120,11 +131,22 @@ impl World {
         if case.salt != 0 {
             rng.set_stream(COURSES + case.salt);
         }
-        let slots = (0..mix.slots()).map(|_| Slot { process: None, started: false, starts: 0 }).collect();
-        let clients = (0..mix.clients + usize::from(mix.stranger)).map(|_| Client::default()).collect();
+        let slots = (0..mix.slots())
+            .map(|_| Slot {
+                process: None,
+                started: false,
+                starts: 0,
+            })
+            .collect();
+        let clients = (0..mix.clients + usize::from(mix.stranger))
+            .map(|_| Client::default())
+            .collect();
         let mut world = Self {
             // Where a stranger is, the number of nodes is what it is.
-            case: Case { nodes: case.nodes.filter(|_| !mix.stranger), ..case.clone() },
+            case: Case {
+                nodes: case.nodes.filter(|_| !mix.stranger),
+                ..case.clone()
+            },
             oracle: Oracle::new(mix.stranger),
             keys: client::keys(&mix),
             mix,
@@ -203,10 +225,14 @@ impl World {
     /// Runs to the end.
     pub(crate) fn run(&mut self) -> Result<Report, String> {
         while !self.done {
-            let Some(event) = self.schedule.pop() else { return Err("nothing is left to happen".into()) };
+            let Some(event) = self.schedule.pop() else {
+                return Err("nothing is left to happen".into());
+            };
             self.events += 1;
             if self.events > EVENTS_MAX {
-                return Err(format!("more than {EVENTS_MAX} events: something spins; the last: {event:?}"));
+                return Err(format!(
+                    "more than {EVENTS_MAX} events: something spins; the last: {event:?}"
+                ));
             }
             self.trace.number(self.schedule.now());
             self.tell_clients();
@@ -287,7 +313,9 @@ impl World {
         }
         let me = MemberId::of_member(self.rng.random());
         let base = self.rng.random_range(0..1 << 50);
-        let ppm = self.rng.random_range(-self.mix.drift_ppm..=self.mix.drift_ppm);
+        let ppm = self
+            .rng
+            .random_range(-self.mix.drift_ppm..=self.mix.drift_ppm);
         let skew = self.rng.random_range(-5_000..5_000);
         let now = local(base, ppm, self.schedule.now());
         self.slots[slot].started = true;
@@ -296,12 +324,19 @@ impl World {
         let siblings = Siblings::of(me, self.mix.threads[slot]);
         let threads: Vec<DataThread> = (0..)
             .zip(siblings)
-            .map(|(t, siblings)| DataThread::new(Shard::new(me.thread(t), self.limits(), self.rng.random(), now), me, siblings))
+            .map(|(t, siblings)| {
+                DataThread::new(
+                    Shard::new(me.thread(t), self.limits(), self.rng.random(), now),
+                    me,
+                    siblings,
+                )
+            })
             .collect();
         let count = threads.len();
         let p = self.processes.len();
         self.tell(|_| format!("n{slot} starts (p{p}, {me})"));
-        self.processes.push(Process::new(slot, me, base, ppm, skew, agreement, threads));
+        self.processes
+            .push(Process::new(slot, me, base, ppm, skew, agreement, threads));
         self.slots[slot].process = Some(p);
         self.directory.insert(me, p);
         self.slot_of.insert(me, slot);
@@ -321,11 +356,17 @@ impl World {
         self.mix.stranger && slot + 1 == self.slots.len()
     }
 
-    /// The stranger begins where nobody reaches it: founders that hear of a living cluster would join it, and some might.
+    /// The stranger begins where nobody reaches it: founders that hear of a living cluster would
+    /// join it, and some might.
     fn keep_apart(&mut self) {
         let stranger = self.slots.len() - 1;
-        let (start, meet) = (self.rng.random_range(0..3 * SECOND), self.rng.random_range(4 * SECOND..9 * SECOND));
-        let cuts: Vec<_> = (0..stranger).flat_map(|s| [(Plane::Control, s, stranger), (Plane::Control, stranger, s)]).collect();
+        let (start, meet) = (
+            self.rng.random_range(0..3 * SECOND),
+            self.rng.random_range(4 * SECOND..9 * SECOND),
+        );
+        let cuts: Vec<_> = (0..stranger)
+            .flat_map(|s| [(Plane::Control, s, stranger), (Plane::Control, stranger, s)])
+            .collect();
         for cut in &cuts {
             self.network.cut(cut);
         }
@@ -335,11 +376,22 @@ impl World {
 
     /// The process that is alone in a cluster of its own, beside all others.
     pub(crate) fn apart(&self) -> Option<ProcessId> {
-        let p = self.slots.last().and_then(|s| s.process).filter(|p| self.is_stranger(self.processes[*p].slot))?;
+        let p = self
+            .slots
+            .last()
+            .and_then(|s| s.process)
+            .filter(|p| self.is_stranger(self.processes[*p].slot))?;
         let cluster = |p: ProcessId| self.processes[p].view.as_ref().map(|v| v.installed.cluster);
-        let others = self.slots.iter().filter_map(|s| s.process).filter(|other| *other != p);
+        let others = self
+            .slots
+            .iter()
+            .filter_map(|s| s.process)
+            .filter(|other| *other != p);
         let ours = cluster(p)?;
-        others.filter_map(cluster).all(|theirs| theirs != ours).then_some(p)
+        others
+            .filter_map(cluster)
+            .all(|theirs| theirs != ours)
+            .then_some(p)
     }
 
     pub(crate) fn config(&mut self, slot: usize, me: MemberId) -> Config {
@@ -349,7 +401,8 @@ impl World {
             1 => (0..self.slots.len()).map(control_address).collect(),
             n => (0..n).map(control_address).collect(),
         };
-        // The first slots are data members, so that a cluster whose first witness is late still has a first member.
+        // The first slots are data members, so that a cluster whose first witness is late still has
+        // a first member.
         let (mode, division) = mix.placed.among(mix.partitions, mix.founders);
         let witness = slot >= mix.founders - mix.witnesses && slot < mix.founders;
         Config {
@@ -363,7 +416,12 @@ impl World {
                 resp: None,
                 resp_cluster: None,
                 http: None,
-                further: (1..mix.threads[slot]).map(|t| ThreadPorts { data: 7401 + u16::from(t), resp_cluster: None }).collect(),
+                further: (1..mix.threads[slot])
+                    .map(|t| ThreadPorts {
+                        data: 7401 + u16::from(t),
+                        resp_cluster: None,
+                    })
+                    .collect(),
                 hostname: None,
             },
             location: Location::default(),
@@ -374,7 +432,11 @@ impl World {
             settings: Settings {
                 voters_max: mix.voters_max,
                 members_min: mix.members_min,
-                assignment: if mix.rendezvous { Assignment::Rendezvous } else { Assignment::RoundRobin },
+                assignment: if mix.rendezvous {
+                    Assignment::Rendezvous
+                } else {
+                    Assignment::RoundRobin
+                },
                 schedulers: Schedulers::ALL,
                 balancing: doyen_placement::Balancing::default(),
             },
@@ -385,7 +447,9 @@ impl World {
                 division,
                 backups: mix.backups,
                 min_in_sync: 1,
-                on_loss: OnLoss::Reset { after_ms: if mix.reckless { 3_000 } else { 60_000 } },
+                on_loss: OnLoss::Reset {
+                    after_ms: if mix.reckless { 3_000 } else { 60_000 },
+                },
                 default_ttl_ms: None,
                 eviction: mix.eviction,
                 ordered: false,
@@ -429,7 +493,10 @@ impl World {
         self.processes[p].gone = true;
         let threads = &mut self.processes[p].threads;
         threads.iter_mut().for_each(|thread| thread.inbox.clear());
-        let links: Vec<ConnectionId> = threads.iter().flat_map(|thread| thread.links.values().copied()).collect();
+        let links: Vec<ConnectionId> = threads
+            .iter()
+            .flat_map(|thread| thread.links.values().copied())
+            .collect();
         self.slots[slot].process = None;
         let me = self.processes[p].me;
         self.directory.remove(&me);
@@ -452,7 +519,11 @@ pub(crate) fn describe(table: &Table) -> String {
                 m.name,
                 short(m.id),
                 m.age,
-                if table.voters.contains(&m.id) { "v" } else { "" },
+                if table.voters.contains(&m.id) {
+                    "v"
+                } else {
+                    ""
+                },
                 match m.state {
                     doyen_placement::MemberState::Live => String::new(),
                     other => format!("({other:?})"),
@@ -465,10 +536,27 @@ pub(crate) fn describe(table: &Table) -> String {
         let replicas: Vec<String> = p
             .replicas
             .iter()
-            .map(|r| format!("{}{}", short(r.member), if r.state == doyen_placement::ReplicaState::Learner { "?" } else { "" }))
+            .map(|r| {
+                format!(
+                    "{}{}",
+                    short(r.member),
+                    if r.state == doyen_placement::ReplicaState::Learner {
+                        "?"
+                    } else {
+                        ""
+                    }
+                )
+            })
             .collect();
-        let goal = p.goal.as_ref().map_or(String::new(), |g| format!("=>{:?}", g.iter().map(|m| short(*m)).collect::<Vec<_>>()));
-        partitions.push(format!("{}/{}:{}{goal}", p.epoch, p.lineage, replicas.join("+")));
+        let goal = p.goal.as_ref().map_or(String::new(), |g| {
+            format!("=>{:?}", g.iter().map(|m| short(*m)).collect::<Vec<_>>())
+        });
+        partitions.push(format!(
+            "{}/{}:{}{goal}",
+            p.epoch,
+            p.lineage,
+            replicas.join("+")
+        ));
     }
     format!("[{}] [{}]", members.join(" "), partitions.join(" "))
 }

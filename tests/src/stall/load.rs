@@ -13,8 +13,14 @@ const BATCH: u64 = 128;
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// Writes these keys once each: `rate` a second, or as fast as they are taken. `deadline`: when they expire, in Unix milliseconds.
-pub(super) fn insert(addresses: &[SocketAddr], keys: Range<u64>, rate: Option<u64>, deadline: Option<u64>) {
+/// Writes these keys once each: `rate` a second, or as fast as they are taken. `deadline`: when
+/// they expire, in Unix milliseconds.
+pub(super) fn insert(
+    addresses: &[SocketAddr],
+    keys: Range<u64>,
+    rate: Option<u64>,
+    deadline: Option<u64>,
+) {
     let share = (keys.end - keys.start).div_ceil(addresses.len() as u64);
     std::thread::scope(|scope| {
         for (address, n) in addresses.iter().zip(0..) {
@@ -43,7 +49,10 @@ fn write(address: SocketAddr, keys: Range<u64>, rate: Option<u64>, deadline: Opt
         client.raw(&out).expect("a node takes writes");
         for _ in from..to {
             let reply = client.reply().expect("a node answers");
-            assert!(matches!(reply, Reply::Simple(_)), "a write was refused: {reply:?}");
+            assert!(
+                matches!(reply, Reply::Simple(_)),
+                "a write was refused: {reply:?}"
+            );
         }
     }
 }
@@ -51,7 +60,11 @@ fn write(address: SocketAddr, keys: Range<u64>, rate: Option<u64>, deadline: Opt
 fn command(out: &mut Vec<u8>, key: u64, deadline: Option<u64>) {
     let words = if deadline.is_some() { 5 } else { 3 };
     // Writing to a vector cannot fail.
-    let _ = write!(out, "*{words}\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${}\r\n", VALUE.len());
+    let _ = write!(
+        out,
+        "*{words}\r\n$3\r\nSET\r\n$16\r\nkey:{key:012}\r\n${}\r\n",
+        VALUE.len()
+    );
     out.extend_from_slice(&VALUE);
     if let Some(deadline) = deadline {
         let text = deadline.to_string();
@@ -69,9 +82,15 @@ mod tests {
         let text = |deadline| {
             let mut out = Vec::new();
             command(&mut out, 7, deadline);
-            String::from_utf8(out).expect("text").replace(&"v".repeat(100), "V").replace("\r\n", " ")
+            String::from_utf8(out)
+                .expect("text")
+                .replace(&"v".repeat(100), "V")
+                .replace("\r\n", " ")
         };
         assert_eq!(text(None), "*3 $3 SET $16 key:000000000007 $100 V ");
-        assert_eq!(text(Some(1_234)), "*5 $3 SET $16 key:000000000007 $100 V $4 PXAT $4 1234 ");
+        assert_eq!(
+            text(Some(1_234)),
+            "*5 $3 SET $16 key:000000000007 $100 V $4 PXAT $4 1234 "
+        );
     }
 }

@@ -23,7 +23,8 @@ pub(super) struct Probe {
 pub(super) struct Counted {
     /// Microseconds from when an operation was due to its answer.
     pub(super) latencies: Histogram<u64>,
-    /// By how many microseconds the probe itself was late at most: it was not waiting for an answer, and was not woken.
+    /// By how many microseconds the probe itself was late at most: it was not waiting for an
+    /// answer, and was not woken.
     pub(super) late: u64,
     /// Operations that failed.
     pub(super) failures: u64,
@@ -32,8 +33,13 @@ pub(super) struct Counted {
 impl Counted {
     fn new() -> Self {
         // The bounds are right: 1 is at least 1, and the other one is more than twice that.
-        let latencies = Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("bounds of a histogram");
-        Self { latencies, late: 0, failures: 0 }
+        let latencies =
+            Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("bounds of a histogram");
+        Self {
+            latencies,
+            late: 0,
+            failures: 0,
+        }
     }
 }
 
@@ -76,7 +82,11 @@ fn probe(address: SocketAddr, mut due: Instant, every: Duration, stop: &AtomicBo
         }
         n += 1;
         let key = format!("probe:{}", n / 2 % KEYS);
-        let words: &[&[u8]] = if n.is_multiple_of(2) { &[b"SET", key.as_bytes(), b"value"] } else { &[b"GET", key.as_bytes()] };
+        let words: &[&[u8]] = if n.is_multiple_of(2) {
+            &[b"SET", key.as_bytes(), b"value"]
+        } else {
+            &[b"GET", key.as_bytes()]
+        };
         if client.is_none() {
             client = Client::connect(address, ANSWER_MAX).ok();
         }
@@ -88,7 +98,9 @@ fn probe(address: SocketAddr, mut due: Instant, every: Duration, stop: &AtomicBo
             }
         }
         free_since = Instant::now();
-        counted.latencies.saturating_record(micros(free_since.duration_since(due)).max(1));
+        counted
+            .latencies
+            .saturating_record(micros(free_since.duration_since(due)).max(1));
         due += every;
     }
     counted

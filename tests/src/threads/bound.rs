@@ -1,5 +1,6 @@
-//! One node, bound by its own processor time: pipelined `MGET`s of many small keys of one slot each, at the cluster-aware port of the data
-//! thread that has them. What is asked is made once and answers are only counted, so the generator hardly works.
+//! One node, bound by its own processor time: pipelined `MGET`s of many small keys of one slot
+//! each, at the cluster-aware port of the data thread that has them. What is asked is made once and
+//! answers are only counted, so the generator hardly works.
 
 use super::{Measured, Pairs, Plan, cluster_ports};
 use crate::cluster::Cluster;
@@ -10,7 +11,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Keys of one command, commands sent at a time, connections, and tags that each of them goes round.
+/// Keys of one command, commands sent at a time, connections, and tags that each of them goes
+/// round.
 const KEYS: usize = 64;
 const PIPELINE: usize = 8;
 const CONNECTIONS: usize = 4;
@@ -24,20 +26,28 @@ pub(super) fn run(plan: &Plan) {
         for place in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
             both[place] = Some(measure(plan, [1, plan.threads][place]));
         }
-        pairs.0.extend(both[0].zip(both[1]).map(|(one, several)| [one, several]));
+        pairs
+            .0
+            .extend(both[0].zip(both[1]).map(|(one, several)| [one, several]));
     }
-    println!("one node, bound by its processor time: keys read by MGET of {KEYS} ({} rounds of {} s)", plan.rounds, plan.seconds);
+    println!(
+        "one node, bound by its processor time: keys read by MGET of {KEYS} ({} rounds of {} s)",
+        plan.rounds, plan.seconds
+    );
     pairs.print("keys read", plan.threads);
 }
 
 fn measure(plan: &Plan, threads: u8) -> Measured {
     let mut cluster = Cluster::new(&plan.binary);
-    cluster.options.extend(["--threads".to_owned(), threads.to_string()]);
+    cluster
+        .options
+        .extend(["--threads".to_owned(), threads.to_string()]);
     cluster.join("n0");
     cluster.await_safe(1);
     let ports = cluster_ports(&cluster, "n0");
-    let requests: Vec<(SocketAddr, Vec<Vec<u8>>)> =
-        (0..CONNECTIONS).map(|c| (ports[c % ports.len()], prepare(ports[c % ports.len()], c))).collect();
+    let requests: Vec<(SocketAddr, Vec<Vec<u8>>)> = (0..CONNECTIONS)
+        .map(|c| (ports[c % ports.len()], prepare(ports[c % ports.len()], c)))
+        .collect();
     let (stop, keys) = (AtomicBool::new(false), AtomicU64::new(0));
     let pid = cluster.node("n0").pid();
     std::thread::scope(|scope| {
@@ -45,7 +55,14 @@ fn measure(plan: &Plan, threads: u8) -> Measured {
             scope.spawn(|| ask(*at, requests, &stop, &keys));
         }
         std::thread::sleep(Duration::from_millis(500));
-        let look = || (keys.load(Ordering::Relaxed), procfs::processor(pid), procfs::processor(std::process::id()), Instant::now());
+        let look = || {
+            (
+                keys.load(Ordering::Relaxed),
+                procfs::processor(pid),
+                procfs::processor(std::process::id()),
+                Instant::now(),
+            )
+        };
         let before = look();
         std::thread::sleep(Duration::from_secs(plan.seconds));
         let after = look();
@@ -60,7 +77,8 @@ fn measure(plan: &Plan, threads: u8) -> Measured {
     })
 }
 
-/// Writes the keys of tags that a data thread has, and makes what is asked of it: so many commands each.
+/// Writes the keys of tags that a data thread has, and makes what is asked of it: so many commands
+/// each.
 fn prepare(at: SocketAddr, connection: usize) -> Vec<Vec<u8>> {
     let mut client = Client::connect(at, Duration::from_secs(10)).expect("the node takes clients");
     let mut commands = Vec::new();
@@ -68,7 +86,9 @@ fn prepare(at: SocketAddr, connection: usize) -> Vec<Vec<u8>> {
         let tag = format!("{connection}.{n}");
         let key = |k: usize| format!("{{{tag}}}{k}").into_bytes();
         let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
-        let set: Vec<&[u8]> = std::iter::once(&b"MSET"[..]).chain(keys.iter().flat_map(|key| [&key[..], VALUE])).collect();
+        let set: Vec<&[u8]> = std::iter::once(&b"MSET"[..])
+            .chain(keys.iter().flat_map(|key| [&key[..], VALUE]))
+            .collect();
         match client.command(&set).expect("a reply") {
             Reply::Simple(_) => {}
             // Another thread's.
@@ -77,7 +97,12 @@ fn prepare(at: SocketAddr, connection: usize) -> Vec<Vec<u8>> {
         }
         let mut command = format!("*{}\r\n$4\r\nMGET\r\n", KEYS + 1).into_bytes();
         for key in &keys {
-            command.extend(format!("${}\r\n", key.len()).bytes().chain(key.iter().copied()).chain(*b"\r\n"));
+            command.extend(
+                format!("${}\r\n", key.len())
+                    .bytes()
+                    .chain(key.iter().copied())
+                    .chain(*b"\r\n"),
+            );
         }
         commands.push(command);
         if commands.len() == TAGS {
@@ -101,7 +126,10 @@ fn ask(at: SocketAddr, requests: &[Vec<u8>], stop: &AtomicBool, keys: &AtomicU64
         for request in requests {
             stream.write_all(request).expect("the node reads");
             stream.read_exact(&mut answer).expect("the node answers");
-            assert!(answer.starts_with(b"*") && answer.ends_with(b"\r\n"), "no answers of the length that they must have");
+            assert!(
+                answer.starts_with(b"*") && answer.ends_with(b"\r\n"),
+                "no answers of the length that they must have"
+            );
             keys.fetch_add((KEYS * PIPELINE) as u64, Ordering::Relaxed);
         }
     }

@@ -1,5 +1,5 @@
-//! node/alerts.yml: rules that Prometheus understands, that fire when they should, and that ask for nothing that a node does not tell; and what to do about each is
-//! in docs/operations.md.
+//! node/alerts.yml: rules that Prometheus understands, that fire when they should, and that ask for
+//! nothing that a node does not tell; and what to do about each is in docs/operations.md.
 
 use doyen_placement::loads::{EVACUATED, FULL};
 use doyen_tests::cluster::Cluster;
@@ -18,15 +18,26 @@ fn read(name: &str) -> String {
 
 /// What follows each of these words, to the end of its line.
 fn all<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
-    text.lines().filter_map(|line| line.trim().strip_prefix(word)).map(str::trim).collect()
+    text.lines()
+        .filter_map(|line| line.trim().strip_prefix(word))
+        .map(str::trim)
+        .collect()
 }
 
 /// `false`: it is not installed.
 fn promtool(arguments: &[&str]) -> bool {
-    match Command::new("promtool").args(arguments).current_dir(DIRECTORY).output() {
+    match Command::new("promtool")
+        .args(arguments)
+        .current_dir(DIRECTORY)
+        .output()
+    {
         Ok(output) => {
-            let [said, complained] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-            assert!(output.status.success(), "promtool {arguments:?}: {said}{complained}");
+            let [said, complained] = [&output.stdout, &output.stderr]
+                .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+            assert!(
+                output.status.success(),
+                "promtool {arguments:?}: {said}{complained}"
+            );
             true
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => false,
@@ -36,7 +47,10 @@ fn promtool(arguments: &[&str]) -> bool {
 
 #[test]
 fn rules_are_well_formed_and_fire_when_they_should() {
-    let both = [&["check", "rules", "alerts.yml"][..], &["test", "rules", "alerts.test.yml"]];
+    let both = [
+        &["check", "rules", "alerts.yml"][..],
+        &["test", "rules", "alerts.test.yml"],
+    ];
     if !both.into_iter().all(promtool) {
         // Not by a macro: what those print of a test that passes is shown to nobody.
         let said = "NOT CHECKED: promtool is not installed (Debian: apt install prometheus); the rules of node/alerts.yml were not tried";
@@ -49,24 +63,48 @@ fn every_rule_is_tried_and_says_what_to_do() {
     let (rules, tried, page) = (read("alerts.yml"), read("alerts.test.yml"), Page::read());
     let alerts: BTreeSet<&str> = all(&rules, "- alert:").into_iter().collect();
     assert!(alerts.len() >= 11, "{alerts:?}");
-    let sections: BTreeSet<&str> = page.headings().filter(|heading| heading.starts_with("Doyen")).collect();
-    assert_eq!(alerts, sections, "alerts, and sections of docs/operations.md");
+    let sections: BTreeSet<&str> = page
+        .headings()
+        .filter(|heading| heading.starts_with("Doyen"))
+        .collect();
+    assert_eq!(
+        alerts, sections,
+        "alerts, and sections of docs/operations.md"
+    );
     for alert in &alerts {
-        assert!(!page.blocks(alert, "sh").is_empty(), "{alert} has nothing to type");
+        assert!(
+            !page.blocks(alert, "sh").is_empty(),
+            "{alert} has nothing to type"
+        );
         // Alone in its line where something is expected of it.
-        assert!(all(&tried, "- alertname:").contains(alert), "{alert} fires in no test");
-        assert!(tried.contains(&format!("{{alertname: {alert}, eval_time: 30m, exp_alerts: []}}")), "{alert} is not silent in any test");
+        assert!(
+            all(&tried, "- alertname:").contains(alert),
+            "{alert} fires in no test"
+        );
+        assert!(
+            tried.contains(&format!(
+                "{{alertname: {alert}, eval_time: 30m, exp_alerts: []}}"
+            )),
+            "{alert} is not silent in any test"
+        );
     }
     for rule in rules.split("- alert:").skip(1) {
         let name = rule.lines().next().unwrap_or_default().trim();
-        let url = format!("https://github.com/doyen-grid/doyen/blob/main/docs/operations.md#{}", name.to_lowercase());
+        let url = format!(
+            "https://github.com/doyen-grid/doyen/blob/main/docs/operations.md#{}",
+            name.to_lowercase()
+        );
         assert_eq!(all(rule, "runbook_url:"), [url.as_str()]);
         for word in ["for:", "labels: {severity:", "summary:", "description:"] {
             assert_eq!(all(rule, word).len(), 1, "{name}: {word}");
         }
     }
     // What would pass the last watermark is refused, so that nobody passes it.
-    assert!(rules.contains(&format!("doyen_memory_filled_ratio >= 0.{} and doyen_memory_filled_ratio < 0.{}\n", EVACUATED / 10, FULL - 1)));
+    assert!(rules.contains(&format!(
+        "doyen_memory_filled_ratio >= 0.{} and doyen_memory_filled_ratio < 0.{}\n",
+        EVACUATED / 10,
+        FULL - 1
+    )));
     assert!(rules.contains(&format!("doyen_memory_filled_ratio >= 0.{}\n", FULL - 1)));
 }
 
@@ -74,12 +112,22 @@ fn every_rule_is_tried_and_says_what_to_do() {
 #[test]
 fn every_section_with_commands_is_typed_by_a_test() {
     let page = Page::read();
-    let typed = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/runbooks.rs")).expect("the tests");
+    let typed = std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/runbooks.rs"),
+    )
+    .expect("the tests");
     // The first one's commands come before those of every other.
-    let sections: Vec<&str> = page.headings().skip(1).filter(|heading| !page.blocks(heading, "sh").is_empty()).collect();
+    let sections: Vec<&str> = page
+        .headings()
+        .skip(1)
+        .filter(|heading| !page.blocks(heading, "sh").is_empty())
+        .collect();
     assert!(sections.len() >= 16, "{sections:?}");
     for heading in sections {
-        assert!(typed.contains(&format!("\"{heading}\"")), "nobody types what {heading} says");
+        assert!(
+            typed.contains(&format!("\"{heading}\"")),
+            "nobody types what {heading} says"
+        );
     }
 }
 
@@ -88,20 +136,45 @@ fn a_node_tells_all_that_rules_ask_for() {
     let cluster = Cluster::of(BINARY, 1);
     let told = metrics(&cluster, "n0");
     let rules = read("alerts.yml");
-    let rules: String = rules.lines().filter(|line| !line.trim().starts_with('#')).collect::<Vec<_>>().join("\n");
+    let rules: String = rules
+        .lines()
+        .filter(|line| !line.trim().starts_with('#'))
+        .collect::<Vec<_>>()
+        .join("\n");
     let mut asked = 0;
     for (at, _) in rules.match_indices("doyen_") {
         let rest = &rules[at..];
-        let name = &rest[..rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len())];
+        let name = &rest[..rest
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .unwrap_or(rest.len())];
         // With the label that is asked for, as in name{stage="given_up"}.
-        let label = rest[name.len()..].strip_prefix('{').and_then(|labels| labels.split_once('}')).map_or("", |(labels, _)| labels);
-        let is = |series: &&String| series.split('{').next() == Some(name) && series.contains(label);
-        assert!(told.keys().any(|series| is(&series)), "no node tells {name}{{{label}}}: {:?}", told.keys());
+        let label = rest[name.len()..]
+            .strip_prefix('{')
+            .and_then(|labels| labels.split_once('}'))
+            .map_or("", |(labels, _)| labels);
+        let is =
+            |series: &&String| series.split('{').next() == Some(name) && series.contains(label);
+        assert!(
+            told.keys().any(|series| is(&series)),
+            "no node tells {name}{{{label}}}: {:?}",
+            told.keys()
+        );
         asked += 1;
     }
     assert!(asked > 14, "{asked} metrics are asked for");
     // By whom series are summed up, and of what.
-    for label in ["keyspace=", "of=\"work\"", "of=\"bytes\"", "of=\"copies\"", "of=\"leads\"", "by=\"operator\""] {
-        assert!(told.keys().any(|series| series.contains(label)), "{label} is not among {:?}", told.keys());
+    for label in [
+        "keyspace=",
+        "of=\"work\"",
+        "of=\"bytes\"",
+        "of=\"copies\"",
+        "of=\"leads\"",
+        "by=\"operator\"",
+    ] {
+        assert!(
+            told.keys().any(|series| series.contains(label)),
+            "{label} is not among {:?}",
+            told.keys()
+        );
     }
 }

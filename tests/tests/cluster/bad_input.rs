@@ -41,7 +41,12 @@ fn garbage_at_every_port_disturbs_nobody() {
                     0 => bytes.clone(),
                     1 => b"*1000000000\r\n$5\r\nhello\r\n".to_vec(),
                     2 => b"*2\r\n$-7\r\n$99999999999999999999\r\n".to_vec(),
-                    _ => format!("GET /{} HTTP/9.9\r\n{}", "x".repeat(20_000), "y: z\r\n".repeat(50)).into_bytes(),
+                    _ => format!(
+                        "GET /{} HTTP/9.9\r\n{}",
+                        "x".repeat(20_000),
+                        "y: z\r\n".repeat(50)
+                    )
+                    .into_bytes(),
                 };
                 // It may be closed in our face; that is an answer.
                 let _ = stream.write_all(&garbage);
@@ -51,17 +56,35 @@ fn garbage_at_every_port_disturbs_nobody() {
     let from = load.acknowledged();
     cluster.eventually("writes go on", |_| load.acknowledged() > from + 200);
     let tally = load.finish();
-    assert_eq!((tally.refused, tally.unknown, tally.stale.len()), (0, 0, 0), "{:?}", tally.errors);
-    assert!(cluster.nodes.values_mut().all(|p| !p.ended()), "a process ended");
+    assert_eq!(
+        (tally.refused, tally.unknown, tally.stale.len()),
+        (0, 0, 0),
+        "{:?}",
+        tally.errors
+    );
+    assert!(
+        cluster.nodes.values_mut().all(|p| !p.ended()),
+        "a process ended"
+    );
     cluster.await_safe(3);
-    assert_eq!(cluster.status("n0").expect("a status")["term"], term, "the cluster was disturbed");
+    assert_eq!(
+        cluster.status("n0").expect("a status")["term"],
+        term,
+        "the cluster was disturbed"
+    );
 }
 
 #[test]
 fn a_name_in_a_path_that_is_no_text_gets_an_error_in_json() {
     let cluster = Cluster::of(BINARY, 1);
-    let said = cluster.nodes["n0"].http("/keyspaces/%FF").expect_err("there is none").to_string();
-    assert!(said.contains(r#"400 Bad Request {"error":"the path has no name"#), "{said}");
+    let said = cluster.nodes["n0"]
+        .http("/keyspaces/%FF")
+        .expect_err("there is none")
+        .to_string();
+    assert!(
+        said.contains(r#"400 Bad Request {"error":"the path has no name"#),
+        "{said}"
+    );
 }
 
 /// What a node answers to a request, as it stands on the wire.
@@ -78,50 +101,84 @@ fn answer(request: &str) -> String {
 /// Who says `?wait=true` to a drain wants something, and is not to believe that it was heard.
 #[test]
 fn what_a_change_does_not_take_is_refused() {
-    let said = answer("POST /members/n0/drain?wait=true HTTP/1.1\r\nhost: n0\r\nconnection: close\r\n\r\n");
-    assert!(said.starts_with("HTTP/1.1 400 ") && said.contains(r#"{"error":"`?wait=true` is not taken"#), "{said}");
+    let said = answer(
+        "POST /members/n0/drain?wait=true HTTP/1.1\r\nhost: n0\r\nconnection: close\r\n\r\n",
+    );
+    assert!(
+        said.starts_with("HTTP/1.1 400 ")
+            && said.contains(r#"{"error":"`?wait=true` is not taken"#),
+        "{said}"
+    );
 }
 
 /// Before any of it was sent, and not once it has taken too long to come.
 #[test]
 fn a_body_that_says_that_it_is_too_long_is_refused_at_once() {
-    let said = answer("POST /rebalance HTTP/1.1\r\nhost: n0\r\nconnection: close\r\ncontent-length: 1000000000000\r\n\r\n");
-    assert!(said.starts_with("HTTP/1.1 413 ") && said.contains(r#"{"error":"no body that is taken has more than "#), "{said}");
+    let said = answer(
+        "POST /rebalance HTTP/1.1\r\nhost: n0\r\nconnection: close\r\ncontent-length: 1000000000000\r\n\r\n",
+    );
+    assert!(
+        said.starts_with("HTTP/1.1 413 ")
+            && said.contains(r#"{"error":"no body that is taken has more than "#),
+        "{said}"
+    );
 }
 
 #[test]
 fn a_value_above_the_limit_is_refused_and_the_connection_stays() {
     let mut cluster = Cluster::new(BINARY);
-    cluster.options.extend(["--value-max", "64kb"].map(str::to_owned));
+    cluster
+        .options
+        .extend(["--value-max", "64kb"].map(str::to_owned));
     cluster.join("n0");
     cluster.await_safe(1);
     let mut client = cluster.client("n0");
     let fits = vec![b'x'; 60_000];
-    assert_eq!(client.command(&[b"SET", b"a", &fits]).expect("a reply"), Reply::Simple("OK".into()));
+    assert_eq!(
+        client.command(&[b"SET", b"a", &fits]).expect("a reply"),
+        Reply::Simple("OK".into())
+    );
     let reply = client.command(&[b"APPEND", b"a", &fits]).expect("a reply");
     assert!(!error(&reply).is_empty());
-    assert_eq!(client.command(&[b"STRLEN", b"a"]).expect("a reply"), Reply::Int(60_000));
+    assert_eq!(
+        client.command(&[b"STRLEN", b"a"]).expect("a reply"),
+        Reply::Int(60_000)
+    );
     // Far above the limit of a whole command, too: it is skipped as it comes.
     for large in [vec![b'x'; 70_000], vec![b'x'; 20 << 20]] {
         let refused = client.command(&[b"SET", b"a", &large]).expect("a reply");
-        assert_eq!(error(&refused), "ERR the argument is too large: at most 65536 bytes (--value-max)");
+        assert_eq!(
+            error(&refused),
+            "ERR the argument is too large: at most 65536 bytes (--value-max)"
+        );
     }
-    assert_eq!(client.command(&[b"STRLEN", b"a"]).expect("a reply"), Reply::Int(60_000));
+    assert_eq!(
+        client.command(&[b"STRLEN", b"a"]).expect("a reply"),
+        Reply::Int(60_000)
+    );
 }
 
-/// What a node may take at most in the test below: its data, twice the share of answers, what is on its way to each peer and
-/// client. Some twenty gigabytes are asked for.
+/// What a node may take at most in the test below: its data, twice the share of answers, what is on
+/// its way to each peer and client. Some twenty gigabytes are asked for.
 const RSS_MAX: u64 = 1 << 30;
 
 /// Resident memory at its highest so far, in bytes.
 fn rss_peak(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).expect("Linux says so");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    let status =
+        std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+    let line = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .expect("Linux says so");
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<u64>()
+        .expect("a number")
+        << 10
 }
 
-/// A hundred pipelined reads of large values at a node that is not their primary, never taken, grew the primary by
-/// gigabytes, and got it expelled.
+/// A hundred pipelined reads of large values at a node that is not their primary, never taken, grew
+/// the primary by gigabytes, and got it expelled.
 #[test]
 fn large_values_that_are_asked_for_and_never_taken_cost_bounded_memory() {
     const VALUE: usize = 16 << 20;
@@ -130,7 +187,9 @@ fn large_values_that_are_asked_for_and_never_taken_cost_bounded_memory() {
     let mut client = cluster.client("n0");
     let value = vec![b'v'; VALUE];
     for i in 0..4 {
-        let set = client.command(&[b"SET", format!("large-{i}").as_bytes(), &value]).expect("a reply");
+        let set = client
+            .command(&[b"SET", format!("large-{i}").as_bytes(), &value])
+            .expect("a reply");
         assert_eq!(set, Reply::Simple("OK".into()));
     }
     let load = Load::start(cluster.resp_addresses(), 3);
@@ -139,24 +198,47 @@ fn large_values_that_are_asked_for_and_never_taken_cost_bounded_memory() {
         for _ in 0..4 {
             let mut greedy = cluster.client(name);
             if name == "n1" {
-                // Small answers first, so that small ones are expected and all is asked for at once.
+                // Small answers first, so that small ones are expected and all is asked for at
+                // once.
                 for i in 0..100 {
-                    assert_eq!(greedy.command(&[b"GET", format!("small-{i}").as_bytes()]).expect("a reply"), Reply::Nil);
+                    assert_eq!(
+                        greedy
+                            .command(&[b"GET", format!("small-{i}").as_bytes()])
+                            .expect("a reply"),
+                        Reply::Nil
+                    );
                 }
             }
             for i in 0..100 {
-                greedy.send(&[b"GET", format!("large-{}", i % 4).as_bytes()]).expect("the node reads a while");
+                greedy
+                    .send(&[b"GET", format!("large-{}", i % 4).as_bytes()])
+                    .expect("the node reads a while");
             }
-            greedy.send(&[&b"MGET"[..]].into_iter().chain([&b"large-1"[..]; 20]).collect::<Vec<_>>()).expect("the same");
+            greedy
+                .send(
+                    &[&b"MGET"[..]]
+                        .into_iter()
+                        .chain([&b"large-1"[..]; 20])
+                        .collect::<Vec<_>>(),
+                )
+                .expect("the same");
             held.push(greedy);
         }
     }
     let from = load.acknowledged();
-    cluster.eventually("others are served meanwhile", |_| load.acknowledged() > from + 500);
+    cluster.eventually("others are served meanwhile", |_| {
+        load.acknowledged() > from + 500
+    });
     // Who reads gets what it asked for, in spite of the others.
     for i in 0..4 {
-        let found = client.command(&[b"GET", format!("large-{i}").as_bytes()]).expect("a reply");
-        assert!(matches!(&found, Reply::Bulk(v) if *v == value), "{}", clip(&found));
+        let found = client
+            .command(&[b"GET", format!("large-{i}").as_bytes()])
+            .expect("a reply");
+        assert!(
+            matches!(&found, Reply::Bulk(v) if *v == value),
+            "{}",
+            clip(&found)
+        );
     }
     let from = load.acknowledged();
     cluster.eventually("and still", |_| load.acknowledged() > from + 500);
@@ -164,17 +246,37 @@ fn large_values_that_are_asked_for_and_never_taken_cost_bounded_memory() {
     let mut greedy = held.pop().expect("it is there");
     for i in 0..100 {
         let found = greedy.reply().expect("a reply");
-        assert!(matches!(&found, Reply::Bulk(v) if *v == value), "{i}: {}", clip(&found));
+        assert!(
+            matches!(&found, Reply::Bulk(v) if *v == value),
+            "{i}: {}",
+            clip(&found)
+        );
     }
     drop(greedy);
-    let peaks: Vec<u64> = cluster.nodes.values().map(|p| rss_peak(p.pid()) >> 20).collect();
+    let peaks: Vec<u64> = cluster
+        .nodes
+        .values()
+        .map(|p| rss_peak(p.pid()) >> 20)
+        .collect();
     println!("peaks of resident memory: {peaks:?} MiB");
-    assert!(peaks.iter().all(|mib| mib << 20 <= RSS_MAX), "{peaks:?} MiB");
+    assert!(
+        peaks.iter().all(|mib| mib << 20 <= RSS_MAX),
+        "{peaks:?} MiB"
+    );
     let tally = load.finish();
-    assert_eq!((tally.refused, tally.unknown, tally.stale.len()), (0, 0, 0), "{:?}", tally.errors);
+    assert_eq!(
+        (tally.refused, tally.unknown, tally.stale.len()),
+        (0, 0, 0),
+        "{:?}",
+        tally.errors
+    );
     drop(held);
     cluster.await_safe(3);
-    assert_eq!(cluster.status("n0").expect("a status")["term"], term, "the cluster was disturbed");
+    assert_eq!(
+        cluster.status("n0").expect("a status")["term"],
+        term,
+        "the cluster was disturbed"
+    );
 }
 
 fn clip(reply: &Reply) -> String {
@@ -187,31 +289,45 @@ fn clip(reply: &Reply) -> String {
 #[test]
 fn too_many_connections_are_refused_and_the_others_stay() {
     let mut cluster = Cluster::new(BINARY);
-    cluster.options.extend(["--connections-max", "8"].map(str::to_owned));
+    cluster
+        .options
+        .extend(["--connections-max", "8"].map(str::to_owned));
     cluster.join("n0");
     cluster.await_safe(1);
     let address = cluster.node("n0").ready.resp;
-    let mut held: Vec<Client> = (0..8).map(|_| Client::connect(address, PATIENCE).expect("a connection")).collect();
+    let mut held: Vec<Client> = (0..8)
+        .map(|_| Client::connect(address, PATIENCE).expect("a connection"))
+        .collect();
     for client in &mut held {
-        assert_eq!(client.command(&[b"PING"]).expect("a reply"), Reply::Simple("PONG".into()));
+        assert_eq!(
+            client.command(&[b"PING"]).expect("a reply"),
+            Reply::Simple("PONG".into())
+        );
     }
     let ninth = Client::connect(address, PATIENCE).and_then(|mut c| c.reply());
     if let Ok(reply) = &ninth {
         assert!(error(reply).contains("max number of clients"), "{reply:?}");
     }
     for client in &mut held {
-        assert_eq!(client.command(&[b"PING"]).expect("a reply"), Reply::Simple("PONG".into()));
+        assert_eq!(
+            client.command(&[b"PING"]).expect("a reply"),
+            Reply::Simple("PONG".into())
+        );
     }
     drop(held);
     cluster.eventually("there is room again", |_| {
-        Client::connect(address, PATIENCE).and_then(|mut c| c.command(&[b"PING"])).is_ok_and(|r| r == Reply::Simple("PONG".into()))
+        Client::connect(address, PATIENCE)
+            .and_then(|mut c| c.command(&[b"PING"]))
+            .is_ok_and(|r| r == Reply::Simple("PONG".into()))
     });
 }
 
 #[test]
 fn a_full_memory_refuses_writes_and_reads_go_on() {
     let mut cluster = Cluster::new(BINARY);
-    cluster.options.extend(["--memory-max", "64mb"].map(str::to_owned));
+    cluster
+        .options
+        .extend(["--memory-max", "64mb"].map(str::to_owned));
     cluster.join("n0");
     cluster.join("n1");
     cluster.await_safe(2);
@@ -219,7 +335,10 @@ fn a_full_memory_refuses_writes_and_reads_go_on() {
     let value = vec![b'v'; 256 << 10];
     let mut written = 0;
     let full = loop {
-        match client.command(&[b"SET", format!("key-{written}").as_bytes(), &value]).expect("a reply") {
+        match client
+            .command(&[b"SET", format!("key-{written}").as_bytes(), &value])
+            .expect("a reply")
+        {
             Reply::Simple(_) => written += 1,
             refused => break refused,
         }
@@ -228,23 +347,37 @@ fn a_full_memory_refuses_writes_and_reads_go_on() {
     assert!(error(&full).starts_with("OOM"), "{full:?}");
     assert!(written > 10, "full after {written} values of 256 KiB");
     for i in 0..written {
-        let found = client.command(&[b"GET", format!("key-{i}").as_bytes()]).expect("a reply");
+        let found = client
+            .command(&[b"GET", format!("key-{i}").as_bytes()])
+            .expect("a reply");
         assert_eq!(found, Reply::Bulk(value.clone()), "key-{i}");
     }
     // Deleting makes room.
     for i in 0..written / 2 {
-        assert_eq!(client.command(&[b"DEL", format!("key-{i}").as_bytes()]).expect("a reply"), Reply::Int(1));
+        assert_eq!(
+            client
+                .command(&[b"DEL", format!("key-{i}").as_bytes()])
+                .expect("a reply"),
+            Reply::Int(1)
+        );
     }
-    cluster.eventually("writes go on", |_| matches!(client.command(&[b"SET", b"again", b"1"]), Ok(Reply::Simple(_))));
+    cluster.eventually("writes go on", |_| {
+        matches!(
+            client.command(&[b"SET", b"again", b"1"]),
+            Ok(Reply::Simple(_))
+        )
+    });
     cluster.await_safe(2);
 }
 
-/// Whoever read a log may have ended, or its disk may be full: at the next line a node panicked, and all nodes did.
+/// Whoever read a log may have ended, or its disk may be full: at the next line a node panicked,
+/// and all nodes did.
 #[test]
 fn a_log_that_cannot_be_written_harms_nobody() {
     let mut cluster = Cluster::new(BINARY);
     for n in 0..3 {
-        std::os::unix::fs::symlink("/dev/full", cluster.file(&format!("n{n}-{}.log", n + 1))).expect("a link");
+        std::os::unix::fs::symlink("/dev/full", cluster.file(&format!("n{n}-{}.log", n + 1)))
+            .expect("a link");
         cluster.join(&format!("n{n}"));
     }
     cluster.await_safe(3);
@@ -252,7 +385,10 @@ fn a_log_that_cannot_be_written_harms_nobody() {
     cluster.kill("n2");
     cluster.await_safe(2);
     for name in ["n0", "n1"] {
-        assert_eq!(cluster.command_at(name, &["PING"]), Reply::Simple("PONG".into()));
+        assert_eq!(
+            cluster.command_at(name, &["PING"]),
+            Reply::Simple("PONG".into())
+        );
         assert!(cluster.leave(name).success());
     }
 }
@@ -264,9 +400,21 @@ fn what_is_no_file_for_a_secret_is_refused_before_it_is_read_whole() {
         let output = cluster.command(&["run", flag, "/dev/zero"]);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("more than the 1048576 bytes expected of such a file"), "{said}");
+        assert!(
+            said.contains("more than the 1048576 bytes expected of such a file"),
+            "{said}"
+        );
     }
-    let output = cluster.command(&["chaos", "--minutes", "0.1", "--report", "/nowhere/report.html"]);
+    let output = cluster.command(&[
+        "chaos",
+        "--minutes",
+        "0.1",
+        "--report",
+        "/nowhere/report.html",
+    ]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(2) && said.contains("cannot write /nowhere/report.html"), "{said}");
+    assert!(
+        output.status.code() == Some(2) && said.contains("cannot write /nowhere/report.html"),
+        "{said}"
+    );
 }

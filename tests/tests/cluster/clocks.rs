@@ -1,4 +1,5 @@
-//! Real processes whose wall clocks are set, and that are suspended: nothing expires early or late, nothing stale is read.
+//! Real processes whose wall clocks are set, and that are suspended: nothing expires early or late,
+//! nothing stale is read.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::{Client, Reply};
@@ -16,13 +17,20 @@ fn number(client: &mut Client, words: &[&str]) -> i64 {
 }
 
 fn unix_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("after 1970");
     i64::try_from(since.as_millis()).expect("a time of this age")
 }
 
 /// A node converts wall time with the clock that it has: so one sees where that stands.
 fn ahead_by(client: &mut Client) -> i64 {
-    assert_eq!(client.command(&[b"SET", b"probe", b"x", b"PX", b"100000000"]).expect("a reply"), Reply::Simple("OK".into()));
+    assert_eq!(
+        client
+            .command(&[b"SET", b"probe", b"x", b"PX", b"100000000"])
+            .expect("a reply"),
+        Reply::Simple("OK".into())
+    );
     number(client, &["PEXPIRETIME", "probe"]) - unix_ms() - 100_000_000
 }
 
@@ -33,30 +41,52 @@ fn a_wall_clock_that_is_set_expires_nothing_early_or_late() {
     let set = Instant::now();
     for i in 0..32 {
         let key = format!("relative-{i}");
-        client.command(&[b"SET", key.as_bytes(), b"x", b"PX", b"1800000"]).expect("a reply");
+        client
+            .command(&[b"SET", key.as_bytes(), b"x", b"PX", b"1800000"])
+            .expect("a reply");
         let key = format!("short-{i}");
-        client.command(&[b"SET", key.as_bytes(), b"x", b"PX", b"1500"]).expect("a reply");
+        client
+            .command(&[b"SET", key.as_bytes(), b"x", b"PX", b"1500"])
+            .expect("a reply");
     }
     for (forward, ahead) in [(true, HOUR), (false, 0), (false, -HOUR)] {
         for process in cluster.nodes.values_mut() {
-            if forward { process.set_clock_forward() } else { process.set_clock_back() }
+            if forward {
+                process.set_clock_forward()
+            } else {
+                process.set_clock_back()
+            }
         }
         // Every primary has the probe's key somewhere; the signal is taken by each in its own time.
         cluster.eventually("the clocks are set", |c| {
-            c.nodes.keys().all(|name| (ahead_by(&mut c.client(name)) - ahead).abs() < HOUR / 2) && {
-                let mut client = c.client("n0");
-                (0..32).all(|i| {
-                    let key = format!("at-{i}");
-                    client.command(&[b"SET", key.as_bytes(), b"x", b"PX", b"50000000"]).expect("a reply");
-                    (number(&mut client, &["PEXPIRETIME", &key]) - unix_ms() - 50_000_000 - ahead).abs() < HOUR / 2
-                })
-            }
+            c.nodes
+                .keys()
+                .all(|name| (ahead_by(&mut c.client(name)) - ahead).abs() < HOUR / 2)
+                && {
+                    let mut client = c.client("n0");
+                    (0..32).all(|i| {
+                        let key = format!("at-{i}");
+                        client
+                            .command(&[b"SET", key.as_bytes(), b"x", b"PX", b"50000000"])
+                            .expect("a reply");
+                        (number(&mut client, &["PEXPIRETIME", &key])
+                            - unix_ms()
+                            - 50_000_000
+                            - ahead)
+                            .abs()
+                            < HOUR / 2
+                    })
+                }
         });
         for i in 0..32 {
             let left = number(&mut client, &["PTTL", &format!("relative-{i}")]);
             let passed = i64::try_from(set.elapsed().as_millis()).expect("a short test");
-            // Where the primary changed meanwhile, the new one's clock is behind by what its last notice took.
-            assert!((1_800_000 - passed - 50..=1_801_000).contains(&left), "{left} ms are left after {passed} ms");
+            // Where the primary changed meanwhile, the new one's clock is behind by what its last
+            // notice took.
+            assert!(
+                (1_800_000 - passed - 50..=1_801_000).contains(&left),
+                "{left} ms are left after {passed} ms"
+            );
         }
     }
     // What should expire by now, or soon, does, though the clocks are an hour back.
@@ -64,11 +94,17 @@ fn a_wall_clock_that_is_set_expires_nothing_early_or_late() {
         let mut client = c.client("n1");
         (0..32).all(|i| number(&mut client, &["EXISTS", &format!("short-{i}")]) == 0)
     });
-    assert!(set.elapsed() >= Duration::from_millis(1_450), "it expired early");
+    assert!(
+        set.elapsed() >= Duration::from_millis(1_450),
+        "it expired early"
+    );
     // Wall time that callers give is read with the clock that the node has now.
     let at = (unix_ms() - HOUR + 600_000).to_string();
     for i in 0..32 {
-        assert_eq!(number(&mut client, &["PEXPIREAT", &format!("relative-{i}"), &at]), 1);
+        assert_eq!(
+            number(&mut client, &["PEXPIREAT", &format!("relative-{i}"), &at]),
+            1
+        );
         let left = number(&mut client, &["PTTL", &format!("relative-{i}")]);
         assert!((500_000..=600_100).contains(&left), "{left}");
     }
@@ -78,39 +114,68 @@ fn a_wall_clock_that_is_set_expires_nothing_early_or_late() {
 fn what_expired_while_its_primary_was_suspended_is_gone_and_nothing_else() {
     let mut cluster = Cluster::of(BINARY, 3);
     let frozen = cluster.coordinator();
-    let other = cluster.nodes.keys().find(|n| **n != frozen).cloned().expect("another");
+    let other = cluster
+        .nodes
+        .keys()
+        .find(|n| **n != frozen)
+        .cloned()
+        .expect("another");
     let mut client = cluster.client(&other);
     let set = Instant::now();
     for i in 0..64 {
         for (kind, ms) in [("short", "1000"), ("long", "600000")] {
-            client.command(&[b"SET", format!("{kind}-{i}").as_bytes(), b"x", b"PX", ms.as_bytes()]).expect("a reply");
+            client
+                .command(&[
+                    b"SET",
+                    format!("{kind}-{i}").as_bytes(),
+                    b"x",
+                    b"PX",
+                    ms.as_bytes(),
+                ])
+                .expect("a reply");
         }
     }
     // These wait in the frozen process's socket, and are read when it resumes.
     let mut late = cluster.client(&frozen);
     cluster.nodes.get_mut(&frozen).expect("it runs").stop();
     for i in 0..64 {
-        late.send(&[b"GET", format!("short-{i}").as_bytes()]).expect("the socket takes it");
+        late.send(&[b"GET", format!("short-{i}").as_bytes()])
+            .expect("the socket takes it");
     }
     cluster.eventually("everything serves without it", |c| {
         let mut client = c.client(&other);
-        (0..64).all(|i| client.command(&[b"PTTL", format!("long-{i}").as_bytes()]).is_ok_and(|r| matches!(r, Reply::Int(_))))
+        (0..64).all(|i| {
+            client
+                .command(&[b"PTTL", format!("long-{i}").as_bytes()])
+                .is_ok_and(|r| matches!(r, Reply::Int(_)))
+        })
     });
     for i in 0..64 {
         let left = number(&mut client, &["PTTL", &format!("long-{i}")]);
         let passed = i64::try_from(set.elapsed().as_millis()).expect("a short test");
-        // A new primary goes on from the last time that it heard, which is at most a second old, and what passed since.
-        assert!((600_000 - passed - 100..=600_000 - passed + 3_000).contains(&left), "{left} ms are left after {passed} ms");
+        // A new primary goes on from the last time that it heard, which is at most a second old,
+        // and what passed since.
+        assert!(
+            (600_000 - passed - 100..=600_000 - passed + 3_000).contains(&left),
+            "{left} ms are left after {passed} ms"
+        );
     }
     cluster.eventually("what is overdue is gone", |c| {
         let mut client = c.client(&other);
-        (0..64).all(|i| client.command(&[b"GET", format!("short-{i}").as_bytes()]).is_ok_and(|r| r == Reply::Nil))
+        (0..64).all(|i| {
+            client
+                .command(&[b"GET", format!("short-{i}").as_bytes()])
+                .is_ok_and(|r| r == Reply::Nil)
+        })
     });
     cluster.nodes.get_mut(&frozen).expect("it runs").resume();
     for i in 0..64 {
         match late.reply().expect("the resumed process answers") {
             Reply::Nil => {}
-            Reply::Error(text) => assert!(text.starts_with("TRYAGAIN") || text.starts_with("CLUSTERDOWN"), "{text}"),
+            Reply::Error(text) => assert!(
+                text.starts_with("TRYAGAIN") || text.starts_with("CLUSTERDOWN"),
+                "{text}"
+            ),
             other => panic!("short-{i} was read after its deadline: {other:?}"),
         }
     }

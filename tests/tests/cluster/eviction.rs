@@ -1,4 +1,5 @@
-//! Memory of real processes that is full: keys go by their keyspace's policy, or writes are refused, and nobody holds more than it may.
+//! Memory of real processes that is full: keys go by their keyspace's policy, or writes are
+//! refused, and nobody holds more than it may.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::{Client, Reply};
@@ -13,23 +14,40 @@ const BATCH: usize = 50;
 
 fn metric(cluster: &Cluster, node: &str, name: &str) -> f64 {
     let text = cluster.nodes[node].http("/metrics").expect("it answers");
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     line.unwrap_or_else(|| panic!("{name} is not among the metrics"))
 }
 
-/// Writes keys from this one on, many at a time, through each node in turn, until one is refused: how many were taken, and what was said of
-/// the first that was not.
-fn write(cluster: &Cluster, clients: &mut [Client], name: &str, count: usize) -> (usize, Option<String>) {
+/// Writes keys from this one on, many at a time, through each node in turn, until one is refused:
+/// how many were taken, and what was said of the first that was not.
+fn write(
+    cluster: &Cluster,
+    clients: &mut [Client],
+    name: &str,
+    count: usize,
+) -> (usize, Option<String>) {
     let value = vec![b'v'; 1_000];
     for batch in 0..count / BATCH {
         let client = &mut clients[batch % NODES.len()];
         for n in 0..BATCH {
             let key = format!("{name}{}", batch * BATCH + n);
-            client.send(&[b"SET", key.as_bytes(), &value]).expect("the socket takes it");
+            client
+                .send(&[b"SET", key.as_bytes(), &value])
+                .expect("the socket takes it");
         }
-        let replies: Vec<Reply> = (0..BATCH).map(|_| client.reply().expect("a reply")).collect();
-        if let Some((n, refused)) = replies.into_iter().enumerate().find(|(_, reply)| *reply != Reply::Simple("OK".into())) {
-            let Reply::Error(why) = refused else { panic!("{refused:?}") };
+        let replies: Vec<Reply> = (0..BATCH)
+            .map(|_| client.reply().expect("a reply"))
+            .collect();
+        if let Some((n, refused)) = replies
+            .into_iter()
+            .enumerate()
+            .find(|(_, reply)| *reply != Reply::Simple("OK".into()))
+        {
+            let Reply::Error(why) = refused else {
+                panic!("{refused:?}")
+            };
             return (batch * BATCH + n, Some(why));
         }
         if batch % 50 == 0 {
@@ -63,29 +81,63 @@ fn alter(cluster: &Cluster, policy: &str) {
 #[test]
 fn more_than_fits_is_taken_where_keys_may_go_and_refused_where_not() {
     let mut cluster = Cluster::new(BINARY);
-    cluster.options.extend(["--memory-max", "16mb", "--eviction", "lru"].map(str::to_owned));
+    cluster
+        .options
+        .extend(["--memory-max", "16mb", "--eviction", "lru"].map(str::to_owned));
     NODES.into_iter().for_each(|name| cluster.join(name));
     cluster.await_safe(3);
     let mut clients: Vec<Client> = NODES.iter().map(|node| cluster.client(node)).collect();
 
     let (taken, refused) = write(&cluster, &mut clients, "key-", KEYS);
     assert_eq!((taken, refused), (KEYS, None));
-    let evicted: f64 = NODES.iter().map(|node| metric(&cluster, node, "doyen_evicted_keys_total ")).sum();
-    let Reply::Int(left) = clients[0].command(&[b"DBSIZE"]).expect("a reply") else { panic!("a number") };
-    assert!(left > 10_000 && evicted >= (KEYS - 30_000) as f64, "{left} are left, {evicted} were evicted");
+    let evicted: f64 = NODES
+        .iter()
+        .map(|node| metric(&cluster, node, "doyen_evicted_keys_total "))
+        .sum();
+    let Reply::Int(left) = clients[0].command(&[b"DBSIZE"]).expect("a reply") else {
+        panic!("a number")
+    };
+    assert!(
+        left > 10_000 && evicted >= (KEYS - 30_000) as f64,
+        "{left} are left, {evicted} were evicted"
+    );
     let last = format!("key-{}", KEYS - 1);
-    assert_ne!(said(&mut clients[0], &[b"GET", last.as_bytes()]), "Nil", "what was written just now is there");
+    assert_ne!(
+        said(&mut clients[0], &[b"GET", last.as_bytes()]),
+        "Nil",
+        "what was written just now is there"
+    );
     let info = said(&mut clients[1], &[b"INFO"]);
-    assert!(info.contains("maxmemory_policy:allkeys-lru\r\n") && !info.contains("evicted_keys:0\r\n"), "{info}");
-    let policy = clients[2].command(&[b"CONFIG", b"GET", b"maxmemory-policy"]).expect("a reply");
-    assert_eq!(policy, Reply::Array([&b"maxmemory-policy"[..], b"allkeys-lru"].map(|text| Reply::Bulk(text.to_vec())).to_vec()));
+    assert!(
+        info.contains("maxmemory_policy:allkeys-lru\r\n") && !info.contains("evicted_keys:0\r\n"),
+        "{info}"
+    );
+    let policy = clients[2]
+        .command(&[b"CONFIG", b"GET", b"maxmemory-policy"])
+        .expect("a reply");
+    assert_eq!(
+        policy,
+        Reply::Array(
+            [&b"maxmemory-policy"[..], b"allkeys-lru"]
+                .map(|text| Reply::Bulk(text.to_vec()))
+                .to_vec()
+        )
+    );
 
     // Without a policy there is an end to it, and only to what needs room.
     alter(&cluster, "none");
     let (_, refused) = write(&cluster, &mut clients, "more-", KEYS);
-    assert!(refused.as_ref().is_some_and(|why| why.starts_with("OOM ")), "{refused:?}");
+    assert!(
+        refused.as_ref().is_some_and(|why| why.starts_with("OOM ")),
+        "{refused:?}"
+    );
     assert_ne!(said(&mut clients[0], &[b"GET", last.as_bytes()]), "Nil");
-    assert_eq!(clients[0].command(&[b"DEL", last.as_bytes()]).expect("a reply"), Reply::Int(1));
+    assert_eq!(
+        clients[0]
+            .command(&[b"DEL", last.as_bytes()])
+            .expect("a reply"),
+        Reply::Int(1)
+    );
 
     alter(&cluster, "random");
     let mut clients: Vec<Client> = NODES.iter().map(|node| cluster.client(node)).collect();

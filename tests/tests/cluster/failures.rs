@@ -1,4 +1,5 @@
-//! Real processes, killed, frozen and told to leave, each under load: no acknowledged write may be lost, nothing stale be read.
+//! Real processes, killed, frozen and told to leave, each under load: no acknowledged write may be
+//! lost, nothing stale be read.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::load::{Load, Tally};
@@ -14,7 +15,10 @@ fn progress(cluster: &Cluster, load: &Load, writes: u64) {
 }
 
 fn check(cluster: &Cluster, tally: &Tally) {
-    assert!(tally.acknowledged > 0 && !tally.keys.is_empty(), "the load did nothing: {tally:?}");
+    assert!(
+        tally.acknowledged > 0 && !tally.keys.is_empty(),
+        "the load did nothing: {tally:?}"
+    );
     assert!(tally.stale.is_empty(), "stale: {:?}", tally.stale);
     for name in cluster.nodes.keys() {
         let lost = tally.lost(&mut cluster.client(name));
@@ -76,7 +80,9 @@ fn of_five_a_second_may_die_once_the_cluster_is_safe_again() {
 fn three_of_seven_killed_at_once_leave_a_working_cluster() {
     let mut cluster = Cluster::new(BINARY);
     // What had both copies among the three comes back empty, soon.
-    cluster.options.extend(["--on-loss", "reset:2s"].map(str::to_owned));
+    cluster
+        .options
+        .extend(["--on-loss", "reset:2s"].map(str::to_owned));
     for i in 0..7 {
         cluster.join(&format!("n{i}"));
     }
@@ -94,60 +100,112 @@ fn three_of_seven_killed_at_once_leave_a_working_cluster() {
     check(&cluster, &load.finish());
 }
 
-/// Both processes that held a partition come back empty, each at its address: nobody need wait for ten minutes.
+/// Both processes that held a partition come back empty, each at its address: nobody need wait for
+/// ten minutes.
 #[test]
 fn what_is_proved_lost_begins_empty_at_once() {
     let mut cluster = Cluster::of(BINARY, 5);
     let leader = cluster.coordinator();
-    let victims: Vec<String> = cluster.nodes.keys().filter(|n| **n != leader).take(2).cloned().collect();
+    let victims: Vec<String> = cluster
+        .nodes
+        .keys()
+        .filter(|n| **n != leader)
+        .take(2)
+        .cloned()
+        .collect();
     let addresses: Vec<_> = cluster.nodes.values().map(|p| p.ready.listen).collect();
-    let places: Vec<_> = victims.iter().map(|name| (name.clone(), cluster.node(name).ready.listen)).collect();
+    let places: Vec<_> = victims
+        .iter()
+        .map(|name| (name.clone(), cluster.node(name).ready.listen))
+        .collect();
     // Neither is without the other: what one has is not copied first.
-    victims.iter().for_each(|name| cluster.nodes.get_mut(name).expect("it runs").stop());
+    victims
+        .iter()
+        .for_each(|name| cluster.nodes.get_mut(name).expect("it runs").stop());
     victims.iter().for_each(|name| cluster.kill(name));
-    // The first that is missed may be expelled, because the other one has its copies: then that one alone is waited for.
+    // The first that is missed may be expelled, because the other one has its copies: then that one
+    // alone is waited for.
     let waited = |c: &Cluster| {
         let status = c.status(&leader).unwrap_or_default();
-        let lives = |m: &serde_json::Value| m["state"] == "live" && victims.iter().any(|v| m["name"] == **v);
-        let living = status["members"].as_array().is_none_or(|members| members.iter().any(lives));
+        let lives = |m: &serde_json::Value| {
+            m["state"] == "live" && victims.iter().any(|v| m["name"] == **v)
+        };
+        let living = status["members"]
+            .as_array()
+            .is_none_or(|members| members.iter().any(lives));
         !living && status["keyspaces"][0]["unavailable"].as_u64() > Some(0)
     };
     cluster.eventually("what both held is waited for", waited);
     for (name, address) in places {
-        cluster.try_start(&name, &addresses, &["--listen", &address.to_string()]).expect("it starts");
+        cluster
+            .try_start(&name, &addresses, &["--listen", &address.to_string()])
+            .expect("it starts");
     }
     cluster.await_safe(5);
-    assert!(cluster.node(&leader).log().contains("began empty"), "{}", cluster.node(&leader).log());
+    assert!(
+        cluster.node(&leader).log().contains("began empty"),
+        "{}",
+        cluster.node(&leader).log()
+    );
 }
 
 /// It was refused for a minute, and ended.
 #[test]
 fn a_name_comes_back_elsewhere_while_what_its_former_process_held_is_waited_for() {
     let mut cluster = Cluster::new(BINARY);
-    cluster.options.extend(["--backups", "0"].map(str::to_owned));
+    cluster
+        .options
+        .extend(["--backups", "0"].map(str::to_owned));
     (0..3).for_each(|i| cluster.join(&format!("n{i}")));
     cluster.await_safe(3);
     cluster.kill("n2");
     let members = |c: &Cluster| -> Vec<(String, String)> {
         let status = c.status("n0").unwrap_or_default();
-        let text = |m: &serde_json::Value, what: &str| m[what].as_str().unwrap_or_default().to_owned();
-        status["members"].as_array().into_iter().flatten().map(|m| (text(m, "name"), text(m, "state"))).collect()
+        let text =
+            |m: &serde_json::Value, what: &str| m[what].as_str().unwrap_or_default().to_owned();
+        status["members"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|m| (text(m, "name"), text(m, "state")))
+            .collect()
     };
-    cluster.eventually("it is waited for", |c| members(c).iter().any(|(_, state)| state == "silent"));
+    cluster.eventually("it is waited for", |c| {
+        members(c).iter().any(|(_, state)| state == "silent")
+    });
     cluster.join("n2");
-    let state = |c: &Cluster, is: &dyn Fn(&str) -> bool| members(c).into_iter().find(|(name, _)| is(name)).map(|(_, state)| state);
-    cluster.eventually("its name is back", |c| state(c, &|name| name == "n2").as_deref() == Some("live"));
-    assert_eq!(state(&cluster, &|name| name.starts_with("n2~")).as_deref(), Some("silent"), "{:?}", members(&cluster));
-    let former = members(&cluster).into_iter().find(|(name, _)| name.starts_with("n2~")).expect("it is waited for").0;
+    let state = |c: &Cluster, is: &dyn Fn(&str) -> bool| {
+        members(c)
+            .into_iter()
+            .find(|(name, _)| is(name))
+            .map(|(_, state)| state)
+    };
+    cluster.eventually("its name is back", |c| {
+        state(c, &|name| name == "n2").as_deref() == Some("live")
+    });
+    assert_eq!(
+        state(&cluster, &|name| name.starts_with("n2~")).as_deref(),
+        Some("silent"),
+        "{:?}",
+        members(&cluster)
+    );
+    let former = members(&cluster)
+        .into_iter()
+        .find(|(name, _)| name.starts_with("n2~"))
+        .expect("it is waited for")
+        .0;
     cluster.change("n0", &["remove", &former, "--lost"]);
     cluster.await_safe(3);
 }
 
-/// Copies that were to be made on full members held up those for the one that came back empty, for ever.
+/// Copies that were to be made on full members held up those for the one that came back empty, for
+/// ever.
 #[test]
 fn a_member_that_comes_back_is_filled_though_the_others_are_nearly_full() {
     let mut cluster = Cluster::new(BINARY);
-    cluster.options.extend(["--memory-max", "32mb", "--value-max", "1mb"].map(str::to_owned));
+    cluster
+        .options
+        .extend(["--memory-max", "32mb", "--value-max", "1mb"].map(str::to_owned));
     (0..3).for_each(|i| cluster.join(&format!("n{i}")));
     cluster.await_safe(3);
     let value = vec![b'x'; 50_000];
@@ -155,41 +213,69 @@ fn a_member_that_comes_back_is_filled_though_the_others_are_nearly_full() {
     // 84 % of what three members can hold twice: the two that are left cannot hold it.
     for i in 0..800 {
         let key = format!("key-{i}");
-        assert_eq!(client.command(&[b"SET", key.as_bytes(), &value]).expect("a reply"), Reply::Simple("OK".into()), "{key}");
+        assert_eq!(
+            client
+                .command(&[b"SET", key.as_bytes(), &value])
+                .expect("a reply"),
+            Reply::Simple("OK".into()),
+            "{key}"
+        );
     }
     cluster.kill("n2");
     cluster.eventually("its death is noticed", |c| {
-        c.status("n0").is_some_and(|s| s["safe"] == false && s["members"].as_array().is_some_and(|m| m.len() == 2))
+        c.status("n0").is_some_and(|s| {
+            s["safe"] == false && s["members"].as_array().is_some_and(|m| m.len() == 2)
+        })
     });
     cluster.join("n2");
     cluster.await_safe(3);
     for i in 0..800 {
-        let reply = client.command(&[b"STRLEN", format!("key-{i}").as_bytes()]).expect("a reply");
+        let reply = client
+            .command(&[b"STRLEN", format!("key-{i}").as_bytes()])
+            .expect("a reply");
         assert_eq!(reply, Reply::Int(50_000), "key-{i}");
     }
     // Copies that were begun elsewhere meanwhile are given up, and freed some seconds later.
-    cluster.eventually("there is room again", |c| c.command_at("n0", &["SET", "small", "x"]) == Reply::Simple("OK".into()));
+    cluster.eventually("there is room again", |c| {
+        c.command_at("n0", &["SET", "small", "x"]) == Reply::Simple("OK".into())
+    });
 }
 
 #[test]
 fn a_frozen_coordinator_is_succeeded_and_serves_nothing_stale_when_it_resumes() {
     let mut cluster = Cluster::of(BINARY, 3);
     let frozen = cluster.coordinator();
-    let survivors: Vec<String> = cluster.nodes.keys().filter(|n| **n != frozen).cloned().collect();
+    let survivors: Vec<String> = cluster
+        .nodes
+        .keys()
+        .filter(|n| **n != frozen)
+        .cloned()
+        .collect();
     for i in 0..64 {
-        assert_eq!(cluster.command_at(&survivors[0], &["SET", &format!("key-{i}"), "old"]), Reply::Simple("OK".into()));
+        assert_eq!(
+            cluster.command_at(&survivors[0], &["SET", &format!("key-{i}"), "old"]),
+            Reply::Simple("OK".into())
+        );
     }
-    // Requests that wait in the frozen process's sockets: reads, and writes that must not be acknowledged from the past.
+    // Requests that wait in the frozen process's sockets: reads, and writes that must not be
+    // acknowledged from the past.
     let mut stale_reader = cluster.client(&frozen);
     let mut stale_writer = cluster.client(&frozen);
     cluster.nodes.get_mut(&frozen).expect("it runs").stop();
     for i in 0..64 {
-        stale_reader.send(&[b"GET", format!("key-{i}").as_bytes()]).expect("the socket takes it");
+        stale_reader
+            .send(&[b"GET", format!("key-{i}").as_bytes()])
+            .expect("the socket takes it");
     }
-    stale_writer.send(&[b"SET", b"late", b"from the past"]).expect("the socket takes it");
+    stale_writer
+        .send(&[b"SET", b"late", b"from the past"])
+        .expect("the socket takes it");
     let frozen_at = Instant::now();
     cluster.eventually("a successor", |c| {
-        survivors.iter().all(|n| c.status(n).is_some_and(|s| s["coordinator"].as_str().is_some_and(|name| name != frozen)))
+        survivors.iter().all(|n| {
+            c.status(n)
+                .is_some_and(|s| s["coordinator"].as_str().is_some_and(|name| name != frozen))
+        })
     });
     let mut writer = cluster.client(&survivors[0]);
     for i in 0..64 {
@@ -205,7 +291,10 @@ fn a_frozen_coordinator_is_succeeded_and_serves_nothing_stale_when_it_resumes() 
     for i in 0..64 {
         match stale_reader.reply().expect("the resumed process answers") {
             Reply::Bulk(value) => assert_eq!(value, b"new", "key-{i} was read stale"),
-            Reply::Error(text) => assert!(text.starts_with("TRYAGAIN") || text.starts_with("CLUSTERDOWN"), "{text}"),
+            Reply::Error(text) => assert!(
+                text.starts_with("TRYAGAIN") || text.starts_with("CLUSTERDOWN"),
+                "{text}"
+            ),
             other => panic!("key-{i}: {other:?}"),
         }
     }
@@ -213,13 +302,24 @@ fn a_frozen_coordinator_is_succeeded_and_serves_nothing_stale_when_it_resumes() 
     cluster.await_safe(3);
     let found = cluster.command_at(&survivors[0], &["GET", "late"]);
     match late {
-        Reply::Simple(_) => assert_eq!(found, Reply::Bulk(b"from the past".to_vec()), "acknowledged, and lost"),
-        Reply::Error(text) => assert!(text.starts_with("UNKNOWN") || found == Reply::Nil, "{text}, and yet {found:?}"),
+        Reply::Simple(_) => assert_eq!(
+            found,
+            Reply::Bulk(b"from the past".to_vec()),
+            "acknowledged, and lost"
+        ),
+        Reply::Error(text) => assert!(
+            text.starts_with("UNKNOWN") || found == Reply::Nil,
+            "{text}, and yet {found:?}"
+        ),
         other => panic!("{other:?}"),
     }
     for name in cluster.nodes.keys() {
         for i in 0..64 {
-            assert_eq!(cluster.command_at(name, &["GET", &format!("key-{i}")]), Reply::Bulk(b"new".to_vec()), "through {name}");
+            assert_eq!(
+                cluster.command_at(name, &["GET", &format!("key-{i}")]),
+                Reply::Bulk(b"new".to_vec()),
+                "through {name}"
+            );
         }
     }
 }
@@ -229,23 +329,48 @@ fn a_frozen_member_leaves_the_coordinator_and_its_term_alone() {
     let mut cluster = Cluster::of(BINARY, 3);
     let coordinator = cluster.coordinator();
     let term = cluster.status(&coordinator).expect("a status")["term"].clone();
-    let frozen = cluster.by_age().into_iter().find(|n| *n != coordinator).expect("another");
+    let frozen = cluster
+        .by_age()
+        .into_iter()
+        .find(|n| *n != coordinator)
+        .expect("another");
     let load = {
-        let others = cluster.nodes.iter().filter(|(n, _)| **n != frozen).map(|(_, p)| p.ready.resp).collect();
+        let others = cluster
+            .nodes
+            .iter()
+            .filter(|(n, _)| **n != frozen)
+            .map(|(_, p)| p.ready.resp)
+            .collect();
         Load::start(others, 4)
     };
     progress(&cluster, &load, 200);
     cluster.nodes.get_mut(&frozen).expect("it runs").stop();
-    let calm: Vec<String> = cluster.nodes.keys().filter(|n| **n != frozen).cloned().collect();
-    let same = |c: &Cluster, n: &str| c.status(n).is_some_and(|s| s["coordinator"] == coordinator.as_str() && s["term"] == term);
+    let calm: Vec<String> = cluster
+        .nodes
+        .keys()
+        .filter(|n| **n != frozen)
+        .cloned()
+        .collect();
+    let same = |c: &Cluster, n: &str| {
+        c.status(n)
+            .is_some_and(|s| s["coordinator"] == coordinator.as_str() && s["term"] == term)
+    };
     cluster.eventually("the frozen one is out", |c| {
-        assert!(calm.iter().all(|n| same(c, n)), "the coordinator or its term changed");
-        c.status(&coordinator).is_some_and(|s| s["safe"] == true && s["members"].as_array().is_some_and(|m| m.len() == 2))
+        assert!(
+            calm.iter().all(|n| same(c, n)),
+            "the coordinator or its term changed"
+        );
+        c.status(&coordinator).is_some_and(|s| {
+            s["safe"] == true && s["members"].as_array().is_some_and(|m| m.len() == 2)
+        })
     });
     progress(&cluster, &load, 200);
     cluster.nodes.get_mut(&frozen).expect("it runs").resume();
     cluster.await_safe(3);
-    assert!(cluster.nodes.keys().all(|n| same(&cluster, n)), "the coordinator or its term changed");
+    assert!(
+        cluster.nodes.keys().all(|n| same(&cluster, n)),
+        "the coordinator or its term changed"
+    );
     check(&cluster, &load.finish());
 }
 
@@ -255,7 +380,12 @@ fn rolling_restarts_fail_no_operation() {
     let load = Load::start(cluster.resp_addresses(), 6);
     for name in ["n0", "n1", "n2"] {
         progress(&cluster, &load, 200);
-        let others = cluster.nodes.iter().filter(|(n, _)| *n != name).map(|(_, p)| p.ready.resp).collect();
+        let others = cluster
+            .nodes
+            .iter()
+            .filter(|(n, _)| *n != name)
+            .map(|(_, p)| p.ready.resp)
+            .collect();
         // Connections that are there stay; the leaver answers them before it closes them.
         load.redirect(others);
         let status = cluster.leave(name);
@@ -266,7 +396,11 @@ fn rolling_restarts_fail_no_operation() {
     }
     progress(&cluster, &load, 200);
     let tally = load.finish();
-    assert!(tally.errors.is_empty(), "operations failed: {:?}", tally.errors);
+    assert!(
+        tally.errors.is_empty(),
+        "operations failed: {:?}",
+        tally.errors
+    );
     assert_eq!((tally.refused, tally.unknown), (0, 0));
     check(&cluster, &tally);
 }

@@ -1,4 +1,5 @@
-//! Real processes that are told to leave: nothing is lost with them, whatever else dies, and nobody waits for nothing.
+//! Real processes that are told to leave: nothing is lost with them, whatever else dies, and nobody
+//! waits for nothing.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::process::Process;
@@ -10,10 +11,20 @@ const KEYS: usize = 2000;
 
 fn fill(client: &mut Client) {
     for i in 0..KEYS {
-        client.send(&[b"SET", format!("key-{i}").as_bytes(), format!("value-{i}").as_bytes()]).expect("the socket takes it");
+        client
+            .send(&[
+                b"SET",
+                format!("key-{i}").as_bytes(),
+                format!("value-{i}").as_bytes(),
+            ])
+            .expect("the socket takes it");
     }
     for i in 0..KEYS {
-        assert_eq!(client.reply().expect("a reply"), Reply::Simple("OK".into()), "key-{i}");
+        assert_eq!(
+            client.reply().expect("a reply"),
+            Reply::Simple("OK".into()),
+            "key-{i}"
+        );
     }
 }
 
@@ -21,11 +32,19 @@ fn fill(client: &mut Client) {
 fn check(cluster: &Cluster, name: &str) {
     cluster.eventually("every partition serves", |c| {
         let mut client = c.client(name);
-        (0..KEYS).all(|i| !matches!(client.command(&[b"EXISTS", format!("key-{i}").as_bytes()]), Ok(Reply::Error(_)) | Err(_)))
+        (0..KEYS).all(|i| {
+            !matches!(
+                client.command(&[b"EXISTS", format!("key-{i}").as_bytes()]),
+                Ok(Reply::Error(_)) | Err(_)
+            )
+        })
     });
     let mut client = cluster.client(name);
     let is_there = |client: &mut Client, i: usize| {
-        client.command(&[b"GET", format!("key-{i}").as_bytes()]).expect("a reply") == Reply::Bulk(format!("value-{i}").into_bytes())
+        client
+            .command(&[b"GET", format!("key-{i}").as_bytes()])
+            .expect("a reply")
+            == Reply::Bulk(format!("value-{i}").into_bytes())
     };
     let lost = (0..KEYS).filter(|i| !is_there(&mut client, *i)).count();
     assert_eq!(lost, 0, "of {KEYS} keys");
@@ -33,8 +52,8 @@ fn check(cluster: &Cluster, name: &str) {
 
 #[test]
 fn what_a_leaver_held_survives_the_next_death() {
-    // Once it has gone, everything has been copied; while it goes, it is a copy itself. The younger of the two others is
-    // killed: a pair goes on without that one by itself.
+    // Once it has gone, everything has been copied; while it goes, it is a copy itself. The younger
+    // of the two others is killed: a pair goes on without that one by itself.
     for wait_for_its_end in [true, false] {
         let mut cluster = Cluster::of(BINARY, 3);
         fill(&mut cluster.client("n0"));
@@ -54,7 +73,9 @@ fn what_a_leaver_held_survives_the_next_death() {
 #[test]
 fn the_last_holder_goes_when_others_hold_what_it_held() {
     let mut cluster = Cluster::new(BINARY);
-    cluster.options.extend(["--backups", "0"].map(str::to_owned));
+    cluster
+        .options
+        .extend(["--backups", "0"].map(str::to_owned));
     for name in ["n0", "n1", "n2"] {
         cluster.join(name);
     }
@@ -71,7 +92,9 @@ fn a_cluster_that_is_stopped_as_a_whole_waits_for_nobody_and_says_what_is_lost()
     for full in [false, true] {
         let mut cluster = Cluster::new(BINARY);
         // That they end at all shows that none of them waited for a member to hand over to.
-        cluster.options.extend(["--leave-timeout", "1h"].map(str::to_owned));
+        cluster
+            .options
+            .extend(["--leave-timeout", "1h"].map(str::to_owned));
         for name in ["n0", "n1", "n2"] {
             cluster.join(name);
         }
@@ -81,15 +104,21 @@ fn a_cluster_that_is_stopped_as_a_whole_waits_for_nobody_and_says_what_is_lost()
         }
         let mut leavers = std::mem::take(&mut cluster.nodes);
         leavers.values_mut().for_each(Process::terminate);
-        let codes: Vec<Option<i32>> = leavers.into_values().map(|process| process.wait().code()).collect();
+        let codes: Vec<Option<i32>> = leavers
+            .into_values()
+            .map(|process| process.wait().code())
+            .collect();
         // One that has handed over everything before the others are told to leave has lost nothing.
-        assert!(codes.iter().all(|code| matches!(code, Some(0 | 3))), "{codes:?}");
+        assert!(
+            codes.iter().all(|code| matches!(code, Some(0 | 3))),
+            "{codes:?}"
+        );
         assert_eq!(codes.contains(&Some(3)), full, "{codes:?}");
     }
 }
 
-/// Each node is told to leave and started again, and the next one at once. The last one left while the others were at its door: all was gone, with 0 as
-/// its status.
+/// Each node is told to leave and started again, and the next one at once. The last one left while
+/// the others were at its door: all was gone, with 0 as its status.
 #[test]
 fn a_rolling_restart_that_waits_for_nothing_loses_nothing() {
     let mut cluster = Cluster::of(BINARY, 3);
@@ -99,14 +128,17 @@ fn a_rolling_restart_that_waits_for_nothing_loses_nothing() {
     for (name, address) in names.iter().zip(addresses) {
         let status = cluster.leave(name);
         assert!(status.success(), "{name} ended with {status}");
-        cluster.try_start(name, &addresses, &["--listen", &address.to_string()]).expect("it starts");
+        cluster
+            .try_start(name, &addresses, &["--listen", &address.to_string()])
+            .expect("it starts");
     }
     cluster.await_safe(3);
     check(&cluster, "n1");
 }
 
-/// All are told to leave before the first of them has handed over. Each listened for newcomers by a clock of its own, so the first two ended together
-/// with half of the votes, and the others could admit none of those that were started again: all was gone.
+/// All are told to leave before the first of them has handed over. Each listened for newcomers by a
+/// clock of its own, so the first two ended together with half of the votes, and the others could
+/// admit none of those that were started again: all was gone.
 #[test]
 fn a_rolling_restart_in_which_all_leave_at_the_same_time_loses_nothing() {
     const LARGE: usize = 32;
@@ -115,33 +147,54 @@ fn a_rolling_restart_in_which_all_leave_at_the_same_time_loses_nothing() {
     fill(&mut client);
     let large = |i: usize| vec![b'a' + i as u8 % 26; 1 << 20];
     for i in 0..LARGE {
-        assert_eq!(client.command(&[b"SET", format!("large-{i}").as_bytes(), &large(i)]).expect("a reply"), Reply::Simple("OK".into()));
+        assert_eq!(
+            client
+                .command(&[b"SET", format!("large-{i}").as_bytes(), &large(i)])
+                .expect("a reply"),
+            Reply::Simple("OK".into())
+        );
     }
-    let addresses: Vec<_> = cluster.nodes.values().map(|node| node.ready.listen).collect();
+    let addresses: Vec<_> = cluster
+        .nodes
+        .values()
+        .map(|node| node.ready.listen)
+        .collect();
     let (ended, ends) = mpsc::channel();
     for (name, mut leaver) in std::mem::take(&mut cluster.nodes) {
         leaver.terminate();
-        cluster.eventually("it begins to leave", |_| leaver.log().contains("leaving: handing over"));
+        cluster.eventually("it begins to leave", |_| {
+            leaver.log().contains("leaving: handing over")
+        });
         let (ended, address) = (ended.clone(), leaver.ready.listen);
         std::thread::spawn(move || ended.send((name, address, leaver.wait())));
     }
     drop(ended);
     for (name, address, status) in ends {
         assert!(status.success(), "{name} ended with {status}");
-        cluster.try_start(&name, &addresses, &["--listen", &address.to_string()]).expect("it starts");
+        cluster
+            .try_start(&name, &addresses, &["--listen", &address.to_string()])
+            .expect("it starts");
     }
     cluster.await_safe(4);
     check(&cluster, "n1");
     let mut client = cluster.client("n2");
     for i in 0..LARGE {
-        assert_eq!(client.command(&[b"GET", format!("large-{i}").as_bytes()]).expect("a reply"), Reply::Bulk(large(i)), "large-{i}");
+        assert_eq!(
+            client
+                .command(&[b"GET", format!("large-{i}").as_bytes()])
+                .expect("a reply"),
+            Reply::Bulk(large(i)),
+            "large-{i}"
+        );
     }
 }
 
 /// A pair whose older member is frozen: nobody coordinates, so that the younger cannot hand over.
 fn stuck_leaver(leave_timeout: &str, full: bool) -> (Cluster, doyen_tests::process::Process) {
     let mut cluster = Cluster::new(BINARY);
-    cluster.options.extend(["--leave-timeout", leave_timeout].map(str::to_owned));
+    cluster
+        .options
+        .extend(["--leave-timeout", leave_timeout].map(str::to_owned));
     cluster.join("n0");
     cluster.join("n1");
     cluster.await_safe(2);
@@ -151,7 +204,9 @@ fn stuck_leaver(leave_timeout: &str, full: bool) -> (Cluster, doyen_tests::proce
     cluster.nodes.get_mut("n0").expect("it runs").stop();
     let mut leaver = cluster.nodes.remove("n1").expect("it runs");
     leaver.terminate();
-    cluster.eventually("it begins to leave", |_| leaver.log().contains("leaving: handing over"));
+    cluster.eventually("it begins to leave", |_| {
+        leaver.log().contains("leaving: handing over")
+    });
     (cluster, leaver)
 }
 

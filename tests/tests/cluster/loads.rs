@@ -1,4 +1,5 @@
-//! What partitions have to carry, as any node tells it, also after the coordinator is gone; on real processes.
+//! What partitions have to carry, as any node tells it, also after the coordinator is gone; on real
+//! processes.
 
 use doyen_tests::cluster::Cluster;
 use serde_json::Value;
@@ -7,13 +8,29 @@ const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
 /// What this node says of the loads of its cluster.
 fn loads(cluster: &Cluster, node: &str) -> Value {
-    cluster.node(node).http("/loads").ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    cluster
+        .node(node)
+        .http("/loads")
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default()
 }
 
 /// Bytes and keys of all partitions, and the names of the members that are known.
 fn sums(loads: &Value) -> (u64, u64, Vec<String>) {
-    let all = |field: &str| loads["partitions"].as_array().into_iter().flatten().filter_map(|p| p[field].as_u64()).sum();
-    let members = loads["members"].as_array().into_iter().flatten().filter_map(|m| Some(m["name"].as_str()?.to_owned()));
+    let all = |field: &str| {
+        loads["partitions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|p| p[field].as_u64())
+            .sum()
+    };
+    let members = loads["members"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|m| Some(m["name"].as_str()?.to_owned()));
     (all("bytes"), all("keys"), members.collect())
 }
 
@@ -32,21 +49,51 @@ fn any_node_tells_the_loads_and_a_new_coordinator_hears_them() {
         });
     }
     let http = cluster.node("n1").ready.http.to_string();
-    let told = cluster.command(&["simulate", "--from-cluster", &http, "--events", "+1,-n2", "--json"]);
-    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let told = cluster.command(&[
+        "simulate",
+        "--from-cluster",
+        &http,
+        "--events",
+        "+1,-n2",
+        "--json",
+    ]);
+    assert!(
+        told.status.success(),
+        "{}",
+        String::from_utf8_lossy(&told.stderr)
+    );
     let told: Value = serde_json::from_slice(&told.stdout).expect("JSON");
     let stages = told[0]["stages"].as_array().expect("stages");
-    let moved: Vec<_> = stages.iter().map(|stage| stage["moved"]["bytes"].as_f64().map(|bytes| bytes > 0.0)).collect();
+    let moved: Vec<_> = stages
+        .iter()
+        .map(|stage| stage["moved"]["bytes"].as_f64().map(|bytes| bytes > 0.0))
+        .collect();
     assert_eq!(moved, [None, Some(true), Some(true)], "{told}");
-    let held = |stage: &Value| stage["nodes"].as_array().into_iter().flatten().filter_map(|n| n["bytes"].as_f64()).sum::<f64>();
-    assert!(stages.iter().all(|stage| held(stage) >= 600_000.0), "the bytes of two copies: {told}");
+    let held = |stage: &Value| {
+        stage["nodes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|n| n["bytes"].as_f64())
+            .sum::<f64>()
+    };
+    assert!(
+        stages.iter().all(|stage| held(stage) >= 600_000.0),
+        "the bytes of two copies: {told}"
+    );
     let unknown = cluster.command(&["simulate", "--from-cluster", &http, "--events", "-nobody"]);
-    assert!(!unknown.status.success() && String::from_utf8_lossy(&unknown.stderr).contains("there is no node nobody"));
+    assert!(
+        !unknown.status.success()
+            && String::from_utf8_lossy(&unknown.stderr).contains("there is no node nobody")
+    );
 
     let coordinator = cluster.coordinator();
     cluster.kill(&coordinator);
     cluster.await_safe(2);
-    let left = ["n0", "n1", "n2"].into_iter().find(|name| *name != coordinator).expect("two are left");
+    let left = ["n0", "n1", "n2"]
+        .into_iter()
+        .find(|name| *name != coordinator)
+        .expect("two are left");
     cluster.eventually("the new coordinator has heard them", |c| {
         let (bytes, keys, members) = sums(&loads(c, left));
         bytes >= 300_000 && keys == 3 && members.len() == 2

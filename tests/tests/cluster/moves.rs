@@ -8,8 +8,14 @@ use serde_json::Value;
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
 fn kinds(cluster: &Cluster) -> Vec<String> {
-    let events = cluster.report("n0", "/events")["events"].as_array().cloned().unwrap_or_default();
-    events.iter().filter_map(|event| Some(event["kind"].as_str()?.to_owned())).collect()
+    let events = cluster.report("n0", "/events")["events"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    events
+        .iter()
+        .filter_map(|event| Some(event["kind"].as_str()?.to_owned()))
+        .collect()
 }
 
 /// So many keys of 4,000 bytes.
@@ -31,13 +37,24 @@ fn an_operator_paces_pauses_cancels_and_resumes_what_moves() {
     cluster.join("n2");
     // 8 MB are on their way for a minute.
     cluster.eventually("a copy is under way", |c| {
-        let moves = c.report("n0", "/moves")["moves"].as_array().cloned().unwrap_or_default();
-        moves.iter().any(|m| m["stage"] == "copying" && m["bytes_sent"].as_u64() > Some(0) && m["to"] == "n2")
+        let moves = c.report("n0", "/moves")["moves"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        moves.iter().any(|m| {
+            m["stage"] == "copying" && m["bytes_sent"].as_u64() > Some(0) && m["to"] == "n2"
+        })
     });
     let (_, shown) = cluster.asks("n1", &["moves"], false);
-    assert!(shown.contains("under way") && shown.contains("balance of"), "{shown}");
+    assert!(
+        shown.contains("under way") && shown.contains("balance of"),
+        "{shown}"
+    );
     let said = cluster.change("n0", &["rebalance", "pause"]);
-    assert!(said.starts_with("balancing: paused by an operator\n"), "{said}");
+    assert!(
+        said.starts_with("balancing: paused by an operator\n"),
+        "{said}"
+    );
     let said = cluster.change("n0", &["rebalance", "cancel", "--all"]);
     assert!(said.contains("given up"), "{said}");
     cluster.await_safe(3);
@@ -49,16 +66,25 @@ fn an_operator_paces_pauses_cancels_and_resumes_what_moves() {
     cluster.leave(&coordinator);
     cluster.join(&coordinator);
     cluster.await_safe(3);
-    cluster.eventually("it is paused still", |c| c.report("n0", "/balance")["state"] == "paused by an operator");
+    cluster.eventually("it is paused still", |c| {
+        c.report("n0", "/balance")["state"] == "paused by an operator"
+    });
     let status = cluster.report("n0", "/balance");
     assert_eq!(status["rate"], "1073741824", "{status}");
     cluster.change("n0", &["rebalance", "resume", "--move-rate", "adaptive"]);
-    let fair = |c: &Cluster| ["n0", "n1", "n2"].iter().all(|name| (42..=43).contains(&c.held("n0", name)));
+    let fair = |c: &Cluster| {
+        ["n0", "n1", "n2"]
+            .iter()
+            .all(|name| (42..=43).contains(&c.held("n0", name)))
+    };
     cluster.eventually("everybody has its share", fair);
     cluster.await_safe(3);
     let kinds = kinds(&cluster);
     for kind in ["moved", "balance_resumed", "changed"] {
-        assert!(kinds.iter().any(|k| k == kind), "{kind} is not among {kinds:?}");
+        assert!(
+            kinds.iter().any(|k| k == kind),
+            "{kind} is not among {kinds:?}"
+        );
     }
 }
 
@@ -70,16 +96,23 @@ fn one_move_is_cancelled_and_stays_where_it_was() {
     cluster.join("n2");
     let mut id = String::new();
     cluster.eventually("a move waits or is under way", |c| {
-        let moves = c.report("n0", "/moves")["moves"].as_array().cloned().unwrap_or_default();
-        let found =
-            moves.iter().find(|m| m["stage"] == "copying" || m["stage"] == "waiting").and_then(|m| Some(m["id"].as_str()?.to_owned()));
+        let moves = c.report("n0", "/moves")["moves"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let found = moves
+            .iter()
+            .find(|m| m["stage"] == "copying" || m["stage"] == "waiting")
+            .and_then(|m| Some(m["id"].as_str()?.to_owned()));
         id = found.unwrap_or_default();
         !id.is_empty()
     });
     let (done, said) = cluster.asks("n0", &["rebalance", "cancel", &id], true);
     assert!(done, "{said}");
     cluster.eventually("it is held", |c| {
-        c.report("n0", "/balance")["held"].as_array().is_some_and(|held| held.iter().any(|h| *h == id.as_str()))
+        c.report("n0", "/balance")["held"]
+            .as_array()
+            .is_some_and(|held| held.iter().any(|h| *h == id.as_str()))
     });
     let wrong = cluster.asks("n0", &["rebalance", "cancel", "default/9999"], true);
     assert!(!wrong.0 && wrong.1.contains("no partition"), "{wrong:?}");
@@ -87,7 +120,10 @@ fn one_move_is_cancelled_and_stays_where_it_was() {
     assert!(!both.0 && both.1.contains("--all"), "{both:?}");
     cluster.change("n0", &["rebalance", "resume", "--move-rate", "adaptive"]);
     cluster.await_safe(3);
-    assert_eq!(cluster.report("n0", "/balance")["held"], serde_json::json!([]));
+    assert_eq!(
+        cluster.report("n0", "/balance")["held"],
+        serde_json::json!([])
+    );
 }
 
 #[test]
@@ -101,46 +137,79 @@ fn a_member_is_drained_under_load_and_filled_again() {
     let (_, shown) = cluster.asks("n1", &["moves"], false);
     assert!(shown.contains("n2 is drained"), "{shown}");
     let wrong = cluster.asks("n0", &["drain", "n9"], true);
-    assert!(!wrong.0 && wrong.1.contains("there is no member \"n9\": there are n0, n1"), "{wrong:?}");
+    assert!(
+        !wrong.0
+            && wrong
+                .1
+                .contains("there is no member \"n9\": there are n0, n1"),
+        "{wrong:?}"
+    );
     let lives = cluster.asks("n0", &["remove", "n3", "--lost"], true);
-    assert!(!lives.0 && lives.1.contains("n3 answers: `doyen drain n3`"), "{lives:?}");
+    assert!(
+        !lives.0 && lives.1.contains("n3 answers: `doyen drain n3`"),
+        "{lives:?}"
+    );
     // Nothing is lost with it, and nobody notices: it may simply be killed.
     let written = load.acknowledged();
     cluster.eventually("writes go on", |_| load.acknowledged() > written + 500);
     cluster.change("n0", &["drain", "n2", "--cancel"]);
-    cluster.eventually("it has its share again", |c| (31..=33).contains(&c.held("n0", "n2")));
+    cluster.eventually("it has its share again", |c| {
+        (31..=33).contains(&c.held("n0", "n2"))
+    });
     cluster.await_safe(4);
     let tally = load.finish();
-    assert_eq!((tally.stale.len(), tally.unknown, tally.refused), (0, 0, 0), "{:?}", tally.errors);
+    assert_eq!(
+        (tally.stale.len(), tally.unknown, tally.refused),
+        (0, 0, 0),
+        "{:?}",
+        tally.errors
+    );
     let kinds = kinds(&cluster);
     for kind in ["draining", "drained"] {
-        assert!(kinds.iter().any(|k| k == kind), "{kind} is not among {kinds:?}");
+        assert!(
+            kinds.iter().any(|k| k == kind),
+            "{kind} is not among {kinds:?}"
+        );
     }
 }
 
 #[test]
 fn events_are_told_from_a_number_on_and_as_they_come() {
     let mut cluster = Cluster::of(BINARY, 2);
-    let last = cluster.report("n0", "/events")["last"].as_u64().expect("a number");
+    let last = cluster.report("n0", "/events")["last"]
+        .as_u64()
+        .expect("a number");
     cluster.join("n2");
     cluster.await_safe(3);
     let (_, said) = cluster.asks("n0", &["events", "--since", &last.to_string()], false);
     assert!(said.contains("n2 joined (process "), "{said}");
     let (_, said) = cluster.asks("n0", &["events", "--json"], false);
     let first: Value = serde_json::from_str(said.lines().next().expect("a line")).expect("JSON");
-    assert!(first["number"] == 1 && first["at"].as_str().is_some_and(|at| at.ends_with('Z')), "{first}");
+    assert!(
+        first["number"] == 1 && first["at"].as_str().is_some_and(|at| at.ends_with('Z')),
+        "{first}"
+    );
     // What was there already comes at once.
     let address = cluster.node("n0").ready.http;
     let mut stream = std::net::TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("it may");
-    std::io::Write::write_all(&mut stream, b"GET /events?follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it reads");
+    stream
+        .set_read_timeout(Some(std::time::Duration::from_secs(10)))
+        .expect("it may");
+    std::io::Write::write_all(
+        &mut stream,
+        b"GET /events?follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    )
+    .expect("it reads");
     let mut text = String::new();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
     while !text.contains("event: joined") {
         text += &lines.next().expect("it goes on").expect("text");
         text.push('\n');
     }
-    assert!(text.contains("content-type: text/event-stream") && text.contains("data: {\"number\":1,"), "{text}");
+    assert!(
+        text.contains("content-type: text/event-stream") && text.contains("data: {\"number\":1,"),
+        "{text}"
+    );
 }
 
 /// Every node once, by a command that restarts it, with the coordinator last.
@@ -151,7 +220,13 @@ fn a_restart_plan_names_the_coordinator_last() {
     let turns: Value = serde_json::from_str(&said).expect("JSON");
     let turns = turns.as_array().expect("a list");
     assert_eq!(turns.len(), 3);
-    assert!(turns[2]["name"] == cluster.coordinator().as_str() && turns[2]["coordinator"] == true, "{said}");
+    assert!(
+        turns[2]["name"] == cluster.coordinator().as_str() && turns[2]["coordinator"] == true,
+        "{said}"
+    );
     let (done, said) = cluster.asks("n0", &["restart-plan", "--exec", "exit 3"], false);
-    assert!(!done && said.contains("nothing further was restarted"), "{said}");
+    assert!(
+        !done && said.contains("nothing further was restarted"),
+        "{said}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Native clients while real processes are killed, frozen and restarted: what they saw must have an explanation.
+//! Native clients while real processes are killed, frozen and restarted: what they saw must have an
+//! explanation.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::native::{Load, Tally};
@@ -7,7 +8,11 @@ const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 const TASKS: u32 = 12;
 
 fn start(cluster: &Cluster) -> Load {
-    Load::start(cluster.nodes.values().map(|p| p.ready.data).collect(), cluster.secret_file(), TASKS)
+    Load::start(
+        cluster.nodes.values().map(|p| p.ready.data).collect(),
+        cluster.secret_file(),
+        TASKS,
+    )
 }
 
 /// Waits until so many more operations were answered.
@@ -19,7 +24,12 @@ fn progress(cluster: &Cluster, load: &Load, operations: u64) {
 fn check(tally: &Tally) {
     assert!(tally.answered > 0, "the load did nothing");
     let violations = tally.violations();
-    assert!(violations.is_empty(), "{} keys: {:?}", violations.len(), &violations[..violations.len().min(3)]);
+    assert!(
+        violations.is_empty(),
+        "{} keys: {:?}",
+        violations.len(),
+        &violations[..violations.len().min(3)]
+    );
 }
 
 fn kill_one_of_three(pick: impl Fn(&Cluster) -> String) {
@@ -56,7 +66,12 @@ fn rolling_restarts_fail_no_operation() {
     }
     progress(&cluster, &load, 500);
     let tally = load.finish();
-    assert!(tally.refused.is_empty() && tally.unknown == 0, "{:?}, {} unknown", tally.refused, tally.unknown);
+    assert!(
+        tally.refused.is_empty() && tally.unknown == 0,
+        "{:?}, {} unknown",
+        tally.refused,
+        tally.unknown
+    );
     check(&tally);
 }
 
@@ -67,9 +82,17 @@ fn a_primary_that_was_frozen_answers_nothing_stale() {
     progress(&cluster, &load, 1_000);
     let frozen = cluster.coordinator();
     cluster.nodes.get_mut(&frozen).expect("it runs").stop();
-    let others: Vec<String> = cluster.nodes.keys().filter(|n| **n != frozen).cloned().collect();
+    let others: Vec<String> = cluster
+        .nodes
+        .keys()
+        .filter(|n| **n != frozen)
+        .cloned()
+        .collect();
     cluster.eventually("a successor", |c| {
-        others.iter().all(|n| c.status(n).is_some_and(|s| s["coordinator"].as_str().is_some_and(|name| name != frozen)))
+        others.iter().all(|n| {
+            c.status(n)
+                .is_some_and(|s| s["coordinator"].as_str().is_some_and(|name| name != frozen))
+        })
     });
     progress(&cluster, &load, 1_000);
     cluster.nodes.get_mut(&frozen).expect("it runs").resume();

@@ -1,5 +1,5 @@
-//! What moves, by the word of a person: rules of keyspaces, plans that are shown and confirmed, balance that is switched off; on real
-//! processes.
+//! What moves, by the word of a person: rules of keyspaces, plans that are shown and confirmed,
+//! balance that is switched off; on real processes.
 
 use doyen_tests::cluster::Cluster;
 use serde_json::Value;
@@ -26,7 +26,13 @@ fn holders(cluster: &Cluster, keyspace: &str) -> (BTreeSet<String>, BTreeSet<Str
         let primary = partition["primary"].as_str().expect("a name");
         primaries.insert(primary.to_owned());
         all.insert(primary.to_owned());
-        all.extend(partition["backups"].as_array().expect("backups").iter().filter_map(|b| Some(b.as_str()?.to_owned())));
+        all.extend(
+            partition["backups"]
+                .as_array()
+                .expect("backups")
+                .iter()
+                .filter_map(|b| Some(b.as_str()?.to_owned())),
+        );
     }
     (primaries, all)
 }
@@ -38,20 +44,51 @@ fn rules_are_obeyed_altered_and_told_where_they_cannot_be() {
         cluster.join_with(name, &["--zone", zone]);
     }
     cluster.await_safe(3);
-    let create = ["keyspace", "create", "orders", "--partitions", "32", "--rule", "primary in zone=a", "--rule", "copies not in zone=c"];
+    let create = [
+        "keyspace",
+        "create",
+        "orders",
+        "--partitions",
+        "32",
+        "--rule",
+        "primary in zone=a",
+        "--rule",
+        "copies not in zone=c",
+    ];
     let (made, said) = change(&cluster, "n1", &create);
     assert!(made, "{said}");
-    cluster.eventually("every node has it", |c| doyen(c, "n0", &["keyspace", "show", "orders"]).0);
-    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
-    assert_eq!(holders(&cluster, "orders"), (names(&["n0"]), names(&["n0", "n1"])));
+    cluster.eventually("every node has it", |c| {
+        doyen(c, "n0", &["keyspace", "show", "orders"]).0
+    });
+    let names = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect::<BTreeSet<_>>()
+    };
+    assert_eq!(
+        holders(&cluster, "orders"),
+        (names(&["n0"]), names(&["n0", "n1"]))
+    );
     let (_, shown) = doyen(&cluster, "n0", &["keyspace", "show", "orders"]);
-    assert!(shown.contains("rule: primary in zone=a\n") && !shown.contains("not met"), "{shown}");
+    assert!(
+        shown.contains("rule: primary in zone=a\n") && !shown.contains("not met"),
+        "{shown}"
+    );
 
-    let (altered, said) = change(&cluster, "n0", &["keyspace", "alter", "orders", "--rule", "primary in zone=c"]);
+    let (altered, said) = change(
+        &cluster,
+        "n0",
+        &["keyspace", "alter", "orders", "--rule", "primary in zone=c"],
+    );
     assert!(altered, "{said}");
     cluster.eventually("zone c leads", |c| holders(c, "orders").0 == names(&["n2"]));
 
-    let (altered, said) = change(&cluster, "n0", &["keyspace", "alter", "orders", "--rule", "primary in zone=d"]);
+    let (altered, said) = change(
+        &cluster,
+        "n0",
+        &["keyspace", "alter", "orders", "--rule", "primary in zone=d"],
+    );
     assert!(altered, "{said}");
     cluster.eventually("it is told", |c| {
         let (_, shown) = doyen(c, "n0", &["keyspace", "show", "orders"]);
@@ -61,27 +98,81 @@ fn rules_are_obeyed_altered_and_told_where_they_cannot_be() {
 
     let wrong = |words: &[&str], expected: &str| {
         let (done, said) = change(&cluster, "n0", words);
-        assert!(!done && said.contains(expected) && said.trim_end().lines().count() == 1, "{words:?}: {said}");
+        assert!(
+            !done && said.contains(expected) && said.trim_end().lines().count() == 1,
+            "{words:?}: {said}"
+        );
     };
-    wrong(&["keyspace", "alter", "orders", "--rule", "primary in colour=red"], "is no label of members");
-    wrong(&["keyspace", "alter", "orders", "--rule", "be quick"], "is no rule");
-    wrong(&["keyspace", "alter", "orders", "--rule", "primary in zone=a", "--rule", "copies not in zone=a"], "contradict each other");
-    wrong(&["keyspace", "alter", "orders", "--no-rules", "--rule", "primary in zone=a"], "cannot be used with");
-    let (altered, said) = change(&cluster, "n0", &["keyspace", "alter", "orders", "--no-rules"]);
+    wrong(
+        &[
+            "keyspace",
+            "alter",
+            "orders",
+            "--rule",
+            "primary in colour=red",
+        ],
+        "is no label of members",
+    );
+    wrong(
+        &["keyspace", "alter", "orders", "--rule", "be quick"],
+        "is no rule",
+    );
+    wrong(
+        &[
+            "keyspace",
+            "alter",
+            "orders",
+            "--rule",
+            "primary in zone=a",
+            "--rule",
+            "copies not in zone=a",
+        ],
+        "contradict each other",
+    );
+    wrong(
+        &[
+            "keyspace",
+            "alter",
+            "orders",
+            "--no-rules",
+            "--rule",
+            "primary in zone=a",
+        ],
+        "cannot be used with",
+    );
+    let (altered, said) = change(
+        &cluster,
+        "n0",
+        &["keyspace", "alter", "orders", "--no-rules"],
+    );
     assert!(altered, "{said}");
-    cluster.eventually("there are no rules", |c| !doyen(c, "n0", &["keyspace", "show", "orders"]).1.contains("rule:"));
+    cluster.eventually("there are no rules", |c| {
+        !doyen(c, "n0", &["keyspace", "show", "orders"])
+            .1
+            .contains("rule:")
+    });
 }
 
 #[test]
 fn a_plan_is_shown_and_applied_to_the_table_that_it_was_made_for_alone() {
     let mut cluster = Cluster::of(BINARY, 3);
     let (done, said) = change(&cluster, "n1", &["rebalance", "manual"]);
-    assert!(done && said.contains("for: repair, drain, place;"), "{said}");
+    assert!(
+        done && said.contains("for: repair, drain, place;"),
+        "{said}"
+    );
     cluster.join("n3");
     cluster.await_safe(4);
-    assert!(!holders(&cluster, "default").1.contains("n3"), "nothing moves for balance by itself");
+    assert!(
+        !holders(&cluster, "default").1.contains("n3"),
+        "nothing moves for balance by itself"
+    );
     let (_, told) = doyen(&cluster, "n0", &["rebalance", "--plan"]);
-    assert!(told.contains("add learner n3 (balance of copies)") && told.contains("moved automatically: repair, drain, place\n"), "{told}");
+    assert!(
+        told.contains("add learner n3 (balance of copies)")
+            && told.contains("moved automatically: repair, drain, place\n"),
+        "{told}"
+    );
 
     let file = cluster.file("plan.json").display().to_string();
     let plan = |node: &str| {
@@ -92,18 +183,35 @@ fn a_plan_is_shown_and_applied_to_the_table_that_it_was_made_for_alone() {
     plan("n0");
     let wrong = |words: &[&str], expected: &str| {
         let (done, said) = change(&cluster, "n0", words);
-        assert!(!done && said.contains(expected) && said.trim_end().lines().count() == 1, "{words:?}: {said}");
+        assert!(
+            !done && said.contains(expected) && said.trim_end().lines().count() == 1,
+            "{words:?}: {said}"
+        );
     };
-    let (done, said) = change(&cluster, "n2", &["keyspace", "alter", "default", "--default-ttl", "1h"]);
+    let (done, said) = change(
+        &cluster,
+        "n2",
+        &["keyspace", "alter", "default", "--default-ttl", "1h"],
+    );
     assert!(done, "{said}");
-    cluster.eventually("the table is another", |c| doyen(c, "n0", &["keyspace", "show", "default"]).1.contains("1h"));
+    cluster.eventually("the table is another", |c| {
+        doyen(c, "n0", &["keyspace", "show", "default"])
+            .1
+            .contains("1h")
+    });
     wrong(&["rebalance", "--apply", &file], "make another plan");
     wrong(&["rebalance", "--apply", "nowhere.json"], "cannot be read");
     wrong(&["rebalance"], "required");
-    wrong(&["rebalance", "--automatic", "repair,luck"], "is no reason to move anything");
+    wrong(
+        &["rebalance", "--automatic", "repair,luck"],
+        "is no reason to move anything",
+    );
     let (done, said) = doyen(&cluster, "n0", &["rebalance", "auto"]);
     assert!(!done && said.contains("secret"), "{said}");
-    assert!(!holders(&cluster, "default").1.contains("n3"), "what was refused moved nothing");
+    assert!(
+        !holders(&cluster, "default").1.contains("n3"),
+        "what was refused moved nothing"
+    );
 
     cluster.eventually("a plan is applied before the table is another", |c| {
         let (made, json) = doyen(c, "n1", &["rebalance", "--plan", "--json"]);
@@ -111,17 +219,26 @@ fn a_plan_is_shown_and_applied_to_the_table_that_it_was_made_for_alone() {
         std::fs::write(&file, json).expect("it can be written");
         change(c, "n1", &["rebalance", "--apply", &file]).0
     });
-    cluster.eventually("the newcomer has its share", |c| holders(c, "default").1.contains("n3"));
+    cluster.eventually("the newcomer has its share", |c| {
+        holders(c, "default").1.contains("n3")
+    });
     cluster.await_safe(4);
     let (_, told) = doyen(&cluster, "n0", &["rebalance", "--plan"]);
     assert!(told.starts_with("nothing is to be moved\n"), "{told}");
 
-    // Who dies is made up for all the same; and with balance on again, whoever comes is given a share.
+    // Who dies is made up for all the same; and with balance on again, whoever comes is given a
+    // share.
     cluster.kill("n3");
     cluster.await_safe(3);
-    let (done, said) = change(&cluster, "n0", &["rebalance", "--automatic", "repair,copies"]);
+    let (done, said) = change(
+        &cluster,
+        "n0",
+        &["rebalance", "--automatic", "repair,copies"],
+    );
     assert!(done && said.contains("for: repair, copies;"), "{said}");
     cluster.join("n4");
-    cluster.eventually("the newcomer has a share", |c| holders(c, "default").1.contains("n4"));
+    cluster.eventually("the newcomer has a share", |c| {
+        holders(c, "default").1.contains("n4")
+    });
     cluster.await_safe(4);
 }

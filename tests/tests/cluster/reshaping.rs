@@ -18,11 +18,17 @@ fn keyspace(cluster: &Cluster, node: &str, words: &[&str]) -> String {
 /// What `doyen keyspace show` says; nothing while the node has not heard of it.
 fn shown(cluster: &Cluster, node: &str, name: &str) -> Value {
     let (known, said) = cluster.keyspace(node, &["show", name, "--json"]);
-    if known { serde_json::from_str(&said).expect("JSON") } else { Value::Null }
+    if known {
+        serde_json::from_str(&said).expect("JSON")
+    } else {
+        Value::Null
+    }
 }
 
 fn partitions(cluster: &Cluster, node: &str, name: &str) -> usize {
-    shown(cluster, node, name)["partitions"].as_array().map_or(0, Vec::len)
+    shown(cluster, node, name)["partitions"]
+        .as_array()
+        .map_or(0, Vec::len)
 }
 
 /// Nothing is split, merged or moved any more, and there are so many partitions.
@@ -34,20 +40,38 @@ fn await_partitions(cluster: &Cluster, node: &str, name: &str, holds: impl Fn(us
 
 fn client_in(cluster: &Cluster, node: &str, keyspace: &str) -> Client {
     let mut client = cluster.client(node);
-    let chosen = client.command(&[b"CLIENT", b"KEYSPACE", keyspace.as_bytes()]).expect("a reply");
+    let chosen = client
+        .command(&[b"CLIENT", b"KEYSPACE", keyspace.as_bytes()])
+        .expect("a reply");
     assert_eq!(chosen, Reply::Simple("OK".into()));
     client
 }
 
 fn set(client: &mut Client, key: &str, value: &[u8]) {
-    assert_eq!(client.command(&[b"SET", key.as_bytes(), value]).expect("a reply"), Reply::Simple("OK".into()), "{key}");
+    assert_eq!(
+        client
+            .command(&[b"SET", key.as_bytes(), value])
+            .expect("a reply"),
+        Reply::Simple("OK".into()),
+        "{key}"
+    );
 }
 
 /// All keys of a range, each as often as it was given.
 fn scan(client: &mut Client, from: &str, to: &str) -> Vec<String> {
-    let reply = client.command(&[b"SCANRANGE", from.as_bytes(), to.as_bytes()]).expect("a reply");
-    let Reply::Array(items) = reply else { panic!("{reply:?}") };
-    let text = |item: Reply| if let Reply::Bulk(text) = item { String::from_utf8_lossy(&text).into_owned() } else { panic!("{item:?}") };
+    let reply = client
+        .command(&[b"SCANRANGE", from.as_bytes(), to.as_bytes()])
+        .expect("a reply");
+    let Reply::Array(items) = reply else {
+        panic!("{reply:?}")
+    };
+    let text = |item: Reply| {
+        if let Reply::Bulk(text) = item {
+            String::from_utf8_lossy(&text).into_owned()
+        } else {
+            panic!("{item:?}")
+        }
+    };
     items.into_iter().map(text).collect()
 }
 
@@ -62,10 +86,14 @@ fn a_range_that_grows_is_split_while_it_is_written_to_and_scanned() {
     assert!(said.contains("1 partition,"), "{said}");
     let stable: Vec<String> = (0..300).map(|i| format!("stable-{i:03}")).collect();
     let mut writer = client_in(&cluster, "n0", "names");
-    stable.iter().for_each(|key| set(&mut writer, key, b"here all the time"));
+    stable
+        .iter()
+        .for_each(|key| set(&mut writer, key, b"here all the time"));
 
     let over = AtomicBool::new(false);
-    let written: Vec<String> = (0..3000).map(|i| format!("key-{:04}", i * 7 % 3000)).collect();
+    let written: Vec<String> = (0..3000)
+        .map(|i| format!("key-{:04}", i * 7 % 3000))
+        .collect();
     std::thread::scope(|scope| {
         let scanner = scope.spawn(|| {
             let mut client = client_in(&cluster, "n2", "names");
@@ -73,12 +101,17 @@ fn a_range_that_grows_is_split_while_it_is_written_to_and_scanned() {
             while !over.load(Ordering::Relaxed) || scans == 0 {
                 let all = scan(&mut client, "", "");
                 assert!(all.is_sorted_by(|a, b| a < b), "each key once, in order");
-                assert_eq!(all.iter().filter(|key| key.starts_with("stable")).count(), stable.len());
+                assert_eq!(
+                    all.iter().filter(|key| key.starts_with("stable")).count(),
+                    stable.len()
+                );
                 scans += 1;
             }
             scans
         });
-        written.iter().for_each(|key| set(&mut writer, key, &[b'x'; 400]));
+        written
+            .iter()
+            .for_each(|key| set(&mut writer, key, &[b'x'; 400]));
         await_partitions(&cluster, "n1", "names", |count| count >= 16);
         over.store(true, Ordering::Relaxed);
         assert!(scanner.join().expect("no scan went wrong") > 0);
@@ -92,8 +125,19 @@ fn a_range_that_grows_is_split_while_it_is_written_to_and_scanned() {
         let mut client = client_in(&cluster, node, "names");
         let all: BTreeSet<String> = scan(&mut client, "", "").into_iter().collect();
         assert_eq!(all.len(), written.len() + stable.len());
-        assert_eq!(client.command(&[b"DBSIZE"]).expect("a reply"), Reply::Int(all.len() as i64));
-        let lost = written.iter().filter(|key| client.command(&[b"STRLEN", key.as_bytes()]).expect("a reply") != Reply::Int(400)).count();
+        assert_eq!(
+            client.command(&[b"DBSIZE"]).expect("a reply"),
+            Reply::Int(all.len() as i64)
+        );
+        let lost = written
+            .iter()
+            .filter(|key| {
+                client
+                    .command(&[b"STRLEN", key.as_bytes()])
+                    .expect("a reply")
+                    != Reply::Int(400)
+            })
+            .count();
         assert_eq!(lost, 0, "of {} at {node}", written.len());
     }
 }
@@ -107,10 +151,17 @@ fn people_split_and_merge_ranges() {
         set(&mut client, key, b"1");
     }
     assert!(keyspace(&cluster, "n0", &["split", "names", "--at", "m"]).contains("2 partitions"));
-    assert!(keyspace(&cluster, "n0", &["split", "names", "--at", "m"]).contains("begins there already"));
+    assert!(
+        keyspace(&cluster, "n0", &["split", "names", "--at", "m"]).contains("begins there already")
+    );
     assert_eq!(scan(&mut client, "", ""), ["a", "m", "z"]);
     // What expires goes on doing so after a merge.
-    assert_eq!(client.command(&[b"EXPIRE", b"z", b"1000"]).expect("a reply"), Reply::Int(1));
+    assert_eq!(
+        client
+            .command(&[b"EXPIRE", b"z", b"1000"])
+            .expect("a reply"),
+        Reply::Int(1)
+    );
     assert!(keyspace(&cluster, "n0", &["merge", "names", "--at", "m"]).contains("1 partition\n"));
     assert_eq!(scan(&mut client, "", ""), ["a", "m", "z"]);
     let left = client.command(&[b"TTL", b"z"]).expect("a reply");
@@ -118,14 +169,20 @@ fn people_split_and_merge_ranges() {
 
     let wrong = |words: &[&str], expected: &str| {
         let (done, said) = cluster.keyspace("n0", words);
-        assert!(!done && said.contains(expected) && said.trim_end().lines().count() == 1, "{words:?}: {said}");
+        assert!(
+            !done && said.contains(expected) && said.trim_end().lines().count() == 1,
+            "{words:?}: {said}"
+        );
     };
     wrong(&["merge", "names", "--at", "q"], "no range of keyspace");
     wrong(&["split", "default", "--at", "q"], "has no ranges");
     wrong(&["split", "names", "--at", ""], "not empty");
     wrong(&["split", "nowhere", "--at", "q"], "nowhere");
     wrong(&["alter", "names", "--partitions", "8"], "not fixed");
-    wrong(&["alter", "default", "--partitions", "32"], "from 64 to 16384");
+    wrong(
+        &["alter", "default", "--partitions", "32"],
+        "from 64 to 16384",
+    );
     wrong(&["alter", "default", "--partitions", "100"], "power of two");
 }
 
@@ -134,19 +191,40 @@ fn a_fixed_keyspace_is_doubled_while_it_is_written_to() {
     let mut cluster = Cluster::of(BINARY, 3);
     let mut writer = cluster.client("n0");
     let keys: Vec<String> = (0..4000).map(|i| format!("key-{i}")).collect();
-    keys[..1000].iter().for_each(|key| set(&mut writer, key, b"before"));
+    keys[..1000]
+        .iter()
+        .for_each(|key| set(&mut writer, key, b"before"));
     keyspace(&cluster, "n1", &["alter", "default", "--partitions", "256"]);
-    keys[1000..].iter().for_each(|key| set(&mut writer, key, b"meanwhile"));
+    keys[1000..]
+        .iter()
+        .for_each(|key| set(&mut writer, key, b"meanwhile"));
     await_partitions(&cluster, "n2", "default", |count| count == 256);
     cluster.await_safe(3);
-    let slots = cluster.client("n2").command(&[b"CLUSTER", b"INFO"]).expect("a reply");
-    assert!(matches!(&slots, Reply::Bulk(text) if String::from_utf8_lossy(text).contains("cluster_slots_assigned:16384")), "{slots:?}");
+    let slots = cluster
+        .client("n2")
+        .command(&[b"CLUSTER", b"INFO"])
+        .expect("a reply");
+    assert!(
+        matches!(&slots, Reply::Bulk(text) if String::from_utf8_lossy(text).contains("cluster_slots_assigned:16384")),
+        "{slots:?}"
+    );
     cluster.kill("n1");
     cluster.await_safe(2);
     for node in ["n0", "n2"] {
         let mut client = cluster.client(node);
-        assert_eq!(client.command(&[b"DBSIZE"]).expect("a reply"), Reply::Int(keys.len() as i64));
-        let missing = keys.iter().filter(|key| client.command(&[b"EXISTS", key.as_bytes()]).expect("a reply") != Reply::Int(1)).count();
+        assert_eq!(
+            client.command(&[b"DBSIZE"]).expect("a reply"),
+            Reply::Int(keys.len() as i64)
+        );
+        let missing = keys
+            .iter()
+            .filter(|key| {
+                client
+                    .command(&[b"EXISTS", key.as_bytes()])
+                    .expect("a reply")
+                    != Reply::Int(1)
+            })
+            .count();
         assert_eq!(missing, 0, "at {node}");
     }
 }
@@ -154,7 +232,11 @@ fn a_fixed_keyspace_is_doubled_while_it_is_written_to() {
 #[test]
 fn tokens_of_a_ring_come_and_go_with_members() {
     let mut cluster = Cluster::of(BINARY, 2);
-    keyspace(&cluster, "n0", &["create", "ring", "--mode", "ring", "--tokens", "8"]);
+    keyspace(
+        &cluster,
+        "n0",
+        &["create", "ring", "--mode", "ring", "--tokens", "8"],
+    );
     let mut writer = client_in(&cluster, "n0", "ring");
     let keys: Vec<String> = (0..1000).map(|i| format!("key-{i}")).collect();
     keys.iter().for_each(|key| set(&mut writer, key, b"1"));
@@ -166,20 +248,40 @@ fn tokens_of_a_ring_come_and_go_with_members() {
     await_partitions(&cluster, "n2", "ring", |count| count == 16);
     cluster.await_safe(2);
     let mut client = client_in(&cluster, "n2", "ring");
-    let missing = keys.iter().filter(|key| client.command(&[b"EXISTS", key.as_bytes()]).expect("a reply") != Reply::Int(1)).count();
+    let missing = keys
+        .iter()
+        .filter(|key| {
+            client
+                .command(&[b"EXISTS", key.as_bytes()])
+                .expect("a reply")
+                != Reply::Int(1)
+        })
+        .count();
     assert_eq!(missing, 0);
-    assert_eq!(client.command(&[b"DBSIZE"]).expect("a reply"), Reply::Int(keys.len() as i64));
+    assert_eq!(
+        client.command(&[b"DBSIZE"]).expect("a reply"),
+        Reply::Int(keys.len() as i64)
+    );
 }
 
 /// Operations that nodes executed, and that they sent on to others.
 fn hops(cluster: &Cluster) -> [u64; 2] {
     let counted = |text: &str, name: &str| -> u64 {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("nodes count it");
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .expect("nodes count it");
         line.trim().parse().expect("a number")
     };
-    let all = cluster.nodes.values().map(|node| node.http("/metrics").expect("metrics"));
+    let all = cluster
+        .nodes
+        .values()
+        .map(|node| node.http("/metrics").expect("metrics"));
     all.fold([0, 0], |[executed, forwarded], text| {
-        [executed + counted(&text, "doyen_operations_executed_total "), forwarded + counted(&text, "doyen_operations_forwarded_total ")]
+        [
+            executed + counted(&text, "doyen_operations_executed_total "),
+            forwarded + counted(&text, "doyen_operations_forwarded_total "),
+        ]
     })
 }
 
@@ -187,13 +289,37 @@ fn hops(cluster: &Cluster) -> [u64; 2] {
 fn operations_of_a_client_take_one_hop_and_again_after_a_split() {
     const KEYS: u64 = 300;
     let cluster = Cluster::of(BINARY, 3);
-    keyspace(&cluster, "n0", &["create", "names", "--mode", "range", "--split-at", "key-1", "--split-at", "key-2"]);
+    keyspace(
+        &cluster,
+        "n0",
+        &[
+            "create",
+            "names",
+            "--mode",
+            "range",
+            "--split-at",
+            "key-1",
+            "--split-at",
+            "key-2",
+        ],
+    );
     keyspace(&cluster, "n0", &["create", "ring", "--mode", "ring"]);
     cluster.await_safe(3);
-    let seeds: Vec<String> = cluster.nodes.values().map(|node| node.ready.data.to_string()).collect();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let client = doyen::Client::builder().seeds(seeds).secret_file(cluster.secret_file());
-    let client = runtime.block_on(client.connect()).expect("a client connects");
+    let seeds: Vec<String> = cluster
+        .nodes
+        .values()
+        .map(|node| node.ready.data.to_string())
+        .collect();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let client = doyen::Client::builder()
+        .seeds(seeds)
+        .secret_file(cluster.secret_file());
+    let client = runtime
+        .block_on(client.connect())
+        .expect("a client connects");
     let use_all = || {
         runtime.block_on(async {
             for name in ["default", "names", "ring"] {
@@ -201,7 +327,10 @@ fn operations_of_a_client_take_one_hop_and_again_after_a_split() {
                 for i in 0..KEYS {
                     let key = format!("key-{i}");
                     database.set(key.clone(), name).await.expect("written");
-                    assert_eq!(database.get(key).await.expect("read").as_deref(), Some(name.as_bytes()));
+                    assert_eq!(
+                        database.get(key).await.expect("read").as_deref(),
+                        Some(name.as_bytes())
+                    );
                 }
             }
         });
@@ -210,10 +339,16 @@ fn operations_of_a_client_take_one_hop_and_again_after_a_split() {
     let before = hops(&cluster);
     use_all();
     let after = hops(&cluster);
-    assert_eq!([after[0] - before[0], after[1] - before[1]], [6 * KEYS, 0], "executed and sent on");
+    assert_eq!(
+        [after[0] - before[0], after[1] - before[1]],
+        [6 * KEYS, 0],
+        "executed and sent on"
+    );
 
     // It has the table in which this is one range; whoever led that one tells it of the next table.
-    let version = |node: &str| -> Value { serde_json::from_str(&cluster.node(node).http("/table").expect("a table")).expect("JSON") };
+    let version = |node: &str| -> Value {
+        serde_json::from_str(&cluster.node(node).http("/table").expect("a table")).expect("JSON")
+    };
     let old = version("n1");
     keyspace(&cluster, "n0", &["split", "names", "--at", "key-15"]);
     use_all();
@@ -221,18 +356,48 @@ fn operations_of_a_client_take_one_hop_and_again_after_a_split() {
     let before = hops(&cluster);
     use_all();
     let after = hops(&cluster);
-    assert_eq!([after[0] - before[0], after[1] - before[1]], [6 * KEYS, 0], "executed and sent on");
+    assert_eq!(
+        [after[0] - before[0], after[1] - before[1]],
+        [6 * KEYS, 0],
+        "executed and sent on"
+    );
 
     // Whoever speaks HTTP is told what is new since, too.
     let news = format!("/table?since={}.{}", old["term"], old["version"]);
-    let news: Value = serde_json::from_str(&cluster.node("n1").http(&news).expect("news")).expect("JSON");
-    assert_eq!(news["since"], serde_json::json!({ "term": old["term"], "version": old["version"] }));
-    let changed: Vec<&Value> = news["keyspaces"].as_array().expect("keyspaces").iter().collect();
-    assert_eq!((changed.len(), &changed[0]["name"]), (1, &Value::from("names")), "{news}");
-    assert_eq!((changed[0]["partitions"].as_array().map(Vec::len), changed[0]["gone"].as_array().map(Vec::len)), (Some(2), Some(1)));
-    for wrong in ["/table?since=x", "/table?since=1", "/table?sinse=1.1", "/table?since=1.1&since=1.2"] {
+    let news: Value =
+        serde_json::from_str(&cluster.node("n1").http(&news).expect("news")).expect("JSON");
+    assert_eq!(
+        news["since"],
+        serde_json::json!({ "term": old["term"], "version": old["version"] })
+    );
+    let changed: Vec<&Value> = news["keyspaces"]
+        .as_array()
+        .expect("keyspaces")
+        .iter()
+        .collect();
+    assert_eq!(
+        (changed.len(), &changed[0]["name"]),
+        (1, &Value::from("names")),
+        "{news}"
+    );
+    assert_eq!(
+        (
+            changed[0]["partitions"].as_array().map(Vec::len),
+            changed[0]["gone"].as_array().map(Vec::len)
+        ),
+        (Some(2), Some(1))
+    );
+    for wrong in [
+        "/table?since=x",
+        "/table?since=1",
+        "/table?sinse=1.1",
+        "/table?since=1.1&since=1.2",
+    ] {
         let refused = cluster.node("n1").http(wrong).expect_err(wrong).to_string();
-        assert!(refused.contains("400") && refused.contains("/table"), "{wrong}: {refused}");
+        assert!(
+            refused.contains("400") && refused.contains("/table"),
+            "{wrong}: {refused}"
+        );
     }
     runtime.block_on(client.close());
 }

@@ -12,7 +12,9 @@ const KEYS: usize = 300;
 /// A cluster of these members, each with its flags, and somebody who runs it.
 fn begin(options: &[&str], members: &[(&str, &[&str])]) -> (Cluster, Operator) {
     let (mut cluster, mut operator) = (Cluster::new(BINARY), Operator::new(BINARY));
-    cluster.options.extend(options.iter().map(ToString::to_string));
+    cluster
+        .options
+        .extend(options.iter().map(ToString::to_string));
     for (name, flags) in members {
         operator.joins(&mut cluster, name, flags);
     }
@@ -31,14 +33,18 @@ fn kill_both(cluster: &mut Cluster, both: [&str; 2]) {
 /// How many members are waited for because they alone hold something.
 fn silent(cluster: &Cluster, node: &str) -> usize {
     let status = cluster.report(node, "/status");
-    status["members"].as_array().map_or(0, |members| members.iter().filter(|m| m["state"] == "silent").count())
+    status["members"].as_array().map_or(0, |members| {
+        members.iter().filter(|m| m["state"] == "silent").count()
+    })
 }
 
 /// Members that a member knows, and their process ids.
 fn members(cluster: &Cluster, node: &str) -> BTreeMap<String, String> {
     let status = cluster.report(node, "/status");
     let members = status["members"].as_array().into_iter().flatten();
-    members.filter_map(|m| Some((m["name"].as_str()?.to_owned(), m["id"].as_str()?.to_owned()))).collect()
+    members
+        .filter_map(|m| Some((m["name"].as_str()?.to_owned(), m["id"].as_str()?.to_owned())))
+        .collect()
 }
 
 fn names(cluster: &Cluster, node: &str) -> Vec<String> {
@@ -53,7 +59,9 @@ fn write(cluster: &Cluster, node: &str, keys: usize, bytes: usize) {
     let mut client = cluster.client(node);
     let value = vec![b'v'; bytes];
     for key in 0..keys {
-        let reply = client.command(&[b"SET", format!("key-{key}").as_bytes(), &value]).expect("a reply");
+        let reply = client
+            .command(&[b"SET", format!("key-{key}").as_bytes(), &value])
+            .expect("a reply");
         assert_eq!(reply, Reply::Simple("OK".into()), "key-{key}");
     }
 }
@@ -61,7 +69,9 @@ fn write(cluster: &Cluster, node: &str, keys: usize, bytes: usize) {
 fn assert_all_there(cluster: &Cluster, node: &str) {
     let mut client = cluster.client(node);
     for key in 0..KEYS {
-        let reply = client.command(&[b"STRLEN", format!("key-{key}").as_bytes()]).expect("a reply");
+        let reply = client
+            .command(&[b"STRLEN", format!("key-{key}").as_bytes()])
+            .expect("a reply");
         assert_eq!(reply, Reply::Int(10), "key-{key}");
     }
 }
@@ -69,26 +79,41 @@ fn assert_all_there(cluster: &Cluster, node: &str) {
 /// The largest of the series of this name that have this label, as any member tells it.
 fn worst(cluster: &Cluster, name: &str, label: &str) -> f64 {
     let all = cluster.nodes.keys().flat_map(|node| metrics(cluster, node));
-    let of = all.filter(|(series, _)| series.split('{').next() == Some(name) && series.contains(label));
+    let of =
+        all.filter(|(series, _)| series.split('{').next() == Some(name) && series.contains(label));
     of.map(|(_, value)| value).fold(0.0, f64::max)
 }
 
 #[test]
 fn a_cluster_is_scaled_out_drained_scaled_in_and_restarted() {
-    let (mut cluster, mut operator) = begin(&[], &[("n1", &["--zone", "a"]), ("n2", &["--zone", "b"]), ("n3", &["--zone", "c"])]);
+    let (mut cluster, mut operator) = begin(
+        &[],
+        &[
+            ("n1", &["--zone", "a"]),
+            ("n2", &["--zone", "b"]),
+            ("n3", &["--zone", "c"]),
+        ],
+    );
     write(&cluster, "n1", KEYS, 10);
 
     operator.types(&mut cluster, "n1", "Scale out");
     assert!(is_safe(&cluster, "n1"));
-    // Zones a, b and c take a third of 128 copies each, or half of them in the zone of two members where that comes nearer to equal shares.
-    assert!((31..=33).contains(&cluster.held("n1", "n4")), "n4 holds {}", cluster.held("n1", "n4"));
+    // Zones a, b and c take a third of 128 copies each, or half of them in the zone of two members
+    // where that comes nearer to equal shares.
+    assert!(
+        (31..=33).contains(&cluster.held("n1", "n4")),
+        "n4 holds {}",
+        cluster.held("n1", "n4")
+    );
     assert_all_there(&cluster, "n4");
 
     operator.types(&mut cluster, "n2", "Drain");
     assert_eq!(cluster.held("n1", "n3"), 0);
     assert_all_there(&cluster, "n3");
     operator.types(&mut cluster, "n3", "Drain");
-    cluster.eventually("n3 has its share again", |c| (31..=33).contains(&c.held("n1", "n3")) && is_safe(c, "n1"));
+    cluster.eventually("n3 has its share again", |c| {
+        (31..=33).contains(&c.held("n1", "n3")) && is_safe(c, "n1")
+    });
 
     operator.types(&mut cluster, "n1", "Scale in");
     assert_eq!(names(&cluster, "n1"), ["n1", "n2", "n3"]);
@@ -98,7 +123,10 @@ fn a_cluster_is_scaled_out_drained_scaled_in_and_restarted() {
     let before = members(&cluster, "n1");
     operator.types(&mut cluster, "n1", "Rolling restart");
     let after = members(&cluster, "n1");
-    assert!(after.keys().eq(before.keys()) && after.iter().all(|(name, id)| before[name] != *id), "{before:?}, then {after:?}");
+    assert!(
+        after.keys().eq(before.keys()) && after.iter().all(|(name, id)| before[name] != *id),
+        "{before:?}, then {after:?}"
+    );
     assert!(is_safe(&cluster, "n1"));
     assert_all_there(&cluster, "n2");
     operator.finish();
@@ -106,22 +134,60 @@ fn a_cluster_is_scaled_out_drained_scaled_in_and_restarted() {
 
 #[test]
 fn a_lost_zone_is_done_without_and_what_it_alone_held_is_given_up() {
-    let (mut cluster, mut operator) =
-        begin(&[], &[("n1", &["--zone", "a"]), ("n2", &["--zone", "a"]), ("n3", &["--zone", "b"]), ("n4", &["--zone", "b"])]);
-    cluster.change("n1", &["keyspace", "alter", "default", "--rule", "copies 1 per zone"]);
-    cluster.change("n1", &["keyspace", "create", "sessions", "--partitions", "16", "--backups", "0", "--on-loss", "wait"]);
+    let (mut cluster, mut operator) = begin(
+        &[],
+        &[
+            ("n1", &["--zone", "a"]),
+            ("n2", &["--zone", "a"]),
+            ("n3", &["--zone", "b"]),
+            ("n4", &["--zone", "b"]),
+        ],
+    );
+    cluster.change(
+        "n1",
+        &[
+            "keyspace",
+            "alter",
+            "default",
+            "--rule",
+            "copies 1 per zone",
+        ],
+    );
+    cluster.change(
+        "n1",
+        &[
+            "keyspace",
+            "create",
+            "sessions",
+            "--partitions",
+            "16",
+            "--backups",
+            "0",
+            "--on-loss",
+            "wait",
+        ],
+    );
     write(&cluster, "n1", KEYS, 10);
     cluster.await_safe(4);
 
     kill_both(&mut cluster, ["n3", "n4"]);
-    cluster.eventually("both are waited for", |c| silent(c, "n1") == 2 && silent(c, "n2") == 2);
+    cluster.eventually("both are waited for", |c| {
+        silent(c, "n1") == 2 && silent(c, "n2") == 2
+    });
     let section = "Emergency: a zone is lost";
     let status = operator.types(&mut cluster, "n2", section);
-    assert!(status.contains("coordinator n1") && status.contains("silent"), "{status}");
+    assert!(
+        status.contains("coordinator n1") && status.contains("silent"),
+        "{status}"
+    );
     operator.skips(section);
     operator.types(&mut cluster, "n2", section);
     let events = operator.types(&mut cluster, "n2", section);
-    assert!(events.contains("of keyspace sessions began empty") && !events.contains("of keyspace default began empty"), "{events}");
+    assert!(
+        events.contains("of keyspace sessions began empty")
+            && !events.contains("of keyspace default began empty"),
+        "{events}"
+    );
     assert_eq!(names(&cluster, "n1"), ["n1", "n2"]);
     assert!(is_safe(&cluster, "n1"));
     assert_all_there(&cluster, "n2");
@@ -131,11 +197,20 @@ fn a_lost_zone_is_done_without_and_what_it_alone_held_is_given_up() {
 #[test]
 fn a_zone_with_a_majority_is_done_without_by_an_operator_s_word() {
     // The oldest of four has the casting vote, and is in the zone that is lost.
-    let (mut cluster, mut operator) =
-        begin(&[], &[("n3", &["--zone", "b"]), ("n4", &["--zone", "b"]), ("n1", &["--zone", "a"]), ("n2", &["--zone", "a"])]);
+    let (mut cluster, mut operator) = begin(
+        &[],
+        &[
+            ("n3", &["--zone", "b"]),
+            ("n4", &["--zone", "b"]),
+            ("n1", &["--zone", "a"]),
+            ("n2", &["--zone", "a"]),
+        ],
+    );
     write(&cluster, "n1", KEYS, 10);
     kill_both(&mut cluster, ["n3", "n4"]);
-    cluster.eventually("nobody coordinates", |c| worst(c, "doyen_coordinator_known", "") == 0.0);
+    cluster.eventually("nobody coordinates", |c| {
+        worst(c, "doyen_coordinator_known", "") == 0.0
+    });
     let section = "Emergency: a zone is lost";
     let status = operator.types(&mut cluster, "n1", section);
     assert!(status.contains("coordinator nobody"), "{status}");
@@ -158,51 +233,79 @@ fn what_stands_still_or_is_uneven_goes_on() {
     cluster.change("n1", &["rebalance", "manual"]);
     cluster.join("n4");
     cluster.await_safe(4);
-    cluster.eventually("that is told", |c| worst(c, "doyen_partitions_surplus", "of=\"copies\"") > 2.0);
+    cluster.eventually("that is told", |c| {
+        worst(c, "doyen_partitions_surplus", "of=\"copies\"") > 2.0
+    });
     let plan = operator.types(&mut cluster, "n1", "DoyenPartitionsUneven");
     assert!(plan.contains("n4"), "{plan}");
     operator.types(&mut cluster, "n1", "DoyenPartitionsUneven");
-    cluster.eventually("everybody has its share", |c| worst(c, "doyen_partitions_surplus", "") == 0.0 && c.held("n1", "n4") == 32);
+    cluster.eventually("everybody has its share", |c| {
+        worst(c, "doyen_partitions_surplus", "") == 0.0 && c.held("n1", "n4") == 32
+    });
 
     cluster.change("n1", &["rebalance", "pause"]);
-    cluster.eventually("it is paused", |c| metrics(c, "n1")["doyen_balance_paused{by=\"operator\"}"] == 1.0);
+    cluster.eventually("it is paused", |c| {
+        metrics(c, "n1")["doyen_balance_paused{by=\"operator\"}"] == 1.0
+    });
     let events = operator.types(&mut cluster, "n1", "DoyenMovesFailing");
-    assert!(events.contains("nothing moves for balance, by an operator") && events.contains("paused by an operator"), "{events}");
+    assert!(
+        events.contains("nothing moves for balance, by an operator")
+            && events.contains("paused by an operator"),
+        "{events}"
+    );
     operator.types(&mut cluster, "n1", "DoyenMovesFailing");
-    cluster.eventually("balance goes on", |c| worst(c, "doyen_balance_paused", "") == 0.0);
+    cluster.eventually("balance goes on", |c| {
+        worst(c, "doyen_balance_paused", "") == 0.0
+    });
 
     cluster.change("n1", &["rebalance", "manual"]);
     let shown = operator.types(&mut cluster, "n1", "DoyenLoadUneven");
     assert!(shown.contains("default"), "{shown}");
     operator.types(&mut cluster, "n1", "DoyenLoadUneven");
     cluster.eventually("load is evened out by itself", |c| {
-        c.report("n1", "/balance")["automatic"].as_array().is_some_and(|all| all.iter().any(|reason| reason == "hot"))
+        c.report("n1", "/balance")["automatic"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|reason| reason == "hot"))
     });
 
     // Nobody makes anew what dies with a member.
     cluster.change("n1", &["rebalance", "--automatic", "copies,primaries"]);
     cluster.kill("n4");
-    cluster.eventually("copies are lacking", |c| worst(c, "doyen_keyspace_under_replicated", "default") > 0.0);
+    cluster.eventually("copies are lacking", |c| {
+        worst(c, "doyen_keyspace_under_replicated", "default") > 0.0
+    });
     operator.types(&mut cluster, "n1", "DoyenUnderReplicated");
     operator.types(&mut cluster, "n1", "DoyenUnderReplicated");
-    cluster.eventually("everybody knows that no copy is lacking", |c| worst(c, "doyen_keyspace_under_replicated", "default") == 0.0);
+    cluster.eventually("everybody knows that no copy is lacking", |c| {
+        worst(c, "doyen_keyspace_under_replicated", "default") == 0.0
+    });
     assert_all_there(&cluster, "n1");
 
     // Moves that would take a minute.
     let mut client = cluster.client("n1");
     for key in 0..1_000 {
-        let reply = client.command(&[b"SET", format!("large-{key}").as_bytes(), &[b'v'; 4_000]]).expect("a reply");
+        let reply = client
+            .command(&[b"SET", format!("large-{key}").as_bytes(), &[b'v'; 4_000]])
+            .expect("a reply");
         assert_eq!(reply, Reply::Simple("OK".into()));
     }
     cluster.change("n1", &["rebalance", "--move-rate", "64kb"]);
     cluster.join("n4");
     cluster.eventually("copies are under way", |c| {
-        c.report("n1", "/moves")["moves"].as_array().is_some_and(|all| all.iter().any(|m| m["stage"] == "copying"))
+        c.report("n1", "/moves")["moves"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|m| m["stage"] == "copying"))
     });
     let moves = operator.types(&mut cluster, "n1", "DoyenMovesStuck");
-    assert!(moves.contains("under way") && moves.contains("n4 joined"), "{moves}");
+    assert!(
+        moves.contains("under way") && moves.contains("n4 joined"),
+        "{moves}"
+    );
     let said = operator.types(&mut cluster, "n1", "DoyenMovesStuck");
-    assert!(said.contains("given up") && said.contains("balancing: on"), "{said}");
+    assert!(
+        said.contains("given up") && said.contains("balancing: on"),
+        "{said}"
+    );
     cluster.change("n1", &["rebalance", "--move-rate", "adaptive"]);
     cluster.eventually("n4 has its share", |c| c.held("n1", "n4") == 32);
     cluster.await_safe(4);
@@ -218,10 +321,18 @@ fn clocks_are_compared_and_a_member_whose_clock_is_wrong_is_taken_out() {
     // Asked one after the other: to the rule they are as far apart as each is from Prometheus.
     let apart = |c: &Cluster| wall(c, "n2") - wall(c, "n1");
     assert!(apart(&cluster).abs() < 1800.0);
-    cluster.nodes.get_mut("n2").expect("it runs").set_clock_forward();
+    cluster
+        .nodes
+        .get_mut("n2")
+        .expect("it runs")
+        .set_clock_forward();
     cluster.eventually("its clock is an hour ahead", |c| apart(c) > 1800.0);
     let said = operator.types(&mut cluster, "n2", "DoyenClocksApart");
-    assert!(said.lines().any(|line| line.starts_with("doyen_wall_clock_timestamp_seconds ")), "{said}");
+    assert!(
+        said.lines()
+            .any(|line| line.starts_with("doyen_wall_clock_timestamp_seconds ")),
+        "{said}"
+    );
     cluster.eventually("its clock is right again", |c| apart(c).abs() < 1800.0);
 
     let boot = |c: &Cluster| metrics(c, "n2")["doyen_boot_clock_seconds"];
@@ -233,7 +344,20 @@ fn clocks_are_compared_and_a_member_whose_clock_is_wrong_is_taken_out() {
     assert_all_there(&cluster, "n3");
 
     // A keyspace that waits for what only one member has.
-    cluster.change("n1", &["keyspace", "create", "sessions", "--partitions", "16", "--backups", "0", "--on-loss", "wait"]);
+    cluster.change(
+        "n1",
+        &[
+            "keyspace",
+            "create",
+            "sessions",
+            "--partitions",
+            "16",
+            "--backups",
+            "0",
+            "--on-loss",
+            "wait",
+        ],
+    );
     cluster.await_safe(2);
     cluster.kill("n3");
     cluster.eventually("n3 is waited for", |c| silent(c, "n1") == 1);
@@ -249,27 +373,40 @@ fn clocks_are_compared_and_a_member_whose_clock_is_wrong_is_taken_out() {
 
 #[test]
 fn full_members_evict_and_the_last_one_coordinates_by_an_operator_s_word() {
-    let (mut cluster, mut operator) = begin(&["--memory-max", "16mb"], &[("n1", &[]), ("n2", &[]), ("n3", &[])]);
+    let (mut cluster, mut operator) = begin(
+        &["--memory-max", "16mb"],
+        &[("n1", &[]), ("n2", &[]), ("n3", &[])],
+    );
     let filled = |c: &Cluster| worst(c, "doyen_memory_filled_ratio", "");
     assert!(filled(&cluster) < 0.7);
-    assert_eq!(metrics(&cluster, "n1")["doyen_memory_max_bytes"], f64::from(16 << 20));
+    assert_eq!(
+        metrics(&cluster, "n1")["doyen_memory_max_bytes"],
+        f64::from(16 << 20)
+    );
     // On two of three members each: 13 MB a member.
     write(&cluster, "n1", 1_250, 16_000);
     cluster.eventually("memory is nearly full", |c| filled(c) >= 0.7);
     let shown = operator.types(&mut cluster, "n2", "DoyenMemoryHigh");
-    assert!(shown.contains("default") && shown.contains("none"), "{shown}");
+    assert!(
+        shown.contains("default") && shown.contains("none"),
+        "{shown}"
+    );
     operator.types(&mut cluster, "n2", "DoyenMemoryHigh");
     // More than there is room for.
     write(&cluster, "n1", 2_000, 16_000);
     assert!(worst(&cluster, "doyen_evicted_keys_total", "") > 0.0);
 
     kill_both(&mut cluster, ["n2", "n3"]);
-    cluster.eventually("nobody coordinates", |c| metrics(c, "n1").get("doyen_coordinator_known") == Some(&0.0));
+    cluster.eventually("nobody coordinates", |c| {
+        metrics(c, "n1").get("doyen_coordinator_known") == Some(&0.0)
+    });
     let status = operator.types(&mut cluster, "n1", "DoyenNoCoordinator");
     assert!(status.contains("coordinator nobody"), "{status}");
     let said = operator.types(&mut cluster, "n1", "DoyenNoCoordinator");
     assert!(said.contains("going on without n2, n3"), "{said}");
-    cluster.eventually("it coordinates", |c| worst(c, "doyen_coordinator_known", "") == 1.0 && is_safe(c, "n1"));
+    cluster.eventually("it coordinates", |c| {
+        worst(c, "doyen_coordinator_known", "") == 1.0 && is_safe(c, "n1")
+    });
     operator.finish();
 }
 
@@ -277,22 +414,50 @@ fn full_members_evict_and_the_last_one_coordinates_by_an_operator_s_word() {
 #[test]
 fn two_clusters_that_hold_data_are_not_ready_and_say_what_to_do() {
     let (mut cluster, mut operator) = begin(&[], &[("n1", &[])]);
-    assert_eq!(cluster.command_at("n1", &["SET", "a", "1"]), Reply::Simple("OK".into()));
-    cluster.try_start("n2", &[], &[]).expect("it begins a cluster of its own");
-    cluster.eventually("it is written to", |c| c.command_at("n2", &["SET", "a", "2"]) == Reply::Simple("OK".into()));
-    let not_ready = |c: &Cluster, node: &str| c.node(node).http("/readyz").err().map(|e| e.to_string()).unwrap_or_default();
-    assert_eq!((not_ready(&cluster, "n1"), not_ready(&cluster, "n2")), (String::new(), String::new()));
-    let (n1, n2) = (cluster.node("n1").ready.listen, cluster.node("n2").ready.listen);
+    assert_eq!(
+        cluster.command_at("n1", &["SET", "a", "1"]),
+        Reply::Simple("OK".into())
+    );
+    cluster
+        .try_start("n2", &[], &[])
+        .expect("it begins a cluster of its own");
+    cluster.eventually("it is written to", |c| {
+        c.command_at("n2", &["SET", "a", "2"]) == Reply::Simple("OK".into())
+    });
+    let not_ready = |c: &Cluster, node: &str| {
+        c.node(node)
+            .http("/readyz")
+            .err()
+            .map(|e| e.to_string())
+            .unwrap_or_default()
+    };
+    assert_eq!(
+        (not_ready(&cluster, "n1"), not_ready(&cluster, "n2")),
+        (String::new(), String::new())
+    );
+    let (n1, n2) = (
+        cluster.node("n1").ready.listen,
+        cluster.node("n2").ready.listen,
+    );
     // It joins the one, and hears of the other at its second seed.
     cluster.try_start("n3", &[n1, n2], &[]).expect("it joins");
     cluster.eventually("n3 and the one that it did not join are not ready", |c| {
-        let other = if names(c, "n1").len() == 2 { "n2" } else { "n1" };
+        let other = if names(c, "n1").len() == 2 {
+            "n2"
+        } else {
+            "n1"
+        };
         let texts = ["n3", other].map(|node| not_ready(c, node));
-        texts.iter().all(|text| text.contains("503") && text.contains("two clusters") && text.contains("--seed"))
+        texts.iter().all(|text| {
+            text.contains("503") && text.contains("two clusters") && text.contains("--seed")
+        })
     });
     assert!(worst(&cluster, "doyen_other_clusters", "") == 1.0);
     let said = operator.types(&mut cluster, "n3", "DoyenTwoClusters");
-    assert!(said.contains("NOT READY: there are two clusters") && said.contains("--secret-file"), "{said}");
+    assert!(
+        said.contains("NOT READY: there are two clusters") && said.contains("--secret-file"),
+        "{said}"
+    );
     operator.finish();
 }
 
@@ -308,16 +473,28 @@ impl Certificates {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = params.self_signed(&key).expect("a certificate").pem();
-        Self { issuer: Issuer::new(params, key), authority }
+        Self {
+            issuer: Issuer::new(params, key),
+            authority,
+        }
     }
 
     /// Certificate and key.
     fn until(&self, year: i32) -> (String, String) {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(vec!["n2".to_owned()]).expect("a name");
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
-        (params.signed_by(&key, &self.issuer).expect("a certificate").pem(), key.serialize_pem())
+        (
+            params
+                .signed_by(&key, &self.issuer)
+                .expect("a certificate")
+                .pem(),
+            key.serialize_pem(),
+        )
     }
 }
 
@@ -326,11 +503,26 @@ fn a_certificate_that_ends_is_replaced_without_a_restart() {
     let (mut cluster, mut operator) = (Cluster::new(BINARY), Operator::new(BINARY));
     let certificates = Certificates::new();
     let (cert, key) = certificates.until(2090);
-    for (name, text) in [("ca.crt", &certificates.authority), ("n2.crt", &cert), ("n2.key", &key)] {
+    for (name, text) in [
+        ("ca.crt", &certificates.authority),
+        ("n2.crt", &cert),
+        ("n2.key", &key),
+    ] {
         std::fs::write(cluster.file(name), text).expect("a file in our own directory");
     }
     let files = ["ca.crt", "n2.crt", "n2.key"].map(|name| cluster.file(name).display().to_string());
-    operator.joins(&mut cluster, "n2", &["--tls-ca", &files[0], "--tls-cert", &files[1], "--tls-key", &files[2]]);
+    operator.joins(
+        &mut cluster,
+        "n2",
+        &[
+            "--tls-ca",
+            &files[0],
+            "--tls-cert",
+            &files[1],
+            "--tls-key",
+            &files[2],
+        ],
+    );
     cluster.await_safe(1);
     let ends = |c: &Cluster| metrics(c, "n2")["doyen_certificate_expiry_timestamp_seconds"];
     assert_eq!(ends(&cluster), 3_786_912_000.0, "2090-01-01");
@@ -339,7 +531,10 @@ fn a_certificate_that_ends_is_replaced_without_a_restart() {
     std::fs::write(operator.file("n2.crt"), cert).expect("a file in our own directory");
     std::fs::write(operator.file("n2.key"), key).expect("a file in our own directory");
     let said = operator.types(&mut cluster, "n2", "DoyenCertificateExpires");
-    assert!(said.contains("doyen_certificate_reloads_total{outcome=\"done\"} 1"), "{said}");
+    assert!(
+        said.contains("doyen_certificate_reloads_total{outcome=\"done\"} 1"),
+        "{said}"
+    );
     assert_eq!(ends(&cluster), 3_944_678_400.0, "2095-01-01");
     operator.finish();
 }

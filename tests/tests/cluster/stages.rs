@@ -1,5 +1,5 @@
-//! Whoever takes part in a move dies at every stage of it in turn, under a load whose history is judged; and clusters grow and shrink
-//! while an operator interferes, or over narrow links.
+//! Whoever takes part in a move dies at every stage of it in turn, under a load whose history is
+//! judged; and clusters grow and shrink while an operator interferes, or over narrow links.
 
 use doyen::testkit::{self, Faults, PATIENCE};
 use doyen_tests::cluster::Cluster;
@@ -11,18 +11,27 @@ const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 /// One of each mode.
 const KEYSPACES: [&str; 3] = ["default", "ring", "names"];
 
-/// Three members with a keyspace of each mode and something in each; `armed` of them will end at a point.
+/// Three members with a keyspace of each mode and something in each; `armed` of them will end at a
+/// point.
 fn three(armed: Option<(&str, &str)>) -> Cluster {
     let mut cluster = Cluster::new(BINARY);
-    // Nothing moves before all three are there: the stages that follow are those of the move that is looked at.
-    cluster.options = ["--partitions", "16", "--members-min", "3"].map(str::to_owned).to_vec();
+    // Nothing moves before all three are there: the stages that follow are those of the move that
+    // is looked at.
+    cluster.options = ["--partitions", "16", "--members-min", "3"]
+        .map(str::to_owned)
+        .to_vec();
     for name in ["n0", "n1", "n2"] {
-        cluster.dies_at = armed.filter(|(who, _)| *who == name).map(|(_, point)| point.to_owned());
+        cluster.dies_at = armed
+            .filter(|(who, _)| *who == name)
+            .map(|(_, point)| point.to_owned());
         cluster.join(name);
     }
     cluster.dies_at = None;
     cluster.await_safe(3);
-    for words in [["create", "ring", "--mode", "ring"], ["create", "names", "--mode", "range"]] {
+    for words in [
+        ["create", "ring", "--mode", "ring"],
+        ["create", "names", "--mode", "range"],
+    ] {
         let (done, said) = cluster.keyspace("n0", &words);
         assert!(done, "{words:?}: {said}");
     }
@@ -30,10 +39,15 @@ fn three(armed: Option<(&str, &str)>) -> Cluster {
     for name in KEYSPACES {
         let mut client = cluster.client("n0");
         cluster.eventually("the keyspace can be written to", |_| {
-            client.command(&[b"CLIENT", b"KEYSPACE", name.as_bytes()]).expect("a reply") == Reply::Simple("OK".into())
+            client
+                .command(&[b"CLIENT", b"KEYSPACE", name.as_bytes()])
+                .expect("a reply")
+                == Reply::Simple("OK".into())
         });
         for key in 0..100 {
-            let reply = client.command(&[b"SET", format!("key-{key}").as_bytes(), &[b'x'; 1000]]).expect("a reply");
+            let reply = client
+                .command(&[b"SET", format!("key-{key}").as_bytes(), &[b'x'; 1000]])
+                .expect("a reply");
             assert_eq!(reply, Reply::Simple("OK".into()));
         }
     }
@@ -52,7 +66,10 @@ fn await_death(cluster: &mut Cluster, name: &str, point: &str) {
 }
 
 fn ended_there(log: &str, point: &str) {
-    assert!(log.contains(&format!("fault point {point}")), "it did not end at {point}:\n{log}");
+    assert!(
+        log.contains(&format!("fault point {point}")),
+        "it did not end at {point}:\n{log}"
+    );
 }
 
 /// A node joins and ends at a point, which it may come to before it says that it is ready.
@@ -69,15 +86,23 @@ fn join_and_die(cluster: &mut Cluster, name: &str, point: &str) {
 fn check(cluster: &Cluster) {
     for name in KEYSPACES {
         let mut client = cluster.client("n0");
-        assert_eq!(client.command(&[b"CLIENT", b"KEYSPACE", name.as_bytes()]).expect("a reply"), Reply::Simple("OK".into()));
+        assert_eq!(
+            client
+                .command(&[b"CLIENT", b"KEYSPACE", name.as_bytes()])
+                .expect("a reply"),
+            Reply::Simple("OK".into())
+        );
         for key in 0..100 {
-            let reply = client.command(&[b"STRLEN", format!("key-{key}").as_bytes()]).expect("a reply");
+            let reply = client
+                .command(&[b"STRLEN", format!("key-{key}").as_bytes()])
+                .expect("a reply");
             assert_eq!(reply, Reply::Int(1000), "key-{key} of {name}");
         }
     }
 }
 
-/// A fourth member comes, and somebody dies at a point of what moves for it. Then whoever died comes back, and all is as it should be.
+/// A fourth member comes, and somebody dies at a point of what moves for it. Then whoever died
+/// comes back, and all is as it should be.
 fn dies(who: &str, point: &str) {
     eprintln!("{who} dies at {point}");
     let mut cluster = three(Some((who, point)));
@@ -101,14 +126,25 @@ fn dies(who: &str, point: &str) {
 
 #[test]
 fn a_source_dies_as_it_begins_sends_finishes_compares_and_admits() {
-    for point in ["source-begins", "source-sends", "source-finishes", "source-compares", "source-admits"] {
+    for point in [
+        "source-begins",
+        "source-sends",
+        "source-finishes",
+        "source-compares",
+        "source-admits",
+    ] {
         dies("n1", point);
     }
 }
 
 #[test]
 fn a_target_dies_as_it_begins_receives_finishes_and_compares() {
-    for point in ["target-begins", "target-receives", "target-finishes", "target-compares"] {
+    for point in [
+        "target-begins",
+        "target-receives",
+        "target-finishes",
+        "target-compares",
+    ] {
         dies("n3", point);
     }
 }
@@ -123,9 +159,12 @@ fn a_coordinator_dies_with_the_table_of_each_stage_accepted_or_installed() {
 
 #[test]
 fn a_source_and_a_target_die_with_the_table_of_a_stage() {
-    for (who, point) in
-        [("n1", "switched-accepted"), ("n1", "dropped-installed"), ("n3", "in-sync-installed"), ("n3", "switched-installed")]
-    {
+    for (who, point) in [
+        ("n1", "switched-accepted"),
+        ("n1", "dropped-installed"),
+        ("n3", "in-sync-installed"),
+        ("n3", "switched-installed"),
+    ] {
         dies(who, point);
     }
 }
@@ -145,16 +184,27 @@ fn three_become_five_and_three_again_while_an_operator_pauses_and_cancels() {
     cluster.join("n3");
     cluster.join("n4");
     let balances = |m: &serde_json::Value| {
-        ["copying", "waiting"].iter().any(|stage| m["stage"] == *stage) && m["reason"].as_str().is_some_and(|r| r.starts_with("balance"))
+        ["copying", "waiting"]
+            .iter()
+            .any(|stage| m["stage"] == *stage)
+            && m["reason"]
+                .as_str()
+                .is_some_and(|r| r.starts_with("balance"))
     };
-    let balancing = |c: &Cluster| c.report("n0", "/moves")["moves"].as_array().is_some_and(|all| all.iter().any(balances));
+    let balancing = |c: &Cluster| {
+        c.report("n0", "/moves")["moves"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(balances))
+    };
     cluster.eventually("moves for balance are under way", balancing);
     cluster.change("n0", &["rebalance", "pause"]);
     cluster.change("n0", &["rebalance", "cancel", "--all"]);
     cluster.eventually("nothing moves for balance", |c| !balancing(c));
     progress(&cluster, &witness, 100);
     cluster.change("n0", &["rebalance", "resume", "--move-rate", "adaptive"]);
-    cluster.eventually("both have something", |c| c.held("n0", "n3") > 8 && c.held("n0", "n4") > 8);
+    cluster.eventually("both have something", |c| {
+        c.held("n0", "n3") > 8 && c.held("n0", "n4") > 8
+    });
     cluster.await_safe(5);
     progress(&cluster, &witness, 100);
     for name in ["n4", "n3"] {
@@ -169,35 +219,57 @@ fn three_become_five_and_three_again_while_an_operator_pauses_and_cancels() {
     check(&cluster);
 }
 
-/// Every way between two nodes takes 1 MB a second: copies use it, and neither pings nor operations wait behind them.
+/// Every way between two nodes takes 1 MB a second: copies use it, and neither pings nor operations
+/// wait behind them.
 #[test]
 fn a_newcomer_is_filled_over_links_of_a_megabyte_a_second() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let cluster = testkit::Cluster::builder().binary(BINARY).option("partitions", 16).start(3);
+    let cluster = testkit::Cluster::builder()
+        .binary(BINARY)
+        .option("partitions", 16)
+        .start(3);
     let mut cluster = runtime.block_on(cluster).expect("three nodes");
-    let mut client = Client::connect(cluster.resp(0).expect("it runs"), PATIENCE).expect("it answers");
+    let mut client =
+        Client::connect(cluster.resp(0).expect("it runs"), PATIENCE).expect("it answers");
     for key in 0..1200 {
-        let reply = client.command(&[b"SET", format!("key-{key}").as_bytes(), &[b'x'; 4000]]).expect("a reply");
+        let reply = client
+            .command(&[b"SET", format!("key-{key}").as_bytes(), &[b'x'; 4000]])
+            .expect("a reply");
         assert_eq!(reply, Reply::Simple("OK".into()), "{key}");
     }
-    cluster.degrade(Faults { bytes_per_second: Some(1_000_000), ..Faults::NONE });
-    let witness = Witness::start((0..3).filter_map(|node| cluster.resp(node)).collect(), &["default"]);
+    cluster.degrade(Faults {
+        bytes_per_second: Some(1_000_000),
+        ..Faults::NONE
+    });
+    let witness = Witness::start(
+        (0..3).filter_map(|node| cluster.resp(node)).collect(),
+        &["default"],
+    );
     // 2.4 MB for it, and there is one way to it from each of three.
     let newcomer = runtime.block_on(cluster.join()).expect("a fourth");
-    runtime.block_on(cluster.await_safe(PATIENCE)).expect("all is safe");
+    runtime
+        .block_on(cluster.await_safe(PATIENCE))
+        .expect("all is safe");
     let answered = witness.judge();
     let table = runtime.block_on(cluster.table(0)).expect("a table");
     let name = cluster.name(newcomer);
     let partitions = table.keyspaces.iter().flat_map(|k| &k.partitions);
-    let held = partitions.filter(|p| p.primary == name || p.backups.iter().any(|b| b == name)).count();
+    let held = partitions
+        .filter(|p| p.primary == name || p.backups.iter().any(|b| b == name))
+        .count();
     assert!(held >= 7, "it holds {held} copies of its share of 8");
     let events = http(cluster.http(0).expect("it runs"), "/events").expect("an answer");
     for kind in ["expelled", "suspected", "no_coordinator"] {
-        assert!(!events.contains(&format!("\"kind\":\"{kind}\"")), "somebody was not heard: {events}");
+        assert!(
+            !events.contains(&format!("\"kind\":\"{kind}\"")),
+            "somebody was not heard: {events}"
+        );
     }
     assert!(answered > 100, "only {answered} operations were answered");
     for key in 0..1200 {
-        let reply = client.command(&[b"STRLEN", format!("key-{key}").as_bytes()]).expect("a reply");
+        let reply = client
+            .command(&[b"STRLEN", format!("key-{key}").as_bytes()])
+            .expect("a reply");
         assert_eq!(reply, Reply::Int(4000), "key-{key}");
     }
 }

@@ -1,4 +1,5 @@
-//! Nodes with several data threads, beside one that has one: killed under load, nothing is lost, nothing applied twice.
+//! Nodes with several data threads, beside one that has one: killed under load, nothing is lost,
+//! nothing applied twice.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::load::Load;
@@ -19,30 +20,56 @@ fn mixed() -> Cluster {
 }
 
 fn native_load(cluster: &Cluster) -> native::Load {
-    native::Load::start(cluster.nodes.values().map(|p| p.ready.data).collect(), cluster.secret_file(), 8)
+    native::Load::start(
+        cluster.nodes.values().map(|p| p.ready.data).collect(),
+        cluster.secret_file(),
+        8,
+    )
 }
 
 /// Waits until so much more of both loads was answered.
 fn progress(cluster: &Cluster, load: &Load, native: &native::Load, operations: u64) {
-    let (writes, answered) = (load.acknowledged() + operations, native.answered() + operations);
-    cluster.eventually("both loads go on", |_| load.acknowledged() >= writes && native.answered() >= answered);
+    let (writes, answered) = (
+        load.acknowledged() + operations,
+        native.answered() + operations,
+    );
+    cluster.eventually("both loads go on", |_| {
+        load.acknowledged() >= writes && native.answered() >= answered
+    });
 }
 
 fn check(cluster: &Cluster, load: Load, native: native::Load) {
     let (tally, native) = (load.finish(), native.finish());
-    assert!(tally.acknowledged > 0 && tally.stale.is_empty(), "stale: {:?}", tally.stale);
+    assert!(
+        tally.acknowledged > 0 && tally.stale.is_empty(),
+        "stale: {:?}",
+        tally.stale
+    );
     for name in cluster.nodes.keys() {
         let lost = tally.lost(&mut cluster.client(name));
-        assert!(lost.is_empty(), "read through {name}: {} keys are wrong: {:?}", lost.len(), &lost[..lost.len().min(5)]);
+        assert!(
+            lost.is_empty(),
+            "read through {name}: {} keys are wrong: {:?}",
+            lost.len(),
+            &lost[..lost.len().min(5)]
+        );
     }
     let violations = native.violations();
-    assert!(native.answered > 0 && violations.is_empty(), "{} keys: {:?}", violations.len(), &violations[..violations.len().min(3)]);
+    assert!(
+        native.answered > 0 && violations.is_empty(),
+        "{} keys: {:?}",
+        violations.len(),
+        &violations[..violations.len().min(3)]
+    );
 }
 
 /// Kills a node under load, lets another one come, and kills a second one.
 fn kill(first: &str, second: &str) {
     let mut cluster = mixed();
-    let (load, native) = (Load::start(cluster.resp_addresses(), 6), native_load(&cluster));
+    let (load, native) = (
+        Load::start(cluster.resp_addresses(), 6),
+        native_load(&cluster),
+    );
     progress(&cluster, &load, &native, 300);
     cluster.kill(first);
     load.redirect(cluster.resp_addresses());
@@ -81,7 +108,12 @@ fn a_node_with_several_threads_leaves_and_comes_back_without_a_failed_operation(
         cluster.await_safe(3);
     }
     let tally = native.finish();
-    assert!(tally.refused.is_empty() && tally.unknown == 0, "{:?}, {} unknown", tally.refused, tally.unknown);
+    assert!(
+        tally.refused.is_empty() && tally.unknown == 0,
+        "{:?}, {} unknown",
+        tally.refused,
+        tally.unknown
+    );
     assert!(tally.violations().is_empty(), "{:?}", tally.violations());
 }
 
@@ -91,7 +123,9 @@ fn every_thread_is_found_and_all_of_them_together_hold_every_key_once() {
     let cluster = mixed();
     let mut client = cluster.client("n1");
     for i in 0..300 {
-        let reply = client.command(&[b"SET", format!("key:{i}").as_bytes(), b"x"]).expect("a reply");
+        let reply = client
+            .command(&[b"SET", format!("key:{i}").as_bytes(), b"x"])
+            .expect("a reply");
         assert_eq!(reply, Reply::Simple("OK".into()));
     }
     let status = cluster.status("n0").expect("it answers");
@@ -99,21 +133,37 @@ fn every_thread_is_found_and_all_of_them_together_hold_every_key_once() {
     let ports: Vec<SocketAddr> = members
         .iter()
         .flat_map(|m| m["threads"].as_array().expect("threads"))
-        .map(|t| t["resp_cluster"].as_str().expect("an address").parse().expect("an address"))
+        .map(|t| {
+            t["resp_cluster"]
+                .as_str()
+                .expect("an address")
+                .parse()
+                .expect("an address")
+        })
         .collect();
     assert_eq!(ports.len(), 6);
     let mut held = 0;
     for at in &ports {
         let mut client = Client::connect(*at, process::PATIENCE).expect("a thread takes clients");
-        let Reply::Int(keys) = client.command(&[b"DBSIZE"]).expect("a reply") else { panic!("no number") };
+        let Reply::Int(keys) = client.command(&[b"DBSIZE"]).expect("a reply") else {
+            panic!("no number")
+        };
         held += keys;
-        assert!(matches!(client.command(&[b"GET", b"key:1"]), Ok(Reply::Bulk(_) | Reply::Error(_))));
+        assert!(matches!(
+            client.command(&[b"GET", b"key:1"]),
+            Ok(Reply::Bulk(_) | Reply::Error(_))
+        ));
     }
     assert_eq!(held, 300);
-    let Reply::Bulk(nodes) = cluster.command_at("n2", &["CLUSTER", "NODES"]) else { panic!("no text") };
+    let Reply::Bulk(nodes) = cluster.command_at("n2", &["CLUSTER", "NODES"]) else {
+        panic!("no text")
+    };
     let nodes = String::from_utf8_lossy(&nodes).into_owned();
     assert_eq!(nodes.lines().count(), 6, "{nodes}");
-    assert!(ports.iter().all(|at| nodes.contains(&format!(" {at}@"))), "{nodes}");
+    assert!(
+        ports.iter().all(|at| nodes.contains(&format!(" {at}@"))),
+        "{nodes}"
+    );
     let metrics = cluster.node("n2").http("/metrics").expect("an answer");
     assert!(metrics.contains("doyen_partitions_open"), "{metrics}");
 }

@@ -1,20 +1,36 @@
-//! The project's own tools answer as `doyen` does: what is typed wrong ends in one line that says what to do, and status 2.
+//! The project's own tools answer as `doyen` does: what is typed wrong ends in one line that says
+//! what to do, and status 2.
 
 use std::process::{Command, Stdio};
 
 /// Status, stdout and stderr.
 fn run(tool: &str, args: &[&str]) -> (i32, String, String) {
-    let output = Command::new(tool).args(args).stdin(Stdio::null()).output().expect("the tool runs");
+    let output = Command::new(tool)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the tool runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+    (
+        output.status.code().unwrap_or(-1),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
 }
 
 fn refused(tool: &str, args: &[&str], expected: &[&str]) {
     let (status, _, said) = run(tool, args);
     assert_eq!(status, 2, "{args:?}: {said}");
-    assert_eq!(said.trim_end().lines().count(), 1, "{args:?} is not answered in one line: {said}");
+    assert_eq!(
+        said.trim_end().lines().count(),
+        1,
+        "{args:?} is not answered in one line: {said}"
+    );
     for word in expected {
-        assert!(said.contains(word), "{args:?}: `{word}` is missing in: {said}");
+        assert!(
+            said.contains(word),
+            "{args:?}: `{word}` is missing in: {said}"
+        );
     }
 }
 
@@ -23,11 +39,22 @@ const SIM: &str = env!("CARGO_BIN_EXE_sim");
 
 #[test]
 fn the_fuzzer_refuses_what_it_cannot_do_and_says_which_decoders_there_are() {
-    refused(FUZZ, &["--seconds", "0"], &["fuzz: ", "--seconds", "fuzz --help"]);
-    refused(FUZZ, &["--target", "bogus"], &["bogus", "frames", "tables", "all"]);
+    refused(
+        FUZZ,
+        &["--seconds", "0"],
+        &["fuzz: ", "--seconds", "fuzz --help"],
+    );
+    refused(
+        FUZZ,
+        &["--target", "bogus"],
+        &["bogus", "frames", "tables", "all"],
+    );
     refused(FUZZ, &["--corpus", "nowhere/corpus"], &["nowhere/corpus"]);
     let (status, said, _) = run(FUZZ, &["--help"]);
-    assert!(status == 0 && said.contains("Decoders: ") && said.contains("frames"), "{said}");
+    assert!(
+        status == 0 && said.contains("Decoders: ") && said.contains("frames"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -44,15 +71,35 @@ fn the_fuzzer_says_what_came_of_one_input() {
 
 #[test]
 fn the_simulation_refuses_seeds_and_faults_that_there_are_not() {
-    refused(SIM, &["--seed", "1", "--faults", "0,4000000000"], &["sim: ", "seed 1", "4000000000"]);
-    refused(SIM, &["--from", "18446744073709551610", "--seeds", "10"], &["--from", "18446744073709551605"]);
-    refused(SIM, &["--from", "18446744073709551610", "--hours", "1"], &["--from"]);
+    refused(
+        SIM,
+        &["--seed", "1", "--faults", "0,4000000000"],
+        &["sim: ", "seed 1", "4000000000"],
+    );
+    refused(
+        SIM,
+        &["--from", "18446744073709551610", "--seeds", "10"],
+        &["--from", "18446744073709551605"],
+    );
+    refused(
+        SIM,
+        &["--from", "18446744073709551610", "--hours", "1"],
+        &["--from"],
+    );
     refused(SIM, &["--seeds", "0"], &["--seeds"]);
     refused(SIM, &["--faults", "1"], &["--seed SEED"]);
 }
 
 #[test]
 fn the_others_answer_in_one_line_too() {
-    refused(env!("CARGO_BIN_EXE_bench"), &["fast"], &["bench: ", "quick"]);
-    refused(env!("CARGO_BIN_EXE_figures"), &[], &["figures kill", "--help"]);
+    refused(
+        env!("CARGO_BIN_EXE_bench"),
+        &["fast"],
+        &["bench: ", "quick"],
+    );
+    refused(
+        env!("CARGO_BIN_EXE_figures"),
+        &[],
+        &["figures kill", "--help"],
+    );
 }

@@ -15,16 +15,26 @@ fn changed(table: &Table, next: Result<Table, impl ToString>) -> Administered {
 pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
     let next = match request {
         AdminRequest::CreateMap { name, keyspace } => {
-            let (next, entry) = planner::create_map(table, &name, &keyspace).map_err(|why| why.to_string())?;
+            let (next, entry) =
+                planner::create_map(table, &name, &keyspace).map_err(|why| why.to_string())?;
             return Ok((next, Some(entry)));
         }
         AdminRequest::CreateKeyspace(wanted) => planner::create_keyspace(table, wanted),
-        AdminRequest::AlterKeyspace { name, change } => planner::alter_keyspace(table, &name, change),
+        AdminRequest::AlterKeyspace { name, change } => {
+            planner::alter_keyspace(table, &name, change)
+        }
         AdminRequest::DropKeyspace { name } => planner::drop_keyspace(table, &name).map(Some),
-        AdminRequest::SplitAt { keyspace, map, key } => planner::split_at(table, &keyspace, map, &key),
-        AdminRequest::MergeAt { keyspace, map, key } => planner::merge_at(table, &keyspace, map, &key),
+        AdminRequest::SplitAt { keyspace, map, key } => {
+            planner::split_at(table, &keyspace, map, &key)
+        }
+        AdminRequest::MergeAt { keyspace, map, key } => {
+            planner::merge_at(table, &keyspace, map, &key)
+        }
         AdminRequest::ApplyPlan { base, goals } => {
-            return Ok((Some(planner::apply(table, base, &goals).map_err(|why| why.to_string())?), None));
+            return Ok((
+                Some(planner::apply(table, base, &goals).map_err(|why| why.to_string())?),
+                None,
+            ));
         }
         AdminRequest::Schedule(schedulers) => {
             let next = planner::schedule(table, schedulers);
@@ -36,7 +46,9 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
             next.validate().map_err(|why| why.to_string())?;
             return Ok(((next != *table).then_some(next), None));
         }
-        AdminRequest::Cancel(partition) => return changed(table, planner::cancel(table, partition)),
+        AdminRequest::Cancel(partition) => {
+            return changed(table, planner::cancel(table, partition));
+        }
         AdminRequest::Drain { name } => return changed(table, planner::drain(table, &name)),
         AdminRequest::Fill { name } => return changed(table, planner::fill(table, &name)),
         AdminRequest::GiveUp { name } => {
@@ -44,9 +56,21 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
             if member.state != MemberState::Silent {
                 // A silent process is called otherwise since another one has its name.
                 let former = |m: &Member| m.id != member.id && bore(m, &member.name);
-                let dead = table.members.iter().find(|m| m.state == MemberState::Silent && former(m));
-                let hint = dead.map(|m| format!("; the one before it, which is waited for, is called {}", m.name)).unwrap_or_default();
-                return Err(format!("{name} answers: `doyen drain {name}` empties it, and then it may be stopped{hint}"));
+                let dead = table
+                    .members
+                    .iter()
+                    .find(|m| m.state == MemberState::Silent && former(m));
+                let hint = dead
+                    .map(|m| {
+                        format!(
+                            "; the one before it, which is waited for, is called {}",
+                            m.name
+                        )
+                    })
+                    .unwrap_or_default();
+                return Err(format!(
+                    "{name} answers: `doyen drain {name}` empties it, and then it may be stopped{hint}"
+                ));
             }
             Ok(Some(planner::reset(table, member.id)))
         }
@@ -62,9 +86,15 @@ mod tests {
     #[test]
     fn who_is_to_be_given_up_is_a_member_that_does_not_answer() {
         let table = planned(8);
-        let give_up = |name: &str| administer(&table, AdminRequest::GiveUp { name: name.into() }).expect_err("nobody is waited for");
+        let give_up = |name: &str| {
+            administer(&table, AdminRequest::GiveUp { name: name.into() })
+                .expect_err("nobody is waited for")
+        };
         let names: Vec<&str> = table.members.iter().map(|m| m.name.as_str()).collect();
-        assert_eq!(give_up("n99"), format!("there is no member \"n99\": there are {}", names.join(", ")));
+        assert_eq!(
+            give_up("n99"),
+            format!("there is no member \"n99\": there are {}", names.join(", "))
+        );
         assert!(give_up(names[0]).starts_with(&format!("{} answers: `doyen drain", names[0])));
     }
 }

@@ -1,9 +1,10 @@
 //! What the coordinator does while every member that holds data leaves (rule 10).
 //!
-//! While one member stays, each leaver hands over to those that stay, and goes when they hold what it
-//! held. If all members leave, none can take anything. This is either a rolling restart that waits for
-//! nothing, or a full stop. At first no member can tell which. In a rolling restart each node is started
-//! again, but only after its process has ended. So one leaver has to go before any newcomer can come.
+//! While one member stays, each leaver hands over to those that stay, and goes when they hold what
+//! it held. If all members leave, none can take anything. This is either a rolling restart that
+//! waits for nothing, or a full stop. At first no member can tell which. In a rolling restart each
+//! node is started again, but only after its process has ended. So one leaver has to go before any
+//! newcomer can come.
 //!
 //! The coordinator decides alone. If each leaver decided by a clock of its own, half of the voters
 //! would go before the newcomers came, and the other half could admit none of them.
@@ -15,15 +16,15 @@
 //! ```
 //!
 //! 1. *One is let go.* It drops its copies of what other leavers hold in sync as well. If it alone
-//!    holds anything, it is not chosen. It leaves as any leaver does: by a table without its vote and
-//!    one without it, so the voters that are left can go on. Only one is let go until a newcomer is
-//!    admitted, because each costs copies.
-//! 2. *The coordinator listens* for a process that asks to be let in, forms, or dials. It counts from
-//!    when the last of the present members began to leave. If one of them goes, it counts anew. While
-//!    such a process is at the door, it decides nothing.
-//! 3. *A full stop* is a table ([`planner::stop`]) in which all leavers are told to end with what they
-//!    hold. Each ends when every voter has that table, the coordinator when every member has it. No
-//!    newcomer is admitted then, until those that end are silent.
+//!    holds anything, it is not chosen. It leaves as any leaver does: by a table without its vote
+//!    and one without it, so the voters that are left can go on. Only one is let go until a
+//!    newcomer is admitted, because each costs copies.
+//! 2. *The coordinator listens* for a process that asks to be let in, forms, or dials. It counts
+//!    from when the last of the present members began to leave. If one of them goes, it counts
+//!    anew. While such a process is at the door, it decides nothing.
+//! 3. *A full stop* is a table ([`planner::stop`]) in which all leavers are told to end with what
+//!    they hold. Each ends when every voter has that table, the coordinator when every member has
+//!    it. No newcomer is admitted then, until those that end are silent.
 //!
 //! If no coordinator is elected for `LEADERLESS_LISTENS`, a leaver decides for itself (`requests`).
 
@@ -62,19 +63,36 @@ impl Council {
             duties.ending = None;
             return;
         }
-        let members: Vec<MemberId> = table.members.iter().filter(|m| m.role == Role::Data).map(|m| m.id).collect();
-        let ending = duties.ending.get_or_insert_with(|| Ending { members: members.clone(), since: cx.now, let_go: false });
+        let members: Vec<MemberId> = table
+            .members
+            .iter()
+            .filter(|m| m.role == Role::Data)
+            .map(|m| m.id)
+            .collect();
+        let ending = duties.ending.get_or_insert_with(|| Ending {
+            members: members.clone(),
+            since: cx.now,
+            let_go: false,
+        });
         if ending.members != members {
             (ending.members, ending.since) = (members, cx.now);
         }
-        let data = |state| table.members.iter().filter(move |m| m.role == Role::Data && m.state == state);
+        let data = |state| {
+            table
+                .members
+                .iter()
+                .filter(move |m| m.role == Role::Data && m.state == state)
+        };
         // A leaver that holds nothing more goes anyway.
         ending.let_go |= data(MemberState::Leaving).next().is_some();
         let listens = cx.now.since(ending.since) < LAST_LISTENS && !table.always_alone();
         let at_the_door = !duties.joiners.is_empty() || self.requests.at_the_door(cx, table);
         // Once `--leave-timeout` is over for all of them, there is no time left to wait for others.
         let hastes = |m: MemberId| duties.leaving.get(&m) == Some(&Pace::AtOnce);
-        let haste = [MemberState::Live, MemberState::Draining].into_iter().flat_map(data).all(|m| hastes(m.id));
+        let haste = [MemberState::Live, MemberState::Draining]
+            .into_iter()
+            .flat_map(data)
+            .all(|m| hastes(m.id));
         let waits = (listens || at_the_door) && !haste && !broken(Mutant::LeavesTheNewcomer);
         if !ending.let_go
             && let Some(next) = self.let_one_go(cx, table)
@@ -87,13 +105,19 @@ impl Council {
         }
     }
 
-    /// The table in which one of those that leave holds nothing, because others that answer hold all of it.
+    /// The table in which one of those that leave holds nothing, because others that answer hold
+    /// all of it.
     ///
     /// The coordinator is the last choice: if it went, the others would have to elect another one.
     fn let_one_go(&self, cx: &Context, table: &Table) -> Option<Table> {
         let me = cx.me();
         let answers = |m: MemberId| m == me || !self.silent(cx, m);
-        let data = || table.members.iter().filter(|m| m.role == Role::Data && m.state != MemberState::Silent);
+        let data = || {
+            table
+                .members
+                .iter()
+                .filter(|m| m.role == Role::Data && m.state != MemberState::Silent)
+        };
         if !data().all(|m| answers(m.id)) {
             // The next table says who holds what without those that do not answer.
             return None;
@@ -101,29 +125,49 @@ impl Council {
         let others = data().map(|m| m.id).filter(|m| *m != me);
         let choices = others.chain(data().map(|m| m.id).filter(|m| *m == me));
         // So far none is in this state: it is the one that holds nothing then.
-        let goes = |next: &Table| next.members.iter().any(|m| m.role == Role::Data && m.state == MemberState::Leaving);
-        choices.map(|leaver| planner::hand_over(table, leaver, Pace::AtOnce)).find(goes)
+        let goes = |next: &Table| {
+            next.members
+                .iter()
+                .any(|m| m.role == Role::Data && m.state == MemberState::Leaving)
+        };
+        choices
+            .map(|leaver| planner::hand_over(table, leaver, Pace::AtOnce))
+            .find(goes)
     }
 
-    /// Whether no member that holds data stays: those that may take over what others hold all leave.
+    /// Whether no member that holds data stays: those that may take over what others hold all
+    /// leave.
     ///
-    /// A silent member that the table keeps has not gone, unless it was leaving: what only the leaver
-    /// knows and holds would be missing when it is back.
-    pub(in crate::agreement) fn all_leave(&self, table: &Table, asked: impl Fn(MemberId) -> bool) -> bool {
+    /// A silent member that the table keeps has not gone, unless it was leaving: what only the
+    /// leaver knows and holds would be missing when it is back.
+    pub(in crate::agreement) fn all_leave(
+        &self,
+        table: &Table,
+        asked: impl Fn(MemberId) -> bool,
+    ) -> bool {
         let leaves = |id: MemberId, state| match state {
             MemberState::Live => asked(id),
             MemberState::Silent => self.requests.was_leaving(id) || broken(Mutant::LeavesTheSilent),
-            // Emptied by an operator it takes what no other member can take (`planner::refill`); otherwise it leaves itself.
-            MemberState::Draining => !table.settings.balancing.drains(id) || broken(Mutant::LeavesTheDrained),
+            // Emptied by an operator it takes what no other member can take (`planner::refill`);
+            // otherwise it leaves itself.
+            MemberState::Draining => {
+                !table.settings.balancing.drains(id) || broken(Mutant::LeavesTheDrained)
+            }
             MemberState::Leaving => true,
         };
-        let mut data = table.members.iter().filter(|m| m.role == Role::Data).peekable();
+        let mut data = table
+            .members
+            .iter()
+            .filter(|m| m.role == Role::Data)
+            .peekable();
         data.peek().is_some() && data.all(|m| leaves(m.id, m.state))
     }
 
     /// Whether a full stop is under way: a newcomer would be a member of a cluster that ends.
     pub(super) fn is_ending(&self, cx: &Context, table: &Table) -> bool {
-        let ends = |id: MemberId, state| state == MemberState::Leaving && (id == cx.me() || !self.silent(cx, id));
+        let ends = |id: MemberId, state| {
+            state == MemberState::Leaving && (id == cx.me() || !self.silent(cx, id))
+        };
         planner::stops(table) && table.members.iter().any(|m| ends(m.id, m.state))
     }
 }
@@ -139,12 +183,20 @@ mod tests {
 
     /// The next table of a coordinator that every one of these members has asked to leave.
     fn next(base: &Table, leavers: &[MemberId]) -> Table {
-        let mut cx = Context::new(Net::new(1, vec![vec![0]]).config(0, base.members[0].id), Time(1_000_000_000_000));
+        let mut cx = Context::new(
+            Net::new(1, vec![vec![0]]).config(0, base.members[0].id),
+            Time(1_000_000_000_000),
+        );
         let mut council = Council::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
         let mut duties = Duties::new(cx.now);
-        leavers.iter().for_each(|leaver| duties.leave(*leaver, LeaveStep::HandOver(Pace::Repair)));
+        leavers
+            .iter()
+            .for_each(|leaver| duties.leave(*leaver, LeaveStep::HandOver(Pace::Repair)));
         let joined = base.members.iter().map(|m| m.id).collect();
-        council.draft(&mut cx, &mut duties, &joined).and_then(|draft| draft.table).unwrap_or_else(|| base.clone())
+        council
+            .draft(&mut cx, &mut duties, &joined)
+            .and_then(|draft| draft.table)
+            .unwrap_or_else(|| base.clone())
     }
 
     fn states(table: &Table) -> Vec<MemberState> {
@@ -159,7 +211,11 @@ mod tests {
         let let_go = next(&base, &ids);
         assert_eq!(states(&let_go), [Draining, Leaving, Draining]);
         assert!(!planner::holds_anything(&let_go, ids[1]) && !let_go.voters.contains(&ids[1]));
-        assert_eq!(states(&next(&let_go, &ids)), [Draining, Leaving, Draining], "no second one");
+        assert_eq!(
+            states(&next(&let_go, &ids)),
+            [Draining, Leaving, Draining],
+            "no second one"
+        );
     }
 
     #[test]
@@ -171,6 +227,10 @@ mod tests {
         let mut back = ended;
         Arc::make_mut(&mut back.members[2]).state = Live;
         let next = next(&back, &ids[..2]);
-        assert_eq!(states(&next), [Draining, Draining, Live], "it can be given what they hold");
+        assert_eq!(
+            states(&next),
+            [Draining, Draining, Live],
+            "it can be given what they hold"
+        );
     }
 }

@@ -1,11 +1,13 @@
 //! Members that answer here and that others cannot copy to.
 //!
-//! Control and data have ports of their own. Where a firewall lets the one through and not the other, a member is live, votes, and is worth nothing
-//! to anybody: each copy that it is to get is begun and given up, while what is lacking waits for it; what it leads, nobody else can use. Who is
-//! like that, the others know: those who are not connected with it, and primaries that give up copies to it, or drop its. One of them alone may be
-//! the one that is cut off.
+//! Control and data have ports of their own. Where a firewall lets the one through and not the
+//! other, a member is live, votes, and is worth nothing to anybody: each copy that it is to get is
+//! begun and given up, while what is lacking waits for it; what it leads, nobody else can use. Who
+//! is like that, the others know: those who are not connected with it, and primaries that give up
+//! copies to it, or drop its. One of them alone may be the one that is cut off.
 //!
-//! Such a member is planned with as if it were emptied: it is given nothing, and what it holds goes elsewhere. After a while it is tried again.
+//! Such a member is planned with as if it were emptied: it is given nothing, and what it holds goes
+//! elsewhere. After a while it is tried again.
 
 use crate::time::Time;
 use doyen_placement::planner::may_receive;
@@ -17,7 +19,8 @@ use std::time::Duration;
 const REMEMBERED: Duration = Duration::from_secs(30);
 /// So many members must complain of one.
 const COMPLAINING: usize = 2;
-/// The first complaint must be so old: while a machine stands still, everybody complains of everybody.
+/// The first complaint must be so old: while a machine stands still, everybody complains of
+/// everybody.
 const LASTING: Duration = Duration::from_secs(3);
 /// For how long it is spared, and for twice as long each time after,
 const PAUSE: Duration = Duration::from_secs(30);
@@ -50,19 +53,36 @@ impl Reach {
     /// A primary has given up a copy to a member, or dropped its.
     pub(super) fn complain(&mut self, now: Time, by: MemberId, about: MemberId) {
         if by != about {
-            self.complaints.entry(about).or_default().entry(by).or_insert((now, now)).1 = now;
+            self.complaints
+                .entry(about)
+                .or_default()
+                .entry(by)
+                .or_insert((now, now))
+                .1 = now;
         }
     }
 
     /// A member says with whom it is not connected.
-    pub(super) fn unheard(&mut self, now: Time, by: MemberId, unheard: impl Iterator<Item = MemberId>) {
+    pub(super) fn unheard(
+        &mut self,
+        now: Time,
+        by: MemberId,
+        unheard: impl Iterator<Item = MemberId>,
+    ) {
         let unheard: BTreeSet<MemberId> = unheard.collect();
         for (about, complaining) in &mut self.unheard {
             if !unheard.contains(about) {
                 complaining.remove(&by);
             }
         }
-        unheard.into_iter().for_each(|about| _ = self.unheard.entry(about).or_default().entry(by).or_insert(now));
+        unheard.into_iter().for_each(|about| {
+            _ = self
+                .unheard
+                .entry(about)
+                .or_default()
+                .entry(by)
+                .or_insert(now)
+        });
     }
 
     /// A copy there counts by now.
@@ -77,12 +97,17 @@ impl Reach {
             by.retain(|by, (_, last)| table.member(*by).is_some() && now.since(*last) < REMEMBERED);
             !by.is_empty() && table.member(*about).is_some()
         });
-        self.spared.retain(|member, _| table.member(*member).is_some());
+        self.spared
+            .retain(|member, _| table.member(*member).is_some());
         self.unheard.retain(|about, by| {
             by.retain(|by, _| table.member(*by).is_some());
             !by.is_empty() && table.member(*about).is_some()
         });
-        let apart = |member: MemberId| self.unheard.get(&member).is_some_and(|by| by.len() >= COMPLAINING);
+        let apart = |member: MemberId| {
+            self.unheard
+                .get(&member)
+                .is_some_and(|by| by.len() >= COMPLAINING)
+        };
         for (member, spared) in &mut self.spared {
             // One alone may say so because it hears nobody.
             if spared.apart && spared.until > now && !apart(*member) {
@@ -93,13 +118,21 @@ impl Reach {
         let all = table.members.iter().filter(|m| may_receive(m)).count();
         let mut unreached = self.unreached(now);
         let mut found = Vec::new();
-        // Copies are given up for other reasons, too, and that is remembered for a while: it does not weigh against what is so now.
+        // Copies are given up for other reasons, too, and that is remembered for a while: it does
+        // not weigh against what is so now.
         let mut lasting = self.unheard.clone();
-        lasting.values_mut().for_each(|by| by.retain(|_, since| now.since(*since) >= LASTING));
+        lasting
+            .values_mut()
+            .for_each(|by| by.retain(|_, since| now.since(*since) >= LASTING));
         let mut together = lasting.clone();
         for (about, by) in &self.complaints {
             let known = together.entry(*about).or_default();
-            by.iter().for_each(|(by, (first, _))| _ = known.entry(*by).and_modify(|since| *since = (*since).min(*first)).or_insert(*first));
+            by.iter().for_each(|(by, (first, _))| {
+                _ = known
+                    .entry(*by)
+                    .and_modify(|since| *since = (*since).min(*first))
+                    .or_insert(*first)
+            });
         }
         for complaints in [&lasting, &together] {
             for about in cut_off(now, complaints) {
@@ -111,7 +144,11 @@ impl Reach {
         }
         for member in &found {
             self.complaints.remove(member);
-            let spared = self.spared.entry(*member).or_insert(Spared { until: now, pause: PAUSE / 2, apart: false });
+            let spared = self.spared.entry(*member).or_insert(Spared {
+                until: now,
+                pause: PAUSE / 2,
+                apart: false,
+            });
             spared.pause = (spared.pause * 2).min(PAUSE_MAX);
             (spared.until, spared.apart) = (now + spared.pause, apart(*member));
         }
@@ -120,25 +157,42 @@ impl Reach {
 
     /// Members that are spared.
     pub(super) fn unreached(&self, now: Time) -> BTreeSet<MemberId> {
-        self.spared.iter().filter(|(_, spared)| spared.until > now).map(|(member, _)| *member).collect()
+        self.spared
+            .iter()
+            .filter(|(_, spared)| spared.until > now)
+            .map(|(member, _)| *member)
+            .collect()
     }
 
     /// When the next of them is tried again, or the next complaint has lasted for long enough.
     pub(super) fn due(&self, now: Time) -> Option<Time> {
         let pauses = self.spared.values().map(|spared| spared.until);
-        let lasting = self.complaints.values().filter(|by| by.len() >= COMPLAINING).flat_map(BTreeMap::values);
-        pauses.chain(lasting.map(|(first, _)| *first + LASTING)).filter(|at| *at > now).min()
+        let lasting = self
+            .complaints
+            .values()
+            .filter(|by| by.len() >= COMPLAINING)
+            .flat_map(BTreeMap::values);
+        pauses
+            .chain(lasting.map(|(first, _)| *first + LASTING))
+            .filter(|at| *at > now)
+            .min()
     }
 }
 
-/// Of whom several complain who are complained of less themselves: they are the ones that are cut off.
+/// Of whom several complain who are complained of less themselves: they are the ones that are cut
+/// off.
 fn cut_off(now: Time, complaints: &Complaints) -> Vec<MemberId> {
     let of = |member: MemberId| complaints.get(&member).map_or(0, BTreeMap::len);
     let is_cut_off = |(about, by): &(&MemberId, &BTreeMap<MemberId, Time>)| {
         let believed = || by.iter().filter(|(by, _)| of(**by) < of(**about));
-        believed().count() >= COMPLAINING && believed().any(|(_, since)| now.since(*since) >= LASTING)
+        believed().count() >= COMPLAINING
+            && believed().any(|(_, since)| now.since(*since) >= LASTING)
     };
-    complaints.iter().filter(is_cut_off).map(|(about, _)| *about).collect()
+    complaints
+        .iter()
+        .filter(is_cut_off)
+        .map(|(about, _)| *about)
+        .collect()
 }
 
 #[cfg(test)]
@@ -155,20 +209,29 @@ mod tests {
         let (table, mut reach) = (members(4), Reach::default());
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         reach.complain(at(0), id(1), id(4));
-        assert_eq!(reach.judge(at(9_000), &table), [], "one alone may be the one that is cut off");
+        assert_eq!(
+            reach.judge(at(9_000), &table),
+            [],
+            "one alone may be the one that is cut off"
+        );
         reach.complain(at(9_000), id(2), id(4));
         // The one that is cut off complains of everybody.
         (1..=3).for_each(|m| reach.complain(at(9_000), id(4), id(m)));
         assert_eq!(reach.judge(at(9_001), &table), [id(4)]);
         assert_eq!(reach.judge(at(9_002), &table), [], "once");
-        assert!(reach.unreached(at(9_002)).contains(&id(4)) && reach.unreached(at(40_000)).is_empty());
+        assert!(
+            reach.unreached(at(9_002)).contains(&id(4)) && reach.unreached(at(40_000)).is_empty()
+        );
         assert_eq!(reach.due(at(9_002)), Some(at(39_001)));
         for by in [1, 2] {
             reach.complain(at(40_000), id(by), id(4));
         }
         assert_eq!(reach.judge(at(40_000), &table), [], "not at once");
         assert_eq!(reach.judge(at(43_000), &table), [id(4)]);
-        assert!(reach.unreached(at(100_000)).contains(&id(4)), "twice as long");
+        assert!(
+            reach.unreached(at(100_000)).contains(&id(4)),
+            "twice as long"
+        );
         reach.reached(id(4));
         assert!(reach.unreached(at(100_000)).is_empty());
     }
@@ -179,17 +242,36 @@ mod tests {
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         for second in 0..6 {
             // The third is heard again at once; the first is the one that hears nobody.
-            let once = |m| if second == 1 { vec![id(3), id(m)] } else { vec![id(m)] };
+            let once = |m| {
+                if second == 1 {
+                    vec![id(3), id(m)]
+                } else {
+                    vec![id(m)]
+                }
+            };
             reach.unheard(at(second * 1_000), id(1), [2, 3, 4].map(id).into_iter());
             reach.unheard(at(second * 1_000), id(2), once(1).into_iter());
             reach.unheard(at(second * 1_000), id(4), once(1).into_iter());
             let found = reach.judge(at(second * 1_000), &table);
-            assert_eq!(found, if second == 3 { vec![id(1)] } else { Vec::new() }, "{second}");
+            assert_eq!(
+                found,
+                if second == 3 { vec![id(1)] } else { Vec::new() },
+                "{second}"
+            );
         }
-        [1, 2, 4].into_iter().for_each(|by| reach.unheard(at(6_000), id(by), std::iter::empty()));
+        [1, 2, 4]
+            .into_iter()
+            .for_each(|by| reach.unheard(at(6_000), id(by), std::iter::empty()));
         assert!(reach.unreached(at(6_000)).contains(&id(1)));
-        assert_eq!(reach.judge(at(6_000), &table), [], "nobody says so any more");
-        assert!(reach.unreached(at(6_000)).is_empty(), "and it is over at once");
+        assert_eq!(
+            reach.judge(at(6_000), &table),
+            [],
+            "nobody says so any more"
+        );
+        assert!(
+            reach.unreached(at(6_000)).is_empty(),
+            "and it is over at once"
+        );
     }
 
     #[test]
@@ -217,7 +299,9 @@ mod tests {
     fn where_everybody_complains_of_everybody_nobody_is_spared() {
         let (table, mut reach) = (members(4), Reach::default());
         let complain = |reach: &mut Reach, at: Time| {
-            (1..=4).flat_map(|by| (1..=4).map(move |about| (by, about))).for_each(|(by, about)| reach.complain(at, id(by), id(about)));
+            (1..=4)
+                .flat_map(|by| (1..=4).map(move |about| (by, about)))
+                .for_each(|(by, about)| reach.complain(at, id(by), id(about)));
         };
         for second in 0..20 {
             let at = Time::ZERO + Duration::from_secs(second);

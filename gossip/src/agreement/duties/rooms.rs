@@ -1,10 +1,12 @@
 //! Members that had no room for a copy that they were to get.
 //!
-//! Nobody else may have any either, so the planner names them again. Without a pause each copy would be begun and given up every few seconds,
-//! in a table for each, for as long as memory is short. So what is as large waits; then the smallest of it is tried, and the rest after
-//! that one found room.
+//! Nobody else may have any either, so the planner names them again. Without a pause each copy
+//! would be begun and given up every few seconds, in a table for each, for as long as memory is
+//! short. So what is as large waits; then the smallest of it is tried, and the rest after that one
+//! found room.
 //!
-//! Memory is a data thread's, and a copy that only balances leaves more of it than one that is lacking: each of these waits by itself.
+//! Memory is a data thread's, and a copy that only balances leaves more of it than one that is
+//! lacking: each of these waits by itself.
 
 use crate::time::Time;
 use doyen_placement::loads::Loads;
@@ -17,8 +19,8 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_secs(5);
 /// but never for longer than this.
 const PAUSE_MAX: Duration = Duration::from_secs(40);
-/// Nobody lacks what only balances, and each try is tables for everybody. Of several data threads the one that has no room may never get any, for what
-/// members tell of their memory is a sum.
+/// Nobody lacks what only balances, and each try is tables for everybody. Of several data threads
+/// the one that has no room may never get any, for what members tell of their memory is a sum.
 const BALANCE_PAUSE_MAX: Duration = Duration::from_secs(600);
 /// People are told so often of a member that has no room.
 const TOLD_PAUSE: Duration = Duration::from_secs(60);
@@ -53,31 +55,63 @@ struct Full {
 
 impl Rooms {
     /// A member had no room for a copy. True: it is time to tell people.
-    pub(super) fn refused(&mut self, now: Time, table: &Table, at: PartitionRef, member: MemberId, loads: &Loads) -> bool {
+    pub(super) fn refused(
+        &mut self,
+        now: Time,
+        table: &Table,
+        at: PartitionRef,
+        member: MemberId,
+        loads: &Loads,
+    ) -> bool {
         if let Some(room) = room(table, at, member) {
-            let full = self.full.entry(room).or_insert(Full { bytes: None, memory: 0, until: now, pause: PAUSE / 2 });
+            let full = self.full.entry(room).or_insert(Full {
+                bytes: None,
+                memory: 0,
+                until: now,
+                pause: PAUSE / 2,
+            });
             // Those that were on their way together are one attempt.
             if full.until <= now {
                 // What has gone well for long begins as it began.
-                let most = if room.balances { BALANCE_PAUSE_MAX } else { PAUSE_MAX };
-                let before = if now.since(full.until) > PAUSE_MAX.max(full.pause) { PAUSE / 2 } else { full.pause };
+                let most = if room.balances {
+                    BALANCE_PAUSE_MAX
+                } else {
+                    PAUSE_MAX
+                };
+                let before = if now.since(full.until) > PAUSE_MAX.max(full.pause) {
+                    PAUSE / 2
+                } else {
+                    full.pause
+                };
                 full.pause = (before * 2).min(most);
                 (full.until, full.bytes) = (now + full.pause, None);
             }
             full.bytes = Some(full.bytes.unwrap_or(u64::MAX).min(bytes(loads, at)));
             full.memory = loads.member(member).map_or(0, |load| load.memory);
         }
-        let tells = self.told.get(&member).is_none_or(|at| now.since(*at) >= TOLD_PAUSE);
+        let tells = self
+            .told
+            .get(&member)
+            .is_none_or(|at| now.since(*at) >= TOLD_PAUSE);
         if tells {
             self.told.insert(member, now);
         }
         tells
     }
 
-    /// A copy there counts. Where it is as large as one that found no room, there is some again; how long the last pause was is kept, for
-    /// the next copy may be one too many.
-    pub(super) fn admitted(&mut self, now: Time, table: &Table, at: PartitionRef, member: MemberId, loads: &Loads) {
-        let Some(full) = room(table, at, member).and_then(|room| self.full.get_mut(&room)) else { return };
+    /// A copy there counts. Where it is as large as one that found no room, there is some again;
+    /// how long the last pause was is kept, for the next copy may be one too many.
+    pub(super) fn admitted(
+        &mut self,
+        now: Time,
+        table: &Table,
+        at: PartitionRef,
+        member: MemberId,
+        loads: &Loads,
+    ) {
+        let Some(full) = room(table, at, member).and_then(|room| self.full.get_mut(&room)) else {
+            return;
+        };
         if full.bytes.is_some_and(|least| bytes(loads, at) >= least) {
             full.free(now);
         }
@@ -89,21 +123,30 @@ impl Rooms {
         self.told.retain(|m, _| table.member(*m).is_some());
     }
 
-    /// Data threads that had no room for a copy that only balances, and how large the smallest of those was. Plans give them none for balance:
-    /// what is to move for nothing but that, and cannot, had better stay.
+    /// Data threads that had no room for a copy that only balances, and how large the smallest of
+    /// those was. Plans give them none for balance: what is to move for nothing but that, and
+    /// cannot, had better stay.
     pub(super) fn full(&self) -> BTreeMap<MemberId, u64> {
-        self.full.iter().filter(|(room, _)| room.balances).filter_map(|(room, full)| Some((room.thread, full.bytes?))).collect()
+        self.full
+            .iter()
+            .filter(|(room, _)| room.balances)
+            .filter_map(|(room, full)| Some((room.thread, full.bytes?)))
+            .collect()
     }
 
     /// Nothing waits any longer where what had no room fits by now. True: there is such a member.
     pub(super) fn look(&mut self, now: Time, loads: &Loads) -> bool {
         let mut freed = false;
         for (room, full) in &mut self.full {
-            let (Some(least), Some(load)) = (full.bytes, loads.member(room.thread.member())) else { continue };
-            // Whoever evicts holds a little less for a moment, which is no room; and of one with several data threads the sum says little:
-            // so it must be less than it was, and little enough. What only balances is planned no more, so that none of it is tried by itself:
+            let (Some(least), Some(load)) = (full.bytes, loads.member(room.thread.member())) else {
+                continue;
+            };
+            // Whoever evicts holds a little less for a moment, which is no room; and of one with
+            // several data threads the sum says little: so it must be less than it was, and little
+            // enough. What only balances is planned no more, so that none of it is tried by itself:
             // there, after a while, what the sum says is enough.
-            let less = load.memory.saturating_add(least.max(1)) <= full.memory || room.balances && full.until <= now;
+            let less = load.memory.saturating_add(least.max(1)) <= full.memory
+                || room.balances && full.until <= now;
             if less && load.has_room(least, room.balances) {
                 full.free(now);
                 freed = true;
@@ -113,18 +156,37 @@ impl Rooms {
     }
 
     /// Copies that do not begin now.
-    pub(super) fn paused(&self, now: Time, table: &Table, loads: &Loads) -> BTreeSet<(PartitionRef, MemberId)> {
+    pub(super) fn paused(
+        &self,
+        now: Time,
+        table: &Table,
+        loads: &Loads,
+    ) -> BTreeSet<(PartitionRef, MemberId)> {
         if self.full.values().all(|full| full.bytes.is_none()) {
             return BTreeSet::new();
         }
-        let members: BTreeSet<MemberId> = self.full.keys().map(|room| room.thread.member()).collect();
+        let members: BTreeSet<MemberId> =
+            self.full.keys().map(|room| room.thread.member()).collect();
         let mut large: BTreeMap<Room, Vec<(u64, PartitionRef)>> = BTreeMap::new();
         let mut learn: BTreeSet<Room> = BTreeSet::new();
         for (at, partition) in table.partitions() {
-            learn.extend(partition.learners().filter(|m| members.contains(m)).filter_map(|m| room(table, at, m)));
-            for room in shall(partition).filter(|m| members.contains(m)).filter_map(|m| room(table, at, m)) {
+            learn.extend(
+                partition
+                    .learners()
+                    .filter(|m| members.contains(m))
+                    .filter_map(|m| room(table, at, m)),
+            );
+            for room in shall(partition)
+                .filter(|m| members.contains(m))
+                .filter_map(|m| room(table, at, m))
+            {
                 let bytes = bytes(loads, at);
-                if self.full.get(&room).and_then(|full| full.bytes).is_some_and(|least| bytes >= least) {
+                if self
+                    .full
+                    .get(&room)
+                    .and_then(|full| full.bytes)
+                    .is_some_and(|least| bytes >= least)
+                {
                     large.entry(room).or_default().push((bytes, at));
                 }
             }
@@ -132,20 +194,34 @@ impl Rooms {
         let mut paused = BTreeSet::new();
         for (room, mut large) in large {
             large.sort_unstable();
-            let tried = usize::from(self.full.get(&room).is_some_and(|full| full.until <= now) && !learn.contains(&room));
-            paused.extend(large.into_iter().skip(tried).map(|(_, at)| (at, room.thread.member())));
+            let tried = usize::from(
+                self.full.get(&room).is_some_and(|full| full.until <= now)
+                    && !learn.contains(&room),
+            );
+            paused.extend(
+                large
+                    .into_iter()
+                    .skip(tried)
+                    .map(|(_, at)| (at, room.thread.member())),
+            );
         }
         paused
     }
 
     /// Whether somebody has no room, or had none a little while ago.
     pub(super) fn lacked(&self, now: Time) -> bool {
-        self.full.values().any(|full| full.bytes.is_some() || now.since(full.until) <= PAUSE_MAX)
+        self.full
+            .values()
+            .any(|full| full.bytes.is_some() || now.since(full.until) <= PAUSE_MAX)
     }
 
     /// When something that waits is tried again.
     pub(super) fn due(&self, now: Time) -> Option<Time> {
-        self.full.values().map(|full| full.until).filter(|until| *until > now).min()
+        self.full
+            .values()
+            .map(|full| full.until)
+            .filter(|until| *until > now)
+            .min()
     }
 }
 
@@ -157,12 +233,20 @@ impl Full {
 
 /// Members that are to get a copy, and of which none is under way.
 fn shall(partition: &Partition) -> impl Iterator<Item = MemberId> {
-    partition.goal.iter().flatten().copied().filter(|m| !partition.holds(*m))
+    partition
+        .goal
+        .iter()
+        .flatten()
+        .copied()
+        .filter(|m| !partition.holds(*m))
 }
 
 fn room(table: &Table, at: PartitionRef, member: MemberId) -> Option<Room> {
     let threads = table.member(member)?.addresses.threads();
-    Some(Room { thread: member.thread(at.partition.thread(threads)), balances: ranges::may_stay(table, at) })
+    Some(Room {
+        thread: member.thread(at.partition.thread(threads)),
+        balances: ranges::may_stay(table, at),
+    })
 }
 
 /// What a copy takes; none, where nobody said.
@@ -184,17 +268,41 @@ mod tests {
 
     /// What the third is to have, the smaller first: of 100 bytes, of 200 and so on.
     fn wanted(table: &Table, loads: &mut Loads) -> Vec<PartitionRef> {
-        let all: Vec<_> = table.partitions().filter(|(_, p)| p.goal.as_ref().is_some_and(|goal| goal.contains(&THIRD))).collect();
+        let all: Vec<_> = table
+            .partitions()
+            .filter(|(_, p)| p.goal.as_ref().is_some_and(|goal| goal.contains(&THIRD)))
+            .collect();
         for (n, (at, partition)) in all.iter().enumerate() {
-            let load = PartitionLoad { bytes: 100 * (n as u64 + 1), ..PartitionLoad::default() };
-            loads.tell(table, partition.primary(), Report { partitions: vec![(*at, load)], ..Report::default() });
+            let load = PartitionLoad {
+                bytes: 100 * (n as u64 + 1),
+                ..PartitionLoad::default()
+            };
+            loads.tell(
+                table,
+                partition.primary(),
+                Report {
+                    partitions: vec![(*at, load)],
+                    ..Report::default()
+                },
+            );
         }
         all.into_iter().map(|(at, _)| at).collect()
     }
 
     fn holds(table: &Table, loads: &mut Loads, memory: u64) {
-        let member = MemberLoad { memory, memory_max: 10_000, ..MemberLoad::default() };
-        loads.tell(table, THIRD, Report { member, ..Report::default() });
+        let member = MemberLoad {
+            memory,
+            memory_max: 10_000,
+            ..MemberLoad::default()
+        };
+        loads.tell(
+            table,
+            THIRD,
+            Report {
+                member,
+                ..Report::default()
+            },
+        );
     }
 
     fn pairs(of: &[PartitionRef]) -> BTreeSet<(PartitionRef, MemberId)> {
@@ -207,45 +315,77 @@ mod tests {
         let wanted = wanted(&table, &mut loads);
         assert!(wanted.len() >= 4);
         holds(&table, &mut loads, 7_900);
-        assert_eq!((rooms.paused(at(0), &table, &loads), rooms.due(at(0))), (BTreeSet::new(), None));
+        assert_eq!(
+            (rooms.paused(at(0), &table, &loads), rooms.due(at(0))),
+            (BTreeSet::new(), None)
+        );
         // People are told once in a while.
         assert!(rooms.refused(at(10), &table, wanted[3], THIRD, &loads));
         assert!(!rooms.refused(at(10), &table, wanted[2], THIRD, &loads));
         assert_eq!(rooms.due(at(10)), Some(at(15)));
-        assert_eq!(rooms.paused(at(14), &table, &loads), pairs(&wanted[2..]), "what is smaller may fit");
+        assert_eq!(
+            rooms.paused(at(14), &table, &loads),
+            pairs(&wanted[2..]),
+            "what is smaller may fit"
+        );
         assert_eq!(rooms.paused(at(15), &table, &loads), pairs(&wanted[3..]));
         let tried = moving(&table);
-        assert!(rooms.paused(at(15), &tried, &loads).is_empty(), "all are on their way there");
+        assert!(
+            rooms.paused(at(15), &tried, &loads).is_empty(),
+            "all are on their way there"
+        );
         // Each time in vain it waits for longer, but not for ever.
         let mut now = 15;
         for (pause, tells) in [(10, false), (20, false), (40, false), (80, true)] {
-            assert_eq!(rooms.refused(at(now), &table, wanted[2], THIRD, &loads), tells, "people are told once a minute");
+            assert_eq!(
+                rooms.refused(at(now), &table, wanted[2], THIRD, &loads),
+                tells,
+                "people are told once a minute"
+            );
             assert_eq!(rooms.due(at(now)), Some(at(now + pause)));
             now += pause;
         }
         rooms.admitted(at(now), &table, wanted[1], THIRD, &loads);
-        assert_eq!(rooms.paused(at(now - 1), &table, &loads), pairs(&wanted[2..]), "that a smaller one found room says nothing");
+        assert_eq!(
+            rooms.paused(at(now - 1), &table, &loads),
+            pairs(&wanted[2..]),
+            "that a smaller one found room says nothing"
+        );
         rooms.admitted(at(now), &table, wanted[2], THIRD, &loads);
         assert!(rooms.paused(at(now), &table, &loads).is_empty());
-        // The next one may be one too many: then it is as long as before, and after a long while it begins as it began.
+        // The next one may be one too many: then it is as long as before, and after a long while it
+        // begins as it began.
         rooms.refused(at(now + 1), &table, wanted[3], THIRD, &loads);
         assert_eq!(rooms.due(at(now + 1)), Some(at(now + 161)));
         rooms.admitted(at(now + 161), &table, wanted[3], THIRD, &loads);
         rooms.refused(at(now + 400), &table, wanted[3], THIRD, &loads);
         assert_eq!(rooms.due(at(now + 400)), Some(at(now + 405)));
         // What only balances is tried less and less often; what is lacking never waits for as long.
-        let lacking = alone(&table, wanted[1], table.partition(wanted[1]).expect("it is there").primary());
+        let lacking = alone(
+            &table,
+            wanted[1],
+            table.partition(wanted[1]).expect("it is there").primary(),
+        );
         let mut now = now + 405;
         for table in [&table, &lacking] {
             let mut pauses = Vec::new();
             for _ in 0..10 {
                 rooms.refused(at(now), table, wanted[1], THIRD, &loads);
-                let due = rooms.due(at(now)).map_or(0, |due| due.since(at(now)).as_secs());
+                let due = rooms
+                    .due(at(now))
+                    .map_or(0, |due| due.since(at(now)).as_secs());
                 pauses.push(due);
                 now += due;
             }
-            let most = if std::ptr::eq(table, &lacking) { PAUSE_MAX } else { BALANCE_PAUSE_MAX };
-            assert!(pauses.is_sorted() && pauses.last() == Some(&most.as_secs()), "{pauses:?}");
+            let most = if std::ptr::eq(table, &lacking) {
+                PAUSE_MAX
+            } else {
+                BALANCE_PAUSE_MAX
+            };
+            assert!(
+                pauses.is_sorted() && pauses.last() == Some(&most.as_secs()),
+                "{pauses:?}"
+            );
             rooms = Rooms::default();
         }
     }
@@ -257,7 +397,10 @@ mod tests {
         holds(&table, &mut loads, 7_900);
         rooms.refused(at(10), &table, wanted[1], THIRD, &loads);
         holds(&table, &mut loads, 7_701);
-        assert!(!rooms.look(at(11), &loads), "not enough for those 200 bytes");
+        assert!(
+            !rooms.look(at(11), &loads),
+            "not enough for those 200 bytes"
+        );
         holds(&table, &mut loads, 7_700);
         assert!(rooms.look(at(11), &loads) && !rooms.look(at(11), &loads));
         assert!(rooms.paused(at(11), &table, &loads).is_empty());
@@ -279,14 +422,21 @@ mod tests {
         rooms.refused(at(10), &table, wanted[1], THIRD, &loads);
         rooms.refused(at(10), &table, wanted[2], THIRD, &loads);
         assert_eq!(rooms.full(), [(THIRD, 200)].into(), "the smallest");
-        assert!(!rooms.look(at(60), &loads) && !rooms.full().is_empty(), "it holds as much as before");
+        assert!(
+            !rooms.look(at(60), &loads) && !rooms.full().is_empty(),
+            "it holds as much as before"
+        );
         // There was room for it, but for what else was on its way then.
         holds(&table, &mut loads, 7_750);
         assert!(!rooms.look(at(14), &loads), "too soon");
         assert!(rooms.look(at(15), &loads));
         assert_eq!(rooms.full(), BTreeMap::new());
         // What is lacking is tried by itself, and no reason not to plan.
-        let lacking = alone(&table, wanted[1], table.partition(wanted[1]).expect("it is there").primary());
+        let lacking = alone(
+            &table,
+            wanted[1],
+            table.partition(wanted[1]).expect("it is there").primary(),
+        );
         rooms.refused(at(20), &lacking, wanted[1], THIRD, &loads);
         assert_eq!(rooms.full(), BTreeMap::new());
         assert!(!rooms.look(at(60), &loads) && !rooms.paused(at(24), &lacking, &loads).is_empty());
@@ -300,7 +450,11 @@ mod tests {
         rooms.refused(at(10), &table, wanted[0], THIRD, &loads);
         assert_eq!(rooms.paused(at(11), &table, &loads), pairs(&wanted));
         // One of them comes to lack a copy: it may fill more of its learner.
-        let lacking = alone(&table, wanted[2], table.partition(wanted[2]).expect("it is there").primary());
+        let lacking = alone(
+            &table,
+            wanted[2],
+            table.partition(wanted[2]).expect("it is there").primary(),
+        );
         let rest = [&wanted[..2], &wanted[3..]].concat();
         assert_eq!(rooms.paused(at(11), &lacking, &loads), pairs(&rest));
         // And where that finds no room, it is what waits.
@@ -311,12 +465,20 @@ mod tests {
     #[test]
     fn a_full_data_thread_does_not_hold_back_another() {
         let (mut table, mut loads, mut rooms) = (planned(32), Loads::default(), Rooms::default());
-        let place = table.members.iter().position(|m| m.id == THIRD).expect("it is there");
+        let place = table
+            .members
+            .iter()
+            .position(|m| m.id == THIRD)
+            .expect("it is there");
         let member = std::sync::Arc::make_mut(&mut table.members[place]);
-        member.addresses.further = vec![doyen_placement::ThreadPorts { data: 7402, resp_cluster: None }];
+        member.addresses.further = vec![doyen_placement::ThreadPorts {
+            data: 7402,
+            resp_cluster: None,
+        }];
         let wanted = wanted(&table, &mut loads);
         holds(&table, &mut loads, 7_900);
-        let (full, other): (Vec<_>, Vec<_>) = wanted.iter().partition(|at| at.partition.thread(2) == 1);
+        let (full, other): (Vec<_>, Vec<_>) =
+            wanted.iter().partition(|at| at.partition.thread(2) == 1);
         assert!(full.len() > 1 && !other.is_empty());
         rooms.refused(at(10), &table, full[0], THIRD, &loads);
         assert_eq!(rooms.paused(at(11), &table, &loads), pairs(&full));

@@ -5,14 +5,16 @@ use doyen_placement::table::validate::MEMBERS_MAX;
 use doyen_placement::{MemberState, Table};
 use std::sync::Arc;
 
-/// Failover never waits for a change of voters (rule 4): a voter that may not be dropped yet stays a
-/// member, holding nothing.
+/// Failover never waits for a change of voters (rule 4): a voter that may not be dropped yet stays
+/// a member, holding nothing.
 ///
 /// Whatever else the draft decided about such a voter stands. A newcomer may have its name by now.
 pub(super) fn keep_voters(base: &Table, table: &mut Table) {
     table.voters.clone_from(&base.voters);
     for voter in &base.voters {
-        let Some(member) = base.member(*voter) else { continue };
+        let Some(member) = base.member(*voter) else {
+            continue;
+        };
         if let Some(kept) = table.members.iter_mut().find(|m| m.id == *voter) {
             if kept.state == MemberState::Silent {
                 Arc::make_mut(kept).state = member.state;
@@ -35,9 +37,14 @@ pub(super) fn keep_voters(base: &Table, table: &mut Table) {
     table.members.sort_by_key(|m| m.age);
 }
 
-/// How many newcomers this draft may admit. Each voter that it removes may come back (`keep_voters`), and takes a place then.
+/// How many newcomers this draft may admit. Each voter that it removes may come back
+/// (`keep_voters`), and takes a place then.
 pub(super) fn room_for_newcomers(base: &Table, table: &Table) -> usize {
-    let removed = base.voters.iter().filter(|v| table.member(**v).is_none()).count();
+    let removed = base
+        .voters
+        .iter()
+        .filter(|v| table.member(**v).is_none())
+        .count();
     MEMBERS_MAX.saturating_sub(table.members.len() + removed)
 }
 
@@ -77,7 +84,8 @@ mod tests {
         ]
     }
 
-    /// Members by their places in the table: the first coordinates, and `stand` is of the others. Newcomers have names of members, or new ones.
+    /// Members by their places in the table: the first coordinates, and `stand` is of the others.
+    /// Newcomers have names of members, or new ones.
     #[derive(Debug, Clone)]
     struct Case {
         stand: Vec<Stands>,
@@ -92,16 +100,22 @@ mod tests {
         (2..8_usize).prop_flat_map(|count| {
             let some = move || proptest::collection::btree_set(1..=count, 0..=count);
             let names = proptest::collection::vec(0..count + 2, 0..6);
-            (proptest::collection::vec(stands(), count), [some(), some(), some()], names, any::<bool>()).prop_map(
-                |(stand, [drained, silent_before, joined], newcomers, waits)| Case {
-                    stand,
-                    drained,
-                    silent_before,
-                    joined,
-                    newcomers,
-                    waits,
-                },
+            (
+                proptest::collection::vec(stands(), count),
+                [some(), some(), some()],
+                names,
+                any::<bool>(),
             )
+                .prop_map(
+                    |(stand, [drained, silent_before, joined], newcomers, waits)| Case {
+                        stand,
+                        drained,
+                        silent_before,
+                        joined,
+                        newcomers,
+                        waits,
+                    },
+                )
         })
     }
 
@@ -118,20 +132,27 @@ mod tests {
                 table = planner::hand_over(&table, table.members[place + 1].id, Pace::Repair);
             }
         }
-        let gone: BTreeMap<MemberId, Departure> =
-            case.silent_before.iter().map(|place| (table.members[*place].id, Departure::Silent)).collect();
+        let gone: BTreeMap<MemberId, Departure> = case
+            .silent_before
+            .iter()
+            .map(|place| (table.members[*place].id, Departure::Silent))
+            .collect();
         planner::remove(&table, &gone)
     }
 
     /// The next table of a coordinator that hears of all this at once.
     fn after(case: &Case, base: &Table) -> Table {
         let id = |place: usize| MemberId((place as u64 + 1) << 4);
-        let mut cx = Context::new(Net::new(1, vec![vec![0]]).config(0, id(0)), Time(1_000_000_000_000));
+        let mut cx = Context::new(
+            Net::new(1, vec![vec![0]]).config(0, id(0)),
+            Time(1_000_000_000_000),
+        );
         let mut council = Council::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
         let mut duties = Duties::new(cx.now);
         for (place, stands) in (1..).zip(&case.stand) {
             let silent = matches!(stands, Stands::Silent | Stands::Dead | Stands::Succeeded);
-            (0..if silent { 64 } else { 0 }).for_each(|_| _ = council.detector.sent(id(place), cx.now));
+            (0..if silent { 64 } else { 0 })
+                .for_each(|_| _ = council.detector.sent(id(place), cx.now));
             match stands {
                 Stands::Dead => _ = duties.dead.insert(id(place)),
                 Stands::Succeeded => _ = duties.succeeded.insert(id(place)),
@@ -140,18 +161,36 @@ mod tests {
             }
         }
         for (number, name) in (100..).zip(&case.newcomers) {
-            let name = base.members.get(*name).map_or_else(|| format!("new{name}"), |m| m.name.clone());
-            duties.joiners.insert(MemberId(number << 4), Member { name, ..member(number) });
+            let name = base
+                .members
+                .get(*name)
+                .map_or_else(|| format!("new{name}"), |m| m.name.clone());
+            duties.joiners.insert(
+                MemberId(number << 4),
+                Member {
+                    name,
+                    ..member(number)
+                },
+            );
         }
         cx.now = Time(cx.now.0 + 60_000_000_000);
-        let joined = case.joined.iter().map(|place| id(*place)).chain([id(0)]).collect();
-        council.draft(&mut cx, &mut duties, &joined).and_then(|draft| draft.table).unwrap_or_else(|| base.clone())
+        let joined = case
+            .joined
+            .iter()
+            .map(|place| id(*place))
+            .chain([id(0)])
+            .collect();
+        council
+            .draft(&mut cx, &mut duties, &joined)
+            .and_then(|draft| draft.table)
+            .unwrap_or_else(|| base.clone())
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
-        /// A voter that was kept got back its name, which the same draft had given to a newcomer: the table was invalid.
+        /// A voter that was kept got back its name, which the same draft had given to a newcomer:
+        /// the table was invalid.
         #[test]
         fn drafts_are_valid_though_newcomers_have_the_names_of_voters_that_must_be_kept(case in cases()) {
             let base = before(&case);
@@ -168,10 +207,21 @@ mod tests {
     fn newcomers_leave_room_for_voters_that_may_have_to_come_back() {
         let base = members(5);
         assert_eq!(room_for_newcomers(&base, &base), MEMBERS_MAX - 5);
-        let gone = BTreeMap::from([(base.members[1].id, Departure::Dead), (base.members[2].id, Departure::Dead)]);
+        let gone = BTreeMap::from([
+            (base.members[1].id, Departure::Dead),
+            (base.members[2].id, Departure::Dead),
+        ]);
         let mut next = planner::remove(&base, &gone);
-        assert_eq!((next.members.len(), room_for_newcomers(&base, &next)), (3, MEMBERS_MAX - 5));
-        next = planner::admit(&next, (0..room_for_newcomers(&base, &next) as u64).map(|number| member(100 + number)).collect());
+        assert_eq!(
+            (next.members.len(), room_for_newcomers(&base, &next)),
+            (3, MEMBERS_MAX - 5)
+        );
+        next = planner::admit(
+            &next,
+            (0..room_for_newcomers(&base, &next) as u64)
+                .map(|number| member(100 + number))
+                .collect(),
+        );
         keep_voters(&base, &mut next);
         assert_eq!((next.members.len(), next.validate()), (MEMBERS_MAX, Ok(())));
     }

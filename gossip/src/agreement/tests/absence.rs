@@ -1,4 +1,5 @@
-//! Members that are silent, proved dead or replaced by a namesake, and what becomes of what they held.
+//! Members that are silent, proved dead or replaced by a namesake, and what becomes of what they
+//! held.
 
 use super::super::net::{Net, Slot};
 use super::super::{AdminRequest, Input};
@@ -16,7 +17,8 @@ fn lost(table: &Table) -> usize {
     planner::lost(table).count()
 }
 
-/// Two members that do not coordinate, and alone hold a partition; and the partition's holders by slot.
+/// Two members that do not coordinate, and alone hold a partition; and the partition's holders by
+/// slot.
 fn pair(net: &Net) -> [Slot; 2] {
     let leader = net.leaders()[0];
     let table = net.table(leader);
@@ -25,10 +27,13 @@ fn pair(net: &Net) -> [Slot; 2] {
         let holders: Vec<Slot> = p.in_sync().map(slot).collect();
         (!holders.contains(&leader)).then_some(holders)
     });
-    found.and_then(|holders| holders.try_into().ok()).expect("a partition of two others")
+    found
+        .and_then(|holders| holders.try_into().ok())
+        .expect("a partition of two others")
 }
 
-/// A cluster of five with so many copies, of which the two holders of a partition are killed at once.
+/// A cluster of five with so many copies, of which the two holders of a partition are killed at
+/// once.
 fn killed(seed: u64, on_loss: OnLoss) -> (Net, [Slot; 2]) {
     let mut net = Net::cluster_with(seed, 5, |net| {
         net.on_loss = on_loss;
@@ -50,9 +55,19 @@ fn what_was_held_by_members_that_are_all_proved_dead_begins_empty_at_once() {
         net.run_ms(5000);
         assert_eq!(losses(&net.table(leader)), 0, "nothing is proved yet");
         net.start(victims[0]);
-        net.until(8000, |net| net.table(leader).members.iter().filter(|m| m.state == MemberState::Live).count() == 4);
+        net.until(8000, |net| {
+            net.table(leader)
+                .members
+                .iter()
+                .filter(|m| m.state == MemberState::Live)
+                .count()
+                == 4
+        });
         net.run_ms(2000);
-        assert!(lost(&net.table(leader)) > 0, "the other holder may come back");
+        assert!(
+            lost(&net.table(leader)) > 0,
+            "the other holder may come back"
+        );
         assert_eq!(losses(&net.table(leader)), 0);
         net.start(victims[1]);
         net.until(8000, Net::healed);
@@ -68,9 +83,19 @@ fn where_a_keyspace_waits_a_proof_changes_nothing() {
     for victim in victims {
         net.start(victim);
     }
-    net.until(8000, |net| net.table(leader).members.iter().filter(|m| m.state == MemberState::Live).count() == 5);
+    net.until(8000, |net| {
+        net.table(leader)
+            .members
+            .iter()
+            .filter(|m| m.state == MemberState::Live)
+            .count()
+            == 5
+    });
     net.run_ms(3000);
-    assert_eq!((lost(&net.table(leader)), losses(&net.table(leader))), (before, 0));
+    assert_eq!(
+        (lost(&net.table(leader)), losses(&net.table(leader))),
+        (before, 0)
+    );
 }
 
 /// All that a silent member held was kept for as long as the most patient of its keyspaces says.
@@ -91,8 +116,16 @@ fn each_keyspace_waits_for_its_own_time() {
         ordered: false,
         rules: Vec::new(),
     };
-    net.input(leader, Input::Admin { ticket: 1, request: AdminRequest::CreateKeyspace(hasty) });
-    net.until(3000, |net| net.healed() && net.table(leader).keyspaces.len() == 2);
+    net.input(
+        leader,
+        Input::Admin {
+            ticket: 1,
+            request: AdminRequest::CreateKeyspace(hasty),
+        },
+    );
+    net.until(3000, |net| {
+        net.healed() && net.table(leader).keyspaces.len() == 2
+    });
     net.kill((leader + 1) % 3);
     net.until(5000, |net| lost(&net.table(leader)) > 0);
     let all = lost(&net.table(leader));
@@ -103,13 +136,16 @@ fn each_keyspace_waits_for_its_own_time() {
     assert!(planner::lost(&table).all(|(k, _)| k.name == "default") && lost(&table) > 0);
 }
 
-/// Three members without backups. One of them is cut off from the others until it is silent, with what it alone holds.
+/// Three members without backups. One of them is cut off from the others until it is silent, with
+/// what it alone holds.
 fn silent(seed: u64) -> (Net, Slot) {
     let mut net = Net::cluster_with(seed, 3, |net| (net.backups, net.on_loss) = (0, LONG));
     net.until(3000, Net::healed);
     let leader = net.leaders()[0];
     let away = (leader + 1) % 3;
-    (0..4).filter(|slot| *slot != away).for_each(|other| net.cut(away, other));
+    (0..4)
+        .filter(|slot| *slot != away)
+        .for_each(|other| net.cut(away, other));
     net.until(5000, |net| lost(&net.table(leader)) > 0);
     (net, away)
 }
@@ -123,14 +159,36 @@ fn a_name_may_come_back_at_another_address_while_its_former_process_is_silent() 
         let leader = net.leaders()[0];
         net.names.insert(3, name.clone());
         let newcomer = net.start(3);
-        net.until(5000, |net| net.table(leader).member(newcomer).is_some_and(|m| m.name == name));
+        net.until(5000, |net| {
+            net.table(leader)
+                .member(newcomer)
+                .is_some_and(|m| m.name == name)
+        });
         let table = net.table(leader);
-        let waits = table.member(former).expect("what it alone holds is waited for");
-        assert_eq!((waits.state, &waits.name), (MemberState::Silent, &format!("{name}~{}", waits.age)));
-        let note = format!("{name} is another process now; the one before it does not answer, and is called {}", waits.name);
-        assert!(net.process(leader).events.iter().any(|e| e.to_string() == note), "{note}");
+        let waits = table
+            .member(former)
+            .expect("what it alone holds is waited for");
+        assert_eq!(
+            (waits.state, &waits.name),
+            (MemberState::Silent, &format!("{name}~{}", waits.age))
+        );
+        let note = format!(
+            "{name} is another process now; the one before it does not answer, and is called {}",
+            waits.name
+        );
+        assert!(
+            net.process(leader)
+                .events
+                .iter()
+                .any(|e| e.to_string() == note),
+            "{note}"
+        );
         net.run_ms(3000);
-        assert_eq!(losses(&net.table(leader)), 0, "a name at another address proves nothing");
+        assert_eq!(
+            losses(&net.table(leader)),
+            0,
+            "a name at another address proves nothing"
+        );
 
         // It comes back, hands over what it alone held, and begins anew: then its name is taken.
         net.cuts.clear();
@@ -144,7 +202,8 @@ fn a_name_may_come_back_at_another_address_while_its_former_process_is_silent() 
     }
 }
 
-/// The newcomer elsewhere took the name, and then a process began at the former one's address: that proves the former one dead.
+/// The newcomer elsewhere took the name, and then a process began at the former one's address: that
+/// proves the former one dead.
 #[test]
 fn a_process_at_its_address_proves_it_dead_also_where_another_one_has_its_name() {
     let (mut net, away) = silent(3);
@@ -155,8 +214,14 @@ fn a_process_at_its_address_proves_it_dead_also_where_another_one_has_its_name()
     net.kill(away);
     net.cuts.clear();
     net.start(away);
-    net.until(5000, |net| losses(&net.table(leader)) > 0 && lost(&net.table(leader)) == 0);
-    assert_eq!(net.table(leader).members.len(), 3, "its name is taken all the same");
+    net.until(5000, |net| {
+        losses(&net.table(leader)) > 0 && lost(&net.table(leader)) == 0
+    });
+    assert_eq!(
+        net.table(leader).members.len(),
+        3,
+        "its name is taken all the same"
+    );
 }
 
 /// A member that answers keeps its name, whoever asks for it.
@@ -170,7 +235,10 @@ fn a_member_that_answers_keeps_its_name() {
     net.names.insert(3, format!("n{other}"));
     net.start(3);
     net.until(15_000, |net| net.process(3).fatal.is_some());
-    assert_eq!(net.table(leader).member(id).map(|m| m.name.clone()), Some(format!("n{other}")));
+    assert_eq!(
+        net.table(leader).member(id).map(|m| m.name.clone()),
+        Some(format!("n{other}"))
+    );
 }
 
 /// Such names are for members whose names others have now.

@@ -6,19 +6,24 @@ use super::absence::{LONG, losses};
 use doyen_placement::planner::{self, Pace};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Each node was told to leave and started again, the next one at once: the last one left while the others were at its door.
+/// Each node was told to leave and started again, the next one at once: the last one left while the
+/// others were at its door.
 #[test]
 fn a_rolling_restart_that_waits_for_nothing_loses_nothing() {
     for seed in 0..10 {
         for backups in [0, 1] {
-            let mut net = Net::cluster_with(seed, 3, |net| (net.backups, net.on_loss) = (backups, LONG));
+            let mut net =
+                Net::cluster_with(seed, 3, |net| (net.backups, net.on_loss) = (backups, LONG));
             net.until(3000, Net::healed);
             let cluster = net.table(0).cluster;
             for slot in 0..3 {
                 net.input(slot, Input::Leave(Pace::Repair));
                 net.until(20_000, |net| net.process(slot).handed_over);
                 let id = net.at(slot).unwrap();
-                assert!(!planner::holds_anything(&net.table(slot), id), "seed {seed}: n{slot} goes with what it holds");
+                assert!(
+                    !planner::holds_anything(&net.table(slot), id),
+                    "seed {seed}: n{slot} goes with what it holds"
+                );
                 net.input(slot, Input::Depart);
                 net.until(5000, |net| net.process(slot).left);
                 net.kill(slot);
@@ -26,13 +31,18 @@ fn a_rolling_restart_that_waits_for_nothing_loses_nothing() {
             }
             net.until(15_000, Net::healed);
             let table = net.table(0);
-            assert_eq!((table.cluster, losses(&table), table.members.len()), (cluster, 0, 3), "seed {seed}");
+            assert_eq!(
+                (table.cluster, losses(&table), table.members.len()),
+                (cluster, 0, 3),
+                "seed {seed}"
+            );
         }
     }
 }
 
-/// Tells each of the first slots to leave, so many milliseconds after the one before. Each is started again as soon as it has ended,
-/// after `restart` milliseconds. Returns how many went with what they held.
+/// Tells each of the first slots to leave, so many milliseconds after the one before. Each is
+/// started again as soon as it has ended, after `restart` milliseconds. Returns how many went with
+/// what they held.
 fn restart_all(net: &mut Net, slots: usize, apart: u64, restart: u64) -> usize {
     let mut due: BTreeMap<Slot, u64> = (0..slots).map(|slot| (slot, slot as u64 * apart)).collect();
     let mut starts: BTreeMap<Slot, u64> = BTreeMap::new();
@@ -63,19 +73,25 @@ fn restart_all(net: &mut Net, slots: usize, apart: u64, restart: u64) -> usize {
                 net.input(slot, Input::Depart);
             }
         }
-        assert!(took < 25_000, "{apart} ms apart, after {took} ms: {:#?}", net.summary());
+        assert!(
+            took < 25_000,
+            "{apart} ms apart, after {took} ms: {:#?}",
+            net.summary()
+        );
     }
     lost
 }
 
-/// Each leaver listened for newcomers by a clock of its own. So several went at the same moment, with what they held and half of the votes, and
-/// the others could admit none of those that were started again.
+/// Each leaver listened for newcomers by a clock of its own. So several went at the same moment,
+/// with what they held and half of the votes, and the others could admit none of those that were
+/// started again.
 #[test]
 fn a_rolling_restart_in_which_all_leave_at_the_same_time_loses_nothing() {
     for (seed, slots) in (0..).zip([2, 3, 4, 5, 7]) {
         for apart in [0, 20, 150, 300, 700] {
             for (backups, hints) in [(1, true), (2, false)] {
-                let own = |net: &mut Net| (net.backups, net.on_loss, net.hints) = (backups, LONG, hints);
+                let own =
+                    |net: &mut Net| (net.backups, net.on_loss, net.hints) = (backups, LONG, hints);
                 let mut net = Net::cluster_with(seed, slots, own);
                 net.until(5000, Net::healed);
                 let cluster = net.table(0).cluster;
@@ -83,7 +99,11 @@ fn a_rolling_restart_in_which_all_leave_at_the_same_time_loses_nothing() {
                 net.until(20_000, Net::healed);
                 let table = net.table(0);
                 let which = format!("{slots} members, {apart} ms apart, {backups} backups");
-                assert_eq!((lost, table.cluster, losses(&table), table.members.len()), (0, cluster, 0, slots), "{which}");
+                assert_eq!(
+                    (lost, table.cluster, losses(&table), table.members.len()),
+                    (0, cluster, 0, slots),
+                    "{which}"
+                );
             }
         }
     }
@@ -96,9 +116,15 @@ fn a_member_that_alone_holds_something_is_not_let_go_before_the_others() {
     net.until(3000, Net::healed);
     (0..3).for_each(|slot| net.input(slot, Input::Leave(Pace::Repair)));
     net.run_ms(1500);
-    assert!((0..3).all(|slot| !net.process(slot).handed_over), "{:#?}", net.summary());
+    assert!(
+        (0..3).all(|slot| !net.process(slot).handed_over),
+        "{:#?}",
+        net.summary()
+    );
     net.start(3);
-    net.until(10_000, |net| (0..3).all(|slot| net.process(slot).handed_over));
+    net.until(10_000, |net| {
+        (0..3).all(|slot| net.process(slot).handed_over)
+    });
     let holds = |slot: Slot| planner::holds_anything(&net.table(slot), net.at(slot).unwrap());
     assert!((0..3).all(|slot| !holds(slot)), "{:#?}", net.summary());
 }
@@ -114,7 +140,12 @@ fn one_leaver_at_a_time_is_let_go_while_all_leave() {
     net.run_ms(1000);
     assert_eq!(gone(&net), 1, "{:#?}", net.summary());
     let coordinates = net.leaders();
-    assert!(coordinates.iter().all(|slot| !net.process(*slot).handed_over), "the coordinator goes last");
+    assert!(
+        coordinates
+            .iter()
+            .all(|slot| !net.process(*slot).handed_over),
+        "the coordinator goes last"
+    );
 }
 
 /// The coordinator dies after all were told to leave, and its copies and its vote are gone.
@@ -153,7 +184,8 @@ fn a_cluster_that_is_stopped_as_a_whole_listens_for_a_moment_and_stops() {
     assert!((1900..3000).contains(&took), "{took} ms");
 }
 
-/// They are not told at the same moment, and those who go first are silent to the others: nobody waits for them.
+/// They are not told at the same moment, and those who go first are silent to the others: nobody
+/// waits for them.
 #[test]
 fn a_cluster_that_is_stopped_node_by_node_waits_for_none_that_has_gone() {
     for (seed, apart) in (0..12).zip([100, 400, 700, 1000, 1500, 2500].into_iter().cycle()) {
@@ -177,7 +209,11 @@ fn a_cluster_that_is_stopped_node_by_node_waits_for_none_that_has_gone() {
                     net.input(slot, Input::Depart);
                 }
             }
-            assert!(took < 10_000, "seed {seed}, {apart} ms apart: {:#?}", net.summary());
+            assert!(
+                took < 10_000,
+                "seed {seed}, {apart} ms apart: {:#?}",
+                net.summary()
+            );
         }
     }
 }

@@ -14,7 +14,8 @@ const WAIT_MS: u64 = 2000;
 /// Before a node that did not answer is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Show what has happened in the cluster, as far as this node has learned: the last thousand events.
+/// Show what has happened in the cluster, as far as this node has learned: the last thousand
+/// events.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Events {
     #[command(flatten)]
@@ -42,19 +43,24 @@ impl Events {
         let mut since = self.since;
         let mut wait = 0;
         loop {
-            let answer: Answer = match client::get(&address, &format!("/events?since={since}&wait={wait}")).await {
-                Ok(answer) => answer,
-                Err(e) if self.follow && wait > 0 => {
-                    // It may come back, with events that are numbered anew.
-                    tracing::debug!("{e}");
-                    tokio::time::sleep(PAUSE).await;
-                    continue;
-                }
-                Err(e) => return Err(failed(e)),
-            };
+            let answer: Answer =
+                match client::get(&address, &format!("/events?since={since}&wait={wait}")).await {
+                    Ok(answer) => answer,
+                    Err(e) if self.follow && wait > 0 => {
+                        // It may come back, with events that are numbered anew.
+                        tracing::debug!("{e}");
+                        tokio::time::sleep(PAUSE).await;
+                        continue;
+                    }
+                    Err(e) => return Err(failed(e)),
+                };
             let mut text = String::new();
             answer.events.iter().for_each(|event| {
-                let _ = if self.json { writeln!(text, "{event}") } else { writeln!(text, "{}", line(event)) };
+                let _ = if self.json {
+                    writeln!(text, "{event}")
+                } else {
+                    writeln!(text, "{}", line(event))
+                };
             });
             if !write(&text)? || !self.follow {
                 return Ok(ExitCode::SUCCESS);
@@ -74,6 +80,9 @@ fn line(event: &Value) -> String {
         _ => "         ",
     };
     // What `--since` takes.
-    let number = event.get("number").and_then(Value::as_u64).unwrap_or_default();
+    let number = event
+        .get("number")
+        .and_then(Value::as_u64)
+        .unwrap_or_default();
     format!("{number:>6}  {}  {mark}{}", field("at"), field("text"))
 }

@@ -5,7 +5,9 @@ use crate::cli::{COPIES, Failed, PARTITIONS, bytes, counted};
 use crate::http::client;
 use crate::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
 use crate::loads::LoadsReport;
-use crate::status::{ClusterReport, KeysReport, KeyspaceReport, PartitionsReport, StartReport, TableReport};
+use crate::status::{
+    ClusterReport, KeysReport, KeyspaceReport, PartitionsReport, StartReport, TableReport,
+};
 use doyen_placement::division::splits_of_sample;
 use doyen_placement::loads::FULL;
 use doyen_placement::planner::Refused;
@@ -53,8 +55,14 @@ struct Create {
     name: String,
     #[command(flatten)]
     options: KeyspaceOptions,
-    /// Of --mode range: split so that the keys of this file, one on each line, fall evenly into --ranges ranges
-    #[arg(long, value_name = "FILE", requires = "ranges", conflicts_with = "split_at")]
+    /// Of --mode range: split so that the keys of this file, one on each line, fall evenly into
+    /// --ranges ranges
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "ranges",
+        conflicts_with = "split_at"
+    )]
     sample: Option<PathBuf>,
     /// Ranges to begin with, with --sample: 2 to 16384
     #[arg(long, value_name = "N", requires = "sample", value_parser = clap::value_parser!(u16).range(2..=16384))]
@@ -89,7 +97,9 @@ struct Show {
 
 #[derive(Debug, clap::Args)]
 #[command(mut_args(alterable))]
-#[command(after_help = "What a keyspace is made with stays: its mode, tokens, splits and order. Partitions can be doubled.")]
+#[command(
+    after_help = "What a keyspace is made with stays: its mode, tokens, splits and order. Partitions can be doubled."
+)]
 struct Alter {
     /// Its name
     name: String,
@@ -130,10 +140,12 @@ struct Drop {
     credentials: Credentials,
 }
 
-/// The flags of `create` as `alter` shows them: what is not given stays as it is, and what a keyspace is made with is only there to be refused.
+/// The flags of `create` as `alter` shows them: what is not given stays as it is, and what a
+/// keyspace is made with is only there to be refused.
 fn alterable(arg: clap::Arg) -> clap::Arg {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    let stays = ["mode", "tokens", "random_tokens", "split_at", "ordered"].contains(&arg.get_id().as_str());
+    let stays =
+        ["mode", "tokens", "random_tokens", "split_at", "ordered"].contains(&arg.get_id().as_str());
     let arg = arg.hide(stays);
     match help.split_once(" [default: ") {
         Some((what, _)) => arg.help(what.to_owned()),
@@ -164,17 +176,35 @@ impl Create {
         // What cannot hold is told in the words of the flags, and before anybody is asked.
         self.options.create(&self.name)?;
         let address = self.target.address();
-        let mut body = serde_json::to_value(&self.options).map_err(|e| Failed::new(e.to_string()))?;
+        let mut body =
+            serde_json::to_value(&self.options).map_err(|e| Failed::new(e.to_string()))?;
         body["name"] = Value::from(self.name.as_str());
         let token = self.credentials.token()?;
-        let _: Value = client::change(&address, "POST", "/keyspaces", &token, &body.to_string()).await.map_err(failed)?;
-        let made = seen(&address, |keyspaces| keyspaces.iter().find(|k| k.name == self.name && k.unavailable == 0).cloned()).await;
+        let _: Value = client::change(&address, "POST", "/keyspaces", &token, &body.to_string())
+            .await
+            .map_err(failed)?;
+        let made = seen(&address, |keyspaces| {
+            keyspaces
+                .iter()
+                .find(|k| k.name == self.name && k.unavailable == 0)
+                .cloned()
+        })
+        .await;
         match made {
             Some(k) => {
-                let (partitions, copies) = (counted(k.partitions, PARTITIONS), counted(usize::from(k.backups) + 1, COPIES));
-                write(&format!("keyspace {} is there: {partitions}, {copies} of each\n", k.name))
+                let (partitions, copies) = (
+                    counted(k.partitions, PARTITIONS),
+                    counted(usize::from(k.backups) + 1, COPIES),
+                );
+                write(&format!(
+                    "keyspace {} is there: {partitions}, {copies} of each\n",
+                    k.name
+                ))
             }
-            None => write(&format!("keyspace {} is made, and not served yet: `doyen status` shows why\n", self.name)),
+            None => write(&format!(
+                "keyspace {} is made, and not served yet: `doyen status` shows why\n",
+                self.name
+            )),
         }?;
         Ok(())
     }
@@ -185,15 +215,29 @@ fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, Failed> {
     let cannot = |why: String| Failed::usage(format!("--sample {}: {why}", file.display()));
     let mut text = Vec::new();
     let opened = File::open(file).map_err(|e| cannot(e.to_string()))?;
-    let length = opened.take(SAMPLE_BYTES_MAX + 1).read_to_end(&mut text).map_err(|e| cannot(e.to_string()))?;
+    let length = opened
+        .take(SAMPLE_BYTES_MAX + 1)
+        .read_to_end(&mut text)
+        .map_err(|e| cannot(e.to_string()))?;
     if length as u64 > SAMPLE_BYTES_MAX {
-        return Err(cannot(format!("it has more than {} MiB: some of its lines are sample enough", SAMPLE_BYTES_MAX >> 20)));
+        return Err(cannot(format!(
+            "it has more than {} MiB: some of its lines are sample enough",
+            SAMPLE_BYTES_MAX >> 20
+        )));
     }
-    let lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let keys: Vec<Vec<u8>> = lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect();
+    let lines = text
+        .split(|byte| *byte == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let keys: Vec<Vec<u8>> = lines
+        .filter(|line| !line.is_empty())
+        .map(<[u8]>::to_vec)
+        .collect();
     let (count, splits) = (keys.len(), splits_of_sample(keys, ranges.into()));
     if splits.len() + 1 < usize::from(ranges) {
-        return Err(cannot(format!("its {count} keys make no {ranges} ranges, but {} at most", splits.len() + 1)));
+        return Err(cannot(format!(
+            "its {count} keys make no {ranges} ranges, but {} at most",
+            splits.len() + 1
+        )));
     }
     Ok(splits)
 }
@@ -201,7 +245,11 @@ fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, Failed> {
 impl List {
     async fn main(self) -> Result<(), Failed> {
         let keyspaces = keyspaces(&self.target.address()).await?;
-        write(&if self.json { json(&keyspaces, true)? } else { print::keyspaces(&keyspaces) })?;
+        write(&if self.json {
+            json(&keyspaces, true)?
+        } else {
+            print::keyspaces(&keyspaces)
+        })?;
         Ok(())
     }
 }
@@ -210,14 +258,37 @@ impl Show {
     async fn main(self) -> Result<(), Failed> {
         let (address, token) = (self.target.address(), self.credentials.token()?);
         let keyspace = the(&keyspaces(&address).await?, &self.name)?;
-        let table: TableReport = client::get_with(&address, "/table", &token).await.map_err(failed)?;
-        let nobody = || PartitionsReport { name: self.name.clone(), partitions: Vec::new(), gone: Vec::new() };
-        let partitions = table.keyspaces.into_iter().find(|k| k.name == self.name).unwrap_or_else(nobody);
-        let maps: Vec<String> = table.maps.into_iter().filter(|m| m.keyspace == self.name).map(|m| m.name).collect();
-        let LoadsReport { partitions: mut loads, .. } = client::get_with(&address, "/loads", &token).await.map_err(failed)?;
+        let table: TableReport = client::get_with(&address, "/table", &token)
+            .await
+            .map_err(failed)?;
+        let nobody = || PartitionsReport {
+            name: self.name.clone(),
+            partitions: Vec::new(),
+            gone: Vec::new(),
+        };
+        let partitions = table
+            .keyspaces
+            .into_iter()
+            .find(|k| k.name == self.name)
+            .unwrap_or_else(nobody);
+        let maps: Vec<String> = table
+            .maps
+            .into_iter()
+            .filter(|m| m.keyspace == self.name)
+            .map(|m| m.name)
+            .collect();
+        let LoadsReport {
+            partitions: mut loads,
+            ..
+        } = client::get_with(&address, "/loads", &token)
+            .await
+            .map_err(failed)?;
         loads.retain(|load| load.keyspace == self.name);
         let text = if self.json {
-            json(&json!({ "keyspace": keyspace, "maps": maps, "partitions": partitions.partitions, "loads": loads }), true)?
+            json(
+                &json!({ "keyspace": keyspace, "maps": maps, "partitions": partitions.partitions, "loads": loads }),
+                true,
+            )?
         } else {
             print::keyspace(&keyspace, &partitions, &loads, &maps)
         };
@@ -228,7 +299,9 @@ impl Show {
 
 impl Alter {
     async fn main(self) -> Result<(), Failed> {
-        let Self { name, mut options, .. } = self;
+        let Self {
+            name, mut options, ..
+        } = self;
         if self.no_rules {
             options.rules = Some(Vec::new());
         }
@@ -237,33 +310,68 @@ impl Alter {
         let former = the(&keyspaces(&address).await?, &name)?;
         let beware = match options.backups {
             Some(backups) if backups > former.backups => {
-                let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
-                let loads: LoadsReport = client::get_with(&address, "/loads", &token).await.map_err(failed)?;
+                let status: ClusterReport =
+                    client::get(&address, "/status").await.map_err(failed)?;
+                let loads: LoadsReport = client::get_with(&address, "/loads", &token)
+                    .await
+                    .map_err(failed)?;
                 lacking(&former, backups, &status, &loads)
             }
             _ => String::new(),
         };
         let body = serde_json::to_string(&options).map_err(|e| Failed::new(e.to_string()))?;
-        let _: Value = client::change(&address, "PATCH", &format!("/keyspaces/{name}"), &token, &body).await.map_err(failed)?;
-        write(&format!("keyspace {name} is altered; `doyen status` shows what moves for that\n{beware}"))?;
+        let _: Value = client::change(
+            &address,
+            "PATCH",
+            &format!("/keyspaces/{name}"),
+            &token,
+            &body,
+        )
+        .await
+        .map_err(failed)?;
+        write(&format!(
+            "keyspace {name} is altered; `doyen status` shows what moves for that\n{beware}"
+        ))?;
         Ok(())
     }
 }
 
 /// A line for what so many more copies of a keyspace lack as things stand: members, and memory.
-fn lacking(former: &KeyspaceReport, backups: u8, status: &ClusterReport, loads: &LoadsReport) -> String {
-    let may_hold: Vec<&str> = status.members.iter().filter(|m| m.may_hold()).map(|m| m.name.as_str()).collect();
+fn lacking(
+    former: &KeyspaceReport,
+    backups: u8,
+    status: &ClusterReport,
+    loads: &LoadsReport,
+) -> String {
+    let may_hold: Vec<&str> = status
+        .members
+        .iter()
+        .filter(|m| m.may_hold())
+        .map(|m| m.name.as_str())
+        .collect();
     let members = may_hold.len();
     let copies = |backups: u8| (usize::from(backups) + 1).min(members);
     let mut lines = String::new();
     if usize::from(backups) >= members {
         let wanted = usize::from(backups) + 1;
-        lines += &format!("beware: {members} of {wanted} copies can be made: no other member may hold data\n");
+        lines += &format!(
+            "beware: {members} of {wanted} copies can be made: no other member may hold data\n"
+        );
     }
-    let held: u64 = loads.partitions.iter().filter(|p| p.keyspace == former.name).map(|p| p.bytes).sum();
+    let held: u64 = loads
+        .partitions
+        .iter()
+        .filter(|p| p.keyspace == former.name)
+        .map(|p| p.bytes)
+        .sum();
     let more = held.saturating_mul((copies(backups) - copies(former.backups)) as u64);
-    let takers = loads.members.iter().filter(|m| may_hold.contains(&m.name.as_str()));
-    let room: u64 = takers.map(|m| (m.memory_max / 100 * u64::from(FULL)).saturating_sub(m.memory)).sum();
+    let takers = loads
+        .members
+        .iter()
+        .filter(|m| may_hold.contains(&m.name.as_str()));
+    let room: u64 = takers
+        .map(|m| (m.memory_max / 100 * u64::from(FULL)).saturating_sub(m.memory))
+        .sum();
     if more > room {
         let (more, room) = (bytes(more), bytes(room));
         lines += &format!(
@@ -279,18 +387,47 @@ impl Place {
         let name = &self.name;
         the(&keyspaces(&address).await?, name)?;
         let splits = how == "split";
-        if splits && !self.at.0.is_empty() && begins((&address, &token), name, &self.at).await == Some(true) {
-            write(&format!("keyspace {name} has a range that begins there already\n"))?;
+        if splits
+            && !self.at.0.is_empty()
+            && begins((&address, &token), name, &self.at).await == Some(true)
+        {
+            write(&format!(
+                "keyspace {name} has a range that begins there already\n"
+            ))?;
             return Ok(());
         }
-        let body = serde_json::to_string(&SplitRequest { at: self.at.clone() }).map_err(|e| Failed::new(e.to_string()))?;
-        let _: Value = client::change(&address, "POST", &format!("/keyspaces/{name}/{how}"), &token, &body).await.map_err(failed)?;
-        let is_so = eventually(async || (begins((&address, &token), name, &self.at).await == Some(splits)).then_some(())).await.is_some();
-        let partitions = keyspaces(&address).await?.iter().find(|k| k.name == *name).map_or(0, |k| k.partitions);
+        let body = serde_json::to_string(&SplitRequest {
+            at: self.at.clone(),
+        })
+        .map_err(|e| Failed::new(e.to_string()))?;
+        let _: Value = client::change(
+            &address,
+            "POST",
+            &format!("/keyspaces/{name}/{how}"),
+            &token,
+            &body,
+        )
+        .await
+        .map_err(failed)?;
+        let is_so = eventually(async || {
+            (begins((&address, &token), name, &self.at).await == Some(splits)).then_some(())
+        })
+        .await
+        .is_some();
+        let partitions = keyspaces(&address)
+            .await?
+            .iter()
+            .find(|k| k.name == *name)
+            .map_or(0, |k| k.partitions);
         write(&if is_so {
-            format!("keyspace {name} {done}: {}\n", counted(partitions, PARTITIONS))
+            format!(
+                "keyspace {name} {done}: {}\n",
+                counted(partitions, PARTITIONS)
+            )
         } else {
-            format!("keyspace {name} is still at it: `doyen keyspace show {name}` tells what becomes of it\n")
+            format!(
+                "keyspace {name} is still at it: `doyen keyspace show {name}` tells what becomes of it\n"
+            )
         })?;
         Ok(())
     }
@@ -305,8 +442,19 @@ impl Drop {
             confirm(name)?;
         }
         let token = self.credentials.token()?;
-        let _: Value = client::change(&address, "DELETE", &format!("/keyspaces/{name}"), &token, "").await.map_err(failed)?;
-        let gone = seen(&address, |keyspaces| keyspaces.iter().all(|k| k.name != *name).then_some(())).await;
+        let _: Value = client::change(
+            &address,
+            "DELETE",
+            &format!("/keyspaces/{name}"),
+            &token,
+            "",
+        )
+        .await
+        .map_err(failed)?;
+        let gone = seen(&address, |keyspaces| {
+            keyspaces.iter().all(|k| k.name != *name).then_some(())
+        })
+        .await;
         write(&match gone {
             Some(()) => format!("keyspace {name} is dropped\n"),
             None => format!("keyspace {name} is dropped, and this node has not heard of it yet\n"),
@@ -317,9 +465,16 @@ impl Drop {
 
 /// The name once more: who drops a keyspace by mistake drops all that is in it.
 fn confirm(name: &str) -> Result<(), Failed> {
-    let refusal = || format!("dropping {name} loses all that is in it: say --yes where nobody can be asked");
-    let question = format!("this drops keyspace {name} with its maps and all that is in them. Type its name to go on: ");
-    if ask(&question, refusal)? == name { Ok(()) } else { Err(Failed::new("that is not its name: nothing was dropped")) }
+    let refusal =
+        || format!("dropping {name} loses all that is in it: say --yes where nobody can be asked");
+    let question = format!(
+        "this drops keyspace {name} with its maps and all that is in them. Type its name to go on: "
+    );
+    if ask(&question, refusal)? == name {
+        Ok(())
+    } else {
+        Err(Failed::new("that is not its name: nothing was dropped"))
+    }
 }
 
 async fn keyspaces(address: &str) -> Result<Vec<KeyspaceReport>, Failed> {
@@ -328,20 +483,46 @@ async fn keyspaces(address: &str) -> Result<Vec<KeyspaceReport>, Failed> {
 
 fn the(keyspaces: &[KeyspaceReport], name: &str) -> Result<KeyspaceReport, Failed> {
     let found = keyspaces.iter().find(|k| k.name == name).cloned();
-    found.ok_or_else(|| Failed::new(Refused::no_keyspace(name, keyspaces.iter().map(|k| &k.name)).to_string()))
+    found.ok_or_else(|| {
+        Failed::new(Refused::no_keyspace(name, keyspaces.iter().map(|k| &k.name)).to_string())
+    })
 }
 
 /// Whether a range of this keyspace begins with this key; nothing, if the node does not answer.
 async fn begins((address, token): (&str, &str), name: &str, at: &SplitKey) -> Option<bool> {
     let table: TableReport = client::get_with(address, "/table", token).await.ok()?;
-    let at = StartReport { map: 0, key: at.to_string() };
-    let partitions = table.keyspaces.iter().find(|k| k.name == name)?.partitions.iter();
-    Some(partitions.filter_map(|p| if let KeysReport::Range([from, _]) = &p.keys { from.as_ref() } else { None }).any(|from| *from == at))
+    let at = StartReport {
+        map: 0,
+        key: at.to_string(),
+    };
+    let partitions = table
+        .keyspaces
+        .iter()
+        .find(|k| k.name == name)?
+        .partitions
+        .iter();
+    Some(
+        partitions
+            .filter_map(|p| {
+                if let KeysReport::Range([from, _]) = &p.keys {
+                    from.as_ref()
+                } else {
+                    None
+                }
+            })
+            .any(|from| *from == at),
+    )
 }
 
 /// Looks until the node shows it, for a while.
 async fn seen<T>(address: &str, look: impl Fn(&[KeyspaceReport]) -> Option<T>) -> Option<T> {
-    eventually(async || keyspaces(address).await.ok().and_then(|keyspaces| look(&keyspaces))).await
+    eventually(async || {
+        keyspaces(address)
+            .await
+            .ok()
+            .and_then(|keyspaces| look(&keyspaces))
+    })
+    .await
 }
 
 async fn eventually<T>(look: impl AsyncFn() -> Option<T>) -> Option<T> {
@@ -377,12 +558,21 @@ mod tests {
                               "partitions": [partition("default"), partition("other")] });
             serde_json::from_value::<LoadsReport>(all).expect("loads")
         };
-        let told = |backups, loads: &LoadsReport| lacking(&status.keyspaces[0], backups, &status, loads);
-        assert_eq!(told(2, &loads(60_000_000, 90_000_000)), "", "30 MB are left in each of three");
-        let no_room = "beware: 90.0 MB are to be copied, and members have room for 60.0 MB in all: ";
+        let told =
+            |backups, loads: &LoadsReport| lacking(&status.keyspaces[0], backups, &status, loads);
+        assert_eq!(
+            told(2, &loads(60_000_000, 90_000_000)),
+            "",
+            "30 MB are left in each of three"
+        );
+        let no_room =
+            "beware: 90.0 MB are to be copied, and members have room for 60.0 MB in all: ";
         assert!(told(2, &loads(70_000_000, 90_000_000)).starts_with(no_room));
         let few = told(3, &loads(0, 1));
-        assert_eq!(few, "beware: 3 of 4 copies can be made: no other member may hold data\n");
+        assert_eq!(
+            few,
+            "beware: 3 of 4 copies can be made: no other member may hold data\n"
+        );
         assert_eq!(told(3, &loads(70_000_000, 90_000_000)).lines().count(), 2);
     }
 }

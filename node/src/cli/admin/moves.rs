@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 const WATCH: Duration = Duration::from_millis(500);
 /// Moves that are shown without --all.
 const SHOWN: usize = 20;
-/// Columns of a bar, and of a terminal that has room for bars and for all else that is known of a move.
+/// Columns of a bar, and of a terminal that has room for bars and for all else that is known of a
+/// move.
 const BAR: usize = 20;
 const WIDE: usize = 120;
-/// Over how long the rate is measured while it is watched. A copy takes a moment, and so do pauses between two.
+/// Over how long the rate is measured while it is watched. A copy takes a moment, and so do pauses
+/// between two.
 const MEASURED: Duration = Duration::from_secs(15);
 
 const STAGES: &str = "\
@@ -40,7 +42,8 @@ pub(in crate::cli) struct Moves {
     /// Look again and again, until Ctrl-C
     #[arg(long)]
     watch: bool,
-    /// Show every move, not only the first twenty: those that are under way, and then the most urgent
+    /// Show every move, not only the first twenty: those that are under way, and then the most
+    /// urgent
     #[arg(long)]
     all: bool,
     /// Print JSON
@@ -58,8 +61,14 @@ impl Moves {
         let most = if self.all { usize::MAX } else { SHOWN };
         let mut looks = Looks::default();
         loop {
-            let wide = !terminal || crossterm::terminal::size().map_or(true, |(columns, _)| usize::from(columns) >= WIDE);
-            let shape = if wide { Shape::Wide { bars: terminal } } else { Shape::Narrow };
+            let wide = !terminal
+                || crossterm::terminal::size()
+                    .map_or(true, |(columns, _)| usize::from(columns) >= WIDE);
+            let shape = if wide {
+                Shape::Wide { bars: terminal }
+            } else {
+                Shape::Narrow
+            };
             let text = match client::get_with::<MovesReport>(&address, "/moves", &token).await {
                 Ok(report) if self.json => json(&report, !self.watch)?,
                 Ok(report) => {
@@ -100,14 +109,19 @@ enum Shape {
 struct Looks(VecDeque<(Instant, u64)>);
 
 impl Looks {
-    /// Bytes a second since the looks began, or for as long as is measured; `None`: this is the first.
+    /// Bytes a second since the looks began, or for as long as is measured; `None`: this is the
+    /// first.
     fn rate(&mut self, now: Instant, left: u64) -> Option<u64> {
         // More is to be moved than before: it begins anew.
         if self.0.back().is_some_and(|(_, before)| left > *before) {
             self.0.clear();
         }
         self.0.push_back((now, left));
-        while self.0.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= MEASURED) {
+        while self
+            .0
+            .get(1)
+            .is_some_and(|(at, _)| now.duration_since(*at) >= MEASURED)
+        {
             self.0.pop_front();
         }
         let (began, before) = *self.0.front()?;
@@ -117,7 +131,11 @@ impl Looks {
 }
 
 fn left(report: &MovesReport) -> u64 {
-    report.moves.iter().map(|m| m.bytes_left).fold(0, u64::saturating_add)
+    report
+        .moves
+        .iter()
+        .map(|m| m.bytes_left)
+        .fold(0, u64::saturating_add)
 }
 
 /// The report for people; `measured`: bytes a second, if it was looked at for long enough.
@@ -127,14 +145,31 @@ fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) 
     let full = of("no room");
     let waiting = report.moves.iter().filter(|m| m.waits()).count();
     let left = left(report);
-    let rate = measured.unwrap_or_else(|| report.moves.iter().map(|m| m.rate).fold(0, u64::saturating_add));
+    let rate = measured.unwrap_or_else(|| {
+        report
+            .moves
+            .iter()
+            .map(|m| m.rate)
+            .fold(0, u64::saturating_add)
+    });
     let _ = match report.moves.len() {
         0 => writeln!(text, "nothing moves"),
         count => {
-            let _ = write!(text, "{}: {} under way, {waiting} waiting", counted(count, ("move", "moves")), count - waiting);
+            let _ = write!(
+                text,
+                "{}: {} under way, {waiting} waiting",
+                counted(count, ("move", "moves")),
+                count - waiting
+            );
             match left.checked_div(rate) {
                 Some(seconds) if left > 0 => {
-                    writeln!(text, "; {} to go at {} a second: about {}", bytes(left), bytes(rate), lasts(seconds))
+                    writeln!(
+                        text,
+                        "; {} to go at {} a second: about {}",
+                        bytes(left),
+                        bytes(rate),
+                        lasts(seconds)
+                    )
                 }
                 _ if left > 0 => writeln!(text, "; {} to go", bytes(left)),
                 _ => writeln!(text),
@@ -143,59 +178,130 @@ fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) 
     };
     let balance = &report.balance;
     if !balance.on || balance.rate != "adaptive" {
-        let _ = writeln!(text, "balancing: {}; move rate: {}", balance.state, balance.spoken_rate());
+        let _ = writeln!(
+            text,
+            "balancing: {}; move rate: {}",
+            balance.state,
+            balance.spoken_rate()
+        );
     }
     if full > 0 {
-        let _ = writeln!(text, "{full} of them find no room: start another member, or give those there more memory (--memory-max)");
+        let _ = writeln!(
+            text,
+            "{full} of them find no room: start another member, or give those there more memory (--memory-max)"
+        );
     }
     for drain in &report.draining {
-        let why = drain.waits_for.as_ref().map(|why| format!(": waits, {why}")).unwrap_or_default();
+        let why = drain
+            .waits_for
+            .as_ref()
+            .map(|why| format!(": waits, {why}"))
+            .unwrap_or_default();
         let _ = match drain.holds {
-            0 => writeln!(text, "{} is drained: it holds nothing, and may be stopped", drain.member),
-            _ => writeln!(text, "{} is being drained: it leads {} partitions and holds {}{why}", drain.member, drain.leads, drain.holds),
+            0 => writeln!(
+                text,
+                "{} is drained: it holds nothing, and may be stopped",
+                drain.member
+            ),
+            _ => writeln!(
+                text,
+                "{} is being drained: it leads {} partitions and holds {}{why}",
+                drain.member, drain.leads, drain.holds
+            ),
         };
     }
     if report.moves.is_empty() {
         return text;
     }
     let head: &[&str] = match shape {
-        Shape::Wide { .. } => &["", "partition", "stage", "from", "to", "sent", "left", "a second", "time left", "reason"],
-        Shape::Narrow => &["", "partition", "stage", "from", "to", "time left", "reason"],
+        Shape::Wide { .. } => &[
+            "",
+            "partition",
+            "stage",
+            "from",
+            "to",
+            "sent",
+            "left",
+            "a second",
+            "time left",
+            "reason",
+        ],
+        Shape::Narrow => &[
+            "",
+            "partition",
+            "stage",
+            "from",
+            "to",
+            "time left",
+            "reason",
+        ],
     };
     let mut rows = vec![head.iter().map(|&cell| cell.to_owned()).collect()];
     rows.extend(report.moves.iter().take(most).map(|one| row(one, shape)));
     let _ = write!(text, "\n{}", print::columns(&rows));
     if report.moves.len() > most {
-        let _ = writeln!(text, "  and {} more (--all shows them)", report.moves.len() - most);
+        let _ = writeln!(
+            text,
+            "  and {} more (--all shows them)",
+            report.moves.len() - most
+        );
     }
     text
 }
 
 fn row(one: &MoveReport, shape: Shape) -> Vec<String> {
-    let size = |count: u64| if count == 0 { "-".to_owned() } else { bytes(count) };
-    let all = one.bytes_sent.checked_add(one.bytes_left).filter(|all| *all > 0 && one.stage == "copying");
+    let size = |count: u64| {
+        if count == 0 {
+            "-".to_owned()
+        } else {
+            bytes(count)
+        }
+    };
+    let all = one
+        .bytes_sent
+        .checked_add(one.bytes_left)
+        .filter(|all| *all > 0 && one.stage == "copying");
     let stage = match (shape, all) {
-        (Shape::Wide { bars: true }, Some(all)) => format!("{} {}", one.stage, bar(one.bytes_sent, all)),
-        (Shape::Narrow, Some(all)) => format!("{} {:>3} %", one.stage, percent(one.bytes_sent, all)),
+        (Shape::Wide { bars: true }, Some(all)) => {
+            format!("{} {}", one.stage, bar(one.bytes_sent, all))
+        }
+        (Shape::Narrow, Some(all)) => {
+            format!("{} {:>3} %", one.stage, percent(one.bytes_sent, all))
+        }
         _ => one.stage.clone(),
     };
-    let mut cells = vec![String::new(), one.id.clone(), stage, one.from.clone(), one.to.clone()];
+    let mut cells = vec![
+        String::new(),
+        one.id.clone(),
+        stage,
+        one.from.clone(),
+        one.to.clone(),
+    ];
     if shape != Shape::Narrow {
         cells.extend([size(one.bytes_sent), size(one.bytes_left), size(one.rate)]);
     }
-    cells.extend([one.seconds_left.map_or_else(|| "-".to_owned(), lasts), one.reason.clone()]);
+    cells.extend([
+        one.seconds_left.map_or_else(|| "-".to_owned(), lasts),
+        one.reason.clone(),
+    ]);
     cells
 }
 
 fn percent(done: u64, all: u64) -> usize {
-    usize::try_from(u128::from(done) * 100 / u128::from(all.max(1))).unwrap_or(100).min(100)
+    usize::try_from(u128::from(done) * 100 / u128::from(all.max(1)))
+        .unwrap_or(100)
+        .min(100)
 }
 
 /// `[#####               ]  25 %`
 fn bar(done: u64, all: u64) -> String {
     let share = percent(done, all);
     let full = share * BAR / 100;
-    format!("[{}{}] {share:>3} %", "#".repeat(full), " ".repeat(BAR - full))
+    format!(
+        "[{}{}] {share:>3} %",
+        "#".repeat(full),
+        " ".repeat(BAR - full)
+    )
 }
 
 /// `45 s`, `12 min`, `3 h 20 min`.
@@ -217,19 +323,28 @@ mod tests {
         assert_eq!(bar(0, 0), "[                    ]   0 %");
         assert_eq!(bar(u64::MAX, u64::MAX), "[####################] 100 %");
         assert_eq!(bar(9, 3), "[####################] 100 %");
-        assert_eq!((lasts(7), lasts(600), lasts(12_000)), ("7 s".into(), "10 min".into(), "3 h 20 min".into()));
+        assert_eq!(
+            (lasts(7), lasts(600), lasts(12_000)),
+            ("7 s".into(), "10 min".into(), "3 h 20 min".into())
+        );
     }
 
-    /// Of one look alone, the rate was that of the copies that happened to be on their way then: time left went up and down.
+    /// Of one look alone, the rate was that of the copies that happened to be on their way then:
+    /// time left went up and down.
     #[test]
     fn what_is_watched_has_the_rate_of_the_last_seconds() {
         let (mut looks, began) = (Looks::default(), Instant::now());
-        let mut at = |seconds: u64, left: u64| looks.rate(began + Duration::from_secs(seconds), left);
+        let mut at =
+            |seconds: u64, left: u64| looks.rate(began + Duration::from_secs(seconds), left);
         assert_eq!(at(0, 1000), None);
         assert_eq!(at(2, 1000), Some(0));
         assert_eq!(at(10, 500), Some(50));
         assert_eq!(at(20, 400), Some(600 / 18));
-        assert_eq!(at(30, 100), Some((500 - 100) / 20), "the oldest that is needed stays");
+        assert_eq!(
+            at(30, 100),
+            Some((500 - 100) / 20),
+            "the oldest that is needed stays"
+        );
         assert_eq!(at(31, 5000), None, "it begins anew");
         assert_eq!(at(32, 4000), Some(1000));
     }

@@ -51,8 +51,14 @@ impl Keys {
     /// An exponent that is none.
     pub(super) fn zipf(keys: u64, exponent: f64) -> Result<Self, String> {
         // Zipf::new takes infinity for an exponent.
-        let zipf = if exponent.is_finite() { Zipf::new(keys.max(1) as f64, exponent).ok() } else { None };
-        zipf.map(Self::Zipf).ok_or_else(|| format!("--exponent {exponent} is none of Zipf's: give 0 or more, as in 0.99"))
+        let zipf = if exponent.is_finite() {
+            Zipf::new(keys.max(1) as f64, exponent).ok()
+        } else {
+            None
+        };
+        zipf.map(Self::Zipf).ok_or_else(|| {
+            format!("--exponent {exponent} is none of Zipf's: give 0 or more, as in 0.99")
+        })
     }
 
     pub(super) fn draw(&self, rng: &mut impl Rng) -> u64 {
@@ -92,7 +98,8 @@ mod tests {
             let weight = |rank: usize| (rank as f64).powf(-exponent);
             let all: f64 = (1..=n).map(weight).sum();
             for rank in [1, 2, 5, 10] {
-                let (drawn, expected) = (counts[rank - 1] as f64, DRAWS as f64 * weight(rank) / all);
+                let (drawn, expected) =
+                    (counts[rank - 1] as f64, DRAWS as f64 * weight(rank) / all);
                 // Five standard deviations.
                 assert!(
                     (drawn - expected).abs() < 5.0 * expected.sqrt(),
@@ -105,7 +112,10 @@ mod tests {
     #[test]
     fn uniform_draws_all_keys_alike() {
         for drawn in counts(Keys::uniform(10), 10) {
-            assert!((drawn as f64 - DRAWS as f64 / 10.0).abs() < 1000.0, "{drawn}");
+            assert!(
+                (drawn as f64 - DRAWS as f64 / 10.0).abs() < 1000.0,
+                "{drawn}"
+            );
         }
     }
 

@@ -58,7 +58,8 @@ pub(super) struct Load {
     /// Wait for the replies to all operations in flight before the next ones are sent
     #[arg(long)]
     batch: bool,
-    /// Open loop: that many operations a second, however fast the answers come; latency counts from the intended start
+    /// Open loop: that many operations a second, however fast the answers come; latency counts from
+    /// the intended start
     #[arg(long, value_name = "OPS")]
     rate: Option<f64>,
     /// Seconds that are measured
@@ -83,25 +84,44 @@ impl Load {
     pub(super) fn check(&self) -> Result<(), Failed> {
         let wrong = |what: String| Err(Failed::usage(what));
         if !(self.seconds > 0.0 && self.seconds <= SECONDS_MAX) {
-            return wrong(format!("--seconds {} measures nothing: give more than 0 and at most {SECONDS_MAX}", self.seconds));
+            return wrong(format!(
+                "--seconds {} measures nothing: give more than 0 and at most {SECONDS_MAX}",
+                self.seconds
+            ));
         }
         if !(self.warmup >= 0.0 && self.warmup <= SECONDS_MAX) {
-            return wrong(format!("--warmup {} is no time: give 0 to {SECONDS_MAX} seconds", self.warmup));
+            return wrong(format!(
+                "--warmup {} is no time: give 0 to {SECONDS_MAX} seconds",
+                self.warmup
+            ));
         }
         if let Some(rate) = self.rate.filter(|rate| !(*rate > 0.0 && rate.is_finite())) {
-            return wrong(format!("--rate {rate} is no rate: give operations a second, or leave it out for the closed loop"));
+            return wrong(format!(
+                "--rate {rate} is no rate: give operations a second, or leave it out for the closed loop"
+            ));
         }
         if self.value_bytes > VALUE_BYTES_MAX {
-            return wrong(format!("--value-bytes {} is too much: give at most {VALUE_BYTES_MAX}", self.value_bytes));
+            return wrong(format!(
+                "--value-bytes {} is too much: give at most {VALUE_BYTES_MAX}",
+                self.value_bytes
+            ));
         }
         if self.threads > self.connections {
-            return wrong(format!("--threads {} leaves threads without a connection: give at least as many --connections", self.threads));
+            return wrong(format!(
+                "--threads {} leaves threads without a connection: give at least as many --connections",
+                self.threads
+            ));
         }
         if self.reads.is_some() && self.operation != Which::Mixed {
-            return wrong(format!("--reads says nothing of --operation {}: it is for mixed", self.operation()));
+            return wrong(format!(
+                "--reads says nothing of --operation {}: it is for mixed",
+                self.operation()
+            ));
         }
         if self.exponent.is_some() && matches!(self.distribution, Distribution::Uniform) {
-            return wrong("--exponent says nothing of uniform keys: it is for --distribution zipf".into());
+            return wrong(
+                "--exponent says nothing of uniform keys: it is for --distribution zipf".into(),
+            );
         }
         self.drawn().map(drop)
     }
@@ -169,14 +189,20 @@ impl Load {
         all / threads + usize::from(thread < all % threads)
     }
 
-    /// The bytes of every value: letters and digits, so that they can be read in a dump, and are not packed to nothing.
+    /// The bytes of every value: letters and digits, so that they can be read in a dump, and are
+    /// not packed to nothing.
     pub(super) fn value(&self) -> Vec<u8> {
-        StdRng::seed_from_u64(self.seed).sample_iter(Alphanumeric).take(self.value_bytes).collect()
+        StdRng::seed_from_u64(self.seed)
+            .sample_iter(Alphanumeric)
+            .take(self.value_bytes)
+            .collect()
     }
 
     /// What one of the threads writes first.
     pub(super) fn filling(&self, thread: usize) -> Plan {
-        let bound = |thread: usize| (u128::from(self.keys) * thread as u128 / self.threads() as u128) as u64;
+        let bound = |thread: usize| {
+            (u128::from(self.keys) * thread as u128 / self.threads() as u128) as u64
+        };
         Plan::every(bound(thread)..bound(thread + 1))
     }
 
@@ -188,17 +214,30 @@ impl Load {
             Which::Mixed => self.reads(),
         };
         // Threads must not do the same; neighbouring seeds are no neighbours to the generator.
-        Ok(Plan::drawn(self.drawn()?, reads, self.seed.wrapping_add(1 + thread as u64)))
+        Ok(Plan::drawn(
+            self.drawn()?,
+            reads,
+            self.seed.wrapping_add(1 + thread as u64),
+        ))
     }
 
     /// When one of the threads does it.
     pub(super) fn schedule(&self, thread: usize, starts_at: u64) -> Schedule {
-        let ends_at = starts_at + self.warmup().as_nanos() as u64 + Duration::from_secs_f64(self.seconds).as_nanos() as u64;
-        let Some(rate) = self.rate else { return Schedule::closed(ends_at) };
+        let ends_at = starts_at
+            + self.warmup().as_nanos() as u64
+            + Duration::from_secs_f64(self.seconds).as_nanos() as u64;
+        let Some(rate) = self.rate else {
+            return Schedule::closed(ends_at);
+        };
         let lanes = self.lanes(thread);
         // The threads' starts are woven into each other.
         let offset = (thread as f64 * 1e9 / rate) as u64;
-        Schedule::open(rate * lanes as f64 / f64::from(self.connections), lanes, starts_at + offset, ends_at)
+        Schedule::open(
+            rate * lanes as f64 / f64::from(self.connections),
+            lanes,
+            starts_at + offset,
+            ends_at,
+        )
     }
 
     fn drawn(&self) -> Result<Keys, Failed> {
@@ -220,7 +259,10 @@ impl Load {
         };
         let (connections, in_flight) = (self.connections, self.in_flight);
         let who = if native {
-            format!("{} callers with one operation in flight", u32::from(connections) * u32::from(in_flight))
+            format!(
+                "{} callers with one operation in flight",
+                u32::from(connections) * u32::from(in_flight)
+            )
         } else {
             format!("{connections} connections with {in_flight} in flight")
         };
@@ -247,14 +289,20 @@ mod tests {
     }
 
     fn load(flags: &str) -> Load {
-        Alone::try_parse_from(std::iter::once("bench").chain(flags.split_whitespace())).expect("flags").load
+        Alone::try_parse_from(std::iter::once("bench").chain(flags.split_whitespace()))
+            .expect("flags")
+            .load
     }
 
     #[test]
     fn threads_share_keys_connections_and_rate() {
-        let load = load("--threads 3 --connections 10 --keys 100 --rate 1000 --seconds 2 --warmup 0");
+        let load =
+            load("--threads 3 --connections 10 --keys 100 --rate 1000 --seconds 2 --warmup 0");
         assert_eq!((0..3).map(|t| load.lanes(t)).collect::<Vec<_>>(), [4, 3, 3]);
-        let filled: Vec<u64> = (0..3).flat_map(|t| load.filling(t)).map(|o| o.key).collect();
+        let filled: Vec<u64> = (0..3)
+            .flat_map(|t| load.filling(t))
+            .map(|o| o.key)
+            .collect();
         assert_eq!(filled, (0..100).collect::<Vec<_>>());
         let starts: u64 = (0..3).map(|t| load.schedule(t, 0).behind()).sum();
         assert!((1996..=2001).contains(&starts), "{starts}");
@@ -274,14 +322,22 @@ mod tests {
             ("--distribution zipf --exponent=-1", "--exponent"),
         ] {
             let failed = load(wrong).check().expect_err(wrong);
-            assert!(failed.status == 2 && failed.message.contains(name), "{wrong}: {failed:?}");
+            assert!(
+                failed.status == 2 && failed.message.contains(name),
+                "{wrong}: {failed:?}"
+            );
         }
     }
 
     #[test]
     fn values_are_as_long_as_asked_for() {
         assert_eq!(load("--value-bytes 33").value().len(), 33);
-        assert!(load("--value-bytes 33").value().iter().all(u8::is_ascii_alphanumeric));
+        assert!(
+            load("--value-bytes 33")
+                .value()
+                .iter()
+                .all(u8::is_ascii_alphanumeric)
+        );
         assert!(load("--value-bytes 0").value().is_empty());
     }
 }

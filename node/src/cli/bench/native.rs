@@ -6,7 +6,8 @@
 //!     └ Shared: plan, schedule, <───────┘
 //!               recorder
 //! ```
-//! Each thread has a client, and for each operation in flight one caller, which does one operation after the other.
+//! Each thread has a client, and for each operation in flight one caller, which does one operation
+//! after the other.
 
 mod worker;
 
@@ -37,7 +38,12 @@ pub(super) struct Target {
     #[arg(long, env = "DOYEN_SECRET_FILE", value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// The map
-    #[arg(long, value_name = "NAME", default_value = "bench", requires = "native")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "bench",
+        requires = "native"
+    )]
     map: String,
 }
 
@@ -49,7 +55,13 @@ impl Target {
         let mut workers = Vec::new();
         for thread in 0..load.threads() {
             let (client, map) = runtime.block_on(self.connect())?;
-            let shared = Shared::new(clock, load.filling(thread), Schedule::closed(u64::MAX), (load.lanes(thread), 1), false);
+            let shared = Shared::new(
+                clock,
+                load.filling(thread),
+                Schedule::closed(u64::MAX),
+                (load.lanes(thread), 1),
+                false,
+            );
             workers.push((Worker::new(map, load.value(), shared), client));
         }
         if load.fill() {
@@ -58,7 +70,13 @@ impl Target {
         let starts_at = clock.now();
         for (thread, (worker, _)) in workers.iter_mut().enumerate() {
             let lanes = (load.lanes(thread), load.in_flight());
-            let shared = Shared::new(clock, load.plan(thread)?, load.schedule(thread, starts_at), lanes, load.batch());
+            let shared = Shared::new(
+                clock,
+                load.plan(thread)?,
+                load.schedule(thread, starts_at),
+                lanes,
+                load.batch(),
+            );
             worker.go_on(shared, starts_at + load.warmup().as_nanos() as u64);
         }
         on_threads(&mut workers, |(worker, _), failed| worker.run(failed))?;
@@ -85,16 +103,25 @@ impl Target {
             (None, None) => builder,
         };
         let client = builder.connect().await.map_err(|e| match e {
-            ConnectError::Config(_) | ConnectError::Identity(_) => Failed::usage(format!("--data, --secret-file: {e}")),
+            ConnectError::Config(_) | ConnectError::Identity(_) => {
+                Failed::usage(format!("--data, --secret-file: {e}"))
+            }
             e => Failed::new(format!("{e} (--data, --secret-file)")),
         })?;
-        let map = client.map(&self.map).await.map_err(|e| Failed::new(format!("--map {}: {e}", self.map)))?;
+        let map = client
+            .map(&self.map)
+            .await
+            .map_err(|e| Failed::new(format!("--map {}: {e}", self.map)))?;
         Ok((client, map))
     }
 
     /// What people should know of it beside the load.
     pub(super) fn words(&self) -> String {
-        let nodes = if self.data.is_empty() { String::new() } else { format!(", by {}", self.data.join(" ")) };
+        let nodes = if self.data.is_empty() {
+            String::new()
+        } else {
+            format!(", by {}", self.data.join(" "))
+        };
         format!(", through the native client{nodes}")
     }
 }

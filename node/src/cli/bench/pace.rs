@@ -1,4 +1,5 @@
-//! How long a generator's thread goes on, and how long it may sleep: the same whichever way the load goes.
+//! How long a generator's thread goes on, and how long it may sleep: the same whichever way the
+//! load goes.
 
 use super::Failed;
 use super::plan::Plan;
@@ -18,35 +19,61 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 const SLEEP_MARGIN: u64 = 2_000_000;
 
 /// Whether the plan or the schedule has ended, and what was sent is answered.
-pub(super) fn is_over(clock: Clock, plan: &Plan, schedule: &Schedule, recorder: &Recorder) -> Result<bool, Failed> {
+pub(super) fn is_over(
+    clock: Clock,
+    plan: &Plan,
+    schedule: &Schedule,
+    recorder: &Recorder,
+) -> Result<bool, Failed> {
     let now = clock.now();
     if plan.is_finite() {
-        if recorder.outstanding() > 0 && now.saturating_sub(recorder.quiet_since()) > FILL_STALL_MAX {
-            return Err(Failed::new(format!("--fill stands still: no reply for {} s", FILL_STALL_MAX / 1_000_000_000)));
+        if recorder.outstanding() > 0 && now.saturating_sub(recorder.quiet_since()) > FILL_STALL_MAX
+        {
+            return Err(Failed::new(format!(
+                "--fill stands still: no reply for {} s",
+                FILL_STALL_MAX / 1_000_000_000
+            )));
         }
         return Ok(recorder.outstanding() == 0);
     }
-    Ok(now >= schedule.ends_at() && (recorder.outstanding() == 0 || now - schedule.ends_at() > DRAIN_MAX))
+    Ok(now >= schedule.ends_at()
+        && (recorder.outstanding() == 0 || now - schedule.ends_at() > DRAIN_MAX))
 }
 
 /// How long nothing is due, as far as the schedule knows.
 pub(super) fn sleep(clock: Clock, schedule: &Schedule) -> Duration {
     let now = clock.now();
     match schedule.next_start() {
-        Some(start) => Duration::from_nanos(start.saturating_sub(now).saturating_sub(SLEEP_MARGIN)).min(SLEEP_MAX),
-        None if now < schedule.ends_at() => Duration::from_nanos(schedule.ends_at() - now).min(SLEEP_MAX),
+        Some(start) => Duration::from_nanos(start.saturating_sub(now).saturating_sub(SLEEP_MARGIN))
+            .min(SLEEP_MAX),
+        None if now < schedule.ends_at() => {
+            Duration::from_nanos(schedule.ends_at() - now).min(SLEEP_MAX)
+        }
         None => SLEEP_MAX,
     }
 }
 
 /// Runs all workers to their end, each on a thread; the first failure ends them all.
-pub(super) fn on_threads<W: Send>(workers: &mut [W], run: impl Fn(&mut W, &AtomicBool) -> Result<(), Failed> + Sync) -> Result<(), Failed> {
+pub(super) fn on_threads<W: Send>(
+    workers: &mut [W],
+    run: impl Fn(&mut W, &AtomicBool) -> Result<(), Failed> + Sync,
+) -> Result<(), Failed> {
     let failed = AtomicBool::new(false);
-    let run = |worker: &mut W| run(worker, &failed).inspect_err(|_| failed.store(true, Ordering::Relaxed));
+    let run = |worker: &mut W| {
+        run(worker, &failed).inspect_err(|_| failed.store(true, Ordering::Relaxed))
+    };
     thread::scope(|scope| {
-        let threads: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(|| run(worker))).collect();
-        let ended: Vec<_> =
-            threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(Failed::new("a thread of the generator broke")))).collect();
+        let threads: Vec<_> = workers
+            .iter_mut()
+            .map(|worker| scope.spawn(|| run(worker)))
+            .collect();
+        let ended: Vec<_> = threads
+            .into_iter()
+            .map(|t| {
+                t.join()
+                    .unwrap_or_else(|_| Err(Failed::new("a thread of the generator broke")))
+            })
+            .collect();
         ended.into_iter().collect()
     })
 }

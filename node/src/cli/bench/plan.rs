@@ -30,7 +30,11 @@ pub(super) struct Plan(Source);
 #[derive(Debug)]
 enum Source {
     Every(Range<u64>),
-    Drawn { keys: Keys, reads_percent: u8, rng: Box<StdRng> },
+    Drawn {
+        keys: Keys,
+        reads_percent: u8,
+        rng: Box<StdRng>,
+    },
 }
 
 impl Plan {
@@ -41,10 +45,15 @@ impl Plan {
 
     /// Never ends; of a hundred operations, `reads_percent` are reads.
     pub(super) fn drawn(keys: Keys, reads_percent: u8, seed: u64) -> Self {
-        Self(Source::Drawn { keys, reads_percent, rng: Box::new(StdRng::seed_from_u64(seed)) })
+        Self(Source::Drawn {
+            keys,
+            reads_percent,
+            rng: Box::new(StdRng::seed_from_u64(seed)),
+        })
     }
 
-    /// Whether each operation is there once: whoever is given one that is not for him must see to it that it is done.
+    /// Whether each operation is there once: whoever is given one that is not for him must see to
+    /// it that it is done.
     pub(super) fn is_finite(&self) -> bool {
         matches!(self.0, Source::Every(_))
     }
@@ -55,14 +64,24 @@ impl Iterator for Plan {
 
     fn next(&mut self) -> Option<Operation> {
         match &mut self.0 {
-            Source::Every(keys) => keys.next().map(|key| Operation { kind: Kind::Set, key }),
-            Source::Drawn { keys, reads_percent, rng } => {
+            Source::Every(keys) => keys.next().map(|key| Operation {
+                kind: Kind::Set,
+                key,
+            }),
+            Source::Drawn {
+                keys,
+                reads_percent,
+                rng,
+            } => {
                 let reads = match *reads_percent {
                     0 => false,
                     100.. => true,
                     percent => rng.random_range(0..100) < percent,
                 };
-                Some(Operation { kind: if reads { Kind::Get } else { Kind::Set }, key: keys.draw(rng) })
+                Some(Operation {
+                    kind: if reads { Kind::Get } else { Kind::Set },
+                    key: keys.draw(rng),
+                })
             }
         }
     }
@@ -73,7 +92,10 @@ mod tests {
     use super::*;
 
     fn reads(percent: u8) -> usize {
-        Plan::drawn(Keys::uniform(100), percent, 1).take(10_000).filter(|o| o.kind == Kind::Get).count()
+        Plan::drawn(Keys::uniform(100), percent, 1)
+            .take(10_000)
+            .filter(|o| o.kind == Kind::Get)
+            .count()
     }
 
     #[test]
@@ -85,7 +107,11 @@ mod tests {
 
     #[test]
     fn a_seed_draws_the_same_operations_again() {
-        let drawn = |seed| Plan::drawn(Keys::uniform(1_000_000), 50, seed).take(100).collect::<Vec<_>>();
+        let drawn = |seed| {
+            Plan::drawn(Keys::uniform(1_000_000), 50, seed)
+                .take(100)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(drawn(3), drawn(3));
         assert_ne!(drawn(3), drawn(4));
     }

@@ -1,4 +1,5 @@
-//! What came of the operations: latencies, errors, hits, and how long nobody answered. Times are nanoseconds.
+//! What came of the operations: latencies, errors, hits, and how long nobody answered. Times are
+//! nanoseconds.
 
 use super::plan::Kind;
 use hdrhistogram::Histogram;
@@ -13,7 +14,8 @@ const UNANSWERED: &str = "unanswered";
 /// What is counted for errors of too many kinds.
 const OTHERS: &str = "others";
 
-/// Counts for one thread. Errors count from the beginning; latencies and stalls from `measure_from` on, whenever the operation began.
+/// Counts for one thread. Errors count from the beginning; latencies and stalls from `measure_from`
+/// on, whenever the operation began.
 #[derive(Debug)]
 pub(super) struct Recorder {
     measured_from: u64,
@@ -35,7 +37,8 @@ impl Recorder {
         Self {
             measured_from: u64::MAX,
             // The bounds are right: 1 is at least 1, and the other one is more than twice that.
-            latencies: Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("bounds of a histogram"),
+            latencies: Histogram::new_with_bounds(1, LATENCY_MAX, 3)
+                .expect("bounds of a histogram"),
             gets: 0,
             hits: 0,
             errors: BTreeMap::new(),
@@ -72,13 +75,15 @@ impl Recorder {
     pub(super) fn answered(&mut self, kind: Kind, found: bool, intended: u64, now: u64) {
         self.outstanding -= 1;
         if now >= self.measured_from {
-            self.latencies.saturating_record(now.saturating_sub(intended).max(1));
+            self.latencies
+                .saturating_record(now.saturating_sub(intended).max(1));
             self.gets += u64::from(kind == Kind::Get);
             self.hits += u64::from(kind == Kind::Get && found);
         }
     }
 
-    /// An operation was answered with an error, which begins with a word that says of which kind it is.
+    /// An operation was answered with an error, which begins with a word that says of which kind it
+    /// is.
     pub(super) fn failed(&mut self, error: &str) {
         self.outstanding -= 1;
         self.count(error.split_whitespace().next().unwrap_or(OTHERS), 1);
@@ -95,20 +100,28 @@ impl Recorder {
     }
 
     fn count(&mut self, kind: &str, n: u64) {
-        let kind = if self.errors.len() < ERROR_KINDS_MAX || self.errors.contains_key(kind) { kind } else { OTHERS };
+        let kind = if self.errors.len() < ERROR_KINDS_MAX || self.errors.contains_key(kind) {
+            kind
+        } else {
+            OTHERS
+        };
         match self.errors.get_mut(kind) {
             Some(count) => *count += n,
             None => drop(self.errors.insert(kind.to_owned(), n)),
         }
     }
 
-    /// What another thread counted beside this one. Stalls are those of one thread: while others hear, it may hear nothing.
+    /// What another thread counted beside this one. Stalls are those of one thread: while others
+    /// hear, it may hear nothing.
     pub(super) fn merge(&mut self, other: Self) {
         self.latencies += other.latencies;
         self.measured_from = self.measured_from.min(other.measured_from);
         self.gets += other.gets;
         self.hits += other.hits;
-        other.errors.iter().for_each(|(kind, n)| self.count(kind, *n));
+        other
+            .errors
+            .iter()
+            .for_each(|(kind, n)| self.count(kind, *n));
         self.first_error = self.first_error.take().or(other.first_error);
         self.outstanding += other.outstanding;
         self.longest_stall = self.longest_stall.max(other.longest_stall);
@@ -174,8 +187,18 @@ mod tests {
             recorder.heard(replied);
             recorder.answered(Kind::Get, replied != 100, sent, replied);
         }
-        assert_eq!((recorder.operations(), recorder.gets_and_hits(), recorder.span()), (2, (2, 1), 70));
-        assert_eq!((recorder.latencies().min(), recorder.latencies().max()), (20, 80));
+        assert_eq!(
+            (
+                recorder.operations(),
+                recorder.gets_and_hits(),
+                recorder.span()
+            ),
+            (2, (2, 1), 70)
+        );
+        assert_eq!(
+            (recorder.latencies().min(), recorder.latencies().max()),
+            (20, 80)
+        );
     }
 
     #[test]
@@ -192,7 +215,14 @@ mod tests {
         assert_eq!(recorder.longest_stall(), 7);
         // The other one is never answered.
         recorder.finish(1050);
-        assert_eq!((recorder.longest_stall(), recorder.errors()["unanswered"], recorder.outstanding()), (43, 1, 0));
+        assert_eq!(
+            (
+                recorder.longest_stall(),
+                recorder.errors()["unanswered"],
+                recorder.outstanding()
+            ),
+            (43, 1, 0)
+        );
     }
 
     #[test]
@@ -214,7 +244,13 @@ mod tests {
         two.sent(0);
         two.failed("BUSY elsewhere");
         one.merge(two);
-        assert_eq!(one.errors().iter().map(|(k, n)| (k.as_str(), *n)).collect::<Vec<_>>(), [("BUSY", 3), ("ERR", 1)]);
+        assert_eq!(
+            one.errors()
+                .iter()
+                .map(|(k, n)| (k.as_str(), *n))
+                .collect::<Vec<_>>(),
+            [("BUSY", 3), ("ERR", 1)]
+        );
         assert_eq!(one.first_error(), Some("BUSY too much"));
     }
 

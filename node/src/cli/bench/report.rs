@@ -54,7 +54,13 @@ struct Bar {
 
 impl Report {
     /// `seconds` is how long it was measured, at least.
-    pub(super) fn new(operation: &'static str, load: String, seconds: f64, behind: u64, recorder: &Recorder) -> Self {
+    pub(super) fn new(
+        operation: &'static str,
+        load: String,
+        seconds: f64,
+        behind: u64,
+        recorder: &Recorder,
+    ) -> Self {
         let latencies = recorder.latencies();
         let at = |quantile| us(latencies.value_at_quantile(quantile));
         let seconds = seconds.max(recorder.span() as f64 / 1e9);
@@ -83,7 +89,8 @@ impl Report {
     }
 }
 
-/// Counts between 1, 2, 5, 10, 20, 50, .. microseconds, from the first that is not empty to the last.
+/// Counts between 1, 2, 5, 10, 20, 50, .. microseconds, from the first that is not empty to the
+/// last.
 fn bars(recorder: &Recorder) -> Vec<Bar> {
     let latencies = recorder.latencies();
     let mut bars: Vec<Bar> = Vec::new();
@@ -91,12 +98,18 @@ fn bars(recorder: &Recorder) -> Vec<Bar> {
     while told < latencies.len() {
         for step in [1, 2, 5] {
             let below = decade * step;
-            let count = latencies.count_between(from, below - 1).min(latencies.len() - told);
+            let count = latencies
+                .count_between(from, below - 1)
+                .min(latencies.len() - told);
             if (count > 0 || !bars.is_empty()) && told < latencies.len() {
-                bars.push(Bar { below_us: us(below), count });
+                bars.push(Bar {
+                    below_us: us(below),
+                    count,
+                });
             }
             told += count;
-            // The histogram counts in steps: the one that holds the bound was counted with what is below.
+            // The histogram counts in steps: the one that holds the bound was counted with what is
+            // below.
             from = latencies.highest_equivalent(below - 1) + 1;
         }
         decade *= 10;
@@ -106,20 +119,39 @@ fn bars(recorder: &Recorder) -> Vec<Bar> {
 
 /// What to do about errors that the flags are to blame for.
 const HINTS: [(&str, &str); 2] = [
-    ("MOVED", "these ports are for cluster-aware clients: add --cluster, or ask the --resp ports"),
+    (
+        "MOVED",
+        "these ports are for cluster-aware clients: add --cluster, or ask the --resp ports",
+    ),
     ("NOAUTH", "the servers want a password: --password-file"),
 ];
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.load)?;
-        writeln!(f, "operations     {:>12}  in {:.2} s", self.operations, self.seconds)?;
+        writeln!(
+            f,
+            "operations     {:>12}  in {:.2} s",
+            self.operations, self.seconds
+        )?;
         writeln!(f, "throughput     {:>12.0}  a second", self.throughput)?;
         if self.gets > 0 {
-            writeln!(f, "hits           {:>12}  of {} reads", self.hits, self.gets)?;
+            writeln!(
+                f,
+                "hits           {:>12}  of {} reads",
+                self.hits, self.gets
+            )?;
         }
-        let errors: Vec<String> = self.errors.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
-        let line = format!("errors         {:>12}  {}", self.errors.values().sum::<u64>(), errors.join(", "));
+        let errors: Vec<String> = self
+            .errors
+            .iter()
+            .map(|(kind, n)| format!("{kind} {n}"))
+            .collect();
+        let line = format!(
+            "errors         {:>12}  {}",
+            self.errors.values().sum::<u64>(),
+            errors.join(", ")
+        );
         writeln!(f, "{}", line.trim_end())?;
         if let Some(first) = &self.first_error {
             writeln!(f, "{:<15}the first: {first}", "")?;
@@ -137,7 +169,10 @@ impl fmt::Display for Report {
             )?;
         }
         if self.operations == 0 {
-            return writeln!(f, "latency                   -  nothing was done without an error");
+            return writeln!(
+                f,
+                "latency                   -  nothing was done without an error"
+            );
         }
         let latencies = [
             ("mean", self.mean_us),
@@ -205,19 +240,56 @@ mod tests {
     #[test]
     fn programs_get_stable_names_in_microseconds() {
         let json = serde_json::to_value(report(7)).expect("JSON");
-        let names: Vec<&str> = json.as_object().expect("an object").keys().map(String::as_str).collect();
-        let mut expected = vec!["operation", "operations", "seconds", "throughput", "errors", "mean_us", "p50_us", "p90_us", "p99_us"];
-        expected.extend(["p999_us", "p9999_us", "max_us", "longest_stall_us", "behind", "hits", "first_error"]);
+        let names: Vec<&str> = json
+            .as_object()
+            .expect("an object")
+            .keys()
+            .map(String::as_str)
+            .collect();
+        let mut expected = vec![
+            "operation",
+            "operations",
+            "seconds",
+            "throughput",
+            "errors",
+            "mean_us",
+            "p50_us",
+            "p90_us",
+            "p99_us",
+        ];
+        expected.extend([
+            "p999_us",
+            "p9999_us",
+            "max_us",
+            "longest_stall_us",
+            "behind",
+            "hits",
+            "first_error",
+        ]);
         expected.sort_unstable();
         let mut names = names;
         names.sort_unstable();
         assert_eq!(names, expected);
-        assert_eq!((json["operations"].as_u64(), json["hits"].as_u64(), json["behind"].as_u64()), (Some(100), Some(90), Some(7)));
+        assert_eq!(
+            (
+                json["operations"].as_u64(),
+                json["hits"].as_u64(),
+                json["behind"].as_u64()
+            ),
+            (Some(100), Some(90), Some(7))
+        );
         // The last reply came after the time that was asked for.
-        assert_eq!((json["seconds"].as_f64(), json["errors"]["BUSY"].as_u64()), (Some(1.2), Some(1)));
-        for (name, expected) in
-            [("p50_us", 150.0), ("p90_us", 150.0), ("p99_us", 3000.0), ("p999_us", 1_200_000.0), ("max_us", 1_200_000.0)]
-        {
+        assert_eq!(
+            (json["seconds"].as_f64(), json["errors"]["BUSY"].as_u64()),
+            (Some(1.2), Some(1))
+        );
+        for (name, expected) in [
+            ("p50_us", 150.0),
+            ("p90_us", 150.0),
+            ("p99_us", 3000.0),
+            ("p999_us", 1_200_000.0),
+            ("max_us", 1_200_000.0),
+        ] {
             let told = json[name].as_f64().expect("a number");
             assert!((told / expected - 1.0).abs() < 0.001, "{name}: {told}");
         }
@@ -227,31 +299,71 @@ mod tests {
 
     #[test]
     fn bars_cover_all_latencies_in_log_steps() {
-        let told: Vec<(String, u64)> = report(0).bars.iter().map(|b| (bound(b.below_us), b.count)).collect();
+        let told: Vec<(String, u64)> = report(0)
+            .bars
+            .iter()
+            .map(|b| (bound(b.below_us), b.count))
+            .collect();
         assert_eq!(told.first(), Some(&("200 us".to_owned(), 90)));
-        assert_eq!(told.iter().find(|(b, _)| b == "5 ms").map(|(_, n)| *n), Some(9));
+        assert_eq!(
+            told.iter().find(|(b, _)| b == "5 ms").map(|(_, n)| *n),
+            Some(9)
+        );
         assert_eq!(told.last(), Some(&("2 s".to_owned(), 1)));
-        assert_eq!((told.len(), told.iter().map(|(_, n)| n).sum::<u64>()), (13, 100));
+        assert_eq!(
+            (told.len(), told.iter().map(|(_, n)| n).sum::<u64>()),
+            (13, 100)
+        );
     }
 
     #[test]
     fn people_get_one_aligned_block() {
         let text = report(0).to_string();
-        assert!(text.starts_with("get of 100 keys\n\noperations              100  in 1.20 s\n"), "{text}");
-        assert!(text.contains("\nhits                     90  of 100 reads\nerrors                    1  BUSY 1\n"), "{text}");
-        assert!(text.contains("\n               the first: BUSY too much\n"), "{text}");
-        assert!(text.contains(&format!("\nbelow 200 us        90.000%  {}\n", "#".repeat(50))), "{text}");
-        assert!(text.contains("\nbelow 10 ms          0.000%\n") && !text.contains("behind"), "{text}");
-        assert!(report(7).to_string().contains("\nbehind by                 7  starts"));
+        assert!(
+            text.starts_with("get of 100 keys\n\noperations              100  in 1.20 s\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "\nhits                     90  of 100 reads\nerrors                    1  BUSY 1\n"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("\n               the first: BUSY too much\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!(
+                "\nbelow 200 us        90.000%  {}\n",
+                "#".repeat(50)
+            )),
+            "{text}"
+        );
+        assert!(
+            text.contains("\nbelow 10 ms          0.000%\n") && !text.contains("behind"),
+            "{text}"
+        );
+        assert!(
+            report(7)
+                .to_string()
+                .contains("\nbehind by                 7  starts")
+        );
         let mut nothing = Recorder::new();
         nothing.measure_from(0);
         let nothing = Report::new("set", "set".into(), 1.0, 0, &nothing).to_string();
-        assert!(nothing.ends_with("latency                   -  nothing was done without an error\n"), "{nothing}");
+        assert!(
+            nothing.ends_with("latency                   -  nothing was done without an error\n"),
+            "{nothing}"
+        );
     }
 
     #[test]
     fn nothing_done_is_told_as_well() {
         let text = Report::new("set", "set".into(), 5.0, 0, &Recorder::new()).to_string();
-        assert!(text.contains("operations                0  in 5.00 s") && !text.contains("below"), "{text}");
+        assert!(
+            text.contains("operations                0  in 5.00 s") && !text.contains("below"),
+            "{text}"
+        );
     }
 }

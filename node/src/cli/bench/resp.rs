@@ -39,31 +39,47 @@ const PASSWORD_VARIABLE: &str = "DOYEN_BENCH_PASSWORD";
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
 pub(super) struct Target {
-    /// RESP ports, among which the connections are shared out [default: 127.0.0.1:7379, with --cluster 127.0.0.1:7380]
+    /// RESP ports, among which the connections are shared out [default: 127.0.0.1:7379, with
+    /// --cluster 127.0.0.1:7380]
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     resp: Vec<String>,
-    /// Ask each key of its master, as CLUSTER SLOTS tells them; every connection belongs to one master
+    /// Ask each key of its master, as CLUSTER SLOTS tells them; every connection belongs to one
+    /// master
     #[arg(long)]
     cluster: bool,
-    /// File with the password of the servers (or DOYEN_BENCH_PASSWORD; never a flag, because other users see flags)
+    /// File with the password of the servers (or DOYEN_BENCH_PASSWORD; never a flag, because other
+    /// users see flags)
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
     /// Follow every write with WAIT N 0, and count it when both are answered, and N copies have it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     wait: Option<u16>,
     /// What a read says
-    #[arg(long, value_name = "WORDS", default_value = "GET {key}", conflicts_with = "cluster")]
+    #[arg(
+        long,
+        value_name = "WORDS",
+        default_value = "GET {key}",
+        conflicts_with = "cluster"
+    )]
     command_get: String,
     /// What a write says
-    #[arg(long, value_name = "WORDS", default_value = "SET {key} {value}", conflicts_with = "cluster")]
+    #[arg(
+        long,
+        value_name = "WORDS",
+        default_value = "SET {key} {value}",
+        conflicts_with = "cluster"
+    )]
     command_set: String,
 }
 
 impl Target {
-    /// Puts the load on the servers; returns what came of it, and by how many starts they were behind.
+    /// Puts the load on the servers; returns what came of it, and by how many starts they were
+    /// behind.
     pub(super) fn run(&self, load: &Load) -> Result<(Recorder, u64), Failed> {
         if self.wait.is_some() && !load.writes() {
-            return Err(Failed::usage("--wait says nothing of --operation get: it follows writes"));
+            return Err(Failed::usage(
+                "--wait says nothing of --operation get: it follows writes",
+            ));
         }
         let clock = Clock::start();
         let mut workers = self.connect(load, clock)?;
@@ -75,7 +91,9 @@ impl Target {
             let shared = &mut worker.shared;
             shared.plan = load.plan(thread)?;
             shared.schedule = load.schedule(thread, starts_at);
-            shared.recorder.measure_from(starts_at + load.warmup().as_nanos() as u64);
+            shared
+                .recorder
+                .measure_from(starts_at + load.warmup().as_nanos() as u64);
             if let Some(copies) = self.wait {
                 shared.set.then_wait(copies);
             }
@@ -94,7 +112,9 @@ impl Target {
     fn password(&self) -> Result<Option<String>, Failed> {
         match &self.password_file {
             Some(path) => Ok(Some(config::read_line(path, "--password-file")?)),
-            None => Ok(std::env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty())),
+            None => Ok(std::env::var(PASSWORD_VARIABLE)
+                .ok()
+                .filter(|password| !password.is_empty())),
         }
     }
 
@@ -102,14 +122,29 @@ impl Target {
     fn connect(&self, load: &Load, clock: Clock) -> Result<Vec<Worker>, Failed> {
         let addresses = self.addresses()?;
         let value = load.value();
-        let get = Command::parse(&self.command_get, &value).map_err(|e| Failed::usage(format!("--command-get {e}")))?;
-        let set = Command::parse(&self.command_set, &value).map_err(|e| Failed::usage(format!("--command-set {e}")))?;
-        let dial = Dial { password: self.password()? };
-        let router = if self.cluster { Some(dial.router(&addresses, load.keys())?) } else { None };
-        if let Some(masters) = router.as_ref().map(route::Router::masters).filter(|masters| *masters > load.lanes(load.threads() - 1)) {
-            return Err(Failed::usage(format!("--connections are too few: each thread needs one for each of {masters} masters")));
+        let get = Command::parse(&self.command_get, &value)
+            .map_err(|e| Failed::usage(format!("--command-get {e}")))?;
+        let set = Command::parse(&self.command_set, &value)
+            .map_err(|e| Failed::usage(format!("--command-set {e}")))?;
+        let dial = Dial {
+            password: self.password()?,
+        };
+        let router = if self.cluster {
+            Some(dial.router(&addresses, load.keys())?)
+        } else {
+            None
+        };
+        if let Some(masters) = router
+            .as_ref()
+            .map(route::Router::masters)
+            .filter(|masters| *masters > load.lanes(load.threads() - 1))
+        {
+            return Err(Failed::usage(format!(
+                "--connections are too few: each thread needs one for each of {masters} masters"
+            )));
         }
-        let fill_in_flight = (FILL_BYTES / load.value_bytes().max(1) / load.connections()).clamp(1, FILL_IN_FLIGHT_MAX);
+        let fill_in_flight = (FILL_BYTES / load.value_bytes().max(1) / load.connections())
+            .clamp(1, FILL_IN_FLIGHT_MAX);
         (0..load.threads())
             .map(|thread| {
                 let shared = Shared {
@@ -123,7 +158,8 @@ impl Target {
                     in_flight: fill_in_flight,
                     batch: false,
                 };
-                // Threads begin with different servers, so that all of them get their share of connections.
+                // Threads begin with different servers, so that all of them get their share of
+                // connections.
                 let before: usize = (0..thread).map(|t| load.lanes(t)).sum();
                 let mut addresses = addresses.clone();
                 let first = before % addresses.len();
@@ -134,11 +170,21 @@ impl Target {
     }
 
     fn addresses(&self) -> Result<Vec<SocketAddr>, Failed> {
-        let default = SocketAddr::from(([127, 0, 0, 1], if self.cluster { RESP_CLUSTER_PORT } else { RESP_PORT }));
+        let default = SocketAddr::from((
+            [127, 0, 0, 1],
+            if self.cluster {
+                RESP_CLUSTER_PORT
+            } else {
+                RESP_PORT
+            },
+        ));
         if self.resp.is_empty() {
             return Ok(vec![default]);
         }
-        self.resp.iter().map(|text| Ok(config::address("--resp", Some(text), default)?)).collect()
+        self.resp
+            .iter()
+            .map(|text| Ok(config::address("--resp", Some(text), default)?))
+            .collect()
     }
 
     /// What people should know of it beside the load.

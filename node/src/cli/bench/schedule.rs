@@ -1,8 +1,10 @@
-//! When: in the closed loop as soon as there is room; in the open loop at a constant rate, whatever the servers do.
+//! When: in the closed loop as soon as there is room; in the open loop at a constant rate, whatever
+//! the servers do.
 //!
-//! Operations of the open loop have intended starts, dealt out to the lanes (connections) in turn: lane 0 has starts 0, 3, 6, ..
-//! of three lanes. A lane that may not send holds its starts back, and sends them late: since latency counts from the intended
-//! start, what stood still is not left out (no coordinated omission). Times are nanoseconds since the generator began.
+//! Operations of the open loop have intended starts, dealt out to the lanes (connections) in turn:
+//! lane 0 has starts 0, 3, 6, .. of three lanes. A lane that may not send holds its starts back,
+//! and sends them late: since latency counts from the intended start, what stood still is not left
+//! out (no coordinated omission). Times are nanoseconds since the generator began.
 
 use std::time::Instant;
 
@@ -44,12 +46,23 @@ struct Open {
 impl Schedule {
     /// An operation may start whenever there is room, until `ends_at`.
     pub(super) fn closed(ends_at: u64) -> Self {
-        Self { ends_at, open: None }
+        Self {
+            ends_at,
+            open: None,
+        }
     }
 
     /// `rate` operations a second over all `lanes`, from `starts_at` to `ends_at`.
     pub(super) fn open(rate: f64, lanes: usize, starts_at: u64, ends_at: u64) -> Self {
-        Self { ends_at, open: Some(Open { starts_at, interval: SECOND / rate, taken: vec![0; lanes], told: 0 }) }
+        Self {
+            ends_at,
+            open: Some(Open {
+                starts_at,
+                interval: SECOND / rate,
+                taken: vec![0; lanes],
+                told: 0,
+            }),
+        }
     }
 
     /// When nothing starts any more.
@@ -62,7 +75,9 @@ impl Schedule {
         if now >= self.ends_at {
             return None;
         }
-        let Some(open) = &mut self.open else { return Some(now) };
+        let Some(open) = &mut self.open else {
+            return Some(now);
+        };
         let start = open.start(open.taken[lane] * open.taken.len() as u64 + lane as u64);
         if start > now || start >= self.ends_at {
             return None;
@@ -78,7 +93,8 @@ impl Schedule {
         }
     }
 
-    /// A lane that got a start since this was last asked; again and again, until there is none. Nothing in the closed loop.
+    /// A lane that got a start since this was last asked; again and again, until there is none.
+    /// Nothing in the closed loop.
     pub(super) fn due_lane(&mut self, now: u64) -> Option<usize> {
         let open = self.open.as_mut()?;
         let start = open.start(open.told);
@@ -99,7 +115,8 @@ impl Schedule {
     pub(super) fn behind(&self) -> u64 {
         let Some(open) = &self.open else { return 0 };
         // The division may be off by one: `start` alone says what is before the end.
-        let mut starts = (self.ends_at.saturating_sub(open.starts_at) as f64 / open.interval) as u64;
+        let mut starts =
+            (self.ends_at.saturating_sub(open.starts_at) as f64 / open.interval) as u64;
         while open.start(starts) < self.ends_at {
             starts += 1;
         }
@@ -130,7 +147,14 @@ mod tests {
         assert_eq!(schedule.take(0, 3), Some(3));
         assert_eq!(schedule.take(0, 10 * MS - 1), Some(10 * MS - 1));
         assert_eq!(schedule.take(0, 10 * MS), None);
-        assert_eq!((schedule.due_lane(5), schedule.next_start(), schedule.behind()), (None, None, 0));
+        assert_eq!(
+            (
+                schedule.due_lane(5),
+                schedule.next_start(),
+                schedule.behind()
+            ),
+            (None, None, 0)
+        );
     }
 
     #[test]
@@ -146,10 +170,19 @@ mod tests {
         assert_eq!(schedule.take(1, 100 + 4 * MS), None);
         // Nothing starts at the end or after it: of six starts, two were taken.
         assert_eq!(schedule.due_lane(u64::MAX), Some(2));
-        assert_eq!((schedule.due_lane(u64::MAX), schedule.next_start()), (None, None));
-        assert_eq!((schedule.take(0, 100 + 6 * MS), schedule.behind()), (None, 4));
+        assert_eq!(
+            (schedule.due_lane(u64::MAX), schedule.next_start()),
+            (None, None)
+        );
+        assert_eq!(
+            (schedule.take(0, 100 + 6 * MS), schedule.behind()),
+            (None, 4)
+        );
         schedule.give_back(1);
-        assert_eq!((schedule.take(1, 100 + 5 * MS), schedule.behind()), (Some(100 + 4 * MS), 4));
+        assert_eq!(
+            (schedule.take(1, 100 + 5 * MS), schedule.behind()),
+            (Some(100 + 4 * MS), 4)
+        );
     }
 
     #[test]
@@ -157,12 +190,17 @@ mod tests {
         for (rate, seconds) in [(1.0, 3), (333.3, 3), (99_999.0, 2), (1_000_000.0, 1)] {
             let schedule = Schedule::open(rate, 7, 5, 5 + seconds * 1000 * MS);
             let expected = rate * seconds as f64;
-            assert!((schedule.behind() as f64 - expected).abs() <= 1.0, "{rate} over {seconds} s: {}", schedule.behind());
+            assert!(
+                (schedule.behind() as f64 - expected).abs() <= 1.0,
+                "{rate} over {seconds} s: {}",
+                schedule.behind()
+            );
         }
     }
 
-    /// A server that answers at once, but stands still for 100 ms of one second: a tenth of the operations waited, the longest for
-    /// all of it. A generator that counts from when it sent would see one slow operation for each lane.
+    /// A server that answers at once, but stands still for 100 ms of one second: a tenth of the
+    /// operations waited, the longest for all of it. A generator that counts from when it sent
+    /// would see one slow operation for each lane.
     #[test]
     fn who_stands_still_is_not_left_out() {
         let end = 1000 * MS;
@@ -182,10 +220,21 @@ mod tests {
             }
         }
         assert_eq!((recorder.operations(), schedule.behind()), (1000, 0));
-        let late =
-            recorder.latencies().iter_recorded().filter(|v| v.value_iterated_to() >= 10 * MS).map(|v| v.count_at_value()).sum::<u64>();
-        assert!((88..=92).contains(&late), "{late} waited for 10 ms or longer");
-        assert!((99 * MS..101 * MS).contains(&recorder.latencies().max()), "{}", recorder.latencies().max());
+        let late = recorder
+            .latencies()
+            .iter_recorded()
+            .filter(|v| v.value_iterated_to() >= 10 * MS)
+            .map(|v| v.count_at_value())
+            .sum::<u64>();
+        assert!(
+            (88..=92).contains(&late),
+            "{late} waited for 10 ms or longer"
+        );
+        assert!(
+            (99 * MS..101 * MS).contains(&recorder.latencies().max()),
+            "{}",
+            recorder.latencies().max()
+        );
         assert_eq!(recorder.longest_stall(), 100 * MS);
     }
 }

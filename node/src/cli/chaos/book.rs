@@ -22,7 +22,8 @@ pub(super) struct Book {
     seconds_aloud: bool,
     /// Where Redis clients reach each node, as clients know it: nobody tells them that one is dead.
     pub(super) endpoints: BTreeMap<usize, SocketAddr>,
-    /// Nodes that were taken away by the present fault: who waits for them waits for what was done, not for the cluster.
+    /// Nodes that were taken away by the present fault: who waits for them waits for what was done,
+    /// not for the cluster.
     pub(super) excused: BTreeSet<usize>,
     pub(super) second: Second,
     pub(super) seconds: Vec<Second>,
@@ -65,7 +66,15 @@ pub(super) struct Fault {
 impl Fault {
     pub(super) fn begin(book: &Book, kind: impl Into<String>, text: String) -> Self {
         let now = book.elapsed();
-        Self { kind: kind.into(), text, began: now, ended: now, healed: now, safe: false, cut_short: false }
+        Self {
+            kind: kind.into(),
+            text,
+            began: now,
+            ended: now,
+            healed: now,
+            safe: false,
+            cut_short: false,
+        }
     }
 
     pub(super) fn end(&mut self, book: &Book) {
@@ -103,7 +112,10 @@ impl Book {
 
     /// Of a run of hours: faults are told, and not every second.
     pub(super) fn without_seconds(self) -> Self {
-        Self { seconds_aloud: false, ..self }
+        Self {
+            seconds_aloud: false,
+            ..self
+        }
     }
 
     pub(super) fn elapsed(&self) -> Duration {
@@ -112,18 +124,27 @@ impl Book {
 
     pub(super) fn say(&self, text: fmt::Arguments<'_>) {
         if self.aloud {
-            say(format_args!("{:7.2} s  {text}\n", self.elapsed().as_secs_f64()));
+            say(format_args!(
+                "{:7.2} s  {text}\n",
+                self.elapsed().as_secs_f64()
+            ));
         }
     }
 
     /// Clients learn where the nodes are that run now.
     pub(super) fn see(&mut self, cluster: &Cluster) {
-        self.endpoints = cluster.running().filter_map(|node| Some((node, cluster.resp(node)?))).collect();
+        self.endpoints = cluster
+            .running()
+            .filter_map(|node| Some((node, cluster.resp(node)?)))
+            .collect();
     }
 
     /// A client that had asked since `began` has an answer.
     pub(super) fn waited(&mut self, began: Instant) {
-        let wait = Wait { began: began - self.began, ended: self.elapsed() };
+        let wait = Wait {
+            began: began - self.began,
+            ended: self.elapsed(),
+        };
         if wait.ended - wait.began >= WAIT_LEAST && self.waits.len() < WAITS_MAX {
             self.waits.push(wait);
         }
@@ -131,18 +152,31 @@ impl Book {
 
     /// The longest that a client waited for an answer while this lasted, until all was safe.
     pub(super) fn unavailable(&self, fault: &Fault) -> Duration {
-        let during = self.waits.iter().filter(|w| w.began < fault.healed && w.ended > fault.began);
+        let during = self
+            .waits
+            .iter()
+            .filter(|w| w.began < fault.healed && w.ended > fault.began);
         during.map(|w| w.ended - w.began).max().unwrap_or_default()
     }
 
     /// A second is over.
     pub(super) fn tick(&mut self) {
-        let Second { answered, unknown, refused } = std::mem::take(&mut self.second);
-        self.seconds.push(Second { answered, unknown, refused });
+        let Second {
+            answered,
+            unknown,
+            refused,
+        } = std::mem::take(&mut self.second);
+        self.seconds.push(Second {
+            answered,
+            unknown,
+            refused,
+        });
         if !self.seconds_aloud {
             return;
         }
-        self.say(format_args!("  {answered:>6} operations/s  {unknown} unknown  {refused} refused"));
+        self.say(format_args!(
+            "  {answered:>6} operations/s  {unknown} unknown  {refused} refused"
+        ));
     }
 
     pub(super) fn total(&self, of: fn(&Second) -> u64) -> u64 {
@@ -158,8 +192,29 @@ mod tests {
     fn a_fault_is_charged_with_the_waits_that_it_overlaps() {
         let mut book = Book::new(false);
         let [s1, s2, s5, s9] = [1, 2, 5, 9].map(Duration::from_secs);
-        book.waits = vec![Wait { began: Duration::ZERO, ended: s1 }, Wait { began: s1, ended: s5 }, Wait { began: s5, ended: s9 }];
-        let fault = Fault { kind: "kill".into(), text: String::new(), began: s2, ended: s2, healed: s5, safe: true, cut_short: false };
+        book.waits = vec![
+            Wait {
+                began: Duration::ZERO,
+                ended: s1,
+            },
+            Wait {
+                began: s1,
+                ended: s5,
+            },
+            Wait {
+                began: s5,
+                ended: s9,
+            },
+        ];
+        let fault = Fault {
+            kind: "kill".into(),
+            text: String::new(),
+            began: s2,
+            ended: s2,
+            healed: s5,
+            safe: true,
+            cut_short: false,
+        };
         assert_eq!(book.unavailable(&fault), Duration::from_secs(4));
     }
 }

@@ -12,11 +12,14 @@ pub(super) struct End {
     by_hand: watch::Receiver<bool>,
 }
 
-/// The first Ctrl-C (or SIGTERM) ends the run early, with its figures. Returns at the second one, which ends everything at once.
+/// The first Ctrl-C (or SIGTERM) ends the run early, with its figures. Returns at the second one,
+/// which ends everything at once.
 pub(super) async fn twice(by_hand: watch::Sender<bool>) -> Failed {
     interrupted("chaos").await;
     by_hand.send_replace(true);
-    complain(format_args!("ended by hand: what is under way heals, then the figures follow (once more ends at once)"));
+    complain(format_args!(
+        "ended by hand: what is under way heals, then the figures follow (once more ends at once)"
+    ));
     interrupted("chaos").await
 }
 
@@ -37,7 +40,11 @@ impl End {
 
     /// Until its time; nothing once somebody ended it.
     pub(super) fn left(&self) -> Duration {
-        if self.is_by_hand() { Duration::ZERO } else { self.until.saturating_duration_since(Instant::now()) }
+        if self.is_by_hand() {
+            Duration::ZERO
+        } else {
+            self.until.saturating_duration_since(Instant::now())
+        }
     }
 
     /// Waits so long, or until somebody ends it.
@@ -69,7 +76,10 @@ mod tests {
         assert_eq!((began.elapsed(), end.is_over()), (long, false));
         hand.send_replace(true);
         end.sleep(long).await;
-        assert_eq!((began.elapsed(), end.is_over(), end.left()), (long, true, Duration::ZERO));
+        assert_eq!(
+            (began.elapsed(), end.is_over(), end.left()),
+            (long, true, Duration::ZERO)
+        );
         assert_eq!(end.unless_ended(std::future::pending::<()>()).await, None);
     }
 }

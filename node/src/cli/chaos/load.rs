@@ -1,4 +1,5 @@
-//! Clients: by Redis' protocol through every node, and native ones. All of them share the same keys, and everything that they ask is recorded.
+//! Clients: by Redis' protocol through every node, and native ones. All of them share the same
+//! keys, and everything that they ask is recorded.
 
 use super::Shared;
 use crate::cli::Failed;
@@ -58,9 +59,22 @@ struct Common {
 
 impl Load {
     /// Connects the native client and lets all begin.
-    pub(super) async fn start(book: &Shared, history: &History, cluster: &Cluster, rate: u32, seed: u64) -> Result<Self, Failed> {
-        let seeds: Vec<String> = cluster.running().filter_map(|node| Some(cluster.data(node)?.to_string())).collect();
-        let native = client::Client::builder().seeds(seeds).secret_file(cluster.secret_file()).connect().await;
+    pub(super) async fn start(
+        book: &Shared,
+        history: &History,
+        cluster: &Cluster,
+        rate: u32,
+        seed: u64,
+    ) -> Result<Self, Failed> {
+        let seeds: Vec<String> = cluster
+            .running()
+            .filter_map(|node| Some(cluster.data(node)?.to_string()))
+            .collect();
+        let native = client::Client::builder()
+            .seeds(seeds)
+            .secret_file(cluster.secret_file())
+            .connect()
+            .await;
         let native = native.map_err(|e| Failed::new(format!("the native client: {e}")))?;
         let running = Rc::new(Cell::new(true));
         let clients = RESP_CLIENTS + NATIVE_CLIENTS;
@@ -75,20 +89,34 @@ impl Load {
         for id in 0..clients {
             let rng = ChaCha8Rng::seed_from_u64(seed.rotate_left(32) ^ u64::from(id));
             let asker: Asker = if id < RESP_CLIENTS {
-                Asker::Resp(Resp { book: book.clone(), turn: id as usize, connection: None })
+                Asker::Resp(Resp {
+                    book: book.clone(),
+                    turn: id as usize,
+                    connection: None,
+                })
             } else {
                 Asker::Native(native.database())
             };
-            tasks.push(tokio::task::spawn_local(run(id, common.clone(), rng, asker)));
+            tasks.push(tokio::task::spawn_local(run(
+                id,
+                common.clone(),
+                rng,
+                asker,
+            )));
         }
-        Ok(Self { running, tasks, native })
+        Ok(Self {
+            running,
+            tasks,
+            native,
+        })
     }
 
     /// Ends it; every client has its last answer.
     pub(super) async fn finish(self) -> Result<(), Failed> {
         self.running.set(false);
         for task in self.tasks {
-            task.await.map_err(|e| Failed::new(format!("a client of the chaos broke: {e}")))?;
+            task.await
+                .map_err(|e| Failed::new(format!("a client of the chaos broke: {e}")))?;
         }
         self.native.close().await;
         Ok(())
@@ -198,7 +226,10 @@ impl Asker {
     /// Whether the node that it asks was taken away by the present fault.
     fn is_excused(&self, book: &Shared) -> bool {
         match self {
-            Self::Resp(Resp { connection: Some((node, _)), .. }) => book.borrow().excused.contains(node),
+            Self::Resp(Resp {
+                connection: Some((node, _)),
+                ..
+            }) => book.borrow().excused.contains(node),
             _ => false,
         }
     }
@@ -220,7 +251,12 @@ async fn ask_native(database: &Database, key: &str, call: &Call) -> Outcome {
     };
     match call {
         Call::Set(value) => written(database.set(key, value.clone()).await.map(|()| Answer::Ok)),
-        Call::Delete => written(database.remove(key).await.map(|was| Answer::Int(was.into()))),
+        Call::Delete => written(
+            database
+                .remove(key)
+                .await
+                .map(|was| Answer::Int(was.into())),
+        ),
         // The only other call that is chosen for it.
         _ => match database.get(key).await {
             Ok(Some(value)) => Outcome::Answered(Answer::Bulk(value.to_vec())),
@@ -240,7 +276,9 @@ struct Resp {
 
 impl Resp {
     async fn ask(&mut self, key: &str, call: &Call) -> Outcome {
-        let Some(client) = self.connected().await else { return Outcome::NotDone };
+        let Some(client) = self.connected().await else {
+            return Outcome::NotDone;
+        };
         let key = key.as_bytes();
         let sum;
         let words: Vec<&[u8]> = match call {
@@ -275,18 +313,29 @@ impl Resp {
             let (node, address): (usize, SocketAddr) = {
                 let book = self.book.borrow();
                 let at = self.turn.checked_rem(book.endpoints.len())?;
-                book.endpoints.iter().nth(at).map(|(node, address)| (*node, *address))?
+                book.endpoints
+                    .iter()
+                    .nth(at)
+                    .map(|(node, address)| (*node, *address))?
             };
-            let client = tokio::time::timeout(CONNECT_MAX, Client::connect(address)).await.ok()?.ok()?;
+            let client = tokio::time::timeout(CONNECT_MAX, Client::connect(address))
+                .await
+                .ok()?
+                .ok()?;
             self.connection = Some((node, client));
         }
         self.connection.as_mut().map(|(_, client)| client)
     }
 }
 
-/// Reads every key, each through one node after the other until there is an answer. Says how many have none.
+/// Reads every key, each through one node after the other until there is an answer. Says how many
+/// have none.
 pub(super) async fn read_back(book: &Shared, history: &History) -> u64 {
-    let mut reader = Resp { book: book.clone(), turn: 0, connection: None };
+    let mut reader = Resp {
+        book: book.clone(),
+        turn: 0,
+        connection: None,
+    };
     let mut unread = 0;
     for key in history.keys() {
         let mut read = false;
@@ -318,7 +367,9 @@ mod tests {
     async fn client_of(answers: &'static [&'static str]) -> Resp {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let book = Rc::new(RefCell::new(Book::new(false)));
-        book.borrow_mut().endpoints.insert(0, listener.local_addr().expect("bound"));
+        book.borrow_mut()
+            .endpoints
+            .insert(0, listener.local_addr().expect("bound"));
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.expect("a client");
             let mut asked = [0; 1000];
@@ -327,7 +378,11 @@ mod tests {
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         });
-        Resp { book, turn: 0, connection: None }
+        Resp {
+            book,
+            turn: 0,
+            connection: None,
+        }
     }
 
     async fn judged(calls: [Call; 2], answers: &'static [&'static str]) -> Vec<Wrong> {
@@ -340,17 +395,44 @@ mod tests {
                 Outcome::NotDone => pending.refused(),
             }
         }
-        history.judge().iter().map(|violation| violation.wrong).collect()
+        history
+            .judge()
+            .iter()
+            .map(|violation| violation.wrong)
+            .collect()
     }
 
     #[tokio::test]
     async fn a_store_that_forgets_or_does_what_it_refused_is_found_out() {
         let set = || Call::Set(b"x".to_vec());
-        assert_eq!(judged([set(), Call::Get], &["+OK\r\n", "$1\r\nx\r\n"]).await, []);
-        assert_eq!(judged([set(), Call::Get], &["+OK\r\n", "$-1\r\n"]).await, [Wrong::Missing]);
-        assert_eq!(judged([set(), Call::Get], &["-TRYAGAIN later\r\n", "$1\r\nx\r\n"]).await, [Wrong::Answer]);
-        assert_eq!(judged([set(), Call::Get], &["-UNKNOWN it may have happened\r\n", "$1\r\nx\r\n"]).await, []);
-        assert_eq!(judged([set(), Call::Get], &["-ERR what?\r\n", "$-1\r\n"]).await, [Wrong::Answer], "no refusal that says so");
-        assert_eq!(judged([Call::Incr(2), Call::Incr(2)], &[":2\r\n", ":6\r\n"]).await, [Wrong::Answer]);
+        assert_eq!(
+            judged([set(), Call::Get], &["+OK\r\n", "$1\r\nx\r\n"]).await,
+            []
+        );
+        assert_eq!(
+            judged([set(), Call::Get], &["+OK\r\n", "$-1\r\n"]).await,
+            [Wrong::Missing]
+        );
+        assert_eq!(
+            judged([set(), Call::Get], &["-TRYAGAIN later\r\n", "$1\r\nx\r\n"]).await,
+            [Wrong::Answer]
+        );
+        assert_eq!(
+            judged(
+                [set(), Call::Get],
+                &["-UNKNOWN it may have happened\r\n", "$1\r\nx\r\n"]
+            )
+            .await,
+            []
+        );
+        assert_eq!(
+            judged([set(), Call::Get], &["-ERR what?\r\n", "$-1\r\n"]).await,
+            [Wrong::Answer],
+            "no refusal that says so"
+        );
+        assert_eq!(
+            judged([Call::Incr(2), Call::Incr(2)], &[":2\r\n", ":6\r\n"]).await,
+            [Wrong::Answer]
+        );
     }
 }

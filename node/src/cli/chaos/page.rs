@@ -1,4 +1,5 @@
-//! The report as one page: a timeline with the faults above, throughput and what went unanswered below. No scripts, and nothing from elsewhere.
+//! The report as one page: a timeline with the faults above, throughput and what went unanswered
+//! below. No scripts, and nothing from elsewhere.
 
 use super::report::{FaultReport, Report};
 use std::fmt::Write;
@@ -14,7 +15,9 @@ const ERRORS: f64 = 50.0;
 /// Between the parts, and below for the seconds.
 const GAP: f64 = 22.0;
 /// Between two marks of time, in seconds, and how many there are at most.
-const STEPS: [f64; 11] = [1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0];
+const STEPS: [f64; 11] = [
+    1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
+];
 const MARKS_MAX: f64 = 12.0;
 
 const STYLE: &str = "
@@ -32,7 +35,11 @@ svg { width: 100%; min-width: 760px; height: auto; display: block } svg text { f
 /// The whole page.
 pub(super) fn page(report: &Report) -> String {
     let mut out = String::new();
-    let verdict = if report.holds() { ("good", "Everything held.") } else { ("bad", "Not everything held.") };
+    let verdict = if report.holds() {
+        ("good", "Everything held.")
+    } else {
+        ("bad", "Not everything held.")
+    };
     // Writing to a String cannot fail.
     let _ = write!(
         out,
@@ -58,7 +65,11 @@ pub(super) fn page(report: &Report) -> String {
         seed = report.seed,
     );
     if let Some(why) = &report.unhealed {
-        let _ = write!(out, "<p class=\"bad\">The cluster did not heal: {}</p>", escape(why));
+        let _ = write!(
+            out,
+            "<p class=\"bad\">The cluster did not heal: {}</p>",
+            escape(why)
+        );
     }
     timeline(&mut out, report);
     kinds(&mut out, report);
@@ -82,8 +93,15 @@ fn timeline(out: &mut String, report: &Report) {
     for (at, fault) in report.faults.iter().enumerate() {
         let (number, y) = (at + 1, (at % ROWS) as f64 * ROW);
         let (began, ended, healed) = (x(fault.began), x(fault.ended), x(fault.healed));
-        let colour = if fault.safe { "var(--heal)" } else { "var(--bad)" };
-        let title = escape(&format!("{number}, at {:.1} s: {}; waited {:.2} s", fault.began, fault.text, fault.unavailable));
+        let colour = if fault.safe {
+            "var(--heal)"
+        } else {
+            "var(--bad)"
+        };
+        let title = escape(&format!(
+            "{number}, at {:.1} s: {}; waited {:.2} s",
+            fault.began, fault.text, fault.unavailable
+        ));
         let _ = write!(
             out,
             "<g><title>{title}</title><rect x=\"{began:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{}\" fill=\"var(--fault)\"/>\
@@ -95,19 +113,56 @@ fn timeline(out: &mut String, report: &Report) {
             (healed - ended).max(0.5),
             ROW - 3.0,
             (healed - began).max(1.0),
-            if at_end(healed) { began - 3.0 } else { healed.max(ended + 0.5) + 3.0 },
+            if at_end(healed) {
+                began - 3.0
+            } else {
+                healed.max(ended + 0.5) + 3.0
+            },
             y + ROW - 5.0,
             if at_end(healed) { "end" } else { "start" },
         );
     }
-    let most = report.timeline.iter().map(|s| s.answered).max().unwrap_or(0).max(1);
-    bars(out, report, top + CHART, CHART, most, "var(--good)", |s| s.answered);
-    let _ = write!(out, "<text x=\"2\" y=\"{}\">{most} operations/s</text>", top - 4.0);
+    let most = report
+        .timeline
+        .iter()
+        .map(|s| s.answered)
+        .max()
+        .unwrap_or(0)
+        .max(1);
+    bars(out, report, top + CHART, CHART, most, "var(--good)", |s| {
+        s.answered
+    });
+    let _ = write!(
+        out,
+        "<text x=\"2\" y=\"{}\">{most} operations/s</text>",
+        top - 4.0
+    );
     let errors = top + CHART + GAP;
-    let worst = report.timeline.iter().map(|s| s.unknown + s.refused).max().unwrap_or(0).max(1);
-    bars(out, report, errors + ERRORS, ERRORS, worst, "var(--error)", |s| s.unknown + s.refused);
-    let _ = write!(out, "<text x=\"2\" y=\"{}\">{worst} unknown or refused/s</text>", errors - 4.0);
-    let step = STEPS.into_iter().find(|step| seconds / step <= MARKS_MAX).unwrap_or(3600.0);
+    let worst = report
+        .timeline
+        .iter()
+        .map(|s| s.unknown + s.refused)
+        .max()
+        .unwrap_or(0)
+        .max(1);
+    bars(
+        out,
+        report,
+        errors + ERRORS,
+        ERRORS,
+        worst,
+        "var(--error)",
+        |s| s.unknown + s.refused,
+    );
+    let _ = write!(
+        out,
+        "<text x=\"2\" y=\"{}\">{worst} unknown or refused/s</text>",
+        errors - 4.0
+    );
+    let step = STEPS
+        .into_iter()
+        .find(|step| seconds / step <= MARKS_MAX)
+        .unwrap_or(3600.0);
     for mark in 0..=(seconds / step) as u32 {
         let at = f64::from(mark) * step;
         let anchor = match x(at) {
@@ -124,7 +179,11 @@ fn timeline(out: &mut String, report: &Report) {
             height - 4.0
         );
     }
-    let key = |colour, what| format!("<span class=\"item\"><span class=\"key\" style=\"background: var(--{colour})\"></span>{what}</span>");
+    let key = |colour, what| {
+        format!(
+            "<span class=\"item\"><span class=\"key\" style=\"background: var(--{colour})\"></span>{what}</span>"
+        )
+    };
     let _ = write!(
         out,
         "</svg></div><p class=\"dim\">Above, numbered as in the list below: {} {} {}<br>In each second: {} {}</p>",
@@ -141,7 +200,15 @@ fn at_end(x: f64) -> bool {
     x > WIDTH - 22.0
 }
 
-fn bars(out: &mut String, report: &Report, base: f64, height: f64, most: u64, colour: &str, of: fn(&super::book::Second) -> u64) {
+fn bars(
+    out: &mut String,
+    report: &Report,
+    base: f64,
+    height: f64,
+    most: u64,
+    colour: &str,
+    of: fn(&super::book::Second) -> u64,
+) {
     let seconds = report.seconds.max(report.timeline.len() as f64).max(1.0);
     let width = WIDTH / seconds;
     let mut path = String::new();
@@ -150,7 +217,12 @@ fn bars(out: &mut String, report: &Report, base: f64, height: f64, most: u64, co
     for (at, second) in report.timeline.iter().enumerate() {
         let tall = of(second) as f64 / most as f64 * height;
         if tall > 0.0 {
-            let _ = write!(path, "M{:.1} {base:.1}v-{tall:.1}h{:.2}v{tall:.1}z", (first + at as f64) * width, (width * 0.9).max(0.3));
+            let _ = write!(
+                path,
+                "M{:.1} {base:.1}v-{tall:.1}h{:.2}v{tall:.1}z",
+                (first + at as f64) * width,
+                (width * 0.9).max(0.3)
+            );
         }
     }
     let _ = write!(
@@ -192,7 +264,11 @@ fn faults(out: &mut String, faults: &[FaultReport]) {
             "<tr{class}><td>{number}<td>{:.1}<td class=\"text\">{}{}<td>{lasted:.2}<td>{healing:.2}<td>{:.2}</tr>",
             fault.began,
             escape(&fault.text),
-            if fault.cut_short { " (cut short by the end)" } else { "" },
+            if fault.cut_short {
+                " (cut short by the end)"
+            } else {
+                ""
+            },
             fault.unavailable
         );
     }
@@ -200,7 +276,10 @@ fn faults(out: &mut String, faults: &[FaultReport]) {
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 #[cfg(test)]
@@ -212,7 +291,14 @@ mod tests {
     #[test]
     fn a_page_shows_faults_and_figures_and_needs_nothing_else() {
         let mut book = Book::new(false);
-        book.seconds = vec![Second { answered: 400, unknown: 3, refused: 2 }; 4];
+        book.seconds = vec![
+            Second {
+                answered: 400,
+                unknown: 3,
+                refused: 2
+            };
+            4
+        ];
         let [began, ended, healed] = [1, 2, 3].map(Duration::from_secs);
         book.faults.push(Fault {
             kind: "kill".into(),
@@ -223,15 +309,31 @@ mod tests {
             safe: true,
             cut_short: false,
         });
-        let page = page(&Report::new(&book, 7, 3, 1, Duration::from_secs(4), Vec::new()));
+        let page = page(&Report::new(
+            &book,
+            7,
+            3,
+            1,
+            Duration::from_secs(4),
+            Vec::new(),
+        ));
         assert!(
-            page.contains("SIGKILL to &lt;ada&gt;") && page.contains("400 operations/s") && page.contains("5 unknown or refused/s"),
+            page.contains("SIGKILL to &lt;ada&gt;")
+                && page.contains("400 operations/s")
+                && page.contains("5 unknown or refused/s"),
             "{page}"
         );
-        assert!(!page.contains("<script") && !page.contains("http"), "{page}");
+        assert!(
+            !page.contains("<script") && !page.contains("http"),
+            "{page}"
+        );
         assert_eq!(page.matches("<svg").count(), 1);
         // Two things in the legend were red.
-        let colours: Vec<&str> = page.split("class=\"key\" style=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let colours: Vec<&str> = page
+            .split("class=\"key\" style=\"")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
         let distinct: std::collections::BTreeSet<&&str> = colours.iter().collect();
         assert_eq!((colours.len(), distinct.len()), (5, 5), "{colours:?}");
     }

@@ -1,9 +1,12 @@
-//! Which fault comes next, for how long, and whether it may come: by the seed alone, as far as that can be.
+//! Which fault comes next, for how long, and whether it may come: by the seed alone, as far as that
+//! can be.
 //!
-//! What Doyen promises holds while a majority of the voters is there and every partition keeps a copy in sync. A fault comes only when all is
-//! safe, and takes nodes away (or cuts them off from all others) only if, by the table of that moment, both stay true of the rest. With seven
-//! members at most, every member votes. A death beside a pause, or within another's failover, can need an operator (ARCHITECTURE.md has the
-//! known cases): so there is one fault at a time, though the links may be bad under it.
+//! What Doyen promises holds while a majority of the voters is there and every partition keeps a
+//! copy in sync. A fault comes only when all is safe, and takes nodes away (or cuts them off from
+//! all others) only if, by the table of that moment, both stay true of the rest. With seven members
+//! at most, every member votes. A death beside a pause, or within another's failover, can need an
+//! operator (ARCHITECTURE.md has the known cases): so there is one fault at a time, though the
+//! links may be bad under it.
 
 use crate::testkit::{Cluster, Faults, Plane};
 use rand::Rng;
@@ -97,7 +100,14 @@ impl Kind {
     const fn victims(self) -> usize {
         match self {
             Self::KillTwo => 2,
-            Self::Kill | Self::KillCoordinator | Self::Pause | Self::Restart | Self::Leave | Self::Isolate | Self::Mute | Self::Deafen => 1,
+            Self::Kill
+            | Self::KillCoordinator
+            | Self::Pause
+            | Self::Restart
+            | Self::Leave
+            | Self::Isolate
+            | Self::Mute
+            | Self::Deafen => 1,
             _ => 0,
         }
     }
@@ -112,7 +122,8 @@ pub(super) struct Plan {
     first: VecDeque<Kind>,
 }
 
-/// A fault to come. Each has randomness of its own: what one of them meets does not change the next.
+/// A fault to come. Each has randomness of its own: what one of them meets does not change the
+/// next.
 #[derive(Debug)]
 pub(super) struct Episode {
     pub(super) kind: Kind,
@@ -142,13 +153,20 @@ impl Plan {
         let mut first: Vec<Kind> = KINDS.iter().map(|(kind, _)| *kind).collect();
         first.shuffle(&mut randomness(seed, 0));
         // Of three nodes nobody may leave until a fourth has come.
-        let (join, leave) = (first.iter().position(|k| *k == Kind::Join), first.iter().position(|k| *k == Kind::Leave));
+        let (join, leave) = (
+            first.iter().position(|k| *k == Kind::Join),
+            first.iter().position(|k| *k == Kind::Leave),
+        );
         if let (Some(join), Some(leave)) = (join, leave)
             && (leave < join) == (nodes <= MEMBERS_MIN)
         {
             first.swap(join, leave);
         }
-        Self { seed, number: 0, first: first.into() }
+        Self {
+            seed,
+            number: 0,
+            first: first.into(),
+        }
     }
 
     pub(super) fn next(&mut self) -> Episode {
@@ -162,7 +180,14 @@ impl Plan {
         let bad = rng.random_bool(0.25);
         let links = links(kind, bad, &mut rng);
         let coin = rng.random_bool(0.5);
-        Episode { kind, calm, span, links, coin, rng }
+        Episode {
+            kind,
+            calm,
+            span,
+            links,
+            coin,
+            rng,
+        }
     }
 }
 
@@ -195,14 +220,41 @@ fn links(kind: Kind, bad: bool, rng: &mut ChaCha8Rng) -> Faults {
     let none = Faults::NONE;
     let ms = |rng: &mut ChaCha8Rng, from, to| Duration::from_millis(rng.random_range(from..to));
     match kind {
-        Kind::Loss => Faults { loss: rng.random_range(0.05..0.3), ..none },
-        Kind::Delay => Faults { delay: ms(rng, 5, 60), jitter: ms(rng, 1, 60), ..none },
-        Kind::Duplicate => Faults { duplicate: rng.random_range(0.2..1.0), ..none },
-        Kind::Reorder => Faults { reorder: rng.random_range(0.1..0.5), ..none },
-        Kind::Corrupt => Faults { corrupt: rng.random_range(0.05..0.3), ..none },
-        Kind::Bandwidth => Faults { bytes_per_second: Some(rng.random_range(200_000..1_000_000)), ..none },
-        Kind::BlackHole => Faults { datagram_bytes_max: Some(rng.random_range(1200..1500)), ..none },
-        _ if bad => Faults { loss: 0.02, delay: ms(rng, 1, 10), jitter: ms(rng, 1, 10), ..none },
+        Kind::Loss => Faults {
+            loss: rng.random_range(0.05..0.3),
+            ..none
+        },
+        Kind::Delay => Faults {
+            delay: ms(rng, 5, 60),
+            jitter: ms(rng, 1, 60),
+            ..none
+        },
+        Kind::Duplicate => Faults {
+            duplicate: rng.random_range(0.2..1.0),
+            ..none
+        },
+        Kind::Reorder => Faults {
+            reorder: rng.random_range(0.1..0.5),
+            ..none
+        },
+        Kind::Corrupt => Faults {
+            corrupt: rng.random_range(0.05..0.3),
+            ..none
+        },
+        Kind::Bandwidth => Faults {
+            bytes_per_second: Some(rng.random_range(200_000..1_000_000)),
+            ..none
+        },
+        Kind::BlackHole => Faults {
+            datagram_bytes_max: Some(rng.random_range(1200..1500)),
+            ..none
+        },
+        _ if bad => Faults {
+            loss: 0.02,
+            delay: ms(rng, 1, 10),
+            jitter: ms(rng, 1, 10),
+            ..none
+        },
         _ => none,
     }
 }
@@ -212,12 +264,27 @@ pub(super) async fn aim(episode: &mut Episode, cluster: &Cluster) -> Result<Aim,
     let mut nodes: Vec<usize> = cluster.running().collect();
     let count = nodes.len();
     nodes.shuffle(&mut episode.rng);
-    let plane = if episode.coin { Plane::Control } else { Plane::Data };
+    let plane = if episode.coin {
+        Plane::Control
+    } else {
+        Plane::Data
+    };
     match episode.kind {
-        Kind::Join if count >= MEMBERS_MAX => return Err(format!("there are {count} members already, and another one would not vote")),
-        Kind::Leave if count <= MEMBERS_MIN => return Err(format!("there are only {count} members, and so many must stay")),
+        Kind::Join if count >= MEMBERS_MAX => {
+            return Err(format!(
+                "there are {count} members already, and another one would not vote"
+            ));
+        }
+        Kind::Leave if count <= MEMBERS_MIN => {
+            return Err(format!(
+                "there are only {count} members, and so many must stay"
+            ));
+        }
         Kind::KillCoordinator => {
-            let coordinator = cluster.coordinator().await.ok_or("nobody says who coordinates")?;
+            let coordinator = cluster
+                .coordinator()
+                .await
+                .ok_or("nobody says who coordinates")?;
             nodes.sort_by_key(|node| *node != coordinator);
         }
         _ => {}
@@ -232,16 +299,35 @@ pub(super) async fn aim(episode: &mut Episode, cluster: &Cluster) -> Result<Aim,
 
 /// Whether the cluster is promised to go on without these.
 async fn may_go(victims: &BTreeSet<usize>, cluster: &Cluster) -> Result<(), String> {
-    let asked = cluster.running().find(|node| !victims.contains(node)).ok_or("nobody would be left")?;
+    let asked = cluster
+        .running()
+        .find(|node| !victims.contains(node))
+        .ok_or("nobody would be left")?;
     let status = cluster.status(asked).await.map_err(|e| e.to_string())?;
     let table = cluster.table(asked).await.map_err(|e| e.to_string())?;
     let gone: BTreeSet<&str> = victims.iter().map(|node| cluster.name(*node)).collect();
-    let left = status.members.iter().filter(|m| !gone.contains(m.name.as_str())).count();
+    let left = status
+        .members
+        .iter()
+        .filter(|m| !gone.contains(m.name.as_str()))
+        .count();
     if 2 * left <= status.members.len() {
-        return Err(format!("of {} voters {left} would be left, which is no majority", status.members.len()));
+        return Err(format!(
+            "of {} voters {left} would be left, which is no majority",
+            status.members.len()
+        ));
     }
-    let partitions = table.keyspaces.iter().flat_map(|keyspace| &keyspace.partitions);
-    let lost = partitions.filter(|p| std::iter::once(&p.primary).chain(&p.backups).all(|name| gone.contains(name.as_str()))).count();
+    let partitions = table
+        .keyspaces
+        .iter()
+        .flat_map(|keyspace| &keyspace.partitions);
+    let lost = partitions
+        .filter(|p| {
+            std::iter::once(&p.primary)
+                .chain(&p.backups)
+                .all(|name| gone.contains(name.as_str()))
+        })
+        .count();
     if lost > 0 {
         let names: Vec<&str> = gone.into_iter().collect();
         return Err(format!(
@@ -262,7 +348,9 @@ fn told(episode: &Episode, nodes: &[usize], plane: Plane, cluster: &Cluster) -> 
     let milliseconds = |d: Duration| d.as_millis();
     let mut text = match episode.kind {
         Kind::Kill => format!("SIGKILL to {a}, back {seconds:.1} s later"),
-        Kind::KillCoordinator => format!("SIGKILL to {a}, the coordinator, back {seconds:.1} s later"),
+        Kind::KillCoordinator => {
+            format!("SIGKILL to {a}, the coordinator, back {seconds:.1} s later")
+        }
         Kind::KillTwo => format!("SIGKILL to {a} and {b}, back {seconds:.1} s later"),
         Kind::Pause => format!("SIGSTOP to {a} for {seconds:.1} s"),
         Kind::Restart => format!("{a} leaves in order and comes back {seconds:.1} s later"),
@@ -271,7 +359,11 @@ fn told(episode: &Episode, nodes: &[usize], plane: Plane, cluster: &Cluster) -> 
         Kind::CutOneWay => format!("nothing passes from {a} to {b} for {seconds:.1} s"),
         Kind::CutPair => format!("nothing passes between {a} and {b} for {seconds:.1} s"),
         Kind::CutPlane => {
-            let port = if plane == Plane::Control { "control" } else { "data" };
+            let port = if plane == Plane::Control {
+                "control"
+            } else {
+                "data"
+            };
             format!("nothing passes between the {port} ports of {a} and {b} for {seconds:.1} s")
         }
         Kind::Isolate => format!("nothing passes between {a} and all others for {seconds:.1} s"),
@@ -279,19 +371,40 @@ fn told(episode: &Episode, nodes: &[usize], plane: Plane, cluster: &Cluster) -> 
         Kind::Deafen => format!("nothing passes from all others to {a} for {seconds:.1} s"),
         Kind::Loss => format!("{} are lost for {seconds:.1} s", percent(links.loss)),
         Kind::Delay => {
-            let (least, most) = (milliseconds(links.delay), milliseconds(links.delay + links.jitter));
+            let (least, most) = (
+                milliseconds(links.delay),
+                milliseconds(links.delay + links.jitter),
+            );
             format!("every datagram takes {least} to {most} ms for {seconds:.1} s")
         }
-        Kind::Duplicate => format!("{} arrive twice for {seconds:.1} s", percent(links.duplicate)),
-        Kind::Reorder => format!("{} are overtaken for {seconds:.1} s", percent(links.reorder)),
-        Kind::Corrupt => format!("in {} a bit is flipped for {seconds:.1} s", percent(links.corrupt)),
-        Kind::Bandwidth => format!("{} kB/s a link for {seconds:.1} s", links.bytes_per_second.unwrap_or_default() / 1000),
+        Kind::Duplicate => format!(
+            "{} arrive twice for {seconds:.1} s",
+            percent(links.duplicate)
+        ),
+        Kind::Reorder => format!(
+            "{} are overtaken for {seconds:.1} s",
+            percent(links.reorder)
+        ),
+        Kind::Corrupt => format!(
+            "in {} a bit is flipped for {seconds:.1} s",
+            percent(links.corrupt)
+        ),
+        Kind::Bandwidth => format!(
+            "{} kB/s a link for {seconds:.1} s",
+            links.bytes_per_second.unwrap_or_default() / 1000
+        ),
         Kind::BlackHole => {
-            format!("datagrams above {} bytes vanish for {seconds:.1} s", links.datagram_bytes_max.unwrap_or_default())
+            format!(
+                "datagrams above {} bytes vanish for {seconds:.1} s",
+                links.datagram_bytes_max.unwrap_or_default()
+            )
         }
     };
     if episode.under_bad_links() {
-        text += &format!(" (with 2 % loss and up to {} ms of delay everywhere)", milliseconds(links.delay + links.jitter));
+        text += &format!(
+            " (with 2 % loss and up to {} ms of delay everywhere)",
+            milliseconds(links.delay + links.jitter)
+        );
     }
     text
 }
@@ -300,7 +413,13 @@ impl Episode {
     fn under_bad_links(&self) -> bool {
         let own = matches!(
             self.kind,
-            Kind::Loss | Kind::Delay | Kind::Duplicate | Kind::Reorder | Kind::Corrupt | Kind::Bandwidth | Kind::BlackHole
+            Kind::Loss
+                | Kind::Delay
+                | Kind::Duplicate
+                | Kind::Reorder
+                | Kind::Corrupt
+                | Kind::Bandwidth
+                | Kind::BlackHole
         );
         !own && !self.links.is_none()
     }
@@ -312,7 +431,10 @@ mod tests {
 
     fn told(seed: u64, nodes: usize, count: usize) -> Vec<(Kind, Duration, Duration, Faults)> {
         let mut plan = Plan::new(seed, nodes);
-        (0..count).map(|_| plan.next()).map(|e| (e.kind, e.calm, e.span, e.links)).collect()
+        (0..count)
+            .map(|_| plan.next())
+            .map(|e| (e.kind, e.calm, e.span, e.links))
+            .collect()
     }
 
     #[test]
@@ -325,7 +447,10 @@ mod tests {
     fn every_kind_comes_before_any_comes_again() {
         for seed in 0..20 {
             let kinds: Vec<Kind> = told(seed, 5, KINDS.len()).iter().map(|e| e.0).collect();
-            assert!(KINDS.iter().all(|(kind, _)| kinds.contains(kind)), "{kinds:?}");
+            assert!(
+                KINDS.iter().all(|(kind, _)| kinds.contains(kind)),
+                "{kinds:?}"
+            );
         }
     }
 

@@ -65,8 +65,20 @@ pub(super) struct Datagrams {
 
 impl From<Counts> for Datagrams {
     fn from(counts: Counts) -> Self {
-        let Counts { received, dropped, duplicated, corrupted, delayed } = counts;
-        Self { received, dropped, duplicated, corrupted, delayed }
+        let Counts {
+            received,
+            dropped,
+            duplicated,
+            corrupted,
+            delayed,
+        } = counts;
+        Self {
+            received,
+            dropped,
+            duplicated,
+            corrupted,
+            delayed,
+        }
     }
 }
 
@@ -75,7 +87,8 @@ impl From<Counts> for Datagrams {
 pub(super) struct KindReport {
     pub(super) kind: String,
     pub(super) faults: usize,
-    /// The longest that a client waited for an answer, while each of them lasted and until all was safe.
+    /// The longest that a client waited for an answer, while each of them lasted and until all was
+    /// safe.
     pub(super) unavailable: Spread,
     /// From the end of each of them until all was safe.
     pub(super) healing: Spread,
@@ -109,14 +122,27 @@ impl Spread {
         spans.sort_unstable();
         let at = |share: f64| {
             let rank = (share * spans.len() as f64).ceil() as usize;
-            spans.get(rank.saturating_sub(1)).map_or(0.0, Duration::as_secs_f64)
+            spans
+                .get(rank.saturating_sub(1))
+                .map_or(0.0, Duration::as_secs_f64)
         };
-        Self { median: at(0.5), p99: at(0.99), worst: at(1.0) }
+        Self {
+            median: at(0.5),
+            p99: at(0.99),
+            worst: at(1.0),
+        }
     }
 }
 
 impl Report {
-    pub(super) fn new(book: &Book, seed: u64, nodes: u8, backups: u8, elapsed: Duration, violations: Vec<Violation>) -> Self {
+    pub(super) fn new(
+        book: &Book,
+        seed: u64,
+        nodes: u8,
+        backups: u8,
+        elapsed: Duration,
+        violations: Vec<Violation>,
+    ) -> Self {
         let mut kinds: BTreeMap<&str, Vec<&Fault>> = BTreeMap::new();
         for fault in book.faults.iter().filter(|f| !f.cut_short) {
             kinds.entry(&fault.kind).or_default().push(fault);
@@ -164,7 +190,11 @@ impl Report {
                 })
                 .collect(),
             timeline: book.seconds.clone(),
-            violations: violations.iter().take(TOLD_MAX).map(ToString::to_string).collect(),
+            violations: violations
+                .iter()
+                .take(TOLD_MAX)
+                .map(ToString::to_string)
+                .collect(),
         }
     }
 
@@ -216,7 +246,11 @@ impl Sum {
         self.undecided += report.undecided;
         self.unread += report.unread;
         self.unhealed += u32::from(report.unhealed.is_some());
-        self.waited = report.faults.iter().map(|f| f.unavailable).fold(self.waited, f64::max);
+        self.waited = report
+            .faults
+            .iter()
+            .map(|f| f.unavailable)
+            .fold(self.waited, f64::max);
     }
 }
 
@@ -253,7 +287,10 @@ enum Verdict {
 
 /// What was overwritten and is read in the end is not stale: what overwrote it is lost.
 fn verdict(violation: &Violation) -> Verdict {
-    let in_the_end = violation.entry.as_ref().is_some_and(|entry| entry.client == READER && entry.call == Call::Get);
+    let in_the_end = violation
+        .entry
+        .as_ref()
+        .is_some_and(|entry| entry.client == READER && entry.call == Call::Get);
     match violation.wrong {
         Wrong::Missing => Verdict::Lost,
         Wrong::Stale if in_the_end => Verdict::Lost,
@@ -265,13 +302,33 @@ fn verdict(violation: &Violation) -> Verdict {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\n{:<22}{:>6}   {:^27}   {:^27}", "fault", "times", "a client waited at most, s", "safe again after, s")?;
-        writeln!(f, "{:<28}   {:>9}{:>9}{:>9}   {:>9}{:>9}{:>9}", "", "median", "p99", "worst", "median", "p99", "worst")?;
-        for KindReport { kind, faults, unavailable: u, healing: h } in &self.kinds {
+        writeln!(
+            f,
+            "\n{:<22}{:>6}   {:^27}   {:^27}",
+            "fault", "times", "a client waited at most, s", "safe again after, s"
+        )?;
+        writeln!(
+            f,
+            "{:<28}   {:>9}{:>9}{:>9}   {:>9}{:>9}{:>9}",
+            "", "median", "p99", "worst", "median", "p99", "worst"
+        )?;
+        for KindReport {
+            kind,
+            faults,
+            unavailable: u,
+            healing: h,
+        } in &self.kinds
+        {
             let spread = |s: &Spread| format!("{:>9.2}{:>9.2}{:>9.2}", s.median, s.p99, s.worst);
             writeln!(f, "{kind:<22}{faults:>6}   {}   {}", spread(u), spread(h))?;
         }
-        let Datagrams { received, dropped, duplicated, corrupted, delayed } = &self.datagrams;
+        let Datagrams {
+            received,
+            dropped,
+            duplicated,
+            corrupted,
+            delayed,
+        } = &self.datagrams;
         writeln!(
             f,
             "\n{received} datagrams between nodes: {dropped} dropped, {delayed} delayed, {duplicated} doubled, {corrupted} corrupted"
@@ -279,7 +336,9 @@ impl fmt::Display for Report {
         for fault in self.faults.iter().filter(|fault| fault.cut_short) {
             writeln!(f, "cut short by the end, and not counted: {}", fault.text)?;
         }
-        self.violations.iter().try_for_each(|violation| writeln!(f, "\n{violation}"))?;
+        self.violations
+            .iter()
+            .try_for_each(|violation| writeln!(f, "\n{violation}"))?;
         if self.by_hand {
             writeln!(f, "ended by hand after {:.1} s", self.seconds)?;
         }
@@ -307,7 +366,11 @@ impl fmt::Display for Report {
             self.unexplained,
             self.undecided,
             self.unread,
-            if self.unhealed.is_none() { "always" } else { "NOT" },
+            if self.unhealed.is_none() {
+                "always"
+            } else {
+                "NOT"
+            },
         )
     }
 }
@@ -328,12 +391,22 @@ mod tests {
     fn what_is_not_there_in_the_end_is_lost_and_what_is_read_old_before_is_stale() {
         for (reader, lost, stale) in [(READER, 1, 0), (2, 0, 1)] {
             let history = History::new();
-            history.call("k", 1, Call::Set(b"old".to_vec())).answered(Answer::Ok);
-            history.call("k", 1, Call::Set(b"new".to_vec())).answered(Answer::Ok);
+            history
+                .call("k", 1, Call::Set(b"old".to_vec()))
+                .answered(Answer::Ok);
+            history
+                .call("k", 1, Call::Set(b"new".to_vec()))
+                .answered(Answer::Ok);
             assert!(report(&history).holds());
-            history.call("k", reader, Call::Get).answered(Answer::Bulk(b"old".to_vec()));
+            history
+                .call("k", reader, Call::Get)
+                .answered(Answer::Bulk(b"old".to_vec()));
             let report = report(&history);
-            assert_eq!((report.lost, report.stale, report.holds()), (lost, stale, false), "{report}");
+            assert_eq!(
+                (report.lost, report.stale, report.holds()),
+                (lost, stale, false),
+                "{report}"
+            );
         }
     }
 
@@ -353,11 +426,18 @@ mod tests {
         let mut book = Book::new(false);
         book.second.answered = 1;
         for (text, cut_short) in [("SIGKILL to ada", false), ("SIGSTOP to boris", true)] {
-            book.faults.push(Fault { cut_short, ..Fault::begin(&book, "kill", text.into()) });
+            book.faults.push(Fault {
+                cut_short,
+                ..Fault::begin(&book, "kill", text.into())
+            });
         }
         let report = Report::new(&book, 1, 3, 1, Duration::from_secs(1), Vec::new());
         let text = report.to_string();
-        assert!(text.contains("faults 1 ") && text.contains("cut short by the end, and not counted: SIGSTOP to boris"), "{text}");
+        assert!(
+            text.contains("faults 1 ")
+                && text.contains("cut short by the end, and not counted: SIGSTOP to boris"),
+            "{text}"
+        );
         assert_eq!((report.kinds[0].faults, report.faults.len()), (1, 2));
     }
 
@@ -369,13 +449,31 @@ mod tests {
         second.unhealed = Some("ada is silent".into());
         let mut sum = Sum::default();
         [first, second].iter().for_each(|report| sum.add(report));
-        assert_eq!((sum.rounds, sum.operations, sum.lost, sum.unhealed), (2, 2, 2, 1), "{sum}");
+        assert_eq!(
+            (sum.rounds, sum.operations, sum.lost, sum.unhealed),
+            (2, 2, 2, 1),
+            "{sum}"
+        );
     }
 
     #[test]
     fn spreads_are_by_nearest_rank() {
         let spans = (1..=200).map(Duration::from_secs).collect();
-        assert_eq!(Spread::of(spans), Spread { median: 100.0, p99: 198.0, worst: 200.0 });
-        assert_eq!(Spread::of(Vec::new()), Spread { median: 0.0, p99: 0.0, worst: 0.0 });
+        assert_eq!(
+            Spread::of(spans),
+            Spread {
+                median: 100.0,
+                p99: 198.0,
+                worst: 200.0
+            }
+        );
+        assert_eq!(
+            Spread::of(Vec::new()),
+            Spread {
+                median: 0.0,
+                p99: 0.0,
+                worst: 0.0
+            }
+        );
     }
 }

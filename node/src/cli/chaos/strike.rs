@@ -1,5 +1,5 @@
-//! Carries a fault out, and ends it: afterwards every node runs that should, and the network is whole. Whether all is safe is for others to
-//! wait for.
+//! Carries a fault out, and ends it: afterwards every node runs that should, and the network is
+//! whole. Whether all is safe is for others to wait for.
 
 use super::Shared;
 use super::end::End;
@@ -8,13 +8,23 @@ use crate::testkit::{Cluster, TestkitError};
 use std::cell::Cell;
 use std::time::Instant;
 
-/// Begins it, waits, ends it; not much later than the run. Says whether it lasted as long as it should.
+/// Begins it, waits, ends it; not much later than the run. Says whether it lasted as long as it
+/// should.
 ///
 /// # Errors
 /// A node does not do what it is told, or ends unasked.
-pub(super) async fn strike(episode: &Episode, aim: &Aim, cluster: &mut Cluster, book: &Shared, end: &End) -> Result<bool, TestkitError> {
+pub(super) async fn strike(
+    episode: &Episode,
+    aim: &Aim,
+    cluster: &mut Cluster,
+    book: &Shared,
+    end: &End,
+) -> Result<bool, TestkitError> {
     let nodes = &aim.nodes;
-    let (a, b) = (nodes.first().copied().unwrap_or_default(), nodes.get(1).copied().unwrap_or_default());
+    let (a, b) = (
+        nodes.first().copied().unwrap_or_default(),
+        nodes.get(1).copied().unwrap_or_default(),
+    );
     let others = || nodes.iter().copied().filter(move |node| *node != a);
     let whole = Cell::new(true);
     let wait = async {
@@ -26,7 +36,11 @@ pub(super) async fn strike(episode: &Episode, aim: &Aim, cluster: &mut Cluster, 
     cluster.degrade(episode.links);
     match episode.kind {
         Kind::Kill | Kind::KillCoordinator | Kind::KillTwo => {
-            let victims = if episode.kind == Kind::KillTwo { vec![a, b] } else { vec![a] };
+            let victims = if episode.kind == Kind::KillTwo {
+                vec![a, b]
+            } else {
+                vec![a]
+            };
             book.borrow_mut().excused.extend(&victims);
             victims.iter().for_each(|victim| cluster.kill(*victim));
             wait.await;
@@ -73,7 +87,13 @@ pub(super) async fn strike(episode: &Episode, aim: &Aim, cluster: &mut Cluster, 
             }
             wait.await;
         }
-        Kind::Loss | Kind::Delay | Kind::Duplicate | Kind::Reorder | Kind::Corrupt | Kind::Bandwidth | Kind::BlackHole => wait.await,
+        Kind::Loss
+        | Kind::Delay
+        | Kind::Duplicate
+        | Kind::Reorder
+        | Kind::Corrupt
+        | Kind::Bandwidth
+        | Kind::BlackHole => wait.await,
     }
     cluster.heal();
     book.borrow_mut().see(cluster);
@@ -89,5 +109,8 @@ async fn leave(cluster: &mut Cluster, book: &Shared, node: usize) -> Result<(), 
     if status.success() {
         return Ok(());
     }
-    Err(TestkitError::Unanswered { name: cluster.name(node).to_owned(), why: format!("it left with {status}, not in order") })
+    Err(TestkitError::Unanswered {
+        name: cluster.name(node).to_owned(),
+        why: format!("it left with {status}, not in order"),
+    })
 }

@@ -40,7 +40,13 @@ enum Answer {
 
 impl Lane {
     pub(super) fn new(number: usize, scene: Shared) -> Self {
-        Self { scene, ledger: Ledger::new(number, KEYS), turn: number, client: None, last_ack: None }
+        Self {
+            scene,
+            ledger: Ledger::new(number, KEYS),
+            turn: number,
+            client: None,
+            last_ack: None,
+        }
     }
 
     /// Writes and reads until it is told to stop.
@@ -77,9 +83,15 @@ impl Lane {
         }
     }
 
-    /// Reads back everything that was promised. Returns how many keys there were and how many were wrong.
+    /// Reads back everything that was promised. Returns how many keys there were and how many were
+    /// wrong.
     pub(super) async fn verify(mut self) -> (u64, u64) {
-        let entries: Vec<_> = self.ledger.entries().filter(|e| e.acked > 0).cloned().collect();
+        let entries: Vec<_> = self
+            .ledger
+            .entries()
+            .filter(|e| e.acked > 0)
+            .cloned()
+            .collect();
         let mut lost = 0;
         for entry in &entries {
             let mut verdict = Verdict::Missing;
@@ -106,11 +118,17 @@ impl Lane {
     }
 
     async fn command(&mut self, args: &[&[u8]]) -> Answer {
-        let Some(client) = self.connected().await else { return Answer::NotDone };
+        let Some(client) = self.connected().await else {
+            return Answer::NotDone;
+        };
         match tokio::time::timeout(ANSWER_MAX, client.command(args)).await {
             Ok(Ok(Reply::Error(text))) => {
                 self.client = None;
-                if nothing_happened(&text) { Answer::NotDone } else { Answer::Unknown }
+                if nothing_happened(&text) {
+                    Answer::NotDone
+                } else {
+                    Answer::Unknown
+                }
             }
             Ok(Ok(reply)) => Answer::Reply(reply),
             Ok(Err(_)) | Err(_) => {
@@ -128,7 +146,10 @@ impl Lane {
                 let nodes = &scene.endpoints;
                 *nodes.get(self.turn.checked_rem(nodes.len())?)?
             };
-            self.client = tokio::time::timeout(CONNECT_MAX, Client::connect(address)).await.ok()?.ok();
+            self.client = tokio::time::timeout(CONNECT_MAX, Client::connect(address))
+                .await
+                .ok()?
+                .ok();
         }
         self.client.as_mut()
     }

@@ -1,4 +1,5 @@
-//! What one lane was promised. Each key has one writer, so that what a read must return is known exactly.
+//! What one lane was promised. Each key has one writer, so that what a read must return is known
+//! exactly.
 
 /// A key and what was promised about it.
 #[derive(Debug, Clone)]
@@ -6,7 +7,8 @@ pub(super) struct Entry {
     pub(super) key: String,
     /// The last acknowledged write; 0: none.
     pub(super) acked: u64,
-    /// A write whose outcome is not known. It may have happened, or still happen: the key is written no more.
+    /// A write whose outcome is not known. It may have happened, or still happen: the key is
+    /// written no more.
     pub(super) unknown: Option<u64>,
 }
 
@@ -41,14 +43,29 @@ impl Entry {
                 None => return Verdict::Missing,
             },
         };
-        if sequence == self.acked || self.unknown == Some(sequence) { Verdict::Holds } else { Verdict::Missing }
+        if sequence == self.acked || self.unknown == Some(sequence) {
+            Verdict::Holds
+        } else {
+            Verdict::Missing
+        }
     }
 }
 
 impl Ledger {
     pub(super) fn new(lane: usize, keys: usize) -> Self {
-        let live = (0..keys).map(|k| Entry { key: format!("demo:{lane}:{k}"), acked: 0, unknown: None }).collect();
-        Self { lane, live, retired: Vec::new(), sequence: 0 }
+        let live = (0..keys)
+            .map(|k| Entry {
+                key: format!("demo:{lane}:{k}"),
+                acked: 0,
+                unknown: None,
+            })
+            .collect();
+        Self {
+            lane,
+            live,
+            retired: Vec::new(),
+            sequence: 0,
+        }
     }
 
     /// A write to make: which entry, its key, its sequence, its value.
@@ -65,10 +82,14 @@ impl Ledger {
         self.live[at].acked = sequence;
     }
 
-    /// It is not known whether the write happened. It might even happen later, over an acknowledged one: that would be
-    /// no fault. So this key rests, and another one takes its place.
+    /// It is not known whether the write happened. It might even happen later, over an acknowledged
+    /// one: that would be no fault. So this key rests, and another one takes its place.
     pub(super) fn unknown(&mut self, at: usize, sequence: u64) {
-        let fresh = Entry { key: format!("demo:{}:{at}:{sequence}", self.lane), acked: 0, unknown: None };
+        let fresh = Entry {
+            key: format!("demo:{}:{at}:{sequence}", self.lane),
+            acked: 0,
+            unknown: None,
+        };
         let mut entry = std::mem::replace(&mut self.live[at], fresh);
         entry.unknown = Some(sequence);
         self.retired.push(entry);
@@ -104,7 +125,11 @@ mod tests {
         assert_eq!(ledger.to_read().judge(None), Verdict::Missing);
         let (at, _, second, newer) = ledger.next();
         ledger.acked(at, second);
-        assert_eq!(ledger.to_read().judge(Some(&value)), Verdict::Missing, "stale");
+        assert_eq!(
+            ledger.to_read().judge(Some(&value)),
+            Verdict::Missing,
+            "stale"
+        );
         assert_eq!(ledger.to_read().judge(Some(&newer)), Verdict::Holds);
         assert_eq!(ledger.to_read().judge(Some(b"nonsense")), Verdict::Missing);
     }
@@ -121,6 +146,10 @@ mod tests {
         assert_eq!(retired[0].judge(Some(&old)), Verdict::Holds);
         assert_eq!(retired[0].judge(Some(&new)), Verdict::Holds);
         assert_eq!(retired[0].judge(None), Verdict::Missing);
-        assert_eq!(ledger.to_read().judge(None), Verdict::Holds, "its successor was never written");
+        assert_eq!(
+            ledger.to_read().judge(None),
+            Verdict::Holds,
+            "its successor was never written"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The demo's nodes: child processes of this very binary, which end when the demo does, however that ends.
+//! The demo's nodes: child processes of this very binary, which end when the demo does, however
+//! that ends.
 
 use crate::cli::Failed;
 use crate::testkit::{Household, node_name};
@@ -28,14 +29,19 @@ pub(super) struct Process {
 
 impl Nursery {
     pub(super) fn new(members_min: u8) -> Result<Self, Failed> {
-        Ok(Self { household: Household::new()?, born: 0, members_min })
+        Ok(Self {
+            household: Household::new()?,
+            born: 0,
+            members_min,
+        })
     }
 
     /// Starts a node that finds the others through these, and waits until its ports are open.
     pub(super) async fn start(&mut self, seeds: &[SocketAddr]) -> Result<Process, Failed> {
         let name = node_name(self.born);
         self.born += 1;
-        let binary = std::env::current_exe().map_err(|e| Failed::new(format!("cannot start node {name}: {e}")))?;
+        let binary = std::env::current_exe()
+            .map_err(|e| Failed::new(format!("cannot start node {name}: {e}")))?;
         let mut command = self.household.node(&binary, &name);
         command.args(["--log", "info"]);
         for port in ["--listen", "--data", "--resp", "--resp-cluster", "--http"] {
@@ -48,9 +54,19 @@ impl Nursery {
         let log = self.household.file(&format!("{name}.log"));
         let process = crate::testkit::Process::start(&name, command, &log, OPEN_MAX).await?;
         let ready = process.ready();
-        let (control, resp, http) = (ready.address("listen"), ready.address("resp"), ready.address("http"));
+        let (control, resp, http) = (
+            ready.address("listen"),
+            ready.address("resp"),
+            ready.address("http"),
+        );
         match (control, resp, http) {
-            (Some(control), Some(resp), Some(http)) => Ok(Process { name, control, resp, http, process }),
+            (Some(control), Some(resp), Some(http)) => Ok(Process {
+                name,
+                control,
+                resp,
+                http,
+                process,
+            }),
             _ => Err(Failed::new(format!("node {name} did not say its ports"))),
         }
     }
@@ -71,7 +87,11 @@ impl Process {
         match self.process.status() {
             None => Ok(()),
             // With the last thing that the node itself said.
-            Some(_) => Err(Failed::new(format!("node {} ended unexpectedly: {}", self.name, self.process.last_words()))),
+            Some(_) => Err(Failed::new(format!(
+                "node {} ended unexpectedly: {}",
+                self.name,
+                self.process.last_words()
+            ))),
         }
     }
 }

@@ -20,10 +20,17 @@ pub(super) async fn run(scene: Shared) {
         let address = {
             let scene = scene.borrow();
             let nodes = &scene.observed;
-            turn.checked_rem(nodes.len()).and_then(|i| nodes.get(i)).map(ToString::to_string)
+            turn.checked_rem(nodes.len())
+                .and_then(|i| nodes.get(i))
+                .map(ToString::to_string)
         };
         if let Some(address) = address {
-            match tokio::time::timeout(ANSWER_MAX, client::get::<ClusterReport>(&address, "/status")).await {
+            match tokio::time::timeout(
+                ANSWER_MAX,
+                client::get::<ClusterReport>(&address, "/status"),
+            )
+            .await
+            {
                 Ok(Ok(report)) => {
                     // One that does not know a coordinator may be cut off: ask around.
                     turn += usize::from(report.coordinator.is_none());
@@ -32,7 +39,9 @@ pub(super) async fn run(scene: Shared) {
                 _ => turn += 1,
             }
             if looks.is_multiple_of(TABLE_EVERY)
-                && let Ok(Ok(table)) = tokio::time::timeout(ANSWER_MAX, client::get::<TableReport>(&address, "/table")).await
+                && let Ok(Ok(table)) =
+                    tokio::time::timeout(ANSWER_MAX, client::get::<TableReport>(&address, "/table"))
+                        .await
             {
                 scene.borrow_mut().see_table(&table);
             }

@@ -115,7 +115,11 @@ impl Scene {
 
     pub(super) fn say(&mut self, mood: Mood, text: impl Into<String>) {
         let at = self.elapsed();
-        self.story.push(Line { at, mood, text: text.into() });
+        self.story.push(Line {
+            at,
+            mood,
+            text: text.into(),
+        });
     }
 
     pub(super) fn acked(&mut self, gap: Duration) {
@@ -143,9 +147,15 @@ impl Scene {
     }
 
     pub(super) fn see(&mut self, report: ClusterReport) {
-        // Nodes are asked in turn: what one of them knew earlier must not replace what another knew later.
+        // Nodes are asked in turn: what one of them knew earlier must not replace what another knew
+        // later.
         for node in &mut self.nodes {
-            node.age = report.members.iter().find(|m| m.name == node.name).map(|m| m.age).or(node.age);
+            node.age = report
+                .members
+                .iter()
+                .find(|m| m.name == node.name)
+                .map(|m| m.age)
+                .or(node.age);
         }
         let newer = |old: &ClusterReport| (report.term, report.version) >= (old.term, old.version);
         if self.report.as_ref().is_none_or(newer) {
@@ -154,15 +164,26 @@ impl Scene {
     }
 
     pub(super) fn see_table(&mut self, table: &TableReport) {
-        let names: BTreeMap<String, usize> = self.nodes.iter().enumerate().map(|(i, n)| (n.name.clone(), i)).collect();
+        let names: BTreeMap<String, usize> = self
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(i, n)| (n.name.clone(), i))
+            .collect();
         for node in &mut self.nodes {
             (node.leads, node.copies, node.learns) = (0, 0, 0);
         }
-        let Some(keyspace) = table.keyspaces.first() else { return };
+        let Some(keyspace) = table.keyspaces.first() else {
+            return;
+        };
         self.cells.clear();
         for p in &keyspace.partitions {
             let primary = names.get(&p.primary).copied();
-            self.cells.push(Cell { primary, open: p.state != PartitionState::Assigned, whole: !p.backups.is_empty() });
+            self.cells.push(Cell {
+                primary,
+                open: p.state != PartitionState::Assigned,
+                whole: !p.backups.is_empty(),
+            });
             let mut count = |name: &String, of: fn(&mut Actor) -> &mut usize| {
                 if let Some(node) = names.get(name).and_then(|&i| self.nodes.get_mut(i)) {
                     *of(node) += 1;

@@ -24,9 +24,19 @@ pub(super) struct View {
 impl View {
     pub(super) fn open(plain: bool, scene: Shared) -> Result<Self, Failed> {
         // `try_init` also makes a panic restore the terminal.
-        let terminal =
-            if plain { None } else { Some(ratatui::try_init().map_err(|e| Failed::new(format!("cannot draw here ({e}): use --plain")))?) };
-        Ok(Self { scene, terminal, told: 0 })
+        let terminal = if plain {
+            None
+        } else {
+            Some(
+                ratatui::try_init()
+                    .map_err(|e| Failed::new(format!("cannot draw here ({e}): use --plain")))?,
+            )
+        };
+        Ok(Self {
+            scene,
+            terminal,
+            told: 0,
+        })
     }
 
     /// Shows the scene until somebody wants it to end.
@@ -41,7 +51,10 @@ impl View {
                     }
                     drop(scene);
                     if wants_to_end() {
-                        return Failed { message: "ended by hand: every node of the demo was ended".into(), status: 130 };
+                        return Failed {
+                            message: "ended by hand: every node of the demo was ended".into(),
+                            status: 130,
+                        };
                     }
                 }
                 None => {
@@ -67,14 +80,19 @@ impl View {
     fn tell(&mut self) {
         let scene = self.scene.borrow();
         for line in scene.story.iter().skip(self.told) {
-            say(format_args!("{:6.2} s  {}\n", line.at.as_secs_f64(), line.text));
+            say(format_args!(
+                "{:6.2} s  {}\n",
+                line.at.as_secs_f64(),
+                line.text
+            ));
         }
         self.told = scene.story.len();
     }
 
     fn tell_figures(&self) {
         let scene = self.scene.borrow();
-        let count = |f: fn(&super::scene::Cell) -> bool| scene.cells.iter().filter(|c| f(c)).count();
+        let count =
+            |f: fn(&super::scene::Cell) -> bool| scene.cells.iter().filter(|c| f(c)).count();
         say(format_args!(
             "{:6.2} s    {:>6} writes/s  {} acknowledged  {} of {} partitions served, {} with two copies\n",
             scene.elapsed().as_secs_f64(),
@@ -90,10 +108,13 @@ impl View {
 /// q, Escape or Ctrl-C (which is no signal while the terminal is ours).
 fn wants_to_end() -> bool {
     while event::poll(Duration::ZERO).unwrap_or(false) {
-        let Ok(Event::Key(key)) = event::read() else { continue };
+        let Ok(Event::Key(key)) = event::read() else {
+            continue;
+        };
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if key.kind == KeyEventKind::Press
-            && (matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) || (control && key.code == KeyCode::Char('c')))
+            && (matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
+                || (control && key.code == KeyCode::Char('c')))
         {
             return true;
         }

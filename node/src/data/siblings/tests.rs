@@ -12,7 +12,8 @@ enum Seen {
     Bytes(u8, Vec<u8>),
 }
 
-/// Notes what comes; takes a byte a call where it is `slow`, and finds no sense in a frame that begins with 0.
+/// Notes what comes; takes a byte a call where it is `slow`, and finds no sense in a frame that
+/// begins with 0.
 #[derive(Default)]
 struct Reader {
     seen: Vec<Seen>,
@@ -28,12 +29,20 @@ impl LinkHandler for Reader {
         self.seen.push(Seen::Down(peer.thread_number()));
     }
 
-    fn received(&mut self, peer: MemberId, _: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
+    fn received(
+        &mut self,
+        peer: MemberId,
+        _: Lane,
+        bytes: &mut BytesMut,
+    ) -> Result<bool, Malformed> {
         if bytes.first() == Some(&0) {
             return Err(Malformed("a test"));
         }
         let count = if self.slow { 1 } else { bytes.len() };
-        self.seen.push(Seen::Bytes(peer.thread_number(), bytes.split_to(count).to_vec()));
+        self.seen.push(Seen::Bytes(
+            peer.thread_number(),
+            bytes.split_to(count).to_vec(),
+        ));
         Ok(!bytes.is_empty())
     }
 
@@ -49,14 +58,22 @@ struct Threads {
 
 impl Threads {
     fn new(count: u8) -> Self {
-        Self { all: Siblings::of(MEMBER, count).into_iter().map(|s| (s, Reader::default())).collect() }
+        Self {
+            all: Siblings::of(MEMBER, count)
+                .into_iter()
+                .map(|s| (s, Reader::default()))
+                .collect(),
+        }
     }
 
     /// Threads that have met.
     fn met(count: u8) -> Self {
         let mut threads = Self::new(count);
         (0..count).for_each(|t| drop(threads.pass(t)));
-        threads.all.iter_mut().for_each(|(_, reader)| reader.seen.clear());
+        threads
+            .all
+            .iter_mut()
+            .for_each(|(_, reader)| reader.seen.clear());
         threads
     }
 
@@ -95,7 +112,10 @@ fn threads_meet_and_take_what_the_others_left_in_order() {
     assert_eq!(t.flush(0), [1, 2], "each once");
     assert!(t.flush(0).is_empty(), "and not again");
     assert!(!t.all[1].0.is_quiet());
-    assert_eq!(t.pass(1).0, [Seen::Up(0), bytes(0, b"one"), bytes(0, b"two"), Seen::Up(2)]);
+    assert_eq!(
+        t.pass(1).0,
+        [Seen::Up(0), bytes(0, b"one"), bytes(0, b"two"), Seen::Up(2)]
+    );
     assert!(t.all[1].0.is_quiet());
     assert_eq!(t.pass(2).0, [Seen::Up(0), bytes(0, b"three"), Seen::Up(1)]);
     assert_eq!(t.pass(1), (Vec::new(), false));
@@ -118,7 +138,11 @@ fn what_is_too_much_for_one_pass_goes_on_in_the_next() {
     assert_eq!(t.pass(1), (vec![bytes(0, b"a")], true));
     t.send(0, 1, b"c");
     t.flush(0);
-    assert_eq!(t.pass(1), (vec![bytes(0, b"b")], true), "what came since waits in the mailbox");
+    assert_eq!(
+        t.pass(1),
+        (vec![bytes(0, b"b")], true),
+        "what came since waits in the mailbox"
+    );
     assert_eq!(t.pass(1), (vec![bytes(0, b"c")], false));
 }
 
@@ -144,7 +168,11 @@ fn bytes_for_a_former_member_reach_nobody_and_the_threads_meet_again() {
     t.all[1].0.restart(LATER);
     t.send(0, 1, b"too late");
     t.flush(0);
-    assert_eq!(t.pass(1).0, Vec::new(), "the other is who it was: no line yet");
+    assert_eq!(
+        t.pass(1).0,
+        Vec::new(),
+        "the other is who it was: no line yet"
+    );
     assert!(!t.send(1, 0, b"too early"));
     assert_eq!(t.pass(0).0, Vec::new());
     t.all[0].0.restart(LATER);
@@ -179,7 +207,11 @@ fn a_drained_notice_is_not_lost_where_the_line_begins_anew() {
     assert!(t.send(0, 1, b"\0"));
     t.flush(0);
     assert_eq!(t.pass(1).0, [Seen::Down(0)]);
-    assert_eq!(t.pass(0).0, [Seen::Down(1), Seen::Up(1)], "a connection begins without congestion");
+    assert_eq!(
+        t.pass(0).0,
+        [Seen::Down(1), Seen::Up(1)],
+        "a connection begins without congestion"
+    );
     t.all[0].0.congest_at(100);
     t.pass(1);
     assert!(!t.send(0, 1, b"fine"));

@@ -2,14 +2,18 @@
 
 use super::*;
 
-/// A client that selected another database was told that there is none, and silently used database 0.
+/// A client that selected another database was told that there is none, and silently used database
+/// 0.
 #[tokio::test]
 async fn each_database_has_keys_of_its_own() {
     for threads in [1, 2] {
         let node = Node::of_threads(threads, None, 10, limits());
         let mut client = node.client().await;
         let mut ask = async |line: &str| client.command(&words(line)).await.unwrap();
-        let (ok, bulk) = (|| Reply::Simple("OK".to_owned()), |text: &str| Reply::Bulk(text.as_bytes().to_vec()));
+        let (ok, bulk) = (
+            || Reply::Simple("OK".to_owned()),
+            |text: &str| Reply::Bulk(text.as_bytes().to_vec()),
+        );
         for n in 0..16 {
             assert_eq!(ask(&format!("SELECT {n}")).await, ok());
             assert_eq!(ask("GET key").await, Reply::Nil, "{n}");
@@ -20,26 +24,59 @@ async fn each_database_has_keys_of_its_own() {
         for n in 0..16 {
             ask(&format!("SELECT {n}")).await;
             let n = n.to_string();
-            assert_eq!(ask("MGET key a").await, Reply::Array(vec![bulk(&n), bulk(&n)]));
-            assert_eq!((ask("GET key").await, ask("DBSIZE").await), (bulk(&n), Reply::Int(3)));
+            assert_eq!(
+                ask("MGET key a").await,
+                Reply::Array(vec![bulk(&n), bulk(&n)])
+            );
+            assert_eq!(
+                (ask("GET key").await, ask("DBSIZE").await),
+                (bulk(&n), Reply::Int(3))
+            );
             let only = bulk(&format!("only:{n}"));
             assert_eq!(ask("KEYS only:*").await, Reply::Array(vec![only.clone()]));
-            assert_eq!(ask("SCAN 0 MATCH only:* COUNT 1000").await, Reply::Array(vec![bulk("0"), Reply::Array(vec![only])]));
-            let Reply::Bulk(info) = ask("INFO keyspace").await else { panic!("no text") };
-            assert!(String::from_utf8(info).unwrap().contains(&format!("db{n}:keys=3,expires=1,avg_ttl=0")));
+            assert_eq!(
+                ask("SCAN 0 MATCH only:* COUNT 1000").await,
+                Reply::Array(vec![bulk("0"), Reply::Array(vec![only])])
+            );
+            let Reply::Bulk(info) = ask("INFO keyspace").await else {
+                panic!("no text")
+            };
+            assert!(
+                String::from_utf8(info)
+                    .unwrap()
+                    .contains(&format!("db{n}:keys=3,expires=1,avg_ttl=0"))
+            );
         }
         assert_eq!(ask("FLUSHDB").await, ok());
-        assert_eq!((ask("DBSIZE").await, ask("SELECT 3").await, ask("DBSIZE").await), (Reply::Int(0), ok(), Reply::Int(3)));
+        assert_eq!(
+            (
+                ask("DBSIZE").await,
+                ask("SELECT 3").await,
+                ask("DBSIZE").await
+            ),
+            (Reply::Int(0), ok(), Reply::Int(3))
+        );
         for index in ["16", "-1", "4294967295"] {
-            assert!(matches!(ask(&format!("SELECT {index}")).await, Reply::Error(_)), "{index}");
+            assert!(
+                matches!(ask(&format!("SELECT {index}")).await, Reply::Error(_)),
+                "{index}"
+            );
         }
         assert_eq!(ask("GET key").await, bulk("3"), "a mistake changes nothing");
         for command in ["MOVE key 1", "SWAPDB 0 1"] {
-            assert!(matches!(ask(command).await, Reply::Error(why) if why.contains("is not supported")), "{command}");
+            assert!(
+                matches!(ask(command).await, Reply::Error(why) if why.contains("is not supported")),
+                "{command}"
+            );
         }
-        let Reply::Bulk(line) = ask("CLIENT INFO").await else { panic!("no text") };
+        let Reply::Bulk(line) = ask("CLIENT INFO").await else {
+            panic!("no text")
+        };
         assert!(String::from_utf8(line).unwrap().contains(" db=3 "));
-        assert_eq!(ask("CONFIG GET databases").await, Reply::Array(vec![bulk("databases"), bulk("16")]));
+        assert_eq!(
+            ask("CONFIG GET databases").await,
+            Reply::Array(vec![bulk("databases"), bulk("16")])
+        );
         assert_eq!(ask("FLUSHALL").await, ok());
         for n in 0..16 {
             ask(&format!("SELECT {n}")).await;
@@ -56,14 +93,26 @@ async fn each_database_has_keys_of_its_own() {
 async fn what_is_taken_back_is_read_again_from_its_database() {
     let node = Node::start(None, 10);
     let mut client = node.client().await;
-    client.pipeline(&["SET a 0", "SELECT 1", "SET a 1"].map(words)).await.unwrap();
+    client
+        .pipeline(&["SET a 0", "SELECT 1", "SET a 1"].map(words))
+        .await
+        .unwrap();
     node.shared.extend_lease(Time::ZERO);
     let commands = ["GET a", "SELECT 0", "GET a", "SELECT 2", "GET a"].map(words);
     let replies = client.pipeline(&commands);
     let mut replies = std::pin::pin!(replies);
-    assert!(tokio::time::timeout(Duration::from_millis(50), &mut replies).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), &mut replies)
+            .await
+            .is_err()
+    );
     node.shared.extend_lease(Time(u64::MAX));
-    let (ok, bulk) = (Reply::Simple("OK".to_owned()), |value: &[u8]| Reply::Bulk(value.to_vec()));
-    assert_eq!(replies.await.unwrap(), [bulk(b"1"), ok.clone(), bulk(b"0"), ok, Reply::Nil]);
+    let (ok, bulk) = (Reply::Simple("OK".to_owned()), |value: &[u8]| {
+        Reply::Bulk(value.to_vec())
+    });
+    assert_eq!(
+        replies.await.unwrap(),
+        [bulk(b"1"), ok.clone(), bulk(b"0"), ok, Reply::Nil]
+    );
     node.stop().await;
 }

@@ -23,14 +23,30 @@ async fn a_waker_that_panics_is_its_callers_business() {
     let hostile = Arc::new(Hostile::default());
     let waker = Waker::from(hostile.clone());
     let mut call = Box::pin(node.handle.execute(operation(Action::Strlen)));
-    assert!(call.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        call.as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
     let mut stats = Box::pin(node.handle.stats());
-    assert!(stats.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        stats
+            .as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
     while !hostile.0.load(Ordering::SeqCst) {
         tokio::task::yield_now().await;
     }
-    assert_eq!(node.handle.execute(operation(Action::Strlen)).await, Outcome::Int(0));
-    assert_eq!(call.await, Outcome::Int(0), "polled again, it has its outcome");
+    assert_eq!(
+        node.handle.execute(operation(Action::Strlen)).await,
+        Outcome::Int(0)
+    );
+    assert_eq!(
+        call.await,
+        Outcome::Int(0),
+        "polled again, it has its outcome"
+    );
     stats.await;
     assert!(!node.handle.has_ended());
     node.stop().await;
@@ -45,10 +61,21 @@ async fn calls_after_the_end_say_that_it_is_over() {
     node.stop().await;
     assert!(handle.has_ended());
     for action in [Action::Get, Action::Delete] {
-        assert_eq!(handle.execute(operation(action)).await, Outcome::Failed(Failure::Stopped));
+        assert_eq!(
+            handle.execute(operation(action)).await,
+            Outcome::Failed(Failure::Stopped)
+        );
     }
-    let count = PartitionOperation { keyspace: KeyspaceId(0), partition: PartitionId(0), map: MapId(0), action: PartitionAction::Count };
-    assert_eq!(handle.execute_partition(count).await, Outcome::Failed(Failure::Stopped));
+    let count = PartitionOperation {
+        keyspace: KeyspaceId(0),
+        partition: PartitionId(0),
+        map: MapId(0),
+        action: PartitionAction::Count,
+    };
+    assert_eq!(
+        handle.execute_partition(count).await,
+        Outcome::Failed(Failure::Stopped)
+    );
 }
 
 /// Nobody was told, and what had been asked waited.
@@ -59,7 +86,11 @@ async fn a_thread_that_ends_by_itself_says_so_to_callers_and_to_the_control_thre
     let desk = Arc::new(Desk::new(bell, 10));
     let (upcalls, mut told) = mpsc::channel(1);
     let mut call = Box::pin(Asked::new(desk.clone(), Work::Key(operation(Action::Get))));
-    assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(
+        call.as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_pending()
+    );
     let attended = Attended::new(desk.clone(), Vec::new(), upcalls);
     let thread = std::thread::spawn(move || {
         let _attended = attended;
@@ -67,5 +98,8 @@ async fn a_thread_that_ends_by_itself_says_so_to_callers_and_to_the_control_thre
     });
     assert!(matches!(told.recv().await, Some(Upcall::Ended(why)) if why.contains("panicked")));
     assert!(thread.join().is_err() && desk.has_ended());
-    assert_eq!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(Outcome::Failed(Failure::Stopped)));
+    assert_eq!(
+        call.as_mut().poll(&mut Context::from_waker(Waker::noop())),
+        Poll::Ready(Outcome::Failed(Failure::Stopped))
+    );
 }

@@ -3,12 +3,16 @@
 use super::*;
 
 fn bulk(reply: Reply) -> String {
-    let Reply::Bulk(text) = reply else { panic!("{reply:?}") };
+    let Reply::Bulk(text) = reply else {
+        panic!("{reply:?}")
+    };
     String::from_utf8(text).unwrap()
 }
 
 fn array(reply: Reply) -> Vec<Reply> {
-    let Reply::Array(replies) = reply else { panic!("{reply:?}") };
+    let Reply::Array(replies) = reply else {
+        panic!("{reply:?}")
+    };
     replies
 }
 
@@ -17,17 +21,26 @@ async fn ask(client: &mut Client, line: &str) -> Reply {
 }
 
 async fn ok(client: &mut Client, line: &str) {
-    assert_eq!(ask(client, line).await, Reply::Simple("OK".to_owned()), "{line}");
+    assert_eq!(
+        ask(client, line).await,
+        Reply::Simple("OK".to_owned()),
+        "{line}"
+    );
 }
 
 /// The value of a line of `INFO`.
 async fn info(client: &mut Client, line: &str) -> String {
     let text = bulk(ask(client, "INFO everything").await);
-    text.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(':')).map(str::to_owned).unwrap_or_default()
+    text.lines()
+        .find_map(|l| l.strip_prefix(line)?.strip_prefix(':'))
+        .map(str::to_owned)
+        .unwrap_or_default()
 }
 
 async fn id(client: &mut Client) -> i64 {
-    let Reply::Int(id) = ask(client, "CLIENT ID").await else { panic!("no id") };
+    let Reply::Int(id) = ask(client, "CLIENT ID").await else {
+        panic!("no id")
+    };
     id
 }
 
@@ -49,7 +62,11 @@ async fn node_and_clients(threads: usize, password: Option<&str>) -> (Node, Vec<
 #[tokio::test]
 async fn slow_commands_are_kept_by_all_threads_without_passwords() {
     let (node, mut clients) = node_and_clients(2, Some("secret")).await;
-    ok(&mut clients[0], "CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 50").await;
+    ok(
+        &mut clients[0],
+        "CONFIG SET slowlog-log-slower-than 0 slowlog-max-len 50",
+    )
+    .await;
     ok(&mut clients[0], "SLOWLOG RESET").await;
     for (i, client) in clients.iter_mut().enumerate() {
         ok(client, &format!("CLIENT SETNAME c{i}")).await;
@@ -61,11 +78,21 @@ async fn slow_commands_are_kept_by_all_threads_without_passwords() {
     let mut last = i64::MAX;
     for entry in slow {
         let entry = array(entry);
-        let [Reply::Int(id), Reply::Int(at), Reply::Int(took), Reply::Array(args), Reply::Bulk(peer), Reply::Bulk(name)] = &entry[..]
+        let [
+            Reply::Int(id),
+            Reply::Int(at),
+            Reply::Int(took),
+            Reply::Array(args),
+            Reply::Bulk(peer),
+            Reply::Bulk(name),
+        ] = &entry[..]
         else {
             panic!("{entry:?}")
         };
-        assert!(*id < last && *at > 1_600_000_000 && *took >= 0 && peer.starts_with(b"127.0.0.1:"), "{entry:?}");
+        assert!(
+            *id < last && *at > 1_600_000_000 && *took >= 0 && peer.starts_with(b"127.0.0.1:"),
+            "{entry:?}"
+        );
         last = *id;
         let words: Vec<String> = args.iter().cloned().map(bulk).collect();
         seen.push((String::from_utf8(name.clone()).unwrap(), words.join(" ")));
@@ -73,11 +100,22 @@ async fn slow_commands_are_kept_by_all_threads_without_passwords() {
     for i in 0..4 {
         let shown = format!("SET key:{i} {}... (72 more bytes)", "x".repeat(128));
         assert!(seen.contains(&(format!("c{i}"), shown)), "{seen:?}");
-        assert!(seen.contains(&(format!("c{i}"), "AUTH (redacted)".to_owned())), "{seen:?}");
+        assert!(
+            seen.contains(&(format!("c{i}"), "AUTH (redacted)".to_owned())),
+            "{seen:?}"
+        );
     }
     assert_eq!(array(ask(&mut clients[1], "SLOWLOG GET 2").await).len(), 2);
-    ok(&mut clients[2], "CONFIG SET slowlog-log-slower-than -1 slowlog-max-len 3").await;
-    assert_eq!(ask(&mut clients[0], "SLOWLOG LEN").await, Reply::Int(3), "of all threads together");
+    ok(
+        &mut clients[2],
+        "CONFIG SET slowlog-log-slower-than -1 slowlog-max-len 3",
+    )
+    .await;
+    assert_eq!(
+        ask(&mut clients[0], "SLOWLOG LEN").await,
+        Reply::Int(3),
+        "of all threads together"
+    );
     assert_eq!(array(ask(&mut clients[1], "SLOWLOG GET -1").await).len(), 3);
     ok(&mut clients[1], "SLOWLOG RESET").await;
     assert_eq!(ask(&mut clients[0], "SLOWLOG LEN").await, Reply::Int(0));
@@ -100,8 +138,16 @@ async fn commands_lookups_and_errors_are_counted_over_all_threads() {
     for (line, starts, ends) in [
         ("cmdstat_get", "calls=8,", "rejected_calls=4,failed_calls=0"),
         ("cmdstat_set", "calls=4,", "rejected_calls=0,failed_calls=0"),
-        ("cmdstat_incr", "calls=4,", "rejected_calls=0,failed_calls=4"),
-        ("cmdstat_client|getname", "calls=4,", "rejected_calls=0,failed_calls=0"),
+        (
+            "cmdstat_incr",
+            "calls=4,",
+            "rejected_calls=0,failed_calls=4",
+        ),
+        (
+            "cmdstat_client|getname",
+            "calls=4,",
+            "rejected_calls=0,failed_calls=0",
+        ),
         ("errorstat_ERR", "count=12", ""),
         ("total_error_replies", "12", ""),
         ("keyspace_hits", "4", ""),
@@ -112,16 +158,34 @@ async fn commands_lookups_and_errors_are_counted_over_all_threads() {
         ("role", "master", ""),
     ] {
         let value = info(client, line).await;
-        assert!(value.starts_with(starts) && value.ends_with(ends), "{line}:{value}");
+        assert!(
+            value.starts_with(starts) && value.ends_with(ends),
+            "{line}:{value}"
+        );
     }
-    for line in ["total_net_input_bytes", "total_net_output_bytes", "used_memory_rss", "total_system_memory", "used_memory_peak"] {
-        assert!(info(client, line).await.parse::<u64>().unwrap() > 100, "{line}");
+    for line in [
+        "total_net_input_bytes",
+        "total_net_output_bytes",
+        "used_memory_rss",
+        "total_system_memory",
+        "used_memory_peak",
+    ] {
+        assert!(
+            info(client, line).await.parse::<u64>().unwrap() > 100,
+            "{line}"
+        );
     }
     ok(client, "CONFIG RESETSTAT").await;
     assert_eq!(info(client, "cmdstat_get").await, "");
     assert_eq!(info(client, "errorstat_ERR").await, "");
     assert_eq!(info(client, "keyspace_hits").await, "0");
-    assert!(info(client, "total_commands_processed").await.parse::<u64>().unwrap() < 10);
+    assert!(
+        info(client, "total_commands_processed")
+            .await
+            .parse::<u64>()
+            .unwrap()
+            < 10
+    );
     let stats = node.handle.stats().await;
     assert!(stats.commands > 20, "what Prometheus reads never goes back");
     node.stop().await;
@@ -136,27 +200,66 @@ async fn connections_are_listed_and_ended_at_whichever_thread_they_are() {
     }
     ok(&mut clients[0], "CLIENT SETINFO lib-name tester").await;
     ok(&mut clients[0], "CLIENT SETINFO LIB-VER 1.2").await;
-    let list = bulk(ask(&mut clients[3], &format!("CLIENT LIST ID {} {}", ids[0], ids[2])).await);
+    let list = bulk(
+        ask(
+            &mut clients[3],
+            &format!("CLIENT LIST ID {} {}", ids[0], ids[2]),
+        )
+        .await,
+    );
     assert_eq!(list.lines().count(), 2, "{list}");
     let first = list.lines().next().unwrap().to_owned();
-    assert!(first.starts_with(&format!("id={} ", ids[0])) && first.contains(" cmd=client|setinfo "), "{first}");
+    assert!(
+        first.starts_with(&format!("id={} ", ids[0])) && first.contains(" cmd=client|setinfo "),
+        "{first}"
+    );
     assert!(first.ends_with(" lib-name=tester lib-ver=1.2"), "{first}");
-    assert_eq!(bulk(ask(&mut clients[3], "CLIENT LIST TYPE pubsub").await), "");
+    assert_eq!(
+        bulk(ask(&mut clients[3], "CLIENT LIST TYPE pubsub").await),
+        ""
+    );
     // By its number, by its address, and all but the one that asks.
-    assert_eq!(ask(&mut clients[3], &format!("CLIENT KILL ID {}", ids[0])).await, Reply::Int(1));
-    let address = first.split(' ').find_map(|w| w.strip_prefix("addr=")).unwrap();
+    assert_eq!(
+        ask(&mut clients[3], &format!("CLIENT KILL ID {}", ids[0])).await,
+        Reply::Int(1)
+    );
+    let address = first
+        .split(' ')
+        .find_map(|w| w.strip_prefix("addr="))
+        .unwrap();
     let no_such = Reply::Error("ERR No such client".to_owned());
     while ask(&mut clients[3], &format!("CLIENT KILL {address}")).await != no_such {
         tokio::task::yield_now().await;
     }
     clients[0].command(&["PING"]).await.unwrap_err();
-    assert_eq!(ask(&mut clients[3], "CLIENT KILL TYPE normal MAXAGE 1000").await, Reply::Int(0));
-    assert_eq!(ask(&mut clients[3], &format!("CLIENT KILL ID {}", ids[3])).await, Reply::Int(0), "itself is spared");
-    assert_eq!(ask(&mut clients[3], &format!("CLIENT KILL LADDR {} USER default", node.resp)).await, Reply::Int(2));
+    assert_eq!(
+        ask(&mut clients[3], "CLIENT KILL TYPE normal MAXAGE 1000").await,
+        Reply::Int(0)
+    );
+    assert_eq!(
+        ask(&mut clients[3], &format!("CLIENT KILL ID {}", ids[3])).await,
+        Reply::Int(0),
+        "itself is spared"
+    );
+    assert_eq!(
+        ask(
+            &mut clients[3],
+            &format!("CLIENT KILL LADDR {} USER default", node.resp)
+        )
+        .await,
+        Reply::Int(2)
+    );
     for at in [1, 2] {
         clients[at].command(&["PING"]).await.unwrap_err();
     }
-    assert_eq!(ask(&mut clients[3], &format!("CLIENT KILL ID {} SKIPME no", ids[3])).await, Reply::Int(1));
+    assert_eq!(
+        ask(
+            &mut clients[3],
+            &format!("CLIENT KILL ID {} SKIPME no", ids[3])
+        )
+        .await,
+        Reply::Int(1)
+    );
     clients[3].command(&["PING"]).await.unwrap_err();
     node.stop().await;
 }
@@ -174,13 +277,28 @@ async fn replies_that_a_client_does_not_want_are_left_out() {
             "CLIENT REPLY SKIP\r\nGET a\r\nGET a\r\nCLIENT REPLY SKIP\r\nINCR a\r\nPING\r\nGET a\r\n",
             "$1\r\n1\r\n+PONG\r\n$1\r\n2\r\n".to_owned(),
         ),
-        ("CLIENT REPLY SKIP\r\nMGET a b\r\nINCR a\r\nCLIENT REPLY SKIP\r\nDBSIZE\r\nPING\r\n", ":3\r\n+PONG\r\n".to_owned()),
-        ("CLIENT REPLY OFF\r\nRESET\r\nPING\r\nCLIENT REPLY OFF\r\nPING\r\n", "+RESET\r\n+PONG\r\n".to_owned()),
-        (&format!("SET big {large}\r\nCLIENT REPLY SKIP\r\nGET big\r\nSTRLEN big\r\n"), "+OK\r\n:60000\r\n".to_owned()),
+        (
+            "CLIENT REPLY SKIP\r\nMGET a b\r\nINCR a\r\nCLIENT REPLY SKIP\r\nDBSIZE\r\nPING\r\n",
+            ":3\r\n+PONG\r\n".to_owned(),
+        ),
+        (
+            "CLIENT REPLY OFF\r\nRESET\r\nPING\r\nCLIENT REPLY OFF\r\nPING\r\n",
+            "+RESET\r\n+PONG\r\n".to_owned(),
+        ),
+        (
+            &format!("SET big {large}\r\nCLIENT REPLY SKIP\r\nGET big\r\nSTRLEN big\r\n"),
+            "+OK\r\n:60000\r\n".to_owned(),
+        ),
     ] {
-        // As commands come in one piece and in several: the end of the input alone does not tell that all is answered.
+        // As commands come in one piece and in several: the end of the input alone does not tell
+        // that all is answered.
         let sent = sent.to_owned() + "CLIENT REPLY ON\r\nQUIT\r\n";
-        assert_eq!(raw(node.resp, sent.as_bytes()).await, expected + "+OK\r\n+OK\r\n", "{}", &sent[..40]);
+        assert_eq!(
+            raw(node.resp, sent.as_bytes()).await,
+            expected + "+OK\r\n+OK\r\n",
+            "{}",
+            &sent[..40]
+        );
     }
     node.stop().await;
 }
@@ -211,21 +329,35 @@ async fn a_pause_holds_commands_of_all_threads_until_it_is_over() {
     ok(&mut clients[0], "CLIENT PAUSE 100000 WRITE").await;
     let (mut writer, mut reader) = (clients.remove(3), clients.remove(0));
     let write = tokio::spawn(async move {
-        let written = writer.pipeline(&["SET a 2", "GET a"].map(words)).await.unwrap();
+        let written = writer
+            .pipeline(&["SET a 2", "GET a"].map(words))
+            .await
+            .unwrap();
         (writer, written)
     });
     until_one_waits(&mut reader).await;
-    assert_eq!(ask(&mut reader, "GET a").await, Reply::Bulk(b"1".to_vec()), "reads go on");
+    assert_eq!(
+        ask(&mut reader, "GET a").await,
+        Reply::Bulk(b"1".to_vec()),
+        "reads go on"
+    );
     ok(&mut reader, "CLIENT UNPAUSE").await;
     let (mut writer, written) = write.await.unwrap();
-    assert_eq!(written, [Reply::Simple("OK".to_owned()), Reply::Bulk(b"2".to_vec())]);
+    assert_eq!(
+        written,
+        [Reply::Simple("OK".to_owned()), Reply::Bulk(b"2".to_vec())]
+    );
     // All commands wait, also those that would end it, and go on by themselves.
     let began = std::time::Instant::now();
     ok(&mut reader, "CLIENT PAUSE 300").await;
     for client in [&mut writer, &mut reader] {
         assert_eq!(ask(client, "GET a").await, Reply::Bulk(b"2".to_vec()));
     }
-    assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= Duration::from_millis(300),
+        "{:?}",
+        began.elapsed()
+    );
     node.stop().await;
 }
 
@@ -239,7 +371,10 @@ async fn settings_that_change_while_the_node_runs_take_effect() {
     let mut answer = String::new();
     refused.read_to_string(&mut answer).await.unwrap();
     assert_eq!(answer, "-ERR max number of clients reached\r\n");
-    let both = array(ask(&mut clients[0], "CONFIG GET maxclients").await).into_iter().map(bulk).collect::<Vec<_>>();
+    let both = array(ask(&mut clients[0], "CONFIG GET maxclients").await)
+        .into_iter()
+        .map(bulk)
+        .collect::<Vec<_>>();
     assert_eq!(both, ["maxclients", "5"]);
     // Idle clients go; one that asks stays.
     ok(&mut clients[0], "CONFIG SET timeout 1").await;
@@ -259,11 +394,19 @@ async fn keys_behind_a_subcommand_are_looked_for_where_they_are() {
     let mut plain = node.client().await;
     for i in 0..20 {
         ok(&mut plain, &format!("SET key:{i} {i}")).await;
-        assert_eq!(ask(&mut plain, &format!("OBJECT ENCODING key:{i}")).await, Reply::Bulk(b"int".to_vec()));
-        let Reply::Int(bytes) = ask(&mut plain, &format!("MEMORY USAGE key:{i}")).await else { panic!("no number") };
+        assert_eq!(
+            ask(&mut plain, &format!("OBJECT ENCODING key:{i}")).await,
+            Reply::Bulk(b"int".to_vec())
+        );
+        let Reply::Int(bytes) = ask(&mut plain, &format!("MEMORY USAGE key:{i}")).await else {
+            panic!("no number")
+        };
         assert!((20..500).contains(&bytes), "{bytes}");
     }
-    assert_eq!(ask(&mut plain, "TOUCH key:1 key:2 absent key:1").await, Reply::Int(3));
+    assert_eq!(
+        ask(&mut plain, "TOUCH key:1 key:2 absent key:1").await,
+        Reply::Int(3)
+    );
     let mut moved = 0;
     let mut client = Client::connect(node.cluster).await.unwrap();
     for i in 0..20 {
@@ -281,40 +424,70 @@ async fn keys_behind_a_subcommand_are_looked_for_where_they_are() {
 async fn every_container_explains_itself_and_every_command_is_described() {
     let node = Node::start(None, 10);
     let mut client = node.client().await;
-    for container in
-        ["CLIENT", "CONFIG", "COMMAND", "MEMORY", "OBJECT", "SLOWLOG", "LATENCY", "ACL", "PUBSUB", "SCRIPT", "FUNCTION", "MODULE"]
-    {
+    for container in [
+        "CLIENT", "CONFIG", "COMMAND", "MEMORY", "OBJECT", "SLOWLOG", "LATENCY", "ACL", "PUBSUB",
+        "SCRIPT", "FUNCTION", "MODULE",
+    ] {
         let lines = array(ask(&mut client, &format!("{container} HELP")).await);
-        let begins = format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
+        let begins =
+            format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
         assert_eq!(lines[0], Reply::Simple(begins));
         assert_eq!(lines[lines.len() - 2], Reply::Simple("HELP".to_owned()));
     }
-    let Reply::Int(count) = ask(&mut client, "COMMAND COUNT").await else { panic!("no number") };
+    let Reply::Int(count) = ask(&mut client, "COMMAND COUNT").await else {
+        panic!("no number")
+    };
     assert_eq!(array(ask(&mut client, "COMMAND").await).len() as i64, count);
-    assert_eq!(array(ask(&mut client, "COMMAND DOCS").await).len() as i64, 2 * count);
+    assert_eq!(
+        array(ask(&mut client, "COMMAND DOCS").await).len() as i64,
+        2 * count
+    );
     let listed = array(ask(&mut client, "COMMAND LIST FILTERBY PATTERN object|*").await);
     assert_eq!(listed.len(), 5);
     let in_category = array(ask(&mut client, "COMMAND LIST FILTERBY ACLCAT connection").await);
-    assert_eq!(in_category, array(ask(&mut client, "ACL CAT connection").await));
+    assert_eq!(
+        in_category,
+        array(ask(&mut client, "ACL CAT connection").await)
+    );
     assert!(in_category.contains(&Reply::Bulk(b"client|list".to_vec())));
     let password = bulk(ask(&mut client, "ACL GENPASS 5").await);
-    assert!(password.len() == 2 && password.bytes().all(|b| b.is_ascii_hexdigit()), "{password}");
-    assert_ne!(ask(&mut client, "ACL GENPASS").await, ask(&mut client, "ACL GENPASS").await);
-    assert!(matches!(&array(ask(&mut client, "TIME").await)[..], [Reply::Bulk(_), Reply::Bulk(_)]));
+    assert!(
+        password.len() == 2 && password.bytes().all(|b| b.is_ascii_hexdigit()),
+        "{password}"
+    );
+    assert_ne!(
+        ask(&mut client, "ACL GENPASS").await,
+        ask(&mut client, "ACL GENPASS").await
+    );
+    assert!(matches!(
+        &array(ask(&mut client, "TIME").await)[..],
+        [Reply::Bulk(_), Reply::Bulk(_)]
+    ));
     node.stop().await;
 }
 
-/// `CLIENT NO-TOUCH ON` was accepted and ignored: a client that looked at every key kept all of them from eviction alike.
+/// `CLIENT NO-TOUCH ON` was accepted and ignored: a client that looked at every key kept all of
+/// them from eviction alike.
 #[tokio::test]
 async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
     const EACH: usize = 16;
-    let node = Node::with(None, 10, Limits { memory_bytes_max: 8 << 20, ..limits() });
+    let node = Node::with(
+        None,
+        10,
+        Limits {
+            memory_bytes_max: 8 << 20,
+            ..limits()
+        },
+    );
     let mut view = node.shared.local().view.clone().unwrap();
     let mut table = (*view.installed).clone();
     table.version.0 += 1;
     table.keyspaces[0].eviction = Eviction::Lru;
     (view.installed, view.accepted) = (Arc::new(table.clone()), Arc::new(table));
-    node.shared.publish(crate::shared::Local { me: ME, view: Some(view) });
+    node.shared.publish(crate::shared::Local {
+        me: ME,
+        view: Some(view),
+    });
 
     let (mut writer, mut looker) = (node.client().await, node.client().await);
     ok(&mut looker, "CLIENT NO-TOUCH ON").await;
@@ -323,7 +496,10 @@ async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
     let named = |name: &str| (0..EACH).map(|n| format!("{name}-{n}")).collect::<Vec<_>>();
     let (used, touched) = (named("used"), named("touched"));
     let [got, many, length] = ["got", "many", "length"].map(named);
-    for key in [&used, &touched, &got, &many, &length].into_iter().flatten() {
+    for key in [&used, &touched, &got, &many, &length]
+        .into_iter()
+        .flatten()
+    {
         ok(&mut writer, &format!("SET {key} {value}")).await;
     }
     // Three times as much as fits. All keys count as used until the hand has come by once.
@@ -335,7 +511,10 @@ async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
         }
         for key in &used {
             let gone = ask(&mut writer, &format!("GET {key}")).await == Reply::Nil;
-            assert!(!gone || n < rounds / 2, "{key} went at {n} of {rounds} though it was read");
+            assert!(
+                !gone || n < rounds / 2,
+                "{key} went at {n} of {rounds} though it was read"
+            );
             if gone {
                 ok(&mut writer, &format!("SET {key} {value}")).await;
             }
@@ -343,7 +522,10 @@ async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
         // TOUCH is a use for every client that asks for it.
         for key in &touched {
             let gone = ask(&mut looker, &format!("TOUCH {key}")).await == Reply::Int(0);
-            assert!(!gone || n < rounds / 2, "{key} went at {n} of {rounds} though it was touched");
+            assert!(
+                !gone || n < rounds / 2,
+                "{key} went at {n} of {rounds} though it was touched"
+            );
             if gone {
                 ok(&mut writer, &format!("SET {key} {value}")).await;
             }
@@ -355,7 +537,10 @@ async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
         ask(&mut looker, &format!("MGET {}", many.join(" "))).await;
     }
     for key in [&got, &many, &length].into_iter().flatten() {
-        assert!(ask(&mut writer, &format!("GET {key}")).await == Reply::Nil, "{key} stayed though nothing used it");
+        assert!(
+            ask(&mut writer, &format!("GET {key}")).await == Reply::Nil,
+            "{key} stayed though nothing used it"
+        );
     }
     // It may change its mind, and so does RESET.
     ok(&mut looker, "CLIENT NO-TOUCH OFF").await;

@@ -22,7 +22,10 @@ async fn who_has_not_said_the_password_makes_the_node_hold_little() {
     let mut all = Vec::new();
     for _ in 0..STRANGERS {
         let mut unfinished = TcpStream::connect(node.resp).await.unwrap();
-        unfinished.write_all(&[&b"*3\r\n$4\r\nAUTH\r\n$16384\r\n"[..], &[b'x'; 16000]].concat()).await.unwrap();
+        unfinished
+            .write_all(&[&b"*3\r\n$4\r\nAUTH\r\n$16384\r\n"[..], &[b'x'; 16000]].concat())
+            .await
+            .unwrap();
         all.push(unfinished);
     }
     // All of it is read once the node holds it; no more is taken of any.
@@ -31,18 +34,31 @@ async fn who_has_not_said_the_password_makes_the_node_hold_little() {
         tokio::task::yield_now().await;
     }
     assert!(node.handle.stats().await.input_bytes < most as u64);
-    for line in [&[b'x'; 17 << 10][..], &[&b"*2\r\n$16384\r\n"[..], &[b'x'; 16384], b"\r\n$16384\r\n"].concat()] {
+    for line in [
+        &[b'x'; 17 << 10][..],
+        &[&b"*2\r\n$16384\r\n"[..], &[b'x'; 16384], b"\r\n$16384\r\n"].concat(),
+    ] {
         let mut stranger = TcpStream::connect(node.resp).await.unwrap();
         stranger.write_all(line).await.unwrap();
         let told = rest(&mut stranger).await;
-        assert!(told.is_empty() || told.starts_with("-ERR Protocol error: "), "{told}");
+        assert!(
+            told.is_empty() || told.starts_with("-ERR Protocol error: "),
+            "{told}"
+        );
     }
     // Nor do answers that are not read become many.
     let mut deaf = TcpStream::connect(node.resp).await.unwrap();
     let flood = b"GET a\r\n".repeat(10_000);
-    while tokio::time::timeout(Duration::from_millis(500), deaf.write_all(&flood)).await.is_ok_and(|written| written.is_ok()) {}
+    while tokio::time::timeout(Duration::from_millis(500), deaf.write_all(&flood))
+        .await
+        .is_ok_and(|written| written.is_ok())
+    {}
     let stats = node.handle.stats().await;
-    assert!(stats.answer_bytes < 64 << 10 && stats.spilled_bytes == 0, "{} bytes of answers", stats.answer_bytes);
+    assert!(
+        stats.answer_bytes < 64 << 10 && stats.spilled_bytes == 0,
+        "{} bytes of answers",
+        stats.answer_bytes
+    );
     assert_eq!(stats.connections_expelled, 0);
     node.stop().await;
 }
@@ -52,23 +68,42 @@ async fn who_does_not_say_the_password_in_time_is_told_so_and_disconnected() {
     let limit = Duration::from_millis(300);
     let node = Node::impatient(2, Some("secret"), 10, limits(), (Some(limit), None));
     let mut known = node.client().await;
-    assert_eq!(known.command(&["AUTH", "secret"]).await.unwrap(), bytes("OK"));
+    assert_eq!(
+        known.command(&["AUTH", "secret"]).await.unwrap(),
+        bytes("OK")
+    );
     let mut again = node.client().await;
-    assert_eq!(again.command(&["AUTH", "secret"]).await.unwrap(), bytes("OK"));
+    assert_eq!(
+        again.command(&["AUTH", "secret"]).await.unwrap(),
+        bytes("OK")
+    );
     assert_eq!(again.command(&["RESET"]).await.unwrap(), bytes("RESET"));
     let began = Instant::now();
     let mut silent = TcpStream::connect(node.resp).await.unwrap();
     let mut on_cluster_port = TcpStream::connect(node.clusters[1]).await.unwrap();
     let mut halfway = TcpStream::connect(node.resp).await.unwrap();
-    halfway.write_all(b"*2\r\n$4\r\nAUTH\r\n$6\r\nsec").await.unwrap();
+    halfway
+        .write_all(b"*2\r\n$4\r\nAUTH\r\n$6\r\nsec")
+        .await
+        .unwrap();
     for stranger in [&mut silent, &mut on_cluster_port, &mut halfway] {
-        assert_eq!(rest(stranger).await, "-NOAUTH no AUTH has come within 300ms: this connection is closed\r\n");
+        assert_eq!(
+            rest(stranger).await,
+            "-NOAUTH no AUTH has come within 300ms: this connection is closed\r\n"
+        );
     }
     assert!(began.elapsed() >= limit);
     // A reply nobody asked for, or the end of the connection.
     let again = again.command(&["PING"]).await;
-    assert!(!matches!(&again, Ok(reply) if *reply == bytes("PONG")), "{again:?}");
-    assert_eq!(known.command(&["PING"]).await.unwrap(), bytes("PONG"), "it has said the password");
+    assert!(
+        !matches!(&again, Ok(reply) if *reply == bytes("PONG")),
+        "{again:?}"
+    );
+    assert_eq!(
+        known.command(&["PING"]).await.unwrap(),
+        bytes("PONG"),
+        "it has said the password"
+    );
     let stats = node.handle.stats().await;
     assert_eq!((stats.auth_timeouts, stats.idle_timeouts), (4, 0));
     node.stop().await;
@@ -77,7 +112,10 @@ async fn who_does_not_say_the_password_in_time_is_told_so_and_disconnected() {
 #[tokio::test]
 async fn who_sends_nothing_for_long_is_disconnected_where_that_is_asked_for() {
     let node = Node::impatient(1, None, 10, limits(), (None, Some(Duration::from_secs(3))));
-    let (mut idle, mut busy) = (TcpStream::connect(node.resp).await.unwrap(), node.client().await);
+    let (mut idle, mut busy) = (
+        TcpStream::connect(node.resp).await.unwrap(),
+        node.client().await,
+    );
     let mut end = std::pin::pin!(rest(&mut idle));
     loop {
         assert_eq!(busy.command(&["PING"]).await.unwrap(), bytes("PONG"));
@@ -96,18 +134,33 @@ async fn who_sends_nothing_for_long_is_disconnected_where_that_is_asked_for() {
 async fn wrong_passwords_are_counted_and_make_the_next_ones_of_their_address_wait() {
     let node = Node::start(Some("secret"), 10);
     let mut known = node.client().await;
-    assert_eq!(known.command(&["AUTH", "secret"]).await.unwrap(), bytes("OK"));
+    assert_eq!(
+        known.command(&["AUTH", "secret"]).await.unwrap(),
+        bytes("OK")
+    );
     let began = Instant::now();
     for n in 0..6 {
         // Each on a connection of its own.
         let mut guesser = node.client().await;
-        let guess: &[&str] = if n % 2 == 0 { &["AUTH", "wrong"] } else { &["HELLO", "3", "AUTH", "default", "wrong"] };
-        assert!(matches!(guesser.command(guess).await.unwrap(), Reply::Error(why) if why.starts_with("WRONGPASS")));
+        let guess: &[&str] = if n % 2 == 0 {
+            &["AUTH", "wrong"]
+        } else {
+            &["HELLO", "3", "AUTH", "default", "wrong"]
+        };
+        assert!(
+            matches!(guesser.command(guess).await.unwrap(), Reply::Error(why) if why.starts_with("WRONGPASS"))
+        );
     }
     // 50 ms after the first, and twice as long after each further one.
-    assert!(began.elapsed() >= Duration::from_millis(50 + 100 + 200 + 400 + 800), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= Duration::from_millis(50 + 100 + 200 + 400 + 800),
+        "{:?}",
+        began.elapsed()
+    );
     let mut late = TcpStream::connect(node.resp).await.unwrap();
-    late.write_all(b"AUTH secret\r\nSET a 1\r\nGET a\r\n").await.unwrap();
+    late.write_all(b"AUTH secret\r\nSET a 1\r\nGET a\r\n")
+        .await
+        .unwrap();
     // Who has said the password is served meanwhile.
     let info = match known.command(&["INFO", "stats"]).await.unwrap() {
         Reply::Bulk(text) => String::from_utf8(text).unwrap(),
@@ -117,7 +170,10 @@ async fn wrong_passwords_are_counted_and_make_the_next_ones_of_their_address_wai
     let mut answers = [0; 17];
     late.read_exact(&mut answers).await.unwrap();
     assert_eq!(&answers, b"+OK\r\n+OK\r\n$1\r\n1\r\n");
-    assert!(began.elapsed() >= Duration::from_millis(1550 + 1600), "the right one waits as well");
+    assert!(
+        began.elapsed() >= Duration::from_millis(1550 + 1600),
+        "the right one waits as well"
+    );
     assert_eq!(node.handle.stats().await.auth_failures, 6);
     node.stop().await;
 }

@@ -8,18 +8,46 @@ fn divided(node: &Node, partitions: u16) -> View {
     let view = view(ME, node.resp, &node.clusters);
     let mut keyspace = view.installed.keyspaces[0].clone();
     (keyspace.mode, keyspace.partitions) = (Mode::Fixed { partitions }, Vec::new());
-    let members = view.installed.members.iter().map(|m| (**m).clone()).collect();
-    let table: Arc<Table> = Arc::new(doyen_placement::planner::first(ClusterId(7), Settings::default(), keyspace, members));
+    let members = view
+        .installed
+        .members
+        .iter()
+        .map(|m| (**m).clone())
+        .collect();
+    let table: Arc<Table> = Arc::new(doyen_placement::planner::first(
+        ClusterId(7),
+        Settings::default(),
+        keyspace,
+        members,
+    ));
     let opens = table.keyspaces[0].partitions.iter();
-    let opens_at = opens.map(|p| (PartitionRef { keyspace: KeyspaceId(0), partition: p.id }, p.since, Time::ZERO)).collect();
-    View { installed: table.clone(), accepted: table, opens_at: Arc::new(opens_at) }
+    let opens_at = opens
+        .map(|p| {
+            (
+                PartitionRef {
+                    keyspace: KeyspaceId(0),
+                    partition: p.id,
+                },
+                p.since,
+                Time::ZERO,
+            )
+        })
+        .collect();
+    View {
+        installed: table.clone(),
+        accepted: table,
+        opens_at: Arc::new(opens_at),
+    }
 }
 
 async fn with_partitions(threads: usize, partitions: u16) -> Node {
     let node = Node::of_threads(threads, None, 10, limits());
     let view = divided(&node, partitions);
     // Another member: what was of the first table is gone.
-    node.shared.publish(crate::shared::Local { me: ME, view: Some(view) });
+    node.shared.publish(crate::shared::Local {
+        me: ME,
+        view: Some(view),
+    });
     node
 }
 
@@ -27,9 +55,23 @@ async fn with_partitions(threads: usize, partitions: u16) -> Node {
 async fn scan(client: &mut Client, options: &str) -> (Vec<Vec<u8>>, usize, u64) {
     let (mut cursor, mut found, mut calls, mut largest) = ("0".to_owned(), Vec::new(), 0, 0);
     loop {
-        let Reply::Array(reply) = client.command(&words(&format!("SCAN {cursor}{options}"))).await.unwrap() else { panic!("no array") };
-        let [Reply::Bulk(next), Reply::Array(keys)] = &reply[..] else { panic!("{reply:?}") };
-        found.extend(keys.iter().map(|k| if let Reply::Bulk(k) = k { k.clone() } else { panic!("{k:?}") }));
+        let Reply::Array(reply) = client
+            .command(&words(&format!("SCAN {cursor}{options}")))
+            .await
+            .unwrap()
+        else {
+            panic!("no array")
+        };
+        let [Reply::Bulk(next), Reply::Array(keys)] = &reply[..] else {
+            panic!("{reply:?}")
+        };
+        found.extend(keys.iter().map(|k| {
+            if let Reply::Bulk(k) = k {
+                k.clone()
+            } else {
+                panic!("{k:?}")
+            }
+        }));
         cursor = String::from_utf8(next.clone()).unwrap();
         largest = largest.max(cursor.parse().unwrap());
         calls += 1;
@@ -39,8 +81,8 @@ async fn scan(client: &mut Client, options: &str) -> (Vec<Vec<u8>>, usize, u64) 
     }
 }
 
-/// A scan asked one partition at a time, and slept for 5 ms after each four of them: 16 s for 16,384 without a key. Now this
-/// thread looks at those that it leads, and asks the last one.
+/// A scan asked one partition at a time, and slept for 5 ms after each four of them: 16 s for
+/// 16,384 without a key. Now this thread looks at those that it leads, and asks the last one.
 #[tokio::test]
 async fn empty_partitions_cost_a_sweep_next_to_nothing() {
     for threads in [1, 2] {
@@ -51,27 +93,46 @@ async fn empty_partitions_cost_a_sweep_next_to_nothing() {
         let before = node.handle.stats().await.shard.executed;
         assert_eq!(scan(&mut client, "").await, (Vec::new(), 1, 0));
         assert_eq!(client.command(&["DBSIZE"]).await.unwrap(), Reply::Int(0));
-        assert_eq!(client.command(&["KEYS", "*"]).await.unwrap(), Reply::Array(Vec::new()));
+        assert_eq!(
+            client.command(&["KEYS", "*"]).await.unwrap(),
+            Reply::Array(Vec::new())
+        );
         let executed = node.handle.stats().await.shard.executed - before;
         let most = if threads == 1 { 1_000 } else { 3 * 16_384 };
-        assert!(executed <= most, "{executed} questions to partitions of {threads} threads");
+        assert!(
+            executed <= most,
+            "{executed} questions to partitions of {threads} threads"
+        );
         node.stop().await;
     }
 }
 
-/// JavaScript has no whole numbers from 2^53 on: a client took the cursor for another one, and its scan never ended.
+/// JavaScript has no whole numbers from 2^53 on: a client took the cursor for another one, and its
+/// scan never ended.
 #[tokio::test]
 async fn a_scan_of_sparse_partitions_gives_every_key_once_with_small_cursors() {
     let keys = 3_000;
     for threads in [1, 2] {
         let node = with_partitions(threads, 16_384).await;
         let mut client = node.client().await;
-        let sets: Vec<_> = (0..keys).map(|n| words(&format!("SET key:{n} x"))).collect();
+        let sets: Vec<_> = (0..keys)
+            .map(|n| words(&format!("SET key:{n} x")))
+            .collect();
         client.pipeline(&sets).await.unwrap();
-        let expected: BTreeSet<Vec<u8>> = (0..keys).map(|n| format!("key:{n}").into_bytes()).collect();
-        for (options, most) in [("", 10), (" COUNT 100", 100), (" COUNT 1000", 1000), (" COUNT 100000", 100_000)] {
+        let expected: BTreeSet<Vec<u8>> =
+            (0..keys).map(|n| format!("key:{n}").into_bytes()).collect();
+        for (options, most) in [
+            ("", 10),
+            (" COUNT 100", 100),
+            (" COUNT 1000", 1000),
+            (" COUNT 100000", 100_000),
+        ] {
             let (found, calls, largest) = scan(&mut client, options).await;
-            assert_eq!(found.len(), keys, "{options}: none is missing or there twice");
+            assert_eq!(
+                found.len(),
+                keys,
+                "{options}: none is missing or there twice"
+            );
             assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected);
             assert!(largest < 1 << 53, "{largest}");
             // Each call but the last gives what was asked for, and hardly more.
@@ -79,9 +140,18 @@ async fn a_scan_of_sparse_partitions_gives_every_key_once_with_small_cursors() {
         }
         let (found, ..) = scan(&mut client, " MATCH key:29?9 COUNT 50").await;
         assert_eq!(found.len(), 10);
-        assert_eq!(scan(&mut client, " TYPE list").await.0, Vec::<Vec<u8>>::new());
-        assert_eq!(client.command(&["DBSIZE"]).await.unwrap(), Reply::Int(keys as i64));
-        assert_eq!(client.command(&["FLUSHALL"]).await.unwrap(), Reply::Simple("OK".to_owned()));
+        assert_eq!(
+            scan(&mut client, " TYPE list").await.0,
+            Vec::<Vec<u8>>::new()
+        );
+        assert_eq!(
+            client.command(&["DBSIZE"]).await.unwrap(),
+            Reply::Int(keys as i64)
+        );
+        assert_eq!(
+            client.command(&["FLUSHALL"]).await.unwrap(),
+            Reply::Simple("OK".to_owned())
+        );
         assert_eq!(client.command(&["DBSIZE"]).await.unwrap(), Reply::Int(0));
         node.stop().await;
     }
@@ -91,7 +161,9 @@ async fn a_scan_of_sparse_partitions_gives_every_key_once_with_small_cursors() {
 async fn a_scan_of_the_cluster_port_covers_what_its_thread_leads() {
     let node = with_partitions(2, 1_024).await;
     let mut client = node.client().await;
-    let sets: Vec<_> = (0..2_000).map(|n| words(&format!("SET key:{n} x"))).collect();
+    let sets: Vec<_> = (0..2_000)
+        .map(|n| words(&format!("SET key:{n} x")))
+        .collect();
     client.pipeline(&sets).await.unwrap();
     let mut all = BTreeSet::new();
     for at in &node.clusters {
@@ -103,7 +175,8 @@ async fn a_scan_of_the_cluster_port_covers_what_its_thread_leads() {
     node.stop().await;
 }
 
-/// Nothing that was only looked at is answered without a lease, nor by a table that is not in force any more.
+/// Nothing that was only looked at is answered without a lease, nor by a table that is not in force
+/// any more.
 #[tokio::test]
 async fn a_sweep_without_a_lease_waits_for_it_and_is_right_under_the_next_table() {
     let node = with_partitions(1, 1_024).await;
@@ -115,8 +188,16 @@ async fn a_sweep_without_a_lease_waits_for_it_and_is_right_under_the_next_table(
         let asked = words(command);
         let reply = waiting.command(&asked);
         let mut reply = std::pin::pin!(reply);
-        assert!(tokio::time::timeout(Duration::from_millis(50), &mut reply).await.is_err(), "{command}");
-        node.shared.publish(crate::shared::Local { me: ME, view: Some(divided(&node, 1_024)) });
+        assert!(
+            tokio::time::timeout(Duration::from_millis(50), &mut reply)
+                .await
+                .is_err(),
+            "{command}"
+        );
+        node.shared.publish(crate::shared::Local {
+            me: ME,
+            view: Some(divided(&node, 1_024)),
+        });
         node.shared.extend_lease(Time(u64::MAX));
         let expected = match command {
             "DBSIZE" => Reply::Int(0),

@@ -1,4 +1,5 @@
-//! A node with several data threads: one server on the plain port, several nodes on the cluster-aware ports.
+//! A node with several data threads: one server on the plain port, several nodes on the
+//! cluster-aware ports.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -8,22 +9,37 @@ fn node(threads: usize) -> Node {
 }
 
 async fn ask(at: SocketAddr, line: &str) -> Reply {
-    Client::connect(at).await.unwrap().command(&words(line)).await.unwrap()
+    Client::connect(at)
+        .await
+        .unwrap()
+        .command(&words(line))
+        .await
+        .unwrap()
 }
 
 async fn fill(node: &Node, keys: i64) {
-    let commands: Vec<_> = (0..keys).map(|i| words(&format!("SET key:{i} {i}"))).collect();
+    let commands: Vec<_> = (0..keys)
+        .map(|i| words(&format!("SET key:{i} {i}")))
+        .collect();
     let replies = node.client().await.pipeline(&commands).await.unwrap();
-    assert!(replies.iter().all(|r| *r == Reply::Simple("OK".to_owned())), "{:?}", &replies[..3]);
+    assert!(
+        replies.iter().all(|r| *r == Reply::Simple("OK".to_owned())),
+        "{:?}",
+        &replies[..3]
+    );
 }
 
 fn number(reply: Reply) -> i64 {
-    let Reply::Int(number) = reply else { panic!("{reply:?}") };
+    let Reply::Int(number) = reply else {
+        panic!("{reply:?}")
+    };
     number
 }
 
 fn text(reply: Reply) -> String {
-    let Reply::Bulk(text) = reply else { panic!("{reply:?}") };
+    let Reply::Bulk(text) = reply else {
+        panic!("{reply:?}")
+    };
     String::from_utf8(text).unwrap()
 }
 
@@ -35,14 +51,29 @@ async fn the_plain_port_answers_for_all_keys_whichever_thread_a_connection_is_at
         let mut client = node.client().await;
         let commands: Vec<_> = (0..500).map(|i| words(&format!("GET key:{i}"))).collect();
         let replies = client.pipeline(&commands).await.unwrap();
-        assert!(replies.into_iter().enumerate().all(|(i, r)| r == Reply::Bulk(i.to_string().into_bytes())));
+        assert!(
+            replies
+                .into_iter()
+                .enumerate()
+                .all(|(i, r)| r == Reply::Bulk(i.to_string().into_bytes()))
+        );
         assert_eq!(client.command(&["DBSIZE"]).await.unwrap(), Reply::Int(500));
-        let Reply::Array(keys) = client.command(&["KEYS", "*"]).await.unwrap() else { panic!("no array") };
+        let Reply::Array(keys) = client.command(&["KEYS", "*"]).await.unwrap() else {
+            panic!("no array")
+        };
         assert_eq!(keys.len(), 500);
         let (mut cursor, mut found) = ("0".to_owned(), Vec::new());
         loop {
-            let Reply::Array(reply) = client.command(&["SCAN", &cursor, "COUNT", "50"]).await.unwrap() else { panic!("no array") };
-            let [Reply::Bulk(next), Reply::Array(keys)] = &reply[..] else { panic!("{reply:?}") };
+            let Reply::Array(reply) = client
+                .command(&["SCAN", &cursor, "COUNT", "50"])
+                .await
+                .unwrap()
+            else {
+                panic!("no array")
+            };
+            let [Reply::Bulk(next), Reply::Array(keys)] = &reply[..] else {
+                panic!("{reply:?}")
+            };
             found.extend(keys.clone());
             cursor = String::from_utf8(next.clone()).unwrap();
             if cursor == "0" {
@@ -55,7 +86,10 @@ async fn the_plain_port_answers_for_all_keys_whichever_thread_a_connection_is_at
         let bulk = |n: &str| Reply::Bulk(n.as_bytes().to_vec());
         Reply::Array(vec![bulk("1"), Reply::Nil, bulk("2"), bulk("3")])
     });
-    assert_eq!(ask(node.resp, "FLUSHALL").await, Reply::Simple("OK".to_owned()));
+    assert_eq!(
+        ask(node.resp, "FLUSHALL").await,
+        Reply::Simple("OK".to_owned())
+    );
     assert_eq!(node.handle.stats().await.shard.keys, 0);
     node.stop().await;
 }
@@ -98,12 +132,16 @@ async fn connections_of_the_plain_port_spread_evenly_and_count_together() {
     while node.handle.stats().await.connections > 5 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(ask(node.resp, "PING").await, Reply::Simple("PONG".to_owned()));
+    assert_eq!(
+        ask(node.resp, "PING").await,
+        Reply::Simple("PONG".to_owned())
+    );
     node.stop().await;
 }
 
 #[tokio::test]
-async fn info_and_the_list_of_clients_are_the_whole_nodes_on_the_plain_port_and_a_threads_on_the_other() {
+async fn info_and_the_list_of_clients_are_the_whole_nodes_on_the_plain_port_and_a_threads_on_the_other()
+ {
     let node = node(2);
     fill(&node, 200).await;
     let mut clients = Vec::new();
@@ -114,20 +152,35 @@ async fn info_and_the_list_of_clients_are_the_whole_nodes_on_the_plain_port_and_
         client.command(&["PING"]).await.unwrap();
     }
     let mut on_thread = Client::connect(node.clusters[1]).await.unwrap();
-    let own = text(on_thread.command(&["CLIENT", "LIST"]).await.unwrap()).lines().count();
+    let own = text(on_thread.command(&["CLIENT", "LIST"]).await.unwrap())
+        .lines()
+        .count();
     assert!(own < 5, "{own} of this thread");
     for client in &mut clients {
         let list = text(client.command(&["CLIENT", "LIST"]).await.unwrap());
-        let ids: Vec<u64> = list.lines().map(|l| l.split(['=', ' ']).nth(1).unwrap().parse().unwrap()).collect();
+        let ids: Vec<u64> = list
+            .lines()
+            .map(|l| l.split(['=', ' ']).nth(1).unwrap().parse().unwrap())
+            .collect();
         assert!(ids.len() >= 5 && ids.is_sorted(), "{list}");
         let info = text(client.command(&["INFO"]).await.unwrap());
-        assert!(info.contains("db0:keys=200,") && info.contains(&format!("maxmemory:{}\r\n", 256 << 20)), "{info}");
+        assert!(
+            info.contains("db0:keys=200,")
+                && info.contains(&format!("maxmemory:{}\r\n", 256 << 20)),
+            "{info}"
+        );
     }
     let mut keys = 0;
     for at in &node.clusters {
         let info = text(ask(*at, "INFO").await);
-        assert!(info.contains(&format!("maxmemory:{}\r\n", 128 << 20)), "{info}");
-        let line = info.lines().find_map(|l| l.strip_prefix("db0:keys=")).unwrap();
+        assert!(
+            info.contains(&format!("maxmemory:{}\r\n", 128 << 20)),
+            "{info}"
+        );
+        let line = info
+            .lines()
+            .find_map(|l| l.strip_prefix("db0:keys="))
+            .unwrap();
         keys += line.split(',').next().unwrap().parse::<u64>().unwrap();
     }
     assert_eq!(keys, 200);
@@ -139,12 +192,25 @@ async fn info_and_the_list_of_clients_are_the_whole_nodes_on_the_plain_port_and_
 async fn what_takes_the_other_threads_is_answered_in_its_place() {
     let node = node(2);
     let mut client = node.client().await;
-    let commands = ["SET a 1", "CLIENT LIST", "GET a", "INFO keyspace", "PING", "GET a"].map(words);
+    let commands = [
+        "SET a 1",
+        "CLIENT LIST",
+        "GET a",
+        "INFO keyspace",
+        "PING",
+        "GET a",
+    ]
+    .map(words);
     let replies = client.pipeline(&commands).await.unwrap();
     let one = || Reply::Bulk(b"1".to_vec());
     assert_eq!(
         [&replies[0], &replies[2], &replies[4], &replies[5]],
-        [&Reply::Simple("OK".to_owned()), &one(), &Reply::Simple("PONG".to_owned()), &one()]
+        [
+            &Reply::Simple("OK".to_owned()),
+            &one(),
+            &Reply::Simple("PONG".to_owned()),
+            &one()
+        ]
     );
     assert!(text(replies[1].clone()).starts_with("id="));
     assert!(text(replies[3].clone()).starts_with("# Keyspace"));
@@ -156,19 +222,36 @@ async fn to_cluster_aware_clients_each_thread_is_a_node() {
     let node = node(2);
     fill(&node, 300).await;
     let slots = ask(node.clusters[1], "CLUSTER SLOTS").await;
-    let Reply::Array(runs) = &slots else { panic!("{slots:?}") };
-    let threads: Vec<u8> = (0..64).map(|p| shard::thread_of(PartitionId(p), 2)).collect();
-    assert_eq!(runs.len(), threads.chunk_by(|a, b| a == b).count(), "neighbours at one thread are one run");
+    let Reply::Array(runs) = &slots else {
+        panic!("{slots:?}")
+    };
+    let threads: Vec<u8> = (0..64)
+        .map(|p| shard::thread_of(PartitionId(p), 2))
+        .collect();
+    assert_eq!(
+        runs.len(),
+        threads.chunk_by(|a, b| a == b).count(),
+        "neighbours at one thread are one run"
+    );
     let mut owners = vec![None; 16_384];
     for run in runs {
-        let Reply::Array(run) = run else { panic!("{run:?}") };
-        let [Reply::Int(from), Reply::Int(to), Reply::Array(owner)] = &run[..] else { panic!("{run:?}") };
-        let Reply::Int(port) = owner[1] else { panic!("{owner:?}") };
+        let Reply::Array(run) = run else {
+            panic!("{run:?}")
+        };
+        let [Reply::Int(from), Reply::Int(to), Reply::Array(owner)] = &run[..] else {
+            panic!("{run:?}")
+        };
+        let Reply::Int(port) = owner[1] else {
+            panic!("{owner:?}")
+        };
         (*from..=*to).for_each(|slot| owners[slot as usize] = Some(port as u16));
     }
     let ports: Vec<u16> = node.clusters.iter().map(SocketAddr::port).collect();
     let nodes = text(ask(node.clusters[0], "CLUSTER NODES").await);
-    assert!(nodes.lines().count() == 2 && nodes.lines().next().unwrap().contains("myself"), "{nodes}");
+    assert!(
+        nodes.lines().count() == 2 && nodes.lines().next().unwrap().contains("myself"),
+        "{nodes}"
+    );
     let mut held = 0;
     for (thread, at) in node.clusters.iter().enumerate() {
         held += number(ask(*at, "DBSIZE").await);
@@ -181,17 +264,30 @@ async fn to_cluster_aware_clients_each_thread_is_a_node() {
             if owner == ports[thread] {
                 assert_eq!(reply, Reply::Bulk(i.to_string().into_bytes()));
             } else {
-                assert_eq!(reply, Reply::Error(format!("MOVED {slot} 127.0.0.1:{owner}")));
+                assert_eq!(
+                    reply,
+                    Reply::Error(format!("MOVED {slot} 127.0.0.1:{owner}"))
+                );
             }
         }
     }
     assert_eq!(held, 300);
     let forwarded = node.handle.stats().await.shard.forwarded;
     assert!(forwarded > 0, "the filling went through one connection");
-    assert_eq!(ask(node.clusters[1], "FLUSHALL").await, Reply::Simple("OK".to_owned()));
+    assert_eq!(
+        ask(node.clusters[1], "FLUSHALL").await,
+        Reply::Simple("OK".to_owned())
+    );
     assert_eq!(number(ask(node.clusters[1], "DBSIZE").await), 0);
-    assert_eq!(number(ask(node.resp, "DBSIZE").await), number(ask(node.clusters[0], "DBSIZE").await));
-    assert_eq!(node.handle.stats().await.shard.forwarded - forwarded, 32, "but for the sweep of the plain port");
+    assert_eq!(
+        number(ask(node.resp, "DBSIZE").await),
+        number(ask(node.clusters[0], "DBSIZE").await)
+    );
+    assert_eq!(
+        node.handle.stats().await.shard.forwarded - forwarded,
+        32,
+        "but for the sweep of the plain port"
+    );
     node.stop().await;
 }
 
@@ -199,13 +295,24 @@ async fn to_cluster_aware_clients_each_thread_is_a_node() {
 async fn the_library_leaves_operations_at_the_thread_that_has_the_key() {
     let node = node(4);
     for i in 0..100 {
-        let operation = Operation { key: format!("key:{i}").into(), ..operation(Action::IncrBy(1)) };
+        let operation = Operation {
+            key: format!("key:{i}").into(),
+            ..operation(Action::IncrBy(1))
+        };
         assert_eq!(node.handle.execute(operation).await, Outcome::Int(1));
     }
     for partition in 0..64 {
         let partition = PartitionId(partition);
-        let count = PartitionOperation { keyspace: KeyspaceId(0), partition, map: MapId(0), action: PartitionAction::Count };
-        assert!(matches!(node.handle.execute_partition(count).await, Outcome::Int(_)));
+        let count = PartitionOperation {
+            keyspace: KeyspaceId(0),
+            partition,
+            map: MapId(0),
+            action: PartitionAction::Count,
+        };
+        assert!(matches!(
+            node.handle.execute_partition(count).await,
+            Outcome::Int(_)
+        ));
     }
     let stats = node.handle.stats().await;
     assert_eq!((stats.shard.keys, stats.shard.forwarded), (100, 0));
@@ -217,7 +324,10 @@ async fn another_incarnation_of_all_threads_begins_empty_and_goes_on() {
     let node = node(3);
     fill(&node, 100).await;
     let me = MemberId(0xbee0);
-    node.shared.publish(crate::shared::Local { me, view: Some(view(me, node.resp, &node.clusters)) });
+    node.shared.publish(crate::shared::Local {
+        me,
+        view: Some(view(me, node.resp, &node.clusters)),
+    });
     fill(&node, 50).await;
     assert_eq!(ask(node.resp, "DBSIZE").await, Reply::Int(50));
     assert_eq!(node.handle.stats().await.shard.keys, 50);
@@ -243,25 +353,59 @@ async fn draining_reaches_all_threads() {
     node.stop().await;
 }
 
-/// One `MGET` of large values that another thread led was gathered whole before it was found too large, by each of its connections.
+/// One `MGET` of large values that another thread led was gathered whole before it was found too
+/// large, by each of its connections.
 #[tokio::test]
 async fn large_values_of_another_thread_are_asked_for_as_far_as_there_is_room() {
     // Of each thread: a share of 8 MiB.
-    let node = Node::of_threads(2, None, 40, Limits { value_bytes_max: 1 << 20, memory_bytes_max: 128 << 20, ..limits() });
+    let node = Node::of_threads(
+        2,
+        None,
+        40,
+        Limits {
+            value_bytes_max: 1 << 20,
+            memory_bytes_max: 128 << 20,
+            ..limits()
+        },
+    );
     let value = vec![b'v'; 1 << 20];
     let set: [&[u8]; 3] = [b"SET", b"large", &value];
     let mut clients = [node.client().await, node.client().await];
-    assert_eq!(clients[0].command(&set).await.unwrap(), Reply::Simple("OK".to_owned()));
-    assert_eq!(clients[1].command(&["PING"]).await.unwrap(), Reply::Simple("PONG".to_owned()), "each is at a thread of its own");
-    let mget = |count: usize| ["MGET"].into_iter().chain(std::iter::repeat_n("large", count)).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(
+        clients[0].command(&set).await.unwrap(),
+        Reply::Simple("OK".to_owned())
+    );
+    assert_eq!(
+        clients[1].command(&["PING"]).await.unwrap(),
+        Reply::Simple("PONG".to_owned()),
+        "each is at a thread of its own"
+    );
+    let mget = |count: usize| {
+        ["MGET"]
+            .into_iter()
+            .chain(std::iter::repeat_n("large", count))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
     let whole = |reply: &Reply, count| matches!(reply, Reply::Array(values) if *values == vec![Reply::Bulk(value.clone()); count]);
     let too_large = Reply::Error("ERR the reply would be too large".to_owned());
     let mut refused = 0;
     for client in &mut clients {
-        let replies = client.pipeline(&[mget(600), mget(12), words("PING"), mget(100)]).await.unwrap();
-        assert!(replies[0] == too_large && whole(&replies[1], 12) && replies[2] == Reply::Simple("PONG".to_owned()));
+        let replies = client
+            .pipeline(&[mget(600), mget(12), words("PING"), mget(100)])
+            .await
+            .unwrap();
+        assert!(
+            replies[0] == too_large
+                && whole(&replies[1], 12)
+                && replies[2] == Reply::Simple("PONG".to_owned())
+        );
         // Where it is led nothing is copied.
-        assert!(replies[3] == too_large || whole(&replies[3], 100), "{:.300}", format!("{:?}", replies[3]));
+        assert!(
+            replies[3] == too_large || whole(&replies[3], 100),
+            "{:.300}",
+            format!("{:?}", replies[3])
+        );
         refused += usize::from(replies[3] == too_large);
     }
     assert_eq!(refused, 1, "one connection is at the other thread");
@@ -281,8 +425,9 @@ async fn large_values_of_another_thread_are_asked_for_as_far_as_there_is_room() 
     while most <= 4 << 20 {
         most = most.max(node.handle.stats().await.answer_bytes);
     }
-    let takers =
-        clients.into_iter().map(|mut client| tokio::spawn(async move { [client.reply().await.unwrap(), client.reply().await.unwrap()] }));
+    let takers = clients.into_iter().map(|mut client| {
+        tokio::spawn(async move { [client.reply().await.unwrap(), client.reply().await.unwrap()] })
+    });
     for taker in takers.collect::<Vec<_>>() {
         while !taker.is_finished() {
             most = most.max(node.handle.stats().await.answer_bytes);
@@ -297,7 +442,10 @@ async fn large_values_of_another_thread_are_asked_for_as_far_as_there_is_room() 
     for _ in 0..10 {
         let mut stream = TcpStream::connect(node.resp).await.unwrap();
         let parts = "$5\r\nlarge\r\n".repeat(50);
-        stream.write_all(format!("*51\r\n$4\r\nMGET\r\n{parts}").as_bytes()).await.unwrap();
+        stream
+            .write_all(format!("*51\r\n$4\r\nMGET\r\n{parts}").as_bytes())
+            .await
+            .unwrap();
         while node.handle.stats().await.connections == 0 {
             tokio::task::yield_now().await;
         }

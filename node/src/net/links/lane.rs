@@ -31,7 +31,15 @@ pub(super) struct Ended;
 
 impl LaneIo {
     pub(super) fn new(stream: StreamId) -> Self {
-        Self { stream, waiting: VecDeque::new(), queued: 0, input: BytesMut::new(), counted: 0, readable: true, again: false }
+        Self {
+            stream,
+            waiting: VecDeque::new(),
+            queued: 0,
+            input: BytesMut::new(),
+            counted: 0,
+            readable: true,
+            again: false,
+        }
     }
 
     /// Sends, or keeps for when the peer takes more.
@@ -55,7 +63,9 @@ impl LaneIo {
                     }
                 }
                 // `Writable` tells when to go on; a stream that ended is told as such.
-                Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => return,
+                Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => {
+                    return;
+                }
             }
         }
     }

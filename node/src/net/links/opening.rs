@@ -20,12 +20,26 @@ const PRIORITY_BULK: i32 = -1;
 
 #[derive(Debug)]
 pub(super) enum Opening {
-    /// We dialled this peer (`None`: whoever is there); our hello is sent once the handshake is done.
-    Dialled { peer: Option<MemberId>, address: SocketAddr, hello: Option<StreamId>, bytes: Vec<u8> },
+    /// We dialled this peer (`None`: whoever is there); our hello is sent once the handshake is
+    /// done.
+    Dialled {
+        peer: Option<MemberId>,
+        address: SocketAddr,
+        hello: Option<StreamId>,
+        bytes: Vec<u8>,
+    },
     /// Somebody dialled us.
-    Accepted { address: SocketAddr, hello: Option<StreamId>, bytes: Vec<u8> },
+    Accepted {
+        address: SocketAddr,
+        hello: Option<StreamId>,
+        bytes: Vec<u8>,
+    },
     /// It is this peer, and opens its lanes.
-    Lanes { address: SocketAddr, peer: MemberId, lanes: Vec<(StreamId, Option<u8>)> },
+    Lanes {
+        address: SocketAddr,
+        peer: MemberId,
+        lanes: Vec<(StreamId, Option<u8>)>,
+    },
 }
 
 /// Which peer it is, and its lanes: of calls, of bulk, of what is carried for others.
@@ -33,11 +47,20 @@ type Opened = (MemberId, [StreamId; 3]);
 
 impl Opening {
     pub(super) const fn dialled(peer: Option<MemberId>, address: SocketAddr) -> Self {
-        Self::Dialled { peer, address, hello: None, bytes: Vec::new() }
+        Self::Dialled {
+            peer,
+            address,
+            hello: None,
+            bytes: Vec::new(),
+        }
     }
 
     pub(super) const fn accepted(address: SocketAddr) -> Self {
-        Self::Accepted { address, hello: None, bytes: Vec::new() }
+        Self::Accepted {
+            address,
+            hello: None,
+            bytes: Vec::new(),
+        }
     }
 
     pub(super) const fn is_dialled(&self) -> bool {
@@ -46,7 +69,9 @@ impl Opening {
 
     pub(super) const fn address(&self) -> SocketAddr {
         match self {
-            Self::Dialled { address, .. } | Self::Accepted { address, .. } | Self::Lanes { address, .. } => *address,
+            Self::Dialled { address, .. }
+            | Self::Accepted { address, .. }
+            | Self::Lanes { address, .. } => *address,
         }
     }
 
@@ -58,7 +83,8 @@ impl Opening {
         }
     }
 
-    /// Goes on as far as what has come allows. `admit` judges who dials us, `expect` whether who answers is whom we dialled.
+    /// Goes on as far as what has come allows. `admit` judges who dials us, `expect` whether who
+    /// answers is whom we dialled.
     ///
     /// # Errors
     /// Why it ends, and as what it is closed.
@@ -71,7 +97,9 @@ impl Opening {
         expect: impl FnOnce(Option<MemberId>, &Hello) -> Result<(), Failure>,
     ) -> Result<Option<Opened>, (Failure, Close)> {
         match self {
-            Self::Dialled { peer, hello, bytes, .. } => {
+            Self::Dialled {
+                peer, hello, bytes, ..
+            } => {
                 if connection.is_handshaking() {
                     return Ok(None);
                 }
@@ -82,9 +110,18 @@ impl Opening {
                 if !read(connection, stream, bytes)? {
                     return Ok(None);
                 }
-                let theirs = judge(connection.crypto_session().peer_identity(), identity, ours, bytes).map_err(refusal)?;
+                let theirs = judge(
+                    connection.crypto_session().peer_identity(),
+                    identity,
+                    ours,
+                    bytes,
+                )
+                .map_err(refusal)?;
                 if peer.is_some_and(|peer| theirs.id != peer) {
-                    let why = format!("another process answers there ({}, {})", theirs.name, theirs.id);
+                    let why = format!(
+                        "another process answers there ({}, {})",
+                        theirs.name, theirs.id
+                    );
                     return Err((Failure::Unreachable(why), Close::Stranger));
                 }
                 expect(*peer, &theirs).map_err(refusal)?;
@@ -94,18 +131,34 @@ impl Opening {
                 let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
                 Ok(Some((theirs.id, [calls, bulk, carried])))
             }
-            Self::Accepted { address, hello, bytes } => {
+            Self::Accepted {
+                address,
+                hello,
+                bytes,
+            } => {
                 if hello.is_none() {
                     *hello = connection.streams().accept(Dir::Bi);
                 }
-                let Some(stream) = *hello else { return Ok(None) };
+                let Some(stream) = *hello else {
+                    return Ok(None);
+                };
                 if !read(connection, stream, bytes)? {
                     return Ok(None);
                 }
-                let theirs = judge(connection.crypto_session().peer_identity(), identity, ours, bytes).map_err(refusal)?;
+                let theirs = judge(
+                    connection.crypto_session().peer_identity(),
+                    identity,
+                    ours,
+                    bytes,
+                )
+                .map_err(refusal)?;
                 admit(&theirs).map_err(refusal)?;
                 say(connection, stream, &ours.encode(), true)?;
-                *self = Self::Lanes { address: *address, peer: theirs.id, lanes: Vec::new() };
+                *self = Self::Lanes {
+                    address: *address,
+                    peer: theirs.id,
+                    lanes: Vec::new(),
+                };
                 Ok(None)
             }
             Self::Lanes { peer, lanes, .. } => {
@@ -117,9 +170,22 @@ impl Opening {
                 for (stream, tag) in lanes.iter_mut().filter(|(_, tag)| tag.is_none()) {
                     *tag = read_tag(connection, *stream)?;
                 }
-                let [(calls, Some(first)), (bulk, Some(second)), (carried, Some(third))] = lanes[..] else { return Ok(None) };
+                let [
+                    (calls, Some(first)),
+                    (bulk, Some(second)),
+                    (carried, Some(third)),
+                ] = lanes[..]
+                else {
+                    return Ok(None);
+                };
                 if [first, second, third] != [TAG_CALLS, TAG_BULK, TAG_CARRIED] {
-                    return Err((Failure::Hello(format!("it opened unknown lanes {:?}", [first, second, third])), Close::Malformed));
+                    return Err((
+                        Failure::Hello(format!(
+                            "it opened unknown lanes {:?}",
+                            [first, second, third]
+                        )),
+                        Close::Malformed,
+                    ));
                 }
                 let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
                 Ok(Some((*peer, [calls, bulk, carried])))
@@ -129,22 +195,41 @@ impl Opening {
 }
 
 fn refusal(failure: Failure) -> (Failure, Close) {
-    let close = if failure == Failure::Stranger { Close::Stranger } else { Close::Hello };
+    let close = if failure == Failure::Stranger {
+        Close::Stranger
+    } else {
+        Close::Hello
+    };
     (failure, close)
 }
 
 fn broken(why: &str) -> (Failure, Close) {
-    (Failure::Hello(format!("its hello broke off: {why}")), Close::Hello)
+    (
+        Failure::Hello(format!("its hello broke off: {why}")),
+        Close::Hello,
+    )
 }
 
-fn open(connection: &mut Connection, bytes: &[u8], whole: bool) -> Result<StreamId, (Failure, Close)> {
-    let stream = connection.streams().open(Dir::Bi).ok_or_else(|| broken("it grants no stream"))?;
+fn open(
+    connection: &mut Connection,
+    bytes: &[u8],
+    whole: bool,
+) -> Result<StreamId, (Failure, Close)> {
+    let stream = connection
+        .streams()
+        .open(Dir::Bi)
+        .ok_or_else(|| broken("it grants no stream"))?;
     say(connection, stream, bytes, whole)?;
     Ok(stream)
 }
 
 /// Says a few bytes, which fit into any window; `whole`: nothing more follows.
-fn say(connection: &mut Connection, stream: StreamId, bytes: &[u8], whole: bool) -> Result<(), (Failure, Close)> {
+fn say(
+    connection: &mut Connection,
+    stream: StreamId,
+    bytes: &[u8],
+    whole: bool,
+) -> Result<(), (Failure, Close)> {
     let mut send = connection.send_stream(stream);
     let written = send.write(bytes).map_err(|e| broken(&e.to_string()))?;
     if written < bytes.len() {
@@ -157,7 +242,11 @@ fn say(connection: &mut Connection, stream: StreamId, bytes: &[u8], whole: bool)
 }
 
 /// Reads on to the end of a stream; true once that is there.
-fn read(connection: &mut Connection, stream: StreamId, bytes: &mut Vec<u8>) -> Result<bool, (Failure, Close)> {
+fn read(
+    connection: &mut Connection,
+    stream: StreamId,
+    bytes: &mut Vec<u8>,
+) -> Result<bool, (Failure, Close)> {
     let mut recv = connection.recv_stream(stream);
     let mut chunks = recv.read(true).map_err(|e| broken(&e.to_string()))?;
     let ended = loop {

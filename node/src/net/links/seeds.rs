@@ -23,25 +23,53 @@ struct Seed {
 impl Seeds {
     /// Exactly these are seeds; returns the dials under way that are for others.
     pub(super) fn set(&mut self, addresses: &[SocketAddr], now: Instant) -> Vec<ConnectionHandle> {
-        let (kept, void) = std::mem::take(&mut self.0).into_iter().partition(|s| addresses.contains(&s.address));
+        let (kept, void) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|s| addresses.contains(&s.address));
         self.0 = kept;
         for address in addresses {
             if !self.0.iter().any(|s| s.address == *address) {
                 let backoff = Backoff::new(BACKOFF_LEAST, BACKOFF_MOST);
-                self.0.push(Seed { address: *address, dial: Dial::At(now), backoff, failure: None });
+                self.0.push(Seed {
+                    address: *address,
+                    dial: Dial::At(now),
+                    backoff,
+                    failure: None,
+                });
             }
         }
-        void.into_iter().filter_map(|s: Seed| if let Dial::Done(handle) = s.dial { Some(handle) } else { None }).collect()
+        void.into_iter()
+            .filter_map(|s: Seed| {
+                if let Dial::Done(handle) = s.dial {
+                    Some(handle)
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     /// Whom to dial now.
     pub(super) fn due(&self, now: Instant) -> Vec<SocketAddr> {
-        self.0.iter().filter(|s| matches!(s.dial, Dial::At(at) if at <= now)).map(|s| s.address).collect()
+        self.0
+            .iter()
+            .filter(|s| matches!(s.dial, Dial::At(at) if at <= now))
+            .map(|s| s.address)
+            .collect()
     }
 
     /// When somebody is to be dialled.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.0.iter().filter_map(|s| if let Dial::At(at) = s.dial { Some(at) } else { None }).min()
+        self.0
+            .iter()
+            .filter_map(|s| {
+                if let Dial::At(at) = s.dial {
+                    Some(at)
+                } else {
+                    None
+                }
+            })
+            .min()
     }
 
     /// It is dialled.
@@ -59,7 +87,8 @@ impl Seeds {
         }
     }
 
-    /// It took us: from now on it is dialled as the member that it is, and as a seed again once nobody is connected.
+    /// It took us: from now on it is dialled as the member that it is, and as a seed again once
+    /// nobody is connected.
     pub(super) fn met(&mut self, address: SocketAddr, now: Instant) {
         if let Some(seed) = self.get(address) {
             // Not at once, and its pauses still grow: it may take us and be lost again, each time.
@@ -70,7 +99,10 @@ impl Seeds {
 
     /// Those that did not take us, and why.
     pub(super) fn failures(&self) -> Vec<(SocketAddr, Failure)> {
-        self.0.iter().filter_map(|s| Some((s.address, s.failure.clone()?))).collect()
+        self.0
+            .iter()
+            .filter_map(|s| Some((s.address, s.failure.clone()?)))
+            .collect()
     }
 
     fn get(&mut self, address: SocketAddr) -> Option<&mut Seed> {

@@ -29,7 +29,12 @@ impl LinkHandler for Recorder {
         self.0.push_back(Seen::Disconnected(peer));
     }
 
-    fn received(&mut self, peer: MemberId, lane: Lane, bytes: &mut BytesMut) -> Result<bool, Malformed> {
+    fn received(
+        &mut self,
+        peer: MemberId,
+        lane: Lane,
+        bytes: &mut BytesMut,
+    ) -> Result<bool, Malformed> {
         while let Some(head) = bytes.first_chunk::<4>() {
             let length = u32::from_le_bytes(*head);
             if length == u32::MAX {
@@ -39,7 +44,11 @@ impl LinkHandler for Recorder {
                 break;
             }
             bytes.advance(4);
-            self.0.push_back(Seen::Frame(peer, lane, bytes.split_to(length as usize).to_vec()));
+            self.0.push_back(Seen::Frame(
+                peer,
+                lane,
+                bytes.split_to(length as usize).to_vec(),
+            ));
         }
         Ok(false)
     }
@@ -65,13 +74,27 @@ impl Node {
     fn on(listen: &str, id: u64, secret: &[u8]) -> Self {
         let socket = UdpSocket::bind(listen).unwrap();
         let name = format!("node {id}");
-        let identity = if MemberId(id).is_client() { Identity::of_client(secret, &name) } else { Identity::from_secret(secret, &name) };
+        let identity = if MemberId(id).is_client() {
+            Identity::of_client(secret, &name)
+        } else {
+            Identity::from_secret(secret, &name)
+        };
         let identity = Arc::new(identity.unwrap());
-        Self { id: MemberId(id), name, links: Links::new(socket, identity, MemberId(id)).unwrap(), seen: Recorder::default(), more: true }
+        Self {
+            id: MemberId(id),
+            name,
+            links: Links::new(socket, identity, MemberId(id)).unwrap(),
+            seen: Recorder::default(),
+            more: true,
+        }
     }
 
     fn entry(&self) -> (MemberId, Arc<str>, SocketAddr) {
-        (self.id, self.name.as_str().into(), self.links.socket().local_addr().unwrap())
+        (
+            self.id,
+            self.name.as_str().into(),
+            self.links.socket().local_addr().unwrap(),
+        )
     }
 
     fn send(&mut self, to: MemberId, lane: Lane, bytes: &[u8]) {
@@ -101,16 +124,28 @@ impl Pair {
         let poll = Poll::new().unwrap();
         for (at, node) in nodes.iter().enumerate() {
             let fd = node.links.socket().as_raw_fd();
-            poll.registry().register(&mut SourceFd(&fd), Token(at), Interest::READABLE | Interest::WRITABLE).unwrap();
+            poll.registry()
+                .register(
+                    &mut SourceFd(&fd),
+                    Token(at),
+                    Interest::READABLE | Interest::WRITABLE,
+                )
+                .unwrap();
         }
-        Self { nodes, poll, events: Events::with_capacity(8) }
+        Self {
+            nodes,
+            poll,
+            events: Events::with_capacity(8),
+        }
     }
 
     /// Two that are connected.
     fn up() -> Self {
         let mut pair = Self::of(Node::new(1, SECRET), Node::new(2, SECRET));
         let entries = [pair.nodes[A].entry(), pair.nodes[B].entry()];
-        pair.nodes.iter_mut().for_each(|n| n.links.set_peers(&entries));
+        pair.nodes
+            .iter_mut()
+            .for_each(|n| n.links.set_peers(&entries));
         pair.expect(A, Seen::Connected(MemberId(2)));
         pair.expect(B, Seen::Connected(MemberId(1)));
         pair
@@ -120,7 +155,11 @@ impl Pair {
     fn pass(&mut self) {
         let now = Instant::now();
         let due = self.nodes.iter().filter_map(|n| n.links.timeout()).min();
-        let most = if self.nodes.iter().any(|n| n.more) { Duration::ZERO } else { PATIENCE };
+        let most = if self.nodes.iter().any(|n| n.more) {
+            Duration::ZERO
+        } else {
+            PATIENCE
+        };
         let timeout = due.map_or(most, |due| due.saturating_duration_since(now).min(most));
         self.poll.poll(&mut self.events, Some(timeout)).unwrap();
         for event in &self.events {
@@ -147,7 +186,9 @@ impl Pair {
     }
 
     fn next(&mut self, at: usize) -> Seen {
-        self.until("something is seen", |pair| pair.nodes[at].seen.0.pop_front())
+        self.until("something is seen", |pair| {
+            pair.nodes[at].seen.0.pop_front()
+        })
     }
 
     fn expect(&mut self, at: usize, seen: Seen) {
@@ -157,7 +198,9 @@ impl Pair {
     /// Why a connection of this node did not come up.
     fn failure(&mut self, at: usize) -> Failure {
         self.nodes[at].links.failures.clear();
-        self.until("a connection fails", |pair| pair.nodes[at].links.failures.pop())
+        self.until("a connection fails", |pair| {
+            pair.nodes[at].links.failures.pop()
+        })
     }
 
     fn seen_nothing(&self) -> bool {
@@ -165,7 +208,8 @@ impl Pair {
     }
 }
 
-/// The socket on `[::]` heard of the peer at `127.0.0.1` as of `::ffff:127.0.0.1`, and dropped every datagram.
+/// The socket on `[::]` heard of the peer at `127.0.0.1` as of `::ffff:127.0.0.1`, and dropped
+/// every datagram.
 #[test]
 fn a_node_on_both_families_is_connected_with_nodes_of_either() {
     for (listens, advertised) in [
@@ -175,13 +219,18 @@ fn a_node_on_both_families_is_connected_with_nodes_of_either() {
         (["[::]:0", "[::1]:0"], ["::1", "::1"]),
         (["[::]:0", "[::]:0"], ["::1", "127.0.0.1"]),
     ] {
-        let mut pair = Pair::of(Node::on(listens[A], 1, SECRET), Node::on(listens[B], 2, SECRET));
+        let mut pair = Pair::of(
+            Node::on(listens[A], 1, SECRET),
+            Node::on(listens[B], 2, SECRET),
+        );
         let entries = [A, B].map(|at| {
             let (id, name, mut address) = pair.nodes[at].entry();
             address.set_ip(advertised[at].parse().unwrap());
             (id, name, address)
         });
-        pair.nodes.iter_mut().for_each(|n| n.links.set_peers(&entries));
+        pair.nodes
+            .iter_mut()
+            .for_each(|n| n.links.set_peers(&entries));
         pair.expect(A, Seen::Connected(MemberId(2)));
         pair.expect(B, Seen::Connected(MemberId(1)));
         let large = vec![7; 1 << 20];
@@ -199,10 +248,14 @@ fn a_node_says_which_peers_are_out_of_the_reach_of_its_socket() {
     let entries = [pair.nodes[A].entry(), pair.nodes[B].entry()];
     pair.nodes[A].links.set_peers(&entries);
     let failure = pair.failure(A).to_string();
-    assert!(failure.contains("has an IPv4 socket only") && failure.contains("--listen [::]"), "{failure}");
+    assert!(
+        failure.contains("has an IPv4 socket only") && failure.contains("--listen [::]"),
+        "{failure}"
+    );
 }
 
-/// Three nodes behind relays, which may cut the ways between them; all are connected but for those that are cut from the beginning.
+/// Three nodes behind relays, which may cut the ways between them; all are connected but for those
+/// that are cut from the beginning.
 struct Triangle {
     relay: Relay,
     all: Pair,
@@ -217,16 +270,32 @@ impl Triangle {
         let mut all = Pair::among(IDS.map(|id| Node::new(id.0, SECRET)).into());
         let fronts = all.nodes.iter().enumerate().map(|(at, node)| {
             let (id, name, behind) = node.entry();
-            (id, name, relay.open(at, Plane::Data, "127.0.0.1:0".parse().unwrap(), behind).unwrap())
+            (
+                id,
+                name,
+                relay
+                    .open(at, Plane::Data, "127.0.0.1:0".parse().unwrap(), behind)
+                    .unwrap(),
+            )
         });
         let fronts: Vec<_> = fronts.collect();
-        cut.iter().for_each(|(from, to)| relay.cut(*from, *to, &[Plane::Data]));
-        all.nodes.iter_mut().for_each(|n| n.links.set_peers(&fronts));
-        let connected = |pair: &mut Pair| pair.nodes.iter().all(|n| n.seen.0.len() == 2).then_some(());
+        cut.iter()
+            .for_each(|(from, to)| relay.cut(*from, *to, &[Plane::Data]));
+        all.nodes
+            .iter_mut()
+            .for_each(|n| n.links.set_peers(&fronts));
+        let connected =
+            |pair: &mut Pair| pair.nodes.iter().all(|n| n.seen.0.len() == 2).then_some(());
         all.until("all are connected with all", connected);
         for node in &mut all.nodes {
             let both = IDS.iter().filter(|id| **id != node.id);
-            both.for_each(|id| assert!(node.seen.0.contains(&Seen::Connected(*id)), "{:?}", node.seen.0));
+            both.for_each(|id| {
+                assert!(
+                    node.seen.0.contains(&Seen::Connected(*id)),
+                    "{:?}",
+                    node.seen.0
+                )
+            });
             node.seen.0.clear();
         }
         Self { relay, all }
@@ -242,8 +311,10 @@ impl Triangle {
         let large = vec![about; 1 << 20];
         self.all.nodes[A].send(IDS[B], Lane::Bulk, &large);
         for part in 0..100 {
-            self.all.expect(A, Seen::Frame(IDS[B], Lane::Calls, vec![about, part]));
-            self.all.expect(B, Seen::Frame(IDS[A], Lane::Calls, vec![about, part]));
+            self.all
+                .expect(A, Seen::Frame(IDS[B], Lane::Calls, vec![about, part]));
+            self.all
+                .expect(B, Seen::Frame(IDS[A], Lane::Calls, vec![about, part]));
         }
         self.all.expect(B, Seen::Frame(IDS[A], Lane::Bulk, large));
         assert!(self.all.seen_nothing());
@@ -265,13 +336,15 @@ impl Triangle {
     }
 }
 
-/// What went from one to the other stalled for as long as the cut lasted, and calls ended after 5 s.
+/// What went from one to the other stalled for as long as the cut lasted, and calls ended after 5
+/// s.
 #[test]
 fn two_members_that_are_cut_from_each_other_go_on_by_a_third() {
     for cuts in [&[(A, B), (B, A)][..], &[(A, B)], &[(B, A)]] {
         let mut triangle = Triangle::new(&[]);
         triangle.converse_straight();
-        cuts.iter().for_each(|(from, to)| triangle.relay.cut(*from, *to, &[Plane::Data]));
+        cuts.iter()
+            .for_each(|(from, to)| triangle.relay.cut(*from, *to, &[Plane::Data]));
         triangle.converse(2);
         triangle.converse(3);
         assert!(triangle.all.nodes[C].links.carried() > 0);
@@ -294,19 +367,44 @@ fn members_that_are_cut_from_the_beginning_meet_by_a_third() {
 #[test]
 fn nonsense_among_what_is_carried_closes_the_connection_and_what_is_for_nobody_is_lost() {
     let mut triangle = Triangle::new(&[]);
-    let stranger = Carried { comes: false, deaf: true, end: MemberId(160), datagram: Bytes::from_static(b"hello") };
-    let client = Carried { end: MemberId::of_client(1), ..stranger.clone() };
-    let garbage = Carried { end: IDS[B], ..stranger.clone() };
-    let came = Carried { comes: true, end: IDS[C], ..stranger.clone() };
-    let of_stranger = Carried { comes: true, ..stranger.clone() };
+    let stranger = Carried {
+        comes: false,
+        deaf: true,
+        end: MemberId(160),
+        datagram: Bytes::from_static(b"hello"),
+    };
+    let client = Carried {
+        end: MemberId::of_client(1),
+        ..stranger.clone()
+    };
+    let garbage = Carried {
+        end: IDS[B],
+        ..stranger.clone()
+    };
+    let came = Carried {
+        comes: true,
+        end: IDS[C],
+        ..stranger.clone()
+    };
+    let of_stranger = Carried {
+        comes: true,
+        ..stranger.clone()
+    };
     for carried in [stranger, client, garbage, came, of_stranger] {
         triangle.all.nodes[A].links.carry(IDS[C], &carried);
     }
     triangle.converse(1);
-    triangle.all.until("what is for a peer is passed on", |pair| (pair.nodes[C].links.carried() > 0).then_some(()));
+    triangle
+        .all
+        .until("what is for a peer is passed on", |pair| {
+            (pair.nodes[C].links.carried() > 0).then_some(())
+        });
     let Links { up, driver, .. } = &mut triangle.all.nodes[A].links;
     let link = up.get_mut(&IDS[C]).unwrap();
-    link.carried.push(driver.get(link.handle).unwrap(), Bytes::from_static(&[0xff; 64]));
+    link.carried.push(
+        driver.get(link.handle).unwrap(),
+        Bytes::from_static(&[0xff; 64]),
+    );
     driver.touch(link.handle);
     triangle.all.expect(A, Seen::Disconnected(IDS[C]));
     triangle.all.expect(A, Seen::Connected(IDS[C]));
@@ -351,11 +449,15 @@ fn calls_pass_bulk() {
 fn what_ends_is_dialled_again_and_begins_anew() {
     let mut pair = Pair::up();
     // Half a frame, which must not be glued to what comes later.
-    pair.nodes[A].links.send(id(2), Lane::Calls, Bytes::from_static(&[9, 0, 0, 0, 1]));
+    pair.nodes[A]
+        .links
+        .send(id(2), Lane::Calls, Bytes::from_static(&[9, 0, 0, 0, 1]));
     pair.nodes[B].send(id(1), Lane::Calls, b"x");
     pair.expect(A, calls(2, b"x"));
     let handle = pair.nodes[B].links.up[&id(1)].handle;
-    pair.nodes[B].links.close(Instant::now(), handle, Close::Done, "test");
+    pair.nodes[B]
+        .links
+        .close(Instant::now(), handle, Close::Done, "test");
     pair.expect(A, Seen::Disconnected(id(2)));
     pair.expect(B, Seen::Disconnected(id(1)));
     pair.expect(A, Seen::Connected(id(2)));
@@ -367,7 +469,11 @@ fn what_ends_is_dialled_again_and_begins_anew() {
 #[test]
 fn malformed_bytes_close_the_connection() {
     let mut pair = Pair::up();
-    pair.nodes[A].links.send(id(2), Lane::Calls, Bytes::copy_from_slice(&u32::MAX.to_le_bytes()));
+    pair.nodes[A].links.send(
+        id(2),
+        Lane::Calls,
+        Bytes::copy_from_slice(&u32::MAX.to_le_bytes()),
+    );
     pair.expect(B, Seen::Disconnected(id(1)));
     pair.expect(A, Seen::Disconnected(id(2)));
     // The same member may try again; it is not banned.
@@ -379,7 +485,9 @@ fn silence_in_the_middle_of_a_frame_holds_up_nothing_else() {
     let mut pair = Pair::up();
     // Begun, and never ended: a part of its length, and a part of its bytes.
     for begun in [&[9, 0][..], &[0, 0, 1]] {
-        pair.nodes[A].links.send(id(2), Lane::Bulk, Bytes::copy_from_slice(begun));
+        pair.nodes[A]
+            .links
+            .send(id(2), Lane::Bulk, Bytes::copy_from_slice(begun));
         for i in 0..200u32 {
             pair.nodes[A].send(id(2), Lane::Calls, &i.to_le_bytes());
             pair.expect(B, calls(1, &i.to_le_bytes()));
@@ -404,13 +512,22 @@ fn a_congested_peer_is_named_and_its_relief_is_told() {
     let mut pair = Pair::up();
     // More than the stream takes at once, for the peer grants it 16 MiB.
     let large = vec![7; (16 << 20) + CONGESTED_BYTES];
-    assert!(!pair.nodes[A].links.send(id(2), Lane::Bulk, Bytes::from_static(&[8, 0, 0, 0])), "only calls are congested");
+    assert!(
+        !pair.nodes[A]
+            .links
+            .send(id(2), Lane::Bulk, Bytes::from_static(&[8, 0, 0, 0])),
+        "only calls are congested"
+    );
     let mut frame = BytesMut::from(&(large.len() as u32).to_le_bytes()[..]);
     frame.extend_from_slice(&large);
     assert!(pair.nodes[A].links.send(id(2), Lane::Calls, frame.freeze()));
     pair.expect(A, Seen::Drained(id(2)));
     pair.expect(B, calls(1, &large));
-    assert!(!pair.nodes[A].links.send(id(2), Lane::Calls, Bytes::from_static(&[0; 4])));
+    assert!(
+        !pair.nodes[A]
+            .links
+            .send(id(2), Lane::Calls, Bytes::from_static(&[0; 4]))
+    );
 }
 
 #[test]
@@ -434,18 +551,32 @@ fn only_peers_are_let_in() {
 #[test]
 fn a_member_that_the_table_calls_otherwise_is_refused_on_both_sides() {
     let mut pair = Pair::of(Node::new(1, SECRET), Node::new(2, SECRET));
-    let renamed = |(id, _, address): (MemberId, Arc<str>, SocketAddr)| (id, Arc::from("somebody else"), address);
+    let renamed = |(id, _, address): (MemberId, Arc<str>, SocketAddr)| {
+        (id, Arc::from("somebody else"), address)
+    };
     let (a, b) = (pair.nodes[A].entry(), pair.nodes[B].entry());
     pair.nodes[A].links.set_peers(std::slice::from_ref(&b));
     pair.nodes[B].links.set_peers(&[renamed(a.clone())]);
     let failure = pair.failure(A);
-    assert!(failure.to_string().contains("is called \"somebody else\""), "{failure}");
+    assert!(
+        failure.to_string().contains("is called \"somebody else\""),
+        "{failure}"
+    );
     pair.nodes[A].links.set_peers(&[renamed(b)]);
     pair.nodes[B].links.set_peers(&[a]);
     let failure = pair.failure(A);
-    assert!(failure.to_string().contains("is called \"somebody else\""), "{failure}");
+    assert!(
+        failure.to_string().contains("is called \"somebody else\""),
+        "{failure}"
+    );
     assert!(pair.nodes[A].seen.0.is_empty());
-    assert!(!pair.nodes[B].seen.0.iter().any(|s| matches!(s, Seen::Frame(..))));
+    assert!(
+        !pair.nodes[B]
+            .seen
+            .0
+            .iter()
+            .any(|s| matches!(s, Seen::Frame(..)))
+    );
 }
 
 #[test]
@@ -465,14 +596,19 @@ fn another_process_at_the_address_is_not_taken_for_the_peer() {
     pair.nodes[A].links.set_peers(&[(id(2), name, address)]);
     pair.nodes[B].links.set_peers(&[a]);
     let failure = pair.failure(A);
-    assert!(matches!(&failure, Failure::Unreachable(why) if why.contains("another process answers there")), "{failure}");
+    assert!(
+        matches!(&failure, Failure::Unreachable(why) if why.contains("another process answers there")),
+        "{failure}"
+    );
 }
 
 #[test]
 fn a_dial_that_nobody_answers_ends_and_is_tried_again() {
     let mut pair = Pair::of(Node::new(1, SECRET), Node::new(2, SECRET));
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
-    pair.nodes[A].links.set_peers(&[(id(2), "node 2".into(), silent.local_addr().unwrap())]);
+    pair.nodes[A]
+        .links
+        .set_peers(&[(id(2), "node 2".into(), silent.local_addr().unwrap())]);
     for _ in 0..2 {
         assert!(matches!(pair.failure(A), Failure::Unreachable(_)));
     }
@@ -498,7 +634,9 @@ fn the_end_is_told() {
     let mut pair = Pair::up();
     pair.nodes[B].links.reset(id(2));
     pair.expect(A, Seen::Disconnected(id(2)));
-    pair.until("all has drained", |pair| pair.nodes[B].links.is_idle().then_some(()));
+    pair.until("all has drained", |pair| {
+        pair.nodes[B].links.is_idle().then_some(())
+    });
 }
 
 #[test]
@@ -509,7 +647,9 @@ fn garbage_disturbs_nobody() {
     for length in (0..1200).step_by(3) {
         let garbage: Vec<u8> = (0..length)
             .map(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 (state >> 56) as u8
             })
             .collect();
@@ -556,8 +696,17 @@ fn clients_are_let_in_once_there_is_a_table_and_up_to_their_number() {
     let mut pair = guest(None, Node::new(CLIENT, SECRET));
     assert_eq!(pair.failure(A), Failure::Stranger);
     pair.nodes[A].links.set_clients_max(Some(0));
-    let refused = pair.until("it is refused", |pair| pair.nodes[B].links.refusals().pop().filter(|(_, f)| f.is_lasting()));
-    assert!(matches!(&refused.1, Failure::Refused(why) if why.contains("--clients-max")), "{refused:?}");
+    let refused = pair.until("it is refused", |pair| {
+        pair.nodes[B]
+            .links
+            .refusals()
+            .pop()
+            .filter(|(_, f)| f.is_lasting())
+    });
+    assert!(
+        matches!(&refused.1, Failure::Refused(why) if why.contains("--clients-max")),
+        "{refused:?}"
+    );
     pair.nodes[A].links.set_clients_max(Some(1));
     pair.expect(B, Seen::Connected(id(1)));
 }
@@ -565,11 +714,19 @@ fn clients_are_let_in_once_there_is_a_table_and_up_to_their_number() {
 #[test]
 fn nobody_dials_a_client() {
     let mut pair = Pair::of(Node::new(1, SECRET), Node::new(CLIENT, SECRET));
-    // Whoever names it as a member does not dial it either: its id is the higher one. So another client does.
+    // Whoever names it as a member does not dial it either: its id is the higher one. So another
+    // client does.
     let address = pair.nodes[B].entry().2;
     pair.nodes[A] = Node::new(MemberId::of_client(1).0, SECRET);
     let fd = pair.nodes[A].links.socket().as_raw_fd();
-    pair.poll.registry().register(&mut SourceFd(&fd), Token(A), Interest::READABLE | Interest::WRITABLE).unwrap();
+    pair.poll
+        .registry()
+        .register(
+            &mut SourceFd(&fd),
+            Token(A),
+            Interest::READABLE | Interest::WRITABLE,
+        )
+        .unwrap();
     pair.nodes[A].links.set_seeds(&[address]);
     assert!(matches!(pair.failure(A), Failure::Unreachable(_)));
     assert!(pair.seen_nothing());
@@ -581,7 +738,8 @@ fn a_client_with_another_secret_or_the_certificate_of_a_node_stays_outside() {
     assert_eq!(pair.failure(B), Failure::OtherSecret);
     let mut client = Node::new(CLIENT, SECRET);
     let identity = Arc::new(Identity::from_secret(SECRET, &client.name).unwrap());
-    client.links = Links::new(UdpSocket::bind("127.0.0.1:0").unwrap(), identity, client.id).unwrap();
+    client.links =
+        Links::new(UdpSocket::bind("127.0.0.1:0").unwrap(), identity, client.id).unwrap();
     let mut pair = guest(Some(1), client);
     assert!(matches!(pair.failure(A), Failure::Hello(why) if why.contains("as a client")));
 }

@@ -16,8 +16,13 @@ impl Node {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let identity = Arc::new(Identity::from_secret(secret, &format!("node {id}")).unwrap());
         let at = socket.local_addr().unwrap();
-        let (peers, events) = Peers::start(socket, at, identity, MemberId(id), Arc::default()).unwrap();
-        Self { id: MemberId(id), peers, events }
+        let (peers, events) =
+            Peers::start(socket, at, identity, MemberId(id), Arc::default()).unwrap();
+        Self {
+            id: MemberId(id),
+            peers,
+            events,
+        }
     }
 
     fn address(&self) -> SocketAddr {
@@ -29,14 +34,21 @@ impl Node {
     }
 
     async fn next(&mut self) -> PeerEvent {
-        tokio::time::timeout(PATIENCE, self.events.next()).await.expect("in time").expect("the network lives")
+        tokio::time::timeout(PATIENCE, self.events.next())
+            .await
+            .expect("in time")
+            .expect("the network lives")
     }
 
     /// The next message, as (sender, ticket).
     async fn ticket(&mut self) -> (MemberId, u64) {
         loop {
             match self.next().await {
-                PeerEvent::Received { from, envelope: Envelope::StatusRequest { ticket }, .. } => return (from, ticket),
+                PeerEvent::Received {
+                    from,
+                    envelope: Envelope::StatusRequest { ticket },
+                    ..
+                } => return (from, ticket),
                 PeerEvent::Identified { .. } => {}
                 other => panic!("{other:?}"),
             }
@@ -45,7 +57,10 @@ impl Node {
 }
 
 fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     LocalSet::new().block_on(&runtime, test);
 }
 
@@ -59,7 +74,9 @@ fn what_is_said_to_an_address_arrives_in_order_and_is_answered() {
         for ticket in 0..10 {
             assert_eq!(b.ticket().await, (a.id, ticket));
         }
-        assert!(matches!(a.next().await, PeerEvent::Identified { address, id } if address == b.address() && id == b.id));
+        assert!(
+            matches!(a.next().await, PeerEvent::Identified { address, id } if address == b.address() && id == b.id)
+        );
         // The answer needs no address: the connection is there.
         b.ask(Peer::Member(a.id), 77);
         assert_eq!(a.ticket().await, (b.id, 77));
@@ -90,7 +107,9 @@ fn a_node_knows_itself_by_dialling_itself() {
     run(async {
         let mut a = Node::start(1, SECRET);
         a.ask(Peer::Address(a.address()), 1);
-        assert!(matches!(a.next().await, PeerEvent::Identified { address, id } if address == a.address() && id == a.id));
+        assert!(
+            matches!(a.next().await, PeerEvent::Identified { address, id } if address == a.address() && id == a.id)
+        );
     });
 }
 
@@ -103,7 +122,9 @@ fn who_is_behind_an_address_is_found_from_another_port_and_no_connection_is_touc
         assert!(matches!(a.next().await, PeerEvent::Identified { .. }));
         for _ in 0..3 {
             a.peers.scout(b.address());
-            assert!(matches!(a.next().await, PeerEvent::Scouted { id, address } if id == b.id && address == b.address()));
+            assert!(
+                matches!(a.next().await, PeerEvent::Scouted { id, address } if id == b.id && address == b.address())
+            );
         }
         // The connection that was there is the one that still carries what is said.
         assert_eq!(b.peers.links.borrow()[&a.id].len(), 1);
@@ -125,25 +146,43 @@ fn another_secret_is_refused_on_both_sides_and_both_say_so() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, b"another secret!!!"));
         a.ask(Peer::Address(b.address()), 1);
-        let PeerEvent::Unreached { failure, .. } = a.next().await else { panic!("a must fail") };
+        let PeerEvent::Unreached { failure, .. } = a.next().await else {
+            panic!("a must fail")
+        };
         assert_eq!(failure, Failure::OtherSecret);
         assert!(failure.to_string().contains("--secret-file"));
-        assert!(matches!(b.next().await, PeerEvent::TurnedAway { failure: Failure::OtherSecret, .. }));
+        assert!(matches!(
+            b.next().await,
+            PeerEvent::TurnedAway {
+                failure: Failure::OtherSecret,
+                ..
+            }
+        ));
     });
 }
 
 /// An authority and certificates for 127.0.0.1, as an operator would write them.
-fn identity_from_files(authority: &rcgen::CertifiedIssuer<'_, rcgen::KeyPair>, name: &str, subject: &str) -> Arc<Identity> {
+fn identity_from_files(
+    authority: &rcgen::CertifiedIssuer<'_, rcgen::KeyPair>,
+    name: &str,
+    subject: &str,
+) -> Arc<Identity> {
     let dir = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec![subject.to_owned()]).unwrap();
-    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth, rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    params.extended_key_usages = vec![
+        rcgen::ExtendedKeyUsagePurpose::ServerAuth,
+        rcgen::ExtendedKeyUsagePurpose::ClientAuth,
+    ];
     let certificate = params.signed_by(&key, authority).unwrap();
     let write = |file: &str, text: String| {
         std::fs::write(dir.path().join(file), text).unwrap();
         dir.path().join(file)
     };
-    let (ca, cert) = (write("ca.pem", authority.pem()), write("cert.pem", certificate.pem()));
+    let (ca, cert) = (
+        write("ca.pem", authority.pem()),
+        write("cert.pem", certificate.pem()),
+    );
     Arc::new(Identity::from_pem(&ca, &cert, &write("key.pem", key.serialize_pem()), name).unwrap())
 }
 
@@ -152,26 +191,53 @@ fn certificates_of_files_bind_names_to_hosts() {
     run(async {
         let mut params = rcgen::CertificateParams::default();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let authority = rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap();
+        let authority =
+            rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap())
+                .unwrap();
         let start = |id: u64, name: &str, subject: &str| {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             let at = socket.local_addr().unwrap();
-            let (peers, events) =
-                Peers::start(socket, at, identity_from_files(&authority, name, subject), MemberId(id), Arc::default()).unwrap();
-            Node { id: MemberId(id), peers, events }
+            let (peers, events) = Peers::start(
+                socket,
+                at,
+                identity_from_files(&authority, name, subject),
+                MemberId(id),
+                Arc::default(),
+            )
+            .unwrap();
+            Node {
+                id: MemberId(id),
+                peers,
+                events,
+            }
         };
-        let (a, mut b) = (start(1, "127.0.0.1:7400", "127.0.0.1"), start(2, "beta", "beta"));
+        let (a, mut b) = (
+            start(1, "127.0.0.1:7400", "127.0.0.1"),
+            start(2, "beta", "beta"),
+        );
         a.ask(Peer::Address(b.address()), 1);
         assert_eq!(b.ticket().await, (a.id, 1));
         // One that says a name which its certificate does not bear.
         let mut c = start(3, "beta", "gamma");
         c.ask(Peer::Address(b.address()), 1);
-        let PeerEvent::Unreached { failure: Failure::Refused(why), .. } = c.next().await else { panic!("c must be refused") };
+        let PeerEvent::Unreached {
+            failure: Failure::Refused(why),
+            ..
+        } = c.next().await
+        else {
+            panic!("c must be refused")
+        };
         assert!(why.contains("names neither \"beta\""), "{why}");
         // And one that has a secret instead.
         let mut d = Node::start(4, SECRET);
         d.ask(Peer::Address(b.address()), 1);
-        assert!(matches!(d.next().await, PeerEvent::Unreached { failure: Failure::OtherSecret, .. }));
+        assert!(matches!(
+            d.next().await,
+            PeerEvent::Unreached {
+                failure: Failure::OtherSecret,
+                ..
+            }
+        ));
     });
 }
 
@@ -179,11 +245,29 @@ fn certificates_of_files_bind_names_to_hosts() {
 fn a_stolen_name_is_refused() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
-        b.peers.set_members(BTreeMap::from([(a.id, (a.address(), "somebody else".to_owned()))]));
+        b.peers.set_members(BTreeMap::from([(
+            a.id,
+            (a.address(), "somebody else".to_owned()),
+        )]));
         a.ask(Peer::Address(b.address()), 1);
-        let PeerEvent::Unreached { failure: Failure::Refused(why), .. } = a.next().await else { panic!("a must be refused") };
-        assert!(why.contains("is called \"somebody else\", not \"node 1\""), "{why}");
-        assert!(matches!(b.next().await, PeerEvent::TurnedAway { failure: Failure::Hello(_), .. }));
+        let PeerEvent::Unreached {
+            failure: Failure::Refused(why),
+            ..
+        } = a.next().await
+        else {
+            panic!("a must be refused")
+        };
+        assert!(
+            why.contains("is called \"somebody else\", not \"node 1\""),
+            "{why}"
+        );
+        assert!(matches!(
+            b.next().await,
+            PeerEvent::TurnedAway {
+                failure: Failure::Hello(_),
+                ..
+            }
+        ));
     });
 }
 
@@ -191,7 +275,10 @@ fn a_stolen_name_is_refused() {
 fn what_is_meant_for_a_process_does_not_reach_its_successor() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
-        a.peers.set_members(BTreeMap::from([(MemberId(9), (b.address(), "node 9".to_owned()))]));
+        a.peers.set_members(BTreeMap::from([(
+            MemberId(9),
+            (b.address(), "node 9".to_owned()),
+        )]));
         a.ask(Peer::Member(MemberId(9)), 1);
         a.ask(Peer::Address(b.address()), 2);
         assert_eq!(b.ticket().await, (a.id, 2));
@@ -206,9 +293,13 @@ fn gossip_that_fits_no_datagram_goes_on_the_stream() {
         a.ask(Peer::Address(b.address()), 1);
         b.ticket().await;
         for size in [10, 30_000] {
-            a.peers.send(Peer::Member(b.id), &Envelope::Gossip(vec![7; size]));
+            a.peers
+                .send(Peer::Member(b.id), &Envelope::Gossip(vec![7; size]));
             match b.next().await {
-                PeerEvent::Received { envelope: Envelope::Gossip(bytes), .. } => assert_eq!(bytes, vec![7; size]),
+                PeerEvent::Received {
+                    envelope: Envelope::Gossip(bytes),
+                    ..
+                } => assert_eq!(bytes, vec![7; size]),
                 other => panic!("{other:?}"),
             }
         }
@@ -219,18 +310,35 @@ fn gossip_that_fits_no_datagram_goes_on_the_stream() {
 #[test]
 fn malformed_frames_close_the_connection_and_disturb_nobody_else() {
     run(async {
-        let (a, mut b, mut c) = (Node::start(1, SECRET), Node::start(2, SECRET), Node::start(3, SECRET));
+        let (a, mut b, mut c) = (
+            Node::start(1, SECRET),
+            Node::start(2, SECRET),
+            Node::start(3, SECRET),
+        );
         c.ask(Peer::Address(b.address()), 1);
         b.ticket().await;
-        let frames: [&[u8]; 3] = [&u32::MAX.to_le_bytes(), &[3, 0, 0, 0, 255, 255, 255], &[0, 0, 0, 0]];
+        let frames: [&[u8]; 3] = [
+            &u32::MAX.to_le_bytes(),
+            &[3, 0, 0, 0, 255, 255, 255],
+            &[0, 0, 0, 0],
+        ];
         for frame in frames {
             let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
-            hello::greet(&connection, &a.peers.identity, &a.peers.hello(a.id)).await.unwrap();
+            hello::greet(&connection, &a.peers.identity, &a.peers.hello(a.id))
+                .await
+                .unwrap();
             let mut stream = connection.open_uni().await.unwrap();
             stream.write_all(frame).await.unwrap();
-            let reason = tokio::time::timeout(PATIENCE, connection.closed()).await.unwrap();
-            let quinn::ConnectionError::ApplicationClosed(close) = reason else { panic!("{reason:?}") };
-            assert_eq!(close.error_code, quinn::VarInt::from_u32(Close::Malformed as u32));
+            let reason = tokio::time::timeout(PATIENCE, connection.closed())
+                .await
+                .unwrap();
+            let quinn::ConnectionError::ApplicationClosed(close) = reason else {
+                panic!("{reason:?}")
+            };
+            assert_eq!(
+                close.error_code,
+                quinn::VarInt::from_u32(Close::Malformed as u32)
+            );
         }
         b.ask(Peer::Member(c.id), 5);
         assert_eq!(c.ticket().await, (b.id, 5));
@@ -240,13 +348,19 @@ fn malformed_frames_close_the_connection_and_disturb_nobody_else() {
 #[test]
 fn silence_in_the_middle_of_a_frame_holds_up_nobody_else() {
     run(async {
-        let (a, mut b, mut c) = (Node::start(1, SECRET), Node::start(2, SECRET), Node::start(3, SECRET));
+        let (a, mut b, mut c) = (
+            Node::start(1, SECRET),
+            Node::start(2, SECRET),
+            Node::start(3, SECRET),
+        );
         c.ask(Peer::Address(b.address()), 1);
         b.ticket().await;
         // A part of a length; and a part of what a length promises.
         for begun in [&[9, 0][..], &[9, 0, 0, 0, 1]] {
             let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
-            hello::greet(&connection, &a.peers.identity, &a.peers.hello(a.id)).await.unwrap();
+            hello::greet(&connection, &a.peers.identity, &a.peers.hello(a.id))
+                .await
+                .unwrap();
             let mut stream = connection.open_uni().await.unwrap();
             stream.write_all(begun).await.unwrap();
             for n in 2..50 {
@@ -314,12 +428,17 @@ fn another_incarnation_introduces_itself_anew() {
         let again = async {
             loop {
                 a.ask(Peer::Address(b.address()), 2);
-                if let Ok(PeerEvent::Received { from, .. }) = tokio::time::timeout(Duration::from_millis(20), b.next()).await {
+                if let Ok(PeerEvent::Received { from, .. }) =
+                    tokio::time::timeout(Duration::from_millis(20), b.next()).await
+                {
                     return from;
                 }
             }
         };
-        assert_eq!(tokio::time::timeout(PATIENCE, again).await.unwrap(), MemberId(5));
+        assert_eq!(
+            tokio::time::timeout(PATIENCE, again).await.unwrap(),
+            MemberId(5)
+        );
         let _ = a.next().await;
     });
 }

@@ -1,7 +1,9 @@
 //! `CLIENT`: what a client asks of its own connection and of those of others.
 
 use super::table::Spec;
-use super::{Connection, ErrorText, NOT_AN_INTEGER, Request, SYNTAX, constant, is, wrong_arguments};
+use super::{
+    Connection, ErrorText, NOT_AN_INTEGER, Request, SYNTAX, constant, is, wrong_arguments,
+};
 use crate::resp::frame::{Args, integer};
 use crate::resp::session::client::{Chosen, Kind, Lib, Mute};
 use crate::resp::session::pause::Pause;
@@ -27,11 +29,25 @@ pub(super) fn parse(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
         "kill" => kill(args)?,
         "getname" => Connection::ClientGetName,
         "setname" => Connection::ClientSetName(args.bytes(2)),
-        "setinfo" if is(args.get(2), "lib-name") => Connection::ClientSetInfo(Lib::Name, args.bytes(3)),
-        "setinfo" if is(args.get(2), "lib-ver") => Connection::ClientSetInfo(Lib::Version, args.bytes(3)),
-        "setinfo" => return Err(format!("ERR Unrecognized option '{}'", String::from_utf8_lossy(args.get(2))).into()),
+        "setinfo" if is(args.get(2), "lib-name") => {
+            Connection::ClientSetInfo(Lib::Name, args.bytes(3))
+        }
+        "setinfo" if is(args.get(2), "lib-ver") => {
+            Connection::ClientSetInfo(Lib::Version, args.bytes(3))
+        }
+        "setinfo" => {
+            return Err(format!(
+                "ERR Unrecognized option '{}'",
+                String::from_utf8_lossy(args.get(2))
+            )
+            .into());
+        }
         "reply" if is(args.get(2), "skip") => Connection::ClientReply(Mute::Skip),
-        "reply" => Connection::ClientReply(if on(2).ok_or(SYNTAX)? { Mute::No } else { Mute::All }),
+        "reply" => Connection::ClientReply(if on(2).ok_or(SYNTAX)? {
+            Mute::No
+        } else {
+            Mute::All
+        }),
         "pause" => Connection::ClientPause(pause(args)?),
         "unpause" => Connection::ClientUnpause,
         "unblock" => return unblock(args),
@@ -41,7 +57,10 @@ pub(super) fn parse(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
         "getredir" => return constant(super::Constant::Integer(-1)),
         "tracking" if on(2) == Some(false) => Connection::Accept,
         "tracking" if on(2) == Some(true) => {
-            return Err("ERR client tracking is not available: this server does not say which keys change".into());
+            return Err(
+                "ERR client tracking is not available: this server does not say which keys change"
+                    .into(),
+            );
         }
         "caching" => {
             let text = "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled";
@@ -55,10 +74,21 @@ pub(super) fn parse(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
 }
 
 fn kind(word: &[u8]) -> Result<Kind, ErrorText> {
-    let kinds =
-        [("normal", Kind::Normal), ("slave", Kind::Other), ("replica", Kind::Other), ("pubsub", Kind::Other), ("master", Kind::Other)];
+    let kinds = [
+        ("normal", Kind::Normal),
+        ("slave", Kind::Other),
+        ("replica", Kind::Other),
+        ("pubsub", Kind::Other),
+        ("master", Kind::Other),
+    ];
     let found = kinds.into_iter().find(|(name, _)| is(word, name));
-    found.map(|(_, kind)| kind).ok_or_else(|| format!("ERR Unknown client type '{}'", String::from_utf8_lossy(word)).into())
+    found.map(|(_, kind)| kind).ok_or_else(|| {
+        format!(
+            "ERR Unknown client type '{}'",
+            String::from_utf8_lossy(word)
+        )
+        .into()
+    })
 }
 
 fn list(args: Args<'_>) -> Result<Connection, ErrorText> {
@@ -71,7 +101,9 @@ fn list(args: Args<'_>) -> Result<Connection, ErrorText> {
                 return Err(format!("ERR too many client ids: at most {IDS_MAX}").into());
             }
             // No client has the number 0.
-            let ids = args.iter_from(3).map(|id| integer(id).map(|id| u64::try_from(id).unwrap_or(0)));
+            let ids = args
+                .iter_from(3)
+                .map(|id| integer(id).map(|id| u64::try_from(id).unwrap_or(0)));
             chosen.ids = Some(ids.collect::<Option<_>>().ok_or("ERR Invalid client ID")?);
         }
         _ => return Err(SYNTAX.into()),
@@ -81,8 +113,15 @@ fn list(args: Args<'_>) -> Result<Connection, ErrorText> {
 
 fn kill(args: Args<'_>) -> Result<Connection, ErrorText> {
     if args.len() == 3 {
-        let chosen = Chosen { address: Some(text(args.get(2))), ..Chosen::default() };
-        return Ok(Connection::ClientKill { chosen, old_form: true, skip_me: false });
+        let chosen = Chosen {
+            address: Some(text(args.get(2))),
+            ..Chosen::default()
+        };
+        return Ok(Connection::ClientKill {
+            chosen,
+            old_form: true,
+            skip_me: false,
+        });
     }
     let (mut chosen, mut skip_me) = (Chosen::default(), true);
     let mut i = 2;
@@ -92,7 +131,9 @@ fn kill(args: Args<'_>) -> Result<Connection, ErrorText> {
             return Err(SYNTAX.into());
         }
         if is(option, "id") {
-            let id = integer(value).and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
+            let id = integer(value)
+                .and_then(|id| u64::try_from(id).ok())
+                .filter(|id| *id > 0);
             chosen.ids = Some(vec![id.ok_or("ERR client-id should be greater than 0")?]);
         } else if is(option, "type") {
             chosen.kind = Some(kind(value)?);
@@ -102,7 +143,9 @@ fn kill(args: Args<'_>) -> Result<Connection, ErrorText> {
             chosen.local = Some(text(value));
         } else if is(option, "user") {
             if value != b"default" {
-                return Err(format!("ERR No such user '{}'", String::from_utf8_lossy(value)).into());
+                return Err(
+                    format!("ERR No such user '{}'", String::from_utf8_lossy(value)).into(),
+                );
             }
         } else if is(option, "maxage") {
             let age = integer(value).ok_or("ERR maxage is not an integer or out of range")?;
@@ -115,7 +158,11 @@ fn kill(args: Args<'_>) -> Result<Connection, ErrorText> {
         }
         i += 2;
     }
-    Ok(Connection::ClientKill { chosen, old_form: false, skip_me })
+    Ok(Connection::ClientKill {
+        chosen,
+        old_form: false,
+        skip_me,
+    })
 }
 
 fn pause(args: Args<'_>) -> Result<Pause, ErrorText> {
@@ -126,9 +173,14 @@ fn pause(args: Args<'_>) -> Result<Pause, ErrorText> {
         4 => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
         _ => return Err(wrong_arguments(args)),
     };
-    let ms = integer(args.get(2)).filter(|ms| *ms <= PAUSE_MS_MAX).ok_or("ERR timeout is not an integer or out of range")?;
+    let ms = integer(args.get(2))
+        .filter(|ms| *ms <= PAUSE_MS_MAX)
+        .ok_or("ERR timeout is not an integer or out of range")?;
     let ms = u64::try_from(ms).map_err(|_| "ERR timeout is negative")?;
-    Ok(Pause { lasts: Duration::from_millis(ms), writes_only })
+    Ok(Pause {
+        lasts: Duration::from_millis(ms),
+        writes_only,
+    })
 }
 
 /// No command of this server blocks its client, so there is never one to wake.

@@ -1,10 +1,11 @@
-//! Commands by which people and dashboards look at a server: `CONFIG`, `COMMAND`, `MEMORY`, `OBJECT`, `SLOWLOG`, `LATENCY`, `ACL`,
-//! and of families that this server lacks (`PUBSUB`, `SCRIPT`, `FUNCTION`, `MODULE`) what is true of a server that has none.
+//! Commands by which people and dashboards look at a server: `CONFIG`, `COMMAND`, `MEMORY`,
+//! `OBJECT`, `SLOWLOG`, `LATENCY`, `ACL`, and of families that this server lacks (`PUBSUB`,
+//! `SCRIPT`, `FUNCTION`, `MODULE`) what is true of a server that has none.
 
 use super::table::Spec;
 use super::{
-    Acl, Constant, ErrorText, Listed, NAMES_MAX, NOT_AN_INTEGER, Request, SYNTAX, Server, Shape, TOO_MANY_NAMES, constant, is, lower,
-    pattern_at, wrong_arguments,
+    Acl, Constant, ErrorText, Listed, NAMES_MAX, NOT_AN_INTEGER, Request, SYNTAX, Server, Shape,
+    TOO_MANY_NAMES, constant, is, lower, pattern_at, wrong_arguments,
 };
 use crate::resp::frame::{Args, integer};
 use crate::shard::op::Action;
@@ -29,9 +30,18 @@ fn named(args: Args<'_>, from: usize) -> Result<Vec<Bytes>, ErrorText> {
 pub(super) fn config(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
     Ok(Request::Server(match subcommand(spec) {
         "get" if args.len() - 2 > NAMES_MAX => return Err(TOO_MANY_NAMES.into()),
-        "get" => Server::ConfigGet((2..args.len()).map(|i| pattern_at(args, i)).collect::<Result<_, _>>()?),
+        "get" => Server::ConfigGet(
+            (2..args.len())
+                .map(|i| pattern_at(args, i))
+                .collect::<Result<_, _>>()?,
+        ),
         "set" if args.len() % 2 == 1 => return Err(SYNTAX.into()),
-        "set" => Server::ConfigSet(named(args, 2)?.chunks_exact(2).map(|pair| (lower(&pair[0]), pair[1].clone())).collect()),
+        "set" => Server::ConfigSet(
+            named(args, 2)?
+                .chunks_exact(2)
+                .map(|pair| (lower(&pair[0]), pair[1].clone()))
+                .collect(),
+        ),
         "resetstat" => Server::ResetStat,
         "rewrite" => return Err("ERR The server is running without a config file".into()),
         _ => return Err(wrong_arguments(args)),
@@ -39,19 +49,27 @@ pub(super) fn config(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> 
 }
 
 pub(super) fn command(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
-    let some = || if args.len() > 2 { named(args, 2).map(Some) } else { Ok(None) };
+    let some = || {
+        if args.len() > 2 {
+            named(args, 2).map(Some)
+        } else {
+            Ok(None)
+        }
+    };
     Ok(Request::Server(match subcommand(spec) {
         "" => Server::CommandInfo(None),
         "count" => Server::CommandCount,
         "info" => Server::CommandInfo(some()?),
         "docs" => Server::CommandDocs(some()?),
         "list" if args.len() == 2 => Server::CommandList(Listed::All),
-        "list" if args.len() == 5 && is(args.get(2), "filterby") => Server::CommandList(match args.get(3) {
-            by if is(by, "module") => Listed::None,
-            by if is(by, "aclcat") => Listed::Category(lower(args.get(4))),
-            by if is(by, "pattern") => Listed::Pattern(pattern_at(args, 4)?),
-            _ => return Err(SYNTAX.into()),
-        }),
+        "list" if args.len() == 5 && is(args.get(2), "filterby") => {
+            Server::CommandList(match args.get(3) {
+                by if is(by, "module") => Listed::None,
+                by if is(by, "aclcat") => Listed::Category(lower(args.get(4))),
+                by if is(by, "pattern") => Listed::Pattern(pattern_at(args, 4)?),
+                _ => return Err(SYNTAX.into()),
+            })
+        }
         "list" => return Err(SYNTAX.into()),
         // A command may have as many keys as it likes.
         "getkeys" => Server::CommandGetKeys((2..args.len()).map(|i| args.bytes(i)).collect()),
@@ -73,11 +91,19 @@ pub(super) fn memory(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> 
                 }
                 _ => return Err(SYNTAX.into()),
             }
-            Request::One { key: args.bytes(2), action: Action::Footprint, shape: Shape::Plain }
+            Request::One {
+                key: args.bytes(2),
+                action: Action::Footprint,
+                shape: Shape::Plain,
+            }
         }
         "stats" => Request::Server(Server::MemoryStats),
         "doctor" => Request::Server(Server::MemoryDoctor),
-        "malloc-stats" => return constant(Constant::Text("Stats not supported for the current allocator")),
+        "malloc-stats" => {
+            return constant(Constant::Text(
+                "Stats not supported for the current allocator",
+            ));
+        }
         "purge" => return constant(Constant::Ok),
         _ => return Err(wrong_arguments(args)),
     })
@@ -91,7 +117,11 @@ pub(super) fn object(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> 
         "idletime" => (Action::Exists, Shape::IdleTime),
         _ => return Err(wrong_arguments(args)),
     };
-    Ok(Request::One { key: args.bytes(2), action, shape })
+    Ok(Request::One {
+        key: args.bytes(2),
+        action,
+        shape,
+    })
 }
 
 pub(super) fn slowlog(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
@@ -117,7 +147,11 @@ pub(super) fn latency(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText>
         "latest" | "history" => constant(Constant::Array),
         "histogram" => constant(Constant::Map),
         "reset" => constant(Constant::Integer(0)),
-        "graph" => Err(format!("ERR No samples available for event '{}'", String::from_utf8_lossy(args.get(2))).into()),
+        "graph" => Err(format!(
+            "ERR No samples available for event '{}'",
+            String::from_utf8_lossy(args.get(2))
+        )
+        .into()),
         "doctor" => constant(Constant::Text(
             "Latency monitoring is not available in this server. SLOWLOG GET shows slow commands, and /metrics how long passes of data \
              threads take.\n",
@@ -166,7 +200,9 @@ pub(super) fn pubsub(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> 
 pub(super) fn script(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
     match subcommand(spec) {
         "exists" => constant(Constant::Zeros(named(args, 2)?.len())),
-        "flush" if args.len() == 2 || args.len() == 3 && is_flush_mode(args.get(2)) => constant(Constant::Ok),
+        "flush" if args.len() == 2 || args.len() == 3 && is_flush_mode(args.get(2)) => {
+            constant(Constant::Ok)
+        }
         "flush" => Err("ERR SCRIPT FLUSH only support SYNC|ASYNC option".into()),
         "kill" => Err("NOTBUSY No scripts in execution right now.".into()),
         _ => Err(wrong_arguments(args)),
@@ -184,14 +220,20 @@ pub(super) fn function(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText
                         return Err("ERR library name argument was not given".into());
                     }
                 } else if !is(args.get(i), "withcode") {
-                    return Err(format!("ERR Unknown argument {}", String::from_utf8_lossy(args.get(i))).into());
+                    return Err(format!(
+                        "ERR Unknown argument {}",
+                        String::from_utf8_lossy(args.get(i))
+                    )
+                    .into());
                 }
                 i += 1;
             }
             constant(Constant::Array)
         }
         "stats" => Ok(Request::Server(Server::FunctionStats)),
-        "flush" if args.len() == 2 || args.len() == 3 && is_flush_mode(args.get(2)) => constant(Constant::Ok),
+        "flush" if args.len() == 2 || args.len() == 3 && is_flush_mode(args.get(2)) => {
+            constant(Constant::Ok)
+        }
         "flush" => Err("ERR FUNCTION FLUSH only supports SYNC|ASYNC option".into()),
         "kill" => Err("NOTBUSY No scripts in execution right now.".into()),
         _ => Err(wrong_arguments(args)),

@@ -1,7 +1,9 @@
-//! The commands that there are: one table for parsing, `COMMAND`, `COMMAND DOCS`, arity errors and counters.
+//! The commands that there are: one table for parsing, `COMMAND`, `COMMAND DOCS`, arity errors and
+//! counters.
 //!
-//! A row whose name has a bar is a subcommand: `client|list` is `CLIENT LIST`. A container with such rows takes no other words.
-//! (`CLUSTER` has none yet, and tells its subcommands apart itself.)
+//! A row whose name has a bar is a subcommand: `client|list` is `CLIENT LIST`. A container with
+//! such rows takes no other words. (`CLUSTER` has none yet, and tells its subcommands apart
+//! itself.)
 
 /// What to do for a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +87,8 @@ pub struct Spec {
     pub arity: i64,
     /// What `COMMAND` says of it.
     pub flags: &'static [&'static str],
-    /// Where keys stand among the arguments: first, last (negative: from the end), step. All 0: it takes none.
+    /// Where keys stand among the arguments: first, last (negative: from the end), step. All 0: it
+    /// takes none.
     pub keys: (i64, i64, i64),
     /// Its group in the documentation.
     pub group: &'static str,
@@ -116,12 +119,17 @@ impl Spec {
         let mut small = [0; NAME_BYTES_MAX];
         let mut length = 0;
         for part in parts {
-            small.get_mut(length..length + part.len())?.copy_from_slice(part);
+            small
+                .get_mut(length..length + part.len())?
+                .copy_from_slice(part);
             length += part.len();
         }
         let small = &mut small[..length];
         small.make_ascii_lowercase();
-        TABLE.binary_search_by(|spec| spec.name.as_bytes().cmp(small)).ok().map(|i| &TABLE[i])
+        TABLE
+            .binary_search_by(|spec| spec.name.as_bytes().cmp(small))
+            .ok()
+            .map(|i| &TABLE[i])
     }
 
     /// Its subcommands: none, if it is no container.
@@ -142,7 +150,11 @@ impl Spec {
     /// Whether it takes so many arguments, its name among them.
     #[must_use]
     pub const fn takes(&self, args: usize) -> bool {
-        if self.arity < 0 { args >= self.arity.unsigned_abs() as usize } else { args == self.arity.unsigned_abs() as usize }
+        if self.arity < 0 {
+            args >= self.arity.unsigned_abs() as usize
+        } else {
+            args == self.arity.unsigned_abs() as usize
+        }
     }
 
     /// Whether it is allowed before the password was said.
@@ -166,20 +178,34 @@ impl Spec {
             "generic" if self.name != "object" => Some("@keyspace"),
             "string" => Some("@string"),
             "connection" if self.name != "client" => Some("@connection"),
-            "cluster" if matches!(self.name, "asking" | "readonly" | "readwrite") => Some("@connection"),
+            "cluster" if matches!(self.name, "asking" | "readonly" | "readwrite") => {
+                Some("@connection")
+            }
             "transactions" => Some("@transaction"),
             "scripting" if contained => Some("@scripting"),
             "server" if matches!(self.name, "flushall" | "flushdb" | "dbsize") => Some("@keyspace"),
             "server" if self.name.split('|').next() == Some("command") => Some("@connection"),
             _ => None,
         };
-        let access = if flag("write") { Some("@write") } else { flag("readonly").then_some("@read") };
+        let access = if flag("write") {
+            Some("@write")
+        } else {
+            flag("readonly").then_some("@read")
+        };
         let admin = flag("admin") || matches!(self.name, "role" | "lastsave");
         let dangerous = admin || matches!(self.name, "flushall" | "flushdb" | "keys" | "info");
         let speed = if flag("fast") { "@fast" } else { "@slow" };
         let pubsub = flag("pubsub").then_some("@pubsub");
-        let further = [pubsub, admin.then_some("@admin"), Some(speed), dangerous.then_some("@dangerous")];
-        group.into_iter().chain(access).chain(further.into_iter().flatten())
+        let further = [
+            pubsub,
+            admin.then_some("@admin"),
+            Some(speed),
+            dangerous.then_some("@dangerous"),
+        ];
+        group
+            .into_iter()
+            .chain(access)
+            .chain(further.into_iter().flatten())
     }
 }
 
@@ -244,7 +270,17 @@ const fn spec(
     verb: Verb,
     summary: &'static str,
 ) -> Spec {
-    Spec { name, arity, flags, keys, group, since, verb, summary, number: 0 }
+    Spec {
+        name,
+        arity,
+        flags,
+        keys,
+        group,
+        since,
+        verb,
+        summary,
+        number: 0,
+    }
 }
 
 #[rustfmt::skip]
@@ -403,14 +439,20 @@ mod tests {
     #[test]
     fn every_command_is_found_by_its_name() {
         for (number, spec) in (0..).zip(all()) {
-            assert_eq!(Spec::find(spec.name.to_ascii_uppercase().as_bytes()).map(|s| s.name), Some(spec.name));
+            assert_eq!(
+                Spec::find(spec.name.to_ascii_uppercase().as_bytes()).map(|s| s.name),
+                Some(spec.name)
+            );
             assert_eq!(spec.number, number);
         }
         assert!(TABLE.is_sorted_by_key(|s| s.name));
         for name in ["", "ge", "gett", "a name that is longer than any command's"] {
             assert!(Spec::find(name.as_bytes()).is_none());
         }
-        assert_eq!((all()[usize::from(GET)].name, all()[usize::from(SET)].name), ("get", "set"));
+        assert_eq!(
+            (all()[usize::from(GET)].name, all()[usize::from(SET)].name),
+            ("get", "set")
+        );
     }
 
     #[test]
@@ -421,6 +463,10 @@ mod tests {
         let all = |name: &[u8]| Spec::find(name).unwrap().subcommands().len();
         assert_eq!((all(b"get"), all(b"object")), (0, 5));
         let contained = commands().map(|c| c.subcommands().len()).sum::<usize>();
-        assert_eq!(commands().count() + contained, COUNT, "each subcommand has its container");
+        assert_eq!(
+            commands().count() + contained,
+            COUNT,
+            "each subcommand has its container"
+        );
     }
 }

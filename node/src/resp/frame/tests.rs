@@ -3,7 +3,9 @@ use bytes::{Buf, BytesMut};
 use proptest::prelude::*;
 
 /// Feeds pieces, collects the commands; an error ends it.
-fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
+fn feed<'a>(
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
     let mut parser = Parser::new(1 << 20);
     let mut buffer = BytesMut::new();
     let mut commands = Vec::new();
@@ -12,7 +14,10 @@ fn feed<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Vec<Vec<u8>>>, O
         loop {
             let (taken, result) = parser.parse(&buffer, true, 3);
             let chunk = buffer.split_to(taken).freeze();
-            let found: Vec<Vec<Vec<u8>>> = parser.commands(&chunk).map(|args| args.iter_from(0).map(<[u8]>::to_vec).collect()).collect();
+            let found: Vec<Vec<Vec<u8>>> = parser
+                .commands(&chunk)
+                .map(|args| args.iter_from(0).map(<[u8]>::to_vec).collect())
+                .collect();
             parser.clear();
             commands.extend(found);
             if let Err(why) = result {
@@ -47,22 +52,45 @@ fn protocol_errors_read_as_redis_says_them() {
     let cases: &[(Vec<u8>, &str)] = &[
         (b"*1\r\n$-1\r\n".to_vec(), "invalid bulk length"),
         (b"*1\r\n$x\r\n".to_vec(), "invalid bulk length"),
-        (b"*1\r\n$536870913\r\n".to_vec(), "invalid bulk length: at most 1048576 bytes (--value-max)"),
+        (
+            b"*1\r\n$536870913\r\n".to_vec(),
+            "invalid bulk length: at most 1048576 bytes (--value-max)",
+        ),
         (b"*1\r\n:4\r\n".to_vec(), "expected '$', got ':'"),
         (b"*x\r\n".to_vec(), "invalid multibulk length"),
         (b"*+1\r\n".to_vec(), "invalid multibulk length"),
         (b"*1048577\r\n".to_vec(), "invalid multibulk length"),
-        (b"*99999999999999999999\r\n".to_vec(), "invalid multibulk length"),
+        (
+            b"*99999999999999999999\r\n".to_vec(),
+            "invalid multibulk length",
+        ),
         (b"set a \"x\r\n".to_vec(), "unbalanced quotes in request"),
         (b"get 'a'b\r\n".to_vec(), "unbalanced quotes in request"),
-        (b"POST / HTTP/1.1\r\n".to_vec(), "this port speaks RESP; HTTP is spoken at another (--http)"),
-        (b"GET / HTTP/1.1\r\nhost: a\r\n".to_vec(), "this port speaks RESP; HTTP is spoken at another (--http)"),
-        ([b"*".as_slice(), &long].concat(), "too big mbulk count string"),
-        ([b"*1\r\n$".as_slice(), &long].concat(), "too big bulk count string"),
+        (
+            b"POST / HTTP/1.1\r\n".to_vec(),
+            "this port speaks RESP; HTTP is spoken at another (--http)",
+        ),
+        (
+            b"GET / HTTP/1.1\r\nhost: a\r\n".to_vec(),
+            "this port speaks RESP; HTTP is spoken at another (--http)",
+        ),
+        (
+            [b"*".as_slice(), &long].concat(),
+            "too big mbulk count string",
+        ),
+        (
+            [b"*1\r\n$".as_slice(), &long].concat(),
+            "too big bulk count string",
+        ),
         (long.to_vec(), "too big inline request"),
     ];
     for (bytes, text) in cases {
-        assert_eq!(failure(bytes), format!("ERR Protocol error: {text}"), "{:?}", &bytes[..bytes.len().min(20)]);
+        assert_eq!(
+            failure(bytes),
+            format!("ERR Protocol error: {text}"),
+            "{:?}",
+            &bytes[..bytes.len().min(20)]
+        );
     }
 }
 
@@ -89,7 +117,11 @@ fn a_command_above_the_limits_is_skipped_in_bounded_memory() {
             let (taken, result) = parser.parse(&buffer, true, 3);
             result.unwrap();
             let chunk = buffer.split_to(taken).freeze();
-            found.extend(parser.commands(&chunk).map(|args| (args.len(), args.too_large(), args.get(0).to_vec())));
+            found.extend(
+                parser
+                    .commands(&chunk)
+                    .map(|args| (args.len(), args.too_large(), args.get(0).to_vec())),
+            );
             parser.clear();
             if taken == 0 {
                 break;
@@ -98,40 +130,91 @@ fn a_command_above_the_limits_is_skipped_in_bounded_memory() {
     }
     let whole = |name: &[u8]| (1, None, name.to_vec());
     let skipped = |why| (0, Some(why), Vec::new());
-    let expected = [whole(b"PING"), skipped(TooLarge::Argument), whole(b"ECHO"), skipped(TooLarge::Command), whole(b"QUIT")];
+    let expected = [
+        whole(b"PING"),
+        skipped(TooLarge::Argument),
+        whole(b"ECHO"),
+        skipped(TooLarge::Command),
+        whole(b"QUIT"),
+    ];
     assert_eq!(found, expected);
     assert!(most < 4_300_000, "{most} bytes were kept");
 }
 
 #[test]
 fn who_has_not_said_the_password_may_send_little() {
-    let parse = |bytes: &[u8]| Parser::new(1 << 20).parse(bytes, false, 1).1.map_err(|e| e.0);
-    assert_eq!(parse(b"*11\r\n"), Err("unauthenticated multibulk length".to_owned()));
-    assert_eq!(parse(b"*1\r\n$16385\r\n"), Err("unauthenticated bulk length".to_owned()));
+    let parse = |bytes: &[u8]| {
+        Parser::new(1 << 20)
+            .parse(bytes, false, 1)
+            .1
+            .map_err(|e| e.0)
+    };
+    assert_eq!(
+        parse(b"*11\r\n"),
+        Err("unauthenticated multibulk length".to_owned())
+    );
+    assert_eq!(
+        parse(b"*1\r\n$16385\r\n"),
+        Err("unauthenticated bulk length".to_owned())
+    );
     // Ten arguments of the longest kind were 160 KiB, and an unfinished line 64 KiB.
     let longest = [&b"*2\r\n$16384\r\n"[..], &[b'x'; 16384], b"\r\n$16384\r\n"].concat();
-    assert_eq!(parse(&longest), Err("unauthenticated bulk length".to_owned()));
-    assert_eq!(parse(&[b'x'; 16385]), Err("too big inline request".to_owned()));
-    assert_eq!(parse(&[&b"*"[..], &[b'1'; 16385]].concat()), Err("too big mbulk count string".to_owned()));
+    assert_eq!(
+        parse(&longest),
+        Err("unauthenticated bulk length".to_owned())
+    );
+    assert_eq!(
+        parse(&[b'x'; 16385]),
+        Err("too big inline request".to_owned())
+    );
+    assert_eq!(
+        parse(&[&b"*"[..], &[b'1'; 16385]].concat()),
+        Err("too big mbulk count string".to_owned())
+    );
     assert_eq!(parse(b"*2\r\n$4\r\nAUTH\r\n$1\r\nx\r\n"), Ok(()));
 }
 
 #[test]
 fn inline_commands_take_quotes_and_escapes() {
-    let (commands, error) = feed([b"\r\nSET  a \"x\\x41\\n\\\"\" \r\nget 'it\\'s'\n*0\r\n*-1\r\nPING ''\r\n".as_slice()]);
+    let (commands, error) = feed([
+        b"\r\nSET  a \"x\\x41\\n\\\"\" \r\nget 'it\\'s'\n*0\r\n*-1\r\nPING ''\r\n".as_slice(),
+    ]);
     assert_eq!(error, None);
     let words = |w: &[&[u8]]| w.iter().map(|w| w.to_vec()).collect::<Vec<_>>();
-    assert_eq!(commands, [words(&[b"SET", b"a", b"xA\n\""]), words(&[b"get", b"it's"]), words(&[b"PING", b""])]);
+    assert_eq!(
+        commands,
+        [
+            words(&[b"SET", b"a", b"xA\n\""]),
+            words(&[b"get", b"it's"]),
+            words(&[b"PING", b""])
+        ]
+    );
 }
 
 #[test]
 fn integers_are_those_of_redis() {
-    for (text, value) in
-        [("0", Some(0)), ("-1", Some(-1)), ("9223372036854775807", Some(i64::MAX)), ("-9223372036854775808", Some(i64::MIN))]
-    {
+    for (text, value) in [
+        ("0", Some(0)),
+        ("-1", Some(-1)),
+        ("9223372036854775807", Some(i64::MAX)),
+        ("-9223372036854775808", Some(i64::MIN)),
+    ] {
         assert_eq!(integer(text.as_bytes()), value);
     }
-    for text in ["", "-", "+1", " 1", "1 ", "01", "-0", "00", "1a", "9223372036854775808", "-9223372036854775809", "99999999999999999999"] {
+    for text in [
+        "",
+        "-",
+        "+1",
+        " 1",
+        "1 ",
+        "01",
+        "-0",
+        "00",
+        "1a",
+        "9223372036854775808",
+        "-9223372036854775809",
+        "99999999999999999999",
+    ] {
         assert_eq!(integer(text.as_bytes()), None, "{text}");
     }
 }

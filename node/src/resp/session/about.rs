@@ -1,4 +1,5 @@
-//! What a client asks of its connection, of the cluster and of the server: nothing that touches a key.
+//! What a client asks of its connection, of the cluster and of the server: nothing that touches a
+//! key.
 
 use super::*;
 use crate::clock;
@@ -16,12 +17,21 @@ enum Unusable {
 }
 
 impl Session {
-    pub(super) fn about_connection(&mut self, connection: &Connection, inner: &mut Inner, asked: command::Connection) {
+    pub(super) fn about_connection(
+        &mut self,
+        connection: &Connection,
+        inner: &mut Inner,
+        asked: command::Connection,
+    ) {
         use command::Connection as C;
         match asked {
             C::Ping(None) => self.answer(|e| e.simple("PONG")),
             C::Ping(Some(text)) | C::Echo(text) => self.answer(|e| e.bulk(&text)),
-            C::Hello { protocol, auth, name } => self.hello(inner, protocol, auth, name),
+            C::Hello {
+                protocol,
+                auth,
+                name,
+            } => self.hello(inner, protocol, auth, name),
             C::Auth { user, password } => {
                 if user.is_none() && inner.password.is_none() {
                     let text = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
@@ -34,7 +44,9 @@ impl Session {
                 }
             }
             C::Accept => self.answer(|e| e.simple("OK")),
-            C::Select(index) if self.cluster_port && index != 0 => self.answer(|e| e.error("ERR SELECT is not allowed in cluster mode")),
+            C::Select(index) if self.cluster_port && index != 0 => {
+                self.answer(|e| e.error("ERR SELECT is not allowed in cluster mode"))
+            }
             C::Select(index) => match databases::map(index) {
                 Some(map) => {
                     self.map = map;
@@ -72,28 +84,41 @@ impl Session {
                 self.answer(|e| e.bulk(&name));
             }
             C::ClientKeyspace => {
-                let name = inner.view.as_ref().and_then(|v| v.installed.keyspace(self.keyspace)).map(|k| k.name.as_str());
+                let name = inner
+                    .view
+                    .as_ref()
+                    .and_then(|v| v.installed.keyspace(self.keyspace))
+                    .map(|k| k.name.as_str());
                 match name {
                     Some(name) => self.answer(|e| e.bulk(name.as_bytes())),
                     // It was dropped, or this node has no table yet.
                     None => self.answer(|e| e.nil()),
                 }
             }
-            C::ClientUse(name) => match (self.choose_keyspace(inner, &name), std::mem::take(&mut self.looking)) {
+            C::ClientUse(name) => match (
+                self.choose_keyspace(inner, &name),
+                std::mem::take(&mut self.looking),
+            ) {
                 (Ok(()), _) => self.answer(|e| e.simple("OK")),
                 // Another member may have made it a moment ago.
                 (Err(Unusable::Missing(_)), Looking::No) => {
                     self.looking = Looking::Waits;
                     inner.looking.push(self.id);
                 }
-                (Err(Unusable::Missing(text) | Unusable::Refused(text)), _) => self.answer(|e| e.error(&text)),
+                (Err(Unusable::Missing(text) | Unusable::Refused(text)), _) => {
+                    self.answer(|e| e.error(&text))
+                }
             },
             C::ClientInfo => {
                 let line = self.line(inner.now, connection.active_at());
                 self.answer(|e| e.text(&line));
             }
             C::ClientList(chosen) => self.list_clients(connection, inner, chosen),
-            C::ClientKill { chosen, old_form, skip_me } => self.kill_clients(inner, chosen, old_form, skip_me),
+            C::ClientKill {
+                chosen,
+                old_form,
+                skip_me,
+            } => self.kill_clients(inner, chosen, old_form, skip_me),
             C::ClientSetInfo(which, value) => self.set_library(which, &value),
             C::ClientReply(wanted) => self.set_mute(wanted),
             C::ClientTouches(touches) => {
@@ -129,16 +154,31 @@ impl Session {
             ));
         }
         let table = inner.view.as_ref().map(|v| &v.installed);
-        let table = table.ok_or_else(|| Unusable::Refused("CLUSTERDOWN this node knows no cluster yet".into()))?;
-        let wanted = std::str::from_utf8(name).ok().and_then(|name| table.keyspace_named(name));
+        let table = table.ok_or_else(|| {
+            Unusable::Refused("CLUSTERDOWN this node knows no cluster yet".into())
+        })?;
+        let wanted = std::str::from_utf8(name)
+            .ok()
+            .and_then(|name| table.keyspace_named(name));
         let known = || table.keyspaces.iter().map(|k| &k.name);
-        let missing = || Unusable::Missing(format!("ERR {}", Refused::no_keyspace(&String::from_utf8_lossy(name), known())));
+        let missing = || {
+            Unusable::Missing(format!(
+                "ERR {}",
+                Refused::no_keyspace(&String::from_utf8_lossy(name), known())
+            ))
+        };
         self.keyspace = wanted.ok_or_else(missing)?.id;
         self.map = MapId(0);
         Ok(())
     }
 
-    fn hello(&mut self, inner: &Inner, protocol: Option<i64>, auth: Option<(Bytes, Bytes)>, name: Option<Bytes>) {
+    fn hello(
+        &mut self,
+        inner: &Inner,
+        protocol: Option<i64>,
+        auth: Option<(Bytes, Bytes)>,
+        name: Option<Bytes>,
+    ) {
         if let Some((user, password)) = auth
             && !self.authenticate(inner, &user, &password)
         {
@@ -155,9 +195,17 @@ impl Session {
             Some(_) => self.protocol = Protocol::Resp2,
             None => {}
         }
-        let version = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
+        let version = if self.protocol == Protocol::Resp3 {
+            3
+        } else {
+            2
+        };
         let id = i64::try_from(self.id).unwrap_or(i64::MAX);
-        let mode: &[u8] = if self.cluster_port { b"cluster" } else { b"standalone" };
+        let mode: &[u8] = if self.cluster_port {
+            b"cluster"
+        } else {
+            b"standalone"
+        };
         self.answer(|e| {
             e.map(7);
             e.bulk(b"server");
@@ -178,7 +226,11 @@ impl Session {
     }
 
     fn authenticate(&mut self, inner: &Inner, user: &[u8], password: &[u8]) -> bool {
-        let right = user == b"default" && inner.password.as_ref().is_none_or(|p| equal_in_constant_time(p.as_bytes(), password));
+        let right = user == b"default"
+            && inner
+                .password
+                .as_ref()
+                .is_none_or(|p| equal_in_constant_time(p.as_bytes(), password));
         self.authenticated |= right;
         if !right {
             inner.guard.borrow_mut().failed(inner.now, self.peer.ip());
@@ -204,9 +256,12 @@ impl Session {
             }
             Cluster::Info => self.answer(|e| e.text(&cluster::info(view, me, inner.is_led()))),
             Cluster::MyId => self.answer(|e| e.bulk(cluster::my_id(view, me).as_bytes())),
-            Cluster::MyShardId => self.answer(|e| e.bulk(cluster::my_shard_id(view, me).as_bytes())),
+            Cluster::MyShardId => {
+                self.answer(|e| e.bulk(cluster::my_shard_id(view, me).as_bytes()))
+            }
             Cluster::Replicas(of) => self.answer(|e| cluster::replicas(e, view, me, &of)),
-            // Members are connected by QUIC, and not by the cluster bus of Redis, whose links these would be.
+            // Members are connected by QUIC, and not by the cluster bus of Redis, whose links these
+            // would be.
             Cluster::Links => self.answer(|e| e.array(0)),
             Cluster::KeySlot(slot) => self.answer(|e| e.integer(slot.into())),
         }
@@ -227,8 +282,8 @@ impl Session {
         });
     }
 
-    /// `INFO` shows what this node holds, on the cluster-aware port what this thread of it does; how many keys the cluster has takes
-    /// `DBSIZE`.
+    /// `INFO` shows what this node holds, on the cluster-aware port what this thread of it does;
+    /// how many keys the cluster has takes `DBSIZE`.
     pub(super) fn about_server(&mut self, inner: &mut Inner, asked: Server) {
         match asked {
             Server::Info(sections) => {
@@ -249,7 +304,10 @@ impl Session {
                 self.answer(|e| settings::encode(e, &facts, &inner.crew.settings, &patterns));
             }
             Server::ConfigSet(pairs) => {
-                let set = inner.crew.settings.set(&self.facts(inner, Needs::Nothing), &pairs);
+                let set = inner
+                    .crew
+                    .settings
+                    .set(&self.facts(inner, Needs::Nothing), &pairs);
                 self.answer(|e| match set {
                     Ok(()) => e.simple("OK"),
                     Err(why) => e.error(&why),
@@ -263,7 +321,10 @@ impl Session {
                 let count = count.min(inner.crew.settings.slow_entries());
                 self.ask(inner, Asking::slow(inner.slow.newest(count), count));
             }
-            Server::SlowlogLen => self.ask(inner, Asking::slow_length(inner.slow.len(), inner.crew.settings.slow_entries())),
+            Server::SlowlogLen => self.ask(
+                inner,
+                Asking::slow_length(inner.slow.len(), inner.crew.settings.slow_entries()),
+            ),
             Server::SlowlogReset => {
                 inner.slow.clear();
                 self.ask(inner, Asking::done(Question::ResetSlow));
@@ -272,12 +333,18 @@ impl Session {
                 let count = i64::try_from(table::commands().count()).unwrap_or(i64::MAX);
                 self.answer(|e| e.integer(count));
             }
-            Server::CommandInfo(names) => self.answer(|e| describe::command_info(e, names.as_deref())),
-            Server::CommandDocs(names) => self.answer(|e| describe::command_docs(e, names.as_deref())),
+            Server::CommandInfo(names) => {
+                self.answer(|e| describe::command_info(e, names.as_deref()))
+            }
+            Server::CommandDocs(names) => {
+                self.answer(|e| describe::command_docs(e, names.as_deref()))
+            }
             Server::CommandList(listed) => self.answer(|e| describe::command_list(e, &listed)),
             Server::CommandGetKeys(args) => self.answer(|e| describe::command_keys(e, &args)),
             Server::Help(container) => self.answer(|e| describe::help(e, container)),
-            Server::Acl(asked) => self.answer(|e| describe::acl(e, asked, inner.password.as_deref())),
+            Server::Acl(asked) => {
+                self.answer(|e| describe::acl(e, asked, inner.password.as_deref()))
+            }
             Server::Time => {
                 let us = clock::unix_us();
                 self.answer(|e| {
@@ -286,7 +353,8 @@ impl Session {
                     e.bulk((us % 1_000_000).to_string().as_bytes());
                 });
             }
-            // No node follows another one as a whole: each partition has its own primary and copies.
+            // No node follows another one as a whole: each partition has its own primary and
+            // copies.
             Server::Role => self.answer(|e| {
                 e.array(3);
                 e.bulk(b"master");
@@ -295,13 +363,15 @@ impl Session {
             }),
             // Nothing is saved: as Redis says before its first time, when the process began.
             Server::LastSave => {
-                let began = i64::try_from(self.facts(inner, Needs::Nothing).began_unix_s()).unwrap_or(i64::MAX);
+                let began = i64::try_from(self.facts(inner, Needs::Nothing).began_unix_s())
+                    .unwrap_or(i64::MAX);
                 self.answer(|e| e.integer(began));
             }
             Server::LolWut => {
                 let version = env!("CARGO_PKG_VERSION");
-                let text =
-                    format!("The doyen of a circle has been in it longest; here it coordinates the others.\n\nDoyen ver. {version}\n");
+                let text = format!(
+                    "The doyen of a circle has been in it longest; here it coordinates the others.\n\nDoyen ver. {version}\n"
+                );
                 self.answer(|e| e.text(&text));
             }
             Server::NoSubscribers(channels) => self.answer(|e| {
@@ -327,7 +397,10 @@ impl Session {
             true => (inner.me, inner.limits.memory_bytes_max),
             false => (inner.me.member(), inner.crew.memory_bytes_max()),
         };
-        let keyspace = inner.view.as_ref().and_then(|v| v.installed.keyspace(self.keyspace));
+        let keyspace = inner
+            .view
+            .as_ref()
+            .and_then(|v| v.installed.keyspace(self.keyspace));
         info::Facts {
             cluster_port: self.cluster_port,
             process_id: std::process::id(),
@@ -339,7 +412,8 @@ impl Session {
             uptime_s: inner.now.since(inner.started).as_secs(),
             connections_max: inner.crew.settings.clients_max(),
             memory_bytes_max: u64::try_from(memory).unwrap_or(u64::MAX),
-            memory_policy: EvictionPolicy(keyspace.map(|k| k.eviction).unwrap_or_default()).in_redis(),
+            memory_policy: EvictionPolicy(keyspace.map(|k| k.eviction).unwrap_or_default())
+                .in_redis(),
             backups: inner.backups_least,
             has_password: inner.password.is_some(),
             value_bytes_max: inner.limits.value_bytes_max,

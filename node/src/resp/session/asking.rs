@@ -1,5 +1,6 @@
-//! Questions of a client of the plain port that take an answer of every data thread of the node: what `INFO` counts, who is in
-//! `CLIENT LIST`, what was slow. (On the cluster-aware port each thread is a node of its own, and answers for itself.)
+//! Questions of a client of the plain port that take an answer of every data thread of the node:
+//! what `INFO` counts, who is in `CLIENT LIST`, what was slow. (On the cluster-aware port each
+//! thread is a node of its own, and answers for itself.)
 
 use super::client::Chosen;
 use super::*;
@@ -40,19 +41,35 @@ enum Answer {
 
 impl Asking {
     fn new(question: Question, answer: Answer) -> Self {
-        Self { left: 0, question, answer }
+        Self {
+            left: 0,
+            question,
+            answer,
+        }
     }
 
     pub(super) fn info(facts: info::Facts, needs: Needs, sections: Vec<String>) -> Self {
-        Self::new(Question::Counts(needs), Answer::Info { facts: Box::new(facts), sections })
+        Self::new(
+            Question::Counts(needs),
+            Answer::Info {
+                facts: Box::new(facts),
+                sections,
+            },
+        )
     }
 
     pub(super) fn memory_stats(facts: info::Facts) -> Self {
-        Self::new(Question::Counts(Needs::Counts), Answer::MemoryStats(Box::new(facts)))
+        Self::new(
+            Question::Counts(Needs::Counts),
+            Answer::MemoryStats(Box::new(facts)),
+        )
     }
 
     pub(super) fn memory_doctor(facts: info::Facts) -> Self {
-        Self::new(Question::Counts(Needs::Counts), Answer::MemoryDoctor(Box::new(facts)))
+        Self::new(
+            Question::Counts(Needs::Counts),
+            Answer::MemoryDoctor(Box::new(facts)),
+        )
     }
 
     pub(super) fn clients(lines: Vec<(u64, String)>, chosen: Chosen) -> Self {
@@ -60,7 +77,11 @@ impl Asking {
     }
 
     pub(super) fn killed(count: u64, chosen: Chosen, old_form: bool) -> Self {
-        let answer = if old_form { Answer::KilledOne(count) } else { Answer::Number(count) };
+        let answer = if old_form {
+            Answer::KilledOne(count)
+        } else {
+            Answer::Number(count)
+        };
         Self::new(Question::Kill(Arc::new(chosen)), answer)
     }
 
@@ -69,7 +90,10 @@ impl Asking {
     }
 
     pub(super) fn slow_length(length: usize, most: usize) -> Self {
-        Self::new(Question::SlowLength, Answer::SlowLength(length as u64, most))
+        Self::new(
+            Question::SlowLength,
+            Answer::SlowLength(length as u64, most),
+        )
     }
 
     /// Something that each thread does.
@@ -79,11 +103,19 @@ impl Asking {
 
     fn take(&mut self, told: Told) {
         match (&mut self.answer, told) {
-            (Answer::Info { facts, .. } | Answer::MemoryStats(facts) | Answer::MemoryDoctor(facts), Told::Counts(counted)) => {
+            (
+                Answer::Info { facts, .. }
+                | Answer::MemoryStats(facts)
+                | Answer::MemoryDoctor(facts),
+                Told::Counts(counted),
+            ) => {
                 facts.counted.add(&counted);
             }
             (Answer::Clients(all), Told::Clients(lines)) => all.extend(lines),
-            (Answer::Number(sum) | Answer::SlowLength(sum, _) | Answer::KilledOne(sum), Told::Number(number)) => *sum += number,
+            (
+                Answer::Number(sum) | Answer::SlowLength(sum, _) | Answer::KilledOne(sum),
+                Told::Number(number),
+            ) => *sum += number,
             (Answer::Slow { all, .. }, Told::Slow(more)) => all.extend(more),
             (Answer::Done, Told::Done) => {}
             // What was not asked.
@@ -113,7 +145,9 @@ impl Asking {
                 encoder.text(&lines.into_iter().map(|(_, line)| line).collect::<String>());
             }
             // Each thread keeps as many as the node may, so that the newest ones are among them.
-            Answer::SlowLength(length, most) => encoder.integer(i64::try_from(length.min(most as u64)).unwrap_or(i64::MAX)),
+            Answer::SlowLength(length, most) => {
+                encoder.integer(i64::try_from(length.min(most as u64)).unwrap_or(i64::MAX))
+            }
             Answer::Number(number) => encoder.integer(i64::try_from(number).unwrap_or(i64::MAX)),
             Answer::KilledOne(0) => encoder.error("ERR No such client"),
             Answer::KilledOne(_) | Answer::Done => encoder.simple("OK"),
@@ -133,7 +167,11 @@ impl Session {
         if !self.asks_others(inner) || matches!(asking.question, Question::Counts(Needs::Nothing)) {
             return self.answer(|e| asking.encode(e));
         }
-        let back = Back { thread: inner.me.thread_number(), connection: self.id, slot: self.next() };
+        let back = Back {
+            thread: inner.me.thread_number(),
+            connection: self.id,
+            slot: self.next(),
+        };
         asking.left = inner.crew.ask(&asking.question, back);
         self.push(State::Asking(Box::new(asking)), 0);
     }
@@ -144,14 +182,27 @@ impl Connection {
     pub(crate) fn told(&self, slot: u64, told: Told) {
         let mut session = self.session.borrow_mut();
         let session = &mut *session;
-        let Some(at) = slot.checked_sub(session.first).and_then(|i| usize::try_from(i).ok()) else { return };
-        let Some(entry) = session.slots.get_mut(at) else { return };
-        let State::Asking(asking) = &mut entry.state else { return };
+        let Some(at) = slot
+            .checked_sub(session.first)
+            .and_then(|i| usize::try_from(i).ok())
+        else {
+            return;
+        };
+        let Some(entry) = session.slots.get_mut(at) else {
+            return;
+        };
+        let State::Asking(asking) = &mut entry.state else {
+            return;
+        };
         asking.take(told);
         if asking.left > 0 {
             return;
         }
-        let State::Asking(asking) = std::mem::replace(&mut entry.state, State::Encoded(Bytes::new())) else { return };
+        let State::Asking(asking) =
+            std::mem::replace(&mut entry.state, State::Encoded(Bytes::new()))
+        else {
+            return;
+        };
         let mut bytes = BytesMut::new();
         let mut encoder = Encoder::new(&mut bytes, entry.protocol);
         asking.encode(&mut encoder);

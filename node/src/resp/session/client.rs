@@ -3,7 +3,8 @@
 use super::*;
 use std::fmt::Write;
 
-/// Which connections `CLIENT LIST` shows and `CLIENT KILL` ends: those for which all that is said holds.
+/// Which connections `CLIENT LIST` shows and `CLIENT KILL` ends: those for which all that is said
+/// holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chosen {
     /// Their numbers.
@@ -57,10 +58,15 @@ pub(super) struct Library {
 
 impl Session {
     fn is_chosen(&self, chosen: &Chosen, now: Time) -> bool {
-        let is = |text: &Option<Bytes>, address: SocketAddr| text.as_ref().is_none_or(|t| **t == *address.to_string().as_bytes());
+        let is = |text: &Option<Bytes>, address: SocketAddr| {
+            text.as_ref()
+                .is_none_or(|t| **t == *address.to_string().as_bytes())
+        };
         chosen.ids.as_ref().is_none_or(|ids| ids.contains(&self.id))
             && chosen.kind.is_none_or(|kind| kind == Kind::Normal)
-            && chosen.age_s.is_none_or(|least| now.since(self.began).as_secs() >= least)
+            && chosen
+                .age_s
+                .is_none_or(|least| now.since(self.began).as_secs() >= least)
             && is(&chosen.address, self.peer)
             && is(&chosen.local, self.local)
     }
@@ -69,11 +75,20 @@ impl Session {
     pub(super) fn line(&self, now: Time, active_at: Time) -> String {
         let (id, peer, local) = (self.id, self.peer, self.local);
         let name = String::from_utf8_lossy(&self.name);
-        let (age, idle) = (now.since(self.began).as_secs(), now.since(active_at).as_secs());
+        let (age, idle) = (
+            now.since(self.began).as_secs(),
+            now.since(active_at).as_secs(),
+        );
         let (waiting, output) = (self.slots.len(), self.out.len());
         let (held, db) = (self.charged, databases::index(self.map));
-        let command = command::table::all().get(usize::from(self.command)).map_or("NULL", |spec| spec.name);
-        let version = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
+        let command = command::table::all()
+            .get(usize::from(self.command))
+            .map_or("NULL", |spec| spec.name);
+        let version = if self.protocol == Protocol::Resp3 {
+            3
+        } else {
+            2
+        };
         let flags = match (self.closing, self.paused) {
             (true, _) => "c",
             (_, true) => "b",
@@ -85,16 +100,32 @@ impl Session {
              watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll={waiting} omem={held} tot-mem={held} \
              events=r cmd={command} user=default redir=-1 resp={version}"
         );
-        let (lib_name, lib_version) = self.library.as_ref().map_or((&b""[..], &b""[..]), |l| (&l.name, &l.version));
+        let (lib_name, lib_version) = self
+            .library
+            .as_ref()
+            .map_or((&b""[..], &b""[..]), |l| (&l.name, &l.version));
         // Writing to a string does not fail.
-        let _ = writeln!(line, " lib-name={} lib-ver={}", String::from_utf8_lossy(lib_name), String::from_utf8_lossy(lib_version));
+        let _ = writeln!(
+            line,
+            " lib-name={} lib-ver={}",
+            String::from_utf8_lossy(lib_name),
+            String::from_utf8_lossy(lib_version)
+        );
         line
     }
 
     pub(super) fn set_library(&mut self, which: Lib, value: &Bytes) {
         if value.len() > NAME_BYTES_MAX || !value.iter().all(u8::is_ascii_graphic) {
-            let option = if which == Lib::Name { "lib-name" } else { "lib-ver" };
-            return self.answer(|e| e.error(&format!("ERR {option} cannot contain spaces, newlines or special characters.")));
+            let option = if which == Lib::Name {
+                "lib-name"
+            } else {
+                "lib-ver"
+            };
+            return self.answer(|e| {
+                e.error(&format!(
+                    "ERR {option} cannot contain spaces, newlines or special characters."
+                ))
+            });
         }
         let library = self.library.get_or_insert_default();
         // A copy, because a slice would keep the whole read buffer.
@@ -116,7 +147,13 @@ impl Session {
     }
 
     /// Ends connections; this one once it is answered.
-    pub(super) fn kill_clients(&mut self, inner: &Inner, chosen: Chosen, old_form: bool, skip_me: bool) {
+    pub(super) fn kill_clients(
+        &mut self,
+        inner: &Inner,
+        chosen: Chosen,
+        old_form: bool,
+        skip_me: bool,
+    ) {
         let mut killed = inner.kill_clients(&chosen);
         if !skip_me && self.is_chosen(&chosen, inner.now) {
             self.closing = true;
@@ -156,14 +193,20 @@ impl Inner {
     pub(crate) fn client_lines(&self, chosen: &Chosen) -> Vec<(u64, String)> {
         let lines = self.connections.iter().filter_map(|(id, c)| {
             let session = c.session.try_borrow().ok()?;
-            session.is_chosen(chosen, self.now).then(|| (*id, session.line(self.now, c.active_at())))
+            session
+                .is_chosen(chosen, self.now)
+                .then(|| (*id, session.line(self.now, c.active_at())))
         });
         lines.collect()
     }
 
     /// Ends these connections of this thread, but for one that is borrowed; how many there are.
     pub(crate) fn kill_clients(&self, chosen: &Chosen) -> u64 {
-        let is_chosen = |c: &&Rc<Connection>| c.session.try_borrow().is_ok_and(|s| s.is_chosen(chosen, self.now));
+        let is_chosen = |c: &&Rc<Connection>| {
+            c.session
+                .try_borrow()
+                .is_ok_and(|s| s.is_chosen(chosen, self.now))
+        };
         let killed = self.connections.values().filter(is_chosen).map(|c| c.end());
         killed.count() as u64
     }

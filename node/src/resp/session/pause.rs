@@ -1,6 +1,7 @@
 //! `CLIENT PAUSE`: for a while the commands of clients wait, all of them or those that write.
 //!
-//! A command that comes during a pause stays where it was parsed, and its connection takes nothing more until the pause is over.
+//! A command that comes during a pause stays where it was parsed, and its connection takes nothing
+//! more until the pause is over.
 
 use super::*;
 use crate::resp::command::table::Spec;
@@ -25,18 +26,23 @@ pub(crate) struct Paused {
 impl Paused {
     /// When connections go on, if some wait.
     pub(crate) fn due(&self) -> Option<Time> {
-        self.now.map(|(until, _)| until).filter(|_| !self.waiting.is_empty())
+        self.now
+            .map(|(until, _)| until)
+            .filter(|_| !self.waiting.is_empty())
     }
 
     /// Whether this command waits.
     fn concerns(&self, now: Time, args: Args<'_>) -> bool {
-        let Some((until, writes_only)) = self.now else { return false };
+        let Some((until, writes_only)) = self.now else {
+            return false;
+        };
         now < until && (!writes_only || Spec::find(args.get(0)).is_some_and(Spec::is_write))
     }
 }
 
 impl Inner {
-    /// A later end counts, and what stops more. A node that ends pauses nothing: its clients leave once they are answered.
+    /// A later end counts, and what stops more. A node that ends pauses nothing: its clients leave
+    /// once they are answered.
     pub(crate) fn pause(&mut self, pause: Pause) {
         if self.draining {
             return;
@@ -71,7 +77,12 @@ impl Inner {
 
 impl Session {
     /// Whether this command waits for the end of a pause: it is to be run again then.
-    pub(super) fn waits_for_pause(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) -> bool {
+    pub(super) fn waits_for_pause(
+        &mut self,
+        connection: &Rc<Connection>,
+        inner: &mut Inner,
+        args: Args<'_>,
+    ) -> bool {
         self.paused = inner.paused.concerns(inner.now, args);
         if self.paused {
             let waiting = &mut inner.paused.waiting;

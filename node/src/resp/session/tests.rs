@@ -3,7 +3,14 @@ use std::time::Duration;
 
 fn connection(id: u64, budget: &Rc<Budget>) -> Rc<Connection> {
     let any: SocketAddr = ([127, 0, 0, 1], 1).into();
-    Connection::new((id, id as usize), false, (any, any), true, budget.clone(), Time::ZERO)
+    Connection::new(
+        (id, id as usize),
+        false,
+        (any, any),
+        true,
+        budget.clone(),
+        Time::ZERO,
+    )
 }
 
 fn budget() -> Rc<Budget> {
@@ -12,7 +19,14 @@ fn budget() -> Rc<Budget> {
 
 fn waiting(connection: &Rc<Connection>, expected: usize) -> u64 {
     let mut session = connection.session.borrow_mut();
-    session.expect(State::Waiting { shape: Shape::Plain, token: 0 }, 0, expected);
+    session.expect(
+        State::Waiting {
+            shape: Shape::Plain,
+            token: 0,
+        },
+        0,
+        expected,
+    );
     session.next() - 1
 }
 
@@ -39,7 +53,11 @@ fn what_other_nodes_are_expected_to_answer_is_what_they_answered_of_late() {
     assert_eq!(budget.counted().1, 0);
     let slot = waiting(&connection, EXPECTED_BYTES_MIN);
     connection.deliver((Time::ZERO, None), (slot, 0), 0, value(large), true);
-    assert_eq!(expected(&connection), large, "one large answer, and large ones are expected");
+    assert_eq!(
+        expected(&connection),
+        large,
+        "one large answer, and large ones are expected"
+    );
 }
 
 /// Answers that were asked for within the budget were refused once others had filled it.
@@ -51,7 +69,10 @@ fn an_answer_that_was_weighed_has_its_room() {
     assert!(budget.is_short() && connections.iter().all(|c| c.session.borrow().is_blocked()));
     for (connection, slot) in connections.iter().zip(slots) {
         connection.deliver((Time::ZERO, None), (slot, 0), 0, value(large), true);
-        assert!(connection.session.borrow().out.len() > large, "not an error");
+        assert!(
+            connection.session.borrow().out.len() > large,
+            "not an error"
+        );
     }
 }
 
@@ -65,9 +86,19 @@ fn copies_that_nobody_takes_are_refused_and_given_back_at_the_end() {
         greedy.deliver((Time::ZERO, None), (slot, 0), 0, value(1 << 20), true);
         let session = greedy.session.borrow();
         let at = usize::try_from(slot - session.first).unwrap();
-        refused += usize::from(matches!(session.slots[at].state, State::Done { outcome: Outcome::Failed(Failure::Overloaded), .. }));
+        refused += usize::from(matches!(
+            session.slots[at].state,
+            State::Done {
+                outcome: Outcome::Failed(Failure::Overloaded),
+                ..
+            }
+        ));
     }
-    assert_eq!((refused, budget.counted().1), (18, 32 << 20), "twice the share, all together");
+    assert_eq!(
+        (refused, budget.counted().1),
+        (18, 32 << 20),
+        "twice the share, all together"
+    );
     let shared: Outcome = value(1 << 20);
     greedy.deliver((Time::ZERO, None), (front, 0), 0, shared.clone(), true);
     assert_eq!(budget.counted().1, 32 << 20, "what is stored costs nothing");
@@ -81,7 +112,11 @@ fn copies_that_nobody_takes_are_refused_and_given_back_at_the_end() {
 #[test]
 fn who_holds_much_and_does_not_move_is_expelled_whoever_it_waits_for() {
     let budget = budget();
-    let (hoarder, waiter, modest) = (connection(1, &budget), connection(2, &budget), connection(3, &budget));
+    let (hoarder, waiter, modest) = (
+        connection(1, &budget),
+        connection(2, &budget),
+        connection(3, &budget),
+    );
     let late = Time::ZERO + STALLED_MAX + Duration::from_secs(1);
     assert!(!hoarder.expel_if_stalled(late), "it holds nothing");
     for connection in [&hoarder, &waiter] {
@@ -91,8 +126,15 @@ fn who_holds_much_and_does_not_move_is_expelled_whoever_it_waits_for() {
     budget.count_input(1, 0, 16 << 20);
     assert!(hoarder.may_read(1, late) && !waiter.may_read(2, late));
     assert!(budget.is_wanted());
-    assert!(!waiter.expel_if_stalled(Time::ZERO + STALLED_MAX), "it has waited no longer than it may");
-    assert!(hoarder.expel_if_stalled(late) && waiter.expel_if_stalled(late) && !modest.expel_if_stalled(late));
+    assert!(
+        !waiter.expel_if_stalled(Time::ZERO + STALLED_MAX),
+        "it has waited no longer than it may"
+    );
+    assert!(
+        hoarder.expel_if_stalled(late)
+            && waiter.expel_if_stalled(late)
+            && !modest.expel_if_stalled(late)
+    );
     assert!(!hoarder.expel_if_stalled(late), "once");
 }
 
@@ -116,13 +158,32 @@ fn a_reply_of_many_values_fails_as_soon_as_it_is_too_large_and_gives_back_what_i
     let stored = value(large);
     let failed = || matches!(&connection.session.borrow().slots[0].state, State::Gathering(gather) if gather.has_failed());
     for part in 1..PARTS as u32 - 1 {
-        connection.deliver((Time::ZERO, None), (slot, part), u64::from(part), stored.clone(), true);
-        assert_eq!(failed(), (part as usize + 1) * large > REPLY_BYTES_MAX, "{part}");
+        connection.deliver(
+            (Time::ZERO, None),
+            (slot, part),
+            u64::from(part),
+            stored.clone(),
+            true,
+        );
+        assert_eq!(
+            failed(),
+            (part as usize + 1) * large > REPLY_BYTES_MAX,
+            "{part}"
+        );
     }
     assert_eq!(budget.counted().1, 0, "nobody will see it");
-    connection.deliver((Time::ZERO, None), (slot, PARTS as u32 - 1), PARTS as u64 - 1, value(large), true);
+    connection.deliver(
+        (Time::ZERO, None),
+        (slot, PARTS as u32 - 1),
+        PARTS as u64 - 1,
+        value(large),
+        true,
+    );
     let session = connection.session.borrow();
-    assert_eq!(&session.out.bytes[..], b"-ERR the reply would be too large\r\n");
+    assert_eq!(
+        &session.out.bytes[..],
+        b"-ERR the reply would be too large\r\n"
+    );
     assert_eq!((session.pending_bytes, session.charged), (0, 0));
 }
 
@@ -133,20 +194,39 @@ fn commands_under_way_go_on_in_turns_while_there_is_too_little_room() {
     let connections: Vec<_> = (1..=3).map(|id| connection(id, &budget)).collect();
     for connection in &connections {
         gathering(connection, 8, 6 * large);
-        connection.session.borrow_mut().partway = Some(Partway { many: Many::Get, at: 9, part: 8, hold: Hold::Room(connection.at) });
+        connection.session.borrow_mut().partway = Some(Partway {
+            many: Many::Get,
+            at: 9,
+            part: 8,
+            hold: Hold::Room(connection.at),
+        });
     }
-    let [first, second, third] = &connections[..] else { panic!("three") };
+    let [first, second, third] = &connections[..] else {
+        panic!("three")
+    };
     let blocked = |connection: &Connection| connection.session.borrow().is_blocked();
-    assert!(!blocked(first) && blocked(second) && blocked(third), "18 MiB, where the share is 16");
+    assert!(
+        !blocked(first) && blocked(second) && blocked(third),
+        "18 MiB, where the share is 16"
+    );
     first.session.borrow_mut().discharge();
     let mut ready = Vec::new();
     budget.ready().append_to(&mut ready);
     assert_eq!(ready, [2, 3], "who waited is told that it is gone");
     assert!(!blocked(second) && !blocked(third), "there is room");
     budget.count_answers(0, 8 * large);
-    assert!(!blocked(second) && blocked(third), "whoever comes first has the turn");
+    assert!(
+        !blocked(second) && blocked(third),
+        "whoever comes first has the turn"
+    );
     // One that fails has nothing to wait for.
-    third.deliver((Time::ZERO, None), (0, 0), 0, Outcome::Failed(Failure::Unavailable), true);
+    third.deliver(
+        (Time::ZERO, None),
+        (0, 0),
+        0,
+        Outcome::Failed(Failure::Unavailable),
+        true,
+    );
     assert!(!blocked(third));
 }
 

@@ -73,11 +73,31 @@ impl Sink {
 
 /// The learner's side.
 impl Core {
-    /// A snapshot begins: whatever was here is void, unless it is a copy that was in sync and that the log can complete.
-    pub(in crate::shard) fn begin_sink(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, opening: Opening) {
-        let Opening { epoch, lineage, session, kept, seq, bytes } = opening;
-        let learner = slot.installed.as_ref().is_some_and(|a| self.learners(&a.partition).any(|m| m == self.me));
-        let Some(since) = self.follows(slot, from, epoch).filter(|_| learner && seq < frame::SEQ_MAX) else {
+    /// A snapshot begins: whatever was here is void, unless it is a copy that was in sync and that
+    /// the log can complete.
+    pub(in crate::shard) fn begin_sink(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        from: MemberId,
+        opening: Opening,
+    ) {
+        let Opening {
+            epoch,
+            lineage,
+            session,
+            kept,
+            seq,
+            bytes,
+        } = opening;
+        let learner = slot
+            .installed
+            .as_ref()
+            .is_some_and(|a| self.learners(&a.partition).any(|m| m == self.me));
+        let Some(since) = self
+            .follows(slot, from, epoch)
+            .filter(|_| learner && seq < frame::SEQ_MAX)
+        else {
             // Its primary may have heard of a table first.
             if !learner && slot.installed.as_ref().is_none_or(|a| a.epoch <= epoch) {
                 self.early.insert(at, (from, opening));
@@ -85,7 +105,13 @@ impl Core {
             return;
         };
         let fits = self.fits(at, slot, bytes);
-        let Some(held) = slot.held.as_mut().filter(|h| h.lineage == lineage && h.lead.is_none()) else { return };
+        let Some(held) = slot
+            .held
+            .as_mut()
+            .filter(|h| h.lineage == lineage && h.lead.is_none())
+        else {
+            return;
+        };
         let committed = held.log.committed();
         let complete = held.was_in_sync && held.sink.as_ref().is_none_or(Sink::complete);
         // An empty log is no reason to be sent everything as a log.
@@ -94,16 +120,37 @@ impl Core {
             held.wanted = None;
             held.fence = epoch;
             held.follow = Some(Follow { since, session });
-            held.sink = Some(Sink { session, sum: session, from, chunks: 0, finish: None, phase: SinkPhase::Resuming });
-            self.peers.send(from, Lane::Calls, &Frame::Holds { at, session, committed });
+            held.sink = Some(Sink {
+                session,
+                sum: session,
+                from,
+                chunks: 0,
+                finish: None,
+                phase: SinkPhase::Resuming,
+            });
+            self.peers.send(
+                from,
+                Lane::Calls,
+                &Frame::Holds {
+                    at,
+                    session,
+                    committed,
+                },
+            );
             return;
         }
         if !fits {
-            return self.peers.send(from, Lane::Calls, &Frame::NoRoom { at, session });
+            return self
+                .peers
+                .send(from, Lane::Calls, &Frame::NoRoom { at, session });
         }
         if let Err(next) = self.pace.may_take(self.now) {
-            let ms = u32::try_from(next.since(self.now).as_millis()).unwrap_or(u32::MAX).saturating_add(1);
-            return self.peers.send(from, Lane::Calls, &Frame::Later { at, session, ms });
+            let ms = u32::try_from(next.since(self.now).as_millis())
+                .unwrap_or(u32::MAX)
+                .saturating_add(1);
+            return self
+                .peers
+                .send(from, Lane::Calls, &Frame::Later { at, session, ms });
         }
         // Its first chunk comes whatever else begins meanwhile.
         self.pace.taken(self.first_chunk(bytes));
@@ -113,14 +160,22 @@ impl Core {
         held.was_in_sync = false;
         held.store = held.store.emptied();
         held.store.keep_tombstones(!broken(Mutant::RaisesTheDead));
-        self.old_logs.push(std::mem::replace(&mut held.log, Log::after(seq)));
+        self.old_logs
+            .push(std::mem::replace(&mut held.log, Log::after(seq)));
         if !broken(Mutant::KeepsOutcomes) {
             held.dedup = Dedup::default();
         }
         held.wanted = None;
         held.fence = epoch;
         held.follow = Some(Follow { since, session });
-        held.sink = Some(Sink { session, sum: session, from, chunks: 0, finish: None, phase: SinkPhase::Arriving });
+        held.sink = Some(Sink {
+            session,
+            sum: session,
+            from,
+            chunks: 0,
+            finish: None,
+            phase: SinkPhase::Arriving,
+        });
         held.store.begin_sum(session);
         self.memory += held.bytes();
         self.acknowledge(held, from, at, epoch);
@@ -129,16 +184,28 @@ impl Core {
 
     /// How much of so many bytes comes in one chunk.
     fn first_chunk(&self, bytes: u64) -> usize {
-        usize::try_from(bytes).unwrap_or(usize::MAX).min(self.chunk_bytes())
+        usize::try_from(bytes)
+            .unwrap_or(usize::MAX)
+            .min(self.chunk_bytes())
     }
 
-    /// Whether so much fits here, beside what is kept for those who write and what else is on its way.
+    /// Whether so much fits here, beside what is kept for those who write and what else is on its
+    /// way.
     fn fits(&self, at: PartitionRef, slot: &Slot, bytes: u64) -> bool {
         let room = self.headroom();
         // What is here of it goes first.
-        let left = room.left.saturating_add(slot.held.as_ref().map_or(0, |held| held.bytes() as u64));
-        let others = self.expected.iter().filter(|(p, _)| **p != at).fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
-        left >= bytes.saturating_add(self.kept_from(at, room)).saturating_add(others) || broken(Mutant::FillsTheFull)
+        let left = room
+            .left
+            .saturating_add(slot.held.as_ref().map_or(0, |held| held.bytes() as u64));
+        let others = self
+            .expected
+            .iter()
+            .filter(|(p, _)| **p != at)
+            .fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        left >= bytes
+            .saturating_add(self.kept_from(at, room))
+            .saturating_add(others)
+            || broken(Mutant::FillsTheFull)
     }
 
     /// A part of the snapshot.
@@ -150,11 +217,27 @@ impl Core {
         (session, index, digest): (u32, u32, u64),
         body: Bytes,
     ) -> Result<(), Malformed> {
-        let Some(held) = &mut slot.held else { return Ok(()) };
-        let expected = held.sink.as_ref().filter(|s| s.session == session && s.from == from && !s.complete()).map(|s| s.chunks + 1);
-        let Some(expected) = expected else { return Ok(()) };
+        let Some(held) = &mut slot.held else {
+            return Ok(());
+        };
+        let expected = held
+            .sink
+            .as_ref()
+            .filter(|s| s.session == session && s.from == from && !s.complete())
+            .map(|s| s.chunks + 1);
+        let Some(expected) = expected else {
+            return Ok(());
+        };
         if index != expected || digest != digest_bytes([&*body]) {
-            self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal: false });
+            self.peers.send(
+                from,
+                Lane::Calls,
+                &Frame::Verdict {
+                    at,
+                    session,
+                    equal: false,
+                },
+            );
             return Ok(());
         }
         let body_bytes = body.len();
@@ -162,26 +245,43 @@ impl Core {
         self.worked += entries.len() * ENTRY_WORK;
         let before = held.bytes();
         let mut adopted = 0;
-        for (map, entry) in entries.into_iter().skip(usize::from(broken(Mutant::LearnsUnproven))) {
+        for (map, entry) in entries
+            .into_iter()
+            .skip(usize::from(broken(Mutant::LearnsUnproven)))
+        {
             adopted += usize::from(held.store.adopt(map, entry));
         }
         if let Some(sink) = &mut held.sink {
             sink.chunks = expected;
-            // As it is stored, and while it is in the processor's caches. What comes by the log is counted when this gets to it.
+            // As it is stored, and while it is in the processor's caches. What comes by the log is
+            // counted when this gets to it.
             self.worked += held.store.advance_sum(sink.sum, adopted).1;
         }
         let grown = held.bytes().saturating_sub(before) as u64;
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
-        self.expected.entry(at).and_modify(|bytes| *bytes = bytes.saturating_sub(grown));
+        self.expected
+            .entry(at)
+            .and_modify(|bytes| *bytes = bytes.saturating_sub(grown));
         // The first one is counted where the snapshot begins.
-        let counted = if index == 1 { self.first_chunk(body_bytes as u64) } else { 0 };
-        self.late_acks.push_back(LateAck { from, at, session, index, bytes: body_bytes - counted });
+        let counted = if index == 1 {
+            self.first_chunk(body_bytes as u64)
+        } else {
+            0
+        };
+        self.late_acks.push_back(LateAck {
+            from,
+            at,
+            session,
+            index,
+            bytes: body_bytes - counted,
+        });
         self.ack_chunks(self.now);
         fault::pass(Point::TargetReceives);
         Ok(())
     }
 
-    /// The connection was lost, or another epoch of the same tenure began: says how much of a snapshot has arrived.
+    /// The connection was lost, or another epoch of the same tenure began: says how much of a
+    /// snapshot has arrived.
     pub(in crate::shard) fn continue_sink(
         &mut self,
         at: PartitionRef,
@@ -190,25 +290,54 @@ impl Core {
         epoch: Epoch,
         (session, next): (u32, u32),
     ) {
-        let Some(since) = self.follows(slot, from, epoch) else { return };
-        let Some(held) = slot.held.as_mut().filter(|h| h.lead.is_none()) else { return };
+        let Some(since) = self.follows(slot, from, epoch) else {
+            return;
+        };
+        let Some(held) = slot.held.as_mut().filter(|h| h.lead.is_none()) else {
+            return;
+        };
         // It may have been asked before, and the answer was lost.
         let known = |s: u32| s == session || s == next;
-        let goes_on = held.follow.is_some_and(|f| f.since == since && known(f.session));
-        let sink = held.sink.as_mut().filter(|s| goes_on && known(s.session) && s.from == from && s.phase != SinkPhase::Resuming);
+        let goes_on = held
+            .follow
+            .is_some_and(|f| f.since == since && known(f.session));
+        let sink = held.sink.as_mut().filter(|s| {
+            goes_on && known(s.session) && s.from == from && s.phase != SinkPhase::Resuming
+        });
         let Some(sink) = sink else {
-            let nothing = Frame::Arrived { at, session: next, chunks: 0, seq: 0, holds: false, finished: false };
+            let nothing = Frame::Arrived {
+                at,
+                session: next,
+                chunks: 0,
+                seq: 0,
+                holds: false,
+                finished: false,
+            };
             return self.peers.send(from, Lane::Calls, &nothing);
         };
         sink.session = next;
-        held.follow = Some(Follow { since, session: next });
+        held.follow = Some(Follow {
+            since,
+            session: next,
+        });
         let (chunks, summed) = (sink.chunks, sink.phase != SinkPhase::Arriving);
         // What came with the log alone has no chunks, and no end of them.
         let finished = summed || sink.finish.is_some();
         held.wanted = None;
         held.fence = epoch;
         let seq = held.log.last();
-        self.peers.send(from, Lane::Calls, &Frame::Arrived { at, session: next, chunks, seq, holds: true, finished });
+        self.peers.send(
+            from,
+            Lane::Calls,
+            &Frame::Arrived {
+                at,
+                session: next,
+                chunks,
+                seq,
+                holds: true,
+                finished,
+            },
+        );
         if summed {
             // What it said of its sum may be lost, and the sum was given up once it was compared.
             held.store.end_sums();
@@ -217,9 +346,19 @@ impl Core {
     }
 
     /// What is known of some operations.
-    pub(in crate::shard) fn outcomes(&mut self, slot: &mut Slot, from: MemberId, session: u32, dedup: Vec<Remembered>) {
+    pub(in crate::shard) fn outcomes(
+        &mut self,
+        slot: &mut Slot,
+        from: MemberId,
+        session: u32,
+        dedup: Vec<Remembered>,
+    ) {
         let Some(held) = &mut slot.held else { return };
-        if held.sink.as_ref().is_some_and(|s| s.session == session && s.from == from && s.finish.is_none()) {
+        if held
+            .sink
+            .as_ref()
+            .is_some_and(|s| s.session == session && s.from == from && s.finish.is_none())
+        {
             for (origin, finished, applied) in dedup {
                 held.dedup.adopt(origin, finished, applied);
             }
@@ -227,9 +366,17 @@ impl Core {
     }
 
     /// The snapshot is complete as far as it goes.
-    pub(in crate::shard) fn finish(&mut self, at: PartitionRef, slot: &mut Slot, from: MemberId, (session, chunks, seq): (u32, u32, u64)) {
+    pub(in crate::shard) fn finish(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        from: MemberId,
+        (session, chunks, seq): (u32, u32, u64),
+    ) {
         let sink = slot.held.as_mut().and_then(|h| h.sink.as_mut());
-        if let Some(sink) = sink.filter(|s| s.session == session && s.from == from && s.finish.is_none()) {
+        if let Some(sink) =
+            sink.filter(|s| s.session == session && s.from == from && s.finish.is_none())
+        {
             sink.finish = Some((chunks, seq));
             self.prepare_sink(at, slot);
         }
@@ -237,11 +384,14 @@ impl Core {
 
     /// Goes on with what was cleared while a snapshot arrives.
     pub(in crate::shard) fn sift(&mut self, at: PartitionRef, slot: &mut Slot) {
-        let Some(held) = slot.held.as_mut().filter(|h| !h.store.is_sifted()) else { return };
+        let Some(held) = slot.held.as_mut().filter(|h| !h.store.is_sifted()) else {
+            return;
+        };
         let before = held.bytes();
         self.worked += SIFTED * ENTRY_WORK;
         if !held.store.sift(SIFTED, &mut self.garbage) {
-            self.timers.insert((self.now + Duration::from_millis(1), at));
+            self.timers
+                .insert((self.now + Duration::from_millis(1), at));
         }
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
     }
@@ -250,7 +400,9 @@ impl Core {
     pub(in crate::shard) fn prepare_sink(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &mut slot.held else { return };
         let Some(sink) = &mut held.sink else { return };
-        let Some((chunks, seq)) = sink.finish else { return };
+        let Some((chunks, seq)) = sink.finish else {
+            return;
+        };
         // Until all is sifted its timer comes back here.
         if sink.phase != SinkPhase::Arriving || held.log.last() < seq || !held.store.is_sifted() {
             return;
@@ -258,7 +410,15 @@ impl Core {
         if sink.chunks != chunks {
             // The bulk lane is in order: a chunk is missing for good.
             let (session, from) = (sink.session, sink.from);
-            self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal: false });
+            self.peers.send(
+                from,
+                Lane::Calls,
+                &Frame::Verdict {
+                    at,
+                    session,
+                    equal: false,
+                },
+            );
             return;
         }
         held.store.keep_tombstones(false);
@@ -284,14 +444,18 @@ impl Core {
     /// Sums a slice of a learner's contents.
     pub(in crate::shard) fn continue_sums(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &mut slot.held else { return };
-        let Some(sink) = held.sink.as_mut().filter(|s| s.phase == SinkPhase::Summing) else { return };
+        let Some(sink) = held.sink.as_mut().filter(|s| s.phase == SinkPhase::Summing) else {
+            return;
+        };
         if summed(&mut held.store, sink.sum, &mut self.worked) && held.store.is_whole() {
             sink.phase = SinkPhase::Ready;
             let (session, from) = (sink.session, sink.from);
-            self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
+            self.peers
+                .send(from, Lane::Calls, &Frame::Finished { at, session });
             fault::pass(Point::TargetFinishes);
         } else {
-            self.timers.insert((self.now + Duration::from_millis(1), at));
+            self.timers
+                .insert((self.now + Duration::from_millis(1), at));
         }
     }
 
@@ -305,10 +469,16 @@ impl Core {
         clock: u64,
     ) {
         let Some(held) = &mut slot.held else { return };
-        let ready = held.sink.as_ref().filter(|s| s.session == session && s.from == from && s.phase == SinkPhase::Ready);
-        let Some(name) = ready.map(|sink| sink.sum) else { return };
+        let ready = held
+            .sink
+            .as_ref()
+            .filter(|s| s.session == session && s.from == from && s.phase == SinkPhase::Ready);
+        let Some(name) = ready.map(|sink| sink.sum) else {
+            return;
+        };
         if held.log.last() != seq {
-            self.peers.send(from, Lane::Calls, &Frame::Finished { at, session });
+            self.peers
+                .send(from, Lane::Calls, &Frame::Finished { at, session });
             return;
         }
         let Some(mine) = held.store.sum(name) else {
@@ -319,7 +489,8 @@ impl Core {
         held.clock.hear(clock, self.now);
         let equal = mine == sum || broken(Mutant::LearnsUnproven) || broken(Mutant::RaisesTheDead);
         held.store.end_sum(name);
-        self.peers.send(from, Lane::Calls, &Frame::Verdict { at, session, equal });
+        self.peers
+            .send(from, Lane::Calls, &Frame::Verdict { at, session, equal });
         fault::pass(Point::TargetCompares);
     }
 }

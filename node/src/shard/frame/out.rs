@@ -1,7 +1,8 @@
-//! Frames on their way to a peer: bytes, and between them large values, which leave from where they are stored.
+//! Frames on their way to a peer: bytes, and between them large values, which leave from where they
+//! are stored.
 //!
-//! A value of some megabytes that is copied into a frame takes as long as nobody else is served: memory that was not used before
-//! costs more than what is written to it.
+//! A value of some megabytes that is copied into a frame takes as long as nobody else is served:
+//! memory that was not used before costs more than what is written to it.
 
 use bytes::{Bytes, BytesMut};
 use std::mem;
@@ -38,7 +39,11 @@ impl Out {
 
     /// The end so far.
     pub(in crate::shard) fn mark(&self) -> Mark {
-        Mark { at: self.bytes.len(), apart: self.apart.len(), apart_bytes: self.apart_bytes }
+        Mark {
+            at: self.bytes.len(),
+            apart: self.apart.len(),
+            apart_bytes: self.apart_bytes,
+        }
     }
 
     /// Bytes behind a place.
@@ -58,7 +63,10 @@ impl Out {
 
     /// The pieces behind a place, in order.
     pub(super) fn pieces(&self, mark: Mark) -> impl Iterator<Item = &[u8]> {
-        let ends = self.apart[mark.apart..].iter().map(|(at, value)| (*at, &**value)).chain([(self.bytes.len(), &[][..])]);
+        let ends = self.apart[mark.apart..]
+            .iter()
+            .map(|(at, value)| (*at, &**value))
+            .chain([(self.bytes.len(), &[][..])]);
         let mut from = mark.at;
         ends.flat_map(move |(at, value)| [&self.bytes[mem::replace(&mut from, at)..at], value])
     }
@@ -69,10 +77,16 @@ impl Out {
         let mut from = 0;
         let mut pieces = Vec::new();
         for (at, value) in mem::take(&mut self.apart) {
-            pieces.extend([rest.split_to(at - mem::replace(&mut from, at)).freeze(), value]);
+            pieces.extend([
+                rest.split_to(at - mem::replace(&mut from, at)).freeze(),
+                value,
+            ]);
         }
         self.apart_bytes = 0;
-        pieces.into_iter().chain([rest.freeze()]).filter(|piece| !piece.is_empty())
+        pieces
+            .into_iter()
+            .chain([rest.freeze()])
+            .filter(|piece| !piece.is_empty())
     }
 }
 
@@ -82,7 +96,10 @@ mod tests {
 
     #[test]
     fn large_values_are_shared_and_stand_where_they_were_put() {
-        let (small, large) = (Bytes::from(vec![1; 100]), Bytes::from(vec![2; APART_BYTES_MIN]));
+        let (small, large) = (
+            Bytes::from(vec![1; 100]),
+            Bytes::from(vec![2; APART_BYTES_MIN]),
+        );
         let mut out = Out::default();
         out.bytes.extend_from_slice(b"before");
         let mark = out.mark();
@@ -92,11 +109,21 @@ mod tests {
         out.put_shared(&large, || large.clone());
         out.put_shared(&large, || large.clone());
         let expected = [&large[..], &small, b"between", &large, &large].concat();
-        assert_eq!((out.len(), out.len_from(mark)), (expected.len() + 6, expected.len()));
+        assert_eq!(
+            (out.len(), out.len_from(mark)),
+            (expected.len() + 6, expected.len())
+        );
         assert_eq!(out.pieces(mark).collect::<Vec<_>>().concat(), expected);
         let pieces: Vec<Bytes> = out.take().collect();
         assert_eq!(pieces.concat(), [b"before", &expected[..]].concat());
-        assert!(pieces.iter().filter(|p| p.as_ptr() == large.as_ptr()).count() == 3 && pieces.len() == 5);
+        assert!(
+            pieces
+                .iter()
+                .filter(|p| p.as_ptr() == large.as_ptr())
+                .count()
+                == 3
+                && pieces.len() == 5
+        );
         assert_eq!((out.len(), out.take().count()), (0, 0));
     }
 }

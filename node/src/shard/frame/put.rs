@@ -73,7 +73,11 @@ pub(super) fn put_logged(out: &mut Out, logged: &Logged) {
         }
     }
     match &logged.effect {
-        Effect::Put { map, entry, deadline } => {
+        Effect::Put {
+            map,
+            entry,
+            deadline,
+        } => {
             out.bytes.put_u8(0);
             out.bytes.put_u32_le(map.0);
             put_bytes(out, entry.key());
@@ -170,7 +174,13 @@ pub(super) fn put_work(out: &mut Out, work: &Work) {
                     out.bytes.put_u32_le(*count);
                 }
                 PartitionAction::Clear => out.bytes.put_u8(2),
-                PartitionAction::Range(RangeQuery { from, to, count, reverse, values }) => {
+                PartitionAction::Range(RangeQuery {
+                    from,
+                    to,
+                    count,
+                    reverse,
+                    values,
+                }) => {
                     out.bytes.put_u8(3);
                     put_bytes(out, from);
                     put_bytes(out, to);
@@ -190,7 +200,12 @@ pub(super) fn put_action(out: &mut Out, action: &Action) {
         Action::Exists => out.bytes.put_u8(2),
         Action::PTtl => out.bytes.put_u8(3),
         Action::PExpireTime => out.bytes.put_u8(4),
-        Action::Set { value, condition, expiry, get } => {
+        Action::Set {
+            value,
+            condition,
+            expiry,
+            get,
+        } => {
             out.bytes.put_u8(5);
             put_large(out, value);
             out.bytes.put_u8(match condition {

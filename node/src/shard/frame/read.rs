@@ -11,7 +11,8 @@ pub(super) type Read<T> = Result<T, Malformed>;
 /// A length, so many bytes, and what follows.
 fn run(bytes: &[u8]) -> Read<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>().ok_or(SHORT)?;
-    rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(SHORT)
+    rest.split_at_checked(u32::from_le_bytes(*length) as usize)
+        .ok_or(SHORT)
 }
 
 /// The longest name of a map, or reason of a refusal.
@@ -21,7 +22,11 @@ const SHORT: Malformed = Malformed("frame ends too early");
 
 impl<B: Buf> Reader<B> {
     pub(super) fn need(&self, bytes: usize) -> Read<()> {
-        if self.0.remaining() < bytes { Err(SHORT) } else { Ok(()) }
+        if self.0.remaining() < bytes {
+            Err(SHORT)
+        } else {
+            Ok(())
+        }
     }
 
     pub(super) fn u8(&mut self) -> Read<u8> {
@@ -100,11 +105,19 @@ impl<B: Buf> Reader<B> {
     }
 
     pub(super) fn at(&mut self) -> Read<PartitionRef> {
-        Ok(PartitionRef { keyspace: KeyspaceId(self.u16()?), partition: PartitionId(self.u32()?) })
+        Ok(PartitionRef {
+            keyspace: KeyspaceId(self.u16()?),
+            partition: PartitionId(self.u32()?),
+        })
     }
 
     pub(super) fn name(&mut self) -> Read<TableName> {
-        Ok(TableName { cluster: ClusterId(self.u128()?), term: Term(self.u64()?), version: Version(self.u64()?), hash: self.u64()? })
+        Ok(TableName {
+            cluster: ClusterId(self.u128()?),
+            term: Term(self.u64()?),
+            version: Version(self.u64()?),
+            hash: self.u64()?,
+        })
     }
 
     /// Words of a peer: a short text.
@@ -113,35 +126,69 @@ impl<B: Buf> Reader<B> {
         if bytes.len() > TEXT_BYTES_MAX {
             return Err(Malformed("a text that is too long"));
         }
-        std::str::from_utf8(&bytes).map(str::to_owned).map_err(|_| Malformed("a text that is none"))
+        std::str::from_utf8(&bytes)
+            .map(str::to_owned)
+            .map_err(|_| Malformed("a text that is none"))
     }
 
     pub(super) fn map(&mut self) -> Read<MapEntry> {
         let (id, keyspace) = (MapId(self.u32()?), KeyspaceId(self.u16()?));
-        Ok(MapEntry { id, keyspace, name: self.text()? })
+        Ok(MapEntry {
+            id,
+            keyspace,
+            name: self.text()?,
+        })
     }
 
     pub(super) fn forwarded(&mut self) -> Read<Forwarded> {
         let (at, lineage) = (self.at()?, Lineage(self.u32()?));
-        Ok(Forwarded { at, lineage, n: self.u64()?, finished: self.u64()?, attempt: self.u32()? })
+        Ok(Forwarded {
+            at,
+            lineage,
+            n: self.u64()?,
+            finished: self.u64()?,
+            attempt: self.u32()?,
+        })
     }
 
     pub(super) fn head(&mut self) -> Read<Head> {
         let (at, epoch, session) = (self.at()?, Epoch(self.u64()?), self.u32()?);
-        let head = Head { at, epoch, session, committed: self.u64()?, clock: self.u64()?, first: self.u64()? };
+        let head = Head {
+            at,
+            epoch,
+            session,
+            committed: self.u64()?,
+            clock: self.u64()?,
+            first: self.u64()?,
+        };
         // Sequences and clocks are added to: nothing near the end of the range is true.
-        if head.committed > SEQ_MAX || head.clock > SEQ_MAX || head.first > SEQ_MAX || head.first == 0 {
+        if head.committed > SEQ_MAX
+            || head.clock > SEQ_MAX
+            || head.first > SEQ_MAX
+            || head.first == 0
+        {
             return Err(Malformed("a sequence or clock beyond all bounds"));
         }
         Ok(head)
     }
 
     pub(super) fn clock(&mut self) -> Read<u64> {
-        self.u64().and_then(|clock| if clock > SEQ_MAX { Err(Malformed("a clock beyond all bounds")) } else { Ok(clock) })
+        self.u64().and_then(|clock| {
+            if clock > SEQ_MAX {
+                Err(Malformed("a clock beyond all bounds"))
+            } else {
+                Ok(clock)
+            }
+        })
     }
 
     pub(super) fn ack(&mut self) -> Read<Ack> {
-        Ok(Ack { at: self.at()?, epoch: Epoch(self.u64()?), session: self.u32()?, seq: self.u64()? })
+        Ok(Ack {
+            at: self.at()?,
+            epoch: Epoch(self.u64()?),
+            session: self.u32()?,
+            seq: self.u64()?,
+        })
     }
 
     pub(super) fn origin(&mut self) -> Read<Remembered> {
@@ -156,7 +203,11 @@ impl<B: Buf> Reader<B> {
     pub(super) fn logged(&mut self) -> Read<Logged> {
         let epoch = Epoch(self.u64()?);
         let (op, outcome) = if self.flag()? {
-            let op = OpId { origin: MemberId(self.u64()?), n: self.u64()?, finished: self.u64()? };
+            let op = OpId {
+                origin: MemberId(self.u64()?),
+                n: self.u64()?,
+                finished: self.u64()?,
+            };
             (Some(op), self.outcome()?)
         } else {
             (None, Outcome::Ok)
@@ -167,14 +218,30 @@ impl<B: Buf> Reader<B> {
             0 => {
                 // Dated when it is applied.
                 let entry = self.pair(|key, value| Entry::new(key, value, 0, 0))?;
-                Effect::Put { map, entry, deadline: self.u64()? }
+                Effect::Put {
+                    map,
+                    entry,
+                    deadline: self.u64()?,
+                }
             }
-            1 => Effect::Delete { map, key: self.key()? },
-            2 => Effect::Deadline { map, key: self.key()?, deadline: self.u64()? },
+            1 => Effect::Delete {
+                map,
+                key: self.key()?,
+            },
+            2 => Effect::Deadline {
+                map,
+                key: self.key()?,
+                deadline: self.u64()?,
+            },
             3 => Effect::Clear { map },
             _ => return Err(Malformed("unknown effect")),
         };
-        Ok(Logged { epoch, effect, op, outcome })
+        Ok(Logged {
+            epoch,
+            effect,
+            op,
+            outcome,
+        })
     }
 
     pub(super) fn key(&mut self) -> Read<Key> {
@@ -227,10 +294,17 @@ impl<B: Buf> Reader<B> {
 
     pub(super) fn work(&mut self) -> Read<Work> {
         if self.flag()? {
-            let (keyspace, partition, map) = (KeyspaceId(self.u16()?), PartitionId(self.u32()?), MapId(self.u32()?));
+            let (keyspace, partition, map) = (
+                KeyspaceId(self.u16()?),
+                PartitionId(self.u32()?),
+                MapId(self.u32()?),
+            );
             let action = match self.u8()? {
                 0 => PartitionAction::Count,
-                1 => PartitionAction::Scan { cursor: self.u64()?, count: self.u32()? },
+                1 => PartitionAction::Scan {
+                    cursor: self.u64()?,
+                    count: self.u32()?,
+                },
                 2 => PartitionAction::Clear,
                 3 => PartitionAction::Range(RangeQuery {
                     from: self.bytes()?,
@@ -241,10 +315,20 @@ impl<B: Buf> Reader<B> {
                 }),
                 _ => return Err(Malformed("unknown partition action")),
             };
-            return Ok(Work::Partition(PartitionOperation { keyspace, partition, map, action }));
+            return Ok(Work::Partition(PartitionOperation {
+                keyspace,
+                partition,
+                map,
+                action,
+            }));
         }
         let (keyspace, map, key) = (KeyspaceId(self.u16()?), MapId(self.u32()?), self.bytes()?);
-        Ok(Work::Key(Operation { keyspace, map, key, action: self.action()? }))
+        Ok(Work::Key(Operation {
+            keyspace,
+            map,
+            key,
+            action: self.action()?,
+        }))
     }
 
     pub(super) fn action(&mut self) -> Read<Action> {
@@ -262,18 +346,30 @@ impl<B: Buf> Reader<B> {
                     2 => Condition::IfPresent,
                     _ => return Err(Malformed("unknown condition")),
                 };
-                Action::Set { value, condition, expiry: self.expiry()?, get: self.flag()? }
+                Action::Set {
+                    value,
+                    condition,
+                    expiry: self.expiry()?,
+                    get: self.flag()?,
+                }
             }
             6 => {
                 let (some, expected, value) = (self.flag()?, self.bytes()?, self.bytes()?);
                 if !some && !expected.is_empty() {
                     return Err(Malformed("an absent value that has bytes"));
                 }
-                Action::CompareAndSwap { expected: some.then_some(expected), value }
+                Action::CompareAndSwap {
+                    expected: some.then_some(expected),
+                    value,
+                }
             }
-            7 => Action::GetEx { expiry: self.expiry()? },
+            7 => Action::GetEx {
+                expiry: self.expiry()?,
+            },
             8 => Action::GetDel,
-            9 => Action::Append { value: self.bytes()? },
+            9 => Action::Append {
+                value: self.bytes()?,
+            },
             10 => Action::IncrBy(self.i64()?),
             11 => Action::IncrByFloat(self.extended()?),
             12 => Action::Delete,

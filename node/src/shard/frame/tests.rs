@@ -3,7 +3,10 @@ use super::*;
 use proptest::prelude::*;
 
 fn at() -> impl Strategy<Value = PartitionRef> {
-    (any::<u16>(), any::<u32>()).prop_map(|(k, p)| PartitionRef { keyspace: KeyspaceId(k), partition: PartitionId(p) })
+    (any::<u16>(), any::<u32>()).prop_map(|(k, p)| PartitionRef {
+        keyspace: KeyspaceId(k),
+        partition: PartitionId(p),
+    })
 }
 
 fn bytes() -> impl Strategy<Value = Bytes> {
@@ -16,17 +19,32 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         Just(Outcome::Nil),
         any::<i64>().prop_map(Outcome::Int),
         bytes().prop_map(|b| Outcome::Bulk(Value::from(&*b))),
-        (any::<u64>(), prop::collection::vec(bytes(), 0..3)).prop_map(|(next, keys)| Outcome::Keys { next, keys }),
-        prop::sample::select(vec![Failure::NotAFloat, Failure::OutOfMemory, Failure::Overloaded]).prop_map(Outcome::Failed),
+        (any::<u64>(), prop::collection::vec(bytes(), 0..3))
+            .prop_map(|(next, keys)| Outcome::Keys { next, keys }),
+        prop::sample::select(vec![
+            Failure::NotAFloat,
+            Failure::OutOfMemory,
+            Failure::Overloaded
+        ])
+        .prop_map(Outcome::Failed),
     ]
 }
 
 fn expiry() -> impl Strategy<Value = Expiry> {
-    prop_oneof![Just(Expiry::Keep), Just(Expiry::None), any::<i64>().prop_map(Expiry::In), any::<i64>().prop_map(Expiry::At)]
+    prop_oneof![
+        Just(Expiry::Keep),
+        Just(Expiry::None),
+        any::<i64>().prop_map(Expiry::In),
+        any::<i64>().prop_map(Expiry::At)
+    ]
 }
 
 fn action() -> impl Strategy<Value = Action> {
-    let condition = prop::sample::select(vec![Condition::Always, Condition::IfAbsent, Condition::IfPresent]);
+    let condition = prop::sample::select(vec![
+        Condition::Always,
+        Condition::IfAbsent,
+        Condition::IfPresent,
+    ]);
     let expire = prop::sample::select(vec![
         ExpireCondition::Always,
         ExpireCondition::IfLater,
@@ -47,17 +65,22 @@ fn action() -> impl Strategy<Value = Action> {
             Action::PeekLength,
         ]),
         prop::sample::select(vec![Action::GetDel, Action::Delete, Action::Persist]),
-        (bytes(), condition, expiry(), any::<bool>()).prop_map(|(value, condition, expiry, get)| Action::Set {
-            value,
-            condition,
-            expiry,
-            get
-        }),
-        (prop::option::of(bytes()), bytes()).prop_map(|(expected, value)| Action::CompareAndSwap { expected, value }),
+        (bytes(), condition, expiry(), any::<bool>()).prop_map(
+            |(value, condition, expiry, get)| Action::Set {
+                value,
+                condition,
+                expiry,
+                get
+            }
+        ),
+        (prop::option::of(bytes()), bytes())
+            .prop_map(|(expected, value)| Action::CompareAndSwap { expected, value }),
         expiry().prop_map(|expiry| Action::GetEx { expiry }),
         bytes().prop_map(|value| Action::Append { value }),
         any::<i64>().prop_map(Action::IncrBy),
-        any::<f64>().prop_filter_map("no number", |by| Extended::parse(by.to_string().as_bytes())).prop_map(Action::IncrByFloat),
+        any::<f64>()
+            .prop_filter_map("no number", |by| Extended::parse(by.to_string().as_bytes()))
+            .prop_map(Action::IncrByFloat),
         (expiry(), expire).prop_map(|(expiry, condition)| Action::Expire { expiry, condition }),
     ]
 }
@@ -66,86 +89,144 @@ fn work() -> impl Strategy<Value = Work> {
     let partition_action = prop_oneof![
         Just(PartitionAction::Count),
         Just(PartitionAction::Clear),
-        (bytes(), bytes(), any::<u32>(), any::<bool>(), any::<bool>())
-            .prop_map(|(from, to, count, reverse, values)| PartitionAction::Range(RangeQuery { from, to, count, reverse, values })),
-        (any::<u64>(), any::<u32>()).prop_map(|(cursor, count)| PartitionAction::Scan { cursor, count })
+        (bytes(), bytes(), any::<u32>(), any::<bool>(), any::<bool>()).prop_map(
+            |(from, to, count, reverse, values)| PartitionAction::Range(RangeQuery {
+                from,
+                to,
+                count,
+                reverse,
+                values
+            })
+        ),
+        (any::<u64>(), any::<u32>())
+            .prop_map(|(cursor, count)| PartitionAction::Scan { cursor, count })
     ];
     prop_oneof![
-        (any::<u16>(), any::<u32>(), bytes(), action()).prop_map(|(k, m, key, action)| Work::Key(Operation {
-            keyspace: KeyspaceId(k),
-            map: MapId(m),
-            key,
-            action
-        })),
-        (at(), any::<u32>(), partition_action).prop_map(|(at, m, action)| Work::Partition(PartitionOperation {
-            keyspace: at.keyspace,
-            partition: at.partition,
-            map: MapId(m),
-            action
-        })),
+        (any::<u16>(), any::<u32>(), bytes(), action()).prop_map(|(k, m, key, action)| Work::Key(
+            Operation {
+                keyspace: KeyspaceId(k),
+                map: MapId(m),
+                key,
+                action
+            }
+        )),
+        (at(), any::<u32>(), partition_action).prop_map(|(at, m, action)| Work::Partition(
+            PartitionOperation {
+                keyspace: at.keyspace,
+                partition: at.partition,
+                map: MapId(m),
+                action
+            }
+        )),
     ]
 }
 
 fn logged() -> impl Strategy<Value = Logged> {
     let key = || bytes().prop_map(|b| Key::from(&*b));
     let effect = prop_oneof![
-        (any::<u32>(), key(), bytes(), any::<u64>()).prop_map(|(m, key, v, deadline)| Effect::Put {
-            map: MapId(m),
-            entry: Entry::new(&key, &v, 0, 0),
-            deadline
+        (any::<u32>(), key(), bytes(), any::<u64>()).prop_map(|(m, key, v, deadline)| {
+            Effect::Put {
+                map: MapId(m),
+                entry: Entry::new(&key, &v, 0, 0),
+                deadline,
+            }
         }),
         (any::<u32>(), key()).prop_map(|(m, key)| Effect::Delete { map: MapId(m), key }),
-        (any::<u32>(), key(), any::<u64>()).prop_map(|(m, key, deadline)| Effect::Deadline { map: MapId(m), key, deadline }),
+        (any::<u32>(), key(), any::<u64>()).prop_map(|(m, key, deadline)| Effect::Deadline {
+            map: MapId(m),
+            key,
+            deadline
+        }),
         any::<u32>().prop_map(|m| Effect::Clear { map: MapId(m) }),
     ];
-    let op = (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(o, n, finished)| OpId { origin: MemberId(o), n, finished });
+    let op = (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(o, n, finished)| OpId {
+        origin: MemberId(o),
+        n,
+        finished,
+    });
     (any::<u64>(), effect, prop::option::of((op, outcome()))).prop_map(|(epoch, effect, op)| {
         let (op, outcome) = op.map_or((None, Outcome::Ok), |(op, outcome)| (Some(op), outcome));
-        Logged { epoch: Epoch(epoch), effect, op, outcome }
+        Logged {
+            epoch: Epoch(epoch),
+            effect,
+            op,
+            outcome,
+        }
     })
 }
 
 fn forwarded() -> impl Strategy<Value = Forwarded> {
-    (at(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>()).prop_map(|(at, lineage, n, finished, attempt)| Forwarded {
-        at,
-        lineage: Lineage(lineage),
-        n,
-        finished,
-        attempt,
-    })
+    (at(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>()).prop_map(
+        |(at, lineage, n, finished, attempt)| Forwarded {
+            at,
+            lineage: Lineage(lineage),
+            n,
+            finished,
+            attempt,
+        },
+    )
 }
 
 fn head() -> impl Strategy<Value = Head> {
-    (at(), any::<u64>(), any::<u32>(), 0..SEQ_MAX, 0..SEQ_MAX, 1..SEQ_MAX).prop_map(|(at, epoch, session, committed, clock, first)| Head {
-        at,
-        epoch: Epoch(epoch),
-        session,
-        committed,
-        clock,
-        first,
-    })
+    (
+        at(),
+        any::<u64>(),
+        any::<u32>(),
+        0..SEQ_MAX,
+        0..SEQ_MAX,
+        1..SEQ_MAX,
+    )
+        .prop_map(|(at, epoch, session, committed, clock, first)| Head {
+            at,
+            epoch: Epoch(epoch),
+            session,
+            committed,
+            clock,
+            first,
+        })
 }
 
 fn name() -> impl Strategy<Value = TableName> {
-    (any::<u128>(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(c, t, v, hash)| TableName {
-        cluster: ClusterId(c),
-        term: Term(t),
-        version: Version(v),
-        hash,
+    (any::<u128>(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(c, t, v, hash)| {
+        TableName {
+            cluster: ClusterId(c),
+            term: Term(t),
+            version: Version(v),
+            hash,
+        }
     })
 }
 
 /// What goes between a member and a client, beside operations.
 fn of_clients() -> impl Strategy<Value = Frame> {
     let n = any::<u64>;
-    let map = (any::<u32>(), any::<u16>(), ".{0,9}").prop_map(|(id, k, name)| MapEntry { id: MapId(id), name, keyspace: KeyspaceId(k) });
+    let map = (any::<u32>(), any::<u16>(), ".{0,9}").prop_map(|(id, k, name)| MapEntry {
+        id: MapId(id),
+        name,
+        keyspace: KeyspaceId(k),
+    });
     let made = prop_oneof![map.prop_map(Ok), ".{0,20}".prop_map(Err)];
     prop_oneof![
-        (n(), n(), name()).prop_map(|(clock, value_bytes_max, table)| Frame::Tick { clock, value_bytes_max, table }),
+        (n(), n(), name()).prop_map(|(clock, value_bytes_max, table)| Frame::Tick {
+            clock,
+            value_bytes_max,
+            table
+        }),
         n().prop_map(|clock| Frame::Heard { clock }),
         prop::option::of(name()).prop_map(|have| Frame::Pull { have }),
-        (name(), any::<u32>(), any::<u32>(), bytes()).prop_map(|(name, part, parts, body)| Frame::Table { name, part, parts, body }),
-        (n(), ".{0,20}", ".{0,20}").prop_map(|(ticket, keyspace, name)| Frame::MakeMap { ticket, keyspace, name }),
+        (name(), any::<u32>(), any::<u32>(), bytes()).prop_map(|(name, part, parts, body)| {
+            Frame::Table {
+                name,
+                part,
+                parts,
+                body,
+            }
+        }),
+        (n(), ".{0,20}", ".{0,20}").prop_map(|(ticket, keyspace, name)| Frame::MakeMap {
+            ticket,
+            keyspace,
+            name
+        }),
         (n(), made).prop_map(|(ticket, made)| Frame::MapMade { ticket, made }),
     ]
 }
@@ -153,55 +234,115 @@ fn of_clients() -> impl Strategy<Value = Frame> {
 fn frame() -> impl Strategy<Value = Frame> {
     let n = any::<u64>;
     let s = any::<u32>;
-    let ack = (at(), n(), s(), n()).prop_map(|(at, e, session, seq)| Ack { at, epoch: Epoch(e), session, seq });
+    let ack = (at(), n(), s(), n()).prop_map(|(at, e, session, seq)| Ack {
+        at,
+        epoch: Epoch(e),
+        session,
+        seq,
+    });
     let applied = prop::collection::vec((n(), n(), outcome()), 0..3);
     prop_oneof![
         name().prop_map(Frame::View),
         of_clients(),
-        (forwarded(), prop::option::of(n()), work()).prop_map(|(forwarded, before, work)| Frame::Forward { forwarded, before, work }),
-        (forwarded(), s(), bytes(), bytes()).prop_map(|(forwarded, m, key, value)| Frame::ForwardSet {
-            forwarded,
-            map: MapId(m),
-            entry: Entry::new(&key[..key.len().min(200)], &value, 0, 0),
+        (forwarded(), prop::option::of(n()), work()).prop_map(|(forwarded, before, work)| {
+            Frame::Forward {
+                forwarded,
+                before,
+                work,
+            }
         }),
-        (at(), n(), s(), outcome()).prop_map(|(at, n, attempt, outcome)| Frame::Reply { at, n, attempt, outcome }),
+        (forwarded(), s(), bytes(), bytes()).prop_map(|(forwarded, m, key, value)| {
+            Frame::ForwardSet {
+                forwarded,
+                map: MapId(m),
+                entry: Entry::new(&key[..key.len().min(200)], &value, 0, 0),
+            }
+        }),
+        (at(), n(), s(), outcome()).prop_map(|(at, n, attempt, outcome)| Frame::Reply {
+            at,
+            n,
+            attempt,
+            outcome
+        }),
         (at(), n(), s()).prop_map(|(at, n, attempt)| Frame::NotServing { at, n, attempt }),
-        (head(), n(), n(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, base, last, entries)| Frame::Align {
-            head,
-            base,
-            last,
-            entries
-        }),
-        (head(), prop::collection::vec(logged(), 0..4)).prop_map(|(head, entries)| Frame::Append { head, entries }),
-        (n(), n(), n(), [n(), n()], prop::collection::vec(ack, 0..4)).prop_map(|(left, kept, loose, arrived, acks)| Frame::Acks {
-            headroom: Headroom { left, kept, loose },
-            arrived,
-            acks
-        }),
-        (at(), n(), s(), n()).prop_map(|(at, e, session, next)| Frame::Want { at, epoch: Epoch(e), session, next }),
-        (at(), n(), s(), s(), n(), n(), n()).prop_map(|(at, e, l, session, kept, seq, bytes)| Frame::Begin {
+        (head(), n(), n(), prop::collection::vec(logged(), 0..4)).prop_map(
+            |(head, base, last, entries)| Frame::Align {
+                head,
+                base,
+                last,
+                entries
+            }
+        ),
+        (head(), prop::collection::vec(logged(), 0..4))
+            .prop_map(|(head, entries)| Frame::Append { head, entries }),
+        (n(), n(), n(), [n(), n()], prop::collection::vec(ack, 0..4)).prop_map(
+            |(left, kept, loose, arrived, acks)| Frame::Acks {
+                headroom: Headroom { left, kept, loose },
+                arrived,
+                acks
+            }
+        ),
+        (at(), n(), s(), n()).prop_map(|(at, e, session, next)| Frame::Want {
             at,
             epoch: Epoch(e),
-            lineage: Lineage(l),
             session,
-            kept,
-            seq,
-            bytes
+            next
+        }),
+        (at(), n(), s(), s(), n(), n(), n()).prop_map(|(at, e, l, session, kept, seq, bytes)| {
+            Frame::Begin {
+                at,
+                epoch: Epoch(e),
+                lineage: Lineage(l),
+                session,
+                kept,
+                seq,
+                bytes,
+            }
         }),
         (at(), s()).prop_map(|(at, session)| Frame::NoRoom { at, session }),
         (at(), s(), s()).prop_map(|(at, session, ms)| Frame::Later { at, session, ms }),
-        (at(), s(), n()).prop_map(|(at, session, committed)| Frame::Holds { at, session, committed }),
-        (at(), s(), s(), n(), bytes()).prop_map(|(at, session, index, digest, body)| Frame::Chunk { at, session, index, digest, body }),
-        (at(), s(), s()).prop_map(|(at, session, index)| Frame::ChunkAck { at, session, index }),
-        (at(), s(), prop::collection::vec((n().prop_map(MemberId), n(), applied), 0..3)).prop_map(|(at, session, dedup)| Frame::Outcomes {
+        (at(), s(), n()).prop_map(|(at, session, committed)| Frame::Holds {
             at,
             session,
-            dedup
+            committed
         }),
-        (at(), s(), s(), n()).prop_map(|(at, session, chunks, seq)| Frame::Finish { at, session, chunks, seq }),
+        (at(), s(), s(), n(), bytes()).prop_map(|(at, session, index, digest, body)| {
+            Frame::Chunk {
+                at,
+                session,
+                index,
+                digest,
+                body,
+            }
+        }),
+        (at(), s(), s()).prop_map(|(at, session, index)| Frame::ChunkAck { at, session, index }),
+        (
+            at(),
+            s(),
+            prop::collection::vec((n().prop_map(MemberId), n(), applied), 0..3)
+        )
+            .prop_map(|(at, session, dedup)| Frame::Outcomes { at, session, dedup }),
+        (at(), s(), s(), n()).prop_map(|(at, session, chunks, seq)| Frame::Finish {
+            at,
+            session,
+            chunks,
+            seq
+        }),
         (at(), s()).prop_map(|(at, session)| Frame::Finished { at, session }),
-        (at(), s(), n(), n(), 0..SEQ_MAX).prop_map(|(at, session, seq, sum, clock)| Frame::Compare { at, session, seq, sum, clock }),
-        (at(), s(), any::<bool>()).prop_map(|(at, session, equal)| Frame::Verdict { at, session, equal }),
+        (at(), s(), n(), n(), 0..SEQ_MAX).prop_map(|(at, session, seq, sum, clock)| {
+            Frame::Compare {
+                at,
+                session,
+                seq,
+                sum,
+                clock,
+            }
+        }),
+        (at(), s(), any::<bool>()).prop_map(|(at, session, equal)| Frame::Verdict {
+            at,
+            session,
+            equal
+        }),
     ]
 }
 
@@ -252,13 +393,25 @@ fn a_frame_above_the_limit_is_refused_before_it_arrives() {
 
 #[test]
 fn a_chunk_that_is_written_in_place_is_the_same_frame() {
-    let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(3) };
+    let at = PartitionRef {
+        keyspace: KeyspaceId(0),
+        partition: PartitionId(3),
+    };
     for size in [5, 70_000] {
         let entry = Entry::new(b"k", &vec![b'v'; size], 7, 9);
         let entries = |out: &mut Out| (0..2).for_each(|_| put_entry(out, MapId(1), &entry));
         let body = wire(entries).freeze();
         let digest = digest_bytes([&*body]);
-        let put = wire(|out| Frame::Chunk { at, session: 2, index: 5, digest, body }.put(out));
+        let put = wire(|out| {
+            Frame::Chunk {
+                at,
+                session: 2,
+                index: 5,
+                digest,
+                body,
+            }
+            .put(out)
+        });
         assert_eq!(put, wire(|out| chunk(out, at, (2, 5), 100, entries)));
     }
 }

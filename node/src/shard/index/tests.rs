@@ -30,7 +30,8 @@ impl<O: Order> Index<O> {
         self.take(self.seed.order(key), key)
     }
 
-    /// Every entry is in its segment, in its place; segments are as many as they should be, unless some were shed.
+    /// Every entry is in its segment, in its place; segments are as many as they should be, unless
+    /// some were shed.
     fn check(&self, shed: bool) {
         let all: Vec<&Segment> = self.blocks.iter().flatten().collect();
         assert_eq!(all.len(), self.segments);
@@ -39,7 +40,11 @@ impl<O: Order> Index<O> {
         assert!(shed || self.len <= self.segments * LOAD_MAX);
         for (number, segment) in all.into_iter().enumerate() {
             assert_eq!(segment.tags.len(), segment.entries.len());
-            let orders: Vec<_> = segment.entries.iter().map(|e| (self.seed.order(e.key()), e.key())).collect();
+            let orders: Vec<_> = segment
+                .entries
+                .iter()
+                .map(|e| (self.seed.order(e.key()), e.key()))
+                .collect();
             assert!(orders.is_sorted());
             for (tag, (order, _)) in segment.tags.iter().zip(orders) {
                 assert_eq!(*tag, tag_of(order));
@@ -83,36 +88,68 @@ fn run<O: Order>(mut index: Index<O>, steps: Vec<Step>) {
         let mut put = |index: &mut Index<O>, n: u16, value: u8| {
             let key = key(n);
             let old = index.put(&key, value).map(|e| pair(&e));
-            assert_eq!(old, model.insert((index.seed.order(&key), key.clone()), value).map(|v| (key, v)));
+            assert_eq!(
+                old,
+                model
+                    .insert((index.seed.order(&key), key.clone()), value)
+                    .map(|v| (key, v))
+            );
         };
         match step {
             Step::Put(n, value) => put(&mut index, n, value),
             Step::PutMany(n, count) => (n..n + count).for_each(|n| put(&mut index, n, n as u8)),
             Step::Take(n) => {
                 let old = index.remove(&key(n)).map(|e| pair(&e));
-                assert_eq!(old, model.remove(&(index.seed.order(&key(n)), key(n))).map(|v| (key(n), v)));
+                assert_eq!(
+                    old,
+                    model
+                        .remove(&(index.seed.order(&key(n)), key(n)))
+                        .map(|v| (key(n), v))
+                );
             }
             Step::TakeMany(n, count) => {
                 for n in n..n + count {
                     let old = index.remove(&key(n)).is_some();
-                    assert_eq!(old, model.remove(&(index.seed.order(&key(n)), key(n))).is_some());
+                    assert_eq!(
+                        old,
+                        model.remove(&(index.seed.order(&key(n)), key(n))).is_some()
+                    );
                 }
             }
             Step::After(n) => {
                 let after = (index.seed.order(&key(n)), key(n));
-                let expected: Vec<_> =
-                    model.range(after.clone()..).filter(|(k, _)| **k != after).map(|((_, k), v)| (k.clone(), *v)).collect();
-                assert_eq!(index.iter_after(Some(&key(n))).map(pair).collect::<Vec<_>>(), expected);
+                let expected: Vec<_> = model
+                    .range(after.clone()..)
+                    .filter(|(k, _)| **k != after)
+                    .map(|((_, k), v)| (k.clone(), *v))
+                    .collect();
+                assert_eq!(
+                    index
+                        .iter_after(Some(&key(n)))
+                        .map(pair)
+                        .collect::<Vec<_>>(),
+                    expected
+                );
             }
             Step::From(order) => {
-                let expected: Vec<_> = model.range((order, Vec::new())..).map(|((_, k), v)| (k.clone(), *v)).collect();
-                assert_eq!(index.iter_from(order).map(pair).collect::<Vec<_>>(), expected);
+                let expected: Vec<_> = model
+                    .range((order, Vec::new())..)
+                    .map(|((_, k), v)| (k.clone(), *v))
+                    .collect();
+                assert_eq!(
+                    index.iter_from(order).map(pair).collect::<Vec<_>>(),
+                    expected
+                );
             }
             Step::Shed(count) => {
                 let before = index.len();
                 index.shed(count);
-                assert!(before - index.len() <= count && (index.len() < before || before == 0 || count <= index.segments));
-                let left: BTreeSet<Vec<u8>> = index.iter_after(None).map(|e| e.key().to_vec()).collect();
+                assert!(
+                    before - index.len() <= count
+                        && (index.len() < before || before == 0 || count <= index.segments)
+                );
+                let left: BTreeSet<Vec<u8>> =
+                    index.iter_after(None).map(|e| e.key().to_vec()).collect();
                 model.retain(|(_, k), _| left.contains(k));
                 // Segments go before their entries are many enough for fewer.
                 shed |= count > 0;
@@ -120,10 +157,17 @@ fn run<O: Order>(mut index: Index<O>, steps: Vec<Step>) {
         }
         assert_eq!(index.len(), model.len());
         for n in (0..2_000).step_by(37) {
-            let expected = model.get(&(index.seed.order(&key(n)), key(n))).map(|v| (key(n), *v));
+            let expected = model
+                .get(&(index.seed.order(&key(n)), key(n)))
+                .map(|v| (key(n), *v));
             assert_eq!(index.find(&key(n)).map(pair), expected);
         }
-        assert!(index.iter_after(None).map(pair).eq(model.iter().map(|((_, k), v)| (k.clone(), *v))));
+        assert!(
+            index
+                .iter_after(None)
+                .map(pair)
+                .eq(model.iter().map(|((_, k), v)| (k.clone(), *v)))
+        );
         index.check(shed);
     }
 }
@@ -200,10 +244,15 @@ fn it_shrinks_as_it_grew() {
     let most = index.segments;
     (50..60_000).for_each(|n| drop(index.remove(&key(n))));
     index.check(false);
-    assert!(most > 1_000 && index.segments <= JOIN_BELOW + 1, "{most}, {}", index.segments);
+    assert!(
+        most > 1_000 && index.segments <= JOIN_BELOW + 1,
+        "{most}, {}",
+        index.segments
+    );
 }
 
-/// A cursor of a scan is such a number, and it goes on at other members, of other versions: a change here ends scans early.
+/// A cursor of a scan is such a number, and it goes on at other members, of other versions: a
+/// change here ends scans early.
 #[test]
 fn orders_are_the_same_for_ever() {
     assert_eq!(OrderKey(0).order(b""), 0xd1fb_a762_150c_532c);
@@ -215,6 +264,12 @@ fn orders_are_the_same_for_ever() {
         (long(200), 0x53d6_1de9_dbe5_1532),
         (long(1000), 0xd2c6_733f_bb6b_9a18),
     ];
-    known.iter().for_each(|(key, order)| assert_eq!(OrderKey(7).order(key), *order));
-    assert_eq!(OrderKey(7 << 64).order(b"key"), 0x01c6_f240_16ad_d23c, "both halves of the seed count");
+    known
+        .iter()
+        .for_each(|(key, order)| assert_eq!(OrderKey(7).order(key), *order));
+    assert_eq!(
+        OrderKey(7 << 64).order(b"key"),
+        0x01c6_f240_16ad_d23c,
+        "both halves of the seed count"
+    );
 }

@@ -9,7 +9,13 @@ fn key(n: u8) -> Key {
 
 /// None, or one of a few.
 fn deadlines() -> impl Strategy<Value = u64> {
-    (0u64..4).prop_map(|n| if n == 0 { 0 } else { deadline::new(n, 50_000 + n) })
+    (0u64..4).prop_map(|n| {
+        if n == 0 {
+            0
+        } else {
+            deadline::new(n, 50_000 + n)
+        }
+    })
 }
 
 fn effects() -> impl Strategy<Value = Effect> {
@@ -29,8 +35,15 @@ type Model = BTreeMap<(MapId, Key), (Vec<u8>, u64, u64)>;
 
 fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
     match effect.clone() {
-        Effect::Put { map, entry, deadline } => {
-            model.insert((map, entry.key().into()), (entry.value().to_vec(), deadline, seq));
+        Effect::Put {
+            map,
+            entry,
+            deadline,
+        } => {
+            model.insert(
+                (map, entry.key().into()),
+                (entry.value().to_vec(), deadline, seq),
+            );
         }
         Effect::Delete { map, key } => {
             model.remove(&(map, key));
@@ -45,26 +58,73 @@ fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
 }
 
 fn contents(store: &Store) -> Model {
-    store.following(&None).map(|(m, e)| ((m, e.key().into()), (e.value().to_vec(), e.deadline(), e.version()))).collect()
+    store
+        .following(&None)
+        .map(|(m, e)| {
+            (
+                (m, e.key().into()),
+                (e.value().to_vec(), e.deadline(), e.version()),
+            )
+        })
+        .collect()
 }
 
 fn check(store: &Store, model: &Model) {
     assert_eq!(&contents(store), model);
     assert_eq!(store.keys(), model.len());
     let place = if store.sorted { SORTED_OVERHEAD } else { 0 };
-    assert_eq!(store.bytes(), model.iter().map(|((_, k), (v, d, _))| cost(&Entry::new(k, v, *d, 0)) + place).sum::<usize>());
+    assert_eq!(
+        store.bytes(),
+        model
+            .iter()
+            .map(|((_, k), (v, d, _))| cost(&Entry::new(k, v, *d, 0)) + place)
+            .sum::<usize>()
+    );
     for map in (0..3).map(MapId) {
-        for (from, to) in [(&b""[..], &b""[..]), (b"k\x03", b"k\x07"), (b"k\x07", b""), (b"k\x07", b"k\x07"), (b"x", b"a")] {
+        for (from, to) in [
+            (&b""[..], &b""[..]),
+            (b"k\x03", b"k\x07"),
+            (b"k\x07", b""),
+            (b"k\x07", b"k\x07"),
+            (b"x", b"a"),
+        ] {
             let within = |key: &[u8]| store.sorted && key >= from && (to.is_empty() || key < to);
-            let mut expected: Vec<&[u8]> = model.keys().filter(|(m, k)| *m == map && within(k)).map(|(_, k)| &**k).collect();
-            assert_eq!(store.range(map, from, to, false).map(Entry::key).collect::<Vec<_>>(), expected);
+            let mut expected: Vec<&[u8]> = model
+                .keys()
+                .filter(|(m, k)| *m == map && within(k))
+                .map(|(_, k)| &**k)
+                .collect();
+            assert_eq!(
+                store
+                    .range(map, from, to, false)
+                    .map(Entry::key)
+                    .collect::<Vec<_>>(),
+                expected
+            );
             expected.reverse();
-            assert_eq!(store.range(map, from, to, true).map(Entry::key).collect::<Vec<_>>(), expected);
+            assert_eq!(
+                store
+                    .range(map, from, to, true)
+                    .map(Entry::key)
+                    .collect::<Vec<_>>(),
+                expected
+            );
         }
     }
-    let expiring: BTreeSet<_> = model.iter().filter(|(_, e)| e.1 != 0).map(|((m, k), e)| (*m, e.1, k.clone())).collect();
-    let indexed: BTreeSet<_> =
-        store.maps.iter().flat_map(|(id, m)| m.expiring.iter().map(|(d, e)| (*id, *d, Key::from(e.0.key())))).collect();
+    let expiring: BTreeSet<_> = model
+        .iter()
+        .filter(|(_, e)| e.1 != 0)
+        .map(|((m, k), e)| (*m, e.1, k.clone()))
+        .collect();
+    let indexed: BTreeSet<_> = store
+        .maps
+        .iter()
+        .flat_map(|(id, m)| {
+            m.expiring
+                .iter()
+                .map(|(d, e)| (*id, *d, Key::from(e.0.key())))
+        })
+        .collect();
     assert_eq!(expiring, indexed);
 }
 
@@ -129,7 +189,8 @@ proptest! {
             if c.is_empty() { break; }
             chunks.push(c);
         }
-        // Summed as it is taken, one behind, so that some comes to what is summed and some to what is not.
+        // Summed as it is taken, one behind, so that some comes to what is summed and some to what
+        // is not.
         to.begin_sum(1);
         let take = |to: &mut Store| for chunk in &chunks {
             let adopted = chunk.iter().filter(|(m, e)| to.adopt(*m, e.copy())).count();
@@ -177,22 +238,54 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 fn everything(store: &Store) -> Model {
-    let all: Vec<_> = store.contents().map(|(m, e)| ((m, Key::from(e.key())), (e.value().to_vec(), e.deadline(), e.version()))).collect();
+    let all: Vec<_> = store
+        .contents()
+        .map(|(m, e)| {
+            (
+                (m, Key::from(e.key())),
+                (e.value().to_vec(), e.deadline(), e.version()),
+            )
+        })
+        .collect();
     let found: Model = all.iter().cloned().collect();
     assert_eq!(found.len(), all.len(), "nothing is there twice");
     found
 }
 
 /// What a range gives is what is there first, and it is said whether there is more.
-fn check_range(store: &mut Store, model: &Model, map: MapId, (from, to): (u8, u8), count: u32, reverse: bool) {
-    let (from, to) = (Bytes::copy_from_slice(&key(from)), Bytes::copy_from_slice(&key(to)));
-    let mut expected: Vec<&[u8]> = model.keys().filter(|(m, k)| *m == map && *from <= **k && **k < *to).map(|(_, k)| &**k).collect();
+fn check_range(
+    store: &mut Store,
+    model: &Model,
+    map: MapId,
+    (from, to): (u8, u8),
+    count: u32,
+    reverse: bool,
+) {
+    let (from, to) = (
+        Bytes::copy_from_slice(&key(from)),
+        Bytes::copy_from_slice(&key(to)),
+    );
+    let mut expected: Vec<&[u8]> = model
+        .keys()
+        .filter(|(m, k)| *m == map && *from <= **k && **k < *to)
+        .map(|(_, k)| &**k)
+        .collect();
     if reverse {
         expected.reverse();
     }
-    let query = RangeQuery { from, to, count, reverse, values: false };
+    let query = RangeQuery {
+        from,
+        to,
+        count,
+        reverse,
+        values: false,
+    };
     let (more, found) = scan::range(store, map, &query, 0);
-    assert!(found.len() <= count as usize && (more || found.len() == expected.len()) && found.is_empty() == expected.is_empty());
+    assert!(
+        found.len() <= count as usize
+            && (more || found.len() == expected.len())
+            && found.is_empty() == expected.is_empty()
+    );
     assert_eq!(found, expected[..found.len()]);
 }
 
@@ -217,12 +310,27 @@ struct Course {
 
 impl Course {
     fn new(sorted: bool, quarters: &[u8]) -> Self {
-        let (portion, store) = (Arc::new(Quarters(quarters.to_vec())), Store::new(OrderKey(3)).sorted(sorted));
-        Self { store, portion, model: Model::new(), past: Vec::new(), garbage: Vec::new() }
+        let (portion, store) = (
+            Arc::new(Quarters(quarters.to_vec())),
+            Store::new(OrderKey(3)).sorted(sorted),
+        );
+        Self {
+            store,
+            portion,
+            model: Model::new(),
+            past: Vec::new(),
+            garbage: Vec::new(),
+        }
     }
 
     fn happens(&mut self, seq: u64, happens: Happens) {
-        let Self { store, portion, model, past, garbage } = self;
+        let Self {
+            store,
+            portion,
+            model,
+            past,
+            garbage,
+        } = self;
         match happens {
             Happens::Applied(effect) => {
                 if effect.key().is_none_or(|key| portion.holds(MapId(0), key)) {
@@ -237,7 +345,12 @@ impl Course {
                 }
             }
             Happens::Drawn(count) => store.draw_some(count, garbage),
-            Happens::Ranged { from, to, count, reverse } if store.sorted => {
+            Happens::Ranged {
+                from,
+                to,
+                count,
+                reverse,
+            } if store.sorted => {
                 check_range(store, model, MapId(1), (from, to), count, reverse);
             }
             Happens::Ranged { .. } => {}
@@ -252,7 +365,14 @@ impl Course {
                     }
                 }
                 found.sort();
-                assert_eq!(found, model.keys().filter(|(map, _)| *map == MapId(2)).cloned().collect::<Vec<_>>());
+                assert_eq!(
+                    found,
+                    model
+                        .keys()
+                        .filter(|(map, _)| *map == MapId(2))
+                        .cloned()
+                        .collect::<Vec<_>>()
+                );
             }
         }
         assert_eq!(everything(store), *model);
@@ -262,8 +382,19 @@ impl Course {
     fn of(mut from: Vec<(Self, u64)>, quarters: &[u8]) -> Self {
         let mut next = Self::new(from[0].0.store.sorted, quarters);
         for (course, behind_ms) in &from {
-            let late = |(value, deadline, version): &(Vec<u8>, u64, u64)| (value.clone(), deadline::moved(*deadline, *behind_ms), *version);
-            next.model.extend(course.model.iter().map(|(key, entry)| (key.clone(), late(entry))));
+            let late = |(value, deadline, version): &(Vec<u8>, u64, u64)| {
+                (
+                    value.clone(),
+                    deadline::moved(*deadline, *behind_ms),
+                    *version,
+                )
+            };
+            next.model.extend(
+                course
+                    .model
+                    .iter()
+                    .map(|(key, entry)| (key.clone(), late(entry))),
+            );
         }
         let portion = next.portion.clone();
         next.model.retain(|(map, key), _| portion.holds(*map, key));
@@ -274,7 +405,9 @@ impl Course {
         }
         let shared_by = if from.len() == 1 { 2 } else { 1 };
         let portion: Arc<dyn Portion> = next.portion.clone();
-        next.store = Store::new(OrderKey(3)).sorted(next.store.sorted).draw_from(&former, shared_by, &portion);
+        next.store = Store::new(OrderKey(3))
+            .sorted(next.store.sorted)
+            .draw_from(&former, shared_by, &portion);
         assert_eq!(everything(&next.store), next.model);
         next
     }
@@ -315,7 +448,8 @@ proptest! {
         let mut seq = 0;
         let mut go = |course: &mut Course, all: &[Happens]| all.iter().for_each(|happens| { seq += 1; course.happens(seq, happens.clone()); });
         let last = if merges {
-            // Of two, one after the other; and what comes of that is merged with a third while it draws.
+            // Of two, one after the other; and what comes of that is merged with a third while it
+            // draws.
             let [mut one, mut other, mut third_one] = [[0], [1], [2]].map(|quarter| Course::new(sorted, &quarter));
             go(&mut one, &first);
             go(&mut other, &second);
@@ -341,7 +475,8 @@ proptest! {
     }
 }
 
-/// A FLUSHALL while a snapshot arrived was a deletion for each key, in one go: seconds for millions.
+/// A FLUSHALL while a snapshot arrived was a deletion for each key, in one go: seconds for
+/// millions.
 #[test]
 fn a_clear_while_a_snapshot_arrives_looks_at_no_entry_and_is_sifted_in_steps() {
     let (mut store, mut garbage) = (Store::new(OrderKey(3)), Vec::new());
@@ -349,28 +484,50 @@ fn a_clear_while_a_snapshot_arrives_looks_at_no_entry_and_is_sifted_in_steps() {
     let map = MapId(0);
     for n in 0..1_000_u64 {
         // Every tenth was sent after the map had been cleared, and overtook that.
-        store.adopt(map, Entry::new(&n.to_be_bytes(), b"v", n % 2, if n % 10 == 0 { 2_001 } else { n }));
+        store.adopt(
+            map,
+            Entry::new(
+                &n.to_be_bytes(),
+                b"v",
+                n % 2,
+                if n % 10 == 0 { 2_001 } else { n },
+            ),
+        );
     }
     store.apply_fuzzy(2_000, &Effect::Clear { map });
-    assert_eq!((store.keys(), store.bytes(), store.is_sifted()), (0, 0, false));
+    assert_eq!(
+        (store.keys(), store.bytes(), store.is_sifted()),
+        (0, 0, false)
+    );
     let mut steps = 0;
     while !store.sift(100, &mut garbage) {
         steps += 1;
         assert!(store.keys() <= steps * 100);
     }
     assert!((10..=11).contains(&steps) && store.is_sifted(), "{steps}");
-    assert_eq!((store.keys(), garbage.iter().map(Map::len).sum::<usize>()), (100, 0));
+    assert_eq!(
+        (store.keys(), garbage.iter().map(Map::len).sum::<usize>()),
+        (100, 0)
+    );
     store.keep_tombstones(false);
     assert!(store.following(&None).all(|(_, e)| e.version() == 2_001));
 }
 
-/// A slice was so many keys, however large: some values of 16 MiB were summed for as long as nobody was served.
+/// A slice was so many keys, however large: some values of 16 MiB were summed for as long as nobody
+/// was served.
 #[test]
 fn large_values_are_summed_and_freed_a_few_at_a_time() {
     let mut store = Store::new(OrderKey(3));
     let (map, value) = (MapId(0), vec![b'v'; 1 << 19]);
     for n in 0..20_u64 {
-        store.apply(n + 1, &Effect::Put { map, entry: Entry::new(&n.to_be_bytes(), &value, 0, 0), deadline: 0 });
+        store.apply(
+            n + 1,
+            &Effect::Put {
+                map,
+                entry: Entry::new(&n.to_be_bytes(), &value, 0, 0),
+                deadline: 0,
+            },
+        );
     }
     store.begin_sum(1);
     let mut steps = 0;
@@ -380,7 +537,11 @@ fn large_values_are_summed_and_freed_a_few_at_a_time() {
     assert_eq!(steps, 20, "one in a step");
     let mut map = store.take().pop().expect("it was there");
     assert!(map.shed(500));
-    assert!((11..=14).contains(&map.len()), "{} of 20 are left after one step", map.len());
+    assert!(
+        (11..=14).contains(&map.len()),
+        "{} of 20 are left after one step",
+        map.len()
+    );
 }
 
 #[test]

@@ -9,8 +9,14 @@ const FULL: u64 = MEMORY as u64 / 100 * 90;
 
 /// Each member has copies of everything.
 fn world(seed: u64, members: u64, policy: Eviction) -> World {
-    let mut w = World::new(seed, members, |p| (0..members).map(|m| 1 + (u64::from(p) + m) % members).collect());
-    w.members().into_iter().for_each(|n| give(&mut w, n, MEMORY));
+    let mut w = World::new(seed, members, |p| {
+        (0..members)
+            .map(|m| 1 + (u64::from(p) + m) % members)
+            .collect()
+    });
+    w.members()
+        .into_iter()
+        .for_each(|n| give(&mut w, n, MEMORY));
     w.propose(|t| t.keyspaces[0].eviction = policy);
     w.settle(Duration::from_millis(50));
     w
@@ -26,7 +32,11 @@ fn value() -> String {
 }
 
 fn memory(w: &World) -> u64 {
-    w.nodes.values().map(|n| n.shard.stats().memory_bytes).max().unwrap()
+    w.nodes
+        .values()
+        .map(|n| n.shard.stats().memory_bytes)
+        .max()
+        .unwrap()
 }
 
 fn evicted(w: &World) -> u64 {
@@ -44,7 +54,9 @@ fn fill(w: &mut World, name: &str, memory_bytes: u64) -> usize {
 }
 
 fn there(w: &mut World, name: &str, count: usize) -> usize {
-    (0..count).filter(|n| w.get(1, &format!("{name}{n}")) != Outcome::Nil).count()
+    (0..count)
+        .filter(|n| w.get(1, &format!("{name}{n}")) != Outcome::Nil)
+        .count()
 }
 
 #[test]
@@ -52,50 +64,97 @@ fn far_more_than_fits_is_taken_and_copies_stay_equal() {
     for (seed, policy) in [(70, Eviction::Lru), (71, Eviction::Random)] {
         let mut w = world(seed, 3, policy);
         for n in 0..5_000 {
-            assert_eq!(w.set(1 + n % 3, &format!("k{n}"), &value()), Outcome::Ok, "{policy:?} {n}");
-            assert!(memory(&w) <= MEMORY as u64, "{policy:?} {n}: {}", memory(&w));
+            assert_eq!(
+                w.set(1 + n % 3, &format!("k{n}"), &value()),
+                Outcome::Ok,
+                "{policy:?} {n}"
+            );
+            assert!(
+                memory(&w) <= MEMORY as u64,
+                "{policy:?} {n}: {}",
+                memory(&w)
+            );
         }
-        // A little longer than a number of rounds: each may evict something, and its commit takes a moment.
+        // A little longer than a number of rounds: each may evict something, and its commit takes a
+        // moment.
         w.settle(Duration::from_millis(3_400));
-        assert!(evicted(&w) > 3_000 && memory(&w) <= FULL, "{policy:?}: {} evicted, {} left", evicted(&w), memory(&w));
-        assert!(memory(&w) > FULL / 10 * 9, "{policy:?}: no more goes than must: {}", memory(&w));
+        assert!(
+            evicted(&w) > 3_000 && memory(&w) <= FULL,
+            "{policy:?}: {} evicted, {} left",
+            evicted(&w),
+            memory(&w)
+        );
+        assert!(
+            memory(&w) > FULL / 10 * 9,
+            "{policy:?}: no more goes than must: {}",
+            memory(&w)
+        );
         w.check_copies();
     }
 }
 
-/// What is on its way may fill what is kept for it: then writes wait until what went for them is committed.
+/// What is on its way may fill what is kept for it: then writes wait until what went for them is
+/// committed.
 #[test]
 fn a_burst_waits_for_the_room_that_is_made_for_it() {
     let mut w = World::new(72, 2, |_| vec![1, 2]);
-    w.members().into_iter().for_each(|n| give(&mut w, n, MEMORY));
+    w.members()
+        .into_iter()
+        .for_each(|n| give(&mut w, n, MEMORY));
     w.propose(|t| t.keyspaces[0].eviction = Eviction::Lru);
     w.settle(Duration::from_millis(50));
     fill(&mut w, "k", FULL - 20_000);
-    let tokens: Vec<Token> = (0..3_000).map(|n| w.submit(1, &format!("more{n}"), set(&value()))).collect();
-    assert!(w.nodes[&1].shard.stats().parked > 0, "the check checks nothing");
+    let tokens: Vec<Token> = (0..3_000)
+        .map(|n| w.submit(1, &format!("more{n}"), set(&value())))
+        .collect();
+    assert!(
+        w.nodes[&1].shard.stats().parked > 0,
+        "the check checks nothing"
+    );
     let mut most = [0; 2];
     for _ in 0..800 {
         w.settle(Duration::from_millis(5));
-        most = [1, 2].map(|n| w.nodes[&n].shard.stats().memory_bytes.max(most[n as usize - 1]));
+        most = [1, 2].map(|n| {
+            w.nodes[&n]
+                .shard
+                .stats()
+                .memory_bytes
+                .max(most[n as usize - 1])
+        });
     }
-    let refused = tokens.iter().filter(|token| w.outcomes.get(token) != Some(&Outcome::Ok)).count();
+    let refused = tokens
+        .iter()
+        .filter(|token| w.outcomes.get(token) != Some(&Outcome::Ok))
+        .count();
     assert_eq!(refused, 0);
-    assert!(most.iter().all(|most| *most <= MEMORY as u64), "{most:?} of {MEMORY}");
+    assert!(
+        most.iter().all(|most| *most <= MEMORY as u64),
+        "{most:?} of {MEMORY}"
+    );
     w.settle(Duration::from_secs(1));
     w.check_copies();
 }
 
 #[test]
 fn nothing_goes_while_there_is_room() {
-    for (seed, policy) in [(73, Eviction::Lru), (74, Eviction::Random), (75, Eviction::Ttl)] {
+    for (seed, policy) in [
+        (73, Eviction::Lru),
+        (74, Eviction::Random),
+        (75, Eviction::Ttl),
+    ] {
         let mut w = world(seed, 2, policy);
         let keys = fill(&mut w, "k", FULL - 20_000);
         w.settle(Duration::from_secs(3));
-        assert_eq!((evicted(&w), there(&mut w, "k", keys)), (0, keys), "{policy:?}");
+        assert_eq!(
+            (evicted(&w), there(&mut w, "k", keys)),
+            (0, keys),
+            "{policy:?}"
+        );
     }
 }
 
-/// A primary kept as much free at its copies as it would at itself, which was more than some of them had.
+/// A primary kept as much free at its copies as it would at itself, which was more than some of
+/// them had.
 #[test]
 fn a_copy_at_a_far_smaller_member_is_full_by_that_members_memory() {
     let mut w = world(84, 2, Eviction::None);
@@ -106,12 +165,22 @@ fn a_copy_at_a_far_smaller_member_is_full_by_that_members_memory() {
     while w.set(1, &format!("k{taken}"), &value()) == Outcome::Ok {
         taken += 1;
     }
-    assert!((FULL - 10_000..=FULL).contains(&smaller(&w)), "{} of {FULL}", smaller(&w));
+    assert!(
+        (FULL - 10_000..=FULL).contains(&smaller(&w)),
+        "{} of {FULL}",
+        smaller(&w)
+    );
     for n in 0..taken {
         assert_eq!(w.ask(1, &format!("k{n}"), Action::Delete), Outcome::Int(1));
     }
     w.settle(Duration::from_secs(1));
-    (0..taken).for_each(|n| assert_eq!(w.set(1, &format!("k{n}"), &value()), Outcome::Ok, "{n} of {taken}"));
+    (0..taken).for_each(|n| {
+        assert_eq!(
+            w.set(1, &format!("k{n}"), &value()),
+            Outcome::Ok,
+            "{n} of {taken}"
+        )
+    });
 }
 
 #[test]
@@ -121,15 +190,41 @@ fn without_a_policy_growth_is_refused_at_nine_tenths_and_all_else_goes() {
     while w.set(1, &format!("k{taken}"), &value()) == Outcome::Ok {
         taken += 1;
     }
-    assert_eq!(w.set(1, "one more", &value()), Outcome::Failed(Failure::OutOfMemory));
-    assert_eq!(w.nodes.values().map(|n| n.shard.stats().refused).sum::<u64>(), 2);
-    assert!((FULL - 10_000..=FULL).contains(&memory(&w)), "{} of {FULL}", memory(&w));
+    assert_eq!(
+        w.set(1, "one more", &value()),
+        Outcome::Failed(Failure::OutOfMemory)
+    );
+    assert_eq!(
+        w.nodes
+            .values()
+            .map(|n| n.shard.stats().refused)
+            .sum::<u64>(),
+        2
+    );
+    assert!(
+        (FULL - 10_000..=FULL).contains(&memory(&w)),
+        "{} of {FULL}",
+        memory(&w)
+    );
     for n in 0..taken {
-        assert_eq!(w.set(1 + n % 2, &format!("k{n}"), &"y".repeat(1_000)), Outcome::Ok, "it is no larger");
+        assert_eq!(
+            w.set(1 + n % 2, &format!("k{n}"), &"y".repeat(1_000)),
+            Outcome::Ok,
+            "it is no larger"
+        );
     }
-    let append = Action::Append { value: Bytes::from_static(b"more") };
-    assert_eq!(w.ask(1, "k0", append), Outcome::Failed(Failure::OutOfMemory), "it grows");
-    assert_eq!((evicted(&w), there(&mut w, "k", taken as usize)), (0, taken as usize));
+    let append = Action::Append {
+        value: Bytes::from_static(b"more"),
+    };
+    assert_eq!(
+        w.ask(1, "k0", append),
+        Outcome::Failed(Failure::OutOfMemory),
+        "it grows"
+    );
+    assert_eq!(
+        (evicted(&w), there(&mut w, "k", taken as usize)),
+        (0, taken as usize)
+    );
     for n in 0..20 {
         assert_eq!(w.ask(1, &format!("k{n}"), Action::Delete), Outcome::Int(1));
     }
@@ -152,26 +247,45 @@ fn keys_that_do_not_expire_never_go_by_ttl() {
     for n in 0..200 {
         assert_eq!(w.set(1, &format!("stays{n}"), &value()), Outcome::Ok);
     }
-    let expiring = |ms: i64| Action::Set { value: value().into(), condition: Condition::Always, expiry: Expiry::In(ms), get: false };
+    let expiring = |ms: i64| Action::Set {
+        value: value().into(),
+        condition: Condition::Always,
+        expiry: Expiry::In(ms),
+        get: false,
+    };
     for n in 0..3_000_i64 {
-        assert_eq!(w.ask(1, &format!("goes{n}"), expiring(1_000_000 + n % 1_000 * 1_000)), Outcome::Ok);
+        assert_eq!(
+            w.ask(
+                1,
+                &format!("goes{n}"),
+                expiring(1_000_000 + n % 1_000 * 1_000)
+            ),
+            Outcome::Ok
+        );
     }
     assert!(evicted(&w) > 1_000);
     assert_eq!(there(&mut w, "stays", 200), 200);
     // Those that are left expire late.
     let late = (0..3_000).filter(|n| w.get(1, &format!("goes{n}")) != Outcome::Nil);
     let late: Vec<i64> = late.map(|n| n % 1_000).collect();
-    assert!(late.iter().sum::<i64>() > 600 * late.len() as i64, "{late:?}");
+    assert!(
+        late.iter().sum::<i64>() > 600 * late.len() as i64,
+        "{late:?}"
+    );
     // What does not expire takes their place, and then there is none.
     let mut n = 200;
-    // The last ones go one by one, and what was on its way when a write was refused leaves room for a few more.
+    // The last ones go one by one, and what was on its way when a write was refused leaves room for
+    // a few more.
     for _ in 0..200 {
         while w.set(1, &format!("stays{n}"), &value()) == Outcome::Ok {
             n += 1;
         }
         w.settle(Duration::from_secs(1));
     }
-    assert_eq!(w.set(1, "one more", &value()), Outcome::Failed(Failure::OutOfMemory));
+    assert_eq!(
+        w.set(1, "one more", &value()),
+        Outcome::Failed(Failure::OutOfMemory)
+    );
     assert_eq!(there(&mut w, "stays", n), n, "acknowledged is acknowledged");
     assert!(memory(&w) <= MEMORY as u64);
     w.check_copies();
@@ -182,7 +296,8 @@ fn what_is_read_stays_and_what_is_not_goes() {
     let mut w = world(78, 2, Eviction::Lru);
     let keys = fill(&mut w, "k", FULL - 20_000);
     let used: Vec<String> = (0..keys).step_by(10).map(|n| format!("k{n}")).collect();
-    // The hand has not come by yet: all of them were written since it did. Once it has gone round, it knows.
+    // The hand has not come by yet: all of them were written since it did. Once it has gone round,
+    // it knows.
     let mut lost = 0;
     for n in 0..3 * keys {
         assert_eq!(w.set(1, &format!("new{n}"), &value()), Outcome::Ok);
@@ -196,8 +311,16 @@ fn what_is_read_stays_and_what_is_not_goes() {
             }
         }
     }
-    assert!(lost <= used.len() / 50, "{lost} of {} were lost though they were read", used.len());
-    assert_eq!(there(&mut w, "k", keys), used.len(), "nothing else of what was there is");
+    assert!(
+        lost <= used.len() / 50,
+        "{lost} of {} were lost though they were read",
+        used.len()
+    );
+    assert_eq!(
+        there(&mut w, "k", keys),
+        used.len(),
+        "nothing else of what was there is"
+    );
 }
 
 /// The member that leads has room for everything; the one that has a copy has not.
@@ -211,8 +334,12 @@ fn whoever_leads_evicts_for_a_copy_that_is_full() {
         assert_eq!(w.set(1, &format!("k{n}"), &value()), Outcome::Ok);
         assert!(w.nodes[&2].shard.stats().memory_bytes <= MEMORY as u64);
     }
-    assert_eq!((w.nodes[&2].shard.stats().evicted, evicted(&w) > 2_000), (0, true));
-    // The last bit of what is too much goes key by key, and a check in between would find one on its way.
+    assert_eq!(
+        (w.nodes[&2].shard.stats().evicted, evicted(&w) > 2_000),
+        (0, true)
+    );
+    // The last bit of what is too much goes key by key, and a check in between would find one on
+    // its way.
     w.settle(Duration::from_secs(5));
     w.check_copies();
 }
@@ -221,50 +348,88 @@ fn whoever_leads_evicts_for_a_copy_that_is_full() {
 fn what_is_to_be_split_evicts_nothing() {
     let mut w = world(80, 2, Eviction::Random);
     fill(&mut w, "k", FULL - 20_000);
-    w.propose(|t| *t = reshape::begin(t, KeyspaceId(0), Reshape::Split { partition: PartitionId(0), cut: Cut::Half }).unwrap());
+    w.propose(|t| {
+        *t = reshape::begin(
+            t,
+            KeyspaceId(0),
+            Reshape::Split {
+                partition: PartitionId(0),
+                cut: Cut::Half,
+            },
+        )
+        .unwrap()
+    });
     w.settle(Duration::from_millis(100));
     let count = |w: &World, p| w.contents(1, p).len();
     let before = [0, 1].map(|p| count(&w, p));
-    w.members().into_iter().for_each(|n| give(&mut w, n, MEMORY / 4 * 3));
+    w.members()
+        .into_iter()
+        .for_each(|n| give(&mut w, n, MEMORY / 4 * 3));
     w.settle(Duration::from_secs(2));
     assert_eq!(count(&w, 0), before[0]);
-    assert!(count(&w, 1) < before[1] && memory(&w) <= FULL / 4 * 3, "others do");
+    assert!(
+        count(&w, 1) < before[1] && memory(&w) <= FULL / 4 * 3,
+        "others do"
+    );
     w.check_copies();
 }
 
-/// Keys that go make room for others only as fast as they come: those take little of what is kept, and then are told that there is none at once.
+/// Keys that go make room for others only as fast as they come: those take little of what is kept,
+/// and then are told that there is none at once.
 #[test]
 fn what_makes_no_room_takes_little_of_what_is_kept() {
     let mut w = World::new(81, 2, |_| vec![1, 2]);
-    w.members().into_iter().for_each(|n| give(&mut w, n, MEMORY));
+    w.members()
+        .into_iter()
+        .for_each(|n| give(&mut w, n, MEMORY));
     w.propose(|t| t.keyspaces[0].eviction = Eviction::Ttl);
     w.settle(Duration::from_millis(50));
     let of = |p: u32, name: &str, count: usize| -> Vec<String> {
         let keyspace = &w.tables[w.committed].keyspaces[0];
-        let is_there = |key: &String| keyspace.partition_of(MapId(0), key.as_bytes()) == Some(PartitionId(p));
-        (0..).map(|n| format!("{name}{n}")).filter(is_there).take(count).collect()
+        let is_there =
+            |key: &String| keyspace.partition_of(MapId(0), key.as_bytes()) == Some(PartitionId(p));
+        (0..)
+            .map(|n| format!("{name}{n}"))
+            .filter(is_there)
+            .take(count)
+            .collect()
     };
     let (stay, go) = (of(0, "stays", 4_000), of(1, "goes", 4_000));
-    let expiring = || Action::Set { value: value().into(), condition: Condition::Always, expiry: Expiry::In(1_000_000), get: false };
+    let expiring = || Action::Set {
+        value: value().into(),
+        condition: Condition::Always,
+        expiry: Expiry::In(1_000_000),
+        get: false,
+    };
     let mut refused = 0;
     for (stays, goes) in stay.iter().zip(&go) {
         let token = w.submit(1, stays, set(&value()));
         w.settle(Duration::from_millis(10));
-        assert!(w.outcomes.contains_key(&token), "nothing waits for what never comes");
+        assert!(
+            w.outcomes.contains_key(&token),
+            "nothing waits for what never comes"
+        );
         refused += usize::from(w.outcomes[&token] == Outcome::Failed(Failure::OutOfMemory));
         if refused == 0 {
             assert_eq!(w.ask(1, goes, expiring()), Outcome::Ok);
         }
-        assert!(memory(&w) <= MEMORY as u64 / 1_000 * 935, "{} of {MEMORY}", memory(&w));
+        assert!(
+            memory(&w) <= MEMORY as u64 / 1_000 * 935,
+            "{} of {MEMORY}",
+            memory(&w)
+        );
     }
-    assert!(refused > 1_000, "the check checks nothing: {refused} refused");
+    assert!(
+        refused > 1_000,
+        "the check checks nothing: {refused} refused"
+    );
     assert_eq!(w.ask(1, &stay[0], Action::Delete), Outcome::Int(1));
     w.settle(Duration::from_secs(1));
     w.check_copies();
 }
 
-/// The primary that heard last that there is room again evicted most: its partitions dwindled to nothing, and what was read there
-/// went as fast as what was not.
+/// The primary that heard last that there is room again evicted most: its partitions dwindled to
+/// nothing, and what was read there went as fast as what was not.
 #[test]
 fn no_partition_dwindles_while_others_grow() {
     let mut w = world(86, 2, Eviction::Lru);
@@ -273,5 +438,8 @@ fn no_partition_dwindles_while_others_grow() {
         assert_eq!(w.set(1, &format!("new{n}"), &value()), Outcome::Ok);
     }
     let counts = [0, 1].map(|p| w.contents(1, p).len());
-    assert!(counts[0].min(counts[1]) * 3 > counts[0].max(counts[1]), "{counts:?}");
+    assert!(
+        counts[0].min(counts[1]) * 3 > counts[0].max(counts[1]),
+        "{counts:?}"
+    );
 }

@@ -29,18 +29,36 @@ fn what_was_in_a_dropped_keyspace_is_given_up() {
     for n in 0..40 {
         assert_eq!(w.set(1, &format!("k{n}"), "1"), Outcome::Ok);
     }
-    let before: Vec<u64> = w.members().iter().map(|n| w.nodes[n].shard.stats().memory_bytes).collect();
+    let before: Vec<u64> = w
+        .members()
+        .iter()
+        .map(|n| w.nodes[n].shard.stats().memory_bytes)
+        .collect();
     w.propose(|t| t.keyspaces.clear());
     w.settle(Duration::from_millis(50));
-    assert_eq!(w.ask(2, "k0", Action::Get), Outcome::Failed(Failure::NoPartition));
+    assert_eq!(
+        w.ask(2, "k0", Action::Get),
+        Outcome::Failed(Failure::NoPartition)
+    );
     w.settle(DROP_DELAY + Duration::from_secs(1));
     for (n, before) in w.members().into_iter().zip(before) {
         let shard = &w.nodes[&n].shard;
         assert!(shard.stats().memory_bytes < before, "what it held is free");
-        assert_eq!(shard.slots.iter().filter(|(_, slot)| slot.held.is_some()).count(), 0);
+        assert_eq!(
+            shard
+                .slots
+                .iter()
+                .filter(|(_, slot)| slot.held.is_some())
+                .count(),
+            0
+        );
     }
     // With the next table nothing at all is left of it.
     w.propose(|_| {});
     w.settle(Duration::from_millis(50));
-    assert!(w.members().iter().all(|n| w.nodes[n].shard.slots.iter().next().is_none()));
+    assert!(
+        w.members()
+            .iter()
+            .all(|n| w.nodes[n].shard.slots.iter().next().is_none())
+    );
 }

@@ -1,13 +1,17 @@
-//! Copies on their way: where they are broken off they go on, and they are as fast as somebody said.
+//! Copies on their way: where they are broken off they go on, and they are as fast as somebody
+//! said.
 
 use super::slices::{fill, second_learns};
 use super::*;
 use doyen_placement::MoveRate;
 
-/// One holder whose copies go to the second member a few chunks at a time; so many keys of 1,000 bytes.
+/// One holder whose copies go to the second member a few chunks at a time; so many keys of 1,000
+/// bytes.
 fn world(seed: u64, keys: usize, rate: MoveRate) -> World {
     let mut w = World::with_one_holder(seed);
-    w.nodes.values_mut().for_each(|n| n.shard.core.limits.chunk_bytes = 8 << 10);
+    w.nodes
+        .values_mut()
+        .for_each(|n| n.shard.core.limits.chunk_bytes = 8 << 10);
     fill(&mut w, keys, &set(&"v".repeat(1_000)));
     w.propose(|t| {
         t.settings.balancing.rate = rate;
@@ -53,7 +57,11 @@ fn a_snapshot_goes_on_after_the_last_part_that_arrived() {
     assert_eq!(w.in_sync(), usize::from(PARTITIONS));
     assert!(stats.continued >= 3, "{}", stats.continued);
     assert_eq!(stats.checksum_mismatches, 0);
-    assert!(sent_twice(&w, keys) < 1.3, "{} of it was sent", sent_twice(&w, keys));
+    assert!(
+        sent_twice(&w, keys) < 1.3,
+        "{} of it was sent",
+        sent_twice(&w, keys)
+    );
     w.check_copies();
 }
 
@@ -72,13 +80,22 @@ fn a_snapshot_goes_on_in_another_epoch_of_its_tenure() {
     w.settle(Duration::from_secs(2));
     let stats = w.nodes[&1].shard.stats();
     assert_eq!(w.in_sync(), usize::from(PARTITIONS));
-    assert!(stats.continued >= u64::from(PARTITIONS), "{}", stats.continued);
+    assert!(
+        stats.continued >= u64::from(PARTITIONS),
+        "{}",
+        stats.continued
+    );
     assert_eq!(stats.checksum_mismatches, 0);
-    assert!(sent_twice(&w, keys) < 1.3, "{} of it was sent", sent_twice(&w, keys));
+    assert!(
+        sent_twice(&w, keys) < 1.3,
+        "{} of it was sent",
+        sent_twice(&w, keys)
+    );
     w.check_copies();
 }
 
-/// A learner that lost what it had (as where a table dropped and added it again) is sent everything.
+/// A learner that lost what it had (as where a table dropped and added it again) is sent
+/// everything.
 #[test]
 fn a_learner_that_knows_nothing_of_its_session_begins_anew() {
     let mut w = world(73, 1_000, MoveRate::Adaptive);
@@ -89,7 +106,10 @@ fn a_learner_that_knows_nothing_of_its_session_begins_anew() {
     }
     w.connect(1, 2);
     w.settle(Duration::from_secs(2));
-    assert_eq!((w.in_sync(), w.nodes[&1].shard.stats().continued), (usize::from(PARTITIONS), 0));
+    assert_eq!(
+        (w.in_sync(), w.nodes[&1].shard.stats().continued),
+        (usize::from(PARTITIONS), 0)
+    );
     w.check_copies();
 }
 
@@ -100,14 +120,21 @@ fn copies_are_as_fast_as_somebody_said() {
     w.settle(Duration::from_secs(2));
     let sent = w.nodes[&1].shard.stats().snapshot_bytes;
     let allowed = w.now.since(began).as_secs_f64() * 500_000.0;
-    assert!(sent as f64 <= allowed * 1.1 + 200_000.0, "{sent} bytes where {allowed} were allowed");
+    assert!(
+        sent as f64 <= allowed * 1.1 + 200_000.0,
+        "{sent} bytes where {allowed} were allowed"
+    );
     assert!(w.in_sync() < usize::from(PARTITIONS));
     w.settle(Duration::from_secs(4));
-    assert_eq!((w.in_sync(), w.nodes[&1].shard.stats().checksum_mismatches), (usize::from(PARTITIONS), 0));
+    assert_eq!(
+        (w.in_sync(), w.nodes[&1].shard.stats().checksum_mismatches),
+        (usize::from(PARTITIONS), 0)
+    );
     w.check_copies();
 }
 
-/// What waited to be acknowledged went all at once, as soon as anything might, and had as much come all at once.
+/// What waited to be acknowledged went all at once, as soon as anything might, and had as much come
+/// all at once.
 #[test]
 fn a_learner_that_is_slower_than_its_sources_lets_them_go_on_one_part_at_a_time() {
     let mut w = world(77, 2_000, MoveRate::Bytes(500_000));
@@ -117,14 +144,24 @@ fn a_learner_that_is_slower_than_its_sources_lets_them_go_on_one_part_at_a_time(
         w.agree(true);
         let wires: Vec<_> = w.wires.keys().copied().collect();
         wires.into_iter().for_each(|wire| w.deliver(wire, true));
-        w.nodes.get_mut(&1).unwrap().shard.core.pace.set(MoveRate::Adaptive, 1);
+        w.nodes
+            .get_mut(&1)
+            .unwrap()
+            .shard
+            .core
+            .pace
+            .set(MoveRate::Adaptive, 1);
         let waiting = |w: &World| w.nodes[&2].shard.core.late_acks.len();
         let before = waiting(&w);
         w.pass(Duration::from_millis(1));
-        (most, waited) = (most.max(before.saturating_sub(waiting(&w))), waited.max(before));
+        (most, waited) = (
+            most.max(before.saturating_sub(waiting(&w))),
+            waited.max(before),
+        );
     }
     assert!(waited > 2, "{waited} parts waited");
-    // One, and a first one, which was counted as it began; a part of 8 KB is what it takes in 16 ms.
+    // One, and a first one, which was counted as it began; a part of 8 KB is what it takes in 16
+    // ms.
     assert!(most <= 2, "{most} parts at once");
     assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
     w.check_copies();
@@ -143,16 +180,29 @@ fn a_source_tells_how_far_its_copies_are() {
         _ => None,
     });
     let told = told.expect("it measures");
-    assert!(!told.is_empty() && told.iter().all(|p| p.learner == id(2) && p.keys >= p.keys_sent));
+    assert!(
+        !told.is_empty()
+            && told
+                .iter()
+                .all(|p| p.learner == id(2) && p.keys >= p.keys_sent)
+    );
     let sent: u64 = told.iter().map(|p| p.keys_sent).sum();
     assert!((500..4_000).contains(&sent), "{sent}");
     assert!(told.iter().any(|p| p.bytes_left() > 0 && p.bytes_sent > 0));
 }
 
-/// What is no longer assigned stays for a minute, but not where memory is short, and longer where others lack copies.
+/// What is no longer assigned stays for a minute, but not where memory is short, and longer where
+/// others lack copies.
 #[test]
 fn a_dropped_copy_is_kept_for_a_while() {
-    let holds = |w: &World| w.nodes[&2].shard.slots.values().filter(|s| s.held.is_some()).count();
+    let holds = |w: &World| {
+        w.nodes[&2]
+            .shard
+            .slots
+            .values()
+            .filter(|s| s.held.is_some())
+            .count()
+    };
     let dropped = |short: bool| {
         let mut w = World::new(76, 3, |p| if p % 2 == 0 { vec![1, 2] } else { vec![2, 3] });
         w.settle(Duration::from_millis(100));
@@ -178,15 +228,23 @@ fn a_dropped_copy_is_kept_for_a_while() {
     assert_eq!(holds(&kept), usize::from(PARTITIONS));
     kept.settle(super::super::replication::DROP_DELAY);
     assert_eq!(holds(&kept), usize::from(PARTITIONS) / 2);
-    assert_eq!(holds(&dropped(true)), usize::from(PARTITIONS) / 2, "memory is short");
+    assert_eq!(
+        holds(&dropped(true)),
+        usize::from(PARTITIONS) / 2,
+        "memory is short"
+    );
 }
 
-/// Copies that only made loads even took the pace of those that were lacking, and whoever left waited for both.
+/// Copies that only made loads even took the pace of those that were lacking, and whoever left
+/// waited for both.
 #[test]
 fn what_is_lacking_is_copied_before_what_makes_loads_even() {
     let goes_to_the_third = |t: &mut Table, p| {
         let partition = partition_mut(t, PartitionId(p));
-        partition.replicas.push(Replica { member: id(3), state: ReplicaState::Learner });
+        partition.replicas.push(Replica {
+            member: id(3),
+            state: ReplicaState::Learner,
+        });
         partition.goal = Some(vec![id(1), id(3)]);
     };
     for leaves in [false, true] {
@@ -196,7 +254,9 @@ fn what_is_lacking_is_copied_before_what_makes_loads_even() {
             _ => vec![1],
         };
         let mut w = World::new(77, 4, holders);
-        w.nodes.values_mut().for_each(|n| n.shard.core.limits.chunk_bytes = 8 << 10);
+        w.nodes
+            .values_mut()
+            .for_each(|n| n.shard.core.limits.chunk_bytes = 8 << 10);
         fill(&mut w, 2_000, &set(&"v".repeat(1_000)));
         w.propose(|t| {
             (0..u32::from(PARTITIONS)).for_each(|p| goes_to_the_third(t, p));
@@ -206,12 +266,20 @@ fn what_is_lacking_is_copied_before_what_makes_loads_even() {
             }
         });
         let has = |w: &World, p: u32| {
-            let partition = w.tables[w.committed].keyspaces[0].partition(PartitionId(p)).unwrap();
+            let partition = w.tables[w.committed].keyspaces[0]
+                .partition(PartitionId(p))
+                .unwrap();
             partition.in_sync().any(|m| m == id(3))
         };
         let arrived = |w: &World| {
-            let first = w.nodes[&3].shard.slots.iter().find(|(at, _)| at.partition == PartitionId(0));
-            first.and_then(|(_, s)| s.held.as_ref()).map_or(0, |held| held.store.bytes())
+            let first = w.nodes[&3]
+                .shard
+                .slots
+                .iter()
+                .find(|(at, _)| at.partition == PartitionId(0));
+            first
+                .and_then(|(_, s)| s.held.as_ref())
+                .map_or(0, |held| held.store.bytes())
         };
         let mut steps = 0;
         while !(1..u32::from(PARTITIONS)).all(|p| has(&w, p)) {
@@ -226,12 +294,15 @@ fn what_is_lacking_is_copied_before_what_makes_loads_even() {
     }
 }
 
-/// Copies that were dropped come back, several of each partition, so that each begins another epoch while others are under way: one that had come
-/// with the log alone was sent chunks then, for which it did not wait, until its time ran out.
+/// Copies that were dropped come back, several of each partition, so that each begins another epoch
+/// while others are under way: one that had come with the log alone was sent chunks then, for which
+/// it did not wait, until its time ran out.
 #[test]
 fn copies_that_come_back_together_are_not_given_up() {
     for seed in 0..20 {
-        let mut w = World::new(9_000 + seed, 4, |p| (0..4).map(|m| 1 + (u64::from(p) + m) % 4).collect());
+        let mut w = World::new(9_000 + seed, 4, |p| {
+            (0..4).map(|m| 1 + (u64::from(p) + m) % 4).collect()
+        });
         (0..100).for_each(|n| _ = w.set(1, &format!("k{n}"), "v"));
         w.settle(Duration::from_millis(300));
         let partitions = || (0..u32::from(PARTITIONS)).map(PartitionId);
@@ -248,13 +319,24 @@ fn copies_that_come_back_together_are_not_given_up() {
                 let partition = partition_mut(t, p);
                 let lead = number(partition.primary());
                 let others = (1..=4).filter(|m| *m != lead);
-                partition.replicas.extend(others.map(|m| Replica { member: id(m), state: ReplicaState::Learner }));
+                partition.replicas.extend(others.map(|m| Replica {
+                    member: id(m),
+                    state: ReplicaState::Learner,
+                }));
             }
         });
-        let whole = |w: &World| w.tables[w.committed].keyspaces[0].partitions.iter().all(|p| p.in_sync().count() == 4);
+        let whole = |w: &World| {
+            w.tables[w.committed].keyspaces[0]
+                .partitions
+                .iter()
+                .all(|p| p.in_sync().count() == 4)
+        };
         let began = w.now;
         while !whole(&w) {
-            assert!(w.now.since(began) < w.nodes[&1].shard.core.limits.copy_silent_max * 2, "seed {seed}");
+            assert!(
+                w.now.since(began) < w.nodes[&1].shard.core.limits.copy_silent_max * 2,
+                "seed {seed}"
+            );
             if w.rng.one_in(4) {
                 w.agree(false);
             }
@@ -266,20 +348,33 @@ fn copies_that_come_back_together_are_not_given_up() {
             }
             w.pass(Duration::from_millis(1));
         }
-        let sent: u64 = w.nodes.values().map(|n| n.shard.stats().snapshot_bytes).sum();
+        let sent: u64 = w
+            .nodes
+            .values()
+            .map(|n| n.shard.stats().snapshot_bytes)
+            .sum();
         assert_eq!(sent, 0, "seed {seed}: the log is enough");
         w.settle(Duration::from_millis(300));
         w.check_copies();
     }
 }
 
-/// All places are taken by what only balances, and slow; what is lacking begins at once all the same.
+/// All places are taken by what only balances, and slow; what is lacking begins at once all the
+/// same.
 #[test]
 fn what_is_lacking_does_not_wait_for_a_place() {
     let mut w = World::new(78, 3, |p| if p == 0 { vec![1, 2] } else { vec![1] });
-    w.nodes.values_mut().for_each(|n| (n.shard.core.limits.chunk_bytes, n.shard.core.limits.copies_max) = (8 << 10, 1));
+    w.nodes.values_mut().for_each(|n| {
+        (
+            n.shard.core.limits.chunk_bytes,
+            n.shard.core.limits.copies_max,
+        ) = (8 << 10, 1)
+    });
     fill(&mut w, 2_000, &set(&"v".repeat(1_000)));
-    let third = Replica { member: id(3), state: ReplicaState::Learner };
+    let third = Replica {
+        member: id(3),
+        state: ReplicaState::Learner,
+    };
     w.propose(|t| {
         t.settings.balancing.rate = MoveRate::Bytes(64 << 10);
         let partition = partition_mut(t, PartitionId(0));
@@ -287,8 +382,12 @@ fn what_is_lacking_does_not_wait_for_a_place() {
         partition.goal = Some(vec![id(1), id(3)]);
     });
     let bytes = |w: &World, p| {
-        let slot = w.nodes[&3].shard.slots.get(PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) });
-        slot.and_then(|s| s.held.as_ref()).map_or(0, |held| held.store.bytes())
+        let slot = w.nodes[&3].shard.slots.get(PartitionRef {
+            keyspace: KeyspaceId(0),
+            partition: PartitionId(p),
+        });
+        slot.and_then(|s| s.held.as_ref())
+            .map_or(0, |held| held.store.bytes())
     };
     for _ in 0..1_000 {
         if bytes(&w, 0) > 0 {
@@ -304,7 +403,9 @@ fn what_is_lacking_does_not_wait_for_a_place() {
         t.settings.balancing.rate = MoveRate::Adaptive;
     });
     let has = |w: &World, p: u32| {
-        let partition = w.tables[w.committed].keyspaces[0].partition(PartitionId(p)).unwrap();
+        let partition = w.tables[w.committed].keyspaces[0]
+            .partition(PartitionId(p))
+            .unwrap();
         partition.in_sync().any(|m| m == id(3))
     };
     // One chunk of it, not all: whatever is on its way goes on.
@@ -320,11 +421,14 @@ fn what_is_lacking_does_not_wait_for_a_place() {
     w.check_copies();
 }
 
-/// With one place, and copies that take a few milliseconds: none waits for the next look at all partitions.
+/// With one place, and copies that take a few milliseconds: none waits for the next look at all
+/// partitions.
 #[test]
 fn a_copy_begins_in_the_place_of_one_that_has_ended() {
     let mut w = World::with_one_holder(79);
-    w.nodes.values_mut().for_each(|n| n.shard.core.limits.copies_max = 1);
+    w.nodes
+        .values_mut()
+        .for_each(|n| n.shard.core.limits.copies_max = 1);
     fill(&mut w, 100, &set("value"));
     w.settle(Duration::from_millis(200));
     let began = w.now;
@@ -340,14 +444,27 @@ fn a_copy_begins_in_the_place_of_one_that_has_ended() {
     w.check_copies();
 }
 
-/// What a table leaves as it was has nothing to do, whatever it says of others; a write that waits there is judged anew.
+/// What a table leaves as it was has nothing to do, whatever it says of others; a write that waits
+/// there is judged anew.
 #[test]
 fn a_table_turns_only_what_it_changes() {
     let mut w = World::with_one_holder(80);
     w.settle(Duration::from_secs(2));
-    let noticed = |w: &World| w.nodes[&1].shard.slots.iter().filter(|(_, slot)| slot.noticed).count();
+    let noticed = |w: &World| {
+        w.nodes[&1]
+            .shard
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.noticed)
+            .count()
+    };
     assert_eq!(noticed(&w), 0, "all is quiet");
-    w.propose(|t| partition_mut(t, PartitionId(1)).replicas.push(Replica { member: id(2), state: ReplicaState::Learner }));
+    w.propose(|t| {
+        partition_mut(t, PartitionId(1)).replicas.push(Replica {
+            member: id(2),
+            state: ReplicaState::Learner,
+        })
+    });
     w.agree(true);
     assert_eq!(noticed(&w), 1);
     w.settle(Duration::from_secs(2));
@@ -370,7 +487,10 @@ fn a_learner_that_hears_late_of_its_table_need_not_be_asked_twice() {
     assert_eq!(w.nodes[&2].shard.core.early.len(), usize::from(PARTITIONS));
     w.late = None;
     w.settle(Duration::from_millis(50));
-    assert_eq!((w.in_sync(), w.nodes[&2].shard.core.early.len()), (usize::from(PARTITIONS), 0));
+    assert_eq!(
+        (w.in_sync(), w.nodes[&2].shard.core.early.len()),
+        (usize::from(PARTITIONS), 0)
+    );
     w.check_copies();
 }
 

@@ -1,4 +1,5 @@
-//! Links with little bandwidth, and values that are large beside it: copies that are slow are not silent.
+//! Links with little bandwidth, and values that are large beside it: copies that are slow are not
+//! silent.
 
 use super::*;
 
@@ -9,18 +10,33 @@ const STEP: Duration = Duration::from_millis(5);
 const CONGESTED: usize = 8 << 20;
 
 impl World {
-    /// Three members with memory for large values; the copies of each partition are on the next two.
+    /// Three members with memory for large values; the copies of each partition are on the next
+    /// two.
     fn narrow(seed: u64) -> Self {
-        let large = Limits { memory_bytes_max: 1 << 30, ..limits() };
-        Self::with_limits(seed, 3, |_| 1, &large, |p| vec![1 + u64::from(p) % 3, 1 + (u64::from(p) + 1) % 3])
+        let large = Limits {
+            memory_bytes_max: 1 << 30,
+            ..limits()
+        };
+        Self::with_limits(
+            seed,
+            3,
+            |_| 1,
+            &large,
+            |p| vec![1 + u64::from(p) % 3, 1 + (u64::from(p) + 1) % 3],
+        )
     }
 
-    /// For so long, each link carries so many bytes a second in each direction, calls before snapshots. `step` is called between.
+    /// For so long, each link carries so many bytes a second in each direction, calls before
+    /// snapshots. `step` is called between.
     fn flow(&mut self, time: Duration, rate: u64, mut step: impl FnMut(&mut Self)) {
         let until = self.now + time;
         while self.now < until {
             self.agree(true);
-            let pairs: BTreeSet<(u64, u64)> = self.wires.keys().map(|(from, to, _)| (*from, *to)).collect();
+            let pairs: BTreeSet<(u64, u64)> = self
+                .wires
+                .keys()
+                .map(|(from, to, _)| (*from, *to))
+                .collect();
             for (from, to) in pairs {
                 let mut left = (rate as f64 * STEP.as_secs_f64()) as usize;
                 for lane in [Lane::Calls, Lane::Bulk] {
@@ -29,9 +45,22 @@ impl World {
                     left -= there.min(left);
                 }
             }
-            for (from, to) in self.up.iter().copied().flat_map(|(a, b)| [(a, b), (b, a)]).collect::<Vec<_>>() {
-                let waits = self.wires.get(&(from, to, Lane::Calls)).map_or(0, BytesMut::len);
-                self.nodes.get_mut(&from).unwrap().shard.congested(self.now, id(to), waits >= CONGESTED);
+            for (from, to) in self
+                .up
+                .iter()
+                .copied()
+                .flat_map(|(a, b)| [(a, b), (b, a)])
+                .collect::<Vec<_>>()
+            {
+                let waits = self
+                    .wires
+                    .get(&(from, to, Lane::Calls))
+                    .map_or(0, BytesMut::len);
+                self.nodes.get_mut(&from).unwrap().shard.congested(
+                    self.now,
+                    id(to),
+                    waits >= CONGESTED,
+                );
                 self.drain(from);
             }
             self.pass(STEP);
@@ -52,18 +81,30 @@ struct Writers {
 
 impl Writers {
     fn new(count: usize) -> Self {
-        Self { under_way: vec![(0, Time::ZERO); count], written: 0, bytes: 0, refused: 0, unknown: 0, longest_small: Duration::ZERO }
+        Self {
+            under_way: vec![(0, Time::ZERO); count],
+            written: 0,
+            bytes: 0,
+            refused: 0,
+            unknown: 0,
+            longest_small: Duration::ZERO,
+        }
     }
 
-    /// Whoever was answered asks again, at one of the first two members; `size` says for how many bytes.
+    /// Whoever was answered asks again, at one of the first two members; `size` says for how many
+    /// bytes.
     fn go_on(&mut self, w: &mut World, size: impl Fn(&mut Rng, usize) -> usize) {
         for (writer, (token, began)) in self.under_way.iter_mut().enumerate() {
             let size = size(&mut w.rng, writer);
             if *token != 0 {
-                let Some(outcome) = w.outcomes.get(token) else { continue };
+                let Some(outcome) = w.outcomes.get(token) else {
+                    continue;
+                };
                 match outcome {
                     Outcome::Ok => self.written += 1,
-                    Outcome::Failed(Failure::Overloaded | Failure::Unavailable) => self.refused += 1,
+                    Outcome::Failed(Failure::Overloaded | Failure::Unavailable) => {
+                        self.refused += 1
+                    }
                     Outcome::Failed(Failure::Unknown) => self.unknown += 1,
                     other => panic!("{other:?}"),
                 }
@@ -76,13 +117,17 @@ impl Writers {
             }
             let key = format!("big{writer}:{}", w.rng.below(2));
             *began = w.now;
-            *token = w.submit(1 + writer as u64 % 2, &key, Action::set(Bytes::from(vec![7; size])));
+            *token = w.submit(
+                1 + writer as u64 % 2,
+                &key,
+                Action::set(Bytes::from(vec![7; size])),
+            );
         }
     }
 }
 
-/// 24 writers of the largest values filled the way to a copy for longer than a copy was borne with: partitions lost their copies though
-/// nothing was wrong, and with the next death their keys.
+/// 24 writers of the largest values filled the way to a copy for longer than a copy was borne with:
+/// partitions lost their copies though nothing was wrong, and with the next death their keys.
 #[test]
 fn slow_links_cost_no_copies_whatever_is_written() {
     let sizes: [fn(&mut Rng, usize) -> usize; 3] = [
@@ -100,12 +145,31 @@ fn slow_links_cost_no_copies_whatever_is_written() {
         let (began, mut writers) = (w.now, Writers::new(24));
         w.flow(Duration::from_secs(20), rate, |w| {
             writers.go_on(w, size);
-            assert_eq!(w.asked, [], "seed {seed}: a copy was given up {:?} after the first write", w.now.since(began));
+            assert_eq!(
+                w.asked,
+                [],
+                "seed {seed}: a copy was given up {:?} after the first write",
+                w.now.since(began)
+            );
         });
-        assert_eq!((writers.unknown, writers.refused), (0, 0), "seed {seed}: {} written", writers.written);
-        assert!(writers.longest_small < Duration::from_secs(5), "seed {seed}: {:?}", writers.longest_small);
-        // Each write goes to one copy, and a third or so of them to another primary before: six links, of which none is idle.
-        assert!(writers.bytes > rate * 20, "seed {seed}: {} bytes in 20 s", writers.bytes);
+        assert_eq!(
+            (writers.unknown, writers.refused),
+            (0, 0),
+            "seed {seed}: {} written",
+            writers.written
+        );
+        assert!(
+            writers.longest_small < Duration::from_secs(5),
+            "seed {seed}: {:?}",
+            writers.longest_small
+        );
+        // Each write goes to one copy, and a third or so of them to another primary before: six
+        // links, of which none is idle.
+        assert!(
+            writers.bytes > rate * 20,
+            "seed {seed}: {} bytes in 20 s",
+            writers.bytes
+        );
         // What is under way arrives.
         w.flow(Duration::from_secs(10), rate, |_| {});
         w.settle(Duration::from_secs(1));
@@ -137,7 +201,9 @@ fn too_narrow_a_link_refuses_writes_and_keeps_copies() {
 fn a_full_link_that_stalls_is_noticed() {
     let mut w = World::narrow(5);
     let mut writers = Writers::new(24);
-    w.flow(Duration::from_secs(5), 6_000_000, |w| writers.go_on(w, |_, _| (1 << 20) - 100));
+    w.flow(Duration::from_secs(5), 6_000_000, |w| {
+        writers.go_on(w, |_, _| (1 << 20) - 100)
+    });
     assert_eq!(w.asked, []);
     let began = w.now;
     let mut noticed = None;

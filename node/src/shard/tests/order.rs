@@ -1,4 +1,5 @@
-//! Several operations on one key under way when a tenure ends: each is executed before those that were asked after it.
+//! Several operations on one key under way when a tenure ends: each is executed before those that
+//! were asked after it.
 
 use super::*;
 
@@ -29,7 +30,10 @@ fn depose(w: &mut World) {
 
 #[test]
 fn what_a_deposed_primary_found_holds_where_the_write_after_it_went_on() {
-    for (first, found) in [(Action::Delete, Outcome::Int(0)), (Action::Get, Outcome::Nil)] {
+    for (first, found) in [
+        (Action::Delete, Outcome::Int(0)),
+        (Action::Get, Outcome::Nil),
+    ] {
         let mut w = world(31);
         let key = key_of(0);
         w.released = false;
@@ -56,7 +60,10 @@ fn what_a_deposed_primary_found_is_looked_up_again_where_the_write_after_it_is_l
     w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
     w.settle(Duration::from_millis(700));
     w.released = true;
-    assert_eq!(w.tables[w.committed].keyspaces[0].partitions[0].primary(), id(2));
+    assert_eq!(
+        w.tables[w.committed].keyspaces[0].partitions[0].primary(),
+        id(2)
+    );
     let other = w.submit(3, &key, set("theirs"));
     w.settle(Duration::from_millis(50));
     w.nodes.get_mut(&1).unwrap().cut = false;
@@ -73,7 +80,10 @@ fn what_a_dead_primary_found_is_left_to_the_caller_where_the_write_after_it_went
     for first in [Action::Delete, Action::Get] {
         let mut w = world(33);
         let key = key_of(0);
-        let asked = [w.submit(3, &key, first.clone()), w.submit(3, &key, set("v"))];
+        let asked = [
+            w.submit(3, &key, first.clone()),
+            w.submit(3, &key, set("v")),
+        ];
         w.deliver((3, 1, Lane::Calls), true);
         w.deliver((1, 2, Lane::Calls), true);
         w.kill(1);
@@ -91,7 +101,10 @@ fn what_a_dead_primary_found_is_left_to_the_caller_where_the_write_after_it_went
 fn what_a_dead_primary_found_is_looked_up_again_where_the_write_after_it_is_lost() {
     let mut w = world(34);
     let key = key_of(0);
-    let asked = [w.submit(3, &key, Action::Delete), w.submit(3, &key, set("v"))];
+    let asked = [
+        w.submit(3, &key, Action::Delete),
+        w.submit(3, &key, set("v")),
+    ];
     w.deliver((3, 1, Lane::Calls), true);
     w.kill(1);
     w.propose(|t| remove(t, 1));
@@ -106,7 +119,11 @@ fn a_large_answer_that_waited_is_not_read_anew_after_a_write_that_was_answered()
     let key = key_of(0);
     w.set(3, &key, &"x".repeat(10_000));
     let now = w.now;
-    w.nodes.get_mut(&1).unwrap().shard.congested(now, id(3), true);
+    w.nodes
+        .get_mut(&1)
+        .unwrap()
+        .shard
+        .congested(now, id(3), true);
     let asked = [w.submit(3, &key, Action::Get), w.submit(3, &key, set("v"))];
     w.settle(Duration::from_millis(50));
     assert!(!w.outcomes.contains_key(&asked[0]), "it waits for room");
@@ -121,13 +138,37 @@ fn a_large_answer_that_waited_is_not_read_anew_after_a_write_that_was_answered()
 fn an_operation_does_not_come_after_itself() {
     let mut w = world(36);
     let key = key_of(0);
-    let at = PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(0) };
-    let operation = Operation { keyspace: KeyspaceId(0), map: MapId(0), key: Bytes::from(key.into_bytes()), action: Action::Get };
-    let forwarded = frame::Forwarded { at, lineage: Lineage(1), n: 7, finished: 7, attempt: 0 };
+    let at = PartitionRef {
+        keyspace: KeyspaceId(0),
+        partition: PartitionId(0),
+    };
+    let operation = Operation {
+        keyspace: KeyspaceId(0),
+        map: MapId(0),
+        key: Bytes::from(key.into_bytes()),
+        action: Action::Get,
+    };
+    let forwarded = frame::Forwarded {
+        at,
+        lineage: Lineage(1),
+        n: 7,
+        finished: 7,
+        attempt: 0,
+    };
     let mut read = |before| {
-        let mut bytes = Frame::Forward { forwarded, before: Some(before), work: Work::Key(operation.clone()) }.wire();
+        let mut bytes = Frame::Forward {
+            forwarded,
+            before: Some(before),
+            work: Work::Key(operation.clone()),
+        }
+        .wire();
         let now = w.now;
-        w.nodes.get_mut(&1).unwrap().shard.receive(now, 0, id(2), Lane::Calls, &mut bytes).map(|_| ())
+        w.nodes
+            .get_mut(&1)
+            .unwrap()
+            .shard
+            .receive(now, 0, id(2), Lane::Calls, &mut bytes)
+            .map(|_| ())
     };
     assert!(read(7).is_err() && read(0).is_err());
     assert!(read(8).is_ok() && read(u64::MAX).is_ok());
@@ -143,10 +184,19 @@ fn an_answer_of_an_attempt_that_was_given_up_is_none() {
     let late = w.wires.remove(&(1, 3, Lane::Calls)).expect("an answer");
     w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
     w.agree(true);
-    let again = w.wires.remove(&(3, 2, Lane::Calls)).expect("the call is asked again");
-    w.wires.entry((1, 3, Lane::Calls)).or_default().extend_from_slice(&late);
+    let again = w
+        .wires
+        .remove(&(3, 2, Lane::Calls))
+        .expect("the call is asked again");
+    w.wires
+        .entry((1, 3, Lane::Calls))
+        .or_default()
+        .extend_from_slice(&late);
     w.settle(Duration::from_millis(700));
-    assert!(!w.outcomes.contains_key(&delete), "it is under way to the successor, where it may change something");
+    assert!(
+        !w.outcomes.contains_key(&delete),
+        "it is under way to the successor, where it may change something"
+    );
     assert_eq!(w.set(2, &key, "theirs"), Outcome::Ok);
     let mut all = again;
     all.extend_from_slice(&w.wires.remove(&(3, 2, Lane::Calls)).unwrap_or_default());

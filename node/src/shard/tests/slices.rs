@@ -31,23 +31,42 @@ fn keys_that_expire_at_once_do_so_in_steps() {
     assert_eq!(w.nodes[&1].shard.stats().keys, 1_000);
     w.now = w.now + Duration::from_secs(1);
     let most = most_in_a_tick(&mut w, 1, |shard| shard.stats().expired as usize);
-    assert_eq!((w.nodes[&1].shard.stats().expired, w.nodes[&1].shard.stats().keys), (1_000, 0));
+    assert_eq!(
+        (
+            w.nodes[&1].shard.stats().expired,
+            w.nodes[&1].shard.stats().keys
+        ),
+        (1_000, 0)
+    );
     assert!(most <= 200, "{most} keys in one tick");
 }
 
 fn clear(w: &mut World, n: u64) {
     for p in 0..u32::from(PARTITIONS) {
-        let operation =
-            PartitionOperation { keyspace: KeyspaceId(0), partition: PartitionId(p), map: MapId(0), action: op::PartitionAction::Clear };
+        let operation = PartitionOperation {
+            keyspace: KeyspaceId(0),
+            partition: PartitionId(p),
+            map: MapId(0),
+            action: op::PartitionAction::Clear,
+        };
         let token = w.next_token;
         w.next_token += 1;
-        w.nodes.get_mut(&n).unwrap().shard.submit_partition(w.now, token, operation, Patience::Whole);
+        w.nodes.get_mut(&n).unwrap().shard.submit_partition(
+            w.now,
+            token,
+            operation,
+            Patience::Whole,
+        );
     }
     w.drain(n);
 }
 
 fn garbage(shard: &Shard) -> usize {
-    let logs = shard.core.old_logs.iter().map(|log| (log.last() - log.base()) as usize);
+    let logs = shard
+        .core
+        .old_logs
+        .iter()
+        .map(|log| (log.last() - log.base()) as usize);
     shard.core.garbage.iter().map(Map::len).chain(logs).sum()
 }
 
@@ -99,24 +118,36 @@ impl World {
         let mut w = Self::new(seed, 2, |_| vec![1]);
         for node in w.nodes.values_mut() {
             let limits = &mut node.shard.core.limits;
-            (limits.chunk_bytes, limits.chunks_in_flight, limits.copies_max) = (64 << 10, 4, 32);
+            (
+                limits.chunk_bytes,
+                limits.chunks_in_flight,
+                limits.copies_max,
+            ) = (64 << 10, 4, 32);
             (limits.value_bytes_max, limits.memory_bytes_max) = (16 << 20, 1 << 30);
         }
         w
     }
 
     pub(super) fn in_sync(&self) -> usize {
-        self.tables[self.committed].keyspaces[0].partitions.iter().filter(|p| p.in_sync().count() == 2).count()
+        self.tables[self.committed].keyspaces[0]
+            .partitions
+            .iter()
+            .filter(|p| p.in_sync().count() == 2)
+            .count()
     }
 }
 
 pub(super) fn second_learns(t: &mut Table) {
     for p in 0..u32::from(PARTITIONS) {
-        partition_mut(t, PartitionId(p)).replicas.push(Replica { member: id(2), state: ReplicaState::Learner });
+        partition_mut(t, PartitionId(p)).replicas.push(Replica {
+            member: id(2),
+            state: ReplicaState::Learner,
+        });
     }
 }
 
-/// Every part that a learner had taken was answered with the next one in the same pass, of all partitions at once.
+/// Every part that a learner had taken was answered with the next one in the same pass, of all
+/// partitions at once.
 #[test]
 fn a_snapshot_goes_out_in_steps() {
     let mut w = World::with_one_holder(44);
@@ -149,7 +180,10 @@ fn a_snapshot_goes_out_in_steps() {
 fn copying_pauses_for_others_and_goes_on_at_once_where_there_are_none() {
     let mut w = World::with_one_holder(46);
     fill(&mut w, 8_000, &set(&"v".repeat(100)));
-    assert!(!w.nodes[&1].shard.pauses(), "nothing waits for a pause to end");
+    assert!(
+        !w.nodes[&1].shard.pauses(),
+        "nothing waits for a pause to end"
+    );
     w.propose(second_learns);
     while !w.nodes[&1].shard.pauses() {
         w.agree(true);
@@ -159,7 +193,10 @@ fn copying_pauses_for_others_and_goes_on_at_once_where_there_are_none() {
     let (now, shard) = (w.now, &mut w.nodes.get_mut(&1).unwrap().shard);
     shard.tick(now);
     let sent = shard.stats().snapshot_bytes;
-    assert!(sent > 0 && shard.poll_timeout().unwrap() > now, "the next step is after a pause");
+    assert!(
+        sent > 0 && shard.poll_timeout().unwrap() > now,
+        "the next step is after a pause"
+    );
     shard.tick(now);
     assert_eq!(shard.stats().snapshot_bytes, sent);
     shard.go_on();
@@ -168,8 +205,8 @@ fn copying_pauses_for_others_and_goes_on_at_once_where_there_are_none() {
     assert!(shard.stats().snapshot_bytes > sent);
 }
 
-/// So many partitions at once, with four parts of each on their way, that are as large as values: more than may wait for a peer, and
-/// its connection was closed for it, again and again.
+/// So many partitions at once, with four parts of each on their way, that are as large as values:
+/// more than may wait for a peer, and its connection was closed for it, again and again.
 #[test]
 fn snapshots_of_large_values_wait_until_earlier_parts_have_arrived() {
     let mut w = World::with_one_holder(47);
@@ -180,14 +217,25 @@ fn snapshots_of_large_values_wait_until_earlier_parts_have_arrived() {
     for _ in 0..100 {
         w.agree(true);
         // What is on the other lane arrives.
-        let wires: Vec<_> = w.wires.keys().copied().filter(|(.., lane)| *lane == Lane::Calls).collect();
+        let wires: Vec<_> = w
+            .wires
+            .keys()
+            .copied()
+            .filter(|(.., lane)| *lane == Lane::Calls)
+            .collect();
         wires.into_iter().for_each(|wire| w.deliver(wire, true));
         w.pass(Duration::from_millis(10));
         most = most.max(w.wires.get(&(1, 2, Lane::Bulk)).map_or(0, BytesMut::len));
     }
     let limit = peers::COPY_AHEAD_MAX as usize;
-    assert!((limit..limit + (5 << 20)).contains(&most), "{most} bytes wait for a peer that takes nothing");
-    assert!(!w.nodes[&1].shard.pauses(), "nothing goes on before it has taken some");
+    assert!(
+        (limit..limit + (5 << 20)).contains(&most),
+        "{most} bytes wait for a peer that takes nothing"
+    );
+    assert!(
+        !w.nodes[&1].shard.pauses(),
+        "nothing goes on before it has taken some"
+    );
     w.settle(Duration::from_secs(2));
     assert_eq!(w.in_sync(), usize::from(PARTITIONS));
     w.check_copies();
@@ -196,7 +244,9 @@ fn snapshots_of_large_values_wait_until_earlier_parts_have_arrived() {
 #[test]
 fn a_learner_that_hears_of_a_clear_amid_its_snapshot_comes_in_sync() {
     let mut w = World::with_one_holder(48);
-    w.nodes.values_mut().for_each(|n| n.shard.core.limits.chunk_bytes = 4 << 10);
+    w.nodes
+        .values_mut()
+        .for_each(|n| n.shard.core.limits.chunk_bytes = 4 << 10);
     fill(&mut w, 8_000, &set(&"v".repeat(100)));
     w.propose(second_learns);
     while w.nodes[&2].shard.stats().keys < 4_000 {
@@ -211,13 +261,26 @@ fn a_learner_that_hears_of_a_clear_amid_its_snapshot_comes_in_sync() {
     }
     w.deliver((1, 2, Lane::Calls), true);
     let learner = &mut w.nodes.get_mut(&2).unwrap().shard;
-    let left = |shard: &Shard| shard.slots.values().filter(|s| s.held.as_ref().is_some_and(|h| !h.store.is_sifted())).count();
-    assert_eq!(left(learner), usize::from(PARTITIONS), "nobody was kept waiting for it");
+    let left = |shard: &Shard| {
+        shard
+            .slots
+            .values()
+            .filter(|s| s.held.as_ref().is_some_and(|h| !h.store.is_sifted()))
+            .count()
+    };
+    assert_eq!(
+        left(learner),
+        usize::from(PARTITIONS),
+        "nobody was kept waiting for it"
+    );
     assert!(learner.stats().keys <= 100);
     learner.tick(w.now);
     assert!(left(learner) > 0, "nor is it done in one tick");
     w.settle(Duration::from_secs(1));
-    assert_eq!((w.in_sync(), left(&w.nodes[&2].shard)), (usize::from(PARTITIONS), 0));
+    assert_eq!(
+        (w.in_sync(), left(&w.nodes[&2].shard)),
+        (usize::from(PARTITIONS), 0)
+    );
     assert_eq!(w.nodes[&2].shard.stats().keys, 100);
     assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
     w.check_copies();
@@ -228,7 +291,10 @@ fn upkeep_looks_at_some_partitions_at_a_time() {
     let mut w = World::new(45, 1, |_| vec![1]);
     w.settle(Duration::from_millis(100));
     let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
-    let more = (100..1_100).map(|p| PartitionRef { keyspace: KeyspaceId(0), partition: PartitionId(p) });
+    let more = (100..1_100).map(|p| PartitionRef {
+        keyspace: KeyspaceId(0),
+        partition: PartitionId(p),
+    });
     for at in more {
         let slot = shard.slots.get_or_insert(at);
         shard.core.notice(at, slot);
@@ -241,5 +307,8 @@ fn upkeep_looks_at_some_partitions_at_a_time() {
     for _ in 0..4 {
         shard.tick(now);
     }
-    assert_eq!((shard.core.looking_at.len(), shard.core.noticed.len()), (0, 0));
+    assert_eq!(
+        (shard.core.looking_at.len(), shard.core.noticed.len()),
+        (0, 0)
+    );
 }

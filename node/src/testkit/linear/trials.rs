@@ -1,7 +1,9 @@
-//! The judge is judged: histories of which the verdict is known, and a second judge that knows nothing of the first.
+//! The judge is judged: histories of which the verdict is known, and a second judge that knows
+//! nothing of the first.
 //!
-//! The second one is the definition and nothing else: it leaves out any of the operations of unknown outcome, and tries every order of the
-//! others that time and clients allow. So it takes small histories only, and those at random, thousands of them.
+//! The second one is the definition and nothing else: it leaves out any of the operations of
+//! unknown outcome, and tries every order of the others that time and clients allow. So it takes
+//! small histories only, and those at random, thousands of them.
 
 use super::*;
 use rand::Rng;
@@ -26,7 +28,10 @@ struct Key {
 
 impl Key {
     fn put(&mut self, value: &[u8], deadline: Option<u64>) {
-        *self = Self { value: Some(value.to_vec()), deadline };
+        *self = Self {
+            value: Some(value.to_vec()),
+            deadline,
+        };
     }
 
     fn read(&self) -> Answer {
@@ -65,7 +70,11 @@ impl Key {
             Call::CompareAndSwap { .. } => Answer::Int(0),
             Call::Incr(by) => {
                 let text = before.value.unwrap_or_else(|| b"0".to_vec());
-                let sum = String::from_utf8(text).ok()?.parse::<i64>().ok()?.checked_add(*by)?;
+                let sum = String::from_utf8(text)
+                    .ok()?
+                    .parse::<i64>()
+                    .ok()?
+                    .checked_add(*by)?;
                 self.put(sum.to_string().as_bytes(), before.deadline);
                 Answer::Int(sum)
             }
@@ -103,17 +112,27 @@ impl Key {
 /// Whether one operation must come before another, where both happen.
 fn precedes(a: &Entry, b: &Entry) -> bool {
     let clock = |e: &Entry| matches!(e.call, Call::Expired { .. } | Call::Lost);
-    let under_way = b.called < a.answered.as_ref().map_or(a.waited, |(answered, _)| *answered);
-    let by_time = a.answered.as_ref().is_some_and(|(answered, _)| *answered < b.called);
-    let by_client = a.client == b.client && a.called < b.called && under_way && !clock(a) && !clock(b);
+    let under_way = b.called
+        < a.answered
+            .as_ref()
+            .map_or(a.waited, |(answered, _)| *answered);
+    let by_time = a
+        .answered
+        .as_ref()
+        .is_some_and(|(answered, _)| *answered < b.called);
+    let by_client =
+        a.client == b.client && a.called < b.called && under_way && !clock(a) && !clock(b);
     let by_cause = match (&a.call, &b.call) {
-        (Call::SetFor { tag, .. } | Call::Expire { tag, .. }, Call::Expired { tag: passes }) => tag == passes,
+        (Call::SetFor { tag, .. } | Call::Expire { tag, .. }, Call::Expired { tag: passes }) => {
+            tag == passes
+        }
         _ => false,
     };
     by_time || by_client || by_cause
 }
 
-/// Whether any order of exactly these operations, after those that came before, explains their answers.
+/// Whether any order of exactly these operations, after those that came before, explains their
+/// answers.
 fn some_order(left: &[&Entry], key: &Key) -> bool {
     left.is_empty()
         || (0..left.len()).any(|at| {
@@ -123,21 +142,33 @@ fn some_order(left: &[&Entry], key: &Key) -> bool {
                 return false;
             }
             let got = key.execute(&next.call);
-            next.answered.as_ref().is_none_or(|(_, said)| got.as_ref() == Some(said)) && some_order(&others, &key)
+            next.answered
+                .as_ref()
+                .is_none_or(|(_, said)| got.as_ref() == Some(said))
+                && some_order(&others, &key)
         })
 }
 
 fn holds_by_definition(history: &[Entry]) -> bool {
-    let (known, unknown): (Vec<&Entry>, Vec<&Entry>) = history.iter().partition(|e| e.answered.is_some());
+    let (known, unknown): (Vec<&Entry>, Vec<&Entry>) =
+        history.iter().partition(|e| e.answered.is_some());
     (0..1_u32 << unknown.len()).any(|happened| {
-        let some = unknown.iter().enumerate().filter(|(at, _)| happened >> at & 1 == 1).map(|(_, e)| *e);
-        some_order(&known.iter().copied().chain(some).collect::<Vec<_>>(), &Key::default())
+        let some = unknown
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| happened >> at & 1 == 1)
+            .map(|(_, e)| *e);
+        some_order(
+            &known.iter().copied().chain(some).collect::<Vec<_>>(),
+            &Key::default(),
+        )
     })
 }
 
 // ---- histories at random
 
-/// One that really happened, of a handful of operations; about two in three are then spoilt, which does not always show.
+/// One that really happened, of a handful of operations; about two in three are then spoilt, which
+/// does not always show.
 fn drawn(seed: u64) -> Vec<Entry> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let count = rng.random_range(2..=6);
@@ -151,19 +182,52 @@ fn drawn(seed: u64) -> Vec<Entry> {
         let call = any_call(&mut rng, family, number.into());
         let answered = rng.random_bool(0.75).then_some((three[2], Answer::Ok));
         // Nobody knows what is of unknown outcome: it may have happened long after, or never.
-        let at = if answered.is_some() { three[1] } else { rng.random_range(three[0]..=3 * count) };
+        let at = if answered.is_some() {
+            three[1]
+        } else {
+            rng.random_range(three[0]..=3 * count)
+        };
         let never = answered.is_none() && rng.random_bool(0.4);
-        happened.push((at, Entry { client: rng.random_range(0..3), call, called: three[0], answered, waited: three[2] }, never));
+        happened.push((
+            at,
+            Entry {
+                client: rng.random_range(0..3),
+                call,
+                called: three[0],
+                answered,
+                waited: three[2],
+            },
+            never,
+        ));
     }
-    let deadlines: Vec<_> =
-        happened.iter().filter_map(|(at, e, never)| Some((*at, tag_given(&e.call)?, e.answered.is_some(), *never))).collect();
+    let deadlines: Vec<_> = happened
+        .iter()
+        .filter_map(|(at, e, never)| Some((*at, tag_given(&e.call)?, e.answered.is_some(), *never)))
+        .collect();
     for (at, tag, known, never) in deadlines {
-        let setter_called = happened.iter().find(|(_, e, _)| tag_given(&e.call) == Some(tag)).map_or(at, |(_, e, _)| e.called);
-        let (called, passes) = (rng.random_range(setter_called..=at), rng.random_range(at..=3 * count + 1));
+        let setter_called = happened
+            .iter()
+            .find(|(_, e, _)| tag_given(&e.call) == Some(tag))
+            .map_or(at, |(_, e, _)| e.called);
+        let (called, passes) = (
+            rng.random_range(setter_called..=at),
+            rng.random_range(at..=3 * count + 1),
+        );
         let answered = known.then_some((passes + rng.random_range(0..3), Answer::Ok));
-        happened.push((passes, Entry { client: 99, call: Call::Expired { tag }, called, answered, waited: passes }, never));
+        happened.push((
+            passes,
+            Entry {
+                client: 99,
+                call: Call::Expired { tag },
+                called,
+                answered,
+                waited: passes,
+            },
+            never,
+        ));
     }
-    // Calls and moments of clocks may be drawn alike: moments are unique, and what happens is in between.
+    // Calls and moments of clocks may be drawn alike: moments are unique, and what happens is in
+    // between.
     happened.sort_by_key(|(at, e, _)| (*at, matches!(e.call, Call::Expired { .. })));
     let mut key = Key::default();
     for (_, entry, never) in &mut happened {
@@ -185,18 +249,29 @@ fn drawn(seed: u64) -> Vec<Entry> {
     unique(history)
 }
 
-/// Twice as many moments as there were, so that no two are alike: calls stand before answers of the same moment, as what overlaps.
+/// Twice as many moments as there were, so that no two are alike: calls stand before answers of the
+/// same moment, as what overlaps.
 fn unique(mut history: Vec<Entry>) -> Vec<Entry> {
     let mut moments: Vec<(u64, bool, usize)> = Vec::new();
     for (at, entry) in history.iter().enumerate() {
         moments.push((entry.called, false, at));
-        moments.push((entry.answered.as_ref().map_or(entry.waited, |(answered, _)| *answered), true, at));
+        moments.push((
+            entry
+                .answered
+                .as_ref()
+                .map_or(entry.waited, |(answered, _)| *answered),
+            true,
+            at,
+        ));
     }
     moments.sort_unstable();
     for (moment, (_, answer, at)) in (0..).zip(moments) {
         match &mut history[at] {
             entry if !answer => entry.called = moment,
-            Entry { answered: Some((answered, _)), .. } => *answered = moment,
+            Entry {
+                answered: Some((answered, _)),
+                ..
+            } => *answered = moment,
             entry => entry.waited = moment,
         }
     }
@@ -204,8 +279,13 @@ fn unique(mut history: Vec<Entry>) -> Vec<Entry> {
 }
 
 fn any_call(rng: &mut ChaCha8Rng, family: u32, tag: u64) -> Call {
-    let value =
-        |rng: &mut ChaCha8Rng| if family == 1 { vec![b"123"[rng.random_range(0..3)]] } else { vec![b"abc"[rng.random_range(0..3)]] };
+    let value = |rng: &mut ChaCha8Rng| {
+        if family == 1 {
+            vec![b"123"[rng.random_range(0..3)]]
+        } else {
+            vec![b"abc"[rng.random_range(0..3)]]
+        }
+    };
     let tag = tag + 1;
     let kinds = if family == 2 { 12 } else { 8 };
     match rng.random_range(0..kinds) {
@@ -216,8 +296,15 @@ fn any_call(rng: &mut ChaCha8Rng, family: u32, tag: u64) -> Call {
         5 => Call::GetDel,
         6 if family == 1 => Call::Incr(rng.random_range(1..3)),
         6 => Call::Append(value(rng)),
-        7 => Call::CompareAndSwap { expected: rng.random_bool(0.6).then(|| value(rng)), value: value(rng) },
-        8 | 9 => Call::SetFor { value: value(rng), ms: 1, tag },
+        7 => Call::CompareAndSwap {
+            expected: rng.random_bool(0.6).then(|| value(rng)),
+            value: value(rng),
+        },
+        8 | 9 => Call::SetFor {
+            value: value(rng),
+            ms: 1,
+            tag,
+        },
         10 => Call::Expire { ms: 1, tag },
         _ => Call::Persist,
     }
@@ -225,13 +312,24 @@ fn any_call(rng: &mut ChaCha8Rng, family: u32, tag: u64) -> Call {
 
 /// As a store does that loses, repeats, mixes up or comes late.
 fn spoil(history: &mut [Entry], rng: &mut ChaCha8Rng) {
-    let clients: Vec<usize> = (0..history.len()).filter(|i| history[*i].client != 99).collect();
-    let (one, other) = (clients[rng.random_range(0..clients.len())], clients[rng.random_range(0..clients.len())]);
+    let clients: Vec<usize> = (0..history.len())
+        .filter(|i| history[*i].client != 99)
+        .collect();
+    let (one, other) = (
+        clients[rng.random_range(0..clients.len())],
+        clients[rng.random_range(0..clients.len())],
+    );
     match rng.random_range(0..4) {
         // Another answer.
         0 => {
-            let answers =
-                [Answer::Nil, Answer::Int(0), Answer::Int(1), Answer::Int(2), Answer::Bulk(b"a".to_vec()), Answer::Bulk(b"1".to_vec())];
+            let answers = [
+                Answer::Nil,
+                Answer::Int(0),
+                Answer::Int(1),
+                Answer::Int(2),
+                Answer::Bulk(b"a".to_vec()),
+                Answer::Bulk(b"1".to_vec()),
+            ];
             if let Some((_, said)) = &mut history[one].answered {
                 *said = answers[rng.random_range(0..answers.len())].clone();
             }
@@ -241,7 +339,10 @@ fn spoil(history: &mut [Entry], rng: &mut ChaCha8Rng) {
             let said = |e: &Entry| e.answered.as_ref().map(|(_, said)| said.clone());
             if let (Some(first), Some(second)) = (said(&history[one]), said(&history[other])) {
                 for (at, said) in [(one, second), (other, first)] {
-                    history[at].answered = history[at].answered.take().map(|(moment, _)| (moment, said));
+                    history[at].answered = history[at]
+                        .answered
+                        .take()
+                        .map(|(moment, _)| (moment, said));
                 }
             }
         }
@@ -275,7 +376,11 @@ fn two_judges_agree_on_ten_thousand_histories() {
             Verdict::Violated(_) => !holds,
             Verdict::Undecided => false,
         };
-        assert!(agree, "seed {seed}: {verdict:?}, but by definition it {}: {history:#?}", if holds { "holds" } else { "does not hold" });
+        assert!(
+            agree,
+            "seed {seed}: {verdict:?}, but by definition it {}: {history:#?}",
+            if holds { "holds" } else { "does not hold" }
+        );
         if holds {
             good += 1;
         } else {
@@ -283,10 +388,19 @@ fn two_judges_agree_on_ten_thousand_histories() {
         }
         unknown += usize::from(history.iter().any(|e| e.answered.is_none()));
         deadlines += usize::from(history.iter().any(|e| tag_given(&e.call).is_some()));
-        swaps += usize::from(history.iter().any(|e| matches!(e.call, Call::CompareAndSwap { .. })));
+        swaps += usize::from(
+            history
+                .iter()
+                .any(|e| matches!(e.call, Call::CompareAndSwap { .. })),
+        );
     }
-    eprintln!("{good} hold, {bad} do not; {unknown} with unknown outcomes, {deadlines} with deadlines, {swaps} with swaps");
-    assert!(good >= EACH_LEAST && bad >= EACH_LEAST, "{good} hold, {bad} do not");
+    eprintln!(
+        "{good} hold, {bad} do not; {unknown} with unknown outcomes, {deadlines} with deadlines, {swaps} with swaps"
+    );
+    assert!(
+        good >= EACH_LEAST && bad >= EACH_LEAST,
+        "{good} hold, {bad} do not"
+    );
     assert!(unknown >= EACH_LEAST && deadlines >= EACH_LEAST && swaps >= EACH_LEAST);
 }
 
@@ -307,7 +421,9 @@ fn histories_are_written_for_porcupine() {
         }
         Call::Incr(by) => json!({"op": "incr", "by": by}),
         Call::Append(tail) => json!({"op": "append", "value": text(tail)}),
-        Call::SetFor { value, tag, .. } => json!({"op": "setfor", "value": text(value), "tag": tag}),
+        Call::SetFor { value, tag, .. } => {
+            json!({"op": "setfor", "value": text(value), "tag": tag})
+        }
         Call::Expire { tag, .. } => json!({"op": "expire", "tag": tag}),
         Call::Persist => json!({"op": "persist"}),
         Call::Expired { tag } => json!({"op": "expired", "tag": tag}),
@@ -332,7 +448,13 @@ fn histories_are_written_for_porcupine() {
 // ---- histories of which the verdict is known
 
 fn by(client: u32, called: u64, answered: u64, call: Call, answer: Answer) -> Entry {
-    Entry { client, call, called, answered: Some((answered, answer)), waited: answered }
+    Entry {
+        client,
+        call,
+        called,
+        answered: Some((answered, answer)),
+        waited: answered,
+    }
 }
 
 /// Whoever asked this did not wait.
@@ -341,7 +463,13 @@ fn unknown(client: u32, called: u64, call: Call) -> Entry {
 }
 
 fn waiting(client: u32, called: u64, waited: u64, call: Call) -> Entry {
-    Entry { client, call, called, answered: None, waited }
+    Entry {
+        client,
+        call,
+        called,
+        answered: None,
+        waited,
+    }
 }
 
 fn set(value: &str) -> Call {
@@ -349,11 +477,18 @@ fn set(value: &str) -> Call {
 }
 
 fn for_a_while(value: &str, tag: u64) -> Call {
-    Call::SetFor { value: value.into(), ms: 1, tag }
+    Call::SetFor {
+        value: value.into(),
+        ms: 1,
+        tag,
+    }
 }
 
 fn swap(expected: &str, value: &str) -> Call {
-    Call::CompareAndSwap { expected: Some(expected.into()), value: value.into() }
+    Call::CompareAndSwap {
+        expected: Some(expected.into()),
+        value: value.into(),
+    }
 }
 
 fn bulk(value: &str) -> Answer {
@@ -366,7 +501,11 @@ use Call::{Append, Delete, Expire, Expired, Get, GetDel, GetSet, Incr, Lost, Per
 /// Both judges say this of it.
 fn judged(what: &str, history: &[Entry], holds: bool) {
     let verdict = check(history);
-    assert_eq!(verdict == Verdict::Linearizable, holds, "{what}: {verdict:?}");
+    assert_eq!(
+        verdict == Verdict::Linearizable,
+        holds,
+        "{what}: {verdict:?}"
+    );
     assert_ne!(verdict, Verdict::Undecided, "{what}");
     assert_eq!(holds_by_definition(history), holds, "{what}, by definition");
 }
@@ -374,13 +513,34 @@ fn judged(what: &str, history: &[Entry], holds: bool) {
 #[test]
 fn what_no_correct_store_answers_is_refused() {
     let bad: &[(&str, &[Entry])] = &[
-        ("an acknowledged write is lost", &[by(1, 1, 2, set("a"), Done), by(1, 3, 4, Get, Nil)]),
-        ("a read is stale", &[by(1, 1, 2, set("a"), Done), by(1, 3, 4, set("b"), Done), by(2, 5, 6, Get, bulk("a"))]),
-        ("a read sees what is written later", &[by(1, 1, 2, Get, bulk("a")), by(2, 3, 4, set("a"), Done)]),
-        ("a read sees what nobody wrote", &[by(1, 1, 2, set("a"), Done), by(2, 3, 4, Get, bulk("b"))]),
+        (
+            "an acknowledged write is lost",
+            &[by(1, 1, 2, set("a"), Done), by(1, 3, 4, Get, Nil)],
+        ),
+        (
+            "a read is stale",
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(1, 3, 4, set("b"), Done),
+                by(2, 5, 6, Get, bulk("a")),
+            ],
+        ),
+        (
+            "a read sees what is written later",
+            &[by(1, 1, 2, Get, bulk("a")), by(2, 3, 4, set("a"), Done)],
+        ),
+        (
+            "a read sees what nobody wrote",
+            &[by(1, 1, 2, set("a"), Done), by(2, 3, 4, Get, bulk("b"))],
+        ),
         (
             "reads go back, while a write is under way",
-            &[by(1, 1, 2, set("a"), Done), by(1, 3, 20, set("b"), Done), by(2, 4, 5, Get, bulk("b")), by(3, 6, 7, Get, bulk("a"))],
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(1, 3, 20, set("b"), Done),
+                by(2, 4, 5, Get, bulk("b")),
+                by(3, 6, 7, Get, bulk("a")),
+            ],
         ),
         (
             "two readers see two writes in two orders",
@@ -392,46 +552,148 @@ fn what_no_correct_store_answers_is_refused() {
                 by(3, 7, 8, Get, bulk("a")),
             ],
         ),
-        ("what was deleted comes back", &[by(1, 1, 2, set("a"), Done), by(1, 3, 4, Delete, Int(1)), by(2, 5, 6, Get, bulk("a"))]),
-        ("one key is deleted twice", &[by(1, 1, 2, set("a"), Done), by(1, 3, 20, Delete, Int(1)), by(2, 4, 19, Delete, Int(1))]),
-        ("one value is taken twice", &[by(1, 1, 2, set("a"), Done), by(1, 3, 20, GetDel, bulk("a")), by(2, 4, 19, GetDel, bulk("a"))]),
-        ("a sum is added twice", &[by(1, 1, 2, Incr(1), Int(1)), by(1, 3, 4, Incr(1), Int(3))]),
-        ("a sum is lost", &[by(1, 1, 20, Incr(1), Int(1)), by(2, 2, 19, Incr(1), Int(1))]),
-        ("an append is lost", &[by(1, 1, 20, Append(b"x".to_vec()), Int(1)), by(2, 2, 19, Append(b"y".to_vec()), Int(1))]),
-        ("two swaps win", &[by(1, 1, 2, set("a"), Done), by(1, 3, 20, swap("a", "b"), Int(1)), by(2, 4, 19, swap("a", "c"), Int(1))]),
-        ("a swap wins against another value", &[by(1, 1, 2, set("a"), Done), by(1, 3, 4, swap("b", "c"), Int(1))]),
-        ("a swap fails for no reason", &[by(1, 1, 2, set("a"), Done), by(1, 3, 4, swap("a", "b"), Int(0))]),
+        (
+            "what was deleted comes back",
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(1, 3, 4, Delete, Int(1)),
+                by(2, 5, 6, Get, bulk("a")),
+            ],
+        ),
+        (
+            "one key is deleted twice",
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(1, 3, 20, Delete, Int(1)),
+                by(2, 4, 19, Delete, Int(1)),
+            ],
+        ),
+        (
+            "one value is taken twice",
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(1, 3, 20, GetDel, bulk("a")),
+                by(2, 4, 19, GetDel, bulk("a")),
+            ],
+        ),
+        (
+            "a sum is added twice",
+            &[by(1, 1, 2, Incr(1), Int(1)), by(1, 3, 4, Incr(1), Int(3))],
+        ),
+        (
+            "a sum is lost",
+            &[by(1, 1, 20, Incr(1), Int(1)), by(2, 2, 19, Incr(1), Int(1))],
+        ),
+        (
+            "an append is lost",
+            &[
+                by(1, 1, 20, Append(b"x".to_vec()), Int(1)),
+                by(2, 2, 19, Append(b"y".to_vec()), Int(1)),
+            ],
+        ),
+        (
+            "two swaps win",
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(1, 3, 20, swap("a", "b"), Int(1)),
+                by(2, 4, 19, swap("a", "c"), Int(1)),
+            ],
+        ),
+        (
+            "a swap wins against another value",
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(1, 3, 4, swap("b", "c"), Int(1)),
+            ],
+        ),
+        (
+            "a swap fails for no reason",
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(1, 3, 4, swap("a", "b"), Int(0)),
+            ],
+        ),
         (
             "a swap that failed took effect",
-            &[by(1, 1, 2, set("a"), Done), by(1, 3, 4, swap("b", "c"), Int(0)), by(1, 5, 6, Get, bulk("c"))],
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(1, 3, 4, swap("b", "c"), Int(0)),
+                by(1, 5, 6, Get, bulk("c")),
+            ],
         ),
         (
             "an exchange gives what was overwritten",
-            &[by(1, 1, 2, set("a"), Done), by(1, 3, 4, set("b"), Done), by(1, 5, 6, GetSet(b"c".to_vec()), bulk("a"))],
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(1, 3, 4, set("b"), Done),
+                by(1, 5, 6, GetSet(b"c".to_vec()), bulk("a")),
+            ],
         ),
         (
             "an unknown write happens twice",
-            &[unknown(1, 1, set("a")), by(2, 2, 3, Get, bulk("a")), by(2, 4, 5, Delete, Int(1)), by(2, 6, 7, Get, bulk("a"))],
+            &[
+                unknown(1, 1, set("a")),
+                by(2, 2, 3, Get, bulk("a")),
+                by(2, 4, 5, Delete, Int(1)),
+                by(2, 6, 7, Get, bulk("a")),
+            ],
         ),
-        ("an unknown sum is added twice", &[unknown(1, 1, Incr(1)), by(2, 2, 3, Get, bulk("2"))]),
-        ("an unknown write happens before it is asked", &[by(2, 1, 2, Get, bulk("a")), unknown(1, 3, set("a"))]),
-        ("an unknown write is seen, and is gone", &[unknown(1, 1, set("a")), by(2, 2, 3, Get, bulk("a")), by(2, 4, 5, Get, Nil)]),
+        (
+            "an unknown sum is added twice",
+            &[unknown(1, 1, Incr(1)), by(2, 2, 3, Get, bulk("2"))],
+        ),
+        (
+            "an unknown write happens before it is asked",
+            &[by(2, 1, 2, Get, bulk("a")), unknown(1, 3, set("a"))],
+        ),
+        (
+            "an unknown write is seen, and is gone",
+            &[
+                unknown(1, 1, set("a")),
+                by(2, 2, 3, Get, bulk("a")),
+                by(2, 4, 5, Get, Nil),
+            ],
+        ),
         (
             "an unknown swap wins against another value",
-            &[by(1, 1, 2, set("a"), Done), unknown(1, 3, swap("b", "c")), by(2, 4, 5, Get, bulk("c"))],
+            &[
+                by(1, 1, 2, set("a"), Done),
+                unknown(1, 3, swap("b", "c")),
+                by(2, 4, 5, Get, bulk("c")),
+            ],
         ),
-        ("a pipeline happens backwards", &[by(1, 1, 10, set("a"), Done), by(1, 2, 9, set("b"), Done), by(2, 11, 12, Get, bulk("a"))]),
+        (
+            "a pipeline happens backwards",
+            &[
+                by(1, 1, 10, set("a"), Done),
+                by(1, 2, 9, set("b"), Done),
+                by(2, 11, 12, Get, bulk("a")),
+            ],
+        ),
         (
             "a command without an answer overtakes the next one of its pipeline",
-            &[waiting(1, 1, 9, set("a")), by(1, 2, 8, set("b"), Done), by(2, 10, 11, Get, bulk("b")), by(2, 12, 13, Get, bulk("a"))],
+            &[
+                waiting(1, 1, 9, set("a")),
+                by(1, 2, 8, set("b"), Done),
+                by(2, 10, 11, Get, bulk("b")),
+                by(2, 12, 13, Get, bulk("a")),
+            ],
         ),
         (
             "a value ends too early",
-            &[by(1, 1, 2, for_a_while("a", 7), Done), by(9, 100, 200, Expired { tag: 7 }, Done), by(1, 3, 4, Get, Nil)],
+            &[
+                by(1, 1, 2, for_a_while("a", 7), Done),
+                by(9, 100, 200, Expired { tag: 7 }, Done),
+                by(1, 3, 4, Get, Nil),
+            ],
         ),
         (
             "a value is served too long",
-            &[by(1, 1, 2, for_a_while("a", 7), Done), by(9, 100, 200, Expired { tag: 7 }, Done), by(1, 300, 301, Get, bulk("a"))],
+            &[
+                by(1, 1, 2, for_a_while("a", 7), Done),
+                by(9, 100, 200, Expired { tag: 7 }, Done),
+                by(1, 300, 301, Get, bulk("a")),
+            ],
         ),
         (
             "what has ended comes back",
@@ -460,9 +722,22 @@ fn what_no_correct_store_answers_is_refused() {
                 by(1, 300, 301, Get, bulk("b")),
             ],
         ),
-        ("a deadline is taken away that nobody gave", &[by(1, 1, 2, set("a"), Done), by(1, 3, 4, Persist, Int(1))]),
-        ("a key that is not there is given a deadline", &[by(1, 1, 2, Expire { ms: 1, tag: 7 }, Int(1))]),
-        ("what was lost with every copy is there", &[by(1, 1, 2, set("a"), Done), by(9, 3, 4, Lost, Done), by(1, 5, 6, Get, bulk("a"))]),
+        (
+            "a deadline is taken away that nobody gave",
+            &[by(1, 1, 2, set("a"), Done), by(1, 3, 4, Persist, Int(1))],
+        ),
+        (
+            "a key that is not there is given a deadline",
+            &[by(1, 1, 2, Expire { ms: 1, tag: 7 }, Int(1))],
+        ),
+        (
+            "what was lost with every copy is there",
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(9, 3, 4, Lost, Done),
+                by(1, 5, 6, Get, bulk("a")),
+            ],
+        ),
     ];
     for (what, history) in bad {
         judged(what, history, false);
@@ -473,10 +748,22 @@ fn what_no_correct_store_answers_is_refused() {
 fn what_a_correct_store_may_answer_is_accepted() {
     let good: &[(&str, &[Entry])] = &[
         ("nothing", &[]),
-        ("a key that nobody wrote", &[by(1, 1, 2, Get, Nil), by(1, 3, 4, Delete, Int(0)), by(1, 5, 6, GetDel, Nil)]),
+        (
+            "a key that nobody wrote",
+            &[
+                by(1, 1, 2, Get, Nil),
+                by(1, 3, 4, Delete, Int(0)),
+                by(1, 5, 6, GetDel, Nil),
+            ],
+        ),
         (
             "a read beside a write sees it or does not, and then does",
-            &[by(1, 1, 20, set("a"), Done), by(2, 2, 3, Get, Nil), by(2, 4, 5, Get, bulk("a")), by(3, 6, 7, Get, bulk("a"))],
+            &[
+                by(1, 1, 20, set("a"), Done),
+                by(2, 2, 3, Get, Nil),
+                by(2, 4, 5, Get, bulk("a")),
+                by(3, 6, 7, Get, bulk("a")),
+            ],
         ),
         (
             "two writers at once, and all readers agree",
@@ -488,30 +775,99 @@ fn what_a_correct_store_may_answer_is_accepted() {
                 by(3, 32, 33, Get, bulk("b")),
             ],
         ),
-        ("one of two takes it", &[by(1, 1, 2, set("a"), Done), by(1, 3, 20, GetDel, bulk("a")), by(2, 4, 19, GetDel, Nil)]),
-        ("sums at once", &[by(1, 1, 20, Incr(1), Int(3)), by(2, 2, 19, Incr(2), Int(2)), by(1, 21, 22, Get, bulk("3"))]),
+        (
+            "one of two takes it",
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(1, 3, 20, GetDel, bulk("a")),
+                by(2, 4, 19, GetDel, Nil),
+            ],
+        ),
+        (
+            "sums at once",
+            &[
+                by(1, 1, 20, Incr(1), Int(3)),
+                by(2, 2, 19, Incr(2), Int(2)),
+                by(1, 21, 22, Get, bulk("3")),
+            ],
+        ),
         (
             "one of two swaps wins",
-            &[by(1, 1, 2, set("a"), Done), by(1, 3, 20, swap("a", "b"), Int(1)), by(2, 4, 19, swap("a", "c"), Int(0))],
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(1, 3, 20, swap("a", "b"), Int(1)),
+                by(2, 4, 19, swap("a", "c"), Int(0)),
+            ],
         ),
-        ("swaps in a chain", &[by(1, 1, 2, set("a"), Done), by(2, 3, 20, swap("b", "c"), Int(1)), by(1, 4, 19, swap("a", "b"), Int(1))]),
-        ("an unknown write never happens", &[unknown(1, 1, set("a")), by(2, 2, 3, Get, Nil), by(2, 100, 101, Get, Nil)]),
+        (
+            "swaps in a chain",
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(2, 3, 20, swap("b", "c"), Int(1)),
+                by(1, 4, 19, swap("a", "b"), Int(1)),
+            ],
+        ),
+        (
+            "an unknown write never happens",
+            &[
+                unknown(1, 1, set("a")),
+                by(2, 2, 3, Get, Nil),
+                by(2, 100, 101, Get, Nil),
+            ],
+        ),
         (
             "an unknown write happens long after, and undoes what came meanwhile",
-            &[unknown(1, 1, set("a")), by(1, 2, 3, set("b"), Done), by(2, 4, 5, Get, bulk("b")), by(2, 6, 7, Get, bulk("a"))],
+            &[
+                unknown(1, 1, set("a")),
+                by(1, 2, 3, set("b"), Done),
+                by(2, 4, 5, Get, bulk("b")),
+                by(2, 6, 7, Get, bulk("a")),
+            ],
         ),
-        ("an unknown sum was added", &[unknown(1, 1, Incr(1)), by(2, 2, 3, Incr(1), Int(2))]),
-        ("an unknown swap happens late", &[unknown(1, 1, swap("a", "b")), by(2, 2, 3, set("a"), Done), by(2, 4, 5, Get, bulk("b"))]),
+        (
+            "an unknown sum was added",
+            &[unknown(1, 1, Incr(1)), by(2, 2, 3, Incr(1), Int(2))],
+        ),
+        (
+            "an unknown swap happens late",
+            &[
+                unknown(1, 1, swap("a", "b")),
+                by(2, 2, 3, set("a"), Done),
+                by(2, 4, 5, Get, bulk("b")),
+            ],
+        ),
         (
             "unknown writes one upon the other",
-            &[unknown(1, 1, set("a")), unknown(1, 2, Append(b"x".to_vec())), by(2, 3, 4, Get, bulk("ax")), by(2, 5, 6, Get, bulk("ax"))],
+            &[
+                unknown(1, 1, set("a")),
+                unknown(1, 2, Append(b"x".to_vec())),
+                by(2, 3, 4, Get, bulk("ax")),
+                by(2, 5, 6, Get, bulk("ax")),
+            ],
         ),
         (
             "a pipeline that happens without an answer",
-            &[waiting(1, 1, 9, set("a")), waiting(1, 2, 9, Append(b"x".to_vec())), by(2, 3, 4, Get, bulk("ax"))],
+            &[
+                waiting(1, 1, 9, set("a")),
+                waiting(1, 2, 9, Append(b"x".to_vec())),
+                by(2, 3, 4, Get, bulk("ax")),
+            ],
         ),
-        ("a pipeline of which only the end happens", &[waiting(1, 1, 9, set("a")), by(1, 2, 8, Append(b"x".to_vec()), Int(1))]),
-        ("a pipeline in its order", &[by(1, 1, 10, set("a"), Done), by(1, 2, 9, set("b"), Done), by(2, 11, 12, Get, bulk("b"))]),
+        (
+            "a pipeline of which only the end happens",
+            &[
+                waiting(1, 1, 9, set("a")),
+                by(1, 2, 8, Append(b"x".to_vec()), Int(1)),
+            ],
+        ),
+        (
+            "a pipeline in its order",
+            &[
+                by(1, 1, 10, set("a"), Done),
+                by(1, 2, 9, set("b"), Done),
+                by(2, 11, 12, Get, bulk("b")),
+            ],
+        ),
         (
             "a value ends between the bounds of its deadline",
             &[
@@ -542,7 +898,12 @@ fn what_a_correct_store_may_answer_is_accepted() {
         ),
         (
             "every copy was lost",
-            &[by(1, 1, 2, set("a"), Done), by(9, 3, 6, Lost, Done), by(1, 4, 5, Get, bulk("a")), by(1, 7, 8, Get, Nil)],
+            &[
+                by(1, 1, 2, set("a"), Done),
+                by(9, 3, 6, Lost, Done),
+                by(1, 4, 5, Get, bulk("a")),
+                by(1, 7, 8, Get, Nil),
+            ],
         ),
     ];
     for (what, history) in good {

@@ -1,4 +1,5 @@
-//! One port that a node advertises: takes what is sent there, and has a socket towards the node for each sender.
+//! One port that a node advertises: takes what is sent there, and has a socket towards the node for
+//! each sender.
 
 use super::post::{Parcel, send};
 use super::{Plane, Switch};
@@ -16,7 +17,8 @@ const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 const BUFFER_BYTES: usize = 4 << 20;
 /// Senders at a time; beyond that the one that was silent for longest is forgotten.
 const SENDERS_MAX: usize = 256;
-/// Shorter ones are no QUIC: others than nodes send them to see whether the port is open, which it is.
+/// Shorter ones are no QUIC: others than nodes send them to see whether the port is open, which it
+/// is.
 const QUIC_BYTES_MIN: usize = 21;
 
 pub(super) struct Front {
@@ -65,13 +67,24 @@ impl Front {
         behind: SocketAddr,
     ) -> io::Result<Self> {
         let socket = Arc::new(UdpSocket::from_std(socket)?);
-        Ok(Self { switch, node, plane, socket, ip, behind, upstreams: BTreeMap::new(), returning: JoinSet::new(), turn: 0 })
+        Ok(Self {
+            switch,
+            node,
+            plane,
+            socket,
+            ip,
+            behind,
+            upstreams: BTreeMap::new(),
+            returning: JoinSet::new(),
+            turn: 0,
+        })
     }
 
     /// For ever, unless the socket breaks.
     pub(super) async fn serve(&mut self) {
         let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-        // Until it was asked, a socket passes for full, and what is sent without waiting would be lost.
+        // Until it was asked, a socket passes for full, and what is sent without waiting would be
+        // lost.
         if self.socket.writable().await.is_err() {
             return;
         }
@@ -91,7 +104,9 @@ impl Front {
         if sender.is_none() && datagram.len() < QUIC_BYTES_MIN {
             return;
         }
-        let sent = sender.map_or(Sent::Once(None), |sender| self.switch.pass((sender, self.node, self.plane), datagram));
+        let sent = sender.map_or(Sent::Once(None), |sender| {
+            self.switch.pass((sender, self.node, self.plane), datagram)
+        });
         if sent == Sent::Never {
             return;
         }
@@ -108,7 +123,11 @@ impl Front {
             return Ok(upstream.socket.clone());
         }
         if self.upstreams.len() >= SENDERS_MAX
-            && let Some(oldest) = self.upstreams.iter().min_by_key(|(_, u)| u.used).map(|(from, _)| *from)
+            && let Some(oldest) = self
+                .upstreams
+                .iter()
+                .min_by_key(|(_, u)| u.used)
+                .map(|(from, _)| *from)
             && let Some(upstream) = self.upstreams.remove(&oldest)
         {
             upstream.returning.abort();
@@ -128,7 +147,14 @@ impl Front {
         // What has ended is forgotten now and then, or it would pile up.
         while self.returning.try_join_next().is_some() {}
         let returning = self.returning.spawn(back.serve());
-        self.upstreams.insert(from, Upstream { socket: socket.clone(), used: self.turn, returning });
+        self.upstreams.insert(
+            from,
+            Upstream {
+                socket: socket.clone(),
+                used: self.turn,
+                returning,
+            },
+        );
         Ok(socket)
     }
 }
@@ -146,18 +172,29 @@ impl Back {
     async fn serve(self) {
         let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
         loop {
-            // An error says that nobody was there when something was sent: once for each datagram, so this never spins.
-            let Ok(length) = self.upstream.recv(&mut buffer).await else { continue };
+            // An error says that nobody was there when something was sent: once for each datagram,
+            // so this never spins.
+            let Ok(length) = self.upstream.recv(&mut buffer).await else {
+                continue;
+            };
             let datagram = &mut buffer[..length];
             // Asked each time: a node that has just started sends before it is known who it is.
             let (node, plane) = self.from;
-            let sent = self.switch.sender(self.to).map_or(Sent::Once(None), |to| self.switch.pass((node, to, plane), datagram));
+            let sent = self.switch.sender(self.to).map_or(Sent::Once(None), |to| {
+                self.switch.pass((node, to, plane), datagram)
+            });
             forward(&self.switch, sent, datagram, &self.front, Some(self.to));
         }
     }
 }
 
-fn forward(switch: &Switch, sent: Sent, datagram: &[u8], by: &Arc<UdpSocket>, to: Option<SocketAddr>) {
+fn forward(
+    switch: &Switch,
+    sent: Sent,
+    datagram: &[u8],
+    by: &Arc<UdpSocket>,
+    to: Option<SocketAddr>,
+) {
     let (due, copies) = match sent {
         Sent::Never => return,
         Sent::Once(due) => (due, 1),
@@ -168,7 +205,12 @@ fn forward(switch: &Switch, sent: Sent, datagram: &[u8], by: &Arc<UdpSocket>, to
             None => send(by, datagram, to),
             Some(due) => {
                 // A full post loses it.
-                let _ = switch.post.take(Parcel { due, datagram: datagram.to_vec(), by: Arc::downgrade(by), to });
+                let _ = switch.post.take(Parcel {
+                    due,
+                    datagram: datagram.to_vec(),
+                    by: Arc::downgrade(by),
+                    to,
+                });
             }
         }
     }

@@ -1,5 +1,6 @@
-//! Over real sockets of this machine: what arrives, and from where. Nothing is measured in time; what must not arrive is followed by something
-//! that must, and links keep their order unless they are told otherwise.
+//! Over real sockets of this machine: what arrives, and from where. Nothing is measured in time;
+//! what must not arrive is followed by something that must, and links keep their order unless they
+//! are told otherwise.
 
 use super::*;
 use std::net::UdpSocket;
@@ -17,7 +18,9 @@ struct Pair {
 fn socket() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    socket2::SockRef::from(&socket).set_recv_buffer_size(1 << 20).expect("room");
+    socket2::SockRef::from(&socket)
+        .set_recv_buffer_size(1 << 20)
+        .expect("room");
     socket
 }
 
@@ -27,13 +30,26 @@ impl Pair {
         let nodes = [socket(), socket()];
         let fronts = [0, 1].map(|i| {
             let behind = nodes[i].local_addr().expect("bound");
-            relay.open(i, Plane::Data, "127.0.0.1:0".parse().expect("an address"), behind).expect("a front")
+            relay
+                .open(
+                    i,
+                    Plane::Data,
+                    "127.0.0.1:0".parse().expect("an address"),
+                    behind,
+                )
+                .expect("a front")
         });
-        Self { relay, nodes, fronts }
+        Self {
+            relay,
+            nodes,
+            fronts,
+        }
     }
 
     fn send(&self, from: usize, text: &str) {
-        self.nodes[from].send_to(text.as_bytes(), self.fronts[1 - from]).expect("sent");
+        self.nodes[from]
+            .send_to(text.as_bytes(), self.fronts[1 - from])
+            .expect("sent");
     }
 
     /// What arrives next, and from where.
@@ -49,7 +65,10 @@ impl Pair {
 fn receive(socket: &UdpSocket) -> (String, SocketAddr) {
     let mut buffer = [0; 2000];
     let (length, from) = socket.recv_from(&mut buffer).expect("it arrives");
-    (String::from_utf8_lossy(&buffer[..length]).into_owned(), from)
+    (
+        String::from_utf8_lossy(&buffer[..length]).into_owned(),
+        from,
+    )
 }
 
 #[test]
@@ -61,14 +80,23 @@ fn answers_come_from_the_address_that_was_dialled() {
     pair.nodes[1].send_to(b"an answer", upstream).expect("sent");
     assert_eq!(pair.receive(0), ("an answer".into(), pair.fronts[1]));
     pair.send(0, "another one");
-    assert_eq!(pair.receive(1), ("another one".into(), upstream), "a sender keeps its address");
+    assert_eq!(
+        pair.receive(1),
+        ("another one".into(), upstream),
+        "a sender keeps its address"
+    );
 }
 
 #[test]
 fn a_node_reaches_itself_whatever_is_wrong_with_the_network() {
     let pair = Pair::new();
-    pair.relay.degrade(Faults { loss: 1.0, ..Faults::NONE });
-    pair.nodes[0].send_to(b"myself", pair.fronts[0]).expect("sent");
+    pair.relay.degrade(Faults {
+        loss: 1.0,
+        ..Faults::NONE
+    });
+    pair.nodes[0]
+        .send_to(b"myself", pair.fronts[0])
+        .expect("sent");
     let (text, upstream) = pair.receive(0);
     assert_eq!(text, "myself");
     pair.nodes[0].send_to(b"hello", upstream).expect("sent");
@@ -100,7 +128,15 @@ fn a_cut_stops_one_direction_also_of_what_the_other_side_dialled() {
 fn loss_takes_its_share_and_the_same_for_the_same_seed() {
     let arrived = || {
         let pair = Pair::new();
-        pair.relay.degrade_link(0, 1, &[Plane::Data], Faults { loss: 0.5, ..Faults::NONE });
+        pair.relay.degrade_link(
+            0,
+            1,
+            &[Plane::Data],
+            Faults {
+                loss: 0.5,
+                ..Faults::NONE
+            },
+        );
         for i in 0..200 {
             pair.send(0, &format!("{i}"));
             // One after the other: no buffer overflows.
@@ -119,19 +155,29 @@ fn loss_takes_its_share_and_the_same_for_the_same_seed() {
 #[test]
 fn corruption_changes_what_arrives_and_not_how_much() {
     let pair = Pair::new();
-    pair.relay.degrade(Faults { corrupt: 1.0, ..Faults::NONE });
+    pair.relay.degrade(Faults {
+        corrupt: 1.0,
+        ..Faults::NONE
+    });
     let sent = "x".repeat(100);
     pair.send(0, &sent);
     let mut buffer = [0; 200];
     let length = pair.nodes[1].recv(&mut buffer).expect("it arrives");
-    let flipped: u32 = buffer[..length].iter().zip(sent.as_bytes()).map(|(a, b)| (a ^ b).count_ones()).sum();
+    let flipped: u32 = buffer[..length]
+        .iter()
+        .zip(sent.as_bytes())
+        .map(|(a, b)| (a ^ b).count_ones())
+        .sum();
     assert_eq!((length, flipped), (100, 1));
 }
 
 #[test]
 fn a_black_hole_swallows_large_datagrams_alone() {
     let pair = Pair::new();
-    pair.relay.degrade(Faults { datagram_bytes_max: Some(1200), ..Faults::NONE });
+    pair.relay.degrade(Faults {
+        datagram_bytes_max: Some(1200),
+        ..Faults::NONE
+    });
     pair.send(0, &"x".repeat(1201));
     pair.send(0, &"y".repeat(1200));
     assert_eq!(pair.receive(1).0, "y".repeat(1200));
@@ -140,7 +186,10 @@ fn a_black_hole_swallows_large_datagrams_alone() {
 #[test]
 fn datagrams_are_doubled() {
     let pair = Pair::new();
-    pair.relay.degrade(Faults { duplicate: 1.0, ..Faults::NONE });
+    pair.relay.degrade(Faults {
+        duplicate: 1.0,
+        ..Faults::NONE
+    });
     pair.send(0, "twice");
     assert_eq!(pair.receive_all(1, 2), ["twice", "twice"]);
 }
@@ -148,7 +197,10 @@ fn datagrams_are_doubled() {
 #[test]
 fn reordering_loses_nothing_and_keeps_no_order() {
     let pair = Pair::new();
-    pair.relay.degrade(Faults { reorder: 0.3, ..Faults::NONE });
+    pair.relay.degrade(Faults {
+        reorder: 0.3,
+        ..Faults::NONE
+    });
     let sent: Vec<String> = (0..100).map(|i| format!("{i:03}")).collect();
     sent.iter().for_each(|text| pair.send(0, text));
     let mut arrived = pair.receive_all(1, 100);
@@ -161,7 +213,10 @@ fn reordering_loses_nothing_and_keeps_no_order() {
 fn delayed_datagrams_keep_their_order_and_come_no_sooner() {
     let pair = Pair::new();
     let delay = Duration::from_millis(30);
-    pair.relay.degrade(Faults { delay, ..Faults::NONE });
+    pair.relay.degrade(Faults {
+        delay,
+        ..Faults::NONE
+    });
     let began = Instant::now();
     let sent: Vec<String> = (0..50).map(|i| format!("{i:03}")).collect();
     sent.iter().for_each(|text| pair.send(0, text));
@@ -173,18 +228,29 @@ fn delayed_datagrams_keep_their_order_and_come_no_sooner() {
 fn bandwidth_is_shared_out_by_bytes_and_a_full_queue_drops() {
     let pair = Pair::new();
     // A datagram takes 50 ms: five are on their way within the backlog, and no more.
-    pair.relay.degrade(Faults { bytes_per_second: Some(20_000), ..Faults::NONE });
+    pair.relay.degrade(Faults {
+        bytes_per_second: Some(20_000),
+        ..Faults::NONE
+    });
     let began = Instant::now();
     for i in 0..50 {
         pair.send(0, &format!("{i:01000}"));
     }
     let arrived = pair.receive_all(1, 5);
     assert_eq!(arrived[0].parse(), Ok(0));
-    assert!(began.elapsed() >= Duration::from_millis(250), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= Duration::from_millis(250),
+        "{:?}",
+        began.elapsed()
+    );
     while pair.relay.counts().received < 50 {
         std::thread::yield_now();
     }
-    assert!(pair.relay.counts().dropped >= 1, "{:?}", pair.relay.counts());
+    assert!(
+        pair.relay.counts().dropped >= 1,
+        "{:?}",
+        pair.relay.counts()
+    );
 }
 
 #[test]
@@ -196,9 +262,17 @@ fn a_closed_front_refuses_and_opens_again_at_the_same_place() {
     let prober = socket();
     prober.connect(pair.fronts[1]).expect("connected");
     prober.send(b"anybody?").expect("sent");
-    assert_eq!(prober.recv(&mut [0; 10]).expect_err("refused").kind(), io::ErrorKind::ConnectionRefused);
+    assert_eq!(
+        prober.recv(&mut [0; 10]).expect_err("refused").kind(),
+        io::ErrorKind::ConnectionRefused
+    );
     let behind = pair.nodes[1].local_addr().expect("bound");
-    assert_eq!(pair.relay.open(1, Plane::Data, pair.fronts[1], behind).expect("a front"), pair.fronts[1]);
+    assert_eq!(
+        pair.relay
+            .open(1, Plane::Data, pair.fronts[1], behind)
+            .expect("a front"),
+        pair.fronts[1]
+    );
     pair.send(0, "after");
     assert_eq!(pair.receive(1).0, "after");
 }
@@ -206,9 +280,14 @@ fn a_closed_front_refuses_and_opens_again_at_the_same_place() {
 #[test]
 fn strangers_pass_without_faults() {
     let pair = Pair::new();
-    pair.relay.degrade(Faults { loss: 1.0, ..Faults::NONE });
+    pair.relay.degrade(Faults {
+        loss: 1.0,
+        ..Faults::NONE
+    });
     let stranger = socket();
-    stranger.send_to(b"a native client's first datagram", pair.fronts[1]).expect("sent");
+    stranger
+        .send_to(b"a native client's first datagram", pair.fronts[1])
+        .expect("sent");
     let (text, upstream) = pair.receive(1);
     assert_eq!(text, "a native client's first datagram");
     pair.nodes[1].send_to(b"welcome", upstream).expect("sent");

@@ -1,4 +1,5 @@
-//! A keyspace's rules, compiled for the members that may hold data: how badly copies on some of them break the rules.
+//! A keyspace's rules, compiled for the members that may hold data: how badly copies on some of
+//! them break the rules.
 
 use super::ground::Ground;
 use crate::rule::Rule;
@@ -25,39 +26,60 @@ struct Grouped {
     of: Vec<Option<usize>>,
 }
 
-/// One rule more that the primary breaks outweighs whatever copies break: it is chosen among them, and no rule of theirs is easier to
-/// meet without it.
+/// One rule more that the primary breaks outweighs whatever copies break: it is chosen among them,
+/// and no rule of theirs is easier to meet without it.
 const PRIMARY: u32 = 1 << 16;
 
 impl Bounds {
     pub(crate) fn new(ground: &Ground, rules: &[Rule]) -> Self {
         let members = || (0..ground.len()).map(|m| ground.member(m));
         let count = |broken: &dyn Fn(&Rule, usize) -> bool| -> Vec<u32> {
-            (0..ground.len()).map(|m| rules.iter().filter(|rule| broken(rule, m)).count() as u32).collect()
+            (0..ground.len())
+                .map(|m| rules.iter().filter(|rule| broken(rule, m)).count() as u32)
+                .collect()
         };
-        let copy = count(&|rule, m| matches!(rule, Rule::Copies(place) if !place.allows(ground.member(m))));
-        let lead = count(&|rule, m| matches!(rule, Rule::Primary(place) if !place.allows(ground.member(m))));
+        let copy = count(
+            &|rule, m| matches!(rule, Rule::Copies(place) if !place.allows(ground.member(m))),
+        );
+        let lead = count(
+            &|rule, m| matches!(rule, Rule::Primary(place) if !place.allows(ground.member(m))),
+        );
         let grouped = |rule: &Rule| {
-            let Rule::Per { most, label } = rule else { return None };
+            let Rule::Per { most, label } = rule else {
+                return None;
+            };
             let mut known = BTreeMap::new();
             let of = members().map(|member| {
                 let place = label.place_of(member)?;
                 let next = known.len();
                 Some(*known.entry(place).or_insert(next))
             });
-            Some(Grouped { most: usize::from(*most), of: of.collect() })
+            Some(Grouped {
+                most: usize::from(*most),
+                of: of.collect(),
+            })
         };
         let groups: Vec<Grouped> = rules.iter().filter_map(grouped).collect();
         let mut kinds: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for m in 0..ground.len() {
             let within: Vec<Option<usize>> = groups.iter().map(|grouped| grouped.of[m]).collect();
-            kinds.entry((ground.groups(m)[0], copy[m], lead[m], within)).or_default().push(m);
+            kinds
+                .entry((ground.groups(m)[0], copy[m], lead[m], within))
+                .or_default()
+                .push(m);
         }
-        Self { copy, lead, groups, kinds: kinds.into_values().collect(), none: rules.is_empty() }
+        Self {
+            copy,
+            lead,
+            groups,
+            kinds: kinds.into_values().collect(),
+            none: rules.is_empty(),
+        }
     }
 
-    /// Members by kind: those of one kind break the same rules wherever they stand, and stand in one zone. There are few kinds, so
-    /// that what none of a kind may take is found without asking each.
+    /// Members by kind: those of one kind break the same rules wherever they stand, and stand in
+    /// one zone. There are few kinds, so that what none of a kind may take is found without asking
+    /// each.
     pub(crate) fn kinds(&self) -> &[Vec<usize>] {
         &self.kinds
     }
@@ -67,10 +89,12 @@ impl Bounds {
         self.none
     }
 
-    /// How badly copies on these members break the rules; 0: not at all. The best of them is taken for the primary.
+    /// How badly copies on these members break the rules; 0: not at all. The best of them is taken
+    /// for the primary.
     ///
-    /// Groups nest, so that sets of members that break nothing are the independent sets of a laminar matroid. Hence whoever
-    /// adds or exchanges one copy at a time for the better breaks nothing in the end, where nothing need be broken.
+    /// Groups nest, so that sets of members that break nothing are the independent sets of a
+    /// laminar matroid. Hence whoever adds or exchanges one copy at a time for the better breaks
+    /// nothing in the end, where nothing need be broken.
     pub(crate) fn harm(&self, members: impl Iterator<Item = usize> + Clone) -> u32 {
         if self.none {
             return 0;
@@ -79,9 +103,21 @@ impl Bounds {
         let primary = members.clone().map(|m| self.lead[m]).min().unwrap_or(0);
         let beyond = |grouped: &Grouped| {
             // Copies are few: counting those before each one beats a map.
-            let before = |at: usize, group| members.clone().take(at).filter(|m| grouped.of[*m] == Some(group)).count();
-            let over = |(at, m): (usize, usize)| grouped.of[m].is_some_and(|group| before(at, group) >= grouped.most);
-            members.clone().enumerate().filter(|copy| over(*copy)).count() as u32
+            let before = |at: usize, group| {
+                members
+                    .clone()
+                    .take(at)
+                    .filter(|m| grouped.of[*m] == Some(group))
+                    .count()
+            };
+            let over = |(at, m): (usize, usize)| {
+                grouped.of[m].is_some_and(|group| before(at, group) >= grouped.most)
+            };
+            members
+                .clone()
+                .enumerate()
+                .filter(|copy| over(*copy))
+                .count() as u32
         };
         primary * PRIMARY + copies + self.groups.iter().map(beyond).sum::<u32>()
     }

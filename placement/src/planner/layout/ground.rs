@@ -9,8 +9,9 @@ use std::sync::Arc;
 /// Widest first: zone, rack, host.
 pub(crate) const LEVELS: usize = 3;
 
-/// How much of their memory, in percent, those who are spared have filled where all are busy: the first of these that not everybody has. In
-/// steps, so that members that are about as full are alike.
+/// How much of their memory, in percent, those who are spared have filled where all are busy: the
+/// first of these that not everybody has. In steps, so that members that are about as full are
+/// alike.
 const FULLER: [u8; 4] = [EVACUATED, FULL - 5, FULL - 2, FULL];
 
 /// Members that may hold data, in order of age. They are called by their place in it.
@@ -18,18 +19,24 @@ const FULLER: [u8; 4] = [EVACUATED, FULL - 5, FULL - 2, FULL];
 pub(crate) struct Ground {
     members: Vec<Arc<Member>>,
     places: BTreeMap<MemberId, usize>,
-    /// For each member the number of its group at each level. Groups nest: members of one host share rack and zone.
+    /// For each member the number of its group at each level. Groups nest: members of one host
+    /// share rack and zone.
     groups: Vec<[usize; LEVELS]>,
     /// Who had better take nothing more, since others have more to spare.
     busy: Vec<bool>,
-    /// Of the copies that it has, how many a member had better keep, in percent: less than all where its memory is nearly full.
+    /// Of the copies that it has, how many a member had better keep, in percent: less than all
+    /// where its memory is nearly full.
     keeps: Vec<u64>,
 }
 
 impl Ground {
     /// These members, which stand in order of age.
     pub(crate) fn new(members: Vec<Arc<Member>>) -> Self {
-        let places = members.iter().enumerate().map(|(place, m)| (m.id, place)).collect();
+        let places = members
+            .iter()
+            .enumerate()
+            .map(|(place, m)| (m.id, place))
+            .collect();
         let mut known: [BTreeMap<(usize, String), usize>; LEVELS] = Default::default();
         let groups = members
             .iter()
@@ -38,37 +45,82 @@ impl Ground {
                 let mut groups = [0; LEVELS];
                 for (level, known) in known.iter_mut().enumerate() {
                     let next = known.len();
-                    within = *known.entry((within, group_name(member, level))).or_insert(next);
+                    within = *known
+                        .entry((within, group_name(member, level)))
+                        .or_insert(next);
                     groups[level] = within;
                 }
                 groups
             })
             .collect();
         let (busy, keeps) = (vec![false; members.len()], vec![100; members.len()]);
-        Self { members, places, groups, busy, keeps }
+        Self {
+            members,
+            places,
+            groups,
+            busy,
+            keeps,
+        }
     }
 
-    /// The same, with those who said that they have no time or no memory to spare. Where nobody has any, those whose memory is fullest take no
-    /// more, for they would refuse it, and all others are alike.
+    /// The same, with those who said that they have no time or no memory to spare. Where nobody has
+    /// any, those whose memory is fullest take no more, for they would refuse it, and all others
+    /// are alike.
     pub(crate) fn told(self, loads: &Loads) -> Self {
-        let busy: Vec<bool> = self.members.iter().map(|m| loads.member(m.id).is_some_and(|load| load.busy)).collect();
+        let busy: Vec<bool> = self
+            .members
+            .iter()
+            .map(|m| loads.member(m.id).is_some_and(|load| load.busy))
+            .collect();
         if busy.iter().all(|busy| *busy) {
             let filled = |m: &Arc<Member>| loads.member(m.id).map_or(0, MemberLoad::filled);
             let filled: Vec<u8> = self.members.iter().map(filled).collect();
-            let fuller = |most: &u8| filled.iter().map(|filled| filled >= most).collect::<Vec<bool>>();
-            let some = FULLER.iter().map(fuller).find(|fuller| fuller.contains(&false));
-            return Self { busy: some.unwrap_or_else(|| vec![false; filled.len()]), ..self };
+            let fuller = |most: &u8| {
+                filled
+                    .iter()
+                    .map(|filled| filled >= most)
+                    .collect::<Vec<bool>>()
+            };
+            let some = FULLER
+                .iter()
+                .map(fuller)
+                .find(|fuller| fuller.contains(&false));
+            return Self {
+                busy: some.unwrap_or_else(|| vec![false; filled.len()]),
+                ..self
+            };
         }
-        // To somewhat less than where it begins, for what moves is replaced by what is written meanwhile.
-        let relieved = |filled: u8| if filled >= EVACUATED { u64::from(EVACUATED - 8) * 100 / u64::from(filled) } else { 100 };
-        let keeps = |m: &Arc<Member>| loads.member(m.id).filter(|_| loads.uneven().memory).map_or(100, |load| relieved(load.filled()));
+        // To somewhat less than where it begins, for what moves is replaced by what is written
+        // meanwhile.
+        let relieved = |filled: u8| {
+            if filled >= EVACUATED {
+                u64::from(EVACUATED - 8) * 100 / u64::from(filled)
+            } else {
+                100
+            }
+        };
+        let keeps = |m: &Arc<Member>| {
+            loads
+                .member(m.id)
+                .filter(|_| loads.uneven().memory)
+                .map_or(100, |load| relieved(load.filled()))
+        };
         let keeps = self.members.iter().map(keeps).collect();
-        Self { busy, keeps, ..self }
+        Self {
+            busy,
+            keeps,
+            ..self
+        }
     }
 
-    /// Of so many copies that a member has, how many it had better keep, if it can do without some: all, where its memory is not nearly full.
+    /// Of so many copies that a member has, how many it had better keep, if it can do without some:
+    /// all, where its memory is not nearly full.
     pub(crate) fn keeps(&self, place: usize, present: u64) -> u64 {
-        if self.keeps[place] < 100 { present * self.keeps[place] / 100 } else { u64::MAX }
+        if self.keeps[place] < 100 {
+            present * self.keeps[place] / 100
+        } else {
+            u64::MAX
+        }
     }
 
     /// Whether a member had better take nothing more: what it need not take, others do.
@@ -78,8 +130,16 @@ impl Ground {
 
     /// The places of those who would refuse a copy of this partition, were it for balance alone.
     pub(crate) fn refusing(&self, loads: &Loads, at: PartitionRef) -> impl Iterator<Item = usize> {
-        let members = if loads.full().is_empty() { &[][..] } else { &self.members[..] };
-        members.iter().enumerate().filter(move |(_, member)| loads.is_full_for(member, at)).map(|(place, _)| place)
+        let members = if loads.full().is_empty() {
+            &[][..]
+        } else {
+            &self.members[..]
+        };
+        members
+            .iter()
+            .enumerate()
+            .filter(move |(_, member)| loads.is_full_for(member, at))
+            .map(|(place, _)| place)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -118,15 +178,19 @@ impl Ground {
         &self.groups[place]
     }
 
-    /// How badly a copy on this member would stand with copies on the others: sharing a host is worse than any sharing of
-    /// racks, sharing a rack worse than any sharing of zones.
+    /// How badly a copy on this member would stand with copies on the others: sharing a host is
+    /// worse than any sharing of racks, sharing a rack worse than any sharing of zones.
     pub(crate) fn nearness(&self, place: usize, others: impl Iterator<Item = usize>) -> u32 {
         others.map(|other| self.nearness_of_two(place, other)).sum()
     }
 
     fn nearness_of_two(&self, one: usize, other: usize) -> u32 {
         // REPLICAS_MAX is 32, so that 256 of one outweighs every other.
-        let shared = self.groups[one].iter().zip(&self.groups[other]).take_while(|(a, b)| a == b).count();
+        let shared = self.groups[one]
+            .iter()
+            .zip(&self.groups[other])
+            .take_while(|(a, b)| a == b)
+            .count();
         [0, 1, 1 << 8, 1 << 16][shared]
     }
 
@@ -136,11 +200,15 @@ impl Ground {
     }
 }
 
-/// What a member's group at this level is called. Where a level has no name the next narrower one stands for it, and the
-/// member for itself in the end; the prefix keeps their names apart.
+/// What a member's group at this level is called. Where a level has no name the next narrower one
+/// stands for it, and the member for itself in the end; the prefix keeps their names apart.
 fn group_name(member: &Member, level: usize) -> String {
     let location = &member.location;
-    let named = [("z", &location.zone), ("r", &location.rack), ("h", &location.host)];
+    let named = [
+        ("z", &location.zone),
+        ("r", &location.rack),
+        ("h", &location.host),
+    ];
     match named[level..].iter().find(|(_, name)| !name.is_empty()) {
         Some((kind, name)) => format!("{kind}{name}"),
         None => format!("m{}", member.id),

@@ -15,7 +15,8 @@ pub(crate) struct Measured {
     pub(super) weights: Vec<Weight>,
     /// Of each member of the ground.
     pub(super) elsewhere: Vec<Burden>,
-    /// For each partition who would refuse a copy of it, were it for balance alone; nothing, where nobody would refuse any.
+    /// For each partition who would refuse a copy of it, were it for balance alone; nothing, where
+    /// nobody would refuse any.
     pub(super) refused: Vec<Vec<usize>>,
 }
 
@@ -50,7 +51,11 @@ impl Burden {
 
 impl From<&PartitionLoad> for Weight {
     fn from(load: &PartitionLoad) -> Self {
-        Self { lead: load.work_of_reads(), copy: load.work_of_writes(), bytes: load.bytes }
+        Self {
+            lead: load.work_of_reads(),
+            copy: load.work_of_writes(),
+            bytes: load.bytes,
+        }
     }
 }
 
@@ -64,9 +69,16 @@ pub(crate) struct Others<'a> {
 
 impl<'a> Others<'a> {
     pub(crate) fn new(ground: &'a Ground, table: &Table, loads: &'a Loads) -> Self {
-        let mut others = Self { ground, loads, burdens: vec![Burden::default(); ground.len()] };
+        let mut others = Self {
+            ground,
+            loads,
+            burdens: vec![Burden::default(); ground.len()],
+        };
         if others.counts() {
-            table.keyspaces.iter().for_each(|keyspace| others.each(keyspace, Burden::add));
+            table
+                .keyspaces
+                .iter()
+                .for_each(|keyspace| others.each(keyspace, Burden::add));
         }
         others
     }
@@ -83,29 +95,60 @@ impl<'a> Others<'a> {
 
     fn each(&mut self, keyspace: &Keyspace, change: fn(&mut Burden, Weight, bool)) {
         for partition in &keyspace.partitions {
-            let Some(load) = self.loads.partition(PartitionRef { keyspace: keyspace.id, partition: partition.id }) else { continue };
+            let Some(load) = self.loads.partition(PartitionRef {
+                keyspace: keyspace.id,
+                partition: partition.id,
+            }) else {
+                continue;
+            };
             for replica in &partition.replicas {
-                let Some(place) = self.ground.place(replica.member) else { continue };
-                change(&mut self.burdens[place], load.into(), replica.member == partition.primary());
+                let Some(place) = self.ground.place(replica.member) else {
+                    continue;
+                };
+                change(
+                    &mut self.burdens[place],
+                    load.into(),
+                    replica.member == partition.primary(),
+                );
             }
         }
     }
 
     /// What there is to know for laying out this keyspace, which counts among the others no more.
     pub(crate) fn measured(&mut self, keyspace: &Keyspace) -> Measured {
-        let at = |p: &Arc<Partition>| PartitionRef { keyspace: keyspace.id, partition: p.id };
+        let at = |p: &Arc<Partition>| PartitionRef {
+            keyspace: keyspace.id,
+            partition: p.id,
+        };
         let refused = if self.loads.full().is_empty() {
             Vec::new()
         } else {
-            keyspace.partitions.iter().map(|p| self.ground.refusing(self.loads, at(p)).collect()).collect()
+            keyspace
+                .partitions
+                .iter()
+                .map(|p| self.ground.refusing(self.loads, at(p)).collect())
+                .collect()
         };
         if !self.counts() {
-            return Measured { refused, ..Measured::default() };
+            return Measured {
+                refused,
+                ..Measured::default()
+            };
         }
         self.each(keyspace, Burden::take);
-        let weight = |p| self.loads.partition(at(p)).map(Weight::from).unwrap_or_default();
+        let weight = |p| {
+            self.loads
+                .partition(at(p))
+                .map(Weight::from)
+                .unwrap_or_default()
+        };
         let weights = keyspace.partitions.iter().map(weight).collect();
-        Measured { uneven: self.loads.uneven(), weights, elsewhere: self.burdens.clone(), refused }
+        Measured {
+            uneven: self.loads.uneven(),
+            weights,
+            elsewhere: self.burdens.clone(),
+            refused,
+        }
     }
 
     /// It is laid out, and counts again, as it shall be.
@@ -117,8 +160,8 @@ impl<'a> Others<'a> {
 }
 
 impl Seats<'_> {
-    /// What each member carries, as things are laid out, with what it carries of other keyspaces. Copies of partitions that nobody
-    /// can copy now are not counted: they stay where they are.
+    /// What each member carries, as things are laid out, with what it carries of other keyspaces.
+    /// Copies of partitions that nobody can copy now are not counted: they stay where they are.
     pub(super) fn burdens(&self) -> Vec<Burden> {
         let mut burdens = self.measured.elsewhere.clone();
         for (seating, weight) in self.partitions.iter().zip(&self.measured.weights) {

@@ -1,8 +1,10 @@
-//! How often members stand together: where a member's copies have theirs with many others, all of those mend what it held when it dies.
+//! How often members stand together: where a member's copies have theirs with many others, all of
+//! those mend what it held when it dies.
 
 use super::seats::Seats;
 
-/// Members up to which this is looked at: it takes a number for every two of them. Among more, the layout scatters well enough.
+/// Members up to which this is looked at: it takes a number for every two of them. Among more, the
+/// layout scatters well enough.
 const MEMBERS_MAX: usize = 1_024;
 
 /// A count for every member with every other.
@@ -17,7 +19,9 @@ impl Pairs {
         let mut pairs = Self::none(seats.ground.len());
         for seating in &seats.partitions {
             for (seat, &one) in seating.members.iter().enumerate() {
-                seating.members[..seat].iter().for_each(|&other| pairs.both(one, other, true));
+                seating.members[..seat]
+                    .iter()
+                    .for_each(|&other| pairs.both(one, other, true));
             }
         }
         pairs
@@ -25,17 +29,30 @@ impl Pairs {
 
     fn none(members: usize) -> Self {
         let members = if members > MEMBERS_MAX { 0 } else { members };
-        Self { members, counts: vec![0; members * members] }
+        Self {
+            members,
+            counts: vec![0; members * members],
+        }
     }
 
     /// Of the one with the other; 0 among too many.
     pub(super) fn of(&self, one: usize, other: usize) -> u32 {
-        if self.members == 0 { 0 } else { self.counts[one * self.members + other] }
+        if self.members == 0 {
+            0
+        } else {
+            self.counts[one * self.members + other]
+        }
     }
 
     /// What it is for every two on average, rounded up.
     pub(super) fn mean(&self) -> u32 {
-        let (all, pairs) = (self.counts.iter().map(|count| u64::from(*count)).sum::<u64>(), self.members * self.members.saturating_sub(1));
+        let (all, pairs) = (
+            self.counts
+                .iter()
+                .map(|count| u64::from(*count))
+                .sum::<u64>(),
+            self.members * self.members.saturating_sub(1),
+        );
         u32::try_from(all.div_ceil(pairs.max(1) as u64)).unwrap_or(u32::MAX)
     }
 
@@ -45,7 +62,12 @@ impl Pairs {
     }
 
     /// A copy beside these others goes from the one to the other member.
-    pub(super) fn reseat(&mut self, others: impl Iterator<Item = usize>, giver: usize, taker: usize) {
+    pub(super) fn reseat(
+        &mut self,
+        others: impl Iterator<Item = usize>,
+        giver: usize,
+        taker: usize,
+    ) {
         for other in others {
             self.both(giver, other, false);
             self.both(taker, other, true);
@@ -60,7 +82,11 @@ impl Pairs {
     fn note(&mut self, one: usize, other: usize, more: bool) {
         if self.members > 0 {
             let count = &mut self.counts[one * self.members + other];
-            *count = if more { count.saturating_add(1) } else { count.saturating_sub(1) };
+            *count = if more {
+                count.saturating_add(1)
+            } else {
+                count.saturating_sub(1)
+            };
         }
     }
 }

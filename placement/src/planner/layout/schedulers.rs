@@ -11,11 +11,13 @@
 //!  merges      no more partitions than it takes; tokens of members that went
 //! ```
 //!
-//! Each leaves alone what those before it have reached, so that the order of importance is also a measure that only ever
-//! falls: planning comes to an end, and a planned layout is planned no further. It also means that any of them can be off: the
-//! others do what they would do. All of them lay out one drawing board, so that what comes of them together is one plan with no move
-//! that another takes back. What was measured is evened out by exchanges (`exchange`), which leave to everybody the number of copies and
-//! primaries that it has. Splits and merges lay nothing out: they are told ([`shapes`]), and begin beside the moves.
+//! Each leaves alone what those before it have reached, so that the order of importance is also a
+//! measure that only ever falls: planning comes to an end, and a planned layout is planned no
+//! further. It also means that any of them can be off: the others do what they would do. All of
+//! them lay out one drawing board, so that what comes of them together is one plan with no move
+//! that another takes back. What was measured is evened out by exchanges (`exchange`), which leave
+//! to everybody the number of copies and primaries that it has. Splits and merges lay nothing out:
+//! they are told ([`shapes`]), and begin beside the moves.
 
 mod copies;
 mod drain;
@@ -36,10 +38,12 @@ use crate::scheduler::{Scheduler, Schedulers};
 use crate::table::{Reshape, Table};
 use std::collections::BTreeSet;
 
-/// Looks at single copies while chains of moves are searched, in one keyspace. Chains are needed only where no overloaded
-/// member has anything that an underloaded one may take, so this is rarely felt; it keeps planning cheap when it is.
+/// Looks at single copies while chains of moves are searched, in one keyspace. Chains are needed
+/// only where no overloaded member has anything that an underloaded one may take, so this is rarely
+/// felt; it keeps planning cheap when it is.
 const CHAIN_WORK_MAX: usize = 4_000_000;
-/// Rounds over the schedulers. Two are the rule: what one round has reached the next finds in order.
+/// Rounds over the schedulers. Two are the rule: what one round has reached the next finds in
+/// order.
 const ROUNDS_MAX: usize = 8;
 
 /// One reason to move copies, or to split and merge partitions.
@@ -77,12 +81,16 @@ const fn schedule(scheduler: Scheduler) -> &'static dyn Schedule {
     }
 }
 
-/// What those that are on would split and merge, each partition once: what is merged first, for the tokens of who is gone come before those
-/// of who came.
+/// What those that are on would split and merge, each partition once: what is merged first, for the
+/// tokens of who is gone come before those of who came.
 pub(crate) fn shapes(seen: &Seen<'_>) -> Vec<Shape> {
     let mut known: BTreeSet<(KeyspaceId, PartitionId)> = BTreeSet::new();
     let mut found = Vec::new();
-    for scheduler in Scheduler::ALL.into_iter().rev().filter(|scheduler| seen.table.settings.active().has(*scheduler)) {
+    for scheduler in Scheduler::ALL
+        .into_iter()
+        .rev()
+        .filter(|scheduler| seen.table.settings.active().has(*scheduler))
+    {
         for shape in schedule(scheduler).shapes(seen) {
             let parts: Vec<_> = shape.1.partitions().map(|p| (shape.0, p)).collect();
             if parts.iter().all(|part| !known.contains(part)) {
@@ -102,9 +110,11 @@ impl Seats<'_> {
             self.targets = self.shares();
             for scheduler in on.iter() {
                 // Nobody evens out leads afterwards.
-                let kept = (scheduler == Scheduler::Copies && !on.has(Scheduler::Primaries)).then(|| self.leaders());
+                let kept = (scheduler == Scheduler::Copies && !on.has(Scheduler::Primaries))
+                    .then(|| self.leaders());
                 schedule(scheduler).improve(&mut self);
-                kept.into_iter().for_each(|leaders| self.keep_leaders(&leaders));
+                kept.into_iter()
+                    .for_each(|leaders| self.keep_leaders(&leaders));
             }
             if self.partitions == before {
                 break;
@@ -114,14 +124,20 @@ impl Seats<'_> {
     }
 
     fn leaders(&self) -> Vec<Option<usize>> {
-        self.partitions.iter().map(|p| p.members.first().copied()).collect()
+        self.partitions
+            .iter()
+            .map(|p| p.members.first().copied())
+            .collect()
     }
 
-    /// Who led a partition and is still there leads it: it may have given its seat away, and taken another one of the same partition later.
+    /// Who led a partition and is still there leads it: it may have given its seat away, and taken
+    /// another one of the same partition later.
     fn keep_leaders(&mut self, leaders: &[Option<usize>]) {
         for (p, leader) in leaders.iter().enumerate() {
             let members = &self.partitions[p].members;
-            let seat = leader.and_then(|leader| members.iter().position(|&m| m == leader)).filter(|seat| *seat > 0);
+            let seat = leader
+                .and_then(|leader| members.iter().position(|&m| m == leader))
+                .filter(|seat| *seat > 0);
             seat.into_iter().for_each(|seat| self.enthrone(p, seat));
         }
     }

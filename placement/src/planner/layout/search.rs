@@ -16,11 +16,20 @@ impl Search {
         let mut seen = vec![false; members];
         start.iter().for_each(|&m| seen[m] = true);
         let unseen = (0..members).filter(|m| !seen[*m]).collect();
-        Self { queue: start.into(), unseen, seen, from: vec![None; members] }
+        Self {
+            queue: start.into(),
+            unseen,
+            seen,
+            from: vec![None; members],
+        }
     }
 
     pub(super) fn next(&mut self) -> Option<usize> {
-        if self.unseen.is_empty() { None } else { self.queue.pop_front() }
+        if self.unseen.is_empty() {
+            None
+        } else {
+            self.queue.pop_front()
+        }
     }
 
     pub(super) fn seen(&self, member: usize) -> bool {
@@ -34,8 +43,8 @@ impl Search {
         self.queue.push_back(member);
     }
 
-    /// Whether the way to this member moves this partition already: a second move of it would be judged by seats that the
-    /// first has changed.
+    /// Whether the way to this member moves this partition already: a second move of it would be
+    /// judged by seats that the first has changed.
     pub(super) fn on_the_way(&self, member: usize, partition: usize) -> bool {
         let mut at = member;
         while let Some((before, (p, _))) = self.from[at] {

@@ -16,32 +16,49 @@ struct Claim {
     present: u64,
 }
 
-/// Whole shares of `total`, in proportion to weights within the bounds, each less than one away from the exact share.
+/// Whole shares of `total`, in proportion to weights within the bounds, each less than one away
+/// from the exact share.
 ///
-/// What the rounding leaves goes first to those that have it already, so that shares that were once handed out stay; then
-/// to the largest fractions, and among equals in turn from `turn` on.
+/// What the rounding leaves goes first to those that have it already, so that shares that were once
+/// handed out stay; then to the largest fractions, and among equals in turn from `turn` on.
 fn shares(total: u64, claims: &[Claim], turn: usize) -> Vec<u64> {
     let mut shares = vec![0; claims.len()];
     let mut open: Vec<usize> = (0..claims.len()).collect();
     let mut left = total;
-    // As in the layout of flexible boxes: fix those that a bound holds back, on the side where the bounds weigh more; then
-    // share what is left among the others. Each round fixes one at least.
+    // As in the layout of flexible boxes: fix those that a bound holds back, on the side where the
+    // bounds weigh more; then share what is left among the others. Each round fixes one at least.
     let weight = loop {
         let weight: u64 = open.iter().map(|&i| claims[i].weight).sum();
         let exact = |i: usize| u128::from(left) * u128::from(claims[i].weight);
         let bound = |bound: u64| u128::from(bound) * u128::from(weight);
-        let below: u128 = open.iter().map(|&i| bound(claims[i].least).saturating_sub(exact(i))).sum();
-        let above: u128 = open.iter().map(|&i| exact(i).saturating_sub(bound(claims[i].most))).sum();
+        let below: u128 = open
+            .iter()
+            .map(|&i| bound(claims[i].least).saturating_sub(exact(i)))
+            .sum();
+        let above: u128 = open
+            .iter()
+            .map(|&i| exact(i).saturating_sub(bound(claims[i].most)))
+            .sum();
         if below == 0 && above == 0 {
             break weight;
         }
         let held: Vec<usize> = if below >= above {
-            open.iter().copied().filter(|&i| exact(i) < bound(claims[i].least)).collect()
+            open.iter()
+                .copied()
+                .filter(|&i| exact(i) < bound(claims[i].least))
+                .collect()
         } else {
-            open.iter().copied().filter(|&i| exact(i) > bound(claims[i].most)).collect()
+            open.iter()
+                .copied()
+                .filter(|&i| exact(i) > bound(claims[i].most))
+                .collect()
         };
         for i in held {
-            shares[i] = if below >= above { claims[i].least } else { claims[i].most };
+            shares[i] = if below >= above {
+                claims[i].least
+            } else {
+                claims[i].most
+            };
             left = left.saturating_sub(shares[i]);
             open.retain(|&other| other != i);
         }
@@ -57,13 +74,23 @@ fn shares(total: u64, claims: &[Claim], turn: usize) -> Vec<u64> {
     let spare = left - open.iter().map(|&i| shares[i]).sum::<u64>();
     let mut takers: Vec<usize> = open.into_iter().filter(|&i| fraction(i) > 0).collect();
     let in_turn = |i: usize| (i + claims.len() - turn % claims.len()) % claims.len();
-    takers.sort_by_key(|&i| (claims[i].present <= shares[i], std::cmp::Reverse(fraction(i)), in_turn(i)));
-    takers.into_iter().take(spare as usize).for_each(|i| shares[i] += 1);
+    takers.sort_by_key(|&i| {
+        (
+            claims[i].present <= shares[i],
+            std::cmp::Reverse(fraction(i)),
+            in_turn(i),
+        )
+    });
+    takers
+        .into_iter()
+        .take(spare as usize)
+        .for_each(|i| shares[i] += 1);
     shares
 }
 
-/// How many copies each member should hold, where each of `partitions` partitions has `copies` of them and members hold
-/// `present` and would refuse `refused` more. A zone, rack or host takes no more than keeps copies apart, and no less than the others leave to it. Shares may come to less
+/// How many copies each member should hold, where each of `partitions` partitions has `copies` of
+/// them and members hold `present` and would refuse `refused` more. A zone, rack or host takes no
+/// more than keeps copies apart, and no less than the others leave to it. Shares may come to less
 /// than `total` where whoever is busy or full takes no more.
 pub(crate) fn copies_each(
     ground: &Ground,
@@ -73,19 +100,51 @@ pub(crate) fn copies_each(
     turn: usize,
 ) -> Vec<u64> {
     let everybody: Vec<usize> = (0..ground.len()).collect();
-    // Copies need not share a group of the widest level that has enough groups: each of those takes one copy at most.
-    let apart = (0..LEVELS).find(|&level| count_groups(ground, &everybody, level) >= copies).unwrap_or(LEVELS);
+    // Copies need not share a group of the widest level that has enough groups: each of those takes
+    // one copy at most.
+    let apart = (0..LEVELS)
+        .find(|&level| count_groups(ground, &everybody, level) >= copies)
+        .unwrap_or(LEVELS);
     let mut each = vec![0; ground.len()];
-    let sharing = Sharing { ground, partitions, present, refused, turn, apart };
+    let sharing = Sharing {
+        ground,
+        partitions,
+        present,
+        refused,
+        turn,
+        apart,
+    };
     sharing.hand_out(&everybody, 0, (copies, copies), total, &mut each);
     each
 }
 
-/// How many partitions each member should lead, where each holds copies of at most `held` and leads `present`.
-pub(crate) fn leads_each(ground: &Ground, total: u64, held: &[u64], present: &[u64], turn: usize) -> Vec<u64> {
-    let most = |m: usize| if ground.is_busy(m) { held[m].min(present[m]) } else { held[m] };
-    let claim = |m: usize| Claim { weight: ground.weight(m), least: 0, most: most(m), present: present[m] };
-    shares(total, &(0..ground.len()).map(claim).collect::<Vec<_>>(), turn)
+/// How many partitions each member should lead, where each holds copies of at most `held` and leads
+/// `present`.
+pub(crate) fn leads_each(
+    ground: &Ground,
+    total: u64,
+    held: &[u64],
+    present: &[u64],
+    turn: usize,
+) -> Vec<u64> {
+    let most = |m: usize| {
+        if ground.is_busy(m) {
+            held[m].min(present[m])
+        } else {
+            held[m]
+        }
+    };
+    let claim = |m: usize| Claim {
+        weight: ground.weight(m),
+        least: 0,
+        most: most(m),
+        present: present[m],
+    };
+    shares(
+        total,
+        &(0..ground.len()).map(claim).collect::<Vec<_>>(),
+        turn,
+    )
 }
 
 struct Sharing<'a> {
@@ -98,8 +157,16 @@ struct Sharing<'a> {
 }
 
 impl Sharing<'_> {
-    /// Shares `total` copies among the groups of one group; it has between `range.0` and `range.1` copies of a partition.
-    fn hand_out(&self, members: &[usize], level: usize, range: (usize, usize), total: u64, each: &mut [u64]) {
+    /// Shares `total` copies among the groups of one group; it has between `range.0` and `range.1`
+    /// copies of a partition.
+    fn hand_out(
+        &self,
+        members: &[usize],
+        level: usize,
+        range: (usize, usize),
+        total: u64,
+        each: &mut [u64],
+    ) {
         let groups = self.groups(members, level);
         let rooms: Vec<usize> = groups.iter().map(|group| self.room(group, level)).collect();
         let (least, _) = filled_level(&rooms, range.0);
@@ -111,18 +178,35 @@ impl Sharing<'_> {
             .map(|(group, &room)| {
                 let (least, most) = range_of(room);
                 let least = least as u64 * self.partitions;
-                // Who is busy takes no more than it has, and who is full no more than it does not refuse, but where only that keeps copies apart.
-                let taken = |m: usize| self.partitions.saturating_sub(self.refused[m]).max(self.present[m]);
-                let spared = |m: &usize| if self.ground.is_busy(*m) { self.present[*m] } else { taken(*m) };
+                // Who is busy takes no more than it has, and who is full no more than it does not
+                // refuse, but where only that keeps copies apart.
+                let taken = |m: usize| {
+                    self.partitions
+                        .saturating_sub(self.refused[m])
+                        .max(self.present[m])
+                };
+                let spared = |m: &usize| {
+                    if self.ground.is_busy(*m) {
+                        self.present[*m]
+                    } else {
+                        taken(*m)
+                    }
+                };
                 Claim {
                     weight: group.iter().map(|&m| self.ground.weight(m)).sum(),
                     least,
-                    most: (most as u64 * self.partitions).min(group.iter().map(spared).sum()).max(least),
+                    most: (most as u64 * self.partitions)
+                        .min(group.iter().map(spared).sum())
+                        .max(least),
                     present: group.iter().map(|&m| self.present[m]).sum(),
                 }
             })
             .collect();
-        for ((group, share), room) in groups.iter().zip(shares(total, &claims, self.turn)).zip(rooms) {
+        for ((group, share), room) in groups
+            .iter()
+            .zip(shares(total, &claims, self.turn))
+            .zip(rooms)
+        {
             match group[..] {
                 [member] => each[member] = share,
                 _ => self.hand_out(group, level + 1, range_of(room), share, each),
@@ -135,13 +219,22 @@ impl Sharing<'_> {
             return members.iter().map(|&m| vec![m]).collect();
         }
         let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        members.iter().for_each(|&m| groups.entry(self.ground.groups(m)[level]).or_default().push(m));
+        members.iter().for_each(|&m| {
+            groups
+                .entry(self.ground.groups(m)[level])
+                .or_default()
+                .push(m)
+        });
         groups.into_values().collect()
     }
 
     /// How many copies of one partition a group of this level takes while copies are kept apart.
     fn room(&self, group: &[usize], level: usize) -> usize {
-        if level >= self.apart { 1 } else { count_groups(self.ground, group, self.apart) }
+        if level >= self.apart {
+            1
+        } else {
+            count_groups(self.ground, group, self.apart)
+        }
     }
 }
 
@@ -156,10 +249,14 @@ fn count_groups(ground: &Ground, members: &[usize], level: usize) -> usize {
     groups.len()
 }
 
-/// Fills vessels of these sizes evenly with `copies`: the level that all reach that can, and whether something is left.
+/// Fills vessels of these sizes evenly with `copies`: the level that all reach that can, and
+/// whether something is left.
 fn filled_level(rooms: &[usize], copies: usize) -> (usize, bool) {
     let at = |level: usize| rooms.iter().map(|room| (*room).min(level)).sum::<usize>();
-    let level = (0..=copies).rev().find(|&level| at(level) <= copies).unwrap_or(0);
+    let level = (0..=copies)
+        .rev()
+        .find(|&level| at(level) <= copies)
+        .unwrap_or(0);
     (level, at(level) < copies)
 }
 
@@ -168,20 +265,34 @@ mod tests {
     use super::*;
 
     fn claim(weight: u64, most: u64, present: u64) -> Claim {
-        Claim { weight, least: 0, most, present }
+        Claim {
+            weight,
+            least: 0,
+            most,
+            present,
+        }
     }
 
     #[test]
     fn shares_follow_weights_and_stop_at_bounds() {
         assert_eq!(shares(12, &[claim(1, 99, 0), claim(2, 99, 0)], 0), [4, 8]);
         assert_eq!(shares(12, &[claim(1, 99, 0), claim(2, 5, 0)], 0), [7, 5]);
-        assert_eq!(shares(10, &[claim(10, 6, 0), claim(1, 6, 0), claim(1, 6, 0)], 0), [6, 2, 2]);
+        assert_eq!(
+            shares(10, &[claim(10, 6, 0), claim(1, 6, 0), claim(1, 6, 0)], 0),
+            [6, 2, 2]
+        );
     }
 
     #[test]
     fn the_remainder_stays_where_it_is() {
-        assert_eq!(shares(10, &[claim(1, 99, 3), claim(1, 99, 3), claim(1, 99, 4)], 0), [3, 3, 4]);
-        assert_eq!(shares(10, &[claim(1, 99, 0), claim(1, 99, 0), claim(1, 99, 0)], 1), [3, 4, 3]);
+        assert_eq!(
+            shares(10, &[claim(1, 99, 3), claim(1, 99, 3), claim(1, 99, 4)], 0),
+            [3, 3, 4]
+        );
+        assert_eq!(
+            shares(10, &[claim(1, 99, 0), claim(1, 99, 0), claim(1, 99, 0)], 1),
+            [3, 4, 3]
+        );
     }
 
     #[test]

@@ -14,7 +14,10 @@ pub(super) struct Modulo {
 
 impl Modulo {
     pub(super) fn new(copies: usize) -> Self {
-        Self { copies, nodes: Nodes::new(&[], copies) }
+        Self {
+            copies,
+            nodes: Nodes::new(&[], copies),
+        }
     }
 }
 
@@ -27,7 +30,11 @@ impl Strategy for Modulo {
         let count = self.nodes.len();
         // Below the number of nodes.
         let first = (Token::of(key).place() % count.max(1) as u64) as usize;
-        self.nodes.take(holders, |may| (0..count).map(|further| (first + further) % count).find(|&place| may(place)));
+        self.nodes.take(holders, |may| {
+            (0..count)
+                .map(|further| (first + further) % count)
+                .find(|&place| may(place))
+        });
     }
 
     fn table_bytes(&self) -> usize {

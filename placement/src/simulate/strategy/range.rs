@@ -1,4 +1,5 @@
-//! Ordered ranges, split so that each has as many bytes as any other, and placed by the planner of production as partitions are.
+//! Ordered ranges, split so that each has as many bytes as any other, and placed by the planner of
+//! production as partitions are.
 
 use super::Strategy;
 use super::fixed::Fixed;
@@ -23,7 +24,11 @@ impl Ranges {
         // They are distinct, in order and not empty: one range, should that ever not be so.
         let lookup = RangeLookup::new(&splits).or_else(|_| RangeLookup::new::<&[u8]>(&[]));
         let lookup = lookup.expect("no splits are in order");
-        Self { lookup, splits: (bytes, splits.len()), placed: Fixed::new(ranges, copies) }
+        Self {
+            lookup,
+            splits: (bytes, splits.len()),
+            placed: Fixed::new(ranges, copies),
+        }
     }
 }
 
@@ -36,7 +41,11 @@ fn splits(ranges: u16, keys: &Keys) -> Vec<&[u8]> {
     let mut before = 0_u128;
     for (name, size) in sorted {
         let due = before * u128::from(ranges) >= all * (splits.len() as u128 + 1);
-        if due && splits.len() + 1 < usize::from(ranges) && !name.is_empty() && splits.last() != Some(&name) {
+        if due
+            && splits.len() + 1 < usize::from(ranges)
+            && !name.is_empty()
+            && splits.last() != Some(&name)
+        {
             splits.push(name);
         }
         before += u128::from(size);

@@ -1,5 +1,6 @@
-//! Rendezvous hashing: every node draws a number for every key, and the highest numbers have it. Weighted as Mosharaf and Resch do: a draw from
-//! 0 to 1 becomes `-weight / ln(draw)`, so that each node wins in proportion to its weight.
+//! Rendezvous hashing: every node draws a number for every key, and the highest numbers have it.
+//! Weighted as Mosharaf and Resch do: a draw from 0 to 1 becomes `-weight / ln(draw)`, so that each
+//! node wins in proportion to its weight.
 
 use super::{Nodes, Strategy, mixed};
 use crate::id::MemberId;
@@ -15,7 +16,10 @@ pub(super) struct Rendezvous {
 
 impl Rendezvous {
     pub(super) fn new(copies: usize) -> Self {
-        Self { copies, nodes: Nodes::new(&[], copies) }
+        Self {
+            copies,
+            nodes: Nodes::new(&[], copies),
+        }
     }
 }
 
@@ -29,11 +33,15 @@ impl Strategy for Rendezvous {
         let ground = &self.nodes.ground;
         let score = |place: usize| {
             // Above 0 and below 1.
-            let draw = ((mixed(ground.id(place).0, hash) >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
+            let draw =
+                ((mixed(ground.id(place).0, hash) >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
             -(ground.weight(place) as f64) / draw.ln()
         };
         self.nodes.take(holders, |may| {
-            let best = (0..ground.len()).filter(|&place| may(place)).map(|place| (score(place), place)).max_by(|a, b| a.0.total_cmp(&b.0));
+            let best = (0..ground.len())
+                .filter(|&place| may(place))
+                .map(|place| (score(place), place))
+                .max_by(|a, b| a.0.total_cmp(&b.0));
             best.map(|(_, place)| place)
         });
     }

@@ -23,7 +23,15 @@ pub(super) struct OnRing {
 
 impl OnRing {
     pub(super) fn new(tokens: usize, random: bool, copies: usize, seed: u64) -> Self {
-        Self { tokens, random, copies, seed, ring: Ring::default(), lookup: RingLookup::new(&[]), holders: Vec::new() }
+        Self {
+            tokens,
+            random,
+            copies,
+            seed,
+            ring: Ring::default(),
+            lookup: RingLookup::new(&[]),
+            holders: Vec::new(),
+        }
     }
 
     /// Gives a node as many tokens as its weight asks for.
@@ -41,7 +49,10 @@ impl OnRing {
                 allocate(&self.ring, nodes, node.id, more, self.copies, self.seed)
             };
             // Neither gives a token that is there.
-            self.ring = self.ring.join(node.id, tokens).unwrap_or_else(|_| self.ring.clone());
+            self.ring = self
+                .ring
+                .join(node.id, tokens)
+                .unwrap_or_else(|_| self.ring.clone());
         }
     }
 }
@@ -50,9 +61,17 @@ impl Strategy for OnRing {
     fn follow(&mut self, nodes: &[Arc<Member>]) {
         let known: BTreeSet<MemberId> = self.ring.tokens().iter().map(|(_, m)| *m).collect();
         let stays = |id: MemberId| nodes.iter().any(|n| n.id == id);
-        let mut there: Vec<Arc<Member>> = nodes.iter().filter(|n| known.contains(&n.id)).cloned().collect();
+        let mut there: Vec<Arc<Member>> = nodes
+            .iter()
+            .filter(|n| known.contains(&n.id))
+            .cloned()
+            .collect();
         for gone in known.iter().copied().filter(|id| !stays(*id)) {
-            self.ring = if self.random { self.ring.leave(gone) } else { depart(&self.ring, &there, gone, self.copies) };
+            self.ring = if self.random {
+                self.ring.leave(gone)
+            } else {
+                depart(&self.ring, &there, gone, self.copies)
+            };
         }
         for node in nodes.iter().filter(|n| known.contains(&n.id)) {
             self.fit(&there, node);
@@ -63,7 +82,9 @@ impl Strategy for OnRing {
         }
         let walk = Walk::new(&self.ring, nodes, self.copies);
         self.lookup = RingLookup::from(&self.ring);
-        self.holders = (0..self.ring.tokens().len()).map(|arc| walk.replicas(arc)).collect();
+        self.holders = (0..self.ring.tokens().len())
+            .map(|arc| walk.replicas(arc))
+            .collect();
     }
 
     fn holders(&self, key: &[u8], holders: &mut Vec<MemberId>) {
@@ -75,6 +96,8 @@ impl Strategy for OnRing {
     fn table_bytes(&self) -> usize {
         let members: BTreeSet<MemberId> = self.ring.tokens().iter().map(|(_, m)| *m).collect();
         let copies: usize = self.holders.iter().map(Vec::len).sum();
-        members.len() * size_of::<MemberId>() + self.ring.tokens().len() * size_of::<Token>() + copies * size_of::<u32>()
+        members.len() * size_of::<MemberId>()
+            + self.ring.tokens().len() * size_of::<Token>()
+            + copies * size_of::<u32>()
     }
 }

@@ -20,24 +20,47 @@ pub(super) fn build(cache: &Path, cores: Cores) -> Result<Installed> {
         let words = [&["env", "GOFLAGS=-mod=mod", "go"], arguments].concat();
         run(&cores.anywhere(&words), Some(&home), BUILD_MAX)
     };
-    if !program.exists() || fs::read_to_string(&built).unwrap_or_default().lines().next() != Some(VERSION) {
+    if !program.exists()
+        || fs::read_to_string(&built)
+            .unwrap_or_default()
+            .lines()
+            .next()
+            != Some(VERSION)
+    {
         fs::create_dir_all(&home)?;
         eprintln!("building Olric {VERSION} in {}", home.display());
         if !home.join("go.mod").exists() {
             go(&["mod", "init", "rival"]).context("needs Go 1.23 or later")?;
         }
         go(&["get", &format!("github.com/olric-data/olric@v{VERSION}")])?;
-        go(&["build", "-o", "olric-server", "github.com/olric-data/olric/cmd/olric-server"])?;
+        go(&[
+            "build",
+            "-o",
+            "olric-server",
+            "github.com/olric-data/olric/cmd/olric-server",
+        ])?;
         let compiler = go(&["env", "GOVERSION"])?;
         fs::write(&built, format!("{VERSION}\n{compiler}"))?;
     }
-    let compiler = fs::read_to_string(&built).unwrap_or_default().lines().nth(1).unwrap_or("?").to_owned();
-    Ok(Installed { kind: Kind::Olric, version: format!("{VERSION} ({compiler})"), program })
+    let compiler = fs::read_to_string(&built)
+        .unwrap_or_default()
+        .lines()
+        .nth(1)
+        .unwrap_or("?")
+        .to_owned();
+    Ok(Installed {
+        kind: Kind::Olric,
+        version: format!("{VERSION} ({compiler})"),
+        program,
+    })
 }
 
 /// The defaults of `olric-server-local.yaml`, with one synchronous backup, and less said.
 fn configuration(resp: u16, gossip: u16, peers: &[u16]) -> String {
-    let peers: String = peers.iter().map(|p| format!("\n    - \"127.0.0.1:{p}\"")).collect();
+    let peers: String = peers
+        .iter()
+        .map(|p| format!("\n    - \"127.0.0.1:{p}\""))
+        .collect();
     format!(
         "server: {{bindAddr: 127.0.0.1, bindPort: {resp}, keepAlivePeriod: 300s, bootstrapTimeout: 5s, partitionCount: 271,
   replicaCount: 2, writeQuorum: 1, readQuorum: 1, readRepair: false, replicationMode: 0, memberCountQuorum: 1,
@@ -69,16 +92,28 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
         let file = dir.path().join(format!("{port}.yaml"));
         let log = dir.path().join(format!("{port}.log"));
         fs::write(&file, configuration(*port, *own, &peers))?;
-        children.push((Child::start(&cores.member(&[&program, "-c", &file.to_string_lossy()]), &log)?, log));
+        children.push((
+            Child::start(
+                &cores.member(&[&program, "-c", &file.to_string_lossy()]),
+                &log,
+            )?,
+            log,
+        ));
     }
     // Each tells of all members, and takes a write.
     let ready = |at: &std::net::SocketAddr| {
-        let told = text_of(*at, "STATS").and_then(|s| serde_json::from_str::<serde_json::Value>(&s).ok()).unwrap_or_default();
-        let members = told["cluster_members"].as_object().map_or(0, serde_json::Map::len);
+        let told = text_of(*at, "STATS")
+            .and_then(|s| serde_json::from_str::<serde_json::Value>(&s).ok())
+            .unwrap_or_default();
+        let members = told["cluster_members"]
+            .as_object()
+            .map_or(0, serde_json::Map::len);
         members == MEMBERS && text_of(*at, "DM.PUT probe key value").is_some()
     };
     let came = until(Instant::now() + PATIENCE, || {
-        children.iter_mut().try_for_each(|(child, log)| child.is_alive(log))?;
+        children
+            .iter_mut()
+            .try_for_each(|(child, log)| child.is_alive(log))?;
         // What they tell is long.
         pause(Duration::from_millis(100))?;
         Ok(addresses.iter().all(ready))

@@ -1,7 +1,7 @@
 //! One thread: callers, polled when they are woken or due.
 //!
-//! It is an executor of the smallest kind, so that what is measured is the client: a wake-up notes the number of a caller, and
-//! unparks the thread if it was the first.
+//! It is an executor of the smallest kind, so that what is measured is the client: a wake-up notes
+//! the number of a caller, and unparks the thread if it was the first.
 
 use super::super::Failed;
 use super::super::keys;
@@ -51,16 +51,39 @@ struct Lane {
 
 impl Shared {
     /// `(lanes, in_flight)`: callers of each lane.
-    pub(super) fn new(clock: Clock, plan: Plan, schedule: Schedule, (lanes, in_flight): (usize, usize), batch: bool) -> Self {
-        let lane = Lane { left: in_flight, ..Lane::default() };
-        Self { clock, plan, schedule, recorder: Recorder::new(), lanes: vec![lane; lanes], in_flight, batch, now: 0, heard: false }
+    pub(super) fn new(
+        clock: Clock,
+        plan: Plan,
+        schedule: Schedule,
+        (lanes, in_flight): (usize, usize),
+        batch: bool,
+    ) -> Self {
+        let lane = Lane {
+            left: in_flight,
+            ..Lane::default()
+        };
+        Self {
+            clock,
+            plan,
+            schedule,
+            recorder: Recorder::new(),
+            lanes: vec![lane; lanes],
+            in_flight,
+            batch,
+            now: 0,
+            heard: false,
+        }
     }
 
     /// What a caller does next, and when it should have begun.
     fn next(&mut self, caller: usize) -> Option<(Operation, u64)> {
         let (at, now) = (caller / self.in_flight, self.now);
         let lane = &mut self.lanes[at];
-        let next = if self.batch && lane.left == 0 { None } else { self.schedule.take(at, now) };
+        let next = if self.batch && lane.left == 0 {
+            None
+        } else {
+            self.schedule.take(at, now)
+        };
         let Some(intended) = next else {
             lane.idle.push(caller);
             return None;
@@ -77,12 +100,20 @@ impl Shared {
     }
 
     /// What came of it: whether a value was found, or an error.
-    fn done(&mut self, caller: usize, operation: Operation, intended: u64, done: Result<bool, String>) {
+    fn done(
+        &mut self,
+        caller: usize,
+        operation: Operation,
+        intended: u64,
+        done: Result<bool, String>,
+    ) {
         if !std::mem::replace(&mut self.heard, true) {
             self.recorder.heard(self.now);
         }
         match done {
-            Ok(found) => self.recorder.answered(operation.kind, found, intended, self.now),
+            Ok(found) => self
+                .recorder
+                .answered(operation.kind, found, intended, self.now),
             Err(error) => self.recorder.failed(&error),
         }
         let lane = &mut self.lanes[caller / self.in_flight];
@@ -95,7 +126,10 @@ impl Shared {
     /// Idle callers of lanes that may begin a batch.
     fn begin_batches(&mut self, into: &mut Vec<usize>) {
         if self.batch && self.now < self.schedule.ends_at() {
-            let ready = self.lanes.iter_mut().filter(|lane| lane.outstanding == 0 && lane.left == self.in_flight);
+            let ready = self
+                .lanes
+                .iter_mut()
+                .filter(|lane| lane.outstanding == 0 && lane.left == self.in_flight);
             ready.for_each(|lane| into.append(&mut lane.idle));
         }
     }
@@ -110,13 +144,27 @@ fn told(error: &(impl Debug + std::fmt::Display)) -> String {
 /// Does one operation after the other.
 async fn call(caller: usize, map: Keys, value: Rc<String>, shared: Rc<RefCell<Shared>>) {
     loop {
-        let (operation, intended) = poll_fn(|_| shared.borrow_mut().next(caller).map_or(Poll::Pending, Poll::Ready)).await;
+        let (operation, intended) = poll_fn(|_| {
+            shared
+                .borrow_mut()
+                .next(caller)
+                .map_or(Poll::Pending, Poll::Ready)
+        })
+        .await;
         let name = keys::name(operation.key);
         // Letters and digits.
         let key = std::str::from_utf8(&name).unwrap_or_default();
         let done = match operation.kind {
-            Kind::Get => map.get(key).await.map(|found| found.is_some()).map_err(|e| told(&e)),
-            Kind::Set => map.insert(key, &value).await.map(|()| false).map_err(|e| told(&e)),
+            Kind::Get => map
+                .get(key)
+                .await
+                .map(|found| found.is_some())
+                .map_err(|e| told(&e)),
+            Kind::Set => map
+                .insert(key, &value)
+                .await
+                .map(|()| false)
+                .map_err(|e| told(&e)),
         };
         shared.borrow_mut().done(caller, operation, intended, done);
     }
@@ -170,7 +218,11 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(map: Keys, value: Vec<u8>, shared: Shared) -> Self {
         // Letters and digits.
-        Self { map, value: String::from_utf8(value).unwrap_or_default(), shared: Some(shared) }
+        Self {
+            map,
+            value: String::from_utf8(value).unwrap_or_default(),
+            shared: Some(shared),
+        }
     }
 
     /// From now on it does this; answers count from a time on.
@@ -185,12 +237,18 @@ impl Worker {
 
     /// What was recorded, and by how many starts it was behind.
     pub(super) fn end(self) -> (Recorder, u64) {
-        self.shared.map_or_else(|| (Recorder::new(), 0), |shared| (shared.recorder, shared.schedule.behind()))
+        self.shared.map_or_else(
+            || (Recorder::new(), 0),
+            |shared| (shared.recorder, shared.schedule.behind()),
+        )
     }
 
-    /// Until the plan or the schedule ends, and what was sent is answered. Ends early when another thread has failed.
+    /// Until the plan or the schedule ends, and what was sent is answered. Ends early when another
+    /// thread has failed.
     pub(super) fn run(&mut self, failed: &AtomicBool) -> Result<(), Failed> {
-        let Some(shared) = self.shared.take() else { return Ok(()) };
+        let Some(shared) = self.shared.take() else {
+            return Ok(());
+        };
         let callers = shared.lanes.len() * shared.in_flight;
         let shared = Rc::new(RefCell::new(shared));
         let result = self.drive(callers, &shared, failed);
@@ -199,13 +257,32 @@ impl Worker {
         result
     }
 
-    fn drive(&self, callers: usize, shared: &Rc<RefCell<Shared>>, failed: &AtomicBool) -> Result<(), Failed> {
+    fn drive(
+        &self,
+        callers: usize,
+        shared: &Rc<RefCell<Shared>>,
+        failed: &AtomicBool,
+    ) -> Result<(), Failed> {
         let value = Rc::new(self.value.clone());
-        let woken = Arc::new(Woken { callers: Mutex::default(), thread: thread::current() });
+        let woken = Arc::new(Woken {
+            callers: Mutex::default(),
+            thread: thread::current(),
+        });
         let mut all: Vec<(Caller, Waker)> = (0..callers)
             .map(|caller| {
-                let future: Caller = Box::pin(call(caller, self.map.clone(), value.clone(), shared.clone()));
-                (future, Waker::from(Arc::new(WakeCaller { caller, woken: woken.clone() })))
+                let future: Caller = Box::pin(call(
+                    caller,
+                    self.map.clone(),
+                    value.clone(),
+                    shared.clone(),
+                ));
+                (
+                    future,
+                    Waker::from(Arc::new(WakeCaller {
+                        caller,
+                        woken: woken.clone(),
+                    })),
+                )
             })
             .collect();
         let mut ready: Vec<usize> = (0..callers).collect();
@@ -221,7 +298,9 @@ impl Worker {
                 let _ = future.as_mut().poll(&mut Context::from_waker(waker));
             }
             let mut now = shared.borrow_mut();
-            if pace::is_over(now.clock, &now.plan, &now.schedule, &now.recorder)? || failed.load(Ordering::Relaxed) {
+            if pace::is_over(now.clock, &now.plan, &now.schedule, &now.recorder)?
+                || failed.load(Ordering::Relaxed)
+            {
                 let end = now.clock.now();
                 now.recorder.finish(end);
                 return Ok(());

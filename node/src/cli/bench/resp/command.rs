@@ -23,9 +23,15 @@ impl Command {
     pub(super) fn parse(template: &str, value: &[u8]) -> Result<Self, String> {
         let words: Vec<&str> = template.split_whitespace().collect();
         if !template.contains(KEY) {
-            return Err(format!("`{template}` names no key: write {KEY} where it belongs, as in `GET {KEY}`"));
+            return Err(format!(
+                "`{template}` names no key: write {KEY} where it belongs, as in `GET {KEY}`"
+            ));
         }
-        let mut command = Self { bytes: format!("*{}\r\n", words.len()).into_bytes(), digits_at: Vec::new(), wait: None };
+        let mut command = Self {
+            bytes: format!("*{}\r\n", words.len()).into_bytes(),
+            digits_at: Vec::new(),
+            wait: None,
+        };
         words.into_iter().for_each(|word| command.push(word, value));
         Ok(command)
     }
@@ -33,7 +39,13 @@ impl Command {
     /// Sends `WAIT copies 0` after it: the operation is done when both are answered.
     pub(super) fn then_wait(&mut self, copies: u16) {
         let copies_text = copies.to_string();
-        self.bytes.extend_from_slice(format!("*3\r\n$4\r\nWAIT\r\n${}\r\n{copies_text}\r\n$1\r\n0\r\n", copies_text.len()).as_bytes());
+        self.bytes.extend_from_slice(
+            format!(
+                "*3\r\n$4\r\nWAIT\r\n${}\r\n{copies_text}\r\n$1\r\n0\r\n",
+                copies_text.len()
+            )
+            .as_bytes(),
+        );
         self.wait = Some(copies);
     }
 
@@ -48,13 +60,19 @@ impl Command {
                 bytes.extend_from_slice(value);
                 rest = after;
             } else {
-                let next = rest.char_indices().skip(1).find(|(_, c)| *c == '{').map_or(rest.len(), |(at, _)| at);
+                let next = rest
+                    .char_indices()
+                    .skip(1)
+                    .find(|(_, c)| *c == '{')
+                    .map_or(rest.len(), |(at, _)| at);
                 bytes.extend_from_slice(&rest.as_bytes()[..next]);
                 rest = &rest[next..];
             }
         }
-        self.bytes.extend_from_slice(format!("${}\r\n", bytes.len()).as_bytes());
-        self.digits_at.extend(digits_at.iter().map(|at| self.bytes.len() + at));
+        self.bytes
+            .extend_from_slice(format!("${}\r\n", bytes.len()).as_bytes());
+        self.digits_at
+            .extend(digits_at.iter().map(|at| self.bytes.len() + at));
         self.bytes.extend_from_slice(&bytes);
         self.bytes.extend_from_slice(b"\r\n");
     }
@@ -69,7 +87,10 @@ impl Command {
         let begin = out.len();
         out.extend_from_slice(&self.bytes);
         for at in &self.digits_at {
-            write_digits(key, &mut out[begin + at..begin + at + FIRST.len() - DIGITS_AT]);
+            write_digits(
+                key,
+                &mut out[begin + at..begin + at + FIRST.len() - DIGITS_AT],
+            );
         }
     }
 }
@@ -81,7 +102,11 @@ mod tests {
     fn encoded(command: &Command, key: u64) -> String {
         let mut out = b"before".to_vec();
         command.write(key, &mut out);
-        String::from_utf8(out).expect("text").strip_prefix("before").expect("appended").replace("\r\n", " ")
+        String::from_utf8(out)
+            .expect("text")
+            .strip_prefix("before")
+            .expect("appended")
+            .replace("\r\n", " ")
     }
 
     #[test]
@@ -89,15 +114,22 @@ mod tests {
         let set = Command::parse("SET {key} {value}", b"abc").expect("a command");
         assert_eq!(encoded(&set, 42), "*3 $3 SET $16 key:000000000042 $3 abc ");
         assert_eq!(encoded(&set, 7), "*3 $3 SET $16 key:000000000007 $3 abc ");
-        let own = Command::parse(" DM.PUT  bench {a}:{key}.{key} x{value}x", b"v").expect("a command");
-        assert_eq!(encoded(&own, 12), "*4 $6 DM.PUT $5 bench $37 {a}:key:000000000012.key:000000000012 $3 xvx ");
+        let own =
+            Command::parse(" DM.PUT  bench {a}:{key}.{key} x{value}x", b"v").expect("a command");
+        assert_eq!(
+            encoded(&own, 12),
+            "*4 $6 DM.PUT $5 bench $37 {a}:key:000000000012.key:000000000012 $3 xvx "
+        );
     }
 
     #[test]
     fn wait_follows_on_the_same_connection() {
         let mut set = Command::parse("SET {key} {value}", b"").expect("a command");
         set.then_wait(1);
-        assert_eq!(encoded(&set, 1), "*3 $3 SET $16 key:000000000001 $0  *3 $4 WAIT $1 1 $1 0 ");
+        assert_eq!(
+            encoded(&set, 1),
+            "*3 $3 SET $16 key:000000000001 $0  *3 $4 WAIT $1 1 $1 0 "
+        );
         assert_eq!(set.wait(), Some(1));
     }
 

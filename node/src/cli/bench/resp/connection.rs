@@ -48,12 +48,21 @@ enum Outcome {
 
 impl Sent {
     pub(super) fn new(operation: Operation, intended: u64, replies: u8) -> Self {
-        Self { operation, intended, left: replies, moved: false, outcome: Outcome::Done { found: false } }
+        Self {
+            operation,
+            intended,
+            left: replies,
+            moved: false,
+            outcome: Outcome::Done { found: false },
+        }
     }
 
     /// The same, for another master.
     pub(super) fn sent_on(self) -> Self {
-        Self { moved: true, ..self }
+        Self {
+            moved: true,
+            ..self
+        }
     }
 }
 
@@ -67,7 +76,10 @@ impl Shared {
 
     /// What the lane does next, if anything.
     fn next(&mut self, lane: usize, master: usize, now: u64) -> Option<Sent> {
-        let moved = self.router.as_mut().and_then(|router| router.next_moved(master));
+        let moved = self
+            .router
+            .as_mut()
+            .and_then(|router| router.next_moved(master));
         let (operation, intended, moved) = match moved {
             Some(sent) => (sent.operation, sent.intended, true),
             None => {
@@ -85,7 +97,10 @@ impl Shared {
             }
         };
         let replies = 1 + u8::from(self.command(operation.kind).wait().is_some());
-        Some(Sent { moved, ..Sent::new(operation, intended, replies) })
+        Some(Sent {
+            moved,
+            ..Sent::new(operation, intended, replies)
+        })
     }
 }
 
@@ -105,7 +120,16 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(stream: TcpStream, peer: SocketAddr, lane: usize, master: usize) -> Self {
-        Self { stream, peer, lane, master, out: Vec::new(), written: 0, waiting: VecDeque::new(), scanner: Scanner::new() }
+        Self {
+            stream,
+            peer,
+            lane,
+            master,
+            out: Vec::new(),
+            written: 0,
+            waiting: VecDeque::new(),
+            scanner: Scanner::new(),
+        }
     }
 
     /// Whether nothing is awaited here.
@@ -115,11 +139,20 @@ impl Connection {
 
     /// Whether slots have moved, and it should be connected elsewhere.
     pub(super) fn is_elsewhere(&self, shared: &Shared) -> bool {
-        shared.router.as_ref().is_some_and(|router| router.home(self.lane).0 != self.master)
+        shared
+            .router
+            .as_ref()
+            .is_some_and(|router| router.home(self.lane).0 != self.master)
     }
 
-    /// Takes in what came, and sends what there is room for then. `ending`: the server has said that it sends no more.
-    pub(super) fn read(&mut self, shared: &mut Shared, buffer: &mut [u8], ending: bool) -> Result<(), Failed> {
+    /// Takes in what came, and sends what there is room for then. `ending`: the server has said
+    /// that it sends no more.
+    pub(super) fn read(
+        &mut self,
+        shared: &mut Shared,
+        buffer: &mut [u8],
+        ending: bool,
+    ) -> Result<(), Failed> {
         loop {
             let got = match self.stream.read(buffer) {
                 Ok(0) => return Err(self.lost("it closed the connection")),
@@ -131,7 +164,8 @@ impl Connection {
             let now = shared.clock.now();
             self.take(shared, &buffer[..got], now)?;
             self.send(shared, now)?;
-            // A buffer that was not filled was all there is: what comes later is a readiness of its own.
+            // A buffer that was not filled was all there is: what comes later is a readiness of its
+            // own.
             if got < buffer.len() && !ending {
                 return Ok(());
             }
@@ -146,8 +180,12 @@ impl Connection {
         };
         if room > 0 && !self.is_elsewhere(shared) {
             for _ in 0..room {
-                let Some(sent) = shared.next(self.lane, self.master, now) else { break };
-                shared.command(sent.operation.kind).write(sent.operation.key, &mut self.out);
+                let Some(sent) = shared.next(self.lane, self.master, now) else {
+                    break;
+                };
+                shared
+                    .command(sent.operation.kind)
+                    .write(sent.operation.key, &mut self.out);
                 self.waiting.push_back(sent);
             }
         }
@@ -172,11 +210,17 @@ impl Connection {
 
     fn take(&mut self, shared: &mut Shared, mut input: &[u8], now: u64) -> Result<(), Failed> {
         let mut heard = false;
-        while let Some(reply) = self.scanner.next(&mut input).map_err(|Garbage| foreign(self.peer))? {
+        while let Some(reply) = self
+            .scanner
+            .next(&mut input)
+            .map_err(|Garbage| foreign(self.peer))?
+        {
             if !std::mem::replace(&mut heard, true) {
                 shared.recorder.heard(now);
             }
-            let Some(mut sent) = self.waiting.front().copied() else { return Err(self.lost("it answers what was not asked")) };
+            let Some(mut sent) = self.waiting.front().copied() else {
+                return Err(self.lost("it answers what was not asked"));
+            };
             sent.left -= 1;
             if let Outcome::Done { .. } = sent.outcome {
                 sent.outcome = self.judge(shared, sent, reply);
@@ -187,7 +231,11 @@ impl Connection {
             }
             self.waiting.pop_front();
             match sent.outcome {
-                Outcome::Done { found } => shared.recorder.answered(sent.operation.kind, found, sent.intended, now),
+                Outcome::Done { found } => {
+                    shared
+                        .recorder
+                        .answered(sent.operation.kind, found, sent.intended, now)
+                }
                 // The recorder knows it already, and the router has it.
                 Outcome::Failed | Outcome::Moved => {}
             }
@@ -197,22 +245,34 @@ impl Connection {
 
     /// What a reply makes of an operation that went well so far.
     fn judge(&self, shared: &mut Shared, sent: Sent, reply: Reply) -> Outcome {
-        let wait = shared.command(sent.operation.kind).wait().filter(|_| sent.left == 0);
+        let wait = shared
+            .command(sent.operation.kind)
+            .wait()
+            .filter(|_| sent.left == 0);
         match (reply, wait) {
             (Reply::Error, _) => {
                 let error = self.scanner.error();
-                if error.starts_with("MOVED ") && shared.router.as_mut().is_some_and(|router| router.moved(&error, sent)) {
+                if error.starts_with("MOVED ")
+                    && shared
+                        .router
+                        .as_mut()
+                        .is_some_and(|router| router.moved(&error, sent))
+                {
                     return Outcome::Moved;
                 }
                 shared.recorder.failed(&error);
                 Outcome::Failed
             }
             (Reply::Integer(copies), Some(wanted)) if copies < wanted.into() => {
-                shared.recorder.failed(&format!("WAIT was answered with {copies} copies, not {wanted}"));
+                shared.recorder.failed(&format!(
+                    "WAIT was answered with {copies} copies, not {wanted}"
+                ));
                 Outcome::Failed
             }
             (_, Some(_)) => sent.outcome,
-            (reply, None) => Outcome::Done { found: reply != Reply::Nil },
+            (reply, None) => Outcome::Done {
+                found: reply != Reply::Nil,
+            },
         }
     }
 

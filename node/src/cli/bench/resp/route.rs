@@ -1,7 +1,8 @@
 //! Which master of a Redis Cluster is asked for which key.
 //!
-//! Each connection belongs to one master and asks for its keys alone, as redis-benchmark's do; all masters have the same number of
-//! connections. What a master says with MOVED is believed at once: the slot has a new owner, and the operation is sent to that one, once.
+//! Each connection belongs to one master and asks for its keys alone, as redis-benchmark's do; all
+//! masters have the same number of connections. What a master says with MOVED is believed at once:
+//! the slot has a new owner, and the operation is sent to that one, once.
 
 use super::super::keys;
 use super::super::plan::{Operation, Plan};
@@ -44,10 +45,21 @@ impl Router {
     /// # Errors
     /// Not every slot has a master.
     pub(super) fn new(keys: u64, runs: &[(u16, u16, SocketAddr)]) -> Result<Self, String> {
-        let mut router = Self { keys, masters: Vec::new(), owners: vec![NOBODY; SLOTS.into()], with_keys: Vec::new(), moved: 0 };
+        let mut router = Self {
+            keys,
+            masters: Vec::new(),
+            owners: vec![NOBODY; SLOTS.into()],
+            with_keys: Vec::new(),
+            moved: 0,
+        };
         for (from, to, address) in runs {
             let master = router.master(*address);
-            router.owners.iter_mut().take(usize::from(*to) + 1).skip((*from).into()).for_each(|owner| *owner = master as u16);
+            router
+                .owners
+                .iter_mut()
+                .take(usize::from(*to) + 1)
+                .skip((*from).into())
+                .for_each(|owner| *owner = master as u16);
         }
         if let Some(slot) = router.owners.iter().position(|owner| *owner == NOBODY) {
             return Err(format!("the cluster is not whole: nobody owns slot {slot}"));
@@ -57,10 +69,17 @@ impl Router {
     }
 
     fn master(&mut self, address: SocketAddr) -> usize {
-        self.masters.iter().position(|m| m.address == address).unwrap_or_else(|| {
-            self.masters.push(Master { address, set_aside: VecDeque::new(), moved: VecDeque::new() });
-            self.masters.len() - 1
-        })
+        self.masters
+            .iter()
+            .position(|m| m.address == address)
+            .unwrap_or_else(|| {
+                self.masters.push(Master {
+                    address,
+                    set_aside: VecDeque::new(),
+                    moved: VecDeque::new(),
+                });
+                self.masters.len() - 1
+            })
     }
 
     fn owner(&self, key: u64) -> usize {
@@ -69,7 +88,12 @@ impl Router {
 
     fn find_keys(&mut self) {
         let mut found = vec![false; self.masters.len()];
-        let owning = self.masters.iter().enumerate().filter(|(m, _)| self.owners.iter().any(|owner| usize::from(*owner) == *m)).count();
+        let owning = self
+            .masters
+            .iter()
+            .enumerate()
+            .filter(|(m, _)| self.owners.iter().any(|owner| usize::from(*owner) == *m))
+            .count();
         let mut left = owning;
         for key in 0..self.keys.min(KEYS_LOOKED_AT) {
             if left == 0 {
@@ -108,7 +132,9 @@ impl Router {
         }
         // Its keys are rare: the next one after the last that was drawn.
         let Operation { kind, key } = last?;
-        let found = (key..self.keys).chain(0..key).find(|key| self.owner(*key) == master);
+        let found = (key..self.keys)
+            .chain(0..key)
+            .find(|key| self.owner(*key) == master);
         if found.is_none() {
             // It had some until slots moved.
             self.find_keys();
@@ -118,7 +144,10 @@ impl Router {
 
     /// What others have sent here.
     pub(super) fn next_moved(&mut self, master: usize) -> Option<Sent> {
-        self.masters[master].moved.pop_front().inspect(|_| self.moved -= 1)
+        self.masters[master]
+            .moved
+            .pop_front()
+            .inspect(|_| self.moved -= 1)
     }
 
     /// Whether operations wait for their new master.
@@ -129,8 +158,15 @@ impl Router {
     /// A master said `MOVED slot address`. `false` if that cannot be followed.
     pub(super) fn moved(&mut self, error: &str, sent: Sent) -> bool {
         let mut words = error.split_whitespace().skip(1);
-        let (Some(slot), Some(address)) = (words.next().and_then(|s| s.parse::<u16>().ok()), words.next()) else { return false };
-        let (Some(address), true) = (endpoint(address), slot < SLOTS && !sent.moved) else { return false };
+        let (Some(slot), Some(address)) = (
+            words.next().and_then(|s| s.parse::<u16>().ok()),
+            words.next(),
+        ) else {
+            return false;
+        };
+        let (Some(address), true) = (endpoint(address), slot < SLOTS && !sent.moved) else {
+            return false;
+        };
         let master = self.master(address);
         self.masters[master].moved.push_back(sent.sent_on());
         self.moved += 1;
@@ -145,7 +181,10 @@ impl Router {
 /// `HOST:PORT` as Redis writes it: a name, or an IP address without brackets.
 fn endpoint(text: &str) -> Option<SocketAddr> {
     let (host, port) = text.rsplit_once(':')?;
-    (host, port.parse::<u16>().ok()?).to_socket_addrs().ok()?.next()
+    (host, port.parse::<u16>().ok()?)
+        .to_socket_addrs()
+        .ok()?
+        .next()
 }
 
 #[cfg(test)]
@@ -159,11 +198,26 @@ mod tests {
     }
 
     fn three(keys: u64) -> Router {
-        Router::new(keys, &[(0, 4999, address(1)), (5000, 9999, address(2)), (10000, 16383, address(3))]).expect("whole")
+        Router::new(
+            keys,
+            &[
+                (0, 4999, address(1)),
+                (5000, 9999, address(2)),
+                (10000, 16383, address(3)),
+            ],
+        )
+        .expect("whole")
     }
 
     fn sent(key: u64) -> Sent {
-        Sent::new(Operation { kind: Kind::Set, key }, 5, 1)
+        Sent::new(
+            Operation {
+                kind: Kind::Set,
+                key,
+            },
+            5,
+            1,
+        )
     }
 
     #[test]
@@ -183,8 +237,13 @@ mod tests {
     fn filling_leaves_no_key_out() {
         let (mut router, mut plan) = (three(1000), Plan::every(0..1000));
         // One after the other: the first one sets aside all that belongs to others.
-        let mut filled: Vec<u64> =
-            (0..3).flat_map(|m| std::iter::from_fn(|| router.next(m, &mut plan)).map(|o| o.key).collect::<Vec<_>>()).collect();
+        let mut filled: Vec<u64> = (0..3)
+            .flat_map(|m| {
+                std::iter::from_fn(|| router.next(m, &mut plan))
+                    .map(|o| o.key)
+                    .collect::<Vec<_>>()
+            })
+            .collect();
         filled.sort_unstable();
         assert_eq!(filled, (0..1000).collect::<Vec<_>>());
     }
@@ -198,7 +257,10 @@ mod tests {
 
     #[test]
     fn rare_keys_are_found_all_the_same() {
-        let (mut router, mut plan) = (three(1000), Plan::drawn(Keys::zipf(1000, 20.0).expect("an exponent"), 100, 1));
+        let (mut router, mut plan) = (
+            three(1000),
+            Plan::drawn(Keys::zipf(1000, 20.0).expect("an exponent"), 100, 1),
+        );
         for master in 0..3 {
             let operation = router.next(master, &mut plan).expect("plans go on");
             assert_eq!(router.owner(operation.key), master);
@@ -210,13 +272,19 @@ mod tests {
         let mut router = three(1000);
         let slot = slot(&keys::name(7));
         assert!(router.moved(&format!("MOVED {slot} 127.0.0.1:4"), sent(7)));
-        assert_eq!((router.masters.len(), router.owner(7), router.has_moved()), (4, 3, true));
+        assert_eq!(
+            (router.masters.len(), router.owner(7), router.has_moved()),
+            (4, 3, true)
+        );
         assert_eq!((router.masters(), router.home(3).1), (4, address(4)));
         let again = router.next_moved(3).expect("it waits");
         assert!(again.operation.key == 7 && again.intended == 5 && !router.has_moved());
         assert!(!router.moved(&format!("MOVED {slot} 127.0.0.1:1"), again));
         assert_eq!(endpoint("::1:27630"), "[::1]:27630".parse().ok());
-        assert!(!router.moved("MOVED where", sent(7)) && !router.moved("MOVED 99999 127.0.0.1:1", sent(7)));
+        assert!(
+            !router.moved("MOVED where", sent(7))
+                && !router.moved("MOVED 99999 127.0.0.1:1", sent(7))
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Counts replies as their bytes come in, without keeping them: of a value it is enough that it was there.
+//! Counts replies as their bytes come in, without keeping them: of a value it is enough that it was
+//! there.
 
 /// A reply at most, and elements of one at most.
 const LENGTH_MAX: i64 = 1 << 30;
@@ -51,7 +52,12 @@ enum State {
 
 impl Scanner {
     pub(super) fn new() -> Self {
-        Self { state: State::Kind, left: 1, whole: None, error: Vec::new() }
+        Self {
+            state: State::Kind,
+            left: 1,
+            whole: None,
+            error: Vec::new(),
+        }
     }
 
     /// What the error said that `next` has just told.
@@ -96,12 +102,19 @@ impl Scanner {
                     }
                     Reply::Error
                 }
-                State::Number { kind, value, negative } => {
+                State::Number {
+                    kind,
+                    value,
+                    negative,
+                } => {
                     let (digits, ended) = line(input);
                     for &digit in digits {
                         match digit {
                             b'0'..=b'9' => {
-                                *value = value.checked_mul(10).and_then(|v| v.checked_add((digit - b'0').into())).ok_or(Garbage)?
+                                *value = value
+                                    .checked_mul(10)
+                                    .and_then(|v| v.checked_add((digit - b'0').into()))
+                                    .ok_or(Garbage)?
                             }
                             b'-' => *negative = true,
                             b'\r' | b'+' => {}
@@ -153,7 +166,11 @@ fn begin(kind: u8) -> Result<State, Garbage> {
         b'+' => Ok(State::Text(Reply::Value)),
         b'_' => Ok(State::Text(Reply::Nil)),
         b'-' => Ok(State::Error),
-        b':' | b'$' | b'*' => Ok(State::Number { kind, value: 0, negative: false }),
+        b':' | b'$' | b'*' => Ok(State::Number {
+            kind,
+            value: 0,
+            negative: false,
+        }),
         _ => Err(Garbage),
     }
 }
@@ -178,11 +195,20 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn scan<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<(Reply, String)>, Garbage> {
+    fn scan<'a>(
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Vec<(Reply, String)>, Garbage> {
         let (mut scanner, mut replies) = (Scanner::new(), Vec::new());
         for mut piece in pieces {
             while let Some(reply) = scanner.next(&mut piece)? {
-                replies.push((reply, if reply == Reply::Error { scanner.error() } else { String::new() }));
+                replies.push((
+                    reply,
+                    if reply == Reply::Error {
+                        scanner.error()
+                    } else {
+                        String::new()
+                    },
+                ));
             }
             assert!(piece.is_empty());
         }
@@ -190,28 +216,53 @@ mod tests {
     }
 
     fn kinds(stream: &[u8]) -> Vec<Reply> {
-        scan([stream]).expect("replies").into_iter().map(|(reply, _)| reply).collect()
+        scan([stream])
+            .expect("replies")
+            .into_iter()
+            .map(|(reply, _)| reply)
+            .collect()
     }
 
     #[test]
     fn every_kind_of_reply_is_told() {
         assert_eq!(kinds(b"+OK\r\n"), [Reply::Value]);
-        assert_eq!(kinds(b":-12\r\n:7\r\n"), [Reply::Integer(-12), Reply::Integer(7)]);
-        assert_eq!(kinds(b"$3\r\na\r\n\r\n$0\r\n\r\n"), [Reply::Value, Reply::Value]);
-        assert_eq!(kinds(b"$-1\r\n*-1\r\n_\r\n"), [Reply::Nil, Reply::Nil, Reply::Nil]);
-        assert_eq!(scan([&b"-MOVED 7 h:1\r\n"[..]]), Ok(vec![(Reply::Error, "MOVED 7 h:1".to_owned())]));
+        assert_eq!(
+            kinds(b":-12\r\n:7\r\n"),
+            [Reply::Integer(-12), Reply::Integer(7)]
+        );
+        assert_eq!(
+            kinds(b"$3\r\na\r\n\r\n$0\r\n\r\n"),
+            [Reply::Value, Reply::Value]
+        );
+        assert_eq!(
+            kinds(b"$-1\r\n*-1\r\n_\r\n"),
+            [Reply::Nil, Reply::Nil, Reply::Nil]
+        );
+        assert_eq!(
+            scan([&b"-MOVED 7 h:1\r\n"[..]]),
+            Ok(vec![(Reply::Error, "MOVED 7 h:1".to_owned())])
+        );
     }
 
     #[test]
     fn an_array_is_one_reply_whatever_is_in_it() {
         assert_eq!(kinds(b"*0\r\n+OK\r\n"), [Reply::Value, Reply::Value]);
-        assert_eq!(kinds(b"*3\r\n$1\r\na\r\n*2\r\n:1\r\n*0\r\n-ERR no\r\n$-1\r\n"), [Reply::Value, Reply::Nil]);
+        assert_eq!(
+            kinds(b"*3\r\n$1\r\na\r\n*2\r\n:1\r\n*0\r\n-ERR no\r\n$-1\r\n"),
+            [Reply::Value, Reply::Nil]
+        );
         assert_eq!(kinds(b"*2\r\n:1\r\n"), []);
     }
 
     #[test]
     fn what_is_no_reply_is_refused() {
-        for wrong in [&b"HTTP/1.1 400\r\n"[..], b"$x\r\n", b"$99999999999999999999\r\n", b"$9999999999\r\n", b"\r\n"] {
+        for wrong in [
+            &b"HTTP/1.1 400\r\n"[..],
+            b"$x\r\n",
+            b"$99999999999999999999\r\n",
+            b"$9999999999\r\n",
+            b"\r\n",
+        ] {
             assert_eq!(scan([wrong]), Err(Garbage), "{}", wrong.escape_ascii());
         }
     }
@@ -227,7 +278,8 @@ mod tests {
     fn reply() -> impl Strategy<Value = (Vec<u8>, Reply)> {
         let leaf = prop_oneof![
             "[a-z ]{0,20}".prop_map(|s| (format!("+{s}\r\n").into_bytes(), Reply::Value)),
-            "[A-Z]{1,8} [a-z ]{0,20}".prop_map(|s| (format!("-{s}\r\n").into_bytes(), Reply::Error)),
+            "[A-Z]{1,8} [a-z ]{0,20}"
+                .prop_map(|s| (format!("-{s}\r\n").into_bytes(), Reply::Error)),
             any::<i32>().prop_map(|n| (format!(":{n}\r\n").into_bytes(), Reply::Integer(n.into()))),
             proptest::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| {
                 let mut encoded = format!("${}\r\n", bytes.len()).into_bytes();

@@ -24,9 +24,20 @@ pub(super) struct Worker {
 
 impl Worker {
     /// Connects to all servers: to `addresses` in turn, or to the masters of a cluster.
-    pub(super) fn connect(dial: Dial, addresses: &[SocketAddr], lanes: usize, shared: Shared) -> Result<Self, Failed> {
+    pub(super) fn connect(
+        dial: Dial,
+        addresses: &[SocketAddr],
+        lanes: usize,
+        shared: Shared,
+    ) -> Result<Self, Failed> {
         let poll = Poll::new().map_err(|e| system(&e))?;
-        let mut worker = Self { poll, connections: Vec::new(), buffer: vec![0; BUFFER_BYTES], dial, shared };
+        let mut worker = Self {
+            poll,
+            connections: Vec::new(),
+            buffer: vec![0; BUFFER_BYTES],
+            dial,
+            shared,
+        };
         for lane in 0..lanes {
             let (master, address) = worker.home(lane, addresses);
             let connection = worker.open(lane, master, address)?;
@@ -45,11 +56,15 @@ impl Worker {
     fn open(&self, lane: usize, master: usize, address: SocketAddr) -> Result<Connection, Failed> {
         let mut stream = mio::net::TcpStream::from_std(self.dial.connect(address)?);
         let interest = Interest::READABLE | Interest::WRITABLE;
-        self.poll.registry().register(&mut stream, Token(lane), interest).map_err(|e| system(&e))?;
+        self.poll
+            .registry()
+            .register(&mut stream, Token(lane), interest)
+            .map_err(|e| system(&e))?;
         Ok(Connection::new(stream, address, lane, master))
     }
 
-    /// Until the plan or the schedule ends, and what was sent is answered. Ends early when another thread has failed.
+    /// Until the plan or the schedule ends, and what was sent is answered. Ends early when another
+    /// thread has failed.
     pub(super) fn run(&mut self, failed: &AtomicBool) -> Result<(), Failed> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         self.send_all()?;
@@ -93,21 +108,34 @@ impl Worker {
     }
 
     fn is_over(&self) -> Result<bool, Failed> {
-        let Shared { clock, plan, schedule, recorder, .. } = &self.shared;
+        let Shared {
+            clock,
+            plan,
+            schedule,
+            recorder,
+            ..
+        } = &self.shared;
         pace::is_over(*clock, plan, schedule, recorder)
     }
 
-    /// Slots have moved: what waits for a new master is sent to it, by connections that are moved there when nothing is awaited on them.
+    /// Slots have moved: what waits for a new master is sent to it, by connections that are moved
+    /// there when nothing is awaited on them.
     fn follow(&mut self) -> Result<(), Failed> {
         for lane in 0..self.connections.len() {
-            if self.connections[lane].is_elsewhere(&self.shared) && self.connections[lane].is_idle() {
+            if self.connections[lane].is_elsewhere(&self.shared) && self.connections[lane].is_idle()
+            {
                 let (master, address) = self.home(lane, &[]);
                 self.connections[lane] = self.open(lane, master, address)?;
                 let now = self.shared.clock.now();
                 self.connections[lane].send(&mut self.shared, now)?;
             }
         }
-        if self.shared.router.as_ref().is_some_and(|router| router.has_moved()) {
+        if self
+            .shared
+            .router
+            .as_ref()
+            .is_some_and(|router| router.has_moved())
+        {
             self.send_all()?;
         }
         Ok(())

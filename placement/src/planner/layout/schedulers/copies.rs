@@ -1,4 +1,5 @@
-//! Every member holds its share of copies, by weight, at the fewest moves; and where it is known how large they are, its share of bytes.
+//! Every member holds its share of copies, by weight, at the fewest moves; and where it is known
+//! how large they are, its share of bytes.
 
 use super::{CHAIN_WORK_MAX, Schedule};
 use crate::planner::layout::{Seats, pairs::Pairs, search::Search};
@@ -22,11 +23,13 @@ impl Schedule for Copies {
 }
 
 impl Seats<'_> {
-    /// Moves copies from members that hold more than their share to members that hold less, first directly: and
-    /// first those copies that are only planned.
+    /// Moves copies from members that hold more than their share to members that hold less, first
+    /// directly: and first those copies that are only planned.
     fn level(&mut self) {
         let mut work = CHAIN_WORK_MAX;
-        self.level_some(&mut work, |seats, p, seat| !seats.present[p].contains(&seats.partitions[p].members[seat]));
+        self.level_some(&mut work, |seats, p, seat| {
+            !seats.present[p].contains(&seats.partitions[p].members[seat])
+        });
         self.level_some(&mut work, |_, _, _| true);
     }
 
@@ -40,15 +43,22 @@ impl Seats<'_> {
     }
 
     fn level_directly(&mut self, which: &impl Fn(&Self, usize, usize) -> bool) {
-        if (0..self.ground.len()).all(|m| self.over(m) <= 0) || (0..self.ground.len()).all(|m| self.over(m) >= 0) {
+        if (0..self.ground.len()).all(|m| self.over(m) <= 0)
+            || (0..self.ground.len()).all(|m| self.over(m) >= 0)
+        {
             return;
         }
         let mut pairs = Pairs::held(self);
-        // First those copies whose holders stand together more often than most, for somebody who stands there less often: whoever dies then
-        // leaves something to everybody.
+        // First those copies whose holders stand together more often than most, for somebody who
+        // stands there less often: whoever dies then leaves something to everybody.
         let (often, most) = (pairs.mean(), pairs.most());
         // Step by step, or what comes first would give all of it.
-        let steps = (0..STEPS).rev().map(|step| (Some(often + most.saturating_sub(often) / STEPS * step), true));
+        let steps = (0..STEPS).rev().map(|step| {
+            (
+                Some(often + most.saturating_sub(often) / STEPS * step),
+                true,
+            )
+        });
         for (gives, takes) in steps.chain([(Some(often), false), (None, false)]) {
             for p in 0..self.partitions.len() {
                 for seat in (0..self.partitions[p].members.len()).rev() {
@@ -57,13 +67,19 @@ impl Seats<'_> {
                         continue;
                     }
                     let others = || self.beside(p, Some(seat), None);
-                    if gives.is_some_and(|often| !others().any(|other| pairs.of(giver, other) > often)) {
+                    if gives
+                        .is_some_and(|often| !others().any(|other| pairs.of(giver, other) > often))
+                    {
                         continue;
                     }
-                    let met = |m: usize| others().map(|other| pairs.of(m, other)).max().unwrap_or(0);
-                    let poor = (0..self.ground.len()).filter(|&m| self.over(m) < 0 && self.may_reseat(p, seat, m));
+                    let met =
+                        |m: usize| others().map(|other| pairs.of(m, other)).max().unwrap_or(0);
+                    let poor = (0..self.ground.len())
+                        .filter(|&m| self.over(m) < 0 && self.may_reseat(p, seat, m));
                     let poor = poor.filter(|&m| !takes || met(m) < often);
-                    if let Some(taker) = poor.min_by_key(|&m| (self.over(m), met(m), self.scatter(p, m))) {
+                    if let Some(taker) =
+                        poor.min_by_key(|&m| (self.over(m), met(m), self.scatter(p, m)))
+                    {
                         pairs.reseat(others(), giver, taker);
                         self.reseat(p, seat, taker);
                     }
@@ -72,16 +88,32 @@ impl Seats<'_> {
         }
     }
 
-    /// A chain of moves, each of another partition, from a member that holds too much over members that stay as loaded as
-    /// they are to one that holds too little. The shortest, by breadth first search.
-    fn chain_of_moves(&self, work: &mut usize, which: &impl Fn(&Self, usize, usize) -> bool) -> Option<Vec<(usize, usize, usize)>> {
-        let rich: Vec<usize> = (0..self.ground.len()).filter(|&m| self.over(m) > 0).collect();
+    /// A chain of moves, each of another partition, from a member that holds too much over members
+    /// that stay as loaded as they are to one that holds too little. The shortest, by breadth first
+    /// search.
+    fn chain_of_moves(
+        &self,
+        work: &mut usize,
+        which: &impl Fn(&Self, usize, usize) -> bool,
+    ) -> Option<Vec<(usize, usize, usize)>> {
+        let rich: Vec<usize> = (0..self.ground.len())
+            .filter(|&m| self.over(m) > 0)
+            .collect();
         if rich.is_empty() || (0..self.ground.len()).all(|m| self.over(m) >= 0) {
             return None;
         }
         let mut held: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.ground.len()];
-        for (p, seating) in self.partitions.iter().enumerate().filter(|(_, seating)| !seating.fixed) {
-            let seats = seating.members.iter().enumerate().filter(|(seat, _)| which(self, p, *seat));
+        for (p, seating) in self
+            .partitions
+            .iter()
+            .enumerate()
+            .filter(|(_, seating)| !seating.fixed)
+        {
+            let seats = seating
+                .members
+                .iter()
+                .enumerate()
+                .filter(|(seat, _)| which(self, p, *seat));
             seats.for_each(|(seat, &m)| held[m].push((p, seat)));
         }
         let mut search = Search::from(rich, self.ground.len());
@@ -105,10 +137,13 @@ impl Seats<'_> {
         None
     }
 
-    /// As [`Self::level`], where there are rules (see `even`): copies that are only planned first, since that costs nothing.
+    /// As [`Self::level`], where there are rules (see `even`): copies that are only planned first,
+    /// since that costs nothing.
     fn even(&mut self) {
         let mut work = CHAIN_WORK_MAX;
-        self.even_some(&mut work, |seats, p, seat| !seats.present[p].contains(&seats.partitions[p].members[seat]));
+        self.even_some(&mut work, |seats, p, seat| {
+            !seats.present[p].contains(&seats.partitions[p].members[seat])
+        });
         self.even_some(&mut work, |_, _, _| true);
     }
 
@@ -123,8 +158,12 @@ impl Seats<'_> {
                         continue;
                     }
                     let takers = self.candidates(p, seat, self.harm_in(p, seat));
-                    let takers = takers.filter(|&m| self.evens(&self.loads, giver, m) && self.may_reseat(p, seat, m));
-                    if let Some(taker) = takers.min_by_key(|&m| (self.ground.relative(self.loads[m], m), self.scatter(p, m))) {
+                    let takers = takers.filter(|&m| {
+                        self.evens(&self.loads, giver, m) && self.may_reseat(p, seat, m)
+                    });
+                    if let Some(taker) = takers.min_by_key(|&m| {
+                        (self.ground.relative(self.loads[m], m), self.scatter(p, m))
+                    }) {
                         self.reseat(p, seat, taker);
                         moved = true;
                     }
@@ -138,9 +177,17 @@ impl Seats<'_> {
                 if !which(seats, p, seat) {
                     return Some(Vec::new());
                 }
-                let unseen: Vec<usize> = seats.candidates(p, seat, seats.harm_in(p, seat)).filter(|m| !search.seen(*m)).collect();
+                let unseen: Vec<usize> = seats
+                    .candidates(p, seat, seats.harm_in(p, seat))
+                    .filter(|m| !search.seen(*m))
+                    .collect();
                 *work = work.checked_sub(1 + unseen.len())?;
-                Some(unseen.into_iter().filter(|m| seats.may_reseat(p, seat, *m)).collect())
+                Some(
+                    unseen
+                        .into_iter()
+                        .filter(|m| seats.may_reseat(p, seat, *m))
+                        .collect(),
+                )
             },
         ) {
             for (p, seat, taker) in chain {

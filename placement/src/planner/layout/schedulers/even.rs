@@ -1,10 +1,11 @@
 //! Balance where there are rules.
 //!
-//! What a rule lets a member hold is no share of anything: with `primary in zone=a` that zone may have to hold more than its
-//! weight, and with others less. So nobody has a target here. A copy moves where that evens out the loads by weight, straight or
-//! along a chain of members that stay as loaded as they are, until no move does (as in a cheapest semi-matching, where
-//! the absence of such chains is the optimum). Each move takes something off the sum of load² / weight: this ends, and
-//! what is even is planned no further.
+//! What a rule lets a member hold is no share of anything: with `primary in zone=a` that zone may
+//! have to hold more than its weight, and with others less. So nobody has a target here. A copy
+//! moves where that evens out the loads by weight, straight or along a chain of members that stay
+//! as loaded as they are, until no move does (as in a cheapest semi-matching, where the absence of
+//! such chains is the optimum). Each move takes something off the sum of load² / weight: this ends,
+//! and what is even is planned no further.
 
 use crate::planner::layout::{Seats, search::Search};
 
@@ -12,9 +13,11 @@ use crate::planner::layout::{Seats, search::Search};
 type Move = (usize, usize, usize);
 
 impl Seats<'_> {
-    /// The shortest chain of moves, each of another partition, that evens out these loads, from whoever has most by weight.
+    /// The shortest chain of moves, each of another partition, that evens out these loads, from
+    /// whoever has most by weight.
     ///
-    /// `seats` says which seats of a partition count, `takers` who of those that are not reached yet may take one; `None` ends the search.
+    /// `seats` says which seats of a partition count, `takers` who of those that are not reached
+    /// yet may take one; `None` ends the search.
     pub(super) fn chain(
         &self,
         loads: &[u64],
@@ -22,14 +25,20 @@ impl Seats<'_> {
         mut takers: impl FnMut(&Self, usize, usize, &Search) -> Option<Vec<usize>>,
     ) -> Option<Vec<Move>> {
         let mut held: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.ground.len()];
-        for (p, seating) in self.partitions.iter().enumerate().filter(|(_, seating)| !seating.fixed) {
+        for (p, seating) in self
+            .partitions
+            .iter()
+            .enumerate()
+            .filter(|(_, seating)| !seating.fixed)
+        {
             seats(self, p).for_each(|seat| held[seating.members[seat]].push((p, seat)));
         }
         let mut givers: Vec<usize> = (0..self.ground.len()).collect();
         givers.sort_by_key(|&m| (std::cmp::Reverse(self.ground.relative(loads[m], m)), m));
         let mut searched = vec![false; self.ground.len()];
         for richest in givers {
-            // Whoever a richer one has reached for nothing reaches nobody that the richer one did not.
+            // Whoever a richer one has reached for nothing reaches nobody that the richer one did
+            // not.
             if searched[richest] || (0..self.ground.len()).all(|m| !self.evens(loads, richest, m)) {
                 continue;
             }

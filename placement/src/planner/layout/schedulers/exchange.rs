@@ -1,16 +1,20 @@
 //! Evening out what was measured, by exchanges.
 //!
-//! Who carries too much gives a partition that weighs much for one of another member that weighs less. Everybody keeps the
-//! number of copies and of primaries that it had, so that nothing of what the schedulers of balance have reached is undone, and they undo nothing of this. Each
-//! exchange leaves the heavier of the two lighter than the giver was: this ends. A partition that alone weighs too much for anybody is never
-//! moved for that, since whoever took it would carry more than who gave it; what lies beside it may be.
+//! Who carries too much gives a partition that weighs much for one of another member that weighs
+//! less. Everybody keeps the number of copies and of primaries that it had, so that nothing of what
+//! the schedulers of balance have reached is undone, and they undo nothing of this. Each exchange
+//! leaves the heavier of the two lighter than the giver was: this ends. A partition that alone
+//! weighs too much for anybody is never moved for that, since whoever took it would carry more than
+//! who gave it; what lies beside it may be.
 
 use crate::loads::Threshold;
 use crate::planner::layout::{Seats, leads_each};
 
-/// Exchanges in one plan and keyspace: what is left goes with a later plan, when it was measured what these came to.
+/// Exchanges in one plan and keyspace: what is left goes with a later plan, when it was measured
+/// what these came to.
 const EXCHANGES_MAX: usize = 64;
-/// Members and partitions that are looked at for one exchange: the heaviest to be given, the lightest to be taken.
+/// Members and partitions that are looked at for one exchange: the heaviest to be given, the
+/// lightest to be taken.
 const LOOKED_AT: usize = 16;
 
 /// A giver's partition and seat for a taker's, if the taker has to give one.
@@ -23,8 +27,9 @@ struct Exchange {
 }
 
 impl Seats<'_> {
-    /// Exchanges until no member's burden exceeds the threshold, or nothing helps. `change` finds what lightens the first most for the second's
-    /// sake, and carries it out if what is left of the heavier burden stays below the bound that it is given; it says whether it did.
+    /// Exchanges until no member's burden exceeds the threshold, or nothing helps. `change` finds
+    /// what lightens the first most for the second's sake, and carries it out if what is left of
+    /// the heavier burden stays below the bound that it is given; it says whether it did.
     pub(super) fn exchange(
         &mut self,
         threshold: Threshold,
@@ -33,15 +38,28 @@ impl Seats<'_> {
     ) {
         for _ in 0..EXCHANGES_MAX {
             let burdens = burdens(self);
-            let weighed = burdens.iter().enumerate().map(|(m, burden)| (*burden, self.ground.weight(m)));
+            let weighed = burdens
+                .iter()
+                .enumerate()
+                .map(|(m, burden)| (*burden, self.ground.weight(m)));
             if !threshold.reached().is_exceeded(weighed) {
                 return;
             }
             let mut members: Vec<usize> = (0..self.ground.len()).collect();
             members.sort_by_key(|&m| (self.by_weight(burdens[m], m), m));
-            let Some((&giver, takers)) = members.split_last() else { return };
-            let takers = takers.iter().filter(|taker| !self.ground.is_busy(**taker)).take(LOOKED_AT).copied().collect::<Vec<_>>();
-            if !takers.into_iter().any(|taker| change(self, &burdens, giver, taker)) {
+            let Some((&giver, takers)) = members.split_last() else {
+                return;
+            };
+            let takers = takers
+                .iter()
+                .filter(|taker| !self.ground.is_busy(**taker))
+                .take(LOOKED_AT)
+                .copied()
+                .collect::<Vec<_>>();
+            if !takers
+                .into_iter()
+                .any(|taker| change(self, &burdens, giver, taker))
+            {
                 return;
             }
         }
@@ -55,13 +73,37 @@ impl Seats<'_> {
     pub(super) fn exchange_leads(&mut self, burdens: &[u64], giver: usize, taker: usize) -> bool {
         let lead = |p: usize| self.measured.weights[p].lead;
         let led = |by: usize, beside: usize| {
-            let open = self.partitions.iter().enumerate().filter(|(_, seating)| !seating.fixed);
-            let may = |heir, members: &[usize]| self.rules.harm_of_lead(heir) <= self.rules.harm_of_lead(members[0]);
-            let both = open.filter(move |(_, s)| s.members.first() == Some(&by) && s.members.contains(&beside) && may(beside, &s.members));
+            let open = self
+                .partitions
+                .iter()
+                .enumerate()
+                .filter(|(_, seating)| !seating.fixed);
+            let may = |heir, members: &[usize]| {
+                self.rules.harm_of_lead(heir) <= self.rules.harm_of_lead(members[0])
+            };
+            let both = open.filter(move |(_, s)| {
+                s.members.first() == Some(&by)
+                    && s.members.contains(&beside)
+                    && may(beside, &s.members)
+            });
             both.map(|(p, _)| p).collect::<Vec<_>>()
         };
-        let best = self.best(burdens, (giver, taker), (led(giver, taker), led(taker, giver)), lead, self.may_lead_more(giver, taker));
-        let Some(Exchange { giver, taker, given, returned }) = best else { return false };
+        let best = self.best(
+            burdens,
+            (giver, taker),
+            (led(giver, taker), led(taker, giver)),
+            lead,
+            self.may_lead_more(giver, taker),
+        );
+        let Some(Exchange {
+            giver,
+            taker,
+            given,
+            returned,
+        }) = best
+        else {
+            return false;
+        };
         for (p, heir) in [(Some(given), taker), (returned, giver)] {
             let Some(p) = p else { continue };
             let seat = self.partitions[p].members.iter().position(|&m| m == heir);
@@ -70,7 +112,8 @@ impl Seats<'_> {
         true
     }
 
-    /// Whether the lead of one more partition here and one less there leaves everybody with its share of leads.
+    /// Whether the lead of one more partition here and one less there leaves everybody with its
+    /// share of leads.
     fn may_lead_more(&self, giver: usize, taker: usize) -> bool {
         if self.leads[giver] == 0 || !self.rules.none() {
             return false;
@@ -78,11 +121,18 @@ impl Seats<'_> {
         let mut leads = self.leads.clone();
         leads[giver] -= 1;
         leads[taker] += 1;
-        let targets = leads_each(self.ground, leads.iter().sum(), &self.loads, &leads, self.turn);
+        let targets = leads_each(
+            self.ground,
+            leads.iter().sum(),
+            &self.loads,
+            &leads,
+            self.turn,
+        );
         targets[giver] == leads[giver] && targets[taker] == leads[taker]
     }
 
-    /// The best copy to hand over for another: among those that both lead, or among those that neither leads.
+    /// The best copy to hand over for another: among those that both lead, or among those that
+    /// neither leads.
     pub(super) fn exchange_copies(
         &mut self,
         burdens: &[u64],
@@ -91,15 +141,41 @@ impl Seats<'_> {
     ) -> bool {
         for leads in [false, true] {
             let held = |by: usize, to: usize| {
-                let open = self.partitions.iter().enumerate().filter(|(_, seating)| !seating.fixed);
-                let seat = |members: &[usize]| members.iter().position(|&m| m == by).filter(|seat| (*seat == 0) == leads);
-                let may =
-                    |p, members: &[usize]| seat(members).is_some_and(|seat| self.may_reseat(p, seat, to) && self.may_take(p, seat, to));
-                open.filter(|(p, s)| may(*p, &s.members)).map(|(p, _)| p).collect::<Vec<_>>()
+                let open = self
+                    .partitions
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, seating)| !seating.fixed);
+                let seat = |members: &[usize]| {
+                    members
+                        .iter()
+                        .position(|&m| m == by)
+                        .filter(|seat| (*seat == 0) == leads)
+                };
+                let may = |p, members: &[usize]| {
+                    seat(members).is_some_and(|seat| {
+                        self.may_reseat(p, seat, to) && self.may_take(p, seat, to)
+                    })
+                };
+                open.filter(|(p, s)| may(*p, &s.members))
+                    .map(|(p, _)| p)
+                    .collect::<Vec<_>>()
             };
             let weight = |p| weight(self, p, leads);
-            let best = self.best(burdens, (giver, taker), (held(giver, taker), held(taker, giver)), weight, false);
-            if let Some(Exchange { giver, taker, given, returned: Some(returned) }) = best {
+            let best = self.best(
+                burdens,
+                (giver, taker),
+                (held(giver, taker), held(taker, giver)),
+                weight,
+                false,
+            );
+            if let Some(Exchange {
+                giver,
+                taker,
+                given,
+                returned: Some(returned),
+            }) = best
+            {
                 for (p, from, to) in [(given, giver, taker), (returned, taker, giver)] {
                     let seat = self.partitions[p].members.iter().position(|&m| m == from);
                     seat.into_iter().for_each(|seat| self.reseat(p, seat, to));
@@ -112,11 +188,13 @@ impl Seats<'_> {
 
     /// Who takes the first seat leads.
     fn may_take(&self, p: usize, seat: usize, taker: usize) -> bool {
-        seat > 0 || self.rules.harm_of_lead(taker) <= self.rules.harm_of_lead(self.partitions[p].members[0])
+        seat > 0
+            || self.rules.harm_of_lead(taker)
+                <= self.rules.harm_of_lead(self.partitions[p].members[0])
     }
 
-    /// Which of what may be given, for which of what may be returned, leaves the heavier of the two lightest; none, if that
-    /// is not lighter than the giver by a twentieth.
+    /// Which of what may be given, for which of what may be returned, leaves the heavier of the two
+    /// lightest; none, if that is not lighter than the giver by a twentieth.
     fn best(
         &self,
         burdens: &[u64],
@@ -127,17 +205,37 @@ impl Seats<'_> {
     ) -> Option<Exchange> {
         given.sort_by_key(|&p| (std::cmp::Reverse(weight(p)), p));
         returned.sort_by_key(|&p| (weight(p), p));
-        let returned = || returned.iter().take(LOOKED_AT).map(|p| Some(*p)).chain(alone.then_some(None));
-        // Every size of what may be given: where the heaviest is too much for anybody, a lesser one may be right.
+        let returned = || {
+            returned
+                .iter()
+                .take(LOOKED_AT)
+                .map(|p| Some(*p))
+                .chain(alone.then_some(None))
+        };
+        // Every size of what may be given: where the heaviest is too much for anybody, a lesser one
+        // may be right.
         let step = given.len().div_ceil(LOOKED_AT * 4).max(1);
-        let given = given.iter().take(LOOKED_AT).chain(given.iter().skip(LOOKED_AT).step_by(step));
+        let given = given
+            .iter()
+            .take(LOOKED_AT)
+            .chain(given.iter().skip(LOOKED_AT).step_by(step));
         let left = |p: usize, q: Option<usize>| {
-            let less = weight(p).checked_sub(q.map_or(0, &weight)).filter(|less| *less > 0)?;
-            Some(self.by_weight(burdens[giver].checked_sub(less)?, giver).max(self.by_weight(burdens[taker].saturating_add(less), taker)))
+            let less = weight(p)
+                .checked_sub(q.map_or(0, &weight))
+                .filter(|less| *less > 0)?;
+            Some(
+                self.by_weight(burdens[giver].checked_sub(less)?, giver)
+                    .max(self.by_weight(burdens[taker].saturating_add(less), taker)),
+            )
         };
         let all = given.flat_map(|&p| returned().map(move |q| (p, q)));
         let (best, given, returned) = all.filter_map(|(p, q)| Some((left(p, q)?, p, q))).min()?;
         let before = self.by_weight(burdens[giver], giver);
-        (best < before - before / 20).then_some(Exchange { giver, taker, given, returned })
+        (best < before - before / 20).then_some(Exchange {
+            giver,
+            taker,
+            given,
+            returned,
+        })
     }
 }

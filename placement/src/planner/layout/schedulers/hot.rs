@@ -1,4 +1,5 @@
-//! Nobody has much more to do than its share, as measured. Leads go first, since that copies nothing; then copies.
+//! Nobody has much more to do than its share, as measured. Leads go first, since that copies
+//! nothing; then copies.
 
 use super::Schedule;
 use crate::loads::Threshold;
@@ -12,7 +13,9 @@ impl Schedule for Hot {
             return;
         }
         let work = |seats: &Seats<'_>| seats.burdens().iter().map(|burden| burden.work).collect();
-        seats.exchange(Threshold::WORK, work, |seats, burdens, giver, taker| seats.exchange_leads(burdens, giver, taker));
+        seats.exchange(Threshold::WORK, work, |seats, burdens, giver, taker| {
+            seats.exchange_leads(burdens, giver, taker)
+        });
         seats.exchange(Threshold::WORK, work, |seats, burdens, giver, taker| {
             seats.exchange_copies(burdens, (giver, taker), |seats, p, leads| {
                 let weight = seats.measured.weights[p];
@@ -30,7 +33,9 @@ impl Seats<'_> {
         }
         let bytes = |seats: &Seats<'_>| seats.burdens().iter().map(|burden| burden.bytes).collect();
         self.exchange(Threshold::BYTES, bytes, |seats, burdens, giver, taker| {
-            seats.exchange_copies(burdens, (giver, taker), |seats, p, _| seats.measured.weights[p].bytes)
+            seats.exchange_copies(burdens, (giver, taker), |seats, p, _| {
+                seats.measured.weights[p].bytes
+            })
         });
     }
 }

@@ -1,5 +1,6 @@
-//! Neighbouring ranges that came of splits, are small together and at rest are merged: what comes of that is far from being split again. Those
-//! that people began with stay. And arcs of rings are, whose tokens are of members that went.
+//! Neighbouring ranges that came of splits, are small together and at rest are merged: what comes
+//! of that is far from being split again. Those that people began with stay. And arcs of rings are,
+//! whose tokens are of members that went.
 
 use super::{Schedule, Seen, Shape};
 use crate::division::Division;
@@ -15,32 +16,55 @@ pub(super) struct Merges;
 
 impl Schedule for Merges {
     fn shapes(&self, seen: &Seen<'_>) -> Vec<Shape> {
-        let cold = seen.table.keyspaces.iter().flat_map(|keyspace| cold(seen, keyspace));
-        let departures = ring::departures(seen.table).into_iter().map(|(keyspace, merge)| (keyspace, merge, Reason::Tokens));
+        let cold = seen
+            .table
+            .keyspaces
+            .iter()
+            .flat_map(|keyspace| cold(seen, keyspace));
+        let departures = ring::departures(seen.table)
+            .into_iter()
+            .map(|(keyspace, merge)| (keyspace, merge, Reason::Tokens));
         cold.chain(departures).collect()
     }
 }
 
 /// Each range once.
 fn cold(seen: &Seen<'_>, keyspace: &Keyspace) -> Vec<Shape> {
-    let (Division::Ranges(ranges), Some(range_bytes_max)) = (&keyspace.division, seen.range_bytes_max) else { return Vec::new() };
+    let (Division::Ranges(ranges), Some(range_bytes_max)) =
+        (&keyspace.division, seen.range_bytes_max)
+    else {
+        return Vec::new();
+    };
     // Who leads it and says nothing of it says that nothing is in it, as long as it says anything.
     let nothing = PartitionLoad::default();
     let load = |id: PartitionId| {
         let partition = keyspace.partition(id).filter(|p| !p.from.is_empty())?;
         seen.loads.member(partition.primary())?;
-        Some(seen.loads.partition(PartitionRef { keyspace: keyspace.id, partition: id }).unwrap_or(&nothing))
+        Some(
+            seen.loads
+                .partition(PartitionRef {
+                    keyspace: keyspace.id,
+                    partition: id,
+                })
+                .unwrap_or(&nothing),
+        )
     };
     let mut used = BTreeSet::new();
     let mut found = Vec::new();
     for two in ranges.starts().windows(2) {
         let pair = [two[0].partition, two[1].partition];
-        let Some((one, other)) = load(pair[0]).zip(load(pair[1])) else { continue };
+        let Some((one, other)) = load(pair[0]).zip(load(pair[1])) else {
+            continue;
+        };
         let small = one.bytes.saturating_add(other.bytes) <= range_bytes_max / SMALL_PART;
         let rests = one.work().saturating_add(other.work()) <= REST;
         if small && rests && !used.contains(&pair[0]) {
             used.extend(pair);
-            found.push((keyspace.id, Reshape::Merge { partitions: pair }, Reason::Small));
+            found.push((
+                keyspace.id,
+                Reshape::Merge { partitions: pair },
+                Reason::Small,
+            ));
         }
     }
     found

@@ -3,7 +3,8 @@
 use super::Schedule;
 use crate::planner::layout::Seats;
 
-/// Partitions in a row of which two copies at once help no more than one: then rules cannot be obeyed, and others are not tried.
+/// Partitions in a row of which two copies at once help no more than one: then rules cannot be
+/// obeyed, and others are not tried.
 const TANGLED_MAX: u32 = 64;
 /// Kinds of members that are tried for that.
 const KINDS_MAX: usize = 64;
@@ -42,18 +43,27 @@ impl Seats<'_> {
         }
     }
 
-    /// Moves two copies at once, where one alone makes nothing better, so that fewer rules are broken. False: no two do.
+    /// Moves two copies at once, where one alone makes nothing better, so that fewer rules are
+    /// broken. False: no two do.
     fn untangle(&mut self, p: usize) -> bool {
         let before = self.rules.harm(self.beside(p, None, None));
         for seat in 0..self.partitions[p].members.len() {
             let giver = self.partitions[p].members[seat];
             let kinds = self.rules.kinds().iter().take(KINDS_MAX);
-            let open = |m: &usize| !self.partitions[p].members.contains(m) && !self.is_refused(p, *m);
-            let free = |kind: &Vec<usize>| kind.iter().copied().filter(open).min_by_key(|m| (self.reluctance(p, *m), self.over(*m)));
+            let open =
+                |m: &usize| !self.partitions[p].members.contains(m) && !self.is_refused(p, *m);
+            let free = |kind: &Vec<usize>| {
+                kind.iter()
+                    .copied()
+                    .filter(open)
+                    .min_by_key(|m| (self.reluctance(p, *m), self.over(*m)))
+            };
             let takers: Vec<usize> = kinds.filter_map(free).collect();
             for taker in takers {
                 self.reseat(p, seat, taker);
-                if let Some((other, better)) = self.spreading_move(p).filter(|(other, _)| *other != seat) {
+                if let Some((other, better)) =
+                    self.spreading_move(p).filter(|(other, _)| *other != seat)
+                {
                     let second = self.partitions[p].members[other];
                     self.reseat(p, other, better);
                     if self.rules.harm(self.beside(p, None, None)) < before {
@@ -68,12 +78,15 @@ impl Seats<'_> {
     }
 
     fn spreading_move(&self, p: usize) -> Option<(usize, usize)> {
-        (0..self.partitions[p].members.len()).rev().find_map(|seat| {
-            let present = self.harm_in(p, seat);
-            let may_improve = present > 0 && self.candidates(p, seat, present - 1).next().is_some();
-            let better = may_improve.then(|| self.best_beside(p, Some(seat)))??;
-            (self.harm_beside(p, Some(seat), better) < present).then_some((seat, better))
-        })
+        (0..self.partitions[p].members.len())
+            .rev()
+            .find_map(|seat| {
+                let present = self.harm_in(p, seat);
+                let may_improve =
+                    present > 0 && self.candidates(p, seat, present - 1).next().is_some();
+                let better = may_improve.then(|| self.best_beside(p, Some(seat)))??;
+                (self.harm_beside(p, Some(seat), better) < present).then_some((seat, better))
+            })
     }
 
     /// Puts first who may lead. Nothing is copied for that.
@@ -84,8 +97,19 @@ impl Seats<'_> {
         for p in 0..self.partitions.len() {
             let members = &self.partitions[p].members;
             let harm = |s: usize| self.rules.harm_of_lead(members[s]);
-            let ease = |s: usize| (harm(s), self.ground.relative(self.leads[members[s]], members[s]), s);
-            let Some(heir) = (1..members.len()).filter(|_| !self.partitions[p].fixed).min_by_key(|&s| ease(s)) else { continue };
+            let ease = |s: usize| {
+                (
+                    harm(s),
+                    self.ground.relative(self.leads[members[s]], members[s]),
+                    s,
+                )
+            };
+            let Some(heir) = (1..members.len())
+                .filter(|_| !self.partitions[p].fixed)
+                .min_by_key(|&s| ease(s))
+            else {
+                continue;
+            };
             if harm(heir) < harm(0) {
                 self.enthrone(p, heir);
             }

@@ -16,18 +16,29 @@ impl Schedule for Primaries {
 }
 
 impl Seats<'_> {
-    /// Chooses primaries among the copies so that each member leads its share. Nothing is copied for that.
+    /// Chooses primaries among the copies so that each member leads its share. Nothing is copied
+    /// for that.
     fn lead(&mut self) {
-        let targets = leads_each(self.ground, self.leads.iter().sum(), &self.loads, &self.leads, self.turn);
+        let targets = leads_each(
+            self.ground,
+            self.leads.iter().sum(),
+            &self.loads,
+            &self.leads,
+            self.turn,
+        );
         let over = |leads: &[u64], m: usize| leads[m] as i64 - targets[m] as i64;
         for p in 0..self.partitions.len() {
-            let Some(&first) = self.partitions[p].members.first() else { continue };
+            let Some(&first) = self.partitions[p].members.first() else {
+                continue;
+            };
             if self.partitions[p].fixed || over(&self.leads, first) <= 0 {
                 continue;
             }
             let seats = 1..self.partitions[p].members.len();
             let poorest = seats.min_by_key(|&s| over(&self.leads, self.partitions[p].members[s]));
-            if let Some(seat) = poorest.filter(|&s| over(&self.leads, self.partitions[p].members[s]) < 0) {
+            if let Some(seat) =
+                poorest.filter(|&s| over(&self.leads, self.partitions[p].members[s]) < 0)
+            {
                 self.enthrone(p, seat);
             }
         }
@@ -41,15 +52,28 @@ impl Seats<'_> {
     }
 
     /// As [`Self::chain_of_moves`], for the lead.
-    fn chain_of_leads(&self, targets: &[u64], work: &mut usize) -> Option<Vec<(usize, usize, usize)>> {
+    fn chain_of_leads(
+        &self,
+        targets: &[u64],
+        work: &mut usize,
+    ) -> Option<Vec<(usize, usize, usize)>> {
         let over = |m: usize| self.leads[m] as i64 - targets[m] as i64;
         let rich: Vec<usize> = (0..self.ground.len()).filter(|&m| over(m) > 0).collect();
         if rich.is_empty() || (0..self.ground.len()).all(|m| over(m) >= 0) {
             return None;
         }
         let mut led: Vec<Vec<usize>> = vec![Vec::new(); self.ground.len()];
-        for (p, seating) in self.partitions.iter().enumerate().filter(|(_, seating)| !seating.fixed) {
-            seating.members.first().into_iter().for_each(|&m| led[m].push(p));
+        for (p, seating) in self
+            .partitions
+            .iter()
+            .enumerate()
+            .filter(|(_, seating)| !seating.fixed)
+        {
+            seating
+                .members
+                .first()
+                .into_iter()
+                .for_each(|&m| led[m].push(p));
         }
         let mut search = Search::from(rich, self.ground.len());
         while let Some(giver) = search.next() {
@@ -75,8 +99,19 @@ impl Seats<'_> {
         while std::mem::take(&mut changed) {
             for p in 0..self.partitions.len() {
                 let members = &self.partitions[p].members;
-                let ease = |s: usize| (self.rules.harm_of_lead(members[s]), self.ground.relative(self.leads[members[s]], members[s]), s);
-                let Some(heir) = (1..members.len()).filter(|_| !self.partitions[p].fixed).min_by_key(|&s| ease(s)) else { continue };
+                let ease = |s: usize| {
+                    (
+                        self.rules.harm_of_lead(members[s]),
+                        self.ground.relative(self.leads[members[s]], members[s]),
+                        s,
+                    )
+                };
+                let Some(heir) = (1..members.len())
+                    .filter(|_| !self.partitions[p].fixed)
+                    .min_by_key(|&s| ease(s))
+                else {
+                    continue;
+                };
                 let harm = |s: usize| self.rules.harm_of_lead(members[s]);
                 if harm(heir) <= harm(0) && self.evens(&self.leads, members[0], members[heir]) {
                     self.enthrone(p, heir);
@@ -91,8 +126,15 @@ impl Seats<'_> {
             |seats, p, _, search| {
                 let members = &seats.partitions[p].members;
                 work = work.checked_sub(members.len())?;
-                let allowed = |m: usize| seats.rules.harm_of_lead(m) <= seats.rules.harm_of_lead(members[0]);
-                Some(members[1..].iter().copied().filter(|m| !search.seen(*m) && allowed(*m)).collect())
+                let allowed =
+                    |m: usize| seats.rules.harm_of_lead(m) <= seats.rules.harm_of_lead(members[0]);
+                Some(
+                    members[1..]
+                        .iter()
+                        .copied()
+                        .filter(|m| !search.seen(*m) && allowed(*m))
+                        .collect(),
+                )
             },
         ) {
             for (p, _, heir) in chain {

@@ -1,4 +1,5 @@
-//! Every partition has its copies: those that are lacking, or on members that are gone, come elsewhere; what is too many goes.
+//! Every partition has its copies: those that are lacking, or on members that are gone, come
+//! elsewhere; what is too many goes.
 
 use super::Schedule;
 use crate::planner::layout::{Seating, Seats};
@@ -21,7 +22,10 @@ impl Seats<'_> {
                 let over = |s: usize| self.over(self.partitions[p].members[s]);
                 let rest = |s: usize| self.beside(p, Some(s), None);
                 let ease = |s: usize| std::cmp::Reverse(self.rules.harm(rest(s)));
-                let Some(worst) = seats.max_by_key(|&s| (ease(s), self.harm_in(p, s), over(s), s)) else { break };
+                let Some(worst) = seats.max_by_key(|&s| (ease(s), self.harm_in(p, s), over(s), s))
+                else {
+                    break;
+                };
                 let gone = self.partitions[p].members.remove(worst);
                 self.loads[gone] -= 1;
             }
@@ -30,7 +34,11 @@ impl Seats<'_> {
 
     fn fill(&mut self) {
         for p in 0..self.partitions.len() {
-            let Seating { members, going, fixed } = &self.partitions[p];
+            let Seating {
+                members,
+                going,
+                fixed,
+            } = &self.partitions[p];
             // A copy on somebody who goes is one, as long as nothing else has to be copied.
             if *fixed || members.len() + going >= self.copies {
                 continue;
@@ -42,7 +50,9 @@ impl Seats<'_> {
 
     /// One more copy, where it had best be; false where there is no place.
     pub(super) fn add(&mut self, p: usize) -> bool {
-        let Some(best) = self.best_beside(p, None) else { return false };
+        let Some(best) = self.best_beside(p, None) else {
+            return false;
+        };
         if self.partitions[p].members.is_empty() {
             self.leads[best] += 1;
         }
