@@ -2,12 +2,12 @@
 //! coordinator and the primaries of a cluster do.
 
 use super::Strategy;
-use crate::division::Division;
-use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
-use crate::loads::Loads;
-use crate::planner::may_receive;
-use crate::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
-use crate::table::{
+use doyen_placement::division::Division;
+use doyen_placement::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
+use doyen_placement::loads::Loads;
+use doyen_placement::planner::may_receive;
+use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
+use doyen_placement::table::{
     Eviction, Keyspace, Member, Mode, OnLoss, Partition, Reshaping, Settings, Table,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ const STEPS_MAX: usize = 1000;
 const PLANS_MAX: usize = 20;
 
 #[derive(Debug)]
-pub(in crate::simulate) struct Fixed {
+pub(in crate::cli::simulate) struct Fixed {
     partitions: u16,
     copies: usize,
     table: Option<Table>,
@@ -44,7 +44,7 @@ impl Fixed {
     }
 
     /// Goes on with this table, whatever its keyspaces are.
-    pub(in crate::simulate) const fn of(table: Table, copies: usize) -> Self {
+    pub(in crate::cli::simulate) const fn of(table: Table, copies: usize) -> Self {
         Self {
             partitions: 0,
             copies,
@@ -53,7 +53,7 @@ impl Fixed {
         }
     }
 
-    pub(in crate::simulate) const fn table(&self) -> Option<&Table> {
+    pub(in crate::cli::simulate) const fn table(&self) -> Option<&Table> {
         self.table.as_ref()
     }
 
@@ -207,9 +207,9 @@ fn all_learned(table: &Table) -> (Table, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Cluster, Event};
+    use super::super::super::cluster::{Cluster, Event};
     use super::*;
-    use crate::hash::{self, SLOTS};
+    use doyen_placement::hash::{self, SLOTS};
 
     /// What is counted as moved, by who holds what before and after, is what the planner has copied
     /// on the way.
