@@ -1,22 +1,42 @@
-//! `doyen simulate`: what each way of placing keys would make of a cluster, without one.
-//! `doyen_placement::simulate` is what it runs; here are flags, files, the clock that look-ups are
-//! measured with, and what is printed.
+//! `doyen simulate`: what each way of placing keys would make of a cluster, without a cluster.
+//!
+//! ```text
+//!   Cluster ── Event, Event, .. ──> nodes at each stage ──┐
+//!   Keys: names, sizes, loads ────────────────────────────┴─> run(strategy) ──> Outcome
+//! ```
+//!
+//! An [`Outcome`] says how even the cluster is and how much moved. The strategies that Doyen has
+//! are its own code: the planner of production drives `fixed`, and [`doyen_placement::ring`] drives
+//! `ring`. So a prediction says what a cluster does. The other strategies are there to compare with.
+//!
+//! The flags, the files, the clock that measures look-ups, and the printed text are here too.
 
+mod cluster;
+mod comparison;
+mod figures;
 mod key_file;
+mod keys;
+mod live;
 mod plot;
 mod print;
+mod strategy;
+#[cfg(test)]
+mod tests;
 
 use super::admin::Credentials;
 use super::{COPIES, Failed, counted};
 use clap::ValueEnum;
+use cluster::{Cluster, Event, Stage};
+use comparison::run;
 use doyen::http::client;
 use doyen::report::loads::Placement;
-use doyen_placement::simulate::{
-    Cluster, Distribution, Event, KEYS_MAX, Keys, Kind, Options, Outcome, Stage, run, what_if,
-};
+use figures::Outcome;
+use keys::{Distribution, KEYS_MAX, Keys};
+use live::what_if;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use strategy::{Kind, Options};
 
 /// Copies at most, as a keyspace may have.
 const BACKUPS_MAX: i64 = doyen_placement::table::validate::BACKUPS_MAX as i64;

@@ -36,10 +36,10 @@ use super::replication::WINDOW;
 use super::store::{Cursor, Store};
 use super::{Core, ENTRY_WORK, Held, Lane, PartitionRef, Request, SLICE, Shard, Slot};
 use crate::fault::{self, Point};
+use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::loads::{CopyPhase, Progress};
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner;
 use doyen_placement::{Epoch, MemberId};
 pub(super) use sink::{LateAck, Opening, Sink};
@@ -478,7 +478,7 @@ impl Core {
         let Some(room) = self.peers.headroom(id) else {
             return false;
         };
-        let kept = if broken(Mutant::FillsTheFull) {
+        let kept = if broken(&mutant::FILLS_THE_FULL) {
             0
         } else {
             self.kept_from(at, room)
@@ -697,7 +697,7 @@ impl Core {
             Ahead::of(store.following(&teaching.cursor).take(CHUNK_ENTRIES)).peekable();
         if following.peek().is_none() {
             for (origin, finished, applied) in
-                dedup.all().filter(|_| !broken(Mutant::SnapshotForgets))
+                dedup.all().filter(|_| !broken(&mutant::SNAPSHOT_FORGETS))
             {
                 // A record at a time: an outcome may be as large as a value.
                 for record in applied {
@@ -905,7 +905,7 @@ impl Core {
         let arrived = teaching.unacked.len() - (teaching.sent - chunks) as usize;
         if let Some((cursor, total)) = teaching
             .unacked
-            .get(arrived + usize::from(broken(Mutant::ContinuesTooFar)))
+            .get(arrived + usize::from(broken(&mutant::CONTINUES_TOO_FAR)))
             .cloned()
         {
             (teaching.cursor, teaching.total) = (cursor, total);
@@ -1063,7 +1063,7 @@ impl Core {
                     && log.bytes_between(link.acked, log.committed()) <= ADMITTED_LAG
                     && self.peers.up(id) =>
             {
-                link.required = !broken(Mutant::AdmitsUnrequired);
+                link.required = !broken(&mutant::ADMITS_UNREQUIRED);
                 link.stalled = None;
                 teaching.phase = Phase::Admitting(seq);
                 (teaching.asks, teaching.ask_at) = (0, now);

@@ -7,8 +7,8 @@ use super::forwarding::{Asker, Call, Executed, Source, Tried};
 use super::frame::{self, Forwarded, Frame};
 use super::op::{Action, Failure, Operation, Outcome, Work};
 use super::{Core, Lane, Malformed, Slot};
+use crate::mutant::{self, broken};
 use bytes::Bytes;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{MapId, MemberId, PartitionRef};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -42,7 +42,7 @@ impl Core {
                 .installed
                 .as_ref()
                 .is_some_and(|a| a.lineage != lineage)
-            && !broken(Mutant::AsksNewLineage)
+            && !broken(&mutant::ASKS_NEW_LINEAGE)
         {
             // It may have been applied in what was lost: its origin says so as soon as it knows of
             // the loss.
@@ -52,7 +52,7 @@ impl Core {
         }
         if slot.primary() == Some(self.me) {
             let takes = slot.serving()
-                && !(slot.still && call.work.is_write() && !broken(Mutant::WritesWhileReshaped));
+                && !(slot.still && call.work.is_write() && !broken(&mutant::WRITES_WHILE_RESHAPED));
             return if takes {
                 self.execute(at, slot, call)
             } else {
@@ -289,7 +289,7 @@ impl Core {
         }
         if let Some(p) = self.peers.get(peer) {
             match p.refused.get(&at) {
-                Some(refused) if *refused == attempt && !broken(Mutant::ExecutesRefused) => {
+                Some(refused) if *refused == attempt && !broken(&mutant::EXECUTES_REFUSED) => {
                     return Ok(false);
                 }
                 Some(_) => {
@@ -331,7 +331,7 @@ impl Core {
     pub(super) fn may_ask(&self, id: MemberId) -> bool {
         let member = id.member();
         id.is_client()
-            || broken(Mutant::TakesStrangers)
+            || broken(&mutant::TAKES_STRANGERS)
             || self.view.as_ref().is_some_and(|v| {
                 v.installed.member(member).is_some() || v.accepted.member(member).is_some()
             })

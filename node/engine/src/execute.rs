@@ -11,7 +11,7 @@ use super::log::{Logged, RECORD_OVERHEAD};
 use super::op::{Failure, Outcome, PartitionAction, Work};
 use super::store::{ENTRY_OVERHEAD, Effect, Key};
 use super::{Core, Held, PartitionRef, Request, Slot, Token, scan};
-use doyen_placement::mutant::{Mutant, broken};
+use crate::mutant::{self, broken};
 use doyen_placement::{Eviction, MapId, MemberId};
 
 /// What executing came to.
@@ -159,7 +159,7 @@ impl Core {
             .as_ref()
             .is_some_and(|a| a.lineage == lineage)
             && self.is_clear(slot, entry.key(), entry.value());
-        let new = |h: &Held| h.dedup.known(id) == Known::New || broken(Mutant::AppliesTwice);
+        let new = |h: &Held| h.dedup.known(id) == Known::New || broken(&mutant::APPLIES_TWICE);
         if !led || !slot.held.as_deref().is_some_and(new) {
             return Err(entry);
         }
@@ -175,7 +175,7 @@ impl Core {
     /// Whether nothing stands in the way of a write without conditions: this node leads and
     /// acknowledges, nothing waits, and there is room.
     fn is_clear(&self, slot: &Slot, key: &[u8], value: &[u8]) -> bool {
-        let still = slot.still && !broken(Mutant::WritesWhileReshaped);
+        let still = slot.still && !broken(&mutant::WRITES_WHILE_RESHAPED);
         let clear = self.used
             && slot.serving()
             && !still
@@ -281,14 +281,14 @@ impl Core {
         }
         if call.work.is_write() {
             match held.dedup.known(id) {
-                _ if broken(Mutant::AppliesTwice) => {}
+                _ if broken(&mutant::APPLIES_TWICE) => {}
                 Known::New => {}
                 Known::Applied(seq, outcome) => return Step::Done(outcome, seq, true),
                 Known::Finished => return Step::Drop,
             }
         }
         if let Some(seq) = call.before().and_then(|n| held.dedup.reached(id.origin, n))
-            && !broken(Mutant::ExecutesOvertaken)
+            && !broken(&mutant::EXECUTES_OVERTAKEN)
         {
             return Step::Overtaken(seq);
         }
@@ -314,7 +314,7 @@ impl Core {
                 {
                     // The next primary's clock may be a little behind: what was seen to be gone
                     // must be gone in the log. And what is to be split or merged changes no more.
-                    if !open || (still && !broken(Mutant::WritesWhileReshaped)) {
+                    if !open || (still && !broken(&mutant::WRITES_WHILE_RESHAPED)) {
                         return Step::Park;
                     }
                     let key = entry.key().into();

@@ -5,8 +5,8 @@ use super::frame::{Ack, Frame, Head};
 use super::log::Logged;
 use super::store::Effect;
 use super::{Assigned, Core, Held, Lane, PartitionRef, Slot};
+use crate::mutant::{self, broken};
 use doyen_gossip::Time;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Epoch, MemberId};
 
 /// Whose log a copy continues: a tenure, and the session in which the copy began (0: aligned).
@@ -75,7 +75,7 @@ impl Core {
             seq += 1;
         }
         if seq > last {
-            if !broken(Mutant::KeepsTail) {
+            if !broken(&mutant::KEEPS_TAIL) {
                 held.cut(last + 1);
             }
             held.follow = Some(Follow {
@@ -88,7 +88,7 @@ impl Core {
                 held.sink = None;
                 held.was_in_sync |= counts;
             }
-            if !broken(Mutant::DeafToTheClock) {
+            if !broken(&mutant::DEAF_TO_THE_CLOCK) {
                 held.clock.hear(head.clock, self.now);
             }
             held.log.commit(head.committed, &mut self.garbage);
@@ -139,10 +139,10 @@ impl Core {
             seq += 1;
         }
         held.wanted = None;
-        if !broken(Mutant::DeafToTheClock) {
+        if !broken(&mutant::DEAF_TO_THE_CLOCK) {
             held.clock.hear(head.clock, self.now);
         }
-        if broken(Mutant::CopiesExpire) {
+        if broken(&mutant::COPIES_EXPIRE) {
             held.expire_alone(self.now);
         }
         // What came again may be committed already.
@@ -163,17 +163,17 @@ impl Core {
         let held = slot.held.as_ref()?;
         let of = |a: &Option<Assigned>| {
             let a = a.as_ref()?;
-            let epoch = a.epoch == epoch || broken(Mutant::NoFence);
+            let epoch = a.epoch == epoch || broken(&mutant::NO_FENCE);
             (epoch && a.primary == from && a.lineage == held.lineage).then_some(a.since)
         };
-        let fence = if broken(Mutant::FenceByInstalled) {
+        let fence = if broken(&mutant::FENCE_BY_INSTALLED) {
             held.epoch
         } else {
             held.epoch.max(held.fence)
         };
         of(&slot.installed)
             .or_else(|| of(&slot.accepted))
-            .filter(|_| epoch >= fence || broken(Mutant::NoFence))
+            .filter(|_| epoch >= fence || broken(&mutant::NO_FENCE))
     }
 
     fn want(&mut self, held: &mut Held, from: MemberId, head: &Head) {
@@ -274,7 +274,7 @@ pub(super) fn hears_of_memory(me: MemberId, peer: MemberId) -> bool {
 }
 
 impl Held {
-    /// What `Mutant::CopiesExpire` does: nothing of it is in the log.
+    /// What `mutant::COPIES_EXPIRE` does: nothing of it is in the log.
     fn expire_alone(&mut self, now: Time) {
         let seq = self.log.last();
         for (map, key) in self.store.overdue(self.clock.advance(now), usize::MAX) {
@@ -304,7 +304,7 @@ impl Held {
         let undo = if self.sink.as_ref().is_some_and(|s| !s.complete()) {
             self.store.apply_fuzzy(seq, &logged.effect);
             super::store::Undo::Nothing
-        } else if self.sink.is_some() && broken(Mutant::LosesTail) {
+        } else if self.sink.is_some() && broken(&mutant::LOSES_TAIL) {
             super::store::Undo::Nothing
         } else {
             self.store.apply(seq, &logged.effect)

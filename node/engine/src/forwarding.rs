@@ -17,9 +17,9 @@ use super::entry::Entry;
 use super::frame::Forwarded;
 use super::log::begin_anew;
 use super::op::{Action, Operation, Outcome, PartitionAction, Work};
+use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{KeyspaceId, Lineage, MapId, MemberId};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -291,7 +291,7 @@ impl Calls {
     pub(super) fn finished(&self, n: u64) -> u64 {
         self.unfinished
             .front()
-            .filter(|_| !broken(Mutant::FinishesEarly))
+            .filter(|_| !broken(&mutant::FINISHES_EARLY))
             .map_or(n, |(first, _)| (*first).min(n))
     }
 
@@ -317,7 +317,7 @@ impl Calls {
         self.sent_to = None;
         while let Some(mut call) = self.sent.pop_back() {
             if call.n < n {
-                call.maybe |= !broken(Mutant::RefusedUnapplied);
+                call.maybe |= !broken(&mutant::REFUSED_UNAPPLIED);
                 call.take_outcome();
             }
             self.parked.push_front(call);

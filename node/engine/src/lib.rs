@@ -45,6 +45,8 @@ mod index;
 mod inspect;
 mod log;
 mod measuring;
+#[doc(hidden)]
+pub mod mutant;
 mod pace;
 mod peers;
 mod published;
@@ -68,7 +70,6 @@ use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::loads::Meter;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner;
 use doyen_placement::{
     Epoch, Eviction, KeyspaceId, Lineage, MapId, MemberId, Mode, OrderKey, Partition, PartitionId,
@@ -80,6 +81,7 @@ use forwarding::{Call, Calls, Executed, Source};
 use frame::Frame;
 use halving::Halving;
 use log::Log;
+use mutant::broken;
 use op::{Failure, Operation, Outcome, PartitionOperation, Work};
 use pace::Pace;
 use peers::Peers;
@@ -465,7 +467,7 @@ impl Slot {
         self.held
             .as_ref()
             .and_then(|h| h.lead.as_ref())
-            .is_some_and(|l| l.serving || broken(Mutant::ServesByInstalled))
+            .is_some_and(|l| l.serving || broken(&mutant::SERVES_BY_INSTALLED))
     }
 }
 
@@ -473,9 +475,9 @@ impl Slot {
 /// taken it away.
 fn read_at(found: Option<&entry::Entry>, log: &log::Log) -> u64 {
     match found {
-        Some(_) if broken(Mutant::ReadsUncommitted) => 0,
+        Some(_) if broken(&mutant::READS_UNCOMMITTED) => 0,
         Some(entry) => entry.version(),
-        None if broken(Mutant::ReadsDeletions) => 0,
+        None if broken(&mutant::READS_DELETIONS) => 0,
         None => log.deleted(),
     }
 }
@@ -852,7 +854,7 @@ impl Shard {
         let found = held.store.entry(map, order, key);
         let seq = read_at(found, &held.log);
         let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.core.now)))
-            && !broken(Mutant::ReadsOverdue);
+            && !broken(&mutant::READS_OVERDUE);
         if seq > held.log.committed() || overdue {
             return None;
         }
@@ -908,8 +910,8 @@ impl Shard {
     /// control thread shows.
     #[must_use]
     pub fn may_answer(now: Time, lease: Time, current: bool) -> bool {
-        (current || broken(Mutant::AnswersByOldView))
-            && (now <= lease || broken(Mutant::AnswersWithoutLease))
+        (current || broken(&mutant::ANSWERS_BY_OLD_VIEW))
+            && (now <= lease || broken(&mutant::ANSWERS_WITHOUT_LEASE))
     }
 
     /// How many operations may be submitted before `Overloaded` is the answer.

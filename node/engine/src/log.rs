@@ -9,8 +9,8 @@
 use super::dedup::OpId;
 use super::op::Outcome;
 use super::store::{Effect, Map, Undo};
+use crate::mutant::{self, broken};
 use doyen_placement::Epoch;
-use doyen_placement::mutant::{Mutant, broken};
 use std::collections::VecDeque;
 
 /// What a record costs beside its key and value, with the room that the queue of records grows
@@ -134,7 +134,8 @@ impl Log {
     /// Appends an entry that was applied; gives its sequence.
     pub(super) fn push(&mut self, logged: Logged, undo: Undo) -> u64 {
         let seq = self.last() + 1;
-        let clears = matches!(logged.effect, Effect::Clear { .. }) && !broken(Mutant::ReadsClears);
+        let clears =
+            matches!(logged.effect, Effect::Clear { .. }) && !broken(&mutant::READS_CLEARS);
         if clears || matches!(logged.effect, Effect::Delete { .. }) {
             self.deleted = seq;
         }

@@ -11,9 +11,9 @@ use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out};
 use super::log::Logged;
 use super::op::Outcome;
 use super::{Lane, MemberId};
+use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Epoch, PartitionRef};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -106,7 +106,7 @@ impl Wait {
     /// For how long it could have acknowledged something. `peer` is `None` where it is not
     /// connected.
     fn silence(&mut self, now: Time, peer: Option<&Peer>) -> Duration {
-        let Some(peer) = peer.filter(|_| !broken(Mutant::SlowIsSilent)) else {
+        let Some(peer) = peer.filter(|_| !broken(&mutant::SLOW_IS_SILENT)) else {
             return now.since(self.since);
         };
         let flowed = peer.progressed.max(peer.heard);
@@ -315,7 +315,7 @@ impl Peer {
     fn is_behind(&self) -> bool {
         self.ahead_max
             .is_some_and(|most| self.ahead(CALLS) >= self.flow.ahead(most))
-            && !broken(Mutant::SendsAllAtOnce)
+            && !broken(&mutant::SENDS_ALL_AT_ONCE)
     }
 
     /// Bytes of a lane that have come, whole frames or not.

@@ -15,10 +15,10 @@ use super::log::{Log, begin_anew};
 use super::peers::Wait;
 use super::upkeep::{EXPIRE_SLICE, UPKEEP};
 use super::{Assigned, Core, Held, Lane, PartitionRef, Slot};
+use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::loads::FILLED;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Epoch, Member, MemberId, MemberState, Partition, Role, planner};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -230,7 +230,7 @@ impl Core {
             c.maybe
                 && c.source.peer().is_none()
                 && c.work.is_write()
-                && !broken(Mutant::AsksNewLineage)
+                && !broken(&mutant::ASKS_NEW_LINEAGE)
         };
         let (lost, left) = std::mem::take(&mut slot.calls.parked)
             .into_iter()
@@ -305,7 +305,7 @@ impl Core {
                 && a.since == installed.since
                 && a.lineage == installed.lineage
         };
-        let serving = accepted.map_or(broken(Mutant::ServesFormer), same);
+        let serving = accepted.map_or(broken(&mutant::SERVES_FORMER), same);
         let said = self
             .opens
             .get(&at)
@@ -317,7 +317,7 @@ impl Core {
             .and_then(|h| h.lead.as_ref())
             .map(|l| l.since);
         if held_since != Some(installed.since)
-            && !(held_since.is_some() && broken(Mutant::KeepsTenure))
+            && !(held_since.is_some() && broken(&mutant::KEEPS_TENURE))
         {
             if held_since.is_some() {
                 self.depose(at, slot);
@@ -345,7 +345,7 @@ impl Core {
         let now = self.now;
         let in_sync: BTreeSet<MemberId> =
             self.in_sync(installed).filter(|m| *m != self.me).collect();
-        let kept = |_: &&MemberId| !broken(Mutant::DropsEarly);
+        let kept = |_: &&MemberId| !broken(&mutant::DROPS_EARLY);
         let required: BTreeSet<MemberId> = accepted
             .into_iter()
             .flat_map(|a| self.in_sync(a))
@@ -443,7 +443,7 @@ impl Core {
             }
             return;
         }
-        held.drop_at = (!soon && broken(Mutant::DeletesByProposal)).then_some(self.now);
+        held.drop_at = (!soon && broken(&mutant::DELETES_BY_PROPOSAL)).then_some(self.now);
         let moved = held.epoch != installed.epoch;
         held.epoch = installed.epoch;
         let follows = held.follow.is_some_and(|f| f.since == installed.since);
@@ -819,7 +819,7 @@ impl Core {
             aligned &= link.aligned;
             point = point.min(if link.aligned { link.acked } else { 0 });
         }
-        if broken(Mutant::OneCopySuffices) {
+        if broken(&mutant::ONE_COPY_SUFFICES) {
             point = required()
                 .map(|l| l.acked)
                 .max()
@@ -828,7 +828,7 @@ impl Core {
         }
         // Deposed by an accepted table: nothing more is committed by this node's word (rule 10: its
         // ack was the seal).
-        if (lead.serving || broken(Mutant::CommitsDeposed)) && point > log.committed() {
+        if (lead.serving || broken(&mutant::COMMITS_DEPOSED)) && point > log.committed() {
             log.commit(point, &mut self.garbage);
             let share = self.tail_bytes(held.store.bytes());
             trim(held, share, &mut self.memory);
@@ -841,14 +841,14 @@ impl Core {
         else {
             return;
         };
-        let tail = (aligned && log.committed() >= lead.tail) || broken(Mutant::OpensWithoutTail);
+        let tail = (aligned && log.committed() >= lead.tail) || broken(&mutant::OPENS_WITHOUT_TAIL);
         if !lead.open && lead.serving && tail && self.now >= lead.opens_at {
             lead.open = true;
             self.opened.push((at, lead.since));
             // Parked writes go on, but not from within whoever called this.
             self.timers.insert((self.now, at));
         }
-        if lead.serving || broken(Mutant::CommitsDeposed) {
+        if lead.serving || broken(&mutant::COMMITS_DEPOSED) {
             let committed = log.committed();
             while slot
                 .calls
@@ -902,10 +902,10 @@ impl Core {
         let Some(due) = slot.held.as_ref().and_then(|h| h.drop_at) else {
             return false;
         };
-        if broken(Mutant::DiscardsEarly) {
+        if broken(&mutant::DISCARDS_EARLY) {
             return true;
         }
-        if broken(Mutant::DeletesByProposal) {
+        if broken(&mutant::DELETES_BY_PROPOSAL) {
             return due <= self.now;
         }
         let short = self.memory_held() as u64 * 100
@@ -1013,7 +1013,7 @@ impl Core {
             // What is on its way on this connection will arrive: only what arrived and was not
             // taken is sent again.
             let again = wait.arrived_for(now) > RESEND
-                || (stalled > RESEND && broken(Mutant::SlowIsSilent));
+                || (stalled > RESEND && broken(&mutant::SLOW_IS_SILENT));
             if again
                 && now.since(link.resent) > RESEND
                 && link.teaching.as_ref().is_none_or(Teaching::verified)

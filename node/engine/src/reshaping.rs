@@ -21,10 +21,10 @@ use super::log::Log;
 use super::op::{Failure, Outcome, Work};
 use super::store::{Key, Portion};
 use super::{Core, Held, PartitionRef, Shard, Slot, Slots};
+use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::division::RangeStart;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Division, KeyspaceId, Lineage, MapId, Partition, PartitionId, Table};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -275,7 +275,7 @@ impl Shard {
             let lost = call.maybe
                 && call.work.is_write()
                 && (now.is_none() || now != lineage)
-                && !broken(Mutant::AsksNewLineage);
+                && !broken(&mutant::ASKS_NEW_LINEAGE);
             match to.filter(|_| now.is_some() && !lost) {
                 Some(to) => moved.entry(to).or_default().push(call),
                 None => {
@@ -388,7 +388,7 @@ impl Core {
             && lead.serving
             && log.committed() == log.last()
             && lead.links.values().all(confirmed);
-        if (!still && !broken(Mutant::ReshapesUnconfirmed))
+        if (!still && !broken(&mutant::RESHAPES_UNCONFIRMED))
             || lead.said_still.is_some_and(|said| now < said + SAY_AGAIN)
         {
             return;

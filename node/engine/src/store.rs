@@ -14,7 +14,7 @@ use super::compacting::Surveyor;
 use super::deadline;
 use super::entry::Entry;
 use super::index::{Index, Order};
-use doyen_placement::mutant::{Mutant, broken};
+use crate::mutant::{self, broken};
 use doyen_placement::{MapId, OrderKey};
 pub(super) use drawing::Portion;
 use drawing::Rest;
@@ -511,7 +511,7 @@ impl Store {
 
     /// `apply`, with the order of the effect's key.
     pub(super) fn apply_at(&mut self, order: u64, seq: u64, effect: &Effect) -> Undo {
-        if let Some(key) = effect.key().filter(|_| !broken(Mutant::ReplacesUndrawn)) {
+        if let Some(key) = effect.key().filter(|_| !broken(&mutant::REPLACES_UNDRAWN)) {
             // What it replaces must be known to be brought back.
             self.draw(effect.map(), order, key);
         }

@@ -9,8 +9,8 @@
 use super::log::Log;
 use super::store::Map;
 use super::{Core, Shard, clients};
+use crate::mutant::{self, broken};
 use doyen_gossip::Time;
-use doyen_placement::mutant::{Mutant, broken};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ impl Shard {
             self.measure(now);
             if self.core.next_retire <= now {
                 self.core.next_retire = now
-                    + if broken(Mutant::RetiresEarly) {
+                    + if broken(&mutant::RETIRES_EARLY) {
                         clients::FRESH
                     } else {
                         clients::RETENTION

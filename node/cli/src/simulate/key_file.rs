@@ -1,6 +1,6 @@
 //! Keys from a file: a key, its bytes and how often it is asked on each line.
 
-use doyen_placement::simulate::{KEYS_MAX, Keys};
+use super::keys::{KEYS_MAX, Keys};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

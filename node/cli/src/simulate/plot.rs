@@ -1,7 +1,7 @@
 //! Charts: for each strategy how much each node holds before and after, and for each event how much
 //! moved.
 
-use doyen_placement::simulate::{Outcome, StageFigures};
+use super::figures::{Outcome, StageFigures};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -290,8 +290,11 @@ fn movements(
 
 #[cfg(test)]
 mod tests {
+    use super::super::cluster::{Cluster, Event};
+    use super::super::comparison::run;
+    use super::super::keys::{Distribution, Keys};
+    use super::super::strategy::{Kind, Options};
     use super::*;
-    use doyen_placement::simulate::{Cluster, Distribution, Event, Keys, Kind, Options, run};
 
     fn outcomes(nodes: usize, events: &[&str]) -> Vec<Outcome> {
         let keys = Keys::drawn(2000, Distribution::Uniform, 1);

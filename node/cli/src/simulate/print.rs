@@ -1,7 +1,7 @@
 //! A table for people, and lines for programs.
 
+use super::figures::{Imbalance, Moved, Outcome, StageFigures};
 use crate::bytes;
-use doyen_placement::simulate::{Imbalance, Moved, Outcome, StageFigures};
 use std::fmt::Write;
 
 const MEANING: &str = "keys, bytes, load   of the fullest node in the end, as a multiple of what is fair by weight: 1.00 is even
@@ -158,8 +158,8 @@ fn aligned(rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::figures::NodeFigures;
     use super::*;
-    use doyen_placement::simulate::NodeFigures;
 
     fn outcome() -> Outcome {
         let even = |max| Imbalance { max, p99: 1.0 };

@@ -8,8 +8,8 @@ use super::super::store::digest_bytes;
 use super::super::{Core, ENTRY_WORK, Held, Lane, Malformed, PartitionRef, Slot};
 use super::summed;
 use crate::fault::{self, Point};
+use crate::mutant::{self, broken};
 use bytes::Bytes;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Epoch, Lineage, MemberId};
 use std::time::Duration;
 
@@ -159,10 +159,11 @@ impl Core {
         self.garbage.append(&mut held.store.take());
         held.was_in_sync = false;
         held.store = held.store.emptied();
-        held.store.keep_tombstones(!broken(Mutant::RaisesTheDead));
+        held.store
+            .keep_tombstones(!broken(&mutant::RAISES_THE_DEAD));
         self.old_logs
             .push(std::mem::replace(&mut held.log, Log::after(seq)));
-        if !broken(Mutant::KeepsOutcomes) {
+        if !broken(&mutant::KEEPS_OUTCOMES) {
             held.dedup = Dedup::default();
         }
         held.wanted = None;
@@ -205,7 +206,7 @@ impl Core {
         left >= bytes
             .saturating_add(self.kept_from(at, room))
             .saturating_add(others)
-            || broken(Mutant::FillsTheFull)
+            || broken(&mutant::FILLS_THE_FULL)
     }
 
     /// A part of the snapshot.
@@ -247,7 +248,7 @@ impl Core {
         let mut adopted = 0;
         for (map, entry) in entries
             .into_iter()
-            .skip(usize::from(broken(Mutant::LearnsUnproven)))
+            .skip(usize::from(broken(&mutant::LEARNS_UNPROVEN)))
         {
             adopted += usize::from(held.store.adopt(map, entry));
         }
@@ -487,7 +488,8 @@ impl Core {
         };
         // Where nothing was written since, this is the first word on the clock.
         held.clock.hear(clock, self.now);
-        let equal = mine == sum || broken(Mutant::LearnsUnproven) || broken(Mutant::RaisesTheDead);
+        let equal =
+            mine == sum || broken(&mutant::LEARNS_UNPROVEN) || broken(&mutant::RAISES_THE_DEAD);
         held.store.end_sum(name);
         self.peers
             .send(from, Lane::Calls, &Frame::Verdict { at, session, equal });

@@ -17,7 +17,7 @@ use super::super::deadline;
 use super::super::entry::Entry;
 use super::super::index::Index;
 use super::{ByKey, Key, Map, MapId, Store};
-use doyen_placement::mutant::{Mutant, broken};
+use crate::mutant::{self, broken};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Rest {
     pub(super) fn forget(&mut self, order: u64, key: &[u8]) {
         if let Some((entry, _)) = self
             .find(order, key)
-            .filter(|_| !broken(Mutant::DrawsTheDead))
+            .filter(|_| !broken(&mutant::DRAWS_THE_DEAD))
         {
             let entry = entry.clone();
             self.gone.replace(order, entry);
@@ -135,7 +135,7 @@ impl Map {
 
     /// Whether a key that is not here may be in former ones.
     fn lacks(&self, order: u64, key: &[u8]) -> bool {
-        (self.index.get(order, key).is_none() || broken(Mutant::DrawsOver))
+        (self.index.get(order, key).is_none() || broken(&mutant::DRAWS_OVER))
             && self.rest.is_some()
             && !self.is_gone(order, key)
     }

@@ -3,11 +3,11 @@
 use super::strategy::mixed;
 
 /// As many keys at most.
-pub const KEYS_MAX: usize = 20_000_000;
+pub(super) const KEYS_MAX: usize = 20_000_000;
 
 /// What the keys of a simulation are like.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Distribution {
+pub(super) enum Distribution {
     /// Names without order, each asked as often as any other.
     Uniform,
     /// Names without order, the `n`-th hottest asked in proportion to `1 / n^exponent`.
@@ -20,18 +20,18 @@ pub enum Distribution {
 
 /// A key.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Key<'a> {
+pub(super) struct Key<'a> {
     /// Its name.
-    pub name: &'a [u8],
+    pub(super) name: &'a [u8],
     /// Bytes of key and value.
-    pub size: u64,
+    pub(super) size: u64,
     /// How often it is asked, in any unit.
-    pub load: f64,
+    pub(super) load: f64,
 }
 
 /// Many keys. Names stand together, so that millions fit.
 #[derive(Debug, Clone, Default)]
-pub struct Keys {
+pub(super) struct Keys {
     names: Vec<u8>,
     ends: Vec<usize>,
     sizes: Vec<u64>,
@@ -42,7 +42,7 @@ impl Keys {
     /// So many keys, drawn by a seed; of 64 to 4096 bytes, where the small ones are as many as the
     /// large ones at each factor of two.
     #[must_use]
-    pub fn drawn(count: usize, distribution: Distribution, seed: u64) -> Self {
+    pub(super) fn drawn(count: usize, distribution: Distribution, seed: u64) -> Self {
         let mut keys = Self::default();
         for number in 0..count.min(KEYS_MAX) as u64 {
             let draw = mixed(seed, number);
@@ -75,7 +75,7 @@ impl Keys {
     }
 
     /// One more key.
-    pub fn push(&mut self, name: &[u8], size: u64, load: f64) {
+    pub(super) fn push(&mut self, name: &[u8], size: u64, load: f64) {
         self.names.extend_from_slice(name);
         self.ends.push(self.names.len());
         self.sizes.push(size);
@@ -84,19 +84,19 @@ impl Keys {
 
     /// How many there are.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 
     /// Whether there is none.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
     /// The key of this number, which is below [`Self::len`].
     #[must_use]
-    pub fn key(&self, number: usize) -> Key<'_> {
+    pub(super) fn key(&self, number: usize) -> Key<'_> {
         let begin = number.checked_sub(1).map_or(0, |before| self.ends[before]);
         Key {
             name: &self.names[begin..self.ends[number]],
@@ -106,14 +106,14 @@ impl Keys {
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = Key<'_>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Key<'_>> {
         (0..self.len()).map(|number| self.key(number))
     }
 
     /// These keys, but that the hottest is so many keys which share its load: `name#0`, `name#1`
     /// and so on.
     #[must_use]
-    pub fn with_hottest_salted(&self, parts: u32) -> Self {
+    pub(super) fn with_hottest_salted(&self, parts: u32) -> Self {
         let Some(hottest) =
             (0..self.len()).max_by(|a, b| self.loads[*a].total_cmp(&self.loads[*b]))
         else {

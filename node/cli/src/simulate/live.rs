@@ -3,11 +3,14 @@
 //! Each partition is a key here, as large and as busy as it was measured. The planner of production
 //! goes on with the table.
 
-use super::strategy::Fixed;
-use super::{Cluster, Event, EventError, Keys, Outcome, Strategy, run};
-use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
-use crate::loads::Loads;
-use crate::table::{Member, Table};
+use super::cluster::{Cluster, Event, EventError};
+use super::comparison::run;
+use super::figures::Outcome;
+use super::keys::Keys;
+use super::strategy::{Fixed, Strategy};
+use doyen_placement::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
+use doyen_placement::loads::Loads;
+use doyen_placement::table::{Member, Table};
 use std::sync::Arc;
 
 /// What these events would make of this cluster: as it is once all that is under way is done, and
@@ -15,7 +18,11 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// An event that cannot happen.
-pub fn what_if(table: Table, loads: &Loads, events: &[Event]) -> Result<Outcome, EventError> {
+pub(super) fn what_if(
+    table: Table,
+    loads: &Loads,
+    events: &[Event],
+) -> Result<Outcome, EventError> {
     let stages = Cluster::of(&table)?.stages(events)?;
     let copies = table
         .keyspaces

@@ -1,35 +1,18 @@
-//! What each way of placing keys makes of a cluster's life, without a cluster.
-//!
-//! ```text
-//!   Cluster ── Event, Event, .. ──> nodes at each stage ──┐
-//!   Keys: names, sizes, loads ────────────────────────────┴─> run(strategy) ──> Outcome: how even, how much moved
-//! ```
-//! The strategies that Doyen has are its own code: `fixed` is driven by the planner of production,
-//! `ring` by [`crate::ring`], so that what is predicted here is what a cluster does. The others are
-//! there to compare with.
+//! Runs one strategy through the stages of a cluster, and counts what it does to the keys.
 
-mod cluster;
-mod figures;
-mod keys;
-mod live;
-pub mod strategy;
-
-pub use cluster::{Cluster, Event, EventError, Stage};
-pub use figures::{Imbalance, Moved, NodeFigures, Outcome, StageFigures};
-pub use keys::{Distribution, KEYS_MAX, Key, Keys};
-pub use live::what_if;
-pub use strategy::{Kind, Options, Strategy, UnknownStrategy};
-
-use crate::id::MemberId;
-use figures::Tally;
+use super::cluster::Stage;
+use super::figures::{Imbalance, Outcome, Tally};
+use super::keys::Keys;
+use super::strategy::Strategy;
+use doyen_placement::id::MemberId;
 
 /// In place of a copy that there is not.
-const NOBODY: MemberId = MemberId(u64::MAX);
+pub(super) const NOBODY: MemberId = MemberId(u64::MAX);
 
 /// Lets a strategy follow a cluster through its stages, and tells what it does to these keys. With
 /// `salt`, the hottest key's load in the last stage is also spread over so many names.
 #[must_use]
-pub fn run(
+pub(super) fn run(
     name: &str,
     strategy: &mut dyn Strategy,
     stages: &[Stage],

@@ -1,16 +1,16 @@
 //! Nodes, and what happens to them.
 
-use crate::id::{Age, MemberId};
-use crate::planner::may_receive;
-use crate::table::validate::{MEMBERS_MAX, WEIGHT_MAX};
-use crate::table::{Addresses, Location, Member, MemberState, Role, Table};
+use doyen_placement::id::{Age, MemberId};
+use doyen_placement::planner::may_receive;
+use doyen_placement::table::validate::{MEMBERS_MAX, WEIGHT_MAX};
+use doyen_placement::table::{Addresses, Location, Member, MemberState, Role, Table};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 /// One thing that happens to a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub(super) enum Event {
     /// So many nodes come, of weight 100, in the zones in turn: `+1`.
     Join(usize),
     /// The node of this name goes: `-node3`.
@@ -23,7 +23,7 @@ pub enum Event {
 
 /// Why there is no such event, or why it cannot happen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EventError {
+pub(super) enum EventError {
     /// It says nothing.
     #[error(
         "`{0}` is no event: say +1 (a node comes), -node3 (it goes), x2 (twice as many nodes) or node3=200 (another weight)"
@@ -96,17 +96,17 @@ impl fmt::Display for Event {
 
 /// The nodes at one time.
 #[derive(Debug, Clone)]
-pub struct Stage {
+pub(super) struct Stage {
     /// What has just happened; empty at the start.
-    pub event: String,
+    pub(super) event: String,
     /// Who is there, in order of age.
-    pub nodes: Vec<Arc<Member>>,
+    pub(super) nodes: Vec<Arc<Member>>,
 }
 
 /// A cluster to which things happen. Its nodes are called node1, node2 and so on; a number is never
 /// used again.
 #[derive(Debug, Clone)]
-pub struct Cluster {
+pub(super) struct Cluster {
     nodes: Vec<Arc<Member>>,
     zones: Vec<String>,
     next: u64,
@@ -118,7 +118,7 @@ impl Cluster {
     ///
     /// # Errors
     /// Too many nodes, or none; more weights than nodes, or one that is none.
-    pub fn new(nodes: usize, weights: &[u32], zones: &[String]) -> Result<Self, EventError> {
+    pub(super) fn new(nodes: usize, weights: &[u32], zones: &[String]) -> Result<Self, EventError> {
         if !(1..=MEMBERS_MAX).contains(&nodes) {
             return Err(EventError::Nodes(format!("{nodes} nodes")));
         }
@@ -171,7 +171,7 @@ impl Cluster {
     ///
     /// # Errors
     /// An event that cannot happen.
-    pub fn stages(mut self, events: &[Event]) -> Result<Vec<Stage>, EventError> {
+    pub(super) fn stages(mut self, events: &[Event]) -> Result<Vec<Stage>, EventError> {
         let mut stages = vec![Stage {
             event: String::new(),
             nodes: self.nodes.clone(),

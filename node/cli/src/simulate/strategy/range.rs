@@ -1,12 +1,12 @@
 //! Ordered ranges, split so that each has as many bytes as any other, and placed by the planner of
 //! production as partitions are.
 
+use super::super::keys::Keys;
 use super::Strategy;
 use super::fixed::Fixed;
-use crate::id::MemberId;
-use crate::lookup::RangeLookup;
-use crate::simulate::Keys;
-use crate::table::Member;
+use doyen_placement::id::MemberId;
+use doyen_placement::lookup::RangeLookup;
+use doyen_placement::table::Member;
 use std::sync::Arc;
 
 #[derive(Debug)]

@@ -7,22 +7,21 @@ mod range;
 mod rendezvous;
 mod ring;
 
-pub(in crate::simulate) use fixed::Fixed;
+pub(super) use fixed::Fixed;
 
-use super::Keys;
-use crate::hash::Digest;
-use crate::id::MemberId;
-use crate::planner::layout::Ground;
-use crate::ring::{Caps, TOKENS_MAX};
-use crate::table::Member;
-use crate::table::validate::REPLICAS_MAX;
+use super::keys::Keys;
+use doyen_placement::hash::Digest;
+use doyen_placement::id::MemberId;
+use doyen_placement::ring::{Spread, TOKENS_MAX};
+use doyen_placement::table::Member;
+use doyen_placement::table::validate::REPLICAS_MAX;
 use std::fmt;
 use std::hash::Hasher;
 use std::str::FromStr;
 use std::sync::Arc;
 
 /// A way of placing keys on nodes that come and go.
-pub trait Strategy {
+pub(super) trait Strategy {
     /// Takes note of who is there now, and places anew what must be.
     fn follow(&mut self, nodes: &[Arc<Member>]);
 
@@ -30,13 +29,13 @@ pub trait Strategy {
     /// are nodes.
     fn holders(&self, key: &[u8], holders: &mut Vec<MemberId>);
 
-    /// What whoever looks keys up has to know, in bytes: see [`super::Outcome::table_bytes`].
+    /// What whoever looks keys up has to know, in bytes: see [`super::figures::Outcome::table_bytes`].
     fn table_bytes(&self) -> usize;
 }
 
 /// The ways there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// The hash modulo the number of nodes: what the literature warns of. Knows no weights.
     Modulo,
     /// A fixed number of partitions, placed by the planner of production.
@@ -62,24 +61,24 @@ pub enum Kind {
 #[error(
     "`{0}` is no strategy: say mod, fixed, ring-16 (or another number of tokens), ring-16-random, range, rendezvous or jump"
 )]
-pub struct UnknownStrategy(String);
+pub(super) struct UnknownStrategy(String);
 
 /// What all of them are told.
 #[derive(Debug, Clone, Copy)]
-pub struct Options<'a> {
+pub(super) struct Options<'a> {
     /// Copies, the primary among them.
-    pub copies: usize,
+    pub(super) copies: usize,
     /// Partitions of fixed and of range: a power of two up to 16384.
-    pub partitions: u16,
+    pub(super) partitions: u16,
     /// Draws what is random.
-    pub seed: u64,
+    pub(super) seed: u64,
     /// Range is split where these keys say.
-    pub keys: &'a Keys,
+    pub(super) keys: &'a Keys,
 }
 
 impl Kind {
     /// All that are compared where nothing else is asked.
-    pub const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Modulo,
         Self::Fixed,
         Self::Ring {
@@ -113,7 +112,7 @@ impl Kind {
 
     /// The strategy, before it has seen any node.
     #[must_use]
-    pub fn strategy(self, options: &Options<'_>) -> Box<dyn Strategy> {
+    pub(super) fn strategy(self, options: &Options<'_>) -> Box<dyn Strategy> {
         let Options {
             copies,
             partitions,
@@ -191,20 +190,15 @@ pub(super) fn mixed(seed: u64, number: u64) -> u64 {
 
 /// Nodes of which a strategy takes those that come first in an order of its own and stand apart.
 #[derive(Debug)]
-struct Nodes {
-    ground: Ground,
-    caps: Caps,
-}
+struct Nodes(Spread);
 
 impl Nodes {
     fn new(nodes: &[Arc<Member>], copies: usize) -> Self {
-        let ground = Ground::new(nodes.to_vec());
-        let caps = Caps::new(&ground, copies);
-        Self { ground, caps }
+        Self(Spread::new(nodes, copies))
     }
 
     fn len(&self) -> usize {
-        self.ground.len()
+        self.0.members().len()
     }
 
     /// Takes the first that may be taken, again and again; `next` gives the order, and is asked
@@ -215,11 +209,11 @@ impl Nodes {
         mut next: impl FnMut(&dyn Fn(usize) -> bool) -> Option<usize>,
     ) {
         let mut taken = [0; REPLICAS_MAX];
-        for count in 0..self.caps.copies() {
-            let may = |place: usize| self.caps.admit(&self.ground, &taken[..count], place);
+        for count in 0..self.0.copies() {
+            let may = |place: usize| self.0.admits(&taken[..count], place);
             let Some(place) = next(&may) else { break };
             taken[count] = place;
-            holders.push(self.ground.id(place));
+            holders.push(self.0.members()[place].id);
         }
     }
 }

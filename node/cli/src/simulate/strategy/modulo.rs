@@ -1,9 +1,9 @@
 //! The hash of the key modulo the number of nodes, copies on the nodes that follow.
 
 use super::{Nodes, Strategy};
-use crate::id::MemberId;
-use crate::table::Member;
-use crate::token::Token;
+use doyen_placement::id::MemberId;
+use doyen_placement::table::Member;
+use doyen_placement::token::Token;
 use std::sync::Arc;
 
 #[derive(Debug)]

@@ -5,9 +5,9 @@
 //! number. Copies are on where the key jumps with further hashes.
 
 use super::{Nodes, Strategy, mixed};
-use crate::id::MemberId;
-use crate::table::Member;
-use crate::token::Token;
+use doyen_placement::id::MemberId;
+use doyen_placement::table::Member;
+use doyen_placement::token::Token;
 use std::sync::Arc;
 
 /// Further hashes that are tried for one copy. Then the nodes are taken in order.
@@ -52,7 +52,7 @@ impl Strategy for Jump {
         self.numbers = self
             .members
             .iter()
-            .filter_map(|m| self.nodes.ground.place(*m))
+            .filter_map(|m| self.nodes.0.place(*m))
             .collect();
     }
 

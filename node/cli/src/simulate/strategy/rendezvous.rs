@@ -3,9 +3,9 @@
 //! node wins in proportion to its weight.
 
 use super::{Nodes, Strategy, mixed};
-use crate::id::MemberId;
-use crate::table::Member;
-use crate::token::Token;
+use doyen_placement::id::MemberId;
+use doyen_placement::table::Member;
+use doyen_placement::token::Token;
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -30,15 +30,14 @@ impl Strategy for Rendezvous {
 
     fn holders(&self, key: &[u8], holders: &mut Vec<MemberId>) {
         let hash = Token::of(key).place();
-        let ground = &self.nodes.ground;
+        let nodes = self.nodes.0.members();
         let score = |place: usize| {
             // Above 0 and below 1.
-            let draw =
-                ((mixed(ground.id(place).0, hash) >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
-            -(ground.weight(place) as f64) / draw.ln()
+            let draw = ((mixed(nodes[place].id.0, hash) >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
+            -f64::from(nodes[place].weight) / draw.ln()
         };
         self.nodes.take(holders, |may| {
-            let best = (0..ground.len())
+            let best = (0..nodes.len())
                 .filter(|&place| may(place))
                 .map(|place| (score(place), place))
                 .max_by(|a, b| a.0.total_cmp(&b.0));

@@ -1,7 +1,11 @@
 //! What the simulator says must be what is known of each strategy.
 
-use doyen_placement::simulate::{Cluster, Distribution, Event, Keys, Kind, Options, Outcome, run};
-use doyen_placement::{MemberId, simulate::Strategy};
+use super::cluster::{Cluster, Event};
+use super::comparison::run;
+use super::figures::Outcome;
+use super::keys::{Distribution, Keys};
+use super::strategy::{Kind, Options, Strategy};
+use doyen_placement::MemberId;
 use std::collections::BTreeSet;
 
 const KEYS: usize = 20_000;

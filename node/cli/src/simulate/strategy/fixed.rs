@@ -2,12 +2,12 @@
 //! coordinator and the primaries of a cluster do.
 
 use super::Strategy;
-use crate::division::Division;
-use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
-use crate::loads::Loads;
-use crate::planner::may_receive;
-use crate::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
-use crate::table::{
+use doyen_placement::division::Division;
+use doyen_placement::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
+use doyen_placement::loads::Loads;
+use doyen_placement::planner::may_receive;
+use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
+use doyen_placement::table::{
     Eviction, Keyspace, Member, Mode, OnLoss, Partition, Reshaping, Settings, Table,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -207,9 +207,9 @@ fn all_learned(table: &Table) -> (Table, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::{Cluster, Event};
+    use super::super::super::cluster::{Cluster, Event};
     use super::*;
-    use crate::hash::{self, SLOTS};
+    use doyen_placement::hash::{self, SLOTS};
 
     /// What is counted as moved, by who holds what before and after, is what the planner has copied
     /// on the way.

@@ -1,11 +1,11 @@
-//! Tokens on a ring, chosen and divided as [`crate::ring`] does.
+//! Tokens on a ring, chosen and divided as [`doyen_placement::ring`] does.
 
 use super::Strategy;
-use crate::id::MemberId;
-use crate::lookup::RingLookup;
-use crate::ring::{Ring, Walk, allocate, depart, random, tokens_of_weight};
-use crate::table::Member;
-use crate::token::Token;
+use doyen_placement::id::MemberId;
+use doyen_placement::lookup::RingLookup;
+use doyen_placement::ring::{Ring, Walk, allocate, depart, random, tokens_of_weight};
+use doyen_placement::table::Member;
+use doyen_placement::token::Token;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

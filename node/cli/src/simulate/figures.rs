@@ -1,96 +1,96 @@
 //! What is told of a simulation.
 
+use super::cluster::Stage;
+use super::comparison::NOBODY;
 use super::keys::Key;
-use super::{NOBODY, Stage};
-use crate::id::MemberId;
-use crate::planner::layout::Ground;
-use crate::ring::{Caps, fair};
-use crate::table::Member;
+use doyen_placement::id::MemberId;
+use doyen_placement::ring::Spread;
+use doyen_placement::table::Member;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What one strategy made of a cluster's life.
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
+pub(super) struct Outcome {
     /// What it is called.
-    pub strategy: String,
+    pub(super) strategy: String,
     /// The start, and after each event.
-    pub stages: Vec<StageFigures>,
+    pub(super) stages: Vec<StageFigures>,
     /// How even the load was in the end with the hottest key salted, where that was asked.
-    pub load_salted: Option<Imbalance>,
+    pub(super) load_salted: Option<Imbalance>,
     /// What whoever looks keys up has to know, in bytes: 8 a member, a token or the place of a
     /// split, 4 a copy of a partition, and the splits themselves.
-    pub table_bytes: usize,
+    pub(super) table_bytes: usize,
     /// What it costs to find all copies of a key, in nanoseconds: for whoever has a clock to fill
     /// in.
-    pub lookup_ns: Option<f64>,
+    pub(super) lookup_ns: Option<f64>,
 }
 
 /// The cluster at one time.
 #[derive(Debug, Clone, Serialize)]
-pub struct StageFigures {
+pub(super) struct StageFigures {
     /// What has just happened; empty at the start.
-    pub event: String,
+    pub(super) event: String,
     /// How even the number of keys is that nodes hold, copies counted.
-    pub keys: Imbalance,
+    pub(super) keys: Imbalance,
     /// How even the bytes are that nodes hold, copies counted.
-    pub bytes: Imbalance,
+    pub(super) bytes: Imbalance,
     /// How even the load is that nodes answer as primaries.
-    pub load: Imbalance,
+    pub(super) load: Imbalance,
     /// What the event moved; none at the start.
-    pub moved: Option<Moved>,
+    pub(super) moved: Option<Moved>,
     /// Each node.
-    pub nodes: Vec<NodeFigures>,
+    pub(super) nodes: Vec<NodeFigures>,
 }
 
 /// How even something is: 1 is what is fair by weight, as far as keeping copies apart allows.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Imbalance {
+pub(super) struct Imbalance {
     /// Of the node that has most of what is fair.
-    pub max: f64,
+    pub(super) max: f64,
     /// Of the node below which 99 of 100 nodes are.
     pub p99: f64,
 }
 
 /// What an event moved.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Moved {
+pub(super) struct Moved {
     /// Bytes that were copied to nodes that did not hold them.
-    pub bytes: f64,
+    pub(super) bytes: f64,
     /// Bytes that must be copied to get from what was fair before to what is fair after.
-    pub bytes_least: f64,
+    pub(super) bytes_least: f64,
     /// The share of all keys of which a copy went to a node that did not hold it, from 0 to 1.
-    pub keys: f64,
+    pub(super) keys: f64,
     /// The share of all keys that another node leads, from 0 to 1.
-    pub led: f64,
+    pub(super) led: f64,
 }
 
 impl Moved {
     /// How many times as much was moved as must be; none where nothing must be.
     #[must_use]
-    pub fn times(&self) -> Option<f64> {
+    pub(super) fn times(&self) -> Option<f64> {
         (self.bytes_least > 0.0).then(|| self.bytes / self.bytes_least)
     }
 }
 
 /// One node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct NodeFigures {
+pub(super) struct NodeFigures {
     /// What it is called.
-    pub name: String,
+    pub(super) name: String,
     /// Where it stands; empty where nothing was said.
-    pub zone: String,
+    pub(super) zone: String,
     /// Its capacity; 100 is usual.
-    pub weight: u32,
+    pub(super) weight: u32,
     /// Copies of keys that it holds.
-    pub keys: u64,
+    pub(super) keys: u64,
     /// Bytes of them.
-    pub bytes: f64,
+    pub(super) bytes: f64,
     /// Load that it answers as a primary.
-    pub load: f64,
+    pub(super) load: f64,
     /// What part of what is fair the bytes are: 1 is all of it.
-    pub bytes_fair: f64,
+    pub(super) bytes_fair: f64,
 }
 
 /// Counts keys.
@@ -202,13 +202,8 @@ fn ratio(part: f64, whole: f64) -> f64 {
 
 /// What each of these nodes should lead and hold.
 fn shares(nodes: &[Arc<Member>], copies: usize) -> BTreeMap<MemberId, (f64, f64)> {
-    let ground = Ground::new(nodes.to_vec());
-    let copies = Caps::new(&ground, copies).copies();
-    fair(&ground, copies)
-        .into_iter()
-        .enumerate()
-        .map(|(place, share)| (ground.id(place), share))
-        .collect()
+    let shares = Spread::new(nodes, copies).fair();
+    nodes.iter().map(|n| n.id).zip(shares).collect()
 }
 
 fn imbalance(mut parts: Vec<f64>) -> Imbalance {
@@ -222,7 +217,7 @@ fn imbalance(mut parts: Vec<f64>) -> Imbalance {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Cluster;
+    use super::super::cluster::Cluster;
     use super::*;
 
     fn nodes(count: usize, weights: &[u32]) -> Vec<Arc<Member>> {
