@@ -126,7 +126,7 @@ pub struct ClusterStatus {
 impl ClusterStatus {
     /// Whether no other data port is reached from here, of several: of one, it is likelier that the
     /// other one is dead.
-    pub(crate) fn is_cut_off(&self) -> bool {
+    pub fn is_cut_off(&self) -> bool {
         let members = self.installed.iter().flat_map(|table| &table.members);
         let others = || {
             members

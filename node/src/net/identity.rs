@@ -38,6 +38,8 @@ pub const ALPN: &[u8] = b"doyen/1";
 /// The name that every dial asks for; certificates derived from a secret bear it as their role.
 pub const ROLE: &str = "node.doyen.internal";
 /// What certificates of clients bear in its place.
+/// The token where there is no secret, which is on loopback only.
+pub const LOCAL_TOKEN: &str = "loopback";
 const CLIENT_ROLE: &str = "client.doyen.internal";
 
 /// PEM files are looked at this often, when somebody connects.
