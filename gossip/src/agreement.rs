@@ -29,17 +29,19 @@ mod loads;
 #[cfg(test)]
 mod net;
 mod others;
+mod problem;
 mod publication;
 mod requests;
 #[cfg(test)]
 mod tests;
 
 pub use api::{
-    Access, AdminReply, AdminRequest, Config, Input, OtherCluster, Output, Oversight, Peer, Seeds,
-    Status, Timing, View,
+    AdminReply, AdminRequest, Config, Input, OtherCluster, Output, Oversight, Peer, Seeds, Status,
+    Timing, View,
 };
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 pub use event::{Event, Severity, Stage, consequence, stages};
+pub use problem::{Explain, Found, Problem};
 
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
@@ -191,7 +193,7 @@ impl Agreement {
         };
         match &self.phase {
             Phase::Forming(forming) => nothing(Some(forming.waiting(&self.cx))),
-            Phase::Joining(joining) => nothing(Some(joining.waiting(now))),
+            Phase::Joining(joining) => nothing(Some(joining.waiting(&self.cx, now))),
             Phase::Member(council) => Status {
                 me,
                 coordinator: council.leader,

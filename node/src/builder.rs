@@ -1,5 +1,6 @@
 //! Puts a node together: reads the configuration, opens every socket, then starts the threads.
 
+use crate::advice::{self, Access, Reach};
 use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span, Toggle};
 use crate::config::{ClientAddress, Config, Defaults, Options, Trust};
 use crate::control::{self, ControlOptions};
@@ -10,7 +11,7 @@ use crate::net::identity::Identity;
 use crate::node::{Node, Parts};
 use crate::shard::Limits;
 use crate::shared::Shared;
-use doyen_gossip::agreement::{Access, Timing};
+use doyen_gossip::agreement::Timing;
 use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, OrderKey, ThreadPorts};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -430,7 +431,10 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         default_keyspace: config.keyspace.clone(),
         timing,
         drained: false,
-        access: access(&config, token.is_some()),
+        explain: advice::explain(Reach {
+            http: addresses.http,
+            access: access(&config, token.is_some()),
+        }),
         order_key: OrderKey(rand::random()),
         rng_seed: rand::random(),
     };

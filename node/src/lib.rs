@@ -52,6 +52,7 @@
 //! `cli` are how people and programs of other languages come in. ARCHITECTURE.md is the map of it
 //! all.
 
+mod advice;
 mod builder;
 pub mod cli;
 mod client;

@@ -12,9 +12,7 @@ use std::ops::RangeInclusive;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoRange {
     /// Its keys have no order.
-    #[error(
-        "the keyspace keeps no order of its keys: one does that `doyen keyspace create NAME --mode range` makes, or `--ordered` within a {{tag}}; choose it by CLIENT KEYSPACE NAME"
-    )]
+    #[error("the keyspace keeps no order of its keys")]
     Unordered,
     /// They have one within a partition only.
     #[error(

@@ -1,6 +1,7 @@
 //! What goes into the agreement machine and what comes out of it.
 
 use super::event::Event;
+use super::problem::Explain;
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
 use crate::time::Time;
@@ -45,20 +46,6 @@ impl FromIterator<SocketAddr> for Seeds {
     }
 }
 
-/// What an operator's command has to show to this node: only for hints to people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Access {
-    /// Nothing: the node trusts its machine.
-    #[default]
-    Open,
-    /// The cluster's secret.
-    Secret,
-    /// The token of `--http-token-file`.
-    Token,
-    /// It has neither, so it refuses all commands that change something.
-    Nothing,
-}
-
 /// What a node is told when it starts.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -91,8 +78,8 @@ pub struct Config {
     pub default_keyspace: doyen_placement::Keyspace,
     /// Durations of the protocol.
     pub timing: Timing,
-    /// What an operator's command has to show here.
-    pub access: Access,
+    /// What the node tells people about a problem.
+    pub explain: Explain,
     /// What keys are ordered by if this node writes the first table. Drawn by a generator that
     /// strangers cannot foresee, as that of the machine is not: the cluster's id comes of it, and
     /// is published.

@@ -9,6 +9,7 @@ use super::api::Output;
 use super::context::{Context, Named};
 use super::event::Event;
 use super::join::REFUSED_MAX;
+use super::problem::{Found, Problem};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Message, Stand, Standing};
@@ -299,10 +300,10 @@ impl Forming {
         let Some(other) = self.namesake(cx) else {
             return self.namesake = None;
         };
-        let (younger, why) = (other.id < cx.me(), name_taken(&cx.config.name, other));
+        let (younger, problem) = (other.id < cx.me(), name_taken(cx, other));
         let since = *self.namesake.get_or_insert(cx.now);
         if younger && cx.now.since(since) >= REFUSED_MAX {
-            cx.outputs.push_back(Output::Fatal(why));
+            cx.outputs.push_back(Output::Fatal(cx.explain(&problem)));
         }
     }
 
@@ -571,7 +572,7 @@ impl Forming {
         let table = self.first(cx, members);
         if let Err(why) = table.validate() {
             cx.event(Event::NoCoordinator {
-                why: format!("the initial members cannot form a cluster: {why}"),
+                why: cx.explain(&Problem::NoFirstTable(why)),
             });
             self.report_at = cx.now + REPORT;
             self.started = cx.now;
@@ -599,29 +600,22 @@ impl Forming {
             .map_or(Duration::ZERO, |since| cx.now.since(since))
             .as_secs();
         let found = match doubt {
-            Doubt::Alone => format!(
-                "no other node answered at the seeds ({}) for {looked} s",
-                seeds_of(cx)
-            ),
+            Doubt::Alone => Found::Nothing {
+                seeds: seeds_of(cx),
+                looked: Some(looked),
+            },
             Doubt::Indirect(seed) => {
-                let others: Vec<&str> = self
+                let others = self
                     .fresh_peers(cx)
-                    .map(|(_, s)| s.member.name.as_str())
+                    .map(|(_, s)| s.member.name.clone())
                     .collect();
-                let others = if others.is_empty() {
-                    "none".to_owned()
-                } else {
-                    others.join(", ")
-                };
-                format!(
-                    "the seed {seed} leads to nodes at other addresses (those found: {others}), and no cluster was found for {looked} s"
-                )
+                Found::Elsewhere {
+                    seed,
+                    looked: Some((others, looked)),
+                }
             }
         };
-        format!(
-            "{found}: this node begins a cluster by itself. While that is unused, it gives way to another one that it meets. If others should \
-             be here, start all nodes with --expect and their number"
-        )
+        cx.explain(&Problem::BeginsAlone { found })
     }
 
     /// Sends the first table to whoever has not promised it.
@@ -717,30 +711,30 @@ impl Forming {
         }
         self.report_at = cx.now + REPORT;
         // If nothing is missing, there is nothing to say, unless it stays so until the next report.
-        let complete = self.obstacle(cx).is_none();
-        let why = match (complete, std::mem::replace(&mut self.complete, complete)) {
-            (true, false) => return,
-            (true, true) => {
-                self.waiting(cx)
-                    + ", and they have not agreed yet: do their control ports (--listen) reach each other?"
-            }
-            (false, _) => self.waiting(cx),
+        let obstacle = self.obstacle(cx);
+        let was = std::mem::replace(&mut self.complete, obstacle.is_none());
+        let problem = match obstacle {
+            Some(problem) => problem,
+            None if was => self.not_agreed(cx, true),
+            None => return,
         };
-        cx.event(Event::NoCoordinator { why });
+        cx.event(Event::NoCoordinator {
+            why: cx.explain(&problem),
+        });
     }
 
-    /// Why nothing happens: for people.
+    /// Why no cluster begins: for people.
     pub(super) fn waiting(&self, cx: &Context) -> String {
-        let names = || {
-            let names: Vec<String> = self.names(cx);
-            format!(
-                "{} of {} initial members are here: {}",
-                names.len(),
-                self.expect(cx),
-                names.join(", ")
-            )
-        };
-        self.obstacle(cx).unwrap_or_else(names)
+        let obstacle = self.obstacle(cx);
+        cx.explain(&obstacle.unwrap_or_else(|| self.not_agreed(cx, false)))
+    }
+
+    fn not_agreed(&self, cx: &Context, late: bool) -> Problem {
+        Problem::NotAgreed {
+            present: self.names(cx),
+            expect: self.expect(cx),
+            late,
+        }
     }
 
     /// This node, and those that form a cluster with it as far as it has heard lately.
@@ -757,52 +751,36 @@ impl Forming {
             .collect()
     }
 
-    /// What is missing before a first cluster can begin: for people. `None`: nothing is, and the
+    /// What is missing before a first cluster can begin. `None`: nothing is missing, and the
     /// initial members are agreeing.
-    fn obstacle(&self, cx: &Context) -> Option<String> {
+    fn obstacle(&self, cx: &Context) -> Option<Problem> {
         if let Some(other) = self.namesake(cx) {
-            return Some(name_taken(&cx.config.name, other));
+            return Some(name_taken(cx, other));
         }
         let (initial, missing) = self.initial(cx);
         let expect = self.expect(cx);
-        let here = format!("{} of {expect} initial members are here", initial.len());
         let unresolved = &cx.config.seeds.unresolved;
         if !missing.is_empty() || !unresolved.is_empty() {
-            let mut why = here;
-            if !missing.is_empty() {
-                let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
-                why += &format!("; these seeds do not answer: {}", missing.join(", "));
-            }
-            if !unresolved.is_empty() {
-                why += &format!("; these seeds do not resolve: {}", unresolved.join(", "));
-            }
-            return Some(
-                why + ". Start those nodes, or give every node --expect and the number of nodes that shall form the first cluster",
-            );
+            return Some(Problem::SeedsMissing {
+                present: initial.len(),
+                expect,
+                silent: missing.into_iter().collect(),
+                unresolved: unresolved.clone(),
+            });
         }
         if let Some(until) = self.looks_until(cx) {
             let found = match self.doubt(cx) {
-                Some(Doubt::Indirect(seed)) => format!(
-                    "the seed {seed} leads to nodes at other addresses, and there may be more of them"
-                ),
-                Some(Doubt::Alone) | None => {
-                    format!("no other node answers yet at the seeds ({})", seeds_of(cx))
-                }
+                Some(Doubt::Indirect(seed)) => Found::Elsewhere { seed, looked: None },
+                Some(Doubt::Alone) | None => Found::Nothing {
+                    seeds: seeds_of(cx),
+                    looked: None,
+                },
             };
-            let seconds = until.since(cx.now).as_secs() + 1;
-            let next = match self.is_to_begin(cx) {
-                Some(other) => format!(
-                    "{} is to begin a cluster by itself, which this node then joins. If this node finds no cluster for another {seconds} s, it \
-                     begins one by itself",
-                    other.name
-                ),
-                None => format!(
-                    "If this node finds no cluster for another {seconds} s, it begins one by itself"
-                ),
-            };
-            return Some(format!(
-                "{found}. {next}. If N nodes shall begin together, start each of them with --expect N; with --expect 1 this one begins at once"
-            ));
+            return Some(Problem::StillLooking {
+                found,
+                first: self.is_to_begin(cx).map(|other| other.name.clone()),
+                seconds: until.since(cx.now).as_secs() + 1,
+            });
         }
         for (id, heard) in &self.peers {
             if let Stand::Forming {
@@ -815,22 +793,15 @@ impl Forming {
                     || (cx.config.expect.is_none()
                         && theirs.iter().copied().collect::<BTreeSet<_>>() != initial))
             {
-                let (name, mine, count) =
-                    (&heard.standing.member.name, initial.len(), theirs.len());
-                return Some(format!(
-                    "{name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})"
-                ));
+                return Some(Problem::OtherInitialMembers {
+                    name: heard.standing.member.name.clone(),
+                    theirs: (theirs.len(), *other),
+                    ours: (initial.len(), expect),
+                });
             }
         }
-        let names = self.names(cx);
-        let (count, lacking) = (names.len(), usize::from(expect).saturating_sub(names.len()));
-        (lacking > 0).then(|| {
-            format!(
-                "{count} of {expect} initial members are here: {}. {lacking} more must start with the same seeds and --expect {expect}; if \
-                 fewer shall form the first cluster, start all of them again with a lower --expect",
-                names.join(", ")
-            )
-        })
+        let present = self.names(cx);
+        (present.len() < usize::from(expect)).then_some(Problem::MembersMissing { present, expect })
     }
 }
 
@@ -851,10 +822,10 @@ fn seeds_of(cx: &Context) -> String {
         .join(", ")
 }
 
-/// What a process is told whose name another one has.
-pub(super) fn name_taken(name: &str, other: &Member) -> String {
-    format!(
-        "the name {name} is taken by the node at {}; choose another with --name",
-        other.addresses.control
-    )
+/// This process and another living one have the same name.
+fn name_taken(cx: &Context, other: &Member) -> Problem {
+    Problem::NameTaken {
+        name: cx.config.name.clone(),
+        at: other.addresses.control,
+    }
 }

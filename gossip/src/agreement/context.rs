@@ -2,6 +2,7 @@
 
 use super::api::{Config, Output, Peer};
 use super::event::Event;
+use super::problem::Problem;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Message, Stand, Standing};
@@ -50,6 +51,11 @@ impl Context {
 
     pub(super) fn me(&self) -> MemberId {
         self.config.id
+    }
+
+    /// What people are told about this problem.
+    pub(super) fn explain(&self, problem: &Problem) -> String {
+        self.config.explain.text(problem)
     }
 
     pub(super) fn send(&mut self, to: MemberId, message: Message) {

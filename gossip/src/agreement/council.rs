@@ -6,11 +6,12 @@
 //!      └────────────────── a higher term, or no answers of a majority ──────────────────────────────────┘
 //! ```
 
-use super::api::{Access, Output, View};
+use super::api::{Output, View};
 use super::context::{Context, Named, earlier};
 use super::election::Role;
 use super::event::Event;
 use super::lease::{Answers, Tenures};
+use super::problem::Problem;
 use super::requests::Requests;
 use crate::detector::{Detector, Hinted, Patience};
 use crate::hints::Hint;
@@ -676,7 +677,12 @@ impl Council {
             .collect()
     }
 
+    /// Why no coordinator is known: for people.
     pub(super) fn why_leaderless(&self, cx: &Context) -> String {
+        cx.explain(&self.leaderless_problem(cx))
+    }
+
+    fn leaderless_problem(&self, cx: &Context) -> Problem {
         let name = |v: &MemberId| {
             self.accepted
                 .member(*v)
@@ -695,27 +701,9 @@ impl Council {
             .map(name)
             .collect();
         if missing.is_empty() {
-            return "an election is under way".into();
+            Problem::Election
+        } else {
+            Problem::NoMajority { missing }
         }
-        let names = missing.join(" ");
-        // The reader runs the command as it stands here: it names this node, not the one that is
-        // asked by default.
-        let here = cx
-            .config
-            .addresses
-            .http
-            .map_or_else(String::new, |http| format!("--http {http} "));
-        let shows = match cx.config.access {
-            Access::Open => "",
-            Access::Secret => " --secret-file FILE",
-            Access::Token => " --http-token-file FILE",
-            Access::Nothing => {
-                " --http-token-file FILE (at a member that was started with --http-token-file: this node was not, and refuses)"
-            }
-        };
-        format!(
-            "no majority of the voters answers; missing: {names}. If they are gone for good, run: doyen recover {here}--assert-dead {names}\
-             {shows}. A process that was started again under such a name is a new member: --assert-dead means the former process"
-        )
     }
 }

@@ -668,7 +668,10 @@ impl Council {
                         .replies
                         .push((origin, ticket, AdminReply::Done(entry)));
                 }
-                Err(why) => self.reply(cx, origin, ticket, AdminReply::Refused(why)),
+                Err(problem) => {
+                    let why = cx.explain(&problem);
+                    self.reply(cx, origin, ticket, AdminReply::Refused(why));
+                }
             }
         }
     }

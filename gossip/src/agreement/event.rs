@@ -330,10 +330,7 @@ impl fmt::Display for Event {
             Self::Draining { name } => write!(f, "{name} is being emptied"),
             Self::Drained { name } => write!(f, "{name} holds nothing any more: it may be stopped"),
             Self::NoRoom { name } => {
-                write!(
-                    f,
-                    "{name} has no room for a copy that it was to get: add a member, or memory (--memory-max)"
-                )
+                write!(f, "{name} has no room for a copy that it was to get")
             }
             Self::Unreached { name, data } => write!(
                 f,
@@ -405,15 +402,14 @@ impl fmt::Display for Event {
             ),
             Self::Repaired => f.write_str("every partition has all its copies again"),
             Self::Unavailable { partitions } => {
-                let (are, them, they_hold) = if *partitions == 1 {
-                    ("is", "it", "it holds")
+                let (are, them, their) = if *partitions == 1 {
+                    ("is", "it", "its")
                 } else {
-                    ("are", "them", "they hold")
+                    ("are", "them", "their")
                 };
                 write!(
                     f,
-                    "{} {are} not served: who leads {them} does not answer, and nobody else has what {they_hold}; that is waited for as long as \
-                     --on-loss says (`doyen status` shows who is silent)",
+                    "{} {are} not served: the primary of {them} does not answer, and no other member has {their} data",
                     of_them(*partitions)
                 )
             }
@@ -424,10 +420,7 @@ impl fmt::Display for Event {
                     "the copy of {partition} on {learner} was not equal to its primary's: it is made anew"
                 )
             }
-            Self::BalancePaused { by } => write!(
-                f,
-                "nothing moves for balance, {by}: `doyen rebalance resume` goes on"
-            ),
+            Self::BalancePaused { by } => write!(f, "nothing moves for balance, {by}"),
             Self::BalanceResumed => f.write_str("copies and primaries move for balance again"),
             Self::Changed { what } => f.write_str(what),
             Self::Imbalance { of } if of == "work" => {

@@ -4,6 +4,7 @@ use super::api::Output;
 use super::bootstrap::LISTED_MAX;
 use super::context::{Context, Named};
 use super::event::Event;
+use super::problem::Problem;
 use crate::time::Time;
 use crate::wire::{Committed, Message, Payload};
 use doyen_placement::table::validate::COUNT_MAX;
@@ -63,20 +64,15 @@ impl Joining {
     }
 
     /// Why nothing happens: for people.
-    pub(super) fn waiting(&self, now: Time) -> String {
+    pub(super) fn waiting(&self, cx: &Context, now: Time) -> String {
         if let Some(why) = &self.why {
             return why.clone();
         }
-        let by = self
-            .member
-            .as_ref()
-            .map(|(name, address)| format!(" by {name} at {address}"))
-            .unwrap_or_default();
-        format!(
-            "waits to be admitted to {}{by}, for {} s already. If that takes long, `doyen status` at that member says what its cluster lacks",
-            self.cluster,
-            now.since(self.began_at).as_secs()
-        )
+        cx.explain(&Problem::NotAdmitted {
+            cluster: self.cluster,
+            by: self.member.clone(),
+            seconds: now.since(self.began_at).as_secs(),
+        })
     }
 
     pub(super) fn timeout(&self) -> Option<Time> {

@@ -216,7 +216,7 @@ impl Net {
             },
             timing: Timing::default(),
             drained: false,
-            access: super::Access::default(),
+            explain: super::Explain::default(),
             order_key: OrderKey::default(),
             rng_seed: self.random(),
         }

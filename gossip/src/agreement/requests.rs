@@ -7,6 +7,7 @@ use super::council::Council;
 use super::election::Role;
 use super::event::Event;
 use super::loads::Telling;
+use super::problem::Problem;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
@@ -182,15 +183,8 @@ impl Council {
                 continue;
             };
             if waiting.deadline <= cx.now {
-                let me = cx.me();
-                self.reply(
-                    cx,
-                    me,
-                    ticket,
-                    AdminReply::Refused(
-                        "no coordinator answered in time: `doyen status` says what is missing, and what to do about it".into(),
-                    ),
-                );
+                let (me, why) = (cx.me(), cx.explain(&Problem::NotCoordinated));
+                self.reply(cx, me, ticket, AdminReply::Refused(why));
                 continue;
             }
             waiting.again = cx.now + ASK_AGAIN;

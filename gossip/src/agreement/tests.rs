@@ -114,7 +114,7 @@ fn elder_pair_refuses_after_death_of_the_older_and_recover_goes_on() {
     net.run_ms(5000);
     let left = 1 - leader;
     assert!(net.leaders().is_empty());
-    let said = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("recover") && why.contains(&format!("n{leader}")));
+    let said = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("no majority") && why.contains(&format!("n{leader}")));
     assert!(
         net.process(left).events.iter().any(said),
         "{:?}",
@@ -526,14 +526,12 @@ fn who_waits_for_a_cluster_without_a_majority_says_at_which_member() {
         super::net::address(2)
     );
     assert!(
-        newcomer.starts_with(&by)
-            && !newcomer.contains("for 0 s")
-            && newcomer.contains("`doyen status`"),
+        newcomer.starts_with(&by) && !newcomer.contains("for 0 s"),
         "{newcomer}"
     );
     let survivor = waiting(2);
     assert!(
-        survivor.contains("doyen recover --assert-dead n") && survivor.contains("is a new member"),
+        survivor.starts_with("no majority of the voters answers; missing: n"),
         "{survivor}"
     );
 }
@@ -582,8 +580,7 @@ fn nodes_behind_a_balancer_are_one_cluster() {
             "seed {seed}: {:#?}",
             net.summary()
         );
-        let waits =
-            |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("--expect"));
+        let waits = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("nodes at other addresses"));
         assert!(
             net.processes.values().all(|p| p.events.iter().any(waits)),
             "seed {seed}"
@@ -734,7 +731,7 @@ fn a_node_that_began_alone_by_its_name_joins_the_others() {
     net.named = true;
     net.start(0);
     net.until(12_000, |net| net.process(0).view.is_some());
-    let said = |e: &Event| matches!(e, Event::Note { text } if text.contains("doyen:7000") && text.contains("--expect"));
+    let said = |e: &Event| matches!(e, Event::Note { text } if text.contains("doyen:7000") && text.contains("by itself"));
     assert!(
         net.process(0).events.iter().any(said),
         "{:?}",
@@ -783,7 +780,7 @@ fn a_name_that_does_not_resolve_begins_nothing() {
     net.resolve(0, vec![]);
     net.run_ms(60_000);
     assert!(net.process(0).view.is_none());
-    let says = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("1 of 2") && why.contains("doyen:7000") && why.contains("--expect"));
+    let says = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("1 of 2") && why.contains("doyen:7000"));
     assert!(
         net.process(0).events.iter().any(says),
         "{:?}",
@@ -797,7 +794,7 @@ fn a_name_that_does_not_resolve_begins_nothing() {
 }
 
 #[test]
-fn who_waits_for_initial_members_says_who_is_here_and_what_to_type() {
+fn a_node_that_waits_for_initial_members_names_those_that_are_here() {
     let mut net = Net::new(11, vec![vec![0]; 2]);
     net.expect = Some(3);
     (0..2).for_each(|slot| _ = net.start(slot));
@@ -811,10 +808,6 @@ fn who_waits_for_initial_members_says_who_is_here_and_what_to_type() {
             .unwrap();
         assert!(
             waiting.contains("2 of 3") && waiting.contains("n0") && waiting.contains("n1"),
-            "{waiting}"
-        );
-        assert!(
-            waiting.contains("1 more") && waiting.contains("--expect 3"),
             "{waiting}"
         );
     }

@@ -5,6 +5,7 @@ use super::catching_up::CatchingUp;
 use super::counted::Counted;
 use super::seeds::{self, Company, Resolved};
 use super::{ClusterStatus, Command, ControlOptions, Coordinated, Upcall};
+use crate::advice;
 use crate::clock;
 use crate::events::{EventLog, minute_of_day};
 #[cfg(feature = "fault-points")]
@@ -944,15 +945,16 @@ impl Driver {
     }
 
     fn tell(&mut self, event: Event) {
+        let text = advice::event_text(&event);
         match (event.severity(), &event) {
             (_, Event::NoCoordinator { why }) if self.view.is_none() => {
                 tracing::warn!("no cluster yet: {why}")
             }
             // Thousands of them where much moves: they are in the log of events.
-            (Severity::Info, Event::Moved { .. }) => tracing::debug!("{event}"),
-            (Severity::Info, _) => tracing::info!("{event}"),
-            (Severity::Warning, _) => tracing::warn!("{event}"),
-            (Severity::Error, _) => tracing::error!("{event}"),
+            (Severity::Info, Event::Moved { .. }) => tracing::debug!("{text}"),
+            (Severity::Info, _) => tracing::info!("{text}"),
+            (Severity::Warning, _) => tracing::warn!("{text}"),
+            (Severity::Error, _) => tracing::error!("{text}"),
         }
         self.log.push(event.clone());
         // Nobody may be listening.

@@ -76,7 +76,7 @@ impl Node {
             },
             timing: Timing::default(),
             drained: false,
-            access: doyen_gossip::agreement::Access::default(),
+            explain: doyen_gossip::agreement::Explain::default(),
             order_key: OrderKey::default(),
             rng_seed: rand::random(),
         };

@@ -5,7 +5,7 @@ use crate::net::envelope::Envelope;
 use crate::net::peers::FRAME_BYTES_MAX;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{
-    Access, AdminRequest, Agreement, Config, Input, Output, Peer, Timing,
+    AdminRequest, Agreement, Config, Explain, Input, Output, Peer, Timing,
 };
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
@@ -86,7 +86,7 @@ fn config(place: usize) -> Config {
         },
         timing: Timing::default(),
         drained: false,
-        access: Access::default(),
+        explain: Explain::default(),
         order_key: OrderKey(7),
         rng_seed: 7,
     }

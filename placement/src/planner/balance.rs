@@ -32,7 +32,7 @@ pub enum NotCancelled {
     #[error("there is no partition {0}")]
     NoPartition(String),
     /// It stands still.
-    #[error("partition {0} does not move: `doyen moves` names those that do")]
+    #[error("partition {0} does not move")]
     NoMove(String),
     /// It mends something, and would begin again at once.
     #[error(

@@ -19,20 +19,16 @@ pub enum NotDrained {
     #[error("there is no member {0:?}: there are {1}")]
     NoMember(String, String),
     /// It holds no data.
-    #[error("{0} is a witness, which holds no data: stop it whenever you like")]
+    #[error("{0} is a witness and holds no data: stop it at any time")]
     Witness(String),
     /// It does not answer.
-    #[error(
-        "{0} does not answer: if it will not come back, `doyen remove {0} --lost` goes on without it"
-    )]
+    #[error("{0} does not answer")]
     Silent(String),
     /// It is going.
     #[error("{0} is leaving already")]
     Leaves(String),
     /// Nobody could take anything.
-    #[error(
-        "no other member may hold data, so what {0} holds can go nowhere: start another, or end a drain (`doyen drain NAME --cancel`)"
-    )]
+    #[error("no other member may hold data, so the data of {0} can go nowhere")]
     Nobody(String),
     /// It is not being drained.
     #[error("{0} is not being drained")]

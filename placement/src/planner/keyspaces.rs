@@ -111,9 +111,7 @@ pub enum Refused {
         known: String,
     },
     /// There is one of this name, and it is another.
-    #[error(
-        "there is a keyspace {0:?} already, with other settings: `doyen keyspace show` tells them"
-    )]
+    #[error("there is a keyspace {0:?} already, with other settings")]
     OtherSettings(String),
     /// The first keyspace stays.
     #[error("the keyspace `{DEFAULT_KEYSPACE}` cannot be dropped: Redis clients begin in it")]
@@ -138,14 +136,10 @@ pub enum Refused {
     #[error(transparent)]
     NotReshaped(#[from] NotReshaped),
     /// No range begins there.
-    #[error(
-        "no range of keyspace {0:?} begins with this key: `doyen keyspace show` lists where they begin"
-    )]
+    #[error("no range of keyspace {0:?} begins with this key")]
     NoSplit(String),
     /// Slots and arcs are divided by themselves.
-    #[error(
-        "keyspace {0:?} has no ranges: those alone are split and merged at keys; a fixed one is doubled by `doyen keyspace alter --partitions`"
-    )]
+    #[error("keyspace {0:?} has no ranges, and only ranges are split and merged at keys")]
     NoRanges(String),
     /// The first range begins with no key.
     #[error("a range begins with a key that is not empty")]

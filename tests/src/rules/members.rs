@@ -6,7 +6,7 @@
 //! may serve a partition at the same time.
 
 use crate::sim::oracle::Oracle;
-use doyen_gossip::agreement::{Access, AdminReply, Event, InSyncRequest, Peer, Timing, View};
+use doyen_gossip::agreement::{AdminReply, Event, Explain, InSyncRequest, Peer, Timing, View};
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, Config, Input, Output, Time};
 use doyen_placement::{
@@ -258,7 +258,7 @@ impl Members {
                 ..Timing::default()
             },
             drained: false,
-            access: Access::default(),
+            explain: Explain::default(),
             order_key: OrderKey(place.into()),
             rng_seed: place,
         };

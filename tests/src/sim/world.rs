@@ -12,7 +12,7 @@ use super::trace::Trace;
 use super::{Case, Report};
 use doyen::data::siblings::Siblings;
 use doyen::shard::{Limits, Shard};
-use doyen_gossip::agreement::{Access, Timing};
+use doyen_gossip::agreement::{Explain, Timing};
 use doyen_gossip::{Agreement, Config};
 use doyen_placement::{
     Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey, Reshaping,
@@ -459,7 +459,7 @@ impl World {
             },
             timing: timing(),
             drained: false,
-            access: Access::default(),
+            explain: Explain::default(),
             order_key: OrderKey(me.0.into()),
             rng_seed: self.rng.random(),
         }

@@ -11,11 +11,11 @@
 //! as a leaver (`outlived`): it serves until what it holds is copied, and ends because its name is
 //! taken.
 
-use super::super::bootstrap::name_taken;
 use super::super::context::Context;
 use super::super::council::Council;
 use super::super::election::Role;
 use super::super::event::Event;
+use super::super::problem::Problem;
 use super::Unheard;
 use crate::detector::Hinted;
 use crate::mutant::{self, broken};
@@ -55,7 +55,8 @@ impl Council {
             let standing = cx.standing(self.membership());
             return cx.send(from, Message::ProbeAnswer(standing));
         }
-        let refuse = |cx: &mut Context, cluster, why: String| {
+        let refuse = |cx: &mut Context, cluster, problem: Problem| {
+            let why = cx.explain(&problem);
             cx.send(
                 from,
                 Message::JoinRefused {
@@ -68,17 +69,14 @@ impl Council {
         };
         let cluster = self.cluster();
         if let Err(why) = member.validate() {
-            return refuse(cx, cluster, why.to_string());
+            return refuse(cx, cluster, why.into());
         }
         if member.name.contains(FORMER) {
-            return refuse(
-                cx,
-                cluster,
-                format!(
-                    "the name {} must not contain `{FORMER}`; choose another with --name",
-                    member.name
-                ),
-            );
+            let problem = Problem::NameReserved {
+                name: member.name.clone(),
+                part: FORMER,
+            };
+            return refuse(cx, cluster, problem);
         }
         if self.accepted.member(member.id).is_some() {
             return;
@@ -118,7 +116,11 @@ impl Council {
                 .is_some_and(|at| at > since);
             if answered || old.id == cx.me() {
                 leader.duties.doubted.remove(&old.id);
-                return refuse(cx, cluster, name_taken(&member.name, &old));
+                let problem = Problem::NameTaken {
+                    name: member.name.clone(),
+                    at: old.addresses.control,
+                };
+                return refuse(cx, cluster, problem);
             }
             if same_place && self.detector.vouched_dead(old.id, cx.now) == Hinted::First {
                 self.ping_suspect(cx, old.id);
