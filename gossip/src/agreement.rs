@@ -15,7 +15,6 @@ mod api;
 mod bootstrap;
 mod cadence;
 mod context;
-mod council;
 mod duties;
 mod election;
 mod event;
@@ -26,6 +25,7 @@ mod hostile;
 mod join;
 mod lease;
 mod loads;
+mod member_core;
 #[cfg(test)]
 mod net;
 mod others;
@@ -49,10 +49,10 @@ use crate::time::Time;
 use crate::wire::{Commit, Message, Stand, Standing};
 use bootstrap::{Formed, Forming};
 use context::{Context, Named, earlier};
-use council::Council;
 use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version};
 use election::Role;
 use join::Joining;
+use member_core::MemberCore;
 use others::Others;
 use publication::Leader;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +85,7 @@ pub struct Agreement {
 enum Phase {
     Forming(Box<Forming>),
     Joining(Box<Joining>),
-    Member(Box<Council>),
+    Member(Box<MemberCore>),
 }
 
 impl Agreement {
@@ -110,12 +110,12 @@ impl Agreement {
     pub fn handle(&mut self, now: Time, input: Input) {
         // Time never goes back, whoever says so.
         self.cx.now = now.max(self.cx.now);
-        if let Phase::Member(council) = &mut self.phase {
-            if council.over {
+        if let Phase::Member(core) = &mut self.phase {
+            if core.over {
                 return;
             }
-            if council.late(&self.cx) {
-                council.woke(&self.cx);
+            if core.late(&self.cx) {
+                core.woke(&self.cx);
             }
         }
         self.take(input);
@@ -133,8 +133,8 @@ impl Agreement {
         match &self.phase {
             Phase::Forming(forming) => forming.timeout(),
             Phase::Joining(joining) => earlier(joining.timeout(), Some(self.dial_at)),
-            Phase::Member(council) if council.over => None,
-            Phase::Member(council) => earlier(council.timeout(&self.cx), Some(self.dial_at)),
+            Phase::Member(core) if core.over => None,
+            Phase::Member(core) => earlier(core.timeout(&self.cx), Some(self.dial_at)),
         }
     }
 
@@ -147,7 +147,7 @@ impl Agreement {
     /// Whether this node coordinates.
     #[must_use]
     pub fn leading(&self) -> bool {
-        matches!(&self.phase, Phase::Member(council) if matches!(council.role, Role::Leader(_)))
+        matches!(&self.phase, Phase::Member(core) if matches!(core.role, Role::Leader(_)))
     }
 
     /// What partitions and members have to carry, as far as it was reported; `None`: this node does
@@ -155,7 +155,7 @@ impl Agreement {
     #[must_use]
     pub fn loads(&self) -> Option<&Loads> {
         match &self.phase {
-            Phase::Member(council) => council.loads(),
+            Phase::Member(core) => core.loads(),
             Phase::Forming(_) | Phase::Joining(_) => None,
         }
     }
@@ -164,7 +164,7 @@ impl Agreement {
     #[must_use]
     pub fn oversight(&self) -> Option<Oversight> {
         match &self.phase {
-            Phase::Member(council) => council.oversight(),
+            Phase::Member(core) => core.oversight(),
             Phase::Forming(_) | Phase::Joining(_) => None,
         }
     }
@@ -194,27 +194,24 @@ impl Agreement {
         match &self.phase {
             Phase::Forming(forming) => nothing(Some(forming.waiting(&self.cx))),
             Phase::Joining(joining) => nothing(Some(joining.waiting(&self.cx, now))),
-            Phase::Member(council) => Status {
+            Phase::Member(core) => Status {
                 me,
-                coordinator: council.leader,
-                leading: matches!(council.role, Role::Leader(_))
-                    && council.leader == Some(me)
-                    && !council.out
+                coordinator: core.leader,
+                leading: matches!(core.role, Role::Leader(_))
+                    && core.leader == Some(me)
+                    && !core.out
                     && now >= self.cx.now,
-                installed: Some(council.committed.name),
-                closed: council.closed(),
-                planning: council.is_planning(),
-                unanswered: council.unanswered(&self.cx),
-                filled: council
+                installed: Some(core.committed.name),
+                closed: core.closed(),
+                planning: core.is_planning(),
+                unanswered: core.unanswered(&self.cx),
+                filled: core
                     .loads()
                     .into_iter()
                     .flat_map(Loads::members)
                     .map(|(member, load)| (member, load.told()))
                     .collect(),
-                waiting: council
-                    .leader
-                    .is_none()
-                    .then(|| council.why_leaderless(&self.cx)),
+                waiting: core.leader.is_none().then(|| core.why_leaderless(&self.cx)),
                 others: self.others.met(now),
             },
         }
@@ -238,8 +235,8 @@ impl Agreement {
                 forming.hinted(cx, address);
             }
             (Input::Scouted { .. }, Phase::Joining(_)) => {}
-            (Input::Scouted { id, address }, Phase::Member(council)) => {
-                let known = council
+            (Input::Scouted { id, address }, Phase::Member(core)) => {
+                let known = core
                     .committed
                     .members
                     .iter()
@@ -251,38 +248,38 @@ impl Agreement {
             (Input::Hint(Hint::Address(address)), Phase::Joining(_) | Phase::Member(_)) => {
                 self.remember(address)
             }
-            (Input::Hint(hint), Phase::Member(council)) => council.on_hint(cx, &hint),
+            (Input::Hint(hint), Phase::Member(core)) => core.on_hint(cx, &hint),
             (Input::Seeds(seeds), _) => cx.config.seeds = seeds,
             (Input::Minute(minute), _) => cx.minute = Some(minute),
             (Input::DataThreadAlive, _) => cx.alive_at = cx.now,
             (Input::Used, phase) => {
                 cx.used_asked = true;
-                if let Phase::Member(council) = phase {
-                    council.used = true;
+                if let Phase::Member(core) = phase {
+                    core.used = true;
                 }
             }
-            (Input::Opened(opened), Phase::Member(council)) => council.opened(cx, &opened),
-            (Input::InSync(requests), Phase::Member(council)) => council.in_sync(cx, requests),
-            (Input::Admin { ticket, request }, Phase::Member(council)) => {
-                council.admin(cx, ticket, request)
+            (Input::Opened(opened), Phase::Member(core)) => core.opened(cx, &opened),
+            (Input::InSync(requests), Phase::Member(core)) => core.in_sync(cx, requests),
+            (Input::Admin { ticket, request }, Phase::Member(core)) => {
+                core.admin(cx, ticket, request)
             }
-            (Input::Recover { dead, ticket }, Phase::Member(council)) => {
-                council.recover(cx, &dead, ticket)
+            (Input::Recover { dead, ticket }, Phase::Member(core)) => {
+                core.recover(cx, &dead, ticket)
             }
-            (Input::Loads { thread, report }, Phase::Member(council)) => {
-                council.measured(cx, thread, report)
+            (Input::Loads { thread, report }, Phase::Member(core)) => {
+                core.measured(cx, thread, report)
             }
-            (Input::Planned { base, proposal }, Phase::Member(council)) => {
-                council.planned(base, proposal)
+            (Input::Planned { base, proposal }, Phase::Member(core)) => {
+                core.planned(base, proposal)
             }
-            (Input::Leave(pace), Phase::Member(council)) => {
-                council.leave(cx, pace);
+            (Input::Leave(pace), Phase::Member(core)) => {
+                core.leave(cx, pace);
                 // A process that starts again may be at one of the addresses that this member
                 // knows.
                 self.dial_at = cx.now;
             }
-            (Input::Depart, Phase::Member(council)) => council.depart(cx),
-            (Input::Pull(name), Phase::Member(council)) => council.pull_any(cx, name),
+            (Input::Depart, Phase::Member(core)) => core.depart(cx),
+            (Input::Pull(name), Phase::Member(core)) => core.pull_any(cx, name),
             (
                 Input::Admin { ticket, .. } | Input::Recover { ticket, .. },
                 Phase::Forming(_) | Phase::Joining(_),
@@ -333,12 +330,12 @@ impl Agreement {
     }
 
     fn member_turn(&mut self) {
-        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else {
+        let (cx, Phase::Member(core)) = (&mut self.cx, &mut self.phase) else {
             return;
         };
-        council.turn(cx);
+        core.turn(cx);
         self.others.turn(cx);
-        if cx.used_asked && council.used {
+        if cx.used_asked && core.used {
             cx.used_asked = false;
             cx.outputs.push_back(Output::UsedOk);
         }
@@ -361,19 +358,20 @@ impl Agreement {
         self.dial_at = self.cx.now + self.cx.jitter(DIAL.0, DIAL.1);
         let mut taken = BTreeSet::from([self.cx.config.addresses.control]);
         let mut silent: Vec<SocketAddr> = Vec::new();
-        if let Phase::Member(council) = &self.phase {
-            if council.over {
+        if let Phase::Member(core) = &self.phase {
+            if core.over {
                 return;
             }
             // At the address of a member that does not answer there may be another process by now,
             // that knows what became of the cluster, where everybody that this one knows is gone.
-            let (quiet, live): (Vec<_>, Vec<_>) =
-                council.committed.members.iter().partition(|m| {
-                    m.state == MemberState::Silent || council.silent(&self.cx, m.id)
-                });
+            let (quiet, live): (Vec<_>, Vec<_>) = core
+                .committed
+                .members
+                .iter()
+                .partition(|m| m.state == MemberState::Silent || core.silent(&self.cx, m.id));
             taken.extend(live.iter().map(|m| m.addresses.control));
             silent.extend(quiet.iter().map(|m| m.addresses.control));
-            let members: BTreeMap<_, _> = council
+            let members: BTreeMap<_, _> = core
                 .committed
                 .members
                 .iter()
@@ -419,16 +417,16 @@ impl Agreement {
     /// leads this one. All members together ask about once a second, so that two clusters behind
     /// one balancer hear of each other.
     fn scout(&mut self, taken: &BTreeSet<SocketAddr>) {
-        let Phase::Member(council) = &self.phase else {
+        let Phase::Member(core) = &self.phase else {
             return;
         };
         if self.scout_at > self.cx.now {
             return;
         }
-        let members = u32::try_from(council.committed.members.len()).unwrap_or(u32::MAX);
+        let members = u32::try_from(core.committed.members.len()).unwrap_or(u32::MAX);
         let interval = DIAL.0.saturating_mul(members).min(SCOUT_MAX);
         self.scout_at = self.cx.now + self.cx.jitter(interval, interval * 3 / 2);
-        let of_members: BTreeSet<SocketAddr> = council
+        let of_members: BTreeSet<SocketAddr> = core
             .committed
             .members
             .iter()
@@ -449,7 +447,7 @@ impl Agreement {
         match &self.phase {
             Phase::Forming(forming) => forming.stand(&self.cx),
             Phase::Joining(_) => Stand::Joining,
-            Phase::Member(council) => council.membership(),
+            Phase::Member(core) => core.membership(),
         }
     }
 
@@ -461,11 +459,11 @@ impl Agreement {
             None => {}
             Some(Formed::Founded(table)) => {
                 let members: Vec<MemberId> = table.members.iter().map(|m| m.id).collect();
-                let mut council = Council::new(cx, table.clone(), None, members.len() > 1);
-                council.voted = Some(cx.me());
-                council.role =
+                let mut core = MemberCore::new(cx, table.clone(), None, members.len() > 1);
+                core.voted = Some(cx.me());
+                core.role =
                     Role::Leader(Box::new(Leader::new(cx, members.iter().copied().collect())));
-                council.set_leader(cx, Some(cx.me()));
+                core.set_leader(cx, Some(cx.me()));
                 let me = cx.me();
                 for member in members.into_iter().filter(|m| *m != me) {
                     let (name, predecessor) = (table.name, table.name);
@@ -477,15 +475,15 @@ impl Agreement {
                     };
                     cx.send(member, Message::Commit(Box::new(commit)));
                 }
-                self.enter(council);
+                self.enter(core);
             }
             Some(Formed::Founder(table)) => {
                 let writer = table.members.iter().map(|m| m.id).min();
-                let mut council = Council::new(cx, table, None, true);
-                council.voted = writer;
-                council.proposer = writer;
-                council.set_leader(cx, writer);
-                self.enter(council);
+                let mut core = MemberCore::new(cx, table, None, true);
+                core.voted = writer;
+                core.proposer = writer;
+                core.set_leader(cx, writer);
+                self.enter(core);
             }
             Some(Formed::Found(cluster, contact, seen)) => {
                 self.phase = Phase::Joining(Box::new(Joining::new(cx, cluster, contact, seen)));
@@ -493,9 +491,9 @@ impl Agreement {
         }
     }
 
-    fn enter(&mut self, council: Council) {
+    fn enter(&mut self, core: MemberCore) {
         self.dial_at = self.cx.now + DIAL.0;
-        self.phase = Phase::Member(Box::new(council));
+        self.phase = Phase::Member(Box::new(core));
         self.member_turn();
     }
 
@@ -507,34 +505,34 @@ impl Agreement {
         used: bool,
         who: (String, SocketAddr),
     ) {
-        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else {
+        let (cx, Phase::Member(core)) = (&mut self.cx, &mut self.phase) else {
             return;
         };
-        let ours = council.cluster();
+        let ours = core.cluster();
         if ours == theirs {
             let (name, address) = &who;
             self.others.joined(cx, name, *address);
             // Of our cluster, and not known to us: it went on, perhaps without this process and
             // everybody it knows. Who is known to nobody is never told, so it asks. And where it is
             // the one that was left behind, this answers a question that it does not know to ask.
-            if council.committed.member(from).is_none() {
-                council.pull(cx, from);
-                council.on_pull(cx, from, None);
+            if core.committed.member(from).is_none() {
+                core.pull(cx, from);
+                core.on_pull(cx, from, None);
             }
             return;
         }
-        if !used && council.used {
+        if !used && core.used {
             // A fresh cluster of one, which gives way.
-            council.requests.newcomer(cx.now, from);
+            core.requests.newcomer(cx.now, from);
         }
-        let fresh = (!council.used || broken(&mutant::SURRENDERS_USED))
-            && council.committed.members.len() == 1;
+        let fresh =
+            (!core.used || broken(&mutant::SURRENDERS_USED)) && core.committed.members.len() == 1;
         if fresh && (used || theirs < ours) {
             cx.event(Event::note(format!(
                 "this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it"
             )));
             self.phase = Phase::Joining(Box::new(Joining::new(cx, theirs, from, version)));
-        } else if used && council.used {
+        } else if used && core.used {
             self.others.meet(cx, ours, theirs, who);
         }
     }
@@ -554,9 +552,9 @@ impl Agreement {
                 let joins = standing.state == Stand::Joining;
                 if self.standing(from, *standing)
                     && joins
-                    && let Phase::Member(council) = &mut self.phase
+                    && let Phase::Member(core) = &mut self.phase
                 {
-                    council.heard_newcomer(&mut self.cx, from);
+                    core.heard_newcomer(&mut self.cx, from);
                 }
             }
             message => match &mut self.phase {
@@ -613,9 +611,9 @@ impl Agreement {
                     version,
                 },
             ) => self.meet(from, (cluster, version), used, who),
-            (Phase::Member(council), Stand::Forming { .. } | Stand::Joining) => {
+            (Phase::Member(core), Stand::Forming { .. } | Stand::Joining) => {
                 if standing.member.role == doyen_placement::Role::Data {
-                    council.requests.newcomer(self.cx.now, from);
+                    core.requests.newcomer(self.cx.now, from);
                 }
             }
         }
@@ -665,8 +663,8 @@ impl Agreement {
         match message {
             Message::Committed(committed) => {
                 if let Some(table) = joining.admitted(cx, &committed) {
-                    let council = Council::new(cx, table, committed.commit, true);
-                    self.enter(council);
+                    let core = MemberCore::new(cx, table, committed.commit, true);
+                    self.enter(core);
                 }
             }
             Message::JoinRefused {
@@ -684,60 +682,60 @@ impl Agreement {
     }
 
     fn member_message(&mut self, from: MemberId, message: Message) {
-        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else {
+        let (cx, Phase::Member(core)) = (&mut self.cx, &mut self.phase) else {
             return;
         };
         if message
             .cluster()
-            .is_some_and(|theirs| theirs != council.cluster())
+            .is_some_and(|theirs| theirs != core.cluster())
         {
             // Whether two clusters have met, or it only is behind, what it says of itself will
             // tell.
             cx.ignore();
             if self.others.may_ask(cx.now) {
-                let standing = cx.standing(council.membership());
+                let standing = cx.standing(core.membership());
                 cx.send(from, Message::Probe(standing));
             }
             return;
         }
-        if message.term().is_some_and(|term| !council.plausible(term)) {
+        if message.term().is_some_and(|term| !core.plausible(term)) {
             return cx.ignore();
         }
         match message {
-            Message::Ping(ping) => council.on_ping(cx, from, ping),
-            Message::Pong(pong) => council.on_pong(cx, from, pong),
-            Message::PreVote(ballot) => council.on_pre_vote(cx, from, ballot),
-            Message::PreVoteAnswer(answer) => council.on_pre_vote_answer(cx, from, answer),
-            Message::Vote(ballot) => council.on_vote(cx, from, ballot),
-            Message::VoteAnswer(answer) => council.on_vote_answer(cx, from, answer),
-            Message::Propose(proposal) => council.on_propose(cx, from, *proposal),
-            Message::Ack(ack) => council.on_ack(cx, from, *ack),
+            Message::Ping(ping) => core.on_ping(cx, from, ping),
+            Message::Pong(pong) => core.on_pong(cx, from, pong),
+            Message::PreVote(ballot) => core.on_pre_vote(cx, from, ballot),
+            Message::PreVoteAnswer(answer) => core.on_pre_vote_answer(cx, from, answer),
+            Message::Vote(ballot) => core.on_vote(cx, from, ballot),
+            Message::VoteAnswer(answer) => core.on_vote_answer(cx, from, answer),
+            Message::Propose(proposal) => core.on_propose(cx, from, *proposal),
+            Message::Ack(ack) => core.on_ack(cx, from, *ack),
             Message::Refuse {
                 name,
                 term,
                 coordinator,
                 whole,
-            } => council.on_refuse(cx, from, name, term, coordinator, whole),
-            Message::Commit(commit) => council.on_commit(cx, from, *commit),
-            Message::Pull { have, .. } => council.on_pull(cx, from, have),
-            Message::Committed(committed) => council.on_committed(cx, from, *committed),
+            } => core.on_refuse(cx, from, name, term, coordinator, whole),
+            Message::Commit(commit) => core.on_commit(cx, from, *commit),
+            Message::Pull { have, .. } => core.on_pull(cx, from, have),
+            Message::Committed(committed) => core.on_committed(cx, from, *committed),
             Message::Join { .. }
             | Message::InSync { .. }
             | Message::Opened { .. }
             | Message::Loads { .. }
             | Message::Admin { .. }
-            | Message::Leave { .. } => council.on_request(cx, from, message),
+            | Message::Leave { .. } => core.on_request(cx, from, message),
             Message::JoinRefused { member, .. }
-                if member != cx.me() && council.leader == Some(from) =>
+                if member != cx.me() && core.leader == Some(from) =>
             {
                 cx.send(member, message)
             }
-            Message::OpenedSeen { sequence, .. } if council.leader == Some(from) => {
-                council.report_read(sequence)
+            Message::OpenedSeen { sequence, .. } if core.leader == Some(from) => {
+                core.report_read(sequence)
             }
             Message::AdminReply { ticket, reply, .. } => {
                 let me = cx.me();
-                council.reply(cx, me, ticket, reply);
+                core.reply(cx, me, ticket, reply);
             }
             Message::Found { .. }
             | Message::Promise(_)

@@ -13,8 +13,8 @@
 //! two intervals at most, and a lease (five intervals long) never waits for one voter.
 
 use super::context::Context;
-use super::council::Council;
 use super::election::Role;
+use super::member_core::MemberCore;
 use doyen_placement::MemberId;
 use doyen_placement::quorum::majority;
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ const CALM_INTERVALS: u64 = 2;
 /// Without a ping of the coordinator for so many intervals, it is asked.
 const LED_INTERVALS: u32 = 3;
 
-impl Council {
+impl MemberCore {
     /// Who is pinged in this interval.
     pub(super) fn due(&self, cx: &Context) -> BTreeSet<MemberId> {
         let (me, mut due) = (cx.me(), self.asked(cx.me()));

@@ -11,9 +11,9 @@ mod voters;
 
 use super::api::{AdminReply, AdminRequest, Output};
 use super::context::{Context, Named, earlier};
-use super::council::Council;
 use super::election::Role;
 use super::loads::Told;
+use super::member_core::MemberCore;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
@@ -416,7 +416,7 @@ impl Duties {
     }
 }
 
-impl Council {
+impl MemberCore {
     /// Whether what shall move is still to be found out, or is not in the table in force yet:
     /// nothing in that table tells of it.
     pub(super) fn is_planning(&self) -> bool {
@@ -919,13 +919,13 @@ mod tests {
             Net::new(1, vec![vec![0]]).config(0, base.members[0].id),
             Time(1_000_000_000_000),
         );
-        let mut council = Council::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
+        let mut core = MemberCore::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
         let mut table = base.clone();
         table.members[1] = table.members[0].clone();
         let asker = base.members[1].id;
         let replies = vec![(asker, 7, AdminReply::Done(None))];
         cx.outputs.clear();
-        council.propose(
+        core.propose(
             &mut cx,
             Draft {
                 table: Some(table),
@@ -946,7 +946,7 @@ mod tests {
             _ => false,
         };
         assert!(cx.outputs.iter().any(told), "{:?}", cx.outputs);
-        assert_eq!(council.accepted.name, base.name());
+        assert_eq!(core.accepted.name, base.name());
     }
 
     /// A sole voter that slept for an hour gave up what a silent member held, a moment before that

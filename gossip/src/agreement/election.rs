@@ -1,8 +1,8 @@
 //! Votes, pre-votes and terms (rules 1, 2 and 6).
 
 use super::context::{Context, earlier};
-use super::council::Council;
 use super::event::Event;
+use super::member_core::MemberCore;
 use super::publication::Leader;
 use crate::mutant::{self, broken};
 use crate::time::Time;
@@ -45,7 +45,7 @@ pub(super) struct Canvass {
     granted: BTreeMap<MemberId, TableName>,
 }
 
-impl Council {
+impl MemberCore {
     pub(super) fn role_timeout(&self, cx: &Context) -> Option<Time> {
         match &self.role {
             Role::Follower => None,

@@ -6,9 +6,9 @@
 
 use super::api::{Oversight, Timing};
 use super::context::Context;
-use super::council::Council;
 use super::election::Role;
 use super::event::Event;
+use super::member_core::MemberCore;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::hash::Digest;
@@ -249,7 +249,7 @@ fn passed(mark: &mut u8, filled: u8, table: &Table, id: MemberId) -> Option<Even
     })
 }
 
-impl Council {
+impl MemberCore {
     /// A data thread of this node has measured: tells the coordinator, if it is time again.
     pub(super) fn measured(
         &mut self,

@@ -1,10 +1,10 @@
 //! Proposing, storing and committing tables (rules 3 and 4), one at a time.
 
 use super::context::{Context, Named};
-use super::council::Council;
 use super::duties::{Draft, Duties};
 use super::election::Role;
 use super::lease::deposed;
+use super::member_core::MemberCore;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Ack, Commit, Message, Payload, Proposal};
@@ -87,7 +87,7 @@ impl Leader {
     }
 }
 
-impl Council {
+impl MemberCore {
     /// What a coordinator does when something happened.
     pub(super) fn lead(&mut self, cx: &mut Context) {
         let Role::Leader(leader) = &self.role else {

@@ -3,10 +3,10 @@
 
 use super::api::{AdminReply, AdminRequest, Output};
 use super::context::{Context, Named, earlier};
-use super::council::Council;
 use super::election::Role;
 use super::event::Event;
 use super::loads::Telling;
+use super::member_core::MemberCore;
 use super::problem::Problem;
 use crate::mutant::{self, broken};
 use crate::time::Time;
@@ -133,7 +133,7 @@ impl Requests {
     }
 }
 
-impl Council {
+impl MemberCore {
     fn leading(&self) -> bool {
         matches!(self.role, Role::Leader(_))
     }

@@ -316,10 +316,10 @@ fn who_is_let_in_again_unawares_begins_anew() {
     table.next_age = Age(table.next_age.0 + 1);
     table.members.push(member.into());
     let agreement = &mut net.processes.get_mut(&id).unwrap().agreement;
-    let Phase::Member(council) = &mut agreement.phase else {
+    let Phase::Member(core) = &mut agreement.phase else {
         panic!("a member")
     };
-    council.install(&mut agreement.cx, Named::new(table.into()), None);
+    core.install(&mut agreement.cx, Named::new(table.into()), None);
     let outputs: Vec<Output> = std::iter::from_fn(|| agreement.poll_output()).collect();
     assert!(
         outputs.iter().any(|o| matches!(o, Output::Expelled))

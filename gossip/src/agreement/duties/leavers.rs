@@ -29,7 +29,7 @@
 //! If no coordinator is elected for `LEADERLESS_LISTENS`, a leaver decides for itself (`requests`).
 
 use super::super::context::Context;
-use super::super::council::Council;
+use super::super::member_core::MemberCore;
 use super::super::requests::LAST_LISTENS;
 use super::Duties;
 use crate::mutant::{self, broken};
@@ -56,7 +56,7 @@ impl Ending {
     }
 }
 
-impl Council {
+impl MemberCore {
     /// If every member leaves: lets one go, or ends the cluster.
     pub(super) fn draft_end(&self, cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>) {
         if !self.all_leave(table, |m| duties.leaving.contains_key(&m)) || planner::stops(table) {
@@ -189,14 +189,13 @@ mod tests {
             Net::new(1, vec![vec![0]]).config(0, base.members[0].id),
             Time(1_000_000_000_000),
         );
-        let mut council = Council::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
+        let mut core = MemberCore::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
         let mut duties = Duties::new(cx.now);
         leavers
             .iter()
             .for_each(|leaver| duties.leave(*leaver, LeaveStep::HandOver(Pace::Repair)));
         let joined = base.members.iter().map(|m| m.id).collect();
-        council
-            .draft(&mut cx, &mut duties, &joined)
+        core.draft(&mut cx, &mut duties, &joined)
             .and_then(|draft| draft.table)
             .unwrap_or_else(|| base.clone())
     }

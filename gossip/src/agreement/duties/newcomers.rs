@@ -12,9 +12,9 @@
 //! taken.
 
 use super::super::context::Context;
-use super::super::council::Council;
 use super::super::election::Role;
 use super::super::event::Event;
+use super::super::member_core::MemberCore;
 use super::super::problem::Problem;
 use super::Unheard;
 use crate::detector::Hinted;
@@ -36,7 +36,7 @@ const UNHEARD_PATIENCE: Duration = Duration::from_secs(1);
 /// Whoever asks no more for so long does not wait any more.
 const UNHEARD_FORGOTTEN: Duration = Duration::from_secs(3);
 
-impl Council {
+impl MemberCore {
     /// A newcomer asks to be admitted, maybe through another member.
     pub(in crate::agreement) fn on_join(
         &mut self,

@@ -52,9 +52,9 @@ pub(super) fn room_for_newcomers(base: &Table, table: &Table) -> usize {
 mod tests {
     use super::*;
     use crate::agreement::context::{Context, Named};
-    use crate::agreement::council::Council;
     use crate::agreement::duties::Duties;
     use crate::agreement::fixtures::{member, members};
+    use crate::agreement::member_core::MemberCore;
     use crate::agreement::net::Net;
     use crate::time::Time;
     use doyen_placement::planner::{self, Departure, Pace};
@@ -147,12 +147,12 @@ mod tests {
             Net::new(1, vec![vec![0]]).config(0, id(0)),
             Time(1_000_000_000_000),
         );
-        let mut council = Council::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
+        let mut core = MemberCore::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
         let mut duties = Duties::new(cx.now);
         for (place, stands) in (1..).zip(&case.stand) {
             let silent = matches!(stands, Stands::Silent | Stands::Dead | Stands::Succeeded);
             (0..if silent { 64 } else { 0 })
-                .for_each(|_| _ = council.detector.sent(id(place), cx.now));
+                .for_each(|_| _ = core.detector.sent(id(place), cx.now));
             match stands {
                 Stands::Dead => _ = duties.dead.insert(id(place)),
                 Stands::Succeeded => _ = duties.succeeded.insert(id(place)),
@@ -180,8 +180,7 @@ mod tests {
             .map(|place| id(*place))
             .chain([id(0)])
             .collect();
-        council
-            .draft(&mut cx, &mut duties, &joined)
+        core.draft(&mut cx, &mut duties, &joined)
             .and_then(|draft| draft.table)
             .unwrap_or_else(|| base.clone())
     }

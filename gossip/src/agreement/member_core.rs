@@ -51,7 +51,7 @@ const LEADERLESS_AGAIN: Duration = Duration::from_secs(10);
 
 /// A member.
 #[derive(Debug)]
-pub(super) struct Council {
+pub(super) struct MemberCore {
     /// The last table known to be committed.
     pub(super) committed: Named,
     /// The last table accepted.
@@ -98,7 +98,7 @@ pub(super) struct Council {
     pub(super) removed_at: Version,
 }
 
-impl Council {
+impl MemberCore {
     /// What this process is part of.
     pub(super) fn membership(&self) -> Stand {
         Stand::Member {
@@ -110,7 +110,7 @@ impl Council {
 
     /// Part of this committed table from now on.
     pub(super) fn new(cx: &mut Context, table: Named, commit: Option<Commit>, used: bool) -> Self {
-        let mut council = Self {
+        let mut core = Self {
             committed_voters: table.voters.clone(),
             accepted: table.clone(),
             committed: table.clone(),
@@ -140,7 +140,7 @@ impl Council {
             over: false,
             removed_at: table.version,
         };
-        council.tenures.install(
+        core.tenures.install(
             cx.me(),
             cx.now,
             None,
@@ -148,8 +148,8 @@ impl Council {
             None,
             cx.config.timing.takeover_wait(),
         );
-        council.show(cx);
-        council
+        core.show(cx);
+        core
     }
 
     pub(super) fn cluster(&self) -> ClusterId {
