@@ -15,7 +15,6 @@ mod api;
 mod bootstrap;
 mod cadence;
 mod context;
-mod duties;
 mod election;
 mod event;
 #[cfg(test)]
@@ -32,6 +31,7 @@ mod others;
 mod problem;
 mod publication;
 mod requests;
+mod tasks;
 #[cfg(test)]
 mod tests;
 

@@ -332,12 +332,12 @@ impl MemberCore {
         if report.partitions.len() > REPORTED_MAX {
             return cx.ignore();
         }
-        leader.duties.unheard(
+        leader.tasks.unheard(
             cx.now,
             from,
             report.unheard.iter().copied().take(UNHEARD_MAX),
         );
-        let told = &mut leader.duties.told;
+        let told = &mut leader.tasks.told;
         told.loads.tell(&self.committed.table, from, report);
         let passed = told.pass_watermark(&self.committed.table, from);
         let known = told.loads.uneven();
@@ -349,12 +349,12 @@ impl MemberCore {
         );
         let uneven = told.loads.uneven();
         if wanted {
-            leader.duties.want_plan();
+            leader.tasks.want_plan();
         }
-        leader.duties.look_for_room(cx.now);
+        leader.tasks.look_for_room(cx.now);
         if passed.is_some() {
             // Who was to receive something may be full by now, and somebody else not.
-            leader.duties.think_again();
+            leader.tasks.think_again();
         }
         passed.into_iter().for_each(|event| cx.event(event));
         for (of, is, was) in [
@@ -370,7 +370,7 @@ impl MemberCore {
     /// The loads of the cluster, at its coordinator.
     pub(super) fn loads(&self) -> Option<&Loads> {
         match &self.role {
-            Role::Leader(leader) => Some(&leader.duties.told.loads),
+            Role::Leader(leader) => Some(&leader.tasks.told.loads),
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
         }
     }
@@ -379,8 +379,8 @@ impl MemberCore {
     pub(super) fn oversight(&self) -> Option<Oversight> {
         match &self.role {
             Role::Leader(leader) => Some(Oversight {
-                moves_standing: leader.duties.told.standing(),
-                moves_failed: leader.duties.moves_failed(),
+                moves_standing: leader.tasks.told.standing(),
+                moves_failed: leader.tasks.moves_failed(),
             }),
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
         }

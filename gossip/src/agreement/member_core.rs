@@ -204,7 +204,7 @@ impl MemberCore {
             if let Role::Leader(leader) = &mut self.role {
                 // While this node slept, it heard no other node: the wait for what only silent
                 // members hold begins anew.
-                leader.duties.woke(cx.now);
+                leader.tasks.woke(cx.now);
             }
         }
     }
@@ -356,7 +356,7 @@ impl MemberCore {
             if pong.accepted.order() <= self.accepted.name.order() {
                 leader.joined(from);
             } else {
-                leader.duties.outdo();
+                leader.tasks.outdo();
             }
         }
     }

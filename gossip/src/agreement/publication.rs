@@ -1,10 +1,10 @@
 //! Proposing, storing and committing tables (rules 3 and 4), one at a time.
 
 use super::context::{Context, Named};
-use super::duties::{Draft, Duties};
 use super::election::Role;
 use super::lease::deposed;
 use super::member_core::MemberCore;
+use super::tasks::{CoordinatorTasks, Draft};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Ack, Commit, Message, Payload, Proposal};
@@ -27,7 +27,7 @@ pub(super) struct Leader {
     /// Who has joined this term (rule 4).
     joined: BTreeSet<MemberId>,
     flight: Option<Flight>,
-    pub(super) duties: Duties,
+    pub(super) tasks: CoordinatorTasks,
 }
 
 /// The proposal under way.
@@ -55,7 +55,7 @@ impl Leader {
         Self {
             joined,
             flight: None,
-            duties: Duties::new(cx.now),
+            tasks: CoordinatorTasks::new(cx.now),
         }
     }
 
@@ -77,7 +77,7 @@ impl Leader {
                 Some(flight.hold_until.min(flight.resend_at))
             }
             Some(flight) => Some(flight.resend_at),
-            None => self.duties.timeout(cx),
+            None => self.tasks.timeout(cx),
         }
     }
 

@@ -266,7 +266,7 @@ impl MemberCore {
     }
 
     /// Whether this leaver ends with what it holds. The coordinator says so, by a table that ends
-    /// the cluster (`duties::leavers`), and all that could miss that table have it: each that ends
+    /// the cluster (`tasks::leavers`), and all that could miss that table have it: each that ends
     /// makes it harder to hear of.
     fn stops(&self, cx: &Context) -> bool {
         if !planner::stops(&self.committed) && !self.stops_unled(cx) {
@@ -425,7 +425,7 @@ impl MemberCore {
                 ..
             } => {
                 if let Role::Leader(leader) = &mut self.role
-                    && !leader.duties.administer(origin, ticket, request)
+                    && !leader.tasks.administer(origin, ticket, request)
                 {
                     self.reply(
                         cx,
@@ -437,7 +437,7 @@ impl MemberCore {
             }
             Message::Leave { member, step, .. } => {
                 if let Role::Leader(leader) = &mut self.role {
-                    leader.duties.leave(member, step);
+                    leader.tasks.leave(member, step);
                 }
             }
             _ => cx.ignore(),
@@ -460,7 +460,7 @@ impl MemberCore {
         if requests.is_empty() {
             return cx.ignore();
         }
-        leader.duties.ask(requests);
+        leader.tasks.ask(requests);
     }
 
     fn on_opened(
@@ -479,7 +479,7 @@ impl MemberCore {
                 .partition(*at)
                 .is_some_and(|p| p.primary() == from && p.since == *since)
             {
-                leader.duties.open(*at, *since);
+                leader.tasks.open(*at, *since);
             }
         }
         if from == cx.me() {
@@ -510,10 +510,10 @@ impl MemberCore {
         let Role::Leader(leader) = &self.role else {
             return Vec::new();
         };
-        let duties = &leader.duties;
+        let tasks = &leader.tasks;
         // What nobody else reaches serves nobody else.
         let serves = |at, p: &Partition| {
-            duties.is_open(at, p.since) && !duties.told.loads.unreached().contains(&p.primary())
+            tasks.is_open(at, p.since) && !tasks.told.loads.unreached().contains(&p.primary())
         };
         self.committed
             .partitions()
@@ -658,7 +658,7 @@ impl MemberCore {
         proposal: planner::Proposal,
     ) {
         if let Role::Leader(leader) = &mut self.role {
-            leader.duties.planned(base, proposal);
+            leader.tasks.planned(base, proposal);
         }
     }
 }

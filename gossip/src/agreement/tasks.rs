@@ -67,7 +67,7 @@ const PLAN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A coordinator's list of things to do.
 #[derive(Debug)]
-pub(super) struct Duties {
+pub(super) struct CoordinatorTasks {
     joiners: BTreeMap<MemberId, Member>,
     /// Newcomers that ask by way of others, and that this coordinator has not heard itself.
     unheard: BTreeMap<MemberId, Unheard>,
@@ -169,7 +169,7 @@ pub(super) struct Draft {
     altered: bool,
 }
 
-impl Duties {
+impl CoordinatorTasks {
     /// This node slept: for how long members are silent is counted anew.
     pub(super) fn woke(&mut self, now: Time) {
         self.silent_since
@@ -423,12 +423,12 @@ impl MemberCore {
         let Role::Leader(leader) = &self.role else {
             return false;
         };
-        let duties = &leader.duties;
-        let adopting = duties.moving && self.accepted.name != self.committed.name;
-        duties.plan_wanted
-            || duties.plan_asked.is_some()
-            || duties.proposal.is_some()
-            || !duties.joiners.is_empty()
+        let tasks = &leader.tasks;
+        let adopting = tasks.moving && self.accepted.name != self.committed.name;
+        tasks.plan_wanted
+            || tasks.plan_asked.is_some()
+            || tasks.proposal.is_some()
+            || !tasks.joiners.is_empty()
             || adopting
     }
 
@@ -446,7 +446,7 @@ impl MemberCore {
                     .filter(|m| joined(*m))
                     .chain([cx.me()])
                     .collect();
-                self.draft(cx, &mut leader.duties, &joined)
+                self.draft(cx, &mut leader.tasks, &joined)
             }
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
         };
@@ -460,7 +460,7 @@ impl MemberCore {
     fn draft(
         &mut self,
         cx: &mut Context,
-        duties: &mut Duties,
+        tasks: &mut CoordinatorTasks,
         joined: &BTreeSet<MemberId>,
     ) -> Option<Draft> {
         let base = if broken(&mutant::FORGETS_ACCEPTED) {
@@ -470,7 +470,7 @@ impl MemberCore {
         };
         let mut table: Cow<'_, Table> = Cow::Borrowed(&base.table);
         let mut draft = Draft::default();
-        self.draft_members(cx, duties, &mut table);
+        self.draft_members(cx, tasks, &mut table);
         if let Cow::Borrowed(_) = table {
         } else {
             draft.unplanned = true;
@@ -482,7 +482,7 @@ impl MemberCore {
                 draft.unplanned = true;
             }
         }
-        self.draft_admin(cx, duties, &mut table, &mut draft);
+        self.draft_admin(cx, tasks, &mut table, &mut draft);
         if let Some(next) = cx
             .minute
             .and_then(|minute| planner::at_minute(&table, minute))
@@ -491,20 +491,20 @@ impl MemberCore {
             (draft.unplanned, draft.altered) = (true, true);
         }
         let goes_along = matches!(table, Cow::Owned(_));
-        if cx.now >= duties.batch_at
+        if cx.now >= tasks.batch_at
             && (goes_along
-                || cx.now >= duties.rest_until
-                || duties.presses(cx.now, &base)
-                || duties.waits_for_nothing(cx.now, &base))
+                || cx.now >= tasks.rest_until
+                || tasks.presses(cx.now, &base)
+                || tasks.waits_for_nothing(cx.now, &base))
         {
-            draft_moves(cx, duties, base.name, &mut table, &mut draft);
+            draft_moves(cx, tasks, base.name, &mut table, &mut draft);
         }
         if table.settings.forbids_more_than(&base.settings) {
-            table = Cow::Owned(planner::call_off(&table, &duties.told.loads));
+            table = Cow::Owned(planner::call_off(&table, &tasks.told.loads));
         }
         self.draft_voters(&base, &mut table, joined);
         let changed = *table != *base.table;
-        let outdone = std::mem::take(&mut duties.outdone);
+        let outdone = std::mem::take(&mut tasks.outdone);
         if !changed && base.name == self.committed.name && !outdone {
             // Nothing to commit: whoever waits for what is so already is answered.
             for (origin, ticket, reply) in draft.replies {
@@ -512,14 +512,19 @@ impl MemberCore {
             }
             return None;
         }
-        duties.batch_at = cx.now + batch(cx.config.timing.batch, table.members.len());
-        duties.proposed_at = cx.now;
+        tasks.batch_at = cx.now + batch(cx.config.timing.batch, table.members.len());
+        tasks.proposed_at = cx.now;
         draft.table = changed.then(|| table.into_owned());
         Some(draft)
     }
 
     /// The dead, the silent, those who return, who leave and who come.
-    fn draft_members(&mut self, cx: &mut Context, duties: &mut Duties, table: &mut Cow<'_, Table>) {
+    fn draft_members(
+        &mut self,
+        cx: &mut Context,
+        tasks: &mut CoordinatorTasks,
+        table: &mut Cow<'_, Table>,
+    ) {
         let me = cx.me();
         let mut gone = BTreeMap::new();
         let mut back = BTreeSet::new();
@@ -531,8 +536,8 @@ impl MemberCore {
             // It won with a table of a coordinator before, which did not hear it.
             back.insert(me);
         }
-        duties.proven.retain(|m| table.member(*m).is_some());
-        duties.silent_since.retain(|m, _| {
+        tasks.proven.retain(|m| table.member(*m).is_some());
+        tasks.silent_since.retain(|m, _| {
             table
                 .member(*m)
                 .is_some_and(|m| m.state == MemberState::Silent)
@@ -541,18 +546,18 @@ impl MemberCore {
             let silent = self.silent(cx, member.id);
             let recent = |at: Time| cx.now.since(at) <= cx.config.timing.ping_interval * 2;
             let answers = self.detector.answered_at(member.id).is_some_and(recent);
-            let proven = duties.dead.contains(&member.id) || duties.proven.contains(&member.id);
+            let proven = tasks.dead.contains(&member.id) || tasks.proven.contains(&member.id);
             if proven || self.asserted_dead.contains(&member.id) {
                 gone.insert(member.id, Departure::Dead);
             } else if member.state == MemberState::Silent && answers && !silent {
                 back.insert(member.id);
             } else if member.state == MemberState::Silent {
-                duties.silent_since.entry(member.id).or_insert(cx.now);
+                tasks.silent_since.entry(member.id).or_insert(cx.now);
             } else if silent {
                 gone.insert(member.id, Departure::Silent);
             }
         }
-        for &member in &duties.departing {
+        for &member in &tasks.departing {
             if table
                 .member(member)
                 .is_some_and(|m| m.state == MemberState::Leaving)
@@ -570,11 +575,11 @@ impl MemberCore {
         if !back.is_empty() {
             *table = Cow::Owned(planner::revive(table, &back));
         }
-        give_up_lost(cx.now, duties, table);
+        give_up_lost(cx.now, tasks, table);
         // Two members of one name are not both live: the former hands over what it holds, and goes.
         for former in outlived(table) {
-            duties.leaving.entry(former).or_insert(Pace::Repair);
-            duties.departing.insert(former);
+            tasks.leaving.entry(former).or_insert(Pace::Repair);
+            tasks.departing.insert(former);
         }
         // Who is silent may be dead; if not, it asks again.
         let goes_on = |state| {
@@ -592,11 +597,11 @@ impl MemberCore {
                 .member(*m)
                 .is_some_and(|m| goes_on(m.state) || holds(m))
         };
-        duties.leaving.retain(|m, _| leaves(m));
-        duties
+        tasks.leaving.retain(|m, _| leaves(m));
+        tasks
             .departing
             .retain(|m| self.accepted.member(*m).is_some());
-        for (&member, &pace) in &duties.leaving {
+        for (&member, &pace) in &tasks.leaving {
             if table.members.len() > 1 && table.member(member).is_some() {
                 let next = planner::hand_over(table, member, pace);
                 if next != **table {
@@ -604,9 +609,9 @@ impl MemberCore {
                 }
             }
         }
-        let dead = std::mem::take(&mut duties.dead);
-        duties.proven.extend(&dead);
-        let mut nameless = std::mem::take(&mut duties.succeeded);
+        let dead = std::mem::take(&mut tasks.dead);
+        tasks.proven.extend(&dead);
+        let mut nameless = std::mem::take(&mut tasks.succeeded);
         // If it has been heard meanwhile, its name is taken, and `admit` leaves the newcomer out.
         nameless.retain(|m| {
             table
@@ -615,13 +620,13 @@ impl MemberCore {
         });
         nameless.extend(dead);
         give_up_names(table, &nameless);
-        if !duties.joiners.is_empty() && !self.is_ending(cx, table) && self.settled(cx, duties) {
+        if !tasks.joiners.is_empty() && !self.is_ending(cx, table) && self.settled(cx, tasks) {
             let mut newcomers: Vec<Member> = (0..ADMITTED_MAX)
-                .map_while(|_| duties.joiners.pop_first())
+                .map_while(|_| tasks.joiners.pop_first())
                 .map(|(_, m)| m)
                 .collect();
             newcomers.truncate(room_for_newcomers(&self.accepted, table));
-            duties.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
+            tasks.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
             *table = Cow::Owned(planner::admit(table, newcomers));
         }
         if !broken(&mutant::LEAVES_THE_DRAINED)
@@ -629,14 +634,14 @@ impl MemberCore {
         {
             *table = Cow::Owned(next);
         }
-        self.draft_end(cx, duties, table);
+        self.draft_end(cx, tasks, table);
     }
 
     /// Whether those who were admitted last are with us by now. A crowd that comes at once is let
     /// in as fast as it can be served, or its connecting would make members look dead that have no
     /// time to answer.
-    fn settled(&self, cx: &Context, duties: &Duties) -> bool {
-        duties.admitted.as_ref().is_none_or(|(at, members)| {
+    fn settled(&self, cx: &Context, tasks: &CoordinatorTasks) -> bool {
+        tasks.admitted.as_ref().is_none_or(|(at, members)| {
             let answers = |m: &MemberId| {
                 self.detector.answered_at(*m).is_some() || self.accepted.member(*m).is_none()
             };
@@ -648,13 +653,13 @@ impl MemberCore {
     fn draft_admin(
         &mut self,
         cx: &mut Context,
-        duties: &mut Duties,
+        tasks: &mut CoordinatorTasks,
         table: &mut Cow<'_, Table>,
         draft: &mut Draft,
     ) {
-        for (origin, ticket, request) in std::mem::take(&mut duties.admin) {
-            if let Some(pair) = apart(table, &request, &duties.told.loads) {
-                duties.together.entry(pair).or_insert(cx.now);
+        for (origin, ticket, request) in std::mem::take(&mut tasks.admin) {
+            if let Some(pair) = apart(table, &request, &tasks.told.loads) {
+                tasks.together.entry(pair).or_insert(cx.now);
                 draft.replies.push((origin, ticket, AdminReply::Done(None)));
                 continue;
             }
@@ -703,24 +708,24 @@ impl MemberCore {
         let Role::Leader(leader) = &mut self.role else {
             return;
         };
-        let duties = &mut leader.duties;
-        if duties
+        let tasks = &mut leader.tasks;
+        if tasks
             .plan_asked
             .is_some_and(|at| cx.now.since(at) >= PLAN_PATIENCE)
         {
-            (duties.plan_asked, duties.plan_wanted) = (None, true);
+            (tasks.plan_asked, tasks.plan_wanted) = (None, true);
         }
-        if duties.plan_wanted
-            && duties.plan_asked.is_none()
+        if tasks.plan_wanted
+            && tasks.plan_asked.is_none()
             && leader.idle()
             && self.accepted.name == self.committed.name
         {
-            let duties = match &mut self.role {
-                Role::Leader(leader) => &mut leader.duties,
+            let tasks = match &mut self.role {
+                Role::Leader(leader) => &mut leader.tasks,
                 Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => return,
             };
-            (duties.plan_wanted, duties.plan_asked) = (false, Some(cx.now));
-            let loads = duties.told.take(&self.committed.table);
+            (tasks.plan_wanted, tasks.plan_asked) = (false, Some(cx.now));
+            let loads = tasks.told.take(&self.committed.table);
             cx.outputs
                 .push_back(Output::Plan(self.committed.table.clone(), loads));
         }
@@ -733,23 +738,23 @@ impl MemberCore {
         }
         let now = self.committed.clone();
         if let Role::Leader(leader) = &mut self.role {
-            let duties = &mut leader.duties;
-            duties.rest_until = if duties.disturbs(cx.now) {
-                cx.now + (cx.now.since(duties.proposed_at) * REST).min(REST_MAX)
+            let tasks = &mut leader.tasks;
+            tasks.rest_until = if tasks.disturbs(cx.now) {
+                cx.now + (cx.now.since(tasks.proposed_at) * REST).min(REST_MAX)
             } else {
-                duties.batch_at + REPAIR_REST
+                tasks.batch_at + REPAIR_REST
             };
             let halved = |k: &Keyspace| !planner::reshape::doublings(k, HALVED_MAX).is_empty();
             let moving = now.partitions().any(|(_, p)| p.goal.is_some());
-            duties.moving = moving || now.keyspaces.iter().any(halved);
-            duties.plan_wanted |= draft.unplanned || before.members != now.members || !moving;
+            tasks.moving = moving || now.keyspaces.iter().any(halved);
+            tasks.plan_wanted |= draft.unplanned || before.members != now.members || !moving;
             if before.members != now.members {
-                duties.rooms.members_changed(&now.table);
+                tasks.rooms.members_changed(&now.table);
             }
-            duties
+            tasks
                 .opened
                 .retain(|at, since| now.partition(*at).is_some_and(|p| p.since == *since));
-            duties.backoff.retain(|(at, m), (until, _)| {
+            tasks.backoff.retain(|(at, m), (until, _)| {
                 now.member(*m).is_some()
                     && now.partition(*at).is_some()
                     && *until + BACKOFF_MAX > cx.now
@@ -791,8 +796,8 @@ fn batch(least: Duration, members: usize) -> Duration {
 
 /// Lost partitions begin empty once the last of their holders has been silent for as long as the
 /// keyspace says. Until then any of the holders may come back with all that there was.
-fn give_up_lost(now: Time, duties: &mut Duties, table: &mut Cow<'_, Table>) {
-    let silent_since = &duties.silent_since;
+fn give_up_lost(now: Time, tasks: &mut CoordinatorTasks, table: &mut Cow<'_, Table>) {
+    let silent_since = &tasks.silent_since;
     let due = |k: &Keyspace, p: &Partition| {
         let OnLoss::Reset { after_ms } = k.on_loss else {
             return None;
@@ -807,7 +812,7 @@ fn give_up_lost(now: Time, duties: &mut Duties, table: &mut Cow<'_, Table>) {
     let times: Vec<Time> = planner::lost(table)
         .filter_map(|(k, p)| due(k, p))
         .collect();
-    duties.reset_at = times.iter().filter(|at| **at > now).min().copied();
+    tasks.reset_at = times.iter().filter(|at| **at > now).min().copied();
     if times.iter().all(|at| *at > now) {
         return;
     }
@@ -828,14 +833,14 @@ mod tests {
     use std::sync::Arc;
 
     /// Of one partition, so many operations a second.
-    fn asked(duties: &mut Duties, table: &Table, reads: u64, writes: u64) {
+    fn asked(tasks: &mut CoordinatorTasks, table: &Table, reads: u64, writes: u64) {
         let (at, partition) = table.partitions().next().expect("a partition");
         let load = PartitionLoad {
             reads,
             writes,
             ..PartitionLoad::default()
         };
-        duties.told.loads.tell(
+        tasks.told.loads.tell(
             table,
             partition.primary(),
             Report {
@@ -848,32 +853,32 @@ mod tests {
     #[test]
     fn tables_need_not_rest_where_nobody_asks_and_nothing_fails() {
         let (table, now) = (planned(8), Time(1_000_000_000_000));
-        let mut duties = Duties::new(now);
-        assert!(!duties.disturbs(now), "nobody has told of any");
-        asked(&mut duties, &table, ASKED_LITTLE / 2 - 1, ASKED_LITTLE / 2);
-        assert!(!duties.disturbs(now));
-        asked(&mut duties, &table, ASKED_LITTLE / 2, ASKED_LITTLE / 2);
-        assert!(duties.disturbs(now));
-        asked(&mut duties, &table, 0, 0);
-        assert!(!duties.disturbs(now));
+        let mut tasks = CoordinatorTasks::new(now);
+        assert!(!tasks.disturbs(now), "nobody has told of any");
+        asked(&mut tasks, &table, ASKED_LITTLE / 2 - 1, ASKED_LITTLE / 2);
+        assert!(!tasks.disturbs(now));
+        asked(&mut tasks, &table, ASKED_LITTLE / 2, ASKED_LITTLE / 2);
+        assert!(tasks.disturbs(now));
+        asked(&mut tasks, &table, 0, 0);
+        assert!(!tasks.disturbs(now));
         let (at, partition) = table.partitions().next().expect("a partition");
-        duties
+        tasks
             .backoff
             .insert((at, partition.primary()), (now, Duration::from_secs(1)));
         assert!(
-            duties.disturbs(now),
+            tasks.disturbs(now),
             "what fails is not tried the more often"
         );
-        duties.backoff.clear();
+        tasks.backoff.clear();
         let (at, learner) = table
             .partitions()
             .find_map(|(at, p)| Some((at, *p.goal.as_ref()?.iter().find(|m| !p.holds(**m))?)))
             .expect("one that moves");
-        duties
+        tasks
             .rooms
-            .refused(now, &table, at, learner, &duties.told.loads);
+            .refused(now, &table, at, learner, &tasks.told.loads);
         assert!(
-            duties.disturbs(now + Duration::from_secs(1)),
+            tasks.disturbs(now + Duration::from_secs(1)),
             "somebody has no room"
         );
     }
@@ -895,18 +900,18 @@ mod tests {
             .collect();
         assert!(asks.len() > 1);
         let base = Named::new(Arc::new(table.clone()));
-        let mut duties = Duties::new(now);
-        assert!(!duties.waits_for_nothing(now, &base), "nothing has arrived");
-        duties.ask(asks[1..].to_vec());
+        let mut tasks = CoordinatorTasks::new(now);
+        assert!(!tasks.waits_for_nothing(now, &base), "nothing has arrived");
+        tasks.ask(asks[1..].to_vec());
         assert!(
-            !duties.waits_for_nothing(now, &base),
+            !tasks.waits_for_nothing(now, &base),
             "one is still on its way"
         );
-        duties.ask(asks);
-        assert!(duties.waits_for_nothing(now, &base));
-        asked(&mut duties, &table, ASKED_LITTLE, 0);
+        tasks.ask(asks);
+        assert!(tasks.waits_for_nothing(now, &base));
+        asked(&mut tasks, &table, ASKED_LITTLE, 0);
         assert!(
-            !duties.waits_for_nothing(now, &base),
+            !tasks.waits_for_nothing(now, &base),
             "whoever asks for something would wait for a table"
         );
     }
@@ -954,9 +959,9 @@ mod tests {
     #[test]
     fn time_that_the_coordinator_slept_is_no_silence_of_others() {
         let (before, after) = (Time(1_000_000_000), Time(3_600_000_000_000));
-        let mut duties = Duties::new(before);
-        duties.silent_since.insert(MemberId(16), before);
-        duties.woke(after);
-        assert_eq!(duties.silent_since[&MemberId(16)], after);
+        let mut tasks = CoordinatorTasks::new(before);
+        tasks.silent_since.insert(MemberId(16), before);
+        tasks.woke(after);
+        assert_eq!(tasks.silent_since[&MemberId(16)], after);
     }
 }

@@ -4,7 +4,7 @@
 use super::super::api::AdminRequest;
 use super::super::context::Context;
 use super::super::event::Event;
-use super::{Draft, Duties};
+use super::{CoordinatorTasks, Draft};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use doyen_placement::loads::Loads;
@@ -43,33 +43,33 @@ pub(super) const HALVED_MAX: usize = 16;
 /// Requests of primaries, goals and the next steps towards them.
 pub(super) fn draft_moves(
     cx: &mut Context,
-    duties: &mut Duties,
+    tasks: &mut CoordinatorTasks,
     base: TableName,
     table: &mut Cow<'_, Table>,
     draft: &mut Draft,
 ) {
-    if duties.failed >= FAILED_MAX && !broken(&mutant::FAILS_FOR_EVER) {
+    if tasks.failed >= FAILED_MAX && !broken(&mutant::FAILS_FOR_EVER) {
         // Whatever it is that makes them fail, a person had better look at it; what is lost is
         // mended all the same. A table later than the last failure: the pause takes goals, and what
         // failed would be told as what is not wanted any more.
-        duties.failed = 0;
+        tasks.failed = 0;
         *table = Cow::Owned(planner::balance(
             table,
             &BalanceChange::Pause(Paused::Failures),
         ));
         draft.altered = true;
     }
-    if !duties.in_sync.is_empty() {
-        let requests = std::mem::take(&mut duties.in_sync);
+    if !tasks.in_sync.is_empty() {
+        let requests = std::mem::take(&mut tasks.in_sync);
         let (next, done) = planner::change_in_sync(table, &requests);
         for (request, _) in requests.iter().zip(&done).filter(|(_, done)| **done) {
             let balances = planner::ranges::may_stay(table, request.partition);
             match request.change {
                 InSyncChange::NoRoom(m) => {
                     draft.unplanned = true;
-                    if duties
+                    if tasks
                         .rooms
-                        .refused(cx.now, table, request.partition, m, &duties.told.loads)
+                        .refused(cx.now, table, request.partition, m, &tasks.told.loads)
                     {
                         let name = table
                             .member(m)
@@ -79,25 +79,25 @@ pub(super) fn draft_moves(
                 }
                 InSyncChange::Abandon(m) | InSyncChange::Withdraw(m) | InSyncChange::Remove(m) => {
                     if let Some(partition) = table.partition(request.partition) {
-                        duties.reach.complain(cx.now, partition.primary(), m);
+                        tasks.reach.complain(cx.now, partition.primary(), m);
                     }
                     draft.unplanned = true;
-                    let (until, length) = duties
+                    let (until, length) = tasks
                         .backoff
                         .entry((request.partition, m))
                         .or_insert((cx.now, BACKOFF / 2));
                     *length = (*length * 2).min(BACKOFF_MAX);
                     // Many that failed together do not begin together again.
                     *until = cx.now + cx.jitter(*length, *length * 3 / 2);
-                    duties.failed +=
+                    tasks.failed +=
                         u32::from(balances && !matches!(request.change, InSyncChange::Remove(_)));
                 }
                 InSyncChange::Admit(m) => {
-                    duties.reach.reached(m);
-                    duties
+                    tasks.reach.reached(m);
+                    tasks
                         .rooms
-                        .admitted(cx.now, table, request.partition, m, &duties.told.loads);
-                    duties.failed = if balances { 0 } else { duties.failed };
+                        .admitted(cx.now, table, request.partition, m, &tasks.told.loads);
+                    tasks.failed = if balances { 0 } else { tasks.failed };
                 }
                 InSyncChange::Split(_) | InSyncChange::Still { .. } => {}
             }
@@ -106,7 +106,7 @@ pub(super) fn draft_moves(
             *table = Cow::Owned(next);
         }
     }
-    for member in duties
+    for member in tasks
         .reach
         .judge(cx.now, table)
         .into_iter()
@@ -117,17 +117,17 @@ pub(super) fn draft_moves(
             data: member.addresses.data.to_string(),
         });
     }
-    let unreached = duties.reach.unreached(cx.now);
-    if duties.told.loads.unreached() != &unreached {
-        duties.told.loads.set_unreached(unreached);
-        (duties.plan_wanted, duties.stuck) = (true, None);
+    let unreached = tasks.reach.unreached(cx.now);
+    if tasks.told.loads.unreached() != &unreached {
+        tasks.told.loads.set_unreached(unreached);
+        (tasks.plan_wanted, tasks.stuck) = (true, None);
     }
-    let full = duties.rooms.full();
-    if duties.told.loads.full() != &full {
-        duties.told.loads.set_full(full);
-        duties.plan_wanted = true;
+    let full = tasks.rooms.full();
+    if tasks.told.loads.full() != &full {
+        tasks.told.loads.set_full(full);
+        tasks.plan_wanted = true;
     }
-    draft_reshapes(cx, duties, table, draft);
+    draft_reshapes(cx, tasks, table, draft);
     if let Some((
         planned,
         Proposal {
@@ -136,18 +136,18 @@ pub(super) fn draft_moves(
             reshapes,
             heirs,
         },
-    )) = duties.proposal.take()
+    )) = tasks.proposal.take()
     {
         // With more copies wanted by this very table it would drop one that is needed.
         if planned != base || draft.altered {
-            duties.plan_wanted = true;
+            tasks.plan_wanted = true;
         } else {
             if !heirs.is_empty() {
                 *table = Cow::Owned(planner::inherit(table, &heirs));
             }
             // Whoever evens out what one brings to the other's members would send that one away.
             let comes = |at: &PartitionRef| {
-                duties
+                tasks
                     .together
                     .keys()
                     .any(|(k, pair)| *k == at.keyspace && pair.contains(&at.partition))
@@ -155,13 +155,13 @@ pub(super) fn draft_moves(
             goals.retain(|(at, _)| !(comes(at) && planner::ranges::may_stay(table, *at)));
             if !goals.is_empty() {
                 *table = Cow::Owned(planner::adopt(table, &goals));
-                (duties.moving, duties.stuck) = (true, None);
-                duties
+                (tasks.moving, tasks.stuck) = (true, None);
+                tasks
                     .hot
                     .retain(|at| table.partition(*at).is_some_and(|p| p.goal.is_some()));
-                duties.hot.extend(hot);
+                tasks.hot.extend(hot);
             }
-            if cx.now >= duties.reshape_at {
+            if cx.now >= tasks.reshape_at {
                 begin_reshapes(table, reshapes);
             }
         }
@@ -171,10 +171,10 @@ pub(super) fn draft_moves(
     let stuck = |(at, until): (TableName, Option<Time>)| {
         at == base && until.is_none_or(|until| cx.now < until)
     };
-    if duties.moving && !(unchanged && duties.stuck.is_some_and(stuck)) {
-        let mut paused = duties.rooms.paused(cx.now, table, &duties.told.loads);
+    if tasks.moving && !(unchanged && tasks.stuck.is_some_and(stuck)) {
+        let mut paused = tasks.rooms.paused(cx.now, table, &tasks.told.loads);
         paused.extend(
-            duties
+            tasks
                 .backoff
                 .iter()
                 .filter(|(_, (until, _))| *until > cx.now)
@@ -182,14 +182,14 @@ pub(super) fn draft_moves(
         );
         let waits = Waits {
             paused,
-            hot: std::mem::take(&mut duties.hot),
+            hot: std::mem::take(&mut tasks.hot),
         };
         let next = planner::advance(table, &MOVES, &waits);
-        duties.hot = waits.hot;
+        tasks.hot = waits.hot;
         if let Some(next) = next {
             *table = Cow::Owned(next);
         } else if unchanged {
-            duties.stuck = Some((base, duties.retry(cx.now)));
+            tasks.stuck = Some((base, tasks.retry(cx.now)));
         }
     }
 }
@@ -198,7 +198,7 @@ pub(super) fn draft_moves(
 /// wait for it, and some more begins.
 fn draft_reshapes(
     cx: &Context,
-    duties: &mut Duties,
+    tasks: &mut CoordinatorTasks,
     table: &mut Cow<'_, Table>,
     draft: &mut Draft,
 ) {
@@ -207,10 +207,10 @@ fn draft_reshapes(
             .keyspace(at.keyspace)
             .is_some_and(|k| k.is_reshaped(at.partition))
     };
-    duties.still.retain(|at, still| {
+    tasks.still.retain(|at, still| {
         is_reshaped(at) && table.partition(*at).is_some_and(|p| p.epoch == still.epoch)
     });
-    if let Some(next) = planner::reshape::finish(table, |at| duties.still.get(&at).copied()) {
+    if let Some(next) = planner::reshape::finish(table, |at| tasks.still.get(&at).copied()) {
         *table = Cow::Owned(next);
         draft.unplanned = true;
     }
@@ -219,27 +219,27 @@ fn draft_reshapes(
         .iter()
         .flat_map(|k| k.reshaping.under_way.iter().map(|r| (k.id, r.clone())));
     let under_way: BTreeSet<(KeyspaceId, Reshape)> = under_way.collect();
-    duties
+    tasks
         .reshaping
         .retain(|reshape, _| under_way.contains(reshape));
     under_way
         .into_iter()
-        .for_each(|reshape| _ = duties.reshaping.entry(reshape).or_insert(cx.now));
+        .for_each(|reshape| _ = tasks.reshaping.entry(reshape).or_insert(cx.now));
     let late = |since: &Time| cx.now.since(*since) >= RESHAPE_PATIENCE;
-    if duties.reshaping.values().any(late) {
+    if tasks.reshaping.values().any(late) {
         let given_up = |keyspace, reshape: &Reshape| {
-            duties
+            tasks
                 .reshaping
                 .get(&(keyspace, reshape.clone()))
                 .is_some_and(late)
         };
         *table = Cow::Owned(planner::reshape::cancel(table, given_up));
-        duties.reshape_at = cx.now + RESHAPE_PAUSE;
+        tasks.reshape_at = cx.now + RESHAPE_PAUSE;
     }
-    if cx.now < duties.reshape_at {
+    if cx.now < tasks.reshape_at {
         return;
     }
-    duties.plan_wanted |= std::mem::replace(&mut duties.reshape_at, Time::ZERO) > Time::ZERO;
+    tasks.plan_wanted |= std::mem::replace(&mut tasks.reshape_at, Time::ZERO) > Time::ZERO;
     let halves = table.keyspaces.iter().flat_map(|k| {
         planner::reshape::doublings(k, HALVED_MAX)
             .into_iter()
@@ -247,12 +247,12 @@ fn draft_reshapes(
     });
     let halves: Vec<(KeyspaceId, Reshape)> = halves.collect();
     begin_reshapes(table, halves);
-    begin_reshapes(table, std::mem::take(&mut duties.told.splits));
-    let cold = std::mem::take(&mut duties.told.merges);
-    let room = TOGETHER_MAX.saturating_sub(duties.together.len());
+    begin_reshapes(table, std::mem::take(&mut tasks.told.splits));
+    let cold = std::mem::take(&mut tasks.told.merges);
+    let room = TOGETHER_MAX.saturating_sub(tasks.together.len());
     cold.into_iter()
         .take(room)
-        .for_each(|pair| _ = duties.together.entry(pair).or_insert(cx.now));
+        .for_each(|pair| _ = tasks.together.entry(pair).or_insert(cx.now));
     let there = |(keyspace, pair): &(KeyspaceId, [PartitionId; 2])| {
         table
             .keyspace(*keyspace)
@@ -270,18 +270,18 @@ fn draft_reshapes(
                     .partition(at)
                     .into_iter()
                     .flat_map(|p| p.goal.iter().flatten());
-                wanted.any(|m| duties.told.loads.refuses(table, at, *m))
+                wanted.any(|m| tasks.told.loads.refuses(table, at, *m))
             })
     };
-    duties.together.retain(|pair, since| {
+    tasks.together.retain(|pair, since| {
         there(pair) && cx.now.since(*since) < TOGETHER_PATIENCE && !refused(pair)
     });
-    for &(keyspace, pair) in duties.together.keys() {
-        match planner::ranges::together(table, keyspace, pair, &duties.told.loads) {
+    for &(keyspace, pair) in tasks.together.keys() {
+        match planner::ranges::together(table, keyspace, pair, &tasks.told.loads) {
             Some(Ok(merge)) => begin_reshapes(table, vec![(keyspace, merge)]),
             Some(Err(goals)) => {
                 *table = Cow::Owned(planner::adopt(table, &goals));
-                duties.moving = true;
+                tasks.moving = true;
             }
             None => {}
         }

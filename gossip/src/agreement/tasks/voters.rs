@@ -52,10 +52,10 @@ pub(super) fn room_for_newcomers(base: &Table, table: &Table) -> usize {
 mod tests {
     use super::*;
     use crate::agreement::context::{Context, Named};
-    use crate::agreement::duties::Duties;
     use crate::agreement::fixtures::{member, members};
     use crate::agreement::member_core::MemberCore;
     use crate::agreement::net::Net;
+    use crate::agreement::tasks::CoordinatorTasks;
     use crate::time::Time;
     use doyen_placement::planner::{self, Departure, Pace};
     use doyen_placement::{Member, MemberId, OnLoss};
@@ -148,15 +148,15 @@ mod tests {
             Time(1_000_000_000_000),
         );
         let mut core = MemberCore::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
-        let mut duties = Duties::new(cx.now);
+        let mut tasks = CoordinatorTasks::new(cx.now);
         for (place, stands) in (1..).zip(&case.stand) {
             let silent = matches!(stands, Stands::Silent | Stands::Dead | Stands::Succeeded);
             (0..if silent { 64 } else { 0 })
                 .for_each(|_| _ = core.detector.sent(id(place), cx.now));
             match stands {
-                Stands::Dead => _ = duties.dead.insert(id(place)),
-                Stands::Succeeded => _ = duties.succeeded.insert(id(place)),
-                Stands::Leaves => _ = duties.departing.insert(id(place)),
+                Stands::Dead => _ = tasks.dead.insert(id(place)),
+                Stands::Succeeded => _ = tasks.succeeded.insert(id(place)),
+                Stands::Leaves => _ = tasks.departing.insert(id(place)),
                 Stands::Answers | Stands::Silent => {}
             }
         }
@@ -165,7 +165,7 @@ mod tests {
                 .members
                 .get(*name)
                 .map_or_else(|| format!("new{name}"), |m| m.name.clone());
-            duties.joiners.insert(
+            tasks.joiners.insert(
                 MemberId(number << 4),
                 Member {
                     name,
@@ -180,7 +180,7 @@ mod tests {
             .map(|place| id(*place))
             .chain([id(0)])
             .collect();
-        core.draft(&mut cx, &mut duties, &joined)
+        core.draft(&mut cx, &mut tasks, &joined)
             .and_then(|draft| draft.table)
             .unwrap_or_else(|| base.clone())
     }

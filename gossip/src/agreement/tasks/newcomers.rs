@@ -98,10 +98,10 @@ impl MemberCore {
             };
             match (silent, same_place) {
                 // A later process of its name, on its address, vouches that it is dead (rule 7).
-                (true, true) => _ = leader.duties.dead.insert(old.id),
+                (true, true) => _ = leader.tasks.dead.insert(old.id),
                 // It may be alive behind a cut. What it held is governed by what the keyspace says;
                 // only its name is given away.
-                (true, false) => _ = leader.duties.succeeded.insert(old.id),
+                (true, false) => _ = leader.tasks.succeeded.insert(old.id),
                 (false, _) => heard = Some((old, same_place)),
             }
         }
@@ -109,13 +109,13 @@ impl MemberCore {
             let Role::Leader(leader) = &mut self.role else {
                 return;
             };
-            let since = *leader.duties.doubted.entry(old.id).or_insert(cx.now);
+            let since = *leader.tasks.doubted.entry(old.id).or_insert(cx.now);
             let answered = self
                 .detector
                 .answered_at(old.id)
                 .is_some_and(|at| at > since);
             if answered || old.id == cx.me() {
-                leader.duties.doubted.remove(&old.id);
+                leader.tasks.doubted.remove(&old.id);
                 let problem = Problem::NameTaken {
                     name: member.name.clone(),
                     at: old.addresses.control,
@@ -133,10 +133,10 @@ impl MemberCore {
             return self.listen(cx, from, member, seen);
         }
         if let Role::Leader(leader) = &mut self.role
-            && leader.duties.joiners.len() < JOINERS_MAX
+            && leader.tasks.joiners.len() < JOINERS_MAX
         {
-            leader.duties.unheard.remove(&member.id);
-            leader.duties.joiners.insert(member.id, member);
+            leader.tasks.unheard.remove(&member.id);
+            leader.tasks.joiners.insert(member.id, member);
         }
     }
 
@@ -148,7 +148,7 @@ impl MemberCore {
         let Role::Leader(leader) = &mut self.role else {
             return;
         };
-        let unheard = &mut leader.duties.unheard;
+        let unheard = &mut leader.tasks.unheard;
         unheard.retain(|_, waits| cx.now.since(waits.asked) < UNHEARD_FORGOTTEN);
         if unheard.len() >= JOINERS_MAX && !unheard.contains_key(&member.id) {
             return;
@@ -188,7 +188,7 @@ impl MemberCore {
     /// A process that waits to be admitted somewhere answers this node.
     pub(in crate::agreement) fn heard_newcomer(&mut self, cx: &mut Context, from: MemberId) {
         if let Role::Leader(leader) = &mut self.role
-            && let Some(heard) = leader.duties.unheard.remove(&from)
+            && let Some(heard) = leader.tasks.unheard.remove(&from)
         {
             self.on_join(cx, from, heard.member, heard.seen);
         }

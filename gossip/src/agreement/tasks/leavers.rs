@@ -31,7 +31,7 @@
 use super::super::context::Context;
 use super::super::member_core::MemberCore;
 use super::super::requests::LAST_LISTENS;
-use super::Duties;
+use super::CoordinatorTasks;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use doyen_placement::planner::{self, Pace};
@@ -58,9 +58,14 @@ impl Ending {
 
 impl MemberCore {
     /// If every member leaves: lets one go, or ends the cluster.
-    pub(super) fn draft_end(&self, cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>) {
-        if !self.all_leave(table, |m| duties.leaving.contains_key(&m)) || planner::stops(table) {
-            duties.ending = None;
+    pub(super) fn draft_end(
+        &self,
+        cx: &Context,
+        tasks: &mut CoordinatorTasks,
+        table: &mut Cow<'_, Table>,
+    ) {
+        if !self.all_leave(table, |m| tasks.leaving.contains_key(&m)) || planner::stops(table) {
+            tasks.ending = None;
             return;
         }
         let members: Vec<MemberId> = table
@@ -69,7 +74,7 @@ impl MemberCore {
             .filter(|m| m.role == Role::Data)
             .map(|m| m.id)
             .collect();
-        let ending = duties.ending.get_or_insert_with(|| Ending {
+        let ending = tasks.ending.get_or_insert_with(|| Ending {
             members: members.clone(),
             since: cx.now,
             let_go: false,
@@ -86,9 +91,9 @@ impl MemberCore {
         // A leaver that holds nothing more goes anyway.
         ending.let_go |= data(MemberState::Leaving).next().is_some();
         let listens = cx.now.since(ending.since) < LAST_LISTENS && !table.always_alone();
-        let at_the_door = !duties.joiners.is_empty() || self.requests.at_the_door(cx, table);
+        let at_the_door = !tasks.joiners.is_empty() || self.requests.at_the_door(cx, table);
         // Once `--leave-timeout` is over for all of them, there is no time left to wait for others.
-        let hastes = |m: MemberId| duties.leaving.get(&m) == Some(&Pace::AtOnce);
+        let hastes = |m: MemberId| tasks.leaving.get(&m) == Some(&Pace::AtOnce);
         let haste = [MemberState::Live, MemberState::Draining]
             .into_iter()
             .flat_map(data)
@@ -190,12 +195,12 @@ mod tests {
             Time(1_000_000_000_000),
         );
         let mut core = MemberCore::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
-        let mut duties = Duties::new(cx.now);
+        let mut tasks = CoordinatorTasks::new(cx.now);
         leavers
             .iter()
-            .for_each(|leaver| duties.leave(*leaver, LeaveStep::HandOver(Pace::Repair)));
+            .for_each(|leaver| tasks.leave(*leaver, LeaveStep::HandOver(Pace::Repair)));
         let joined = base.members.iter().map(|m| m.id).collect();
-        core.draft(&mut cx, &mut duties, &joined)
+        core.draft(&mut cx, &mut tasks, &joined)
             .and_then(|draft| draft.table)
             .unwrap_or_else(|| base.clone())
     }
