@@ -29,16 +29,16 @@ pub(super) enum Role {
     /// Follows, or waits until it may stand.
     Follower,
     /// Asks whether it would be voted for. The term is the one to be.
-    PreCandidate(Canvass),
+    PreCandidate(VoteCount),
     /// Asks for votes in `term`.
-    Candidate(Canvass),
+    Candidate(VoteCount),
     /// Coordinates in `term`.
     Leader(Box<Leader>),
 }
 
 /// Answers to a candidate.
 #[derive(Debug)]
-pub(super) struct Canvass {
+pub(super) struct VoteCount {
     term: Term,
     until: Time,
     /// Who said yes, and what it had accepted.
@@ -49,7 +49,7 @@ impl MemberCore {
     pub(super) fn role_timeout(&self, cx: &Context) -> Option<Time> {
         match &self.role {
             Role::Follower => None,
-            Role::PreCandidate(canvass) | Role::Candidate(canvass) => Some(canvass.until),
+            Role::PreCandidate(count) | Role::Candidate(count) => Some(count.until),
             Role::Leader(leader) => earlier(leader.timeout(cx), None),
         }
     }
@@ -173,7 +173,7 @@ impl MemberCore {
             return;
         }
         match &self.role {
-            Role::PreCandidate(canvass) | Role::Candidate(canvass) if cx.now >= canvass.until => {
+            Role::PreCandidate(count) | Role::Candidate(count) if cx.now >= count.until => {
                 self.role = Role::Follower;
                 let delay =
                     self.rank_delay(cx) + RETRY_DELAY + cx.jitter(Duration::ZERO, RETRY_JITTER);
@@ -184,7 +184,7 @@ impl MemberCore {
                     self.stand_at =
                         Some(cx.now + self.rank_delay(cx) + cx.jitter(Duration::ZERO, STAND_JITTER))
                 }
-                Some(at) if at <= cx.now => self.canvass(cx),
+                Some(at) if at <= cx.now => self.ask_for_votes(cx),
                 Some(_) => {}
             },
             Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {}
@@ -218,11 +218,11 @@ impl MemberCore {
     }
 
     /// Asks whether it would win. A term is spent only if it would.
-    fn canvass(&mut self, cx: &mut Context) {
+    fn ask_for_votes(&mut self, cx: &mut Context) {
         let term = self.term.max(self.term_seen).next();
         self.stand_at = None;
         let granted = BTreeMap::from([(cx.me(), self.accepted.name)]);
-        self.role = Role::PreCandidate(Canvass {
+        self.role = Role::PreCandidate(VoteCount {
             term,
             until: cx.now + VOTE_PATIENCE,
             granted,
@@ -249,7 +249,7 @@ impl MemberCore {
         self.leader = None;
         self.stand_at = None;
         let granted = BTreeMap::from([(cx.me(), self.accepted.name)]);
-        self.role = Role::Candidate(Canvass {
+        self.role = Role::Candidate(VoteCount {
             term,
             until: cx.now + VOTE_PATIENCE,
             granted,
@@ -268,15 +268,13 @@ impl MemberCore {
 
     fn count(&mut self, cx: &mut Context) {
         match &self.role {
-            Role::PreCandidate(canvass)
-                if self.both_majorities(|v| canvass.granted.contains_key(&v)) =>
+            Role::PreCandidate(count)
+                if self.both_majorities(|v| count.granted.contains_key(&v)) =>
             {
                 self.stand(cx)
             }
-            Role::Candidate(canvass)
-                if self.both_majorities(|v| canvass.granted.contains_key(&v)) =>
-            {
-                let granted = canvass.granted.clone();
+            Role::Candidate(count) if self.both_majorities(|v| count.granted.contains_key(&v)) => {
+                let granted = count.granted.clone();
                 self.win(cx, granted);
             }
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {}
@@ -349,24 +347,24 @@ impl MemberCore {
 
     pub(super) fn on_pre_vote_answer(&mut self, cx: &mut Context, from: MemberId, answer: Answer) {
         self.term_seen = self.term_seen.max(answer.mine);
-        if let Role::PreCandidate(canvass) = &mut self.role
-            && canvass.term == answer.term
+        if let Role::PreCandidate(count) = &mut self.role
+            && count.term == answer.term
             && answer.granted
         {
-            canvass.granted.insert(from, answer.accepted);
+            count.granted.insert(from, answer.accepted);
             self.count(cx);
         }
     }
 
     pub(super) fn on_vote_answer(&mut self, cx: &mut Context, from: MemberId, answer: Answer) {
         self.term_seen = self.term_seen.max(answer.mine);
-        let stands = matches!(&self.role, Role::Candidate(canvass) if canvass.term == answer.term);
+        let stands = matches!(&self.role, Role::Candidate(count) if count.term == answer.term);
         if stands && !answer.granted && answer.accepted.order() > self.accepted.name.order() {
             self.recovers_elsewhere(cx, from);
         }
         match &mut self.role {
-            Role::Candidate(canvass) if canvass.term == answer.term && answer.granted => {
-                canvass.granted.insert(from, answer.accepted);
+            Role::Candidate(count) if count.term == answer.term && answer.granted => {
+                count.granted.insert(from, answer.accepted);
                 self.count(cx);
             }
             Role::Leader(leader) if self.term == answer.term && answer.granted => {
