@@ -26,13 +26,13 @@ const HOLD: Duration = Duration::from_millis(200);
 pub(super) struct Leader {
     /// Who has joined this term (rule 4).
     joined: BTreeSet<MemberId>,
-    flight: Option<Flight>,
+    pending: Option<PendingProposal>,
     pub(super) tasks: CoordinatorTasks,
 }
 
 /// The proposal under way.
 #[derive(Debug)]
-struct Flight {
+struct PendingProposal {
     table: Named,
     predecessor: TableName,
     delta: TableDelta,
@@ -54,7 +54,7 @@ impl Leader {
     pub(super) fn new(cx: &Context, joined: BTreeSet<MemberId>) -> Self {
         Self {
             joined,
-            flight: None,
+            pending: None,
             tasks: CoordinatorTasks::new(cx.now),
         }
     }
@@ -68,22 +68,22 @@ impl Leader {
     }
 
     pub(super) fn idle(&self) -> bool {
-        self.flight.is_none()
+        self.pending.is_none()
     }
 
     pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
-        match &self.flight {
-            Some(flight) if flight.hold_until > cx.now => {
-                Some(flight.hold_until.min(flight.resend_at))
+        match &self.pending {
+            Some(pending) if pending.hold_until > cx.now => {
+                Some(pending.hold_until.min(pending.resend_at))
             }
-            Some(flight) => Some(flight.resend_at),
+            Some(pending) => Some(pending.resend_at),
             None => self.tasks.timeout(cx),
         }
     }
 
     /// Replies that will not come: the term ends before the change is committed.
     pub(super) fn abandoned(self) -> Draft {
-        self.flight.map(|f| f.draft).unwrap_or_default()
+        self.pending.map(|f| f.draft).unwrap_or_default()
     }
 }
 
@@ -98,7 +98,7 @@ impl MemberCore {
             // 1).
             return self.stand(cx);
         }
-        if leader.flight.is_some() {
+        if leader.pending.is_some() {
             self.resend(cx);
             self.try_commit(cx);
         }
@@ -151,7 +151,7 @@ impl MemberCore {
         if !broken(&mutant::PROPOSES_UNSTORED) {
             self.accept(cx, table.clone());
         }
-        let flight = Flight {
+        let pending = PendingProposal {
             predecessor: self.committed.name,
             delta,
             recipients,
@@ -163,7 +163,7 @@ impl MemberCore {
             table,
         };
         if let Role::Leader(leader) = &mut self.role {
-            leader.flight = Some(flight);
+            leader.pending = Some(pending);
         }
         self.resend(cx);
         self.try_commit(cx);
@@ -192,22 +192,22 @@ impl MemberCore {
         let Role::Leader(leader) = &mut self.role else {
             return;
         };
-        let Some(flight) = &mut leader.flight else {
+        let Some(pending) = &mut leader.pending else {
             return;
         };
-        if flight.resend_at > cx.now {
+        if pending.resend_at > cx.now {
             return;
         }
-        flight.resend_at = cx.now + RESEND;
-        for &member in flight
+        pending.resend_at = cx.now + RESEND;
+        for &member in pending
             .recipients
             .iter()
-            .filter(|m| !flight.acks.contains_key(m))
+            .filter(|m| !pending.acks.contains_key(m))
         {
-            let payload = Payload::Delta(Box::new(flight.delta.clone()));
+            let payload = Payload::Delta(Box::new(pending.delta.clone()));
             let (name, committed, voters) = (
-                flight.table.name,
-                flight.predecessor,
+                pending.table.name,
+                pending.predecessor,
                 self.committed_voters.clone(),
             );
             let commit = self.last_commit.clone();
@@ -317,8 +317,8 @@ impl MemberCore {
         let Role::Leader(leader) = &mut self.role else {
             return;
         };
-        let Some(flight) = leader
-            .flight
+        let Some(pending) = leader
+            .pending
             .as_mut()
             .filter(|f| f.table.name == ack.name && f.recipients.contains(&from))
         else {
@@ -326,7 +326,7 @@ impl MemberCore {
         };
         leader.joined.insert(from);
         let ages = ack.ages.map(|ages| ages.into_iter().collect());
-        flight.acks.entry(from).or_insert(Stored {
+        pending.acks.entry(from).or_insert(Stored {
             ages,
             seal: ack.seal,
         });
@@ -352,19 +352,19 @@ impl MemberCore {
             }
             return;
         }
-        let Some(flight) = leader
-            .flight
+        let Some(pending) = leader
+            .pending
             .as_ref()
             .filter(|f| f.table.name == name && whole && f.recipients.contains(&from))
         else {
             return;
         };
         let (committed, voters, commit) = (
-            flight.predecessor,
+            pending.predecessor,
             self.committed_voters.clone(),
             self.last_commit.clone(),
         );
-        let payload = Payload::Whole(flight.table.table.clone());
+        let payload = Payload::Whole(pending.table.table.clone());
         cx.send(
             from,
             Message::Propose(Box::new(Proposal {
@@ -381,45 +381,48 @@ impl MemberCore {
         let Role::Leader(leader) = &self.role else {
             return;
         };
-        let Some(flight) = &leader.flight else { return };
-        let acked = |v| flight.acks.contains_key(&v);
+        let Some(pending) = &leader.pending else {
+            return;
+        };
+        let acked = |v| pending.acks.contains_key(&v);
         let old =
             self.quorum(&self.committed_voters, &acked) || broken(&mutant::COMMITS_WITHOUT_OLD);
-        let new = self.quorum(&flight.table.voters, &acked) || broken(&mutant::COMMITS_WITHOUT_NEW);
+        let new =
+            self.quorum(&pending.table.voters, &acked) || broken(&mutant::COMMITS_WITHOUT_NEW);
         if !old || !new {
             return;
         }
-        let comes = |m: &MemberId| !flight.acks.contains_key(m) && !self.silent(cx, *m);
-        if cx.now < flight.hold_until && flight.hold.iter().any(comes) {
+        let comes = |m: &MemberId| !pending.acks.contains_key(m) && !self.silent(cx, *m);
+        if cx.now < pending.hold_until && pending.hold.iter().any(comes) {
             return;
         }
-        let commit = self.commit(flight);
+        let commit = self.commit(pending);
         let Role::Leader(leader) = &mut self.role else {
             return;
         };
-        let Some(flight) = leader.flight.take() else {
+        let Some(pending) = leader.pending.take() else {
             return;
         };
-        self.committed_voters = flight.table.voters.clone();
-        for &member in &flight.recipients {
+        self.committed_voters = pending.table.voters.clone();
+        for &member in &pending.recipients {
             cx.send(member, Message::Commit(Box::new(commit.clone())));
         }
         let before = self.committed.clone();
-        self.install(cx, flight.table, Some(commit));
-        self.finished(cx, &before, flight.draft);
+        self.install(cx, pending.table, Some(commit));
+        self.finished(cx, &before, pending.draft);
     }
 
-    fn commit(&self, flight: &Flight) -> Commit {
-        let primaries = deposed(&self.committed, &flight.table);
+    fn commit(&self, pending: &PendingProposal) -> Commit {
+        let primaries = deposed(&self.committed, &pending.table);
         let ages = primaries
             .keys()
-            .filter_map(|p| Some((*p, self.least_age(flight, *p)?)))
+            .filter_map(|p| Some((*p, self.least_age(pending, *p)?)))
             .collect();
-        let seal = |p: MemberId| Some((p, flight.acks.get(&p)?.seal.clone()?));
+        let seal = |p: MemberId| Some((p, pending.acks.get(&p)?.seal.clone()?));
         let seals = primaries.keys().filter_map(|p| seal(*p)).collect();
         Commit {
-            name: flight.table.name,
-            predecessor: flight.predecessor,
+            name: pending.table.name,
+            predecessor: pending.predecessor,
             ages,
             seals,
         }
@@ -428,17 +431,17 @@ impl MemberCore {
     /// The greatest age such that a committing quorum reported at least that. An operator's word is
     /// no quorum: where it makes up for a majority, leases may stand that nobody here knows of, and
     /// the next primary waits for all of them.
-    fn least_age(&self, flight: &Flight, primary: MemberId) -> Option<u64> {
-        let age = |v: MemberId| flight.acks.get(&v)?.ages.as_ref()?.get(&primary).copied();
+    fn least_age(&self, pending: &PendingProposal, primary: MemberId) -> Option<u64> {
+        let age = |v: MemberId| pending.acks.get(&v)?.ages.as_ref()?.get(&primary).copied();
         let mut ages: Vec<u64> = self
             .committed_voters
             .iter()
-            .chain(&flight.table.voters)
+            .chain(&pending.table.voters)
             .filter_map(|v| age(*v))
             .collect();
         ages.sort_unstable();
         let enough = |least: &u64| {
-            [&self.committed_voters, &flight.table.voters]
+            [&self.committed_voters, &pending.table.voters]
                 .iter()
                 .all(|voters| majority(voters, |v| age(v) >= Some(*least)))
         };
