@@ -46,7 +46,7 @@ pub use problem::{Explain, Found, Problem};
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Commit, Message, Stand, Standing};
+use crate::wire::{Commit, Message, ProcessState, ProcessStatus};
 use bootstrap::{Formed, Forming};
 use context::{Context, Named, earlier};
 use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version};
@@ -408,9 +408,9 @@ impl Agreement {
 
     /// Asks the process at an address how it stands.
     fn ask(&mut self, address: SocketAddr) {
-        let stand = self.stand();
-        let standing = self.cx.standing(stand);
-        self.cx.dial(address, Message::Probe(standing));
+        let state = self.process_state();
+        let status = self.cx.process_status(state);
+        self.cx.dial(address, Message::Probe(status));
     }
 
     /// Behind a seed that is no member's address there may be other nodes than the one to which it
@@ -443,10 +443,10 @@ impl Agreement {
         self.cx.outputs.extend(seeds.map(Output::Scout));
     }
 
-    fn stand(&self) -> Stand {
+    fn process_state(&self) -> ProcessState {
         match &self.phase {
-            Phase::Forming(forming) => forming.stand(&self.cx),
-            Phase::Joining(_) => Stand::Joining,
+            Phase::Forming(forming) => forming.process_state(&self.cx),
+            Phase::Joining(_) => ProcessState::Joining,
             Phase::Member(core) => core.membership(),
         }
     }
@@ -541,16 +541,16 @@ impl Agreement {
 
     fn message(&mut self, from: MemberId, message: Message) {
         match message {
-            Message::Probe(standing) => {
-                if self.standing(from, *standing) {
-                    let stand = self.stand();
-                    let answer = self.cx.standing(stand);
+            Message::Probe(status) => {
+                if self.heard_status(from, *status) {
+                    let state = self.process_state();
+                    let answer = self.cx.process_status(state);
                     self.cx.send(from, Message::ProbeAnswer(answer));
                 }
             }
-            Message::ProbeAnswer(standing) => {
-                let joins = standing.state == Stand::Joining;
-                if self.standing(from, *standing)
+            Message::ProbeAnswer(status) => {
+                let joins = status.state == ProcessState::Joining;
+                if self.heard_status(from, *status)
                     && joins
                     && let Phase::Member(core) = &mut self.phase
                 {
@@ -566,37 +566,34 @@ impl Agreement {
     }
 
     /// False: it made no sense.
-    fn standing(&mut self, from: MemberId, standing: Standing) -> bool {
-        let listed = match &standing.state {
-            Stand::Forming { initial, known, .. } => initial.len().max(known.len()),
-            Stand::Joining | Stand::Member { .. } => 0,
+    fn heard_status(&mut self, from: MemberId, status: ProcessStatus) -> bool {
+        let listed = match &status.state {
+            ProcessState::Forming { initial, known, .. } => initial.len().max(known.len()),
+            ProcessState::Joining | ProcessState::Member { .. } => 0,
         };
-        if standing.member.id != from
-            || standing.member.validate().is_err()
+        if status.member.id != from
+            || status.member.validate().is_err()
             || listed > bootstrap::LISTED_MAX
         {
             self.cx.ignore();
             return false;
         }
-        let state = standing.state.clone();
-        let cluster = if let Stand::Member { cluster, .. } = state {
+        let state = status.state.clone();
+        let cluster = if let ProcessState::Member { cluster, .. } = state {
             Some(cluster)
         } else {
             None
         };
-        let who = (
-            standing.member.name.clone(),
-            standing.member.addresses.control,
-        );
+        let who = (status.member.name.clone(), status.member.addresses.control);
         let introduced = who.clone();
         match (&mut self.phase, state) {
             (Phase::Forming(forming), _) => {
-                let formed = forming.hear(&mut self.cx, from, standing);
+                let formed = forming.hear(&mut self.cx, from, status);
                 self.form(formed);
             }
             (
                 Phase::Joining(joining),
-                Stand::Member {
+                ProcessState::Member {
                     cluster, version, ..
                 },
             ) if cluster == joining.cluster() => {
@@ -605,14 +602,14 @@ impl Agreement {
             (Phase::Joining(_), _) => {}
             (
                 Phase::Member(_),
-                Stand::Member {
+                ProcessState::Member {
                     cluster,
                     used,
                     version,
                 },
             ) => self.meet(from, (cluster, version), used, who),
-            (Phase::Member(core), Stand::Forming { .. } | Stand::Joining) => {
-                if standing.member.role == doyen_placement::Role::Data {
+            (Phase::Member(core), ProcessState::Forming { .. } | ProcessState::Joining) => {
+                if status.member.role == doyen_placement::Role::Data {
                     core.requests.newcomer(self.cx.now, from);
                 }
             }
@@ -626,8 +623,8 @@ impl Agreement {
     }
 
     fn forming_message(&mut self, from: MemberId, message: Message) {
-        if let Message::Found { table, standing } = message {
-            if (broken(&mutant::HEARS_OLD_WORDS) || self.standing(from, *standing))
+        if let Message::Found { table, status } = message {
+            if (broken(&mutant::HEARS_OLD_WORDS) || self.heard_status(from, *status))
                 && let (cx, Phase::Forming(forming)) = (&mut self.cx, &mut self.phase)
             {
                 forming.on_found(cx, from, Named::new(table));
@@ -693,8 +690,8 @@ impl Agreement {
             // tell.
             cx.ignore();
             if self.others.may_ask(cx.now) {
-                let standing = cx.standing(core.membership());
-                cx.send(from, Message::Probe(standing));
+                let status = cx.process_status(core.membership());
+                cx.send(from, Message::Probe(status));
             }
             return;
         }

@@ -12,7 +12,7 @@ use super::join::REFUSED_MAX;
 use super::problem::{Found, Problem};
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Message, Stand, Standing};
+use crate::wire::{Message, ProcessState, ProcessStatus};
 use doyen_placement::{ClusterId, Member, MemberId, TableName, Term, Version, planner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ pub(super) struct Forming {
 
 #[derive(Debug)]
 struct Heard {
-    standing: Standing,
+    status: ProcessStatus,
     at: Time,
 }
 
@@ -160,19 +160,19 @@ impl Forming {
         (initial, missing)
     }
 
-    fn fresh(&self, cx: &Context, id: MemberId) -> Option<&Standing> {
+    fn fresh(&self, cx: &Context, id: MemberId) -> Option<&ProcessStatus> {
         self.peers
             .get(&id)
             .filter(|h| cx.now.since(h.at) <= FRESH)
-            .map(|h| &h.standing)
+            .map(|h| &h.status)
     }
 
-    fn fresh_peers(&self, cx: &Context) -> impl Iterator<Item = (MemberId, &Standing)> {
+    fn fresh_peers(&self, cx: &Context) -> impl Iterator<Item = (MemberId, &ProcessStatus)> {
         let now = cx.now;
         self.peers
             .iter()
             .filter(move |(_, h)| now.since(h.at) <= FRESH)
-            .map(|(id, h)| (*id, &h.standing))
+            .map(|(id, h)| (*id, &h.status))
     }
 
     /// A name that does not resolve yet counts all the same: the first cluster must not form
@@ -198,7 +198,7 @@ impl Forming {
                 let elsewhere = |id| {
                     self.peers
                         .get(&id)
-                        .is_some_and(|h| h.standing.member.addresses.control != *seed)
+                        .is_some_and(|h| h.status.member.addresses.control != *seed)
                 };
                 *seed != own && there.is_some_and(|id| id == cx.me() || elsewhere(id))
             })
@@ -232,7 +232,8 @@ impl Forming {
 
     /// The process that is to begin a cluster by itself before this one does.
     fn is_to_begin(&self, cx: &Context) -> Option<&Member> {
-        let begins = |s: &Standing| matches!(s.state, Stand::Forming { told: false, .. });
+        let begins =
+            |s: &ProcessStatus| matches!(s.state, ProcessState::Forming { told: false, .. });
         self.fresh_peers(cx)
             .find(|(id, s)| *id < cx.me() && begins(s))
             .map(|(_, s)| &s.member)
@@ -245,10 +246,10 @@ impl Forming {
             .map(|since| since + self.looks_for(cx))
     }
 
-    pub(super) fn stand(&self, cx: &Context) -> Stand {
+    pub(super) fn process_state(&self, cx: &Context) -> ProcessState {
         let (initial, _) = self.initial(cx);
         let known = self.fresh_peers(cx);
-        Stand::Forming {
+        ProcessState::Forming {
             initial: initial.into_iter().take(LISTED_MAX).collect(),
             expect: self.expect(cx),
             told: cx.config.expect.is_some(),
@@ -313,7 +314,7 @@ impl Forming {
             .iter()
             .filter(|(id, heard)| **id != cx.me() && cx.now.since(heard.at) <= FRESH);
         others
-            .map(|(_, heard)| &heard.standing.member)
+            .map(|(_, heard)| &heard.status.member)
             .find(|m| m.name == cx.config.name)
     }
 
@@ -334,7 +335,7 @@ impl Forming {
             addresses.extend(
                 self.peers
                     .values()
-                    .map(|h| h.standing.member.addresses.control),
+                    .map(|h| h.status.member.addresses.control),
             );
         }
         if let Some(promise) = &self.promise {
@@ -342,10 +343,10 @@ impl Forming {
         }
         addresses.remove(&cx.config.addresses.control);
         addresses.retain(|a| self.at.get(a) != Some(&cx.me()));
-        let stand = self.stand(cx);
-        let standing = cx.standing(stand);
+        let state = self.process_state(cx);
+        let status = cx.process_status(state);
         for address in addresses {
-            cx.dial(address, Message::Probe(standing.clone()));
+            cx.dial(address, Message::Probe(status.clone()));
         }
     }
 
@@ -364,15 +365,15 @@ impl Forming {
         &mut self,
         cx: &mut Context,
         from: MemberId,
-        standing: Standing,
+        status: ProcessStatus,
     ) -> Option<Formed> {
-        if let Stand::Member {
+        if let ProcessState::Member {
             cluster, version, ..
-        } = &standing.state
+        } = &status.state
         {
-            return self.living((*cluster, *version), from, &standing.member);
+            return self.living((*cluster, *version), from, &status.member);
         }
-        if let Stand::Forming { known, .. } = &standing.state
+        if let ProcessState::Forming { known, .. } = &status.state
             && cx.config.expect.is_some()
         {
             // With a number to wait for, founders may be strangers that only somebody else has
@@ -384,7 +385,7 @@ impl Forming {
         if self
             .peers
             .get(&from)
-            .is_some_and(|h| h.standing.number > standing.number)
+            .is_some_and(|h| h.status.number > status.number)
         {
             // It was said before what was heard last.
             return None;
@@ -393,14 +394,8 @@ impl Forming {
             self.peers.retain(|_, h| cx.now.since(h.at) <= FRESH);
         }
         if self.peers.len() < PEERS_MAX {
-            self.at.insert(standing.member.addresses.control, from);
-            self.peers.insert(
-                from,
-                Heard {
-                    standing,
-                    at: cx.now,
-                },
-            );
+            self.at.insert(status.member.addresses.control, from);
+            self.peers.insert(from, Heard { status, at: cx.now });
         }
         None
     }
@@ -501,7 +496,7 @@ impl Forming {
         let expect = usize::from(self.expect(cx));
         let mut founders = initial;
         if let Some(n) = cx.config.expect {
-            let same = |h: &&Heard| matches!(h.standing.state, Stand::Forming { told: true, expect, .. } if expect == n);
+            let same = |h: &&Heard| matches!(h.status.state, ProcessState::Forming { told: true, expect, .. } if expect == n);
             let others = self
                 .peers
                 .iter()
@@ -520,7 +515,7 @@ impl Forming {
         let agree = |id: &MemberId| {
             *id == cx.me()
                 || self.fresh(cx, *id).is_some_and(|s| match &s.state {
-                    Stand::Forming {
+                    ProcessState::Forming {
                         initial,
                         expect: theirs,
                         told,
@@ -530,7 +525,7 @@ impl Forming {
                             && (*told
                                 || initial.iter().copied().collect::<BTreeSet<_>>() == founders)
                     }
-                    Stand::Joining | Stand::Member { .. } => false,
+                    ProcessState::Joining | ProcessState::Member { .. } => false,
                 })
         };
         (founders.len() == expect && self.agrees(cx, &founders) && founders.iter().all(agree))
@@ -620,8 +615,8 @@ impl Forming {
 
     /// Sends the first table to whoever has not promised it.
     fn send_first(&mut self, cx: &mut Context) {
-        let stand = self.stand(cx);
-        let standing = cx.standing(stand);
+        let state = self.process_state(cx);
+        let status = cx.process_status(state);
         let Some(Founding {
             table,
             promised,
@@ -636,7 +631,7 @@ impl Forming {
                 member.id,
                 Message::Found {
                     table: table.table.clone(),
-                    standing: standing.clone(),
+                    status: status.clone(),
                 },
             );
         }
@@ -645,7 +640,7 @@ impl Forming {
     /// The first table of somebody else.
     pub(super) fn on_found(&mut self, cx: &mut Context, from: MemberId, table: Named) {
         let founders: BTreeSet<MemberId> = table.members.iter().map(|m| m.id).collect();
-        let pursues = |s: &Standing| matches!(s.state, Stand::Forming { promise, .. } if promise == Some(table.name));
+        let pursues = |s: &ProcessStatus| matches!(s.state, ProcessState::Forming { promise, .. } if promise == Some(table.name));
         let pursued = self.fresh(cx, from).is_some_and(pursues) || broken(&mutant::HEARS_OLD_WORDS);
         let sound = table.term == Term(1)
             && table.version == Version(1)
@@ -689,11 +684,11 @@ impl Forming {
         } else {
             let writer = promise.members.iter().map(|m| m.id).min();
             let pursues = |m: &Member| match self.fresh(cx, m.id).map(|s| &s.state) {
-                Some(Stand::Forming {
+                Some(ProcessState::Forming {
                     promise: theirs, ..
                 }) => Some(m.id) == writer && *theirs == Some(promise.name),
-                Some(Stand::Joining) => false,
-                Some(Stand::Member { .. }) | None => true,
+                Some(ProcessState::Joining) => false,
+                Some(ProcessState::Member { .. }) | None => true,
             };
             // Nothing older than the table itself is among what was heard of whoever wrote it
             // (`hear`).
@@ -741,7 +736,7 @@ impl Forming {
     fn names(&self, cx: &Context) -> Vec<String> {
         let (initial, _) = self.initial(cx);
         let expect = self.expect(cx);
-        let told = |s: &Standing| matches!(s.state, Stand::Forming { told: true, expect: theirs, .. } if theirs == expect);
+        let told = |s: &ProcessStatus| matches!(s.state, ProcessState::Forming { told: true, expect: theirs, .. } if theirs == expect);
         let others = self
             .fresh_peers(cx)
             .filter(|(id, s)| initial.contains(id) || told(s))
@@ -783,18 +778,18 @@ impl Forming {
             });
         }
         for (id, heard) in &self.peers {
-            if let Stand::Forming {
+            if let ProcessState::Forming {
                 initial: theirs,
                 expect: other,
                 ..
-            } = &heard.standing.state
+            } = &heard.status.state
                 && initial.contains(id)
                 && (*other != expect
                     || (cx.config.expect.is_none()
                         && theirs.iter().copied().collect::<BTreeSet<_>>() != initial))
             {
                 return Some(Problem::OtherInitialMembers {
-                    name: heard.standing.member.name.clone(),
+                    name: heard.status.member.name.clone(),
                     theirs: (theirs.len(), *other),
                     ours: (initial.len(), expect),
                 });

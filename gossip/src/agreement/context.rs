@@ -5,7 +5,7 @@ use super::event::Event;
 use super::problem::Problem;
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Message, Stand, Standing};
+use crate::wire::{Message, ProcessState, ProcessStatus};
 use doyen_placement::{Age, Member, MemberId, MemberState, Table, TableName};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -128,9 +128,9 @@ impl Context {
         }
     }
 
-    pub(super) fn standing(&mut self, state: Stand) -> Box<Standing> {
+    pub(super) fn process_status(&mut self, state: ProcessState) -> Box<ProcessStatus> {
         self.stood += 1;
-        Box::new(Standing {
+        Box::new(ProcessStatus {
             member: self.member(),
             number: self.stood,
             state,

@@ -240,7 +240,7 @@ impl MemberCore {
     }
 
     /// Stands above every term that it knows.
-    pub(super) fn stand(&mut self, cx: &mut Context) {
+    pub(super) fn become_candidate(&mut self, cx: &mut Context) {
         let term = self.term.max(self.term_seen).next();
         self.refuse_all(cx);
         self.term = term;
@@ -271,7 +271,7 @@ impl MemberCore {
             Role::PreCandidate(count)
                 if self.both_majorities(|v| count.granted.contains_key(&v)) =>
             {
-                self.stand(cx)
+                self.become_candidate(cx)
             }
             Role::Candidate(count) if self.both_majorities(|v| count.granted.contains_key(&v)) => {
                 let granted = count.granted.clone();

@@ -17,7 +17,7 @@ use crate::detector::{Detector, Hinted, Patience};
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Commit, Committed, Message, Payload, Pulse, Stand};
+use crate::wire::{Commit, Committed, Message, Payload, ProcessState, Pulse};
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
 use doyen_placement::{ClusterId, MemberId, TableName, Term, Version};
@@ -100,8 +100,8 @@ pub(super) struct MemberCore {
 
 impl MemberCore {
     /// What this process is part of.
-    pub(super) fn membership(&self) -> Stand {
-        Stand::Member {
+    pub(super) fn membership(&self) -> ProcessState {
+        ProcessState::Member {
             cluster: self.cluster(),
             used: self.used,
             version: self.committed.version,

@@ -96,7 +96,7 @@ impl MemberCore {
         if self.term_seen > self.term {
             // It stands again above the term that another member named, without a pre-vote (rule
             // 1).
-            return self.stand(cx);
+            return self.become_candidate(cx);
         }
         if leader.pending.is_some() {
             self.resend(cx);

@@ -582,7 +582,7 @@ impl MemberCore {
             "an operator says that {} are dead: the cluster goes on without them",
             names.join(", ")
         )));
-        self.stand(cx);
+        self.become_candidate(cx);
     }
 
     /// Voters of the accepted or the committed table; who is one of both comes twice.

@@ -52,8 +52,8 @@ impl MemberCore {
             // It may have been let in since, and removed again: then it has acted, and others have
             // forgotten what they kept for it. Whoever is new asks again, with what it hears of
             // this.
-            let standing = cx.standing(self.membership());
-            return cx.send(from, Message::ProbeAnswer(standing));
+            let status = cx.process_status(self.membership());
+            return cx.send(from, Message::ProbeAnswer(status));
         }
         let refuse = |cx: &mut Context, cluster, problem: Problem| {
             let why = cx.explain(&problem);
@@ -181,8 +181,8 @@ impl MemberCore {
                 },
             );
         }
-        let standing = cx.standing(self.membership());
-        cx.dial(address, Message::Probe(standing));
+        let status = cx.process_status(self.membership());
+        cx.dial(address, Message::Probe(status));
     }
 
     /// A process that waits to be admitted somewhere answers this node.
