@@ -64,7 +64,7 @@ pub use operators::{Action, Operator, Reason, operators};
 pub use plan::{plan, plan_for};
 pub use remove::{Departure, remove};
 pub use reset::{begin_anew, lost, reset};
-pub use reshape::{NotReshaped, Stillness};
+pub use reshape::{NotReshaped, WritesStopped};
 pub use revive::revive;
 pub use ring::inherit;
 pub use stop::{stop, stops};

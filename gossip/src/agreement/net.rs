@@ -689,7 +689,7 @@ impl Net {
                 }
                 if partition.primary() == id && process.opened.get(&at) == Some(&partition.since) {
                     if keyspace.is_reshaped(partition.id) {
-                        let change = InSyncChange::Still { ahead_ms: 0 };
+                        let change = InSyncChange::WritesStopped { ahead_ms: 0 };
                         requests.push(InSyncRequest {
                             partition: at,
                             epoch: partition.epoch,

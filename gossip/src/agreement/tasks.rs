@@ -20,7 +20,7 @@ use crate::wire::LeaveStep;
 use admin::administer;
 use doyen_placement::loads::PartitionLoad;
 use doyen_placement::planner::{
-    self, Departure, InSyncChange, InSyncRequest, Pace, Proposal, Stillness,
+    self, Departure, InSyncChange, InSyncRequest, Pace, Proposal, WritesStopped,
 };
 use doyen_placement::quorum::majority;
 use doyen_placement::{
@@ -118,7 +118,7 @@ pub(super) struct CoordinatorTasks {
     opened: BTreeMap<PartitionRef, Epoch>,
     /// Partitions that take no more writes, because they are split or merged: what their primaries
     /// said.
-    still: BTreeMap<PartitionRef, Stillness>,
+    stopped: BTreeMap<PartitionRef, WritesStopped>,
     /// Since when this coordinator has known what is split and merged.
     reshaping: BTreeMap<(KeyspaceId, Reshape), Time>,
     /// After one that came to nothing, when others begin; zero where none did.
@@ -207,7 +207,7 @@ impl CoordinatorTasks {
             learning: OfTable(None),
             outdone: false,
             opened: BTreeMap::new(),
-            still: BTreeMap::new(),
+            stopped: BTreeMap::new(),
             reshaping: BTreeMap::new(),
             reshape_at: Time::ZERO,
             together: BTreeMap::new(),
@@ -222,7 +222,7 @@ impl CoordinatorTasks {
         let batched = self.moving
             || !self.in_sync.is_empty()
             || self.proposal.is_some()
-            || !self.still.is_empty();
+            || !self.stopped.is_empty();
         let batch = (batched && self.batch_at > cx.now).then_some(self.batch_at);
         let retry = self.retry(cx.now);
         let plan = self.plan_asked.map(|at| at + PLAN_PATIENCE);
@@ -290,7 +290,8 @@ impl CoordinatorTasks {
     /// split or a merge; where copies are lacking, it waits for little.
     fn presses(&mut self, now: Time, base: &Named) -> bool {
         let waits = |r: &InSyncRequest| matches!(r.change, InSyncChange::Admit(_));
-        if !self.still.is_empty() || !self.reshaping.is_empty() || !self.in_sync.iter().all(waits) {
+        if !self.stopped.is_empty() || !self.reshaping.is_empty() || !self.in_sync.iter().all(waits)
+        {
             return true;
         }
         if now < self.batch_at + REPAIR_REST {
@@ -345,12 +346,12 @@ impl CoordinatorTasks {
 
     pub(super) fn ask(&mut self, mut requests: Vec<InSyncRequest>) {
         requests.retain(|request| {
-            let InSyncChange::Still { ahead_ms } = request.change else {
+            let InSyncChange::WritesStopped { ahead_ms } = request.change else {
                 return true;
             };
-            self.still.insert(
+            self.stopped.insert(
                 request.partition,
-                Stillness {
+                WritesStopped {
                     epoch: request.epoch,
                     ahead_ms,
                 },

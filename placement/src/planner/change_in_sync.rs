@@ -36,8 +36,8 @@ pub enum InSyncChange {
     /// The partition has grown too large or too busy for one: split it there.
     Split(Cut),
     /// It takes no more writes, because it is to be split or merged, and all its copies have
-    /// everything ([`Stillness`](super::Stillness)).
-    Still {
+    /// everything ([`WritesStopped`](super::WritesStopped)).
+    WritesStopped {
         /// By how much its clock is ahead of its primary's own.
         ahead_ms: i64,
     },
@@ -109,7 +109,7 @@ fn changed(
         | InSyncChange::Abandon(m)
         | InSyncChange::NoRoom(m)
         | InSyncChange::Withdraw(m) => m,
-        InSyncChange::Split(_) | InSyncChange::Still { .. } => return None,
+        InSyncChange::Split(_) | InSyncChange::WritesStopped { .. } => return None,
     };
     if member == partition.primary() {
         return None;

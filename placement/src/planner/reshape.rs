@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  begin    P                    under_way: Split P at k      P takes no more writes, and its copies become equal
-//!                                                             (its primary says so: `Stillness`, by compare-and-swap on the epoch)
+//!                                                             (its primary says so: `WritesStopped`, by compare-and-swap on the epoch)
 //!  finish   C, D  from P         nothing under way            whoever was in sync in P divides what it has
 //! ```
 //! The keys of a partition never change in its life: what comes of a split or a merge has new
@@ -46,7 +46,7 @@ pub enum NotReshaped {
 
 /// What a primary says of a partition that takes no more writes: all its copies have everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stillness {
+pub struct WritesStopped {
     /// In which epoch.
     pub epoch: Epoch,
     /// By how much the partition's clock is ahead of its primary's own, in milliseconds: those of
@@ -122,13 +122,16 @@ pub fn begin(table: &Table, keyspace: KeyspaceId, reshape: Reshape) -> Result<Ta
 /// The table in which what is under way there is done, as far as its partitions are still in the
 /// epochs that their primaries spoke of.
 #[must_use]
-pub fn finish(table: &Table, still: impl Fn(PartitionRef) -> Option<Stillness>) -> Option<Table> {
+pub fn finish(
+    table: &Table,
+    stopped: impl Fn(PartitionRef) -> Option<WritesStopped>,
+) -> Option<Table> {
     let mut next = table.clone();
     let threads = threads(table);
     let mut done = false;
     for keyspace in &mut next.keyspaces {
         for reshape in std::mem::take(&mut keyspace.reshaping.under_way) {
-            if finish_one(keyspace, &reshape, &threads, &still).is_some() {
+            if finish_one(keyspace, &reshape, &threads, &stopped).is_some() {
                 done = true;
             } else {
                 keyspace.reshaping.under_way.push(reshape);
@@ -142,16 +145,16 @@ fn finish_one(
     keyspace: &mut Keyspace,
     reshape: &Reshape,
     threads: &BTreeSet<u8>,
-    still: impl Fn(PartitionRef) -> Option<Stillness>,
+    stopped: impl Fn(PartitionRef) -> Option<WritesStopped>,
 ) -> Option<()> {
     let mut parents: Vec<(Arc<Partition>, i64)> = Vec::new();
     for id in reshape.partitions() {
         let partition = keyspace.partition(id)?;
-        let known = still(PartitionRef {
+        let known = stopped(PartitionRef {
             keyspace: keyspace.id,
             partition: id,
         })
-        .filter(|still| still.epoch == partition.epoch)?;
+        .filter(|stopped| stopped.epoch == partition.epoch)?;
         parents.push((partition.clone(), known.ahead_ms));
     }
     let (first, _) = parents.first()?;

@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // The benchmarks use a part of it.
 
 use doyen_placement::planner::{
-    InSyncChange, InSyncRequest, MoveLimits, Plan, Proposal, Stillness, adopt, advance,
+    InSyncChange, InSyncRequest, MoveLimits, Plan, Proposal, WritesStopped, adopt, advance,
     change_in_sync, first, inherit, propose, reshape,
 };
 use doyen_placement::{
@@ -229,7 +229,7 @@ pub fn settle_by(
             });
         to(&mut now, begun);
         let still = |table: &Table, at| {
-            Some(Stillness {
+            Some(WritesStopped {
                 epoch: table.partition(at)?.epoch,
                 ahead_ms: 0,
             })

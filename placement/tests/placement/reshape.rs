@@ -5,7 +5,7 @@ use crate::common::*;
 use doyen_placement::division::Cut;
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report};
 use doyen_placement::planner::{
-    self, Departure, KeyspaceChange, NotReshaped, Stillness, alter_keyspace, merge_at, reshape,
+    self, Departure, KeyspaceChange, NotReshaped, WritesStopped, alter_keyspace, merge_at, reshape,
     split_at,
 };
 use doyen_placement::{
@@ -30,8 +30,8 @@ fn ranges(members: &[Sketch]) -> Table {
     )
 }
 
-fn still(table: &Table, at: PartitionRef) -> Option<Stillness> {
-    Some(Stillness {
+fn still(table: &Table, at: PartitionRef) -> Option<WritesStopped> {
+    Some(WritesStopped {
         epoch: table.partition(at)?.epoch,
         ahead_ms: -i64::from(at.partition.0),
     })

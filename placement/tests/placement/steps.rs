@@ -6,7 +6,7 @@ use crate::common::*;
 use doyen_placement::division::Cut;
 use doyen_placement::planner::{
     self, DEFAULT_KEYSPACE, Departure, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace,
-    Pace, Stillness, adopt, advance, change_in_sync, reshape,
+    Pace, WritesStopped, adopt, advance, change_in_sync, reshape,
 };
 use doyen_placement::{
     Assignment, Division, Keyspace, KeyspaceId, MapId, MemberId, MemberState, OnLoss, PartitionId,
@@ -83,8 +83,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 /// What a primary says whose copies all have everything.
-fn still(table: &Table, at: PartitionRef) -> Option<Stillness> {
-    Some(Stillness {
+fn still(table: &Table, at: PartitionRef) -> Option<WritesStopped> {
+    Some(WritesStopped {
         epoch: table.partition(at)?.epoch,
         ahead_ms: i64::from(at.partition.0) * 100,
     })

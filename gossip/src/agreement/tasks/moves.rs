@@ -99,7 +99,7 @@ pub(super) fn draft_moves(
                         .admitted(cx.now, table, request.partition, m, &tasks.told.loads);
                     tasks.failed = if balances { 0 } else { tasks.failed };
                 }
-                InSyncChange::Split(_) | InSyncChange::Still { .. } => {}
+                InSyncChange::Split(_) | InSyncChange::WritesStopped { .. } => {}
             }
         }
         if done.contains(&true) {
@@ -207,10 +207,13 @@ fn draft_reshapes(
             .keyspace(at.keyspace)
             .is_some_and(|k| k.is_reshaped(at.partition))
     };
-    tasks.still.retain(|at, still| {
-        is_reshaped(at) && table.partition(*at).is_some_and(|p| p.epoch == still.epoch)
+    tasks.stopped.retain(|at, stopped| {
+        is_reshaped(at)
+            && table
+                .partition(*at)
+                .is_some_and(|p| p.epoch == stopped.epoch)
     });
-    if let Some(next) = planner::reshape::finish(table, |at| tasks.still.get(&at).copied()) {
+    if let Some(next) = planner::reshape::finish(table, |at| tasks.stopped.get(&at).copied()) {
         *table = Cow::Owned(next);
         draft.unplanned = true;
     }
