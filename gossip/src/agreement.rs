@@ -36,8 +36,8 @@ mod tasks;
 mod tests;
 
 pub use api::{
-    AdminReply, AdminRequest, Config, Input, OtherCluster, Output, Oversight, Peer, Seeds, Status,
-    Timing, View,
+    AdminReply, AdminRequest, AgreementConfig, Input, OtherCluster, Output, Oversight, Peer, Seeds,
+    Status, Timing, View,
 };
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 pub use event::{Event, Severity, Stage, consequence, stages};
@@ -91,7 +91,7 @@ enum Phase {
 impl Agreement {
     /// A fresh process that knows nothing but its configuration.
     #[must_use]
-    pub fn new(config: Config, now: Time) -> Self {
+    pub fn new(config: AgreementConfig, now: Time) -> Self {
         let cx = Context::new(config, now);
         let phase = Phase::Forming(Box::new(Forming::new(&cx)));
         let (former, members, others) = (BTreeSet::new(), BTreeMap::new(), Others::default());

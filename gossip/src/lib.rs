@@ -11,5 +11,5 @@ pub mod mutant;
 pub mod time;
 pub mod wire;
 
-pub use agreement::{Agreement, Config, Input, Output};
+pub use agreement::{Agreement, AgreementConfig, Input, Output};
 pub use time::Time;

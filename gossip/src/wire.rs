@@ -58,11 +58,11 @@ pub enum Message {
     /// Would you vote for me?
     PreVote(Ballot),
     /// The answer to `PreVote`.
-    PreVoteAnswer(Answer),
+    PreVoteAnswer(BallotAnswer),
     /// Vote for me.
     Vote(Ballot),
     /// The answer to `Vote`.
-    VoteAnswer(Answer),
+    VoteAnswer(BallotAnswer),
     /// The next table.
     Propose(Box<Proposal>),
     /// The proposal is stored.
@@ -233,7 +233,7 @@ pub struct Ballot {
 
 /// What a voter says to a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct BallotAnswer {
     /// The term that was asked for.
     pub term: Term,
     /// Yes.

@@ -416,7 +416,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
     let me = MemberId::of_member(rand::random());
     let timing = timing(&config);
     let limits = limits(&config, &timing);
-    let agreement = doyen_gossip::Config {
+    let agreement = doyen_gossip::AgreementConfig {
         range_bytes_max: config.range_bytes_max as u64,
         id: me,
         name: name.clone(),

@@ -1083,7 +1083,7 @@ mod tests {
 
     #[test]
     fn a_lost_copy_is_not_safe_until_one_node_is_all_there_is() {
-        let gone = BTreeMap::from([(MemberId(2), planner::Departure::Silent)]);
+        let gone = BTreeMap::from([(MemberId(2), planner::Absence::Silent)]);
         let report = ClusterReport::new(&seen(planner::remove(&cluster(3), &gone), vec![], true));
         assert!(
             !report.safe && report.keyspaces[0].under_replicated > 0,

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  a primary's counters ──> PartitionLoad ──Reporter──> Report ──> Loads (believed of the primary alone) ──> planner::plan
-//!                                                                    └──> Window: has it been uneven for long? ──┘
+//!                                                                    └──> LoadWindow: has it been uneven for long? ──┘
 //! ```
 
 mod ledger;
@@ -20,7 +20,7 @@ pub use meter::{Counters, Meter, Rates, Rounding};
 pub use progress::{CopyPhase, PROGRESS_MAX, Progress};
 pub use report::{REPORT_BYTES_MAX, Report, Reporter};
 pub use sample::{KEY_BYTES_MAX, Sample, Skew};
-pub use window::Window;
+pub use window::LoadWindow;
 
 use crate::id::{MemberId, PartitionRef};
 use serde::{Deserialize, Serialize};

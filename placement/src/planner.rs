@@ -60,9 +60,9 @@ pub use keyspaces::{
     DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace,
     create_map, drop_keyspace, merge_at, neighbours_at, split_at,
 };
-pub use operators::{Action, Operator, Reason, operators};
+pub use operators::{Operator, OperatorAction, Reason, operators};
 pub use plan::{plan, plan_for};
-pub use remove::{Departure, remove};
+pub use remove::{Absence, remove};
 pub use reset::{begin_anew, lost, reset};
 pub use reshape::{NotReshaped, WritesStopped};
 pub use revive::revive;
@@ -85,7 +85,7 @@ pub type Plan = Vec<(PartitionRef, Vec<MemberId>)>;
 
 /// What is to be done about a table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Proposal {
+pub struct PlannedChanges {
     /// Where partitions shall go.
     pub goals: Plan,
     /// Those of them that move for what was measured: they go before others that move for balance.
@@ -99,7 +99,7 @@ pub struct Proposal {
 /// What is to be done about this table: [`plan`], and the splits and merges of rings whose members
 /// came and went.
 #[must_use]
-pub fn propose(table: &Table, loads: &Loads) -> Proposal {
+pub fn propose(table: &Table, loads: &Loads) -> PlannedChanges {
     let heirs = ring::heirs(table);
     // What is taken over need not be merged, nor others split.
     let inherited = inherit(table, &heirs);
@@ -129,7 +129,7 @@ pub fn propose(table: &Table, loads: &Loads) -> Proposal {
         .into_iter()
         .map(|(keyspace, reshape, _)| (keyspace, reshape))
         .collect();
-    Proposal {
+    PlannedChanges {
         goals,
         hot,
         reshapes,

@@ -8,7 +8,7 @@ use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{
-    BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Proposal,
+    BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, PlannedChanges,
 };
 use doyen_placement::{
     Addresses, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MemberId, OrderKey,
@@ -48,7 +48,7 @@ impl FromIterator<SocketAddr> for Seeds {
 
 /// What a node is told when it starts.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct AgreementConfig {
     /// Bytes from which on a range of keys is split: neighbours that are much smaller are merged.
     pub range_bytes_max: u64,
     /// This process: a fresh random id.
@@ -293,7 +293,7 @@ pub enum Input {
         /// The table that was planned for; another one in force makes the plan void.
         base: TableName,
         /// What is to be done.
-        proposal: Proposal,
+        proposal: PlannedChanges,
     },
     /// The minute of the day, in UTC: said when it is another one.
     Minute(u16),

@@ -1,6 +1,6 @@
 //! What every phase of the machine shares: configuration, time, random numbers, outputs.
 
-use super::api::{Config, Output, Peer};
+use super::api::{AgreementConfig, Output, Peer};
 use super::event::Event;
 use super::problem::Problem;
 use crate::mutant::{self, broken};
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// What every phase shares.
 #[derive(Debug)]
 pub(super) struct Context {
-    pub(super) config: Config,
+    pub(super) config: AgreementConfig,
     pub(super) now: Time,
     pub(super) outputs: VecDeque<Output>,
     /// Messages that made no sense where they came.
@@ -33,7 +33,7 @@ pub(super) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(config: Config, now: Time) -> Self {
+    pub(super) fn new(config: AgreementConfig, now: Time) -> Self {
         let random = config.rng_seed ^ config.id.0.rotate_left(17);
         let outputs = VecDeque::new();
         Self {
@@ -100,7 +100,7 @@ impl Context {
 
     /// This process as a member; the coordinator sets the age.
     pub(super) fn member(&self) -> Member {
-        let Config {
+        let AgreementConfig {
             id,
             name,
             role,

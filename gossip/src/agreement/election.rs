@@ -6,7 +6,7 @@ use super::member_core::MemberCore;
 use super::publication::Leader;
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Answer, Ballot, Message};
+use crate::wire::{Ballot, BallotAnswer, Message};
 use doyen_placement::quorum::majority;
 use doyen_placement::{MemberId, TableName, Term};
 use std::collections::BTreeMap;
@@ -310,7 +310,7 @@ impl MemberCore {
             && (!self.heard(cx) || broken(&mutant::PREEMPTS))
             && ballot.term > self.term
             && ballot.accepted.order() >= self.accepted.name.order();
-        let answer = Answer {
+        let answer = BallotAnswer {
             term: ballot.term,
             granted,
             mine: self.term,
@@ -336,7 +336,7 @@ impl MemberCore {
             self.role = Role::Follower;
             self.stand_at = Some(cx.now + VOTE_PATIENCE + cx.jitter(Duration::ZERO, RETRY_JITTER));
         }
-        let answer = Answer {
+        let answer = BallotAnswer {
             term: ballot.term,
             granted,
             mine: self.term,
@@ -345,7 +345,12 @@ impl MemberCore {
         cx.send(from, Message::VoteAnswer(answer));
     }
 
-    pub(super) fn on_pre_vote_answer(&mut self, cx: &mut Context, from: MemberId, answer: Answer) {
+    pub(super) fn on_pre_vote_answer(
+        &mut self,
+        cx: &mut Context,
+        from: MemberId,
+        answer: BallotAnswer,
+    ) {
         self.term_seen = self.term_seen.max(answer.mine);
         if let Role::PreCandidate(count) = &mut self.role
             && count.term == answer.term
@@ -356,7 +361,12 @@ impl MemberCore {
         }
     }
 
-    pub(super) fn on_vote_answer(&mut self, cx: &mut Context, from: MemberId, answer: Answer) {
+    pub(super) fn on_vote_answer(
+        &mut self,
+        cx: &mut Context,
+        from: MemberId,
+        answer: BallotAnswer,
+    ) {
         self.term_seen = self.term_seen.max(answer.mine);
         let stands = matches!(&self.role, Role::Candidate(count) if count.term == answer.term);
         if stands && !answer.granted && answer.accepted.order() > self.accepted.name.order() {

@@ -995,7 +995,7 @@ mod tests {
         let (at, _) = moving.partitions().next().expect("there are partitions");
         let primary = moving.partition(at).expect("it is there").primary();
         let lonely = alone(&moving, at, primary);
-        let silent = planner::remove(&lonely, &[(primary, planner::Departure::Silent)].into());
+        let silent = planner::remove(&lonely, &[(primary, planner::Absence::Silent)].into());
         let told = |old: &Table, new: &Table| {
             between(
                 &Named::new(Arc::new(old.clone())),
@@ -1082,7 +1082,7 @@ mod tests {
             .find(|(other, _)| *other != at)
             .expect("there are others");
         let lonely = alone(&table, other, learner);
-        let silent = planner::remove(&lonely, &[(learner, planner::Departure::Silent)].into());
+        let silent = planner::remove(&lonely, &[(learner, planner::Absence::Silent)].into());
         assert!(
             silent
                 .member(learner)

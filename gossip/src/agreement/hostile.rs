@@ -8,7 +8,7 @@ use super::api::{AdminRequest, Input};
 use super::net::{Net, Slot};
 use crate::hints::Hint;
 use crate::wire::{
-    Ack, Answer, Ballot, Commit, Committed, LeaveStep, Message, Payload, Proposal, Pulse,
+    Ack, Ballot, BallotAnswer, Commit, Committed, LeaveStep, Message, Payload, Proposal, Pulse,
 };
 use doyen_placement::planner::{InSyncChange, InSyncRequest, Pace};
 use doyen_placement::table::validate::COUNT_MAX;
@@ -330,7 +330,7 @@ fn terms_from_the_future_and_elections_without_end_stop_no_lease_and_then_all_ag
             term,
             ..net.table(broken).name()
         };
-        let answer = Answer {
+        let answer = BallotAnswer {
             term,
             granted: true,
             mine: term,

@@ -13,8 +13,8 @@ use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::hash::Digest;
 use doyen_placement::loads::{
-    Loads, MemberLoad, PROGRESS_MAX, Progress, REPORT_BYTES_MAX, Report, Reporter, Uneven,
-    WATERMARKS, Window,
+    LoadWindow, Loads, MemberLoad, PROGRESS_MAX, Progress, REPORT_BYTES_MAX, Report, Reporter,
+    Uneven, WATERMARKS,
 };
 use doyen_placement::planner::{self, Lasting};
 use doyen_placement::{KeyspaceId, MemberId, PartitionId, Reshape, THREADS_MAX, Table};
@@ -74,15 +74,15 @@ impl Telling {
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) loads: Loads,
-    work: Window,
-    bytes: Window,
-    memory: Window,
+    work: LoadWindow,
+    bytes: LoadWindow,
+    memory: LoadWindow,
     /// The highest watermark that a member is above.
     watermarks: BTreeMap<MemberId, u8>,
     /// Who was spared by the last plan because of being busy,
     spared: BTreeSet<MemberId>,
     /// and whether somebody of those is busy no more.
-    eased: Window,
+    eased: LoadWindow,
     looked: Time,
     /// How far those had come, as a digest, who lead partitions that are on their way; and since
     /// when that has been so.

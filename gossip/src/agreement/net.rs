@@ -4,7 +4,8 @@
 
 use super::fixtures::keyspace;
 use super::{
-    Agreement, Config, Event, InSyncChange, InSyncRequest, Input, Output, Peer, Seeds, Timing, View,
+    Agreement, AgreementConfig, Event, InSyncChange, InSyncRequest, Input, Output, Peer, Seeds,
+    Timing, View,
 };
 use crate::hints::Hint;
 use crate::time::Time;
@@ -179,14 +180,14 @@ impl Net {
         (self.random() >> 11) % n.max(1)
     }
 
-    pub(super) fn config(&mut self, slot: Slot, id: MemberId) -> Config {
+    pub(super) fn config(&mut self, slot: Slot, id: MemberId) -> AgreementConfig {
         let at = address(slot);
         let role = if self.witnesses.contains(&slot) {
             Role::Witness
         } else {
             Role::Data
         };
-        Config {
+        AgreementConfig {
             range_bytes_max: 64 << 20,
             id,
             name: self

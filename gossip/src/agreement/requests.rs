@@ -655,7 +655,7 @@ impl MemberCore {
     pub(super) fn planned(
         &mut self,
         base: doyen_placement::TableName,
-        proposal: planner::Proposal,
+        proposal: planner::PlannedChanges,
     ) {
         if let Role::Leader(leader) = &mut self.role {
             leader.tasks.planned(base, proposal);

@@ -20,7 +20,7 @@ use crate::wire::LeaveStep;
 use admin::administer;
 use doyen_placement::loads::PartitionLoad;
 use doyen_placement::planner::{
-    self, Departure, InSyncChange, InSyncRequest, Pace, Proposal, WritesStopped,
+    self, Absence, InSyncChange, InSyncRequest, Pace, PlannedChanges, WritesStopped,
 };
 use doyen_placement::quorum::majority;
 use doyen_placement::{
@@ -94,7 +94,7 @@ pub(super) struct CoordinatorTasks {
     reset_at: Option<Time>,
     /// Learners that failed: until when, and for how long.
     backoff: BTreeMap<(PartitionRef, MemberId), (Time, Duration)>,
-    proposal: Option<(TableName, Proposal)>,
+    proposal: Option<(TableName, PlannedChanges)>,
     plan_wanted: bool,
     plan_asked: Option<Time>,
     moving: bool,
@@ -411,7 +411,7 @@ impl CoordinatorTasks {
         self.failed
     }
 
-    pub(super) fn planned(&mut self, base: TableName, proposal: Proposal) {
+    pub(super) fn planned(&mut self, base: TableName, proposal: PlannedChanges) {
         self.plan_asked = None;
         self.proposal = Some((base, proposal));
     }
@@ -549,13 +549,13 @@ impl MemberCore {
             let answers = self.detector.answered_at(member.id).is_some_and(recent);
             let proven = tasks.dead.contains(&member.id) || tasks.proven.contains(&member.id);
             if proven || self.asserted_dead.contains(&member.id) {
-                gone.insert(member.id, Departure::Dead);
+                gone.insert(member.id, Absence::Dead);
             } else if member.state == MemberState::Silent && answers && !silent {
                 back.insert(member.id);
             } else if member.state == MemberState::Silent {
                 tasks.silent_since.entry(member.id).or_insert(cx.now);
             } else if silent {
-                gone.insert(member.id, Departure::Silent);
+                gone.insert(member.id, Absence::Silent);
             }
         }
         for &member in &tasks.departing {
@@ -564,7 +564,7 @@ impl MemberCore {
                 .is_some_and(|m| m.state == MemberState::Leaving)
                 && !planner::holds_anything(table, member)
             {
-                gone.entry(member).or_insert(Departure::Left);
+                gone.entry(member).or_insert(Absence::Left);
             }
         }
         if !gone.is_empty() {

@@ -4,7 +4,7 @@ use super::context::Named;
 use super::net::{MS, Net};
 use super::{AdminReply, AdminRequest, Event, Input, Output, Phase};
 use crate::time::Time;
-use crate::wire::{Answer, Ballot, Commit, Message, Payload, Proposal};
+use crate::wire::{Ballot, BallotAnswer, Commit, Message, Payload, Proposal};
 use doyen_placement::planner::{KeyspaceChange, NewKeyspace, Pace};
 use doyen_placement::{
     Age, Division, Eviction, KeyspaceId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Table,
@@ -1009,7 +1009,7 @@ fn stale_term_vote_is_refused_with_the_term() {
     };
     let answer = net.ask(voter, other, Message::Vote(ballot));
     assert!(
-        matches!(answer[..], [Message::VoteAnswer(Answer { granted: false, mine, .. })] if mine == accepted.term),
+        matches!(answer[..], [Message::VoteAnswer(BallotAnswer { granted: false, mine, .. })] if mine == accepted.term),
         "{answer:?}"
     );
     // And whoever hears a coordinator would not even vote in the term after.
@@ -1024,7 +1024,7 @@ fn stale_term_vote_is_refused_with_the_term() {
     assert!(
         matches!(
             answer[..],
-            [Message::PreVoteAnswer(Answer { granted: false, .. })]
+            [Message::PreVoteAnswer(BallotAnswer { granted: false, .. })]
         ),
         "{answer:?}"
     );
@@ -1042,8 +1042,12 @@ fn a_voter_votes_once_a_term_and_never_for_whoever_lacks_what_it_has_stored() {
         version: Version(accepted.version.0 - 1),
         ..accepted
     };
-    let granted =
-        |answer: &[Message]| matches!(answer, [Message::VoteAnswer(Answer { granted: true, .. })]);
+    let granted = |answer: &[Message]| {
+        matches!(
+            answer,
+            [Message::VoteAnswer(BallotAnswer { granted: true, .. })]
+        )
+    };
     assert!(!granted(&net.ask(
         voter,
         other,

@@ -21,8 +21,8 @@ use crate::waking;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, Status, View};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
-use doyen_gossip::{Agreement, Config, Input, Output, Time};
-use doyen_placement::planner::{self, Pace, Proposal};
+use doyen_gossip::{Agreement, AgreementConfig, Input, Output, Time};
+use doyen_placement::planner::{self, Pace, PlannedChanges};
 use doyen_placement::{ClusterId, Loads, MemberId, OrderKey, Table, TableName, Term, Version};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -164,13 +164,13 @@ struct Inputs {
     commands: mpsc::Receiver<Command>,
     upcalls: mpsc::Receiver<Upcall>,
     seeds: mpsc::Receiver<Resolved>,
-    plans: mpsc::Receiver<(TableName, Proposal)>,
+    plans: mpsc::Receiver<(TableName, PlannedChanges)>,
 }
 
 pub(super) struct Driver {
     agreement: Agreement,
     /// For the next machine, should this process be expelled.
-    config: Config,
+    config: AgreementConfig,
     shared: Arc<Shared>,
     peers: Rc<Peers>,
     counted: Arc<Counted>,
@@ -239,7 +239,7 @@ impl Tickets {
 struct Planning {
     under_way: bool,
     next: Option<(Arc<Table>, Arc<Loads>)>,
-    done: mpsc::Sender<(TableName, Proposal)>,
+    done: mpsc::Sender<(TableName, PlannedChanges)>,
 }
 
 impl Driver {

@@ -39,7 +39,7 @@ impl Node {
         secret: &[u8],
     ) -> Self {
         let id = MemberId::of_member(rand::random());
-        let agreement = Config {
+        let agreement = AgreementConfig {
             range_bytes_max: 64 << 20,
             id,
             name: name.to_owned(),

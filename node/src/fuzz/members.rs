@@ -5,7 +5,7 @@ use crate::net::envelope::Envelope;
 use crate::net::peers::FRAME_BYTES_MAX;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{
-    AdminRequest, Agreement, Config, Explain, Input, Output, Peer, Timing,
+    AdminRequest, Agreement, AgreementConfig, Explain, Input, Output, Peer, Timing,
 };
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
@@ -48,9 +48,9 @@ pub(super) fn id(place: usize) -> MemberId {
     MemberId((place as u64 + 1) << 4)
 }
 
-fn config(place: usize) -> Config {
+fn config(place: usize) -> AgreementConfig {
     let (control, seeds) = (address(place), (0..MEMBERS).map(address).collect());
-    Config {
+    AgreementConfig {
         range_bytes_max: 64 << 20,
         id: id(place),
         name: format!("n{place}"),

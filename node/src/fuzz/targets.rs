@@ -13,7 +13,7 @@ use crate::resp::command;
 use crate::resp::frame::Parser;
 use crate::{http, net, resp, shard};
 use bytes::{Bytes, BytesMut};
-use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
+use doyen_placement::planner::{self, Absence, InSyncChange, InSyncRequest, MoveLimits, Pace};
 use doyen_placement::quorum::majority;
 use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta};
 use std::collections::{BTreeMap, BTreeSet};
@@ -195,10 +195,10 @@ fn lived() -> Vec<Table> {
     let second = first.members[1].id;
     next(planner::remove(
         &first,
-        &BTreeMap::from([(second, Departure::Silent)]),
+        &BTreeMap::from([(second, Absence::Silent)]),
     ));
     next(planner::hand_over(&first, second, Pace::Repair));
-    let lacking = planner::remove(&first, &BTreeMap::from([(second, Departure::Dead)]));
+    let lacking = planner::remove(&first, &BTreeMap::from([(second, Absence::Dead)]));
     let planned = planner::adopt(&lacking, &planner::plan(&lacking, &Loads::default()));
     next(planner::advance(&planned, &LIMITS, &planner::Waits::default()).unwrap_or(planned));
     tables
@@ -292,7 +292,7 @@ fn use_table(table: &Table, further: u32) {
         next.push(planner::reset(table, *id));
         next.push(planner::revive(table, &BTreeSet::from([*id])));
         next.extend([Pace::Repair, Pace::AtOnce].map(|pace| planner::hand_over(table, *id, pace)));
-        let gone = [Departure::Silent, Departure::Dead, Departure::Left];
+        let gone = [Absence::Silent, Absence::Dead, Absence::Left];
         next.extend(gone.map(|how| planner::remove(table, &BTreeMap::from([(*id, how)]))));
     }
     let elders = planner::elders(table);

@@ -116,7 +116,7 @@ impl Loads {
         self.uneven
     }
 
-    /// Says what is to be evened out: see [`super::Window`].
+    /// Says what is to be evened out: see [`super::LoadWindow`].
     pub const fn set_uneven(&mut self, uneven: Uneven) {
         self.uneven = uneven;
     }

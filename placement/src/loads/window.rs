@@ -9,11 +9,11 @@ const HOLD: Duration = Duration::from_secs(60);
 /// look at which it is not so begins anew; so does having noticed, for what is done about it takes
 /// time to show.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Window {
+pub struct LoadWindow {
     since: Option<Duration>,
 }
 
-impl Window {
+impl LoadWindow {
     /// A look at this time, on any clock that does not go back. True: it is time to do something
     /// about it.
     pub fn look(&mut self, now: Duration, uneven: bool) -> bool {
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn what_holds_for_a_minute_is_noticed_once_a_minute() {
-        let mut window = Window::default();
+        let mut window = LoadWindow::default();
         let noticed: Vec<u64> = (0..200)
             .filter(|s| window.look(Duration::from_secs(*s), true))
             .collect();
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn one_look_at_which_all_is_even_begins_anew() {
-        let mut window = Window::default();
+        let mut window = LoadWindow::default();
         assert!((0..1000).all(|s| !window.look(Duration::from_secs(s), s % 59 != 0)));
     }
 }

@@ -32,7 +32,7 @@ pub struct MoveLimits {
 pub struct Waits {
     /// Learners that are not to be added now.
     pub paused: BTreeSet<(PartitionRef, MemberId)>,
-    /// Partitions that move because somebody has too much to do, as measured (`Proposal::hot`).
+    /// Partitions that move because somebody has too much to do, as measured (`PlannedChanges::hot`).
     pub hot: BTreeSet<PartitionRef>,
 }
 

@@ -17,7 +17,7 @@ pub struct Operator {
     /// What moves.
     pub partition: PartitionRef,
     /// What is done.
-    pub action: Action,
+    pub action: OperatorAction,
     /// Why.
     pub reason: Reason,
     /// What is copied for that, where it is known: nothing but for a new learner.
@@ -29,7 +29,7 @@ pub struct Operator {
 
 /// What is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum OperatorAction {
     /// This member begins to receive a copy.
     AddLearner(MemberId),
     /// This member's copy counts from then on.
@@ -122,7 +122,7 @@ impl fmt::Display for Operator {
     }
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for OperatorAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AddLearner(m) => write!(f, "add learner {m}"),
@@ -180,10 +180,10 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
         .into_iter()
         .map(|(keyspace, reshape, reason)| {
             let (partition, action) = match reshape {
-                Reshape::Split { partition, cut } => (partition, Action::Split(cut)),
+                Reshape::Split { partition, cut } => (partition, OperatorAction::Split(cut)),
                 Reshape::Merge {
                     partitions: [first, second],
-                } => (first, Action::Merge(second)),
+                } => (first, OperatorAction::Merge(second)),
             };
             (
                 reason,
@@ -206,7 +206,7 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
         for (action, reason) in steps {
             take(&mut held, &action);
             let bytes = match action {
-                Action::AddLearner(_) => loads.partition(at).map(|load| load.bytes),
+                OperatorAction::AddLearner(_) => loads.partition(at).map(|load| load.bytes),
                 _ => Some(0),
             };
             told.push(Operator {
@@ -222,13 +222,13 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
 }
 
 /// What an action makes of the replicas of a partition.
-fn take(replicas: &mut Vec<Replica>, action: &Action) {
+fn take(replicas: &mut Vec<Replica>, action: &OperatorAction) {
     match action {
-        Action::AddLearner(member) => replicas.push(Replica {
+        OperatorAction::AddLearner(member) => replicas.push(Replica {
             member: *member,
             state: ReplicaState::Learner,
         }),
-        Action::Promote(member) => {
+        OperatorAction::Promote(member) => {
             let learns = |r: &Replica| r.state == ReplicaState::Learner;
             replicas.retain(|r| r.member != *member);
             let place = replicas.iter().position(learns).unwrap_or(replicas.len());
@@ -240,13 +240,13 @@ fn take(replicas: &mut Vec<Replica>, action: &Action) {
                 },
             );
         }
-        Action::TransferPrimary { to, .. } => {
+        OperatorAction::TransferPrimary { to, .. } => {
             if let Some(place) = replicas.iter().position(|r| r.member == *to) {
                 replicas.swap(0, place);
             }
         }
-        Action::RemoveCopy(member) => replicas.retain(|r| r.member != *member),
-        Action::Split(_) | Action::Merge(_) => {}
+        OperatorAction::RemoveCopy(member) => replicas.retain(|r| r.member != *member),
+        OperatorAction::Split(_) | OperatorAction::Merge(_) => {}
     }
 }
 
@@ -261,7 +261,7 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    fn steps(&self, partition: &Partition, goal: &[MemberId]) -> Vec<(Action, Reason)> {
+    fn steps(&self, partition: &Partition, goal: &[MemberId]) -> Vec<(OperatorAction, Reason)> {
         let arrivals: Vec<MemberId> = goal
             .iter()
             .copied()
@@ -313,9 +313,9 @@ impl View<'_> {
                 moved
             };
             if !partition.holds(member) {
-                steps.push((Action::AddLearner(member), reason));
+                steps.push((OperatorAction::AddLearner(member), reason));
             }
-            steps.push((Action::Promote(member), reason));
+            steps.push((OperatorAction::Promote(member), reason));
         }
         let (from, to) = (partition.primary(), goal[0]);
         if from != to {
@@ -324,9 +324,12 @@ impl View<'_> {
                 .map(why_gone)
                 .filter(|why| *why != Reason::Surplus);
             let reason = reason.unwrap_or_else(|| self.why_led(from, to));
-            steps.push((Action::TransferPrimary { from, to }, reason));
+            steps.push((OperatorAction::TransferPrimary { from, to }, reason));
         }
-        steps.extend(gone.iter().map(|m| (Action::RemoveCopy(*m), why_gone(m))));
+        steps.extend(
+            gone.iter()
+                .map(|m| (OperatorAction::RemoveCopy(*m), why_gone(m))),
+        );
         steps
     }
 

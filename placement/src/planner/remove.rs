@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// How a member went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Departure {
+pub enum Absence {
     /// It does not answer.
     Silent,
     /// It is proved dead, or was given up.
@@ -31,7 +31,7 @@ pub enum Departure {
 /// whoever goes are dropped: the next plan makes better ones. At least one voter remains; where
 /// nobody could vote afterwards, the table is returned as it is.
 #[must_use]
-pub fn remove(table: &Table, gone: &BTreeMap<MemberId, Departure>) -> Table {
+pub fn remove(table: &Table, gone: &BTreeMap<MemberId, Absence>) -> Table {
     without(table, gone, |keyspace| {
         matches!(keyspace.on_loss, OnLoss::Reset { .. })
     })
@@ -40,7 +40,7 @@ pub fn remove(table: &Table, gone: &BTreeMap<MemberId, Departure>) -> Table {
 /// As [`remove`], with the choice which keyspaces' lost partitions begin anew.
 pub(super) fn without(
     table: &Table,
-    gone: &BTreeMap<MemberId, Departure>,
+    gone: &BTreeMap<MemberId, Absence>,
     resets: impl Fn(&Keyspace) -> bool,
 ) -> Table {
     let states = states(table);
@@ -49,7 +49,7 @@ pub(super) fn without(
     let departure = |m: MemberId| {
         gone.get(&m)
             .copied()
-            .or_else(|| (states.get(&m) == Some(&MemberState::Silent)).then_some(Departure::Silent))
+            .or_else(|| (states.get(&m) == Some(&MemberState::Silent)).then_some(Absence::Silent))
     };
     let resets: BTreeSet<KeyspaceId> = table
         .keyspaces
@@ -102,7 +102,7 @@ pub(super) fn without(
         .retain(|m| !gone.contains_key(&m.id) || holders.contains(&m.id));
     forget_drained(&mut next);
     for (&member, departure) in gone {
-        if *departure != Departure::Left {
+        if *departure != Absence::Left {
             set_state(&mut next, member, MemberState::Silent);
         }
     }
@@ -143,10 +143,10 @@ enum Survivors {
 
 fn survivors(
     partition: &Partition,
-    departure: &impl Fn(MemberId) -> Option<Departure>,
+    departure: &impl Fn(MemberId) -> Option<Absence>,
     reset: bool,
 ) -> Survivors {
-    let left = |keep: &dyn Fn(Option<Departure>) -> bool| -> Vec<MemberId> {
+    let left = |keep: &dyn Fn(Option<Absence>) -> bool| -> Vec<MemberId> {
         partition
             .in_sync()
             .filter(|m| keep(departure(*m)))
@@ -156,7 +156,7 @@ fn survivors(
     if !answering.is_empty() {
         return Survivors::Answering(answering);
     }
-    let returning = left(&|d| d != Some(Departure::Dead) && !broken(&mutant::EXPELS_LAST_COPY));
+    let returning = left(&|d| d != Some(Absence::Dead) && !broken(&mutant::EXPELS_LAST_COPY));
     match (returning.is_empty(), reset) {
         (false, _) => Survivors::Silent(returning),
         (true, false) => Survivors::Silent(left(&|_| true)),

@@ -14,7 +14,7 @@
 
 use super::edit::{change_partitions, may_receive};
 use super::layout::Spare;
-use super::remove::{Departure, forget_silent, without};
+use super::remove::{Absence, forget_silent, without};
 use crate::id::{MemberId, PartitionRef};
 use crate::table::{Keyspace, MemberState, Partition, Table};
 use std::collections::BTreeMap;
@@ -25,9 +25,7 @@ use std::collections::BTreeMap;
 /// Where no live member could take a partition, the member stays, silent.
 #[must_use]
 pub fn reset(table: &Table, member: MemberId) -> Table {
-    without(table, &BTreeMap::from([(member, Departure::Dead)]), |_| {
-        true
-    })
+    without(table, &BTreeMap::from([(member, Absence::Dead)]), |_| true)
 }
 
 /// The table in which these partitions begin empty on live members, as another lineage, if every

@@ -194,7 +194,7 @@ proptest! {
         let victim = id(victim % members as u64 + 1);
         let table = cluster(1 << power, 1, &vec![PLAIN; members]);
         let took = loads(&table)[&victim].0;
-        let left = planner::remove(&table, &BTreeMap::from([(victim, planner::Departure::Dead)]));
+        let left = planner::remove(&table, &BTreeMap::from([(victim, planner::Absence::Dead)]));
         prop_assert_eq!(copies_that_move(&left), took);
         let settled = settle_with(left, check_step);
         assert_balanced(&settled, &vec![100; members - 1], 2);
@@ -224,7 +224,7 @@ proptest! {
         let joined = planner::admit(&table, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
         let settled = settle_with(joined, check_step);
         check_spread(&settled);
-        let gone = gone.into_iter().map(|m| (id(m), planner::Departure::Silent)).collect();
+        let gone = gone.into_iter().map(|m| (id(m), planner::Absence::Silent)).collect();
         let settled = settle_with(planner::remove(&settled, &gone), check_step);
         let silent: BTreeSet<MemberId> = settled.members.iter().filter(|m| m.state == MemberState::Silent).map(|m| m.id).collect();
         if silent.is_empty() {
@@ -296,7 +296,7 @@ fn the_last_holder_drains_before_it_leaves() {
         left.member(id(1)).map(|m| m.state),
         Some(MemberState::Leaving)
     );
-    let gone = planner::remove(&left, &BTreeMap::from([(id(1), planner::Departure::Left)]));
+    let gone = planner::remove(&left, &BTreeMap::from([(id(1), planner::Absence::Left)]));
     check_step(&left, &gone);
     assert_eq!(gone.voters, [id(2)]);
 }

@@ -48,7 +48,7 @@ fn while_balancing_is_paused_only_what_is_lost_is_mended() {
         &BalanceChange::Pause(Paused::Operator),
     );
     assert_eq!(plan(&paused), vec![], "a newcomer gets nothing");
-    let dead = planner::remove(&paused, &[(id(1), planner::Departure::Dead)].into());
+    let dead = planner::remove(&paused, &[(id(1), planner::Absence::Dead)].into());
     let mended = settle_with(dead, check_step);
     assert!(partitions(&mended).all(|(_, p)| p.in_sync().count() == 2));
     let resumed = planner::balance(&mended, &BalanceChange::Resume);
@@ -135,7 +135,7 @@ fn what_only_waits_is_called_off_and_what_is_copied_is_finished() {
     let dead = begun(
         &planner::remove(
             &cluster(64, 1, &[PLAIN; 3]),
-            &[(id(1), planner::Departure::Dead)].into(),
+            &[(id(1), planner::Absence::Dead)].into(),
         ),
         5,
     );
@@ -288,7 +288,7 @@ fn what_is_cancelled_stays_until_somebody_resumes_or_members_change() {
 fn what_mends_is_not_cancelled() {
     let dead = planner::remove(
         &cluster(64, 1, &[PLAIN; 3]),
-        &[(id(1), planner::Departure::Dead)].into(),
+        &[(id(1), planner::Absence::Dead)].into(),
     );
     let table = begun(&dead, 5);
     let (at, _) = partitions(&table)
@@ -407,9 +407,7 @@ fn a_full_stop_is_told_from_members_that_leave_while_others_stay() {
     // If a member does not answer, nothing can be asked of it, and it alone does not end a cluster.
     let silent = planner::remove(
         &all,
-        &[1, 2, 3]
-            .map(|n| (id(n), planner::Departure::Silent))
-            .into(),
+        &[1, 2, 3].map(|n| (id(n), planner::Absence::Silent)).into(),
     );
     assert!(!planner::stops(&planner::stop(&silent)));
 }
@@ -507,7 +505,7 @@ fn copies_move_away_from_who_is_nearly_full() {
 fn where_all_are_nearly_full_who_is_fullest_is_given_nothing() {
     let table = planner::remove(
         &cluster(64, 1, &[PLAIN; 5]),
-        &[(id(5), planner::Departure::Dead)].into(),
+        &[(id(5), planner::Absence::Dead)].into(),
     );
     let given_by = |percent: &[u64], refused: &[u64]| {
         let mut loads = filled(&table, percent);
@@ -608,7 +606,7 @@ fn who_had_no_room_is_given_nothing_for_balance_and_what_is_lacking_all_the_same
         assert_eq!(held(&withdrawn, newcomer), 0, "mode {kind}");
         // What is lacking may fill more of it, and has no better place.
         let all = [2, 3, newcomer].map(|member| (member, 100));
-        let dead = planner::remove(&rests, &[(id(1), planner::Departure::Dead)].into());
+        let dead = planner::remove(&rests, &[(id(1), planner::Absence::Dead)].into());
         let mended = settle_by(
             dead,
             |t| planner::plan(t, &refusing(t, &all, [100; 2])),

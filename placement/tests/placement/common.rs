@@ -3,7 +3,7 @@
 #![allow(dead_code, unreachable_pub)] // The benchmarks use a part of it.
 
 use doyen_placement::planner::{
-    InSyncChange, InSyncRequest, MoveLimits, Plan, Proposal, WritesStopped, adopt, advance,
+    InSyncChange, InSyncRequest, MoveLimits, Plan, PlannedChanges, WritesStopped, adopt, advance,
     change_in_sync, first, inherit, propose, reshape,
 };
 use doyen_placement::{
@@ -207,7 +207,7 @@ pub fn settle_by(
         *now = next;
     };
     for _round in 0..200 {
-        let Proposal {
+        let PlannedChanges {
             reshapes, heirs, ..
         } = propose(&now, &Loads::default());
         let goals = plan(&inherit(&now, &heirs));

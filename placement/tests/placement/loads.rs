@@ -5,7 +5,7 @@ use crate::common::{
     LIMITS, PLAIN, Sketch, check_spread, check_step, cluster, learned, loads as counts, member,
     partitions, plan as plan_by_count, settle_by, sketch,
 };
-use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Uneven, Window};
+use doyen_placement::loads::{LoadWindow, MemberLoad, PartitionLoad, Report, Uneven};
 use doyen_placement::planner::{self, Plan};
 use doyen_placement::{Loads, MemberId, PartitionRef, Paused, Scheduler, Schedulers, Table};
 use proptest::prelude::*;
@@ -121,7 +121,7 @@ fn carried_out(table: Table) -> Table {
 /// A coordinator's day: looks, and plans when it has been uneven for long. Returns what each plan
 /// moved, and the table in the end.
 fn day(mut table: Table, load: impl Fn(u64, PartitionRef) -> PartitionLoad) -> (Vec<Plan>, Table) {
-    let mut window = Window::default();
+    let mut window = LoadWindow::default();
     let mut plans = Vec::new();
     for look in 0..(DAY.as_secs() / LOOK.as_secs()) {
         let mut loads = measured(&table, |at| load(look, at));
@@ -385,7 +385,7 @@ fn who_is_busy_is_given_its_share_once_it_is_not() {
     let gone = |table: &Table| {
         planner::remove(
             table,
-            &BTreeMap::from([(table.members[0].id, planner::Departure::Dead)]),
+            &BTreeMap::from([(table.members[0].id, planner::Absence::Dead)]),
         )
     };
     assert_eq!(plan(&four, &[3]), vec![], "nothing need go there");
@@ -439,7 +439,7 @@ fn what_is_lacking_is_thought_over_while_balance_rests() {
     );
     let dead = planner::remove(
         &paused,
-        &BTreeMap::from([(paused.members[0].id, planner::Departure::Dead)]),
+        &BTreeMap::from([(paused.members[0].id, planner::Absence::Dead)]),
     );
     let adopted = planner::adopt(&dead, &planner::plan(&dead, &busy(&dead, &[])));
     let meant = |table: &Table| {
@@ -507,7 +507,7 @@ fn what_is_led_by_whom_nobody_reaches_is_led_by_who_has_it_before_it_is_copied()
             let full = cluster(partitions_of, backups, &vec![PLAIN; members + 1]);
             let table = planner::remove(
                 &full,
-                &BTreeMap::from([(full.members[gone].id, planner::Departure::Dead)]),
+                &BTreeMap::from([(full.members[gone].id, planner::Absence::Dead)]),
             );
             let table = if gone % 2 == 0 {
                 table
@@ -562,7 +562,7 @@ proptest! {
         let mut table = planner::admit(&settled, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
         if dies {
             let dead = table.members[0].id;
-            table = planner::remove(&table, &BTreeMap::from([(dead, planner::Departure::Dead)]));
+            table = planner::remove(&table, &BTreeMap::from([(dead, planner::Absence::Dead)]));
         }
         let which: Vec<usize> = (0..which.len()).filter(|place| which[*place]).collect();
         let spared = settle_by(table.clone(), |table| planner::plan(table, &busy(table, &which)), check_step);

@@ -3,7 +3,7 @@
 use crate::common::*;
 use doyen_placement::loads::{PartitionLoad, Skew};
 use doyen_placement::planner::{
-    self, Action, Departure, KeyspaceChange, NotApplied, Operator, Pace, Reason, adopt,
+    self, Absence, KeyspaceChange, NotApplied, Operator, OperatorAction, Pace, Reason, adopt,
     alter_keyspace, plan_for, reshape,
 };
 use doyen_placement::{
@@ -31,10 +31,10 @@ fn taken(table: &Table, operators: &[Operator]) -> BTreeMap<PartitionRef, Vec<Me
             .entry(operator.partition)
             .or_insert_with(|| partition.in_sync().collect());
         match operator.action {
-            Action::Split(_) | Action::Merge(_) => panic!("nothing is split"),
-            Action::AddLearner(m) => assert!(!members.contains(&m)),
-            Action::Promote(m) => members.push(m),
-            Action::TransferPrimary { from, to } => {
+            OperatorAction::Split(_) | OperatorAction::Merge(_) => panic!("nothing is split"),
+            OperatorAction::AddLearner(m) => assert!(!members.contains(&m)),
+            OperatorAction::Promote(m) => members.push(m),
+            OperatorAction::TransferPrimary { from, to } => {
                 assert_eq!(members[0], from);
                 let heir = members
                     .iter()
@@ -42,7 +42,7 @@ fn taken(table: &Table, operators: &[Operator]) -> BTreeMap<PartitionRef, Vec<Me
                     .expect("it holds a copy that counts");
                 members.swap(0, heir);
             }
-            Action::RemoveCopy(m) => {
+            OperatorAction::RemoveCopy(m) => {
                 assert!(members.first() != Some(&m), "no primary is dropped");
                 members.retain(|held| *held != m);
             }
@@ -84,7 +84,7 @@ proptest! {
     ) {
         let table = cluster(1 << power, backups, &members);
         let table = planner::admit(&table, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
-        let gone = gone.into_iter().map(|m| (id(m), Departure::Silent)).collect();
+        let gone = gone.into_iter().map(|m| (id(m), Absence::Silent)).collect();
         let mut table = planner::hand_over(&planner::remove(&table, &gone), id(leaver), Pace::Repair);
         if begun {
             table = adopt(&table, &plan(&table));
@@ -119,7 +119,7 @@ proptest! {
         let on: Schedulers = on.into_iter().map(|place| Scheduler::ALL[place]).collect();
         table.settings.schedulers = on;
         let table = planner::admit(&table, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
-        let gone = gone.into_iter().map(|m| (id(m), Departure::Silent)).collect();
+        let gone = gone.into_iter().map(|m| (id(m), Absence::Silent)).collect();
         let table = planner::remove(&table, &gone);
         let reasons = reasons(&table);
         let belong = |reason: &Reason| match reason {
@@ -142,11 +142,11 @@ proptest! {
 fn each_step_tells_its_reason() {
     let table = cluster(64, 1, &[PLAIN; 4]);
     assert_eq!(reasons(&table), BTreeSet::new());
-    let dead = planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)]));
+    let dead = planner::remove(&table, &BTreeMap::from([(id(1), Absence::Dead)]));
     assert!(
         operators(&dead)
             .iter()
-            .filter(|o| matches!(o.action, Action::AddLearner(_)))
+            .filter(|o| matches!(o.action, OperatorAction::AddLearner(_)))
             .all(|o| o.reason == Reason::Repair)
     );
     let leaving = planner::hand_over(&table, id(1), Pace::Repair);
@@ -195,7 +195,7 @@ fn each_step_tells_its_reason() {
         .into_iter()
         .filter(|o| o.partition == at);
     let steps: Vec<(bool, Reason)> = steps
-        .map(|o| (matches!(o.action, Action::RemoveCopy(_)), o.reason))
+        .map(|o| (matches!(o.action, OperatorAction::RemoveCopy(_)), o.reason))
         .collect();
     assert_eq!(steps, [(false, Reason::Primaries), (true, Reason::Surplus)]);
     let zones = cluster(64, 1, &[1, 1].map(|zone| Sketch { zone, ..PLAIN }));
@@ -206,7 +206,7 @@ fn each_step_tells_its_reason() {
 #[test]
 fn draining_and_repair_are_on_or_off_by_themselves() {
     let table = planner::hand_over(&cluster(64, 2, &[PLAIN; 6]), id(1), Pace::Repair);
-    let table = planner::remove(&table, &BTreeMap::from([(id(2), Departure::Dead)]));
+    let table = planner::remove(&table, &BTreeMap::from([(id(2), Absence::Dead)]));
     let with = |on: &[Scheduler]| {
         let mut table = table.clone();
         table.settings.schedulers = on.iter().copied().collect();
@@ -239,7 +239,7 @@ fn who_leaves_is_in_a_hurry_and_who_is_emptied_is_not() {
     let (first, second) = (whole.members[0].clone(), whole.members[1].clone());
     let drained = planner::drain(&whole, &first.name).expect("others have room");
     let leaves = planner::hand_over(&drained, second.id, Pace::Repair);
-    let dead = planner::remove(&whole, &BTreeMap::from([(second.id, Departure::Dead)]));
+    let dead = planner::remove(&whole, &BTreeMap::from([(second.id, Absence::Dead)]));
     let hurried = |table: &Table| planner::ranges::pressing(table).count();
     assert_eq!(
         (hurried(&whole), planner::leaving(&whole)),
@@ -360,13 +360,13 @@ fn only_new_copies_cost_bytes() {
         .collect();
     let told = planner::operators(&joined, &plan(&joined), &sizes);
     for operator in &told {
-        let copies = matches!(operator.action, Action::AddLearner(_));
+        let copies = matches!(operator.action, OperatorAction::AddLearner(_));
         assert_eq!(operator.bytes, Some(if copies { 1000 } else { 0 }));
         assert!(!operator.to_string().contains('\n'));
     }
     let first = told
         .iter()
-        .find(|o| matches!(o.action, Action::AddLearner(_)))
+        .find(|o| matches!(o.action, OperatorAction::AddLearner(_)))
         .expect("something is copied");
     assert_eq!(
         first.to_string(),
@@ -379,7 +379,7 @@ fn only_new_copies_cost_bytes() {
     assert!(
         operators(&joined)
             .iter()
-            .all(|o| o.bytes.is_none() == matches!(o.action, Action::AddLearner(_)))
+            .all(|o| o.bytes.is_none() == matches!(o.action, OperatorAction::AddLearner(_)))
     );
 }
 
@@ -394,7 +394,7 @@ fn what_a_person_wants_moved_stays_wanted_while_nobody_balances() {
     assert_eq!(plan(&applied), vec![]);
     let settled = settle_with(applied, check_step);
     assert!(loads(&settled)[&id(9)].0 >= 42, "it has its share");
-    let dead = planner::remove(&settled, &BTreeMap::from([(id(1), Departure::Dead)]));
+    let dead = planner::remove(&settled, &BTreeMap::from([(id(1), Absence::Dead)]));
     assert_eq!(
         planner::health(&settle_with(dead, check_step)),
         planner::Health::default(),

@@ -5,7 +5,7 @@ use crate::common::*;
 use doyen_placement::division::Cut;
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report};
 use doyen_placement::planner::{
-    self, Departure, KeyspaceChange, NotReshaped, WritesStopped, alter_keyspace, merge_at, reshape,
+    self, Absence, KeyspaceChange, NotReshaped, WritesStopped, alter_keyspace, merge_at, reshape,
     split_at,
 };
 use doyen_placement::{
@@ -329,7 +329,7 @@ fn a_join_splits_arcs_and_a_leave_merges_them_and_nothing_else_moves() {
         .count();
     assert!(elsewhere <= 200, "{elsewhere}");
 
-    let gone = std::collections::BTreeMap::from([(id(2), planner::Departure::Dead)]);
+    let gone = std::collections::BTreeMap::from([(id(2), planner::Absence::Dead)]);
     let left = settle_with(planner::remove(&four, &gone), check_step);
     assert_eq!(left.keyspaces[0].partitions.len(), 48);
     assert!(uneven(&left) <= 1.5, "{}", uneven(&left));
@@ -356,7 +356,7 @@ fn rings_grow_and_shrink_without_end() {
         table = settle_with(
             planner::remove(
                 &table,
-                &std::collections::BTreeMap::from([(oldest, planner::Departure::Left)]),
+                &std::collections::BTreeMap::from([(oldest, planner::Absence::Left)]),
             ),
             check_step,
         );
@@ -432,7 +432,7 @@ fn nothing_comes_to_a_partition_that_lacks_copies() {
         .in_sync()
         .nth(1)
         .expect("two hold it");
-    let left = planner::remove(&table, &BTreeMap::from([(lacking, Departure::Dead)]));
+    let left = planner::remove(&table, &BTreeMap::from([(lacking, Absence::Dead)]));
     assert_eq!(together(&left), None);
 }
 

@@ -2,7 +2,7 @@
 //! copy is missing.
 
 use crate::common::*;
-use doyen_placement::planner::{self, Departure, KeyspaceChange, Why, alter_keyspace, rules_unmet};
+use doyen_placement::planner::{self, Absence, KeyspaceChange, Why, alter_keyspace, rules_unmet};
 use doyen_placement::{
     Assignment, ClusterId, Keyspace, Label, Location, Member, MemberState, OnLoss, Role, Rule,
     Settings, Table, rule,
@@ -179,7 +179,7 @@ proptest! {
         check_step(&settled, &altered);
         let settled = settle_with(altered, check_step);
         check_obeyed(&settled);
-        let gone: BTreeMap<_, _> = gone.into_iter().map(|m| (id(m), Departure::Dead)).collect();
+        let gone: BTreeMap<_, _> = gone.into_iter().map(|m| (id(m), Absence::Dead)).collect();
         let settled = settle_with(planner::remove(&settled, &gone), check_step);
         if settled.members.iter().all(|m| m.state == MemberState::Live) {
             check_obeyed(&settled);
@@ -359,7 +359,7 @@ fn what_begins_anew_begins_where_rules_want_it() {
         ..ruled(64, 0, &rules(&["copies not in zone=b"]))
     };
     let table = founded(keyspace, Assignment::RoundRobin, zones(&["a", "a", "b"]));
-    let next = planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)]));
+    let next = planner::remove(&table, &BTreeMap::from([(id(1), Absence::Dead)]));
     check_step(&table, &next);
     let primaries: BTreeSet<_> = partitions(&next).map(|(_, p)| p.primary()).collect();
     assert_eq!(primaries, BTreeSet::from([id(2)]));

@@ -5,7 +5,7 @@
 use crate::common::*;
 use doyen_placement::division::Cut;
 use doyen_placement::planner::{
-    self, DEFAULT_KEYSPACE, Departure, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace,
+    self, Absence, DEFAULT_KEYSPACE, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace,
     Pace, WritesStopped, adopt, advance, change_in_sync, reshape,
 };
 use doyen_placement::{
@@ -111,8 +111,7 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
             planner::admit(table, vec![member(*next_id, sketch)])
         }
         Act::Remove(gone) => {
-            let how =
-                |how: u8| [Departure::Silent, Departure::Dead, Departure::Left][usize::from(how)];
+            let how = |how: u8| [Absence::Silent, Absence::Dead, Absence::Left][usize::from(how)];
             planner::remove(
                 table,
                 &gone
@@ -401,7 +400,7 @@ fn primaries(table: &Table) -> BTreeMap<PartitionRef, MemberId> {
 fn a_dead_primary_is_followed_by_its_copy_in_another_epoch() {
     let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
     let dead = id(1);
-    let next = planner::remove(&table, &BTreeMap::from([(dead, Departure::Silent)]));
+    let next = planner::remove(&table, &BTreeMap::from([(dead, Absence::Silent)]));
     check_step(&table, &next);
     assert!(next.member(dead).is_none());
     assert_eq!(next.voters, [id(2), id(3)]);
@@ -433,7 +432,7 @@ fn a_dead_primary_is_followed_by_its_copy_in_another_epoch() {
 fn the_last_holder_stays_when_it_falls_silent_and_leads_again_when_it_returns() {
     let table = cluster(64, 0, &[PLAIN, PLAIN]);
     let silent = id(1);
-    let without = planner::remove(&table, &BTreeMap::from([(silent, Departure::Silent)]));
+    let without = planner::remove(&table, &BTreeMap::from([(silent, Absence::Silent)]));
     check_step(&table, &without);
     assert_eq!(
         without.member(silent).map(|m| m.state),
@@ -475,7 +474,7 @@ fn of_two_silent_holders_the_first_to_return_leads() {
             },
         )],
     );
-    let both = BTreeMap::from([(id(1), Departure::Silent), (id(2), Departure::Silent)]);
+    let both = BTreeMap::from([(id(1), Absence::Silent), (id(2), Absence::Silent)]);
     let without = planner::remove(&witness, &both);
     check_step(&witness, &without);
     assert_eq!(without.voters, [id(3)]);
@@ -493,7 +492,7 @@ fn what_the_dead_alone_held_begins_anew_where_the_keyspace_says_so() {
             Assignment::RoundRobin,
             &[PLAIN, PLAIN],
         );
-        let next = planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)]));
+        let next = planner::remove(&table, &BTreeMap::from([(id(1), Absence::Dead)]));
         check_step(&table, &next);
         assert_eq!(next.member(id(1)).is_some(), kept);
         let anew = partitions(&next).filter(|(_, p)| p.lineage.0 == 2).count();
@@ -517,7 +516,7 @@ fn of_what_silent_members_hold_only_what_is_given_up_begins_anew() {
         table,
         "all answer"
     );
-    let silent = planner::remove(&table, &BTreeMap::from([(id(1), Departure::Silent)]));
+    let silent = planner::remove(&table, &BTreeMap::from([(id(1), Absence::Silent)]));
     assert_eq!(planner::begin_anew(&silent, |_, _| false), silent);
     let mut silent = silent;
     // Of two members nothing moves: it is held all the same.
@@ -546,7 +545,7 @@ fn of_what_silent_members_hold_only_what_is_given_up_begins_anew() {
 fn nobody_is_removed_where_nobody_would_be_left_to_vote() {
     let table = cluster(64, 1, &[PLAIN]);
     assert_eq!(
-        planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)])),
+        planner::remove(&table, &BTreeMap::from([(id(1), Absence::Dead)])),
         table
     );
 }
@@ -661,7 +660,7 @@ fn withdrawing_an_admission_is_an_epoch_even_where_the_learner_is_gone() {
 #[test]
 fn learners_stay_within_their_limits_and_repair_goes_first() {
     let full = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
-    let short = planner::remove(&full, &BTreeMap::from([(id(3), Departure::Dead)]));
+    let short = planner::remove(&full, &BTreeMap::from([(id(3), Absence::Dead)]));
     let joined = planner::admit(&short, vec![member(4, &PLAIN)]);
     let planned = adopt(&joined, &plan(&joined));
     let limits = planner::MoveLimits {

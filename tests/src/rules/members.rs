@@ -8,7 +8,7 @@
 use crate::sim::oracle::Oracle;
 use doyen_gossip::agreement::{AdminReply, Event, Explain, InSyncRequest, Peer, Timing, View};
 use doyen_gossip::wire::Message;
-use doyen_gossip::{Agreement, Config, Input, Output, Time};
+use doyen_gossip::{Agreement, AgreementConfig, Input, Output, Time};
 use doyen_placement::{
     Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId,
     Mode, OnLoss, OrderKey, Partition, PartitionId, PartitionRef, Reshaping, Role, Schedulers,
@@ -211,7 +211,7 @@ impl Members {
         expect: Option<u16>,
     ) {
         let control = address(place);
-        let config = Config {
+        let config = AgreementConfig {
             range_bytes_max: 64 << 20,
             id: id(place),
             name: name.into(),

@@ -8,7 +8,9 @@ use super::{CoordinatorTasks, Draft};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use doyen_placement::loads::Loads;
-use doyen_placement::planner::{self, BalanceChange, InSyncChange, MoveLimits, Proposal, Waits};
+use doyen_placement::planner::{
+    self, BalanceChange, InSyncChange, MoveLimits, PlannedChanges, Waits,
+};
 use doyen_placement::{
     KeyspaceId, Mode, PartitionId, PartitionRef, Paused, Reshape, Table, TableName,
 };
@@ -130,7 +132,7 @@ pub(super) fn draft_moves(
     draft_reshapes(cx, tasks, table, draft);
     if let Some((
         planned,
-        Proposal {
+        PlannedChanges {
             mut goals,
             hot,
             reshapes,

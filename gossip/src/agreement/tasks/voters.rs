@@ -57,7 +57,7 @@ mod tests {
     use crate::agreement::net::Net;
     use crate::agreement::tasks::CoordinatorTasks;
     use crate::time::Time;
-    use doyen_placement::planner::{self, Departure, Pace};
+    use doyen_placement::planner::{self, Absence, Pace};
     use doyen_placement::{Member, MemberId, OnLoss};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
@@ -132,10 +132,10 @@ mod tests {
                 table = planner::hand_over(&table, table.members[place + 1].id, Pace::Repair);
             }
         }
-        let gone: BTreeMap<MemberId, Departure> = case
+        let gone: BTreeMap<MemberId, Absence> = case
             .silent_before
             .iter()
-            .map(|place| (table.members[*place].id, Departure::Silent))
+            .map(|place| (table.members[*place].id, Absence::Silent))
             .collect();
         planner::remove(&table, &gone)
     }
@@ -207,8 +207,8 @@ mod tests {
         let base = members(5);
         assert_eq!(room_for_newcomers(&base, &base), MEMBERS_MAX - 5);
         let gone = BTreeMap::from([
-            (base.members[1].id, Departure::Dead),
-            (base.members[2].id, Departure::Dead),
+            (base.members[1].id, Absence::Dead),
+            (base.members[2].id, Absence::Dead),
         ]);
         let mut next = planner::remove(&base, &gone);
         assert_eq!(
