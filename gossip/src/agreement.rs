@@ -61,9 +61,10 @@ use std::time::Duration;
 
 /// Addresses of former members that are still dialled.
 const FORMER_MAX: usize = 64;
-/// Between two looks of a member behind a seed, at most.
+/// The longest time between two probes of a member behind a seed.
 const SCOUT_MAX: Duration = Duration::from_secs(30);
-/// Members dial seeds and former members' addresses this often, at least and at most.
+/// The shortest and the longest time between two rounds in which members dial seeds and the
+/// addresses of former members.
 const DIAL: (Duration, Duration) = (Duration::from_millis(800), Duration::from_millis(1200));
 
 /// The machine.
@@ -71,9 +72,9 @@ const DIAL: (Duration, Duration) = (Duration::from_millis(800), Duration::from_m
 pub struct Agreement {
     cx: Context,
     phase: Phase,
-    /// Addresses where somebody may be who does not know of this cluster.
+    /// Addresses at which a process may run that does not know of this cluster.
     former: BTreeSet<SocketAddr>,
-    /// Members of the last table that was looked at for the above.
+    /// Members of the last table from which `former` was updated.
     members: BTreeMap<MemberId, SocketAddr>,
     dial_at: Time,
     scout_at: Time,
@@ -89,7 +90,7 @@ enum Phase {
 }
 
 impl Agreement {
-    /// A fresh process that knows nothing but its configuration.
+    /// A new process that knows nothing but its configuration.
     #[must_use]
     pub fn new(config: AgreementConfig, now: Time) -> Self {
         let cx = Context::new(config, now);
@@ -108,7 +109,7 @@ impl Agreement {
 
     /// Takes an input.
     pub fn handle(&mut self, now: Time, input: Input) {
-        // Time never goes back, whoever says so.
+        // Time never goes back, whatever the caller says.
         self.cx.now = now.max(self.cx.now);
         if let Phase::Member(core) = &mut self.phase {
             if core.over {
@@ -122,7 +123,7 @@ impl Agreement {
         self.turn();
     }
 
-    /// The next thing to do, in order, until there is none.
+    /// The next thing to do, in order. `None`: there is nothing left.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.cx.outputs.pop_front()
     }
@@ -150,7 +151,7 @@ impl Agreement {
         matches!(&self.phase, Phase::Member(core) if matches!(core.role, Role::Leader(_)))
     }
 
-    /// What partitions and members have to carry, as far as it was reported; `None`: this node does
+    /// The loads of partitions and members, as far as they were reported. `None`: this node does
     /// not coordinate.
     #[must_use]
     pub fn loads(&self) -> Option<&Loads> {
@@ -160,7 +161,7 @@ impl Agreement {
         }
     }
 
-    /// What this node sees of moves; `None`: it does not coordinate.
+    /// What this node sees of moves. `None`: it does not coordinate.
     #[must_use]
     pub fn oversight(&self) -> Option<Oversight> {
         match &self.phase {
@@ -169,7 +170,7 @@ impl Agreement {
         }
     }
 
-    /// Messages of peers that made no sense and were dropped.
+    /// The number of messages of peers that made no sense and were dropped.
     #[must_use]
     pub fn ignored(&self) -> u64 {
         self.cx.ignored
@@ -287,7 +288,7 @@ impl Agreement {
                 let reply = AdminReply::Refused("this node is part of no cluster yet".into());
                 cx.outputs.push_back(Output::AdminReply { ticket, reply });
             }
-            // Part of nothing: there is nothing to hand over.
+            // This process is part of no cluster, so it has nothing to hand over.
             (Input::Leave(_), Phase::Forming(_) | Phase::Joining(_)) => {
                 cx.outputs.push_back(Output::HandedOver)
             }
@@ -306,7 +307,7 @@ impl Agreement {
         }
     }
 
-    /// Whatever is due.
+    /// Does everything that is due.
     fn turn(&mut self) {
         let cx = &mut self.cx;
         match &mut self.phase {
@@ -341,7 +342,7 @@ impl Agreement {
         }
     }
 
-    // ---- whom to dial
+    // ---- which addresses to dial
 
     fn remember(&mut self, address: SocketAddr) {
         if address != self.cx.config.addresses.control && self.former.len() < FORMER_MAX {
@@ -349,8 +350,8 @@ impl Agreement {
         }
     }
 
-    /// Seeds and former members' addresses, so that whoever starts there hears of the living
-    /// cluster.
+    /// Dials seeds and the addresses of former members, so that a process that starts there hears
+    /// of the living cluster.
     fn dial(&mut self) {
         if self.dial_at > self.cx.now {
             return;
@@ -362,8 +363,9 @@ impl Agreement {
             if core.over {
                 return;
             }
-            // At the address of a member that does not answer there may be another process by now,
-            // that knows what became of the cluster, where everybody that this one knows is gone.
+            // Another process may run by now at the address of a member that does not answer. It
+            // may know what became of the cluster, even if every member that this node knows is
+            // gone.
             let (quiet, live): (Vec<_>, Vec<_>) = core
                 .committed
                 .members
@@ -399,23 +401,23 @@ impl Agreement {
             .copied();
         let mut addresses: BTreeSet<SocketAddr> =
             addresses.filter(|a| !taken.contains(a)).collect();
-        // Also where a member of this cluster is by now: only its own word ends what was noted of
-        // the process before it.
+        // This includes addresses that a member of this cluster has by now: only that member's own
+        // word ends what was noted of the process before it.
         let own = self.cx.config.addresses.control;
         addresses.extend(self.others.addresses().into_iter().filter(|a| *a != own));
         addresses.into_iter().for_each(|address| self.ask(address));
     }
 
-    /// Asks the process at an address how it stands.
+    /// Asks the process at an address for its status.
     fn ask(&mut self, address: SocketAddr) {
         let state = self.process_state();
         let status = self.cx.process_status(state);
         self.cx.dial(address, Message::Probe(status));
     }
 
-    /// Behind a seed that is no member's address there may be other nodes than the one to which it
-    /// leads this one. All members together ask about once a second, so that two clusters behind
-    /// one balancer hear of each other.
+    /// If a seed is no member's own address, there may be other nodes behind it than the one that
+    /// this node reaches. All members together ask about once a second, so two clusters behind one
+    /// balancer hear of each other.
     fn scout(&mut self, taken: &BTreeSet<SocketAddr>) {
         let Phase::Member(core) = &self.phase else {
             return;
@@ -497,7 +499,8 @@ impl Agreement {
         self.member_turn();
     }
 
-    /// A fresh cluster of one gives way; it joins in the same process, having done nothing yet.
+    /// A new cluster of one gives way. It joins in the same process, because it has done nothing
+    /// yet.
     fn meet(
         &mut self,
         from: MemberId,
@@ -512,9 +515,10 @@ impl Agreement {
         if ours == theirs {
             let (name, address) = &who;
             self.others.joined(cx, name, *address);
-            // Of our cluster, and not known to us: it went on, perhaps without this process and
-            // everybody it knows. Who is known to nobody is never told, so it asks. And where it is
-            // the one that was left behind, this answers a question that it does not know to ask.
+            // The sender is of this cluster, and this member does not know it. So one of the two
+            // was left behind: the cluster went on without it. A sender unknown to all members is
+            // never told, so it must ask. If this member is the one that was left behind, the pull
+            // asks a question that it does not know to ask.
             if core.committed.member(from).is_none() {
                 core.pull(cx, from);
                 core.on_pull(cx, from, None);
@@ -522,7 +526,7 @@ impl Agreement {
             return;
         }
         if !used && core.used {
-            // A fresh cluster of one, which gives way.
+            // The sender is a new cluster of one, which gives way.
             core.requests.newcomer(cx.now, from);
         }
         let fresh =
@@ -565,7 +569,7 @@ impl Agreement {
         }
     }
 
-    /// False: it made no sense.
+    /// Returns false if the status made no sense.
     fn heard_status(&mut self, from: MemberId, status: ProcessStatus) -> bool {
         let listed = match &status.state {
             ProcessState::Forming { initial, known, .. } => initial.len().max(known.len()),
@@ -640,7 +644,7 @@ impl Agreement {
                 self.form(formed);
             }
             message => {
-                // Only members send the rest, so that first table is committed.
+                // Only members send the remaining messages, so that first table is committed.
                 if let Some(table) = message.cluster().and_then(|c| forming.confirmed(c)) {
                     self.form(Some(Formed::Founder(table)));
                     self.member_message(from, message);
@@ -686,8 +690,7 @@ impl Agreement {
             .cluster()
             .is_some_and(|theirs| theirs != core.cluster())
         {
-            // Whether two clusters have met, or it only is behind, what it says of itself will
-            // tell.
+            // Either two clusters have met, or the sender is behind. Its status will tell.
             cx.ignore();
             if self.others.may_ask(cx.now) {
                 let status = cx.process_status(core.membership());

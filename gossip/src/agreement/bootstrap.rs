@@ -1,9 +1,10 @@
-//! How the first cluster forms: from the configured initial members, unanimously, once.
+//! How the first cluster forms: from the initial members, unanimously, once.
 //!
-//! Every process says how it stands to every seed. When the lists agree, the process with the
-//! lowest id writes the first table and needs the promise of everybody in it. A promise excludes
-//! every other first table; it lapses only when whoever wrote the table says, after that, that it
-//! has dropped it, or when every founder's address answers and nobody there is a member.
+//! Every process sends its status to every seed. When the lists of initial members agree, the
+//! process with the lowest id writes the first table. It needs the promise of every member of that
+//! table. A promise excludes every other first table. It lapses in two cases: the writer says,
+//! after it wrote the table, that it has dropped it; or a process answers at every founder's
+//! address, and none of them is a member.
 
 use super::api::Output;
 use super::context::{Context, Named};
@@ -19,47 +20,50 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A node that was not told how many shall form the first cluster, and cannot tell from its seeds,
-/// looks for others this long before it begins a cluster by itself. In common places (a service in
-/// Kubernetes, a scaled service of Docker Compose) one name is everybody's seed, all nodes start
-/// together, and the addresses of the name appear one after the other, within seconds.
+/// If a node was not told how many members form the first cluster, and its seeds do not tell
+/// either, it looks for others this long before it begins a cluster by itself. That is common: a
+/// service in Kubernetes or a scaled service of Docker Compose has one name, which is the seed of
+/// every node. All nodes start together, and the addresses of the name appear one after the other,
+/// within seconds.
 const LOOK: Duration = Duration::from_secs(10);
-/// It looks for so many times as long while it hears a process with a lower id, which is to begin.
+/// While a node hears a process with a lower id, which is to begin the cluster, it looks this many
+/// times as long.
 const LOOKS_WHILE_ANOTHER_IS_DUE: u32 = 2;
-/// Between two looks behind the seeds, at least and at most.
+/// The shortest and the longest time between two looks behind the seeds.
 const SCOUT: (Duration, Duration) = (Duration::from_millis(400), Duration::from_millis(800));
-/// Whoever was not heard for this long is not counted on.
+/// A process that was not heard for this long does not count.
 const FRESH: Duration = Duration::from_secs(1);
-/// Between two rounds of probes, at least and at most.
+/// The shortest and the longest time between two rounds of probes.
 const PROBE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(250));
-/// Between two reports of what is missing.
+/// The time between two reports of what is missing.
 const REPORT: Duration = Duration::from_secs(5);
-/// A first table is sent again after this long.
+/// The time after which a first table is sent again.
 const RESEND: Duration = Duration::from_millis(100);
-/// Processes that are remembered while forming.
+/// The number of processes that are remembered while forming.
 const PEERS_MAX: usize = 256;
-/// Processes that a probe lists.
+/// The number of processes that a probe lists.
 pub(super) const LISTED_MAX: usize = 64;
 
-/// A process that is part of nothing yet.
+/// A process that is part of no cluster yet.
 #[derive(Debug)]
 pub(super) struct Forming {
     started: Time,
-    /// Since when it has been doubtful whether other nodes are behind the same seeds.
+    /// Since when it has been in doubt whether other nodes are behind the same seeds.
     doubtful: Option<Time>,
     scout_at: Time,
     probe_at: Time,
     report_at: Time,
-    /// At the last report nothing was missing.
+    /// Whether nothing was missing at the last report.
     complete: bool,
     peers: BTreeMap<MemberId, Heard>,
-    /// Who answered at which address.
+    /// The process that answered at each address.
     at: BTreeMap<SocketAddr, MemberId>,
     promise: Option<Named>,
     founding: Option<Founding>,
-    /// Addresses from gossip or from a former life: never to form a cluster with, only to find one.
+    /// Addresses from gossip or from a former member. They serve to find a cluster, and never to
+    /// form one.
     hinted: BTreeSet<SocketAddr>,
-    /// Since when another process has borne this one's name.
+    /// Since when another process has had this one's name.
     namesake: Option<Time>,
 }
 
@@ -69,7 +73,7 @@ struct Heard {
     at: Time,
 }
 
-/// The first table, on its way.
+/// The first table, before it is committed.
 #[derive(Debug)]
 struct Founding {
     table: Named,
@@ -82,19 +86,19 @@ struct Founding {
 enum Doubt {
     /// No other process answers.
     Alone,
-    /// This seed leads to a process that others reach at another address: a balancer does that, and
+    /// This seed leads to a process that others reach at another address. A balancer does that, and
     /// leads other nodes elsewhere.
     Indirect(SocketAddr),
 }
 
-/// What comes next.
+/// What a forming process becomes.
 #[derive(Debug)]
 pub(super) enum Formed {
     /// A cluster of which this process wrote the first table.
     Founded(Named),
     /// A cluster whose first table this process promised.
     Founder(Named),
-    /// A living cluster, and who is in it.
+    /// A member of a living cluster was found.
     Found(ClusterId, MemberId, Version),
 }
 
@@ -130,7 +134,7 @@ impl Forming {
 
     pub(super) fn hinted(&mut self, cx: &Context, address: SocketAddr) {
         if self.hinted.len() >= LISTED_MAX {
-            // Those where nobody answers make room.
+            // Hinted addresses at which no process answers make room.
             let answers: BTreeSet<SocketAddr> = self
                 .fresh_peers(cx)
                 .map(|(_, s)| s.member.addresses.control)
@@ -142,7 +146,7 @@ impl Forming {
         }
     }
 
-    /// The processes at the seeds with oneself among them, and the seeds that have not answered.
+    /// The processes at the seeds, this one included, and the seeds that have not answered.
     fn initial(&self, cx: &Context) -> (BTreeSet<MemberId>, Vec<SocketAddr>) {
         let mut initial = BTreeSet::from([cx.me()]);
         let mut missing = Vec::new();
@@ -175,8 +179,8 @@ impl Forming {
             .map(|(id, h)| (*id, &h.status))
     }
 
-    /// A name that does not resolve yet counts all the same: the first cluster must not form
-    /// without the node that it means.
+    /// A name that does not resolve yet counts too: the first cluster must not form without the
+    /// node that it means.
     fn expect(&self, cx: &Context) -> u16 {
         let (initial, missing) = self.initial(cx);
         let all = initial.len() + missing.len() + cx.config.seeds.unresolved.len();
@@ -185,7 +189,7 @@ impl Forming {
             .unwrap_or_else(|| u16::try_from(all).unwrap_or(u16::MAX))
     }
 
-    /// Seeds that lead to a process which others reach at another address, and where.
+    /// Seeds that lead to a process which others reach at another address.
     fn indirect(&self, cx: &Context) -> impl Iterator<Item = SocketAddr> {
         let own = cx.config.addresses.control;
         cx.config
@@ -204,7 +208,7 @@ impl Forming {
             })
     }
 
-    /// Whether the seeds cannot tell that everybody is here.
+    /// Why the seeds cannot tell whether all nodes are here.
     fn doubt(&self, cx: &Context) -> Option<Doubt> {
         let seeds = &cx.config.seeds;
         if cx.config.expect.is_some() || seeds.is_none() {
@@ -220,8 +224,8 @@ impl Forming {
         }
     }
 
-    /// For how long this node looks for others before it begins a cluster by itself. Of those that
-    /// know of each other the one with the lowest id begins, and the others join it.
+    /// For how long this node looks for others before it begins a cluster by itself. Among nodes
+    /// that know of each other, the one with the lowest id begins, and the others join it.
     fn looks_for(&self, cx: &Context) -> Duration {
         if self.is_to_begin(cx).is_some() {
             LOOK * LOOKS_WHILE_ANOTHER_IS_DUE
@@ -239,7 +243,7 @@ impl Forming {
             .map(|(_, s)| &s.member)
     }
 
-    /// How much longer it looks for others; `None`: it does not, or does not begin by itself.
+    /// How long it looks on for others. `None`: it does not look, or does not begin by itself.
     fn looks_until(&self, cx: &Context) -> Option<Time> {
         self.doubt(cx)
             .and(self.doubtful)
@@ -261,7 +265,7 @@ impl Forming {
         }
     }
 
-    /// Time passed, or somebody was heard.
+    /// Time passed, or a process was heard.
     pub(super) fn turn(&mut self, cx: &mut Context) -> Option<Formed> {
         let alone = cx.config.expect.is_none_or(|n| n == 1);
         if alone && cx.config.seeds.is_none() && self.hinted.is_empty() {
@@ -281,16 +285,16 @@ impl Forming {
         None
     }
 
-    /// Notes since when it has been doubtful whether everybody is here.
+    /// Notes since when it has been in doubt whether all nodes are here.
     fn look(&mut self, cx: &Context) {
         if !cx.config.seeds.unresolved.is_empty() {
-            // What a name means may be known in a moment; only then the time begins.
+            // A name may resolve in a moment. The time begins only then.
             self.doubtful = None;
         } else if self.doubt(cx).is_none() {
             self.doubtful = None;
         } else if self.doubtful.is_none() {
             self.doubtful = Some(cx.now);
-            // Said as soon as it is waited for.
+            // People are told as soon as the wait begins.
             self.report_at = self.report_at.min(self.started + cx.config.timing.listen);
         }
     }
@@ -350,7 +354,7 @@ impl Forming {
         }
     }
 
-    /// Behind a seed that leads to another address than its own there may be more processes.
+    /// If a seed leads to an address that is not its own, there may be more processes behind it.
     fn scout(&mut self, cx: &mut Context) {
         if self.scout_at > cx.now {
             return;
@@ -360,7 +364,7 @@ impl Forming {
         cx.outputs.extend(seeds.into_iter().map(Output::Scout));
     }
 
-    /// Somebody says how it stands.
+    /// A process sends its status.
     pub(super) fn hear(
         &mut self,
         cx: &mut Context,
@@ -376,8 +380,8 @@ impl Forming {
         if let ProcessState::Forming { known, .. } = &status.state
             && cx.config.expect.is_some()
         {
-            // With a number to wait for, founders may be strangers that only somebody else has
-            // heard.
+            // If the number of members is given, founders may be processes that only another
+            // process has heard.
             known
                 .iter()
                 .for_each(|(_, address)| self.hinted(cx, *address));
@@ -387,7 +391,7 @@ impl Forming {
             .get(&from)
             .is_some_and(|h| h.status.number > status.number)
         {
-            // It was said before what was heard last.
+            // It is older than the last status of that process.
             return None;
         }
         if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(&from) {
@@ -400,7 +404,7 @@ impl Forming {
         None
     }
 
-    /// A living cluster is there.
+    /// There is a living cluster.
     fn living(
         &mut self,
         (cluster, version): (ClusterId, Version),
@@ -424,8 +428,8 @@ impl Forming {
         Some(Formed::Found(cluster, from, version))
     }
 
-    /// Somebody speaks as a member of the cluster whose first table this process promised: then
-    /// that table is committed.
+    /// A process speaks as a member of the cluster whose first table this process promised. So that
+    /// table is committed.
     pub(super) fn confirmed(&self, cluster: ClusterId) -> Option<Named> {
         self.promise.clone().filter(|t| t.cluster == cluster)
     }
@@ -449,8 +453,8 @@ impl Forming {
             return false;
         }
         match cx.config.expect {
-            // Told to go ahead alone: should a cluster be there after all, one of the two gives
-            // way.
+            // This node was told to go ahead alone. If there is a cluster after all, one of the two
+            // gives way.
             Some(1) => founders.len() == 1,
             None => {
                 missing.is_empty()
@@ -459,7 +463,7 @@ impl Forming {
                     && *founders == initial
             }
             Some(expect) if founders.len() == usize::from(expect) => {
-                // Nobody dials the address that it has itself.
+                // A process does not dial its own address.
                 let at = |s: &SocketAddr| {
                     if *s == cx.config.addresses.control {
                         Some(cx.me())
@@ -485,7 +489,7 @@ impl Forming {
         }
     }
 
-    /// The founders, if everybody that is needed is here and agrees.
+    /// The founders, if all that are needed are here and agree.
     fn founders(&self, cx: &Context) -> Option<BTreeSet<MemberId>> {
         let (initial, missing) = self.initial(cx);
         if self.doubt(cx).is_some() {
@@ -562,7 +566,7 @@ impl Forming {
             }
         };
         let mut members: Vec<Member> = founders.iter().filter_map(member).collect();
-        // Who writes the table coordinates first, so it is the oldest.
+        // The writer of the table coordinates first, so it is the oldest.
         members.sort_by_key(|m| (m.id != cx.me(), place(m), m.id));
         let table = self.first(cx, members);
         if let Err(why) = table.validate() {
@@ -613,7 +617,7 @@ impl Forming {
         cx.explain(&Problem::BeginsAlone { found })
     }
 
-    /// Sends the first table to whoever has not promised it.
+    /// Sends the first table to founders that have not promised it.
     fn send_first(&mut self, cx: &mut Context) {
         let state = self.process_state(cx);
         let status = cx.process_status(state);
@@ -637,7 +641,7 @@ impl Forming {
         }
     }
 
-    /// The first table of somebody else.
+    /// The first table of another process.
     pub(super) fn on_found(&mut self, cx: &mut Context, from: MemberId, table: Named) {
         let founders: BTreeSet<MemberId> = table.members.iter().map(|m| m.id).collect();
         let pursues = |s: &ProcessStatus| matches!(s.state, ProcessState::Forming { promise, .. } if promise == Some(table.name));
@@ -690,8 +694,7 @@ impl Forming {
                 Some(ProcessState::Joining) => false,
                 Some(ProcessState::Member { .. }) | None => true,
             };
-            // Nothing older than the table itself is among what was heard of whoever wrote it
-            // (`hear`).
+            // `hear` drops every status of the writer that is older than the table.
             let dropped = others().any(|m| Some(m.id) == writer && !pursues(m));
             dropped || others().all(|m| replaced(m) || !pursues(m))
         };
@@ -732,7 +735,8 @@ impl Forming {
         }
     }
 
-    /// This node, and those that form a cluster with it as far as it has heard lately.
+    /// This node, and the processes that will form a cluster with it, as far as they were heard
+    /// lately.
     fn names(&self, cx: &Context) -> Vec<String> {
         let (initial, _) = self.initial(cx);
         let expect = self.expect(cx);
@@ -800,7 +804,7 @@ impl Forming {
     }
 }
 
-/// The seeds as they were given, as far as they are known by name.
+/// The seeds as they were given: names, or else addresses.
 fn seeds_of(cx: &Context) -> String {
     let seeds = &cx.config.seeds;
     let addresses = seeds

@@ -14,23 +14,23 @@ use doyen_placement::{MemberId, MemberState, PartitionRef, TableName, Term};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A proposal is sent again to whoever has not answered for this long.
+/// The time after which a proposal is sent again to members that have not acknowledged it.
 const RESEND: Duration = Duration::from_millis(100);
-/// How long a commit waits for the acks of the primaries that it deposes, while they answer: such
+/// How long a commit waits for the acks of the primaries that it deposes, while they answer. Such
 /// an ack spares their successors the wait for a lease (rules 9 and 10), which is longer than this.
-/// On a machine that has no core for one of them at once, less is often too little.
+/// If the machine has no core for such a primary at once, a shorter wait is often too short.
 const HOLD: Duration = Duration::from_millis(200);
 
 /// A coordinator in its term.
 #[derive(Debug)]
 pub(super) struct Leader {
-    /// Who has joined this term (rule 4).
+    /// The members that have joined this term (rule 4).
     joined: BTreeSet<MemberId>,
     pending: Option<PendingProposal>,
     pub(super) tasks: CoordinatorTasks,
 }
 
-/// The proposal under way.
+/// A proposal that is not committed yet.
 #[derive(Debug)]
 struct PendingProposal {
     table: Named,
@@ -81,34 +81,34 @@ impl Leader {
         }
     }
 
-    /// Replies that will not come: the term ends before the change is committed.
+    /// The draft whose replies will not come, because the term ends before the commit.
     pub(super) fn abandoned(self) -> Draft {
         self.pending.map(|f| f.draft).unwrap_or_default()
     }
 }
 
 impl MemberCore {
-    /// What a coordinator does when something happened.
+    /// What a coordinator does after something happened.
     pub(super) fn lead(&mut self, cx: &mut Context) {
         let Role::Leader(leader) = &self.role else {
             return;
         };
         if self.term_seen > self.term {
-            // It stands again above the term that another member named, without a pre-vote (rule
-            // 1).
+            // It becomes a candidate again, above the term that another member named, and without a
+            // pre-vote (rule 1).
             return self.become_candidate(cx);
         }
         if leader.pending.is_some() {
             self.resend(cx);
             self.try_commit(cx);
         }
-        // What is committed may at once be followed by what waited for it.
+        // What waited for a commit may follow it at once.
         if matches!(&self.role, Role::Leader(leader) if leader.idle()) && !self.out {
             self.attend(cx);
         }
     }
 
-    /// Proposes a table: stored here first, then sent.
+    /// Proposes a table: stores it here first, and then sends it.
     pub(super) fn propose(&mut self, cx: &mut Context, draft: Draft) {
         let me = cx.me();
         let mut table = draft
@@ -118,7 +118,7 @@ impl MemberCore {
         table.term = self.term;
         table.version = self.accepted.version.next();
         if let Err(why) = table.validate() {
-            // Our own planner broke its word: nothing of it may reach anybody.
+            // This is a fault of our own planner: the table must not reach any member.
             tracing::error!(%why, "the next table would be invalid");
             cx.ignore();
             return self.refuse(
@@ -140,7 +140,7 @@ impl MemberCore {
             .map(|m| m.id);
         let recipients: BTreeSet<MemberId> = members.filter(|m| *m != me).collect();
         let mut hold: BTreeSet<MemberId> = deposed(&self.committed, &table).into_keys().collect();
-        // The dead ack nothing.
+        // Dead members do not acknowledge.
         hold.retain(|m| {
             *m != me
                 && table
@@ -169,7 +169,8 @@ impl MemberCore {
         self.try_commit(cx);
     }
 
-    /// What this node's ack of a table says. Before it is stored: afterwards this node is closed.
+    /// The content of this node's ack of a table. It is made before the table is stored, because
+    /// afterwards this node counts as closed.
     fn stored(&self, cx: &Context, predecessor: TableName, table: &Named) -> Stored {
         let known = (predecessor == self.committed.name
             && predecessor.version.next() == table.version)
@@ -260,7 +261,7 @@ impl MemberCore {
             }
         }
         if self.accepted.name == name {
-            // The ack was lost. What it said then may be untrue by now, so it says nothing.
+            // The ack was lost. Its content may be wrong by now, so this ack has none.
             return cx.send(
                 from,
                 Message::Ack(Box::new(Ack {
@@ -298,7 +299,7 @@ impl MemberCore {
         let stored = committed == self.accepted.name
             || (committed.version == self.accepted.version && broken(&mutant::INSTALLS_BY_VERSION));
         if stored && committed.order() > self.committed.name.order() {
-            // The coordinator says that what is stored here is committed.
+            // The coordinator says that the table that is stored here is committed.
             let stored = self.accepted.clone();
             self.install(cx, stored, commit.filter(|c| c.name == committed));
             if self.over {
@@ -428,9 +429,9 @@ impl MemberCore {
         }
     }
 
-    /// The greatest age such that a committing quorum reported at least that. An operator's word is
-    /// no quorum: where it makes up for a majority, leases may stand that nobody here knows of, and
-    /// the next primary waits for all of them.
+    /// The greatest age such that a committing quorum reported at least that age. An operator's
+    /// word is no quorum: if it makes up for a majority, there may be leases that no remaining
+    /// member knows of. Then the next primary waits for all of them.
     fn least_age(&self, pending: &PendingProposal, primary: MemberId) -> Option<u64> {
         let age = |v: MemberId| pending.acks.get(&v)?.ages.as_ref()?.get(&primary).copied();
         let mut ages: Vec<u64> = self

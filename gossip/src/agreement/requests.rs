@@ -1,5 +1,5 @@
-//! What a member wants of the coordinator, asked until it is done: leaving, reports, people's
-//! requests, `recover`.
+//! What a member asks of the coordinator, again and again until it is done: to leave, reports,
+//! requests of people, and `recover`.
 
 use super::api::{AdminReply, AdminRequest, Output};
 use super::context::{Context, Named, earlier};
@@ -19,38 +19,38 @@ use doyen_placement::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Between two attempts.
+/// The time between two attempts.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// A person's request is given up after this long.
+/// The time after which a person's request is given up.
 const ADMIN_PATIENCE: Duration = Duration::from_secs(10);
-/// Requests of people that wait here at the same time.
+/// The number of people's requests that wait here at the same time.
 const TICKETS_MAX: usize = 256;
-/// Requests in one message of a primary.
+/// The number of requests in one message of a primary.
 const REQUESTS_MAX: usize = 16_384;
 
-/// If every member leaves, they wait for a process that asks to be let in, or forms, for this long
-/// after it was heard.
+/// If every member leaves, they wait for this long after they heard a process that asks to be
+/// admitted, or that forms a cluster.
 const NEWCOMER_FRESH: Duration = Duration::from_secs(3);
-/// Such processes that are remembered.
+/// The number of such processes that are remembered.
 const NEWCOMERS_MAX: usize = 64;
-/// If every member leaves, and they hold something and were not always one alone, they listen for
-/// such a process for this long: after a restart a process takes a moment until it is heard.
+/// If every member leaves, holds data and was not always alone, the members listen for such a
+/// process for this long: a process that starts again takes a moment until it is heard.
 pub(super) const LAST_LISTENS: Duration = Duration::from_secs(2);
 /// If every member leaves and no coordinator has been known for this long, each leaver decides for
 /// itself.
 const LEADERLESS_LISTENS: Duration = Duration::from_secs(4);
 
-/// What this member waits for.
+/// The requests of this member that are not done.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     leave: Leave,
     ask_at: Option<Time>,
-    /// When processes that could take over what a leaver holds, and that were no members, were last
-    /// heard.
+    /// When processes were last heard that are no members and could take over the data of a leaver.
     newcomers: BTreeMap<MemberId, Time>,
-    /// Members that the tables in force have called leaving. If one of them is silent, it has gone.
+    /// Members that the tables in force have called leaving. If one of them becomes silent, it has
+    /// gone.
     leavers: BTreeSet<MemberId>,
-    /// The last report of open partitions, and whether the coordinator has read it.
+    /// The number of the last report of open partitions.
     report: u64,
     report_seen: u64,
     report_at: Option<Time>,
@@ -77,7 +77,7 @@ enum Leave {
 }
 
 impl Requests {
-    /// `led`: somebody is there to be asked.
+    /// `led`: whether there is a coordinator to ask.
     pub(super) fn timeout(&self, led: bool) -> Option<Time> {
         let report = self.report_at.filter(|_| led);
         let tickets = self.tickets.values().map(|t| t.again.min(t.deadline)).min();
@@ -90,7 +90,7 @@ impl Requests {
         self.leave == Leave::Departing
     }
 
-    /// A process that is part of nothing yet, and may hold data, was heard.
+    /// A process was heard that is part of no cluster yet and may hold data.
     pub(super) fn newcomer(&mut self, now: Time, id: MemberId) {
         if self.newcomers.len() >= NEWCOMERS_MAX {
             self.newcomers
@@ -101,7 +101,7 @@ impl Requests {
         }
     }
 
-    /// Whether such a process was heard lately, and is no member yet.
+    /// Whether such a process was heard lately and is no member yet.
     pub(super) fn at_the_door(&self, cx: &Context, table: &Table) -> bool {
         self.newcomers
             .iter()
@@ -113,7 +113,7 @@ impl Requests {
         self.leavers.contains(&member)
     }
 
-    /// Another coordinator knows nothing of what its predecessor was told.
+    /// A new coordinator knows nothing of what its predecessor was told.
     pub(super) fn new_coordinator(&mut self) {
         self.telling.new_coordinator();
         self.report += 1;
@@ -138,7 +138,7 @@ impl MemberCore {
         matches!(self.role, Role::Leader(_))
     }
 
-    /// Hands a request to the coordinator, if one is known: to this node itself, or on.
+    /// Hands a request to the coordinator, if one is known: to this node itself, or by a message.
     pub(super) fn tell_coordinator(&mut self, cx: &mut Context, message: Message) {
         match self.leader {
             Some(leader) if leader == cx.me() => {
@@ -150,7 +150,7 @@ impl MemberCore {
         }
     }
 
-    /// Asks again for whatever is not done.
+    /// Repeats every request that is not done.
     pub(super) fn ask(&mut self, cx: &mut Context) {
         self.ask_leave(cx);
         if self.requests.report_at.is_some_and(|at| at <= cx.now) && self.leader.is_some() {
@@ -265,9 +265,9 @@ impl MemberCore {
         );
     }
 
-    /// Whether this leaver ends with what it holds. The coordinator says so, by a table that ends
-    /// the cluster (`tasks::leavers`), and all that could miss that table have it: each that ends
-    /// makes it harder to hear of.
+    /// Whether this leaver ends with the data that it holds. The coordinator decides that with a
+    /// table that ends the cluster (`tasks::leavers`). A leaver ends only when all members that
+    /// could miss that table have it, because each one that ends makes the table harder to find.
     fn stops(&self, cx: &Context) -> bool {
         if !planner::stops(&self.committed) && !self.stops_unled(cx) {
             return false;
@@ -278,15 +278,15 @@ impl MemberCore {
                 .is_some_and(|name| name.order() >= self.committed.name.order())
         };
         let has_it = |v: MemberId| v == cx.me() || knows(v) || self.silent(cx, v);
-        // The coordinator asks all members, the others ask the voters.
+        // The coordinator asks all members. The others ask the voters.
         let all = self.committed.members.iter().filter(|_| self.leading());
         self.committed.voters.iter().all(|v| has_it(*v)) && all.into_iter().all(|m| has_it(m.id))
     }
 
-    /// Whether every member leaves, and none coordinates: so none can be admitted, nor can any of
-    /// them be given anything.
+    /// Whether every member leaves and there is no coordinator. Then no newcomer can be admitted,
+    /// and no leaver can hand over.
     fn stops_unled(&self, cx: &Context) -> bool {
-        // Once `--leave-timeout` is over (`Pace::AtOnce`), or this member has decided to go, it
+        // Once the time to leave is over (`Pace::AtOnce`), or this member has decided to end, it
         // waits for no newcomer.
         let waits = self.requests.leave == Leave::Asked(Pace::Repair)
             && self.requests.at_the_door(cx, &self.committed);
@@ -350,7 +350,7 @@ impl MemberCore {
         );
     }
 
-    /// The answer to a person's request, here or elsewhere.
+    /// Answers a person's request, here or at another member.
     pub(super) fn reply(
         &mut self,
         cx: &mut Context,
@@ -373,15 +373,15 @@ impl MemberCore {
         }
     }
 
-    /// What members ask of the coordinator. Whoever is not the coordinator passes it on.
+    /// Requests of members to the coordinator. A member that does not coordinate passes them on.
     pub(super) fn on_request(&mut self, cx: &mut Context, from: MemberId, message: Message) {
         if let Message::Join { member, .. } = &message
             && self.committed.member(member.id).is_some()
         {
-            // It is in already and does not know: its table was lost on the way.
+            // It has been admitted and does not know that, because its table was lost on the way.
             return self.on_pull(cx, member.id, None);
         }
-        // Each speaks for itself; a newcomer and a person's request are passed on.
+        // Each member speaks for itself. Requests of newcomers and of people are passed on.
         let of = match &message {
             Message::InSync { origin, .. } | Message::Loads { origin, .. } => *origin,
             Message::Leave { member, .. } => *member,
@@ -396,8 +396,8 @@ impl MemberCore {
             self.requests.newcomer(cx.now, member.id);
         }
         if !self.leading() {
-            // What somebody measured is said again soon: passing it on would only let it come from
-            // another.
+            // A report of loads is repeated soon anyway. If it were passed on, it would seem to
+            // come from another member.
             let passed_on = !matches!(message, Message::Loads { .. });
             if let Some(leader) = self
                 .leader
@@ -445,7 +445,7 @@ impl MemberCore {
     }
 
     fn on_in_sync(&mut self, cx: &mut Context, origin: MemberId, mut requests: Vec<InSyncRequest>) {
-        // Only the primary asks (rule 7).
+        // Only the primary may ask (rule 7).
         let table = &self.accepted.table;
         requests.truncate(REQUESTS_MAX);
         let may_ask = |r: &InSyncRequest| {
@@ -496,7 +496,7 @@ impl MemberCore {
     }
 
     pub(super) fn report_read(&mut self, sequence: u64) {
-        // What was not sent yet cannot have been read.
+        // A report that was not sent yet cannot have been read.
         if sequence <= self.requests.report {
             self.requests.report_seen = self.requests.report_seen.max(sequence);
         }
@@ -505,13 +505,13 @@ impl MemberCore {
         }
     }
 
-    /// Partitions that serve nobody yet, as far as the coordinator knows.
+    /// Partitions that do not serve yet, as far as the coordinator knows.
     pub(super) fn closed(&self) -> Vec<PartitionRef> {
         let Role::Leader(leader) = &self.role else {
             return Vec::new();
         };
         let tasks = &leader.tasks;
-        // What nobody else reaches serves nobody else.
+        // A primary that other members cannot reach does not serve them.
         let serves = |at, p: &Partition| {
             tasks.is_open(at, p.since) && !tasks.told.loads.unreached().contains(&p.primary())
         };
@@ -539,8 +539,8 @@ impl MemberCore {
         }
         let mut dead = Vec::new();
         for name in names {
-            // Whoever the accepted table leaves out may still have a vote in the committed one, and
-            // be named for that.
+            // A member that the accepted table leaves out may still have a vote in the committed
+            // one. It can be named for that.
             let members = self.accepted.members.iter().chain(&self.committed.members);
             let named: Vec<MemberId> = members
                 .filter(|m| m.name == *name || m.id.to_string() == *name)
@@ -564,7 +564,7 @@ impl MemberCore {
                 "no voter is left here: run this on a voter that lives".into(),
             );
         }
-        // Whoever has no vote coordinates nothing.
+        // A member without a vote cannot coordinate.
         let me = cx.me();
         if !self.voters().any(|v| v == me) {
             let names = self.voter_names(left);
@@ -585,7 +585,7 @@ impl MemberCore {
         self.become_candidate(cx);
     }
 
-    /// Voters of the accepted or the committed table; who is one of both comes twice.
+    /// Voters of the accepted or the committed table. A voter of both comes twice.
     fn voters(&self) -> impl Iterator<Item = MemberId> {
         self.accepted
             .voters
@@ -627,7 +627,8 @@ impl MemberCore {
         }
     }
 
-    /// This voter has accepted a later table: this member cannot win, whoever is dead.
+    /// This voter has accepted a later table, so this member cannot win, whichever members are
+    /// dead.
     pub(super) fn recovers_elsewhere(&mut self, cx: &mut Context, voter: MemberId) {
         if let Some((ticket, _)) = self.requests.recover.take() {
             self.asserted_dead.clear();

@@ -1,5 +1,5 @@
-//! What a coordinator looks after. Each duty is a step from one table to the next by a pure
-//! function of the planner; all that is due travels in one table.
+//! What a coordinator looks after. Each task is a step from one table to the next, by a pure
+//! function of the planner. Everything that is due travels in one table.
 
 mod admin;
 mod leavers;
@@ -37,52 +37,54 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use voters::{keep_voters, room_for_newcomers};
 
-/// A table costs its coordinator a little for every member, and every member as much as any other
-/// table: tables of moves are as far apart as `Timing::batch` for each so many members...
+/// Each table costs its coordinator a little work per member, and each member as much as any other
+/// table. So tables that move data are further apart in larger clusters: by `Timing::batch` for
+/// each such number of members.
 const BATCH_MEMBERS: usize = 8;
-/// ... but no further than this, for a copy that is silent is dropped by such a table.
+/// The greatest such distance. A copy that is silent is dropped by such a table, so it must not be
+/// long.
 const BATCH_MAX: Duration = Duration::from_millis(500);
-/// While a table is on its way, everybody has something to do at once, and whoever asks for
-/// something waits. Where nothing is lacking it may wait itself, for so many times as long as the
-/// one before took: a p99 is of what one in a hundred waits for, so the time of tables must be well
-/// below a hundredth.
+/// While a table is on its way, every member is busy and clients wait. If no copy is lacking, the
+/// next table of moves waits for this many times as long as the last one took. The p99 latency is
+/// what one in a hundred requests waits for, so tables must take well below a hundredth of the
+/// time.
 const REST: u32 = 200;
-/// But it never waits longer than this.
+/// The longest such wait.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// Where less than this is asked for a second, in all, nobody is there who would wait.
+/// If clients make fewer requests a second than this, in all, tables disturb hardly any of them.
 const ASKED_LITTLE: u64 = 100;
-/// Where copies are lacking, tables that only admit some and begin others are so much further apart
-/// than what cannot wait at all: each is work for everybody, of which copying gets that much less.
+/// If copies are lacking, tables that only admit and begin copies wait for this long after the last
+/// table. Each table is work for every member, which slows down copying.
 const REPAIR_REST: Duration = Duration::from_millis(30);
-/// Newcomers admitted at a time: everybody there connects with each of them.
+/// The number of newcomers that are admitted at a time: every member connects with each of them.
 const ADMITTED_MAX: usize = 16;
-/// How long those who were admitted last may take to answer before others are admitted.
+/// How long the last admitted newcomers may take to answer before the next are admitted.
 const ADMITTED_PATIENCE: Duration = Duration::from_millis(500);
-/// Requests of primaries that wait at the same time.
+/// The number of primaries' requests that wait at the same time.
 const IN_SYNC_MAX: usize = 32_768;
-/// Requests of people that wait at the same time.
+/// The number of people's requests that wait at the same time.
 const ADMIN_MAX: usize = 256;
-/// A plan that does not come is asked for again.
+/// The time after which a plan that did not arrive is asked for again.
 const PLAN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A coordinator's list of things to do.
+/// The tasks of a coordinator, and what it remembers for them.
 #[derive(Debug)]
 pub(super) struct CoordinatorTasks {
     joiners: BTreeMap<MemberId, Member>,
-    /// Newcomers that ask by way of others, and that this coordinator has not heard itself.
+    /// Newcomers that ask through other members, and that this coordinator has not heard itself.
     unheard: BTreeMap<MemberId, Unheard>,
-    /// Who was admitted last, and when.
+    /// The newcomers that were admitted last, and when.
     admitted: Option<(Time, Vec<MemberId>)>,
-    /// Members whose name a newcomer has, and since when the coordinator has been looking whether
+    /// Members whose name a newcomer has, and since when the coordinator has been checking whether
     /// they answer.
     doubted: BTreeMap<MemberId, Time>,
-    /// Silent members that a later process of their name proved dead: it is at their address.
+    /// Silent members that are proved dead: a later process of their name is at their address.
     dead: BTreeSet<MemberId>,
     /// Silent members whose name a newcomer at another address takes. That proves nothing about
     /// them.
     succeeded: BTreeSet<MemberId>,
-    /// Those of them that are still members, because nobody could take what they alone held: tried
-    /// again with every table.
+    /// Members of `dead` that are still in the table, because no other member could take what they
+    /// alone held. Every table tries again.
     proven: BTreeSet<MemberId>,
     leaving: BTreeMap<MemberId, Pace>,
     departing: BTreeSet<MemberId>,
@@ -92,47 +94,47 @@ pub(super) struct CoordinatorTasks {
     /// Since when this coordinator has known a silent member as silent.
     silent_since: BTreeMap<MemberId, Time>,
     reset_at: Option<Time>,
-    /// Learners that failed: until when, and for how long.
+    /// Learners that failed: until when they wait, and how long that wait is.
     backoff: BTreeMap<(PartitionRef, MemberId), (Time, Duration)>,
     proposal: Option<(TableName, PlannedChanges)>,
     plan_wanted: bool,
     plan_asked: Option<Time>,
     moving: bool,
-    /// From this table no step could be made: until another one, or until a learner that failed may
-    /// be tried again.
+    /// No step was possible from this table. The next attempt follows another table, or the end of
+    /// a learner's wait.
     stuck: Option<(TableName, Option<Time>)>,
-    /// Partitions that move because somebody has too much to do.
+    /// Partitions that move because a member has too much to do.
     hot: BTreeSet<PartitionRef>,
     batch_at: Time,
     /// When the last table was proposed.
     proposed_at: Time,
-    /// Before this no table of its own is made for what can wait.
+    /// Until then, no table is made for steps that can wait.
     rest_until: Time,
-    /// Whether no partition of this table lacks anything at once.
+    /// Whether every partition of this table is complete.
     whole: OfTable<bool>,
-    /// How many copies this table has that do not count yet.
+    /// The number of copies in this table that do not count yet.
     learning: OfTable<usize>,
-    /// A member holds a proposal of an earlier term that came to nothing.
+    /// Whether a member holds a proposal of an earlier term that was not committed.
     outdone: bool,
-    /// Tenures that their primaries reported as open.
+    /// Tenures that their primaries have reported as open.
     opened: BTreeMap<PartitionRef, Epoch>,
-    /// Partitions that take no more writes, because they are split or merged: what their primaries
-    /// said.
+    /// Partitions that take no more writes, because they are about to be split or merged, as their
+    /// primaries reported.
     stopped: BTreeMap<PartitionRef, WritesStopped>,
-    /// Since when this coordinator has known what is split and merged.
+    /// Since when this coordinator has known each split and merge.
     reshaping: BTreeMap<(KeyspaceId, Reshape), Time>,
-    /// After one that came to nothing, when others begin; zero where none did.
+    /// When other splits and merges may begin after one that failed. Zero if none failed.
     reshape_at: Time,
-    /// Neighbours that are brought to the same members, to be merged there; and since when.
+    /// Neighbours that are brought to the same members, so that they can be merged, and since when.
     together: BTreeMap<(KeyspaceId, [PartitionId; 2]), Time>,
     pub(super) told: Told,
-    /// Moves for balance that failed, one after the other.
+    /// The number of moves for balance that failed one after the other.
     failed: u32,
     rooms: Rooms,
     reach: Reach,
 }
 
-/// What was worked out from a table, until it is asked about another one.
+/// A value that was derived from a table. It is kept until it is asked for another table.
 #[derive(Debug)]
 struct OfTable<T>(Option<(TableName, T)>);
 
@@ -146,31 +148,31 @@ impl<T: Copy> OfTable<T> {
     }
 }
 
-/// A newcomer that is asked whether it hears and is heard.
+/// A newcomer that the coordinator asks whether it hears and is heard.
 #[derive(Debug)]
 struct Unheard {
     member: Member,
     seen: Version,
     since: Time,
     asked: Time,
-    /// People were told.
+    /// Whether people were told.
     told: bool,
 }
 
-/// The next table, and whom its commit answers.
+/// The next table, and the requests that its commit answers.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    /// `None`: as the one before.
+    /// `None`: the table does not change.
     pub(super) table: Option<Table>,
     replies: Vec<(MemberId, u64, AdminReply)>,
-    /// It holds more than steps of moves.
+    /// Whether it holds more than steps of moves.
     unplanned: bool,
-    /// Somebody wanted something else.
+    /// Whether an operator changed something.
     altered: bool,
 }
 
 impl CoordinatorTasks {
-    /// This node slept: for how long members are silent is counted anew.
+    /// This node slept. The times for which members are silent begin anew.
     pub(super) fn woke(&mut self, now: Time) {
         self.silent_since
             .values_mut()
@@ -251,7 +253,7 @@ impl CoordinatorTasks {
         .fold(None, earlier)
     }
 
-    /// When a copy that does not begin now may.
+    /// When a copy that does not begin now may begin.
     fn retry(&self, now: Time) -> Option<Time> {
         let failed = self
             .backoff
@@ -262,20 +264,19 @@ impl CoordinatorTasks {
         earlier(earlier(failed, self.rooms.due(now)), self.reach.due(now))
     }
 
-    /// Somebody told what it holds by now: where there is room again, copies need not wait for
-    /// their time.
+    /// A member reported its memory. If there is room again, copies need not wait for their time.
     pub(super) fn look_for_room(&mut self, now: Time) {
         if self.rooms.look(now, &self.told.loads) {
             self.stuck = None;
         }
     }
 
-    /// Whether tables are noticed: somebody asks for something; or copies fail, which must not be
-    /// tried the more often for it.
+    /// Whether tables disturb: clients make requests, or copies fail, which must not lead to more
+    /// attempts.
     fn disturbs(&self, now: Time) -> bool {
         let asked =
             |(_, load): (PartitionRef, &PartitionLoad)| load.reads.saturating_add(load.writes);
-        // That goes over all partitions: last.
+        // This goes over all partitions, so it comes last.
         let total = || {
             self.told
                 .loads
@@ -286,8 +287,8 @@ impl CoordinatorTasks {
         !self.backoff.is_empty() || self.rooms.lacked(now) || total() >= ASKED_LITTLE
     }
 
-    /// Whether the next step cannot wait: somebody is in the way of writes, or writes wait for a
-    /// split or a merge; where copies are lacking, it waits for little.
+    /// Whether the next step cannot wait: a silent copy blocks writes, or writes wait for a split
+    /// or a merge. If copies are lacking, the step waits for a short time only.
     fn presses(&mut self, now: Time, base: &Named) -> bool {
         let waits = |r: &InSyncRequest| matches!(r.change, InSyncChange::Admit(_));
         if !self.stopped.is_empty() || !self.reshaping.is_empty() || !self.in_sync.iter().all(waits)
@@ -302,13 +303,13 @@ impl CoordinatorTasks {
         })
     }
 
-    /// Whether all copies that are on their way have arrived, where nobody is disturbed by tables:
-    /// no other step could share this one.
+    /// Whether the next step need not wait: all copies that are on their way have arrived and
+    /// tables disturb no client, so no other step could share the table.
     fn waits_for_nothing(&mut self, now: Time, base: &Named) -> bool {
         let learning = self.learning.get(base, |table| {
             table.partitions().map(|(_, p)| p.learners().count()).sum()
         });
-        // Nobody asks twice for the same.
+        // A primary does not ask twice for the same change.
         let arrived = self
             .in_sync
             .iter()
@@ -317,9 +318,9 @@ impl CoordinatorTasks {
         arrived > 0 && arrived >= learning && !self.disturbs(now)
     }
 
-    /// A member follows, and holds a proposal that its proposer could not commit. Only a newer
-    /// table takes it out of that member's way: until then it serves nothing that the proposal
-    /// would give to another, and no lease counts its answers.
+    /// A follower holds a proposal that its proposer could not commit. Only a newer table replaces
+    /// it. Until then the follower serves nothing that the proposal gives to another member, and no
+    /// lease counts its answers.
     pub(super) fn outdo(&mut self) {
         self.outdone = true;
     }
@@ -366,7 +367,7 @@ impl CoordinatorTasks {
         }
     }
 
-    /// False: too many wait.
+    /// Returns false if too many requests wait.
     pub(super) fn administer(
         &mut self,
         origin: MemberId,
@@ -391,7 +392,7 @@ impl CoordinatorTasks {
         self.plan_wanted = true;
     }
 
-    /// With whom a member is not connected, as it says.
+    /// A member reports the members that it has no connection with.
     pub(super) fn unheard(
         &mut self,
         now: Time,
@@ -401,12 +402,12 @@ impl CoordinatorTasks {
         self.reach.unheard(now, by, unheard);
     }
 
-    /// What is to move, and has not begun, is thought over.
+    /// Plans anew for everything that is to move and has not begun.
     pub(super) const fn think_again(&mut self) {
         self.plan_wanted |= self.moving;
     }
 
-    /// Moves for balance that failed, one after the other.
+    /// The number of moves for balance that failed one after the other.
     pub(super) const fn moves_failed(&self) -> u32 {
         self.failed
     }
@@ -418,8 +419,8 @@ impl CoordinatorTasks {
 }
 
 impl MemberCore {
-    /// Whether what shall move is still to be found out, or is not in the table in force yet:
-    /// nothing in that table tells of it.
+    /// Whether the next moves are not known yet: the plan is not made, or not in the table in
+    /// force.
     pub(super) fn is_planning(&self) -> bool {
         let Role::Leader(leader) = &self.role else {
             return false;
@@ -433,7 +434,7 @@ impl MemberCore {
             || adopting
     }
 
-    /// Whatever is due, in one table.
+    /// Does everything that is due, in one table.
     pub(super) fn attend(&mut self, cx: &mut Context) {
         let mut role = std::mem::replace(&mut self.role, Role::Follower);
         let draft = match &mut role {
@@ -507,7 +508,7 @@ impl MemberCore {
         let changed = *table != *base.table;
         let outdone = std::mem::take(&mut tasks.outdone);
         if !changed && base.name == self.committed.name && !outdone {
-            // Nothing to commit: whoever waits for what is so already is answered.
+            // There is nothing to commit. Requests that ask for the present state are answered.
             for (origin, ticket, reply) in draft.replies {
                 self.reply(cx, origin, ticket, reply);
             }
@@ -519,7 +520,7 @@ impl MemberCore {
         Some(draft)
     }
 
-    /// The dead, the silent, those who return, who leave and who come.
+    /// Members that are dead, silent, back, leaving or new.
     fn draft_members(
         &mut self,
         cx: &mut Context,
@@ -534,7 +535,7 @@ impl MemberCore {
             .is_some_and(|m| m.state == MemberState::Silent)
             && !broken(&mutant::STAYS_SILENT)
         {
-            // It won with a table of a coordinator before, which did not hear it.
+            // This coordinator won with a table of a coordinator that had not heard it.
             back.insert(me);
         }
         tasks.proven.retain(|m| table.member(*m).is_some());
@@ -577,18 +578,19 @@ impl MemberCore {
             *table = Cow::Owned(planner::revive(table, &back));
         }
         give_up_lost(cx.now, tasks, table);
-        // Two members of one name are not both live: the former hands over what it holds, and goes.
+        // Two members of one name are not both live. The former one hands over what it holds, and
+        // ends.
         for former in outlived(table) {
             tasks.leaving.entry(former).or_insert(Pace::Repair);
             tasks.departing.insert(former);
         }
-        // Who is silent may be dead; if not, it asks again.
+        // A silent member may be dead. If it is not, it asks again.
         let goes_on = |state| {
             !matches!(state, MemberState::Leaving | MemberState::Silent)
                 || broken(&mutant::HANDS_OVER_THE_DEAD)
         };
-        // If a member answers again after a full stop was decided, it may take what the others
-        // hold.
+        // If a member answers again after a full stop was decided, it may take the data of the
+        // others.
         let called_off = !planner::stops(table);
         let holds = |m: &Member| {
             called_off && m.state == MemberState::Leaving && planner::holds_anything(table, m.id)
@@ -613,7 +615,8 @@ impl MemberCore {
         let dead = std::mem::take(&mut tasks.dead);
         tasks.proven.extend(&dead);
         let mut nameless = std::mem::take(&mut tasks.succeeded);
-        // If it has been heard meanwhile, its name is taken, and `admit` leaves the newcomer out.
+        // If the member was heard meanwhile, its name is taken, and `admit` leaves out the
+        // newcomer.
         nameless.retain(|m| {
             table
                 .member(*m)
@@ -638,9 +641,8 @@ impl MemberCore {
         self.draft_end(cx, tasks, table);
     }
 
-    /// Whether those who were admitted last are with us by now. A crowd that comes at once is let
-    /// in as fast as it can be served, or its connecting would make members look dead that have no
-    /// time to answer.
+    /// Whether the last admitted newcomers answer by now. If many newcomers were admitted at once,
+    /// all their new connections would keep members from answering, and those would look dead.
     fn settled(&self, cx: &Context, tasks: &CoordinatorTasks) -> bool {
         tasks.admitted.as_ref().is_none_or(|(at, members)| {
             let answers = |m: &MemberId| {
@@ -650,7 +652,7 @@ impl MemberCore {
         })
     }
 
-    /// What people ask for.
+    /// Requests of people.
     fn draft_admin(
         &mut self,
         cx: &mut Context,
@@ -769,8 +771,8 @@ impl MemberCore {
         }
     }
 
-    /// The term ends: whoever waits for a change asks the next coordinator, or is told that nobody
-    /// knows.
+    /// The term ends. The members that asked for changes ask the next coordinator, or are told that
+    /// the outcome is not known.
     pub(super) fn refuse_all(&mut self, cx: &mut Context) {
         if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Follower) {
             self.refuse(
@@ -781,8 +783,7 @@ impl MemberCore {
         }
     }
 
-    /// Tells those who asked for the changes in this draft why they do not learn that these were
-    /// made.
+    /// Tells the members that asked for the changes in this draft why the outcome is not known.
     pub(super) fn refuse(&mut self, cx: &mut Context, draft: Draft, why: &str) {
         for (origin, ticket, _) in draft.replies {
             self.reply(cx, origin, ticket, AdminReply::Refused(why.to_owned()));
@@ -795,15 +796,15 @@ fn batch(least: Duration, members: usize) -> Duration {
     (least * times).min(BATCH_MAX).max(least)
 }
 
-/// Lost partitions begin empty once the last of their holders has been silent for as long as the
-/// keyspace says. Until then any of the holders may come back with all that there was.
+/// A lost partition begins empty once its last holder has been silent for as long as the keyspace
+/// says. Until then, any of its holders may come back with all its data.
 fn give_up_lost(now: Time, tasks: &mut CoordinatorTasks, table: &mut Cow<'_, Table>) {
     let silent_since = &tasks.silent_since;
     let due = |k: &Keyspace, p: &Partition| {
         let OnLoss::Reset { after_ms } = k.on_loss else {
             return None;
         };
-        // A member that has only just become silent is listed with the next table.
+        // The next table lists a member that has only just become silent.
         let last = p
             .in_sync()
             .map(|m| silent_since.get(&m).copied().unwrap_or(now))
@@ -833,7 +834,7 @@ mod tests {
     use doyen_placement::loads::Report;
     use std::sync::Arc;
 
-    /// Of one partition, so many operations a second.
+    /// A load of this many operations a second on one partition.
     fn asked(tasks: &mut CoordinatorTasks, table: &Table, reads: u64, writes: u64) {
         let (at, partition) = table.partitions().next().expect("a partition");
         let load = PartitionLoad {
@@ -917,7 +918,7 @@ mod tests {
         );
     }
 
-    /// Its replies were dropped: the command that had asked waited until it gave up.
+    /// The replies of such a draft were dropped, and the command waited until it gave up.
     #[test]
     fn who_asked_for_a_change_is_told_that_its_table_would_be_invalid() {
         let base = crate::agreement::fixtures::members(2);
@@ -955,8 +956,8 @@ mod tests {
         assert_eq!(core.accepted.name, base.name());
     }
 
-    /// A sole voter that slept for an hour gave up what a silent member held, a moment before that
-    /// member answered.
+    /// A sole voter that had slept for an hour gave up the data of a silent member, a moment before
+    /// that member answered.
     #[test]
     fn time_that_the_coordinator_slept_is_no_silence_of_others() {
         let (before, after) = (Time(1_000_000_000), Time(3_600_000_000_000));

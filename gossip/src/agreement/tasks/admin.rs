@@ -1,4 +1,4 @@
-//! What people asked for, as a step from one table to the next.
+//! Requests of people, as a step from one table to the next.
 
 use super::super::api::AdminRequest;
 use super::super::problem::Problem;
@@ -51,7 +51,7 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
         AdminRequest::GiveUp { name } => {
             let member = planner::named(table, &name)?;
             if member.state != MemberState::Silent {
-                // A silent process is called otherwise since another one has its name.
+                // A silent process has another name once a newcomer took its name.
                 let former = |m: &Member| m.id != member.id && bore(m, &member.name);
                 let dead = table
                     .members

@@ -38,14 +38,14 @@ use doyen_placement::planner::{self, Pace};
 use doyen_placement::{MemberId, MemberState, Role, Table};
 use std::borrow::Cow;
 
-/// Every member leaves, and none has come since.
+/// Every member leaves, and no newcomer has been admitted since.
 #[derive(Debug)]
 pub(super) struct Ending {
-    /// These members.
+    /// The members that leave.
     members: Vec<MemberId>,
-    /// Since when these, and no others.
+    /// Since when exactly these members have been leaving.
     since: Time,
-    /// One of them was let go, or is about to go.
+    /// Whether one of them was let go, or is about to go.
     let_go: bool,
 }
 
@@ -88,11 +88,11 @@ impl MemberCore {
                 .iter()
                 .filter(move |m| m.role == Role::Data && m.state == state)
         };
-        // A leaver that holds nothing more goes anyway.
+        // A leaver that holds nothing goes anyway.
         ending.let_go |= data(MemberState::Leaving).next().is_some();
         let listens = cx.now.since(ending.since) < LAST_LISTENS && !table.always_alone();
         let at_the_door = !tasks.joiners.is_empty() || self.requests.at_the_door(cx, table);
-        // Once `--leave-timeout` is over for all of them, there is no time left to wait for others.
+        // Once the time to leave is over for all of them, there is no time left to wait for others.
         let hastes = |m: MemberId| tasks.leaving.get(&m) == Some(&Pace::AtOnce);
         let haste = [MemberState::Live, MemberState::Draining]
             .into_iter()
@@ -105,7 +105,7 @@ impl MemberCore {
             ending.let_go = true;
             *table = Cow::Owned(next);
         } else if !waits && matches!(table, Cow::Borrowed(_)) {
-            // What else the next table changes is done before.
+            // The stop comes first, before the other changes of this table.
             *table = Cow::Owned(planner::stop(table));
         }
     }
@@ -124,12 +124,13 @@ impl MemberCore {
                 .filter(|m| m.role == Role::Data && m.state != MemberState::Silent)
         };
         if !data().all(|m| answers(m.id)) {
-            // The next table says who holds what without those that do not answer.
+            // The next table says which members hold what without the silent ones.
             return None;
         }
         let others = data().map(|m| m.id).filter(|m| *m != me);
         let choices = others.chain(data().map(|m| m.id).filter(|m| *m == me));
-        // So far none is in this state: it is the one that holds nothing then.
+        // No member has left so far, so the member that may go is the one that holds nothing in the
+        // next table.
         let goes = |next: &Table| {
             next.members
                 .iter()
@@ -140,11 +141,11 @@ impl MemberCore {
             .find(goes)
     }
 
-    /// Whether no member that holds data stays: those that may take over what others hold all
-    /// leave.
+    /// Whether no member that holds data stays: all members that could take over data leave
+    /// themselves.
     ///
-    /// A silent member that the table keeps has not gone, unless it was leaving: what only the
-    /// leaver knows and holds would be missing when it is back.
+    /// A silent member that the table keeps has not gone, unless it was leaving. If the leavers
+    /// ended, their data would be missing when that member is back.
     pub(in crate::agreement) fn all_leave(
         &self,
         table: &Table,
@@ -155,8 +156,8 @@ impl MemberCore {
             MemberState::Silent => {
                 self.requests.was_leaving(id) || broken(&mutant::LEAVES_THE_SILENT)
             }
-            // Emptied by an operator it takes what no other member can take (`planner::refill`);
-            // otherwise it leaves itself.
+            // A member that an operator empties takes data that no other member can take
+            // (`planner::refill`). If it cannot, it leaves itself.
             MemberState::Draining => {
                 !table.settings.balancing.drains(id) || broken(&mutant::LEAVES_THE_DRAINED)
             }
@@ -170,7 +171,7 @@ impl MemberCore {
         data.peek().is_some() && data.all(|m| leaves(m.id, m.state))
     }
 
-    /// Whether a full stop is under way: a newcomer would be a member of a cluster that ends.
+    /// Whether a full stop is under way. A newcomer would be a member of a cluster that ends.
     pub(super) fn is_ending(&self, cx: &Context, table: &Table) -> bool {
         let ends = |id: MemberId, state| {
             state == MemberState::Leaving && (id == cx.me() || !self.silent(cx, id))

@@ -1,5 +1,5 @@
-//! Steps of moves, of splits and of merges: the part of the next table that can wait for a moment,
-//! so that many share one.
+//! Steps of moves, splits and merges. This part of the next table can wait for a moment, so that
+//! many steps share one table.
 
 use super::super::api::AdminRequest;
 use super::super::context::Context;
@@ -18,31 +18,32 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A learner that failed is not tried again for this long, and twice as long each time after.
+/// A learner that failed waits for this long, and for twice as long after each further failure.
 const BACKOFF: Duration = Duration::from_secs(1);
-/// But never longer than this.
+/// The longest such wait.
 pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// Copies under way at the same time.
+/// The number of copies that are under way at the same time.
 const MOVES: MoveLimits = MoveLimits {
     learners_per_source: 256,
     learners_per_target: 512,
     learners: 1024,
 };
-/// Neighbours that are brought to the same members at a time, to be merged,
+/// The number of pairs of neighbours that are brought to the same members at a time, so that they
+/// can be merged.
 const TOGETHER_MAX: usize = 64;
-/// and for how long that is tried.
+/// How long such a pair may take.
 const TOGETHER_PATIENCE: Duration = Duration::from_secs(60);
-/// Writes of a partition that is split or merged wait: what is not done after this long is given
-/// up,
+/// Writes wait while a partition is split or merged. After this long, the split or merge is given
+/// up.
 pub(super) const RESHAPE_PATIENCE: Duration = Duration::from_secs(1);
-/// and others begin after this.
+/// How long other splits and merges wait after one was given up.
 const RESHAPE_PAUSE: Duration = Duration::from_secs(5);
-/// Moves for balance that fail one after the other until there are no more.
+/// After this many failed moves in a row, balancing is paused.
 const FAILED_MAX: u32 = 3;
-/// Partitions of a keyspace that are halved at the same time.
+/// The number of partitions of a keyspace that are halved at the same time.
 pub(super) const HALVED_MAX: usize = 16;
 
-/// Requests of primaries, goals and the next steps towards them.
+/// Requests of primaries, goals, and the next steps towards them.
 pub(super) fn draft_moves(
     cx: &mut Context,
     tasks: &mut CoordinatorTasks,
@@ -51,9 +52,9 @@ pub(super) fn draft_moves(
     draft: &mut Draft,
 ) {
     if tasks.failed >= FAILED_MAX && !broken(&mutant::FAILS_FOR_EVER) {
-        // Whatever it is that makes them fail, a person had better look at it; what is lost is
-        // mended all the same. A table later than the last failure: the pause takes goals, and what
-        // failed would be told as what is not wanted any more.
+        // Whatever makes the moves fail, a person should look at it. Lost copies are still
+        // repaired. The pause comes one table after the last failure: it takes away goals, and in
+        // the same table the failure would be reported as a copy that is no longer wanted.
         tasks.failed = 0;
         *table = Cow::Owned(planner::balance(
             table,
@@ -89,7 +90,7 @@ pub(super) fn draft_moves(
                         .entry((request.partition, m))
                         .or_insert((cx.now, BACKOFF / 2));
                     *length = (*length * 2).min(BACKOFF_MAX);
-                    // Many that failed together do not begin together again.
+                    // Learners that failed together do not start again together.
                     *until = cx.now + cx.jitter(*length, *length * 3 / 2);
                     tasks.failed +=
                         u32::from(balances && !matches!(request.change, InSyncChange::Remove(_)));
@@ -140,14 +141,15 @@ pub(super) fn draft_moves(
         },
     )) = tasks.proposal.take()
     {
-        // With more copies wanted by this very table it would drop one that is needed.
+        // If this table asks for more copies, an older plan would drop a copy that is needed.
         if planned != base || draft.altered {
             tasks.plan_wanted = true;
         } else {
             if !heirs.is_empty() {
                 *table = Cow::Owned(planner::inherit(table, &heirs));
             }
-            // Whoever evens out what one brings to the other's members would send that one away.
+            // A plan for balance would send away a partition that was brought to its neighbour's
+            // members.
             let comes = |at: &PartitionRef| {
                 tasks
                     .together
@@ -169,7 +171,7 @@ pub(super) fn draft_moves(
         }
     }
     let unchanged = matches!(table, Cow::Borrowed(_));
-    // Every ping comes by here, and looking for steps is work for every partition.
+    // Every ping comes here, and looking for steps goes over all partitions.
     let stuck = |(at, until): (TableName, Option<Time>)| {
         at == base && until.is_none_or(|until| cx.now < until)
     };
@@ -196,8 +198,8 @@ pub(super) fn draft_moves(
     }
 }
 
-/// What is split and merged: what is ready is done, what takes too long is given up, because writes
-/// wait for it, and some more begins.
+/// Splits and merges: finishes those that are ready, gives up those that take too long, because
+/// writes wait for them, and begins some more.
 fn draft_reshapes(
     cx: &Context,
     tasks: &mut CoordinatorTasks,
@@ -263,7 +265,7 @@ fn draft_reshapes(
             .keyspace(*keyspace)
             .is_some_and(|k| pair.iter().all(|p| k.partition(*p).is_some()))
     };
-    // Who was to get the one has no room for it.
+    // The target has no room for it.
     let refused = |(keyspace, pair): &(KeyspaceId, [PartitionId; 2])| {
         pair.iter()
             .map(|partition| PartitionRef {
@@ -293,7 +295,7 @@ fn draft_reshapes(
     }
 }
 
-/// Neighbours that somebody wants merged, and that first have to come to the same members.
+/// Neighbours that an operator wants to merge, and that must come to the same members first.
 pub(super) fn apart(
     table: &Table,
     request: &AdminRequest,
@@ -313,7 +315,7 @@ pub(super) fn apart(
     .then_some((keyspace.id, pair))
 }
 
-/// What cannot begin now is thought of again with a later table.
+/// Splits and merges that cannot begin now are planned again for a later table.
 fn begin_reshapes(table: &mut Cow<'_, Table>, reshapes: Vec<(KeyspaceId, Reshape)>) {
     for (keyspace, reshape) in reshapes {
         if let Ok(next) = planner::reshape::begin(table, keyspace, reshape) {

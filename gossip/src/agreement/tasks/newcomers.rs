@@ -1,14 +1,14 @@
-//! Who wants to be let in.
+//! Processes that ask to be admitted.
 //!
 //! The coordinator admits only a process that it has heard itself. A member that the coordinator
-//! does not hear is expelled, and comes back as another process by way of other members: the
+//! does not hear is expelled, and comes back as another process through other members. The
 //! coordinator then probes its address, and admits it when it answers. Until then the newcomer says
 //! why it waits.
 //!
 //! Two members of a name are never both live. If a process asks to join under the name of a member
 //! that answers, it is refused. If that member is silent, the process is admitted, and the same
 //! table renames the silent one to `NAME~AGE`. If the renamed member answers again, it is treated
-//! as a leaver (`outlived`): it serves until what it holds is copied, and ends because its name is
+//! as a leaver (`outlived`): it serves until its data is copied, and ends because its name is
 //! taken.
 
 use super::super::context::Context;
@@ -28,16 +28,16 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Newcomers that wait at the same time.
+/// The number of newcomers that wait at the same time.
 const JOINERS_MAX: usize = 64;
-/// Whoever asks by way of others and is not heard for this long is told why it waits, and so are
-/// people.
+/// If a newcomer asks through other members and the coordinator has not heard it for this long, the
+/// newcomer and people are told why it waits.
 const UNHEARD_PATIENCE: Duration = Duration::from_secs(1);
-/// Whoever asks no more for so long does not wait any more.
+/// A newcomer that has not asked for this long does not wait any more.
 const UNHEARD_FORGOTTEN: Duration = Duration::from_secs(3);
 
 impl MemberCore {
-    /// A newcomer asks to be admitted, maybe through another member.
+    /// A newcomer asks to be admitted, perhaps through another member.
     pub(in crate::agreement) fn on_join(
         &mut self,
         cx: &mut Context,
@@ -49,9 +49,9 @@ impl MemberCore {
             member.state = MemberState::Live;
         }
         if seen < self.removed_at && !broken(&mutant::ADMITS_LATE) {
-            // It may have been let in since, and removed again: then it has acted, and others have
-            // forgotten what they kept for it. Whoever is new asks again, with what it hears of
-            // this.
+            // It may have been admitted since, and removed again. Then it has acted, and other
+            // members have forgotten what they kept for it. A process that is really new asks
+            // again, with the version that it hears here.
             let status = cx.process_status(self.membership());
             return cx.send(from, Message::ProbeAnswer(status));
         }
@@ -97,10 +97,10 @@ impl MemberCore {
                 return;
             };
             match (silent, same_place) {
-                // A later process of its name, on its address, vouches that it is dead (rule 7).
+                // A later process of its name, on its address, proves that it is dead (rule 7).
                 (true, true) => _ = leader.tasks.dead.insert(old.id),
-                // It may be alive behind a cut. What it held is governed by what the keyspace says;
-                // only its name is given away.
+                // It may be alive behind a cut. The keyspace says what becomes of its data. Only
+                // its name is given away.
                 (true, false) => _ = leader.tasks.succeeded.insert(old.id),
                 (false, _) => heard = Some((old, same_place)),
             }
@@ -127,8 +127,8 @@ impl MemberCore {
             }
             return;
         }
-        // It asks only whom it has heard. So what it asks here itself is a round trip; what others
-        // pass on is none.
+        // A newcomer asks only members that it has heard. So a request that it sends here itself
+        // proves a round trip. A request that another member passed on proves none.
         if from != member.id {
             return self.listen(cx, from, member, seen);
         }
@@ -140,9 +140,9 @@ impl MemberCore {
         }
     }
 
-    /// Asks a newcomer whether it hears this node, and is heard. Whoever does not would be expelled
-    /// as soon as it is admitted, join by way of the others and be expelled again, and each time
-    /// tables change and copies move.
+    /// Asks a newcomer whether it hears this node. Otherwise a newcomer that does not would be
+    /// expelled as soon as it is admitted, would join through other members, and be expelled again.
+    /// Each time, tables would change and copies move.
     fn listen(&mut self, cx: &mut Context, from: MemberId, member: Member, seen: Version) {
         let cluster = self.cluster();
         let Role::Leader(leader) = &mut self.role else {
@@ -195,18 +195,18 @@ impl MemberCore {
     }
 }
 
-/// Stands in the name of a member whose name a newcomer has. Names that people choose do not
-/// contain it.
+/// Part of the name of a member whose name a newcomer took. People cannot choose names that contain
+/// it.
 const FORMER: char = '~';
 
-/// Of a name that is too long to be kept whole, so many bytes are kept. With a hash and an age it
+/// The number of bytes that are kept of a name that is too long. With a hash and an age, the result
 /// is no longer than names may be.
 const FORMER_KEPT: usize = 31;
-/// A name of so many bytes is kept whole.
+/// A name of at most this many bytes is kept whole.
 const FORMER_WHOLE: usize = 40;
 
-/// What a silent member is called once a newcomer has its name. It tells which name that was: a
-/// name that is not kept whole leaves its hash.
+/// The name of a silent member once a newcomer has its name. It shows the former name. If that is
+/// not kept whole, it contains its hash.
 pub(super) fn former_name(name: &str, age: Age) -> String {
     if name.is_ascii() && name.len() <= FORMER_WHOLE {
         return format!("{name}{FORMER}{age}");
@@ -227,7 +227,7 @@ pub(super) fn bore(member: &Member, name: &str) -> bool {
     member.name == name || member.name == former_name(name, member.age)
 }
 
-/// These members give up their names. They are dead, or silent and replaced by a newcomer.
+/// Renames these members. They are dead, or silent and replaced by a newcomer.
 pub(super) fn give_up_names(table: &mut Cow<'_, Table>, members: &BTreeSet<MemberId>) {
     for id in members {
         let keeps =
@@ -239,7 +239,7 @@ pub(super) fn give_up_names(table: &mut Cow<'_, Table>, members: &BTreeSet<Membe
     }
 }
 
-/// Members that answer, and whose name another member has had since they were silent.
+/// Members that answer again after another member took their name.
 pub(super) fn outlived(table: &Table) -> Vec<MemberId> {
     let taken = |m: &Member| {
         table
@@ -261,8 +261,7 @@ mod tests {
     use crate::agreement::fixtures::{member, members};
     use doyen_placement::table::validate::NAME_BYTES_MAX;
 
-    /// Only the first 40 ASCII characters of a name counted, so long names were taken for one
-    /// another.
+    /// Only the first 40 ASCII characters of a name counted, so long names were confused.
     #[test]
     fn names_that_begin_alike_or_differ_in_other_than_ascii_characters_are_not_taken_for_one_another()
      {

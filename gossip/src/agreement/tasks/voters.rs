@@ -1,14 +1,15 @@
-//! Voters that a draft drops before they may be dropped (rule 4).
+//! Voters that a draft removes too early (rule 4).
 
 use super::newcomers::former_name;
 use doyen_placement::table::validate::MEMBERS_MAX;
 use doyen_placement::{MemberState, Table};
 use std::sync::Arc;
 
-/// Failover never waits for a change of voters (rule 4): a voter that may not be dropped yet stays
-/// a member, holding nothing.
+/// Failover never waits for a change of voters (rule 4). A voter that may not be removed yet stays
+/// a member and holds nothing.
 ///
-/// Whatever else the draft decided about such a voter stands. A newcomer may have its name by now.
+/// Everything else that the draft decided about such a voter holds. A newcomer may have its name by
+/// now.
 pub(super) fn keep_voters(base: &Table, table: &mut Table) {
     table.voters.clone_from(&base.voters);
     for voter in &base.voters {
@@ -30,14 +31,14 @@ pub(super) fn keep_voters(base: &Table, table: &mut Table) {
         if base.settings.balancing.drains(*voter)
             && let Err(place) = drained.binary_search(voter)
         {
-            // Without this a member that is only being emptied would count as one that leaves.
+            // Without this, a member that is only being emptied would count as leaving.
             drained.insert(place, *voter);
         }
     }
     table.members.sort_by_key(|m| m.age);
 }
 
-/// How many newcomers this draft may admit. Each voter that it removes may come back
+/// The number of newcomers that this draft may admit. Each voter that it removes may come back
 /// (`keep_voters`), and takes a place then.
 pub(super) fn room_for_newcomers(base: &Table, table: &Table) -> usize {
     let removed = base
@@ -62,7 +63,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// How a member stands when the coordinator makes the next table.
+    /// The state of a member when the coordinator makes the next table.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Stands {
         Answers,
@@ -84,8 +85,8 @@ mod tests {
         ]
     }
 
-    /// Members by their places in the table: the first coordinates, and `stand` is of the others.
-    /// Newcomers have names of members, or new ones.
+    /// Members by their places in the table. The first one coordinates, and `stand` has the states
+    /// of the others. Newcomers have the names of members, or new ones.
     #[derive(Debug, Clone)]
     struct Case {
         stand: Vec<Stands>,
@@ -140,7 +141,7 @@ mod tests {
         planner::remove(&table, &gone)
     }
 
-    /// The next table of a coordinator that hears of all this at once.
+    /// The next table of a coordinator to which all this happens at once.
     fn after(case: &Case, base: &Table) -> Table {
         let id = |place: usize| MemberId((place as u64 + 1) << 4);
         let mut cx = Context::new(
@@ -188,8 +189,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
-        /// A voter that was kept got back its name, which the same draft had given to a newcomer:
-        /// the table was invalid.
+        /// A voter that was kept got its name back, which the same draft had given to a newcomer.
+        /// So the table was invalid.
         #[test]
         fn drafts_are_valid_though_newcomers_have_the_names_of_voters_that_must_be_kept(case in cases()) {
             let base = before(&case);
