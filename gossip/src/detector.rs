@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_heard_during_ones_own_pause_is_no_silence() {
+    fn a_pause_of_this_process_is_no_silence_of_its_peers() {
         let mut detector = answering();
         detector.woke(at(1_000));
         refuse(&mut detector, 1_001);

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_rests_still_mends() {
+    fn while_balancing_rests_lost_copies_are_repaired() {
         let paused = Balancing {
             paused: Some(Paused::Operator),
             ..Balancing::default()

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_refused_with_what_would_be() {
+    fn a_text_that_is_no_rule_is_refused_with_an_example() {
         let wrong = |text: &str| text.parse::<Rule>().expect_err("it is no rule").to_string();
         for text in [
             "",

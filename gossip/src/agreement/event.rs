@@ -324,31 +324,31 @@ impl fmt::Display for Event {
             }
             Self::Suspected { name, id } => write!(
                 f,
-                "{name} may be dead (process {id}): it is asked whether it is"
+                "{name} does not answer as it should (process {id}): if it stays silent, it will be \
+                 expelled"
             ),
             Self::Draining { name } => write!(f, "{name} is being emptied"),
-            Self::Drained { name } => write!(f, "{name} holds nothing any more: it may be stopped"),
+            Self::Drained { name } => write!(f, "{name} holds no data any more: it may be stopped"),
             Self::NoRoom { name } => {
                 write!(f, "{name} has no room for a copy that it was to get")
             }
             Self::Unreached { name, data } => write!(
                 f,
-                "{name} answers, but others cannot copy to it: is its data port ({data}) open to them? It is given nothing for a while, and what it holds is copied elsewhere"
+                "{name} answers, but others cannot copy to it: is its data port ({data}) open to \
+                 them? It receives no copies for a while, and its data is copied to other members"
             ),
             Self::Filled { name } => write!(f, "{name} may hold data again"),
             Self::Coordinator { name, term } => write!(f, "{name} coordinates, term {term}"),
-            Self::NoCoordinator { why } => write!(f, "nobody coordinates: {why}"),
+            Self::NoCoordinator { why } => write!(f, "no member coordinates: {why}"),
             Self::Lost {
                 partitions,
                 keyspace,
                 why,
-            } => {
-                write!(
-                    f,
-                    "{} of keyspace {keyspace} began empty, their data is lost: {why}",
-                    of_them(*partitions)
-                )
-            }
+            } => write!(
+                f,
+                "{} of keyspace {keyspace} began empty, and the data is lost: {why}",
+                of_them(*partitions)
+            ),
             Self::Moved {
                 stage,
                 count,
@@ -376,22 +376,14 @@ impl fmt::Display for Event {
                 before,
                 after,
                 keyspace,
-            } if before < after => {
+            } => {
+                let verb = if before < after { "split" } else { "merged" };
                 write!(
                     f,
-                    "keyspace {keyspace}: {} split into {after}",
+                    "keyspace {keyspace}: {} {verb} into {after}",
                     were(*before)
                 )
             }
-            Self::Reshaped {
-                before,
-                after,
-                keyspace,
-            } => write!(
-                f,
-                "keyspace {keyspace}: {} merged into {after}",
-                were(*before)
-            ),
             Self::UnderReplicated { partitions: 1 } => {
                 f.write_str("1 partition has fewer copies than it should")
             }
@@ -400,30 +392,26 @@ impl fmt::Display for Event {
                 "{partitions} partitions have fewer copies than they should"
             ),
             Self::Repaired => f.write_str("every partition has all its copies again"),
-            Self::Unavailable { partitions } => {
-                let (are, them, their) = if *partitions == 1 {
-                    ("is", "it", "its")
-                } else {
-                    ("are", "them", "their")
-                };
-                write!(
-                    f,
-                    "{} {are} not served: the primary of {them} does not answer, and no other member has {their} data",
-                    of_them(*partitions)
-                )
-            }
+            Self::Unavailable { partitions: 1 } => f.write_str(
+                "1 partition is not served: its primary does not answer, and no other member has \
+                 its data",
+            ),
+            Self::Unavailable { partitions } => write!(
+                f,
+                "{partitions} partitions are not served: their primaries do not answer, and no \
+                 other member has their data"
+            ),
             Self::Available => f.write_str("every partition is served again"),
-            Self::Differed { partition, learner } => {
-                write!(
-                    f,
-                    "the copy of {partition} on {learner} was not equal to its primary's: it is made anew"
-                )
-            }
+            Self::Differed { partition, learner } => write!(
+                f,
+                "the new copy of {partition} on {learner} differed from the primary's data, so it \
+                 is made anew"
+            ),
             Self::BalancePaused { by } => write!(f, "nothing moves for balance, {by}"),
             Self::BalanceResumed => f.write_str("copies and primaries move for balance again"),
             Self::Changed { what } => f.write_str(what),
             Self::Imbalance { of } if of == "work" => {
-                f.write_str("some members have had much more to do than their share for a minute")
+                f.write_str("some members have had much more work than their share for a minute")
             }
             Self::Imbalance { of } => write!(
                 f,
@@ -438,7 +426,8 @@ impl fmt::Display for Event {
                 before,
             } if percent < before => write!(
                 f,
-                "{name} has filled less than {before} % of its memory again; while it is more than {percent} %, {}",
+                "{name} has filled less than {before} % of its memory again; while it is more than \
+                 {percent} %, {}",
                 consequence(*percent)
             ),
             Self::Watermark { name, percent, .. } => write!(
@@ -453,29 +442,26 @@ impl fmt::Display for Event {
                 own,
             } => write!(
                 f,
-                "there are two clusters: {name} at {address} is of cluster {cluster}, and this node is of {own}. Both hold data, so they \
-                 never merge, and nodes that know of both are not ready. Decide which data to keep. Stop the nodes of the other \
-                 cluster, and start them again with --seed and an address of the cluster that stays. If both shall live, give each a \
-                 secret of its own (--secret-file). Once nothing was heard of the other cluster for 30 s, the nodes that stay are ready again"
+                "there are two clusters: {name} at {address} is of cluster {cluster}, and this \
+                 node is of {own}. Both hold data, so they never merge, and nodes that know of \
+                 both are not ready"
             ),
             Self::OtherClusterGone {
                 cluster,
                 joined: None,
-            } => {
-                write!(
-                    f,
-                    "nothing was heard of the other cluster {cluster} for half a minute: it does not count any more"
-                )
-            }
+            } => write!(
+                f,
+                "nothing was heard of the other cluster {cluster} for half a minute, so it counts \
+                 as gone"
+            ),
             Self::OtherClusterGone {
                 cluster,
                 joined: Some(name),
-            } => {
-                write!(
-                    f,
-                    "{name} was met as a member of the other cluster {cluster}, and is a member of this one now: the other does not count any more"
-                )
-            }
+            } => write!(
+                f,
+                "{name}, which was met as a member of the other cluster {cluster}, has joined this \
+                 one, so the other cluster counts as gone"
+            ),
             Self::Note { text } => f.write_str(text),
         }
     }
@@ -508,9 +494,9 @@ fn as_text<S: serde::Serializer>(id: &MemberId, serializer: S) -> Result<S::Ok, 
 #[must_use]
 pub const fn consequence(percent: u8) -> &'static str {
     match percent {
-        ..80 => "it is given nothing that has another place",
+        ..80 => "it receives no copy that another member can hold",
         80..90 => "copies move to other members, if any have filled less than 70 %",
-        90.. => "it takes no writes that need more",
+        90.. => "it refuses writes that need more memory",
     }
 }
 
@@ -541,9 +527,8 @@ impl Stage {
     /// The words between the stage and the members that it concerns.
     const fn whereabouts(self) -> &'static str {
         match self {
-            Self::Copying | Self::GivenUp | Self::Cancelled => "to",
+            Self::Copying | Self::Switched | Self::GivenUp | Self::Cancelled => "to",
             Self::InSync => "on",
-            Self::Switched => "by now",
             Self::Dropped => "from",
         }
     }
@@ -554,10 +539,10 @@ impl fmt::Display for Stage {
         f.write_str(match self {
             Self::Copying => "copying begins",
             Self::InSync => "in sync",
-            Self::Switched => "another member leads",
+            Self::Switched => "primary moved",
             Self::Dropped => "old copy dropped",
             Self::GivenUp => "copying was given up",
-            Self::Cancelled => "copying is not wanted any more",
+            Self::Cancelled => "copying was cancelled",
         })
     }
 }
@@ -682,13 +667,13 @@ fn changes(old: &Named, new: &Named) -> Vec<String> {
     let mut told = Vec::new();
     let (before, now) = (&old.settings.balancing, &new.settings.balancing);
     if before.rate != now.rate {
-        told.push(format!("how fast copies are made, now: {}", now.rate));
+        told.push(format!("the rate of moves is now {}", now.rate));
     }
     if before.window != now.window {
         let window = now
             .window
             .map_or_else(|| "always".to_owned(), |window| format!("{window} UTC"));
-        told.push(format!("when there is balancing, now: {window}"));
+        told.push(format!("the window for balancing is now {window}"));
     }
     if old.settings.schedulers != new.settings.schedulers {
         let on = Scheduler::ALL
@@ -696,7 +681,7 @@ fn changes(old: &Named, new: &Named) -> Vec<String> {
             .filter(|s| new.settings.schedulers.has(**s))
             .map(Scheduler::to_string);
         told.push(format!(
-            "what moves by itself, now: {}",
+            "what moves by itself is now {}",
             on.collect::<Vec<_>>().join(", ")
         ));
     }
@@ -729,7 +714,7 @@ fn members(old: &Named, new: &Named) -> Vec<Event> {
     let mut told = Vec::new();
     if planner::stops(&new.table) && !planner::stops(&old.table) && !new.always_alone() {
         told.push(Event::note(
-            "every member leaves, and no other came to take over: the cluster ends",
+            "every member leaves, and no new member came to take over: the cluster ends",
         ));
     }
     for member in new.members.iter().filter(|m| old.member(m.id).is_none()) {
@@ -765,14 +750,17 @@ fn members(old: &Named, new: &Named) -> Vec<Event> {
             }
             (state, Some(MemberState::Silent)) if state != MemberState::Silent => {
                 told.push(Event::note(format!(
-                    "{name} does not answer; it is kept because it alone holds data"
+                    "{name} does not answer, and stays a member because it alone holds data"
                 )));
             }
             _ => {}
         }
         if let Some(now) = new.member(id).filter(|now| now.name != member.name) {
             let (before, now) = (&member.name, &now.name);
-            told.push(Event::note(format!("{before} is another process now; the one before it does not answer, and is called {now}")));
+            told.push(Event::note(format!(
+                "{before} is another process now; the silent process that had this name before is \
+                 called {now}"
+            )));
         }
     }
     told
@@ -800,7 +788,7 @@ fn losses(old: &Named, new: &Named) -> Vec<Event> {
         Event::Lost {
             partitions,
             keyspace,
-            why: "every copy that counted is gone; they begin empty".into(),
+            why: "no copy in sync is left".into(),
         }
     });
     told.collect()
@@ -973,7 +961,7 @@ mod tests {
     use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 
     #[test]
-    fn what_was_altered_is_told_in_words() {
+    fn an_altered_setting_is_told_in_words() {
         let old = Named::new(Arc::new(planned(8)));
         let mut table = planned(8);
         let keyspace = &mut table.keyspaces[0];
@@ -989,7 +977,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_serves_is_told_apart_from_what_lacks_copies() {
+    fn unserved_partitions_are_told_apart_from_partitions_that_lack_copies() {
         let (whole, moving) = (planned(8), moving(&planned(8)));
         let (at, _) = moving.partitions().next().expect("there are partitions");
         let primary = moving.partition(at).expect("it is there").primary();
@@ -1057,7 +1045,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_told_as_something_else_than_what_nobody_wants_any_more() {
+    fn a_failed_copy_and_a_cancelled_copy_are_told_apart() {
         let table = moving(&planned(8));
         let (at, partition) = table
             .partitions()

@@ -144,7 +144,7 @@ fn requests_with_wrong_epochs_change_nothing() {
 }
 
 #[test]
-fn versions_and_tables_from_the_future_that_nobody_has_are_asked_for_and_never_waited_for() {
+fn versions_and_tables_from_the_future_are_asked_for_and_never_waited_for() {
     let (mut net, leader, broken) = three(32);
     let before = net.table(leader).name();
     served_throughout(&mut net, broken, 2000, |net, _| {
@@ -211,7 +211,7 @@ fn versions_and_tables_from_the_future_that_nobody_has_are_asked_for_and_never_w
 }
 
 #[test]
-fn a_proposal_of_whoever_does_not_coordinate_changes_nothing() {
+fn a_proposal_of_another_member_than_the_coordinator_changes_nothing() {
     let (mut net, leader, broken) = three(33);
     let before = net.table(leader).name();
     served_throughout(&mut net, broken, 1000, |net, _| {
@@ -309,7 +309,7 @@ fn a_table_that_does_not_descend_from_the_committed_one_is_refused() {
 /// took it for the coordinator from then on, for it answered their pings; it knew of nothing, and
 /// what it asked for was refused because they heard a coordinator: it.
 #[test]
-fn whoever_is_taken_for_the_coordinator_and_is_not_is_given_up() {
+fn a_supposed_coordinator_that_does_not_coordinate_is_given_up() {
     let (mut net, _, broken) = three(36);
     let table = net.table(broken);
     let mut next = (*table).clone();
@@ -396,7 +396,7 @@ fn newcomers_by_the_thousand_that_do_not_exist_take_no_vote_and_are_gone_soon() 
 }
 
 #[test]
-fn hints_without_end_expel_nobody() {
+fn endless_hints_expel_no_member() {
     let (mut net, leader, broken) = three(41);
     let before = net.table(leader).name();
     let members: Vec<MemberId> = net.processes.keys().copied().collect();
@@ -439,7 +439,7 @@ fn hints_without_end_expel_nobody() {
 /// Reports and requests are said by whoever they are about. One member could make the coordinator
 /// drop the copies of another, or hand over what another holds and go on without it.
 #[test]
-fn nobody_speaks_for_another() {
+fn no_member_speaks_for_another() {
     let (mut net, leader, broken) = three(39);
     let third = others(broken).find(|s| *s != leader).unwrap();
     let (before, cluster) = (net.table(leader).name(), net.table(leader).cluster);

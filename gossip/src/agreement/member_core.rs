@@ -510,7 +510,7 @@ impl MemberCore {
         }
     }
 
-    /// The committed table is without this process, or the sender knows a later one.
+    /// The committed table is without this process, or has its id with another age: as another member.
     fn removed(&mut self, cx: &mut Context) {
         self.out = true;
         if self.requests.departing() {

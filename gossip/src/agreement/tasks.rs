@@ -853,7 +853,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_need_not_rest_where_nobody_asks_and_nothing_fails() {
+    fn tables_need_not_rest_without_requests_and_failures() {
         let (table, now) = (planned(8), Time(1_000_000_000_000));
         let mut tasks = CoordinatorTasks::new(now);
         assert!(!tasks.disturbs(now), "nobody has told of any");
@@ -886,7 +886,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_all_arrived_waits_for_nothing_else() {
+    fn when_all_copies_have_arrived_the_next_step_waits_for_nothing() {
         let (planned, now) = (planned(8), Time(1_000_000_000_000));
         let table = crate::agreement::fixtures::moving(&planned);
         let asks: Vec<InSyncRequest> = table
@@ -920,7 +920,7 @@ mod tests {
 
     /// The replies of such a draft were dropped, and the command waited until it gave up.
     #[test]
-    fn who_asked_for_a_change_is_told_that_its_table_would_be_invalid() {
+    fn a_request_that_would_make_the_table_invalid_is_refused() {
         let base = crate::agreement::fixtures::members(2);
         let mut cx = Context::new(
             Net::new(1, vec![vec![0]]).config(0, base.members[0].id),

@@ -137,7 +137,7 @@ fn elder_pair_refuses_after_death_of_the_older_and_recover_goes_on() {
 /// The one knows of a table that the other never got, so that the other cannot lead: said there, it
 /// is said where to say it.
 #[test]
-fn who_cannot_recover_the_cluster_says_who_can() {
+fn a_member_that_cannot_recover_the_cluster_says_which_one_can() {
     let mut net = Net::cluster(8, 4);
     net.until(2000, Net::healed);
     let leader = net.leaders()[0];
@@ -184,7 +184,7 @@ fn who_cannot_recover_the_cluster_says_who_can() {
 }
 
 #[test]
-fn paused_coordinator_expels_nobody() {
+fn a_paused_coordinator_expels_no_member() {
     for seed in 0..10 {
         let mut net = Net::cluster(seed, 3);
         net.until(2000, Net::healed);
@@ -258,7 +258,7 @@ fn a_restarted_seed_joins_the_living_cluster() {
 /// Whom a member knows may all have begun anew while it was cut off: then only their addresses lead
 /// back to the cluster.
 #[test]
-fn who_was_cut_off_until_nobody_it_knew_was_left_comes_back() {
+fn a_member_that_was_cut_off_until_all_it_knew_had_left_comes_back() {
     for seed in 0..5 {
         let mut net = Net::new(seed, vec![vec![1], vec![0], vec![0, 1], vec![0, 1]]);
         (0..2).for_each(|slot| _ = net.start(slot));
@@ -302,7 +302,7 @@ fn who_was_cut_off_until_nobody_it_knew_was_left_comes_back() {
 /// when it came arrived once more. It went on as the member that it had been, though nobody
 /// remembered any more which of its operations were applied.
 #[test]
-fn who_is_let_in_again_unawares_begins_anew() {
+fn a_member_that_was_removed_and_admitted_again_begins_anew() {
     let mut net = Net::cluster(91, 4);
     let away = (0..4).find(|slot| !net.leaders().contains(slot)).unwrap();
     let id = net.at(away).unwrap();
@@ -331,7 +331,7 @@ fn who_is_let_in_again_unawares_begins_anew() {
 /// A member that only the coordinator did not reach was expelled, joined by way of others, and was
 /// expelled again until the cut ended: each time tables changed and copies moved.
 #[test]
-fn whom_the_coordinator_does_not_hear_stays_outside_until_it_does() {
+fn a_newcomer_stays_outside_until_the_coordinator_hears_it() {
     for (seed, ways) in (0..30).zip(
         [[true, true], [true, false], [false, true]]
             .into_iter()
@@ -386,7 +386,7 @@ fn whom_the_coordinator_does_not_hear_stays_outside_until_it_does() {
 
 /// Whether a newcomer finds the coordinator first or another member makes a moment's difference.
 #[test]
-fn who_joins_by_way_of_another_member_is_soon_in() {
+fn a_newcomer_that_joins_through_another_member_is_soon_admitted() {
     for seed in 0..20 {
         let mut net = Net::cluster(seed, 3);
         net.until(2000, Net::healed);
@@ -504,7 +504,7 @@ fn another_cluster_is_forgotten_once_its_member_joins_this_one() {
 /// A newcomer said only which cluster it waits for; and the survivor's hint named a process that
 /// had just been started again.
 #[test]
-fn who_waits_for_a_cluster_without_a_majority_says_at_which_member() {
+fn a_newcomer_at_a_cluster_without_a_majority_says_at_which_member_it_waits() {
     let mut net = Net::new(8, vec![vec![], vec![0], vec![0], vec![0, 1, 2]]);
     (0..3).for_each(|s| _ = net.start(s));
     net.until(5000, |net| net.healed() && net.processes.len() == 3);
@@ -599,7 +599,7 @@ fn nodes_behind_a_balancer_are_one_cluster() {
 /// It said that no other node was found at the seeds, where others were, and named 10 s where it
 /// had looked for 20.
 #[test]
-fn who_begins_by_itself_says_what_it_found_and_for_how_long_it_looked() {
+fn a_node_that_begins_by_itself_says_what_it_found_and_for_how_long_it_looked() {
     let said = |net: &Net, slot: usize| {
         let notes = net.process(slot).events.iter().filter_map(|e| {
             if let Event::Note { text } = e {
@@ -1031,7 +1031,7 @@ fn stale_term_vote_is_refused_with_the_term() {
 }
 
 #[test]
-fn a_voter_votes_once_a_term_and_never_for_whoever_lacks_what_it_has_stored() {
+fn a_voter_votes_once_a_term_and_never_for_a_candidate_with_an_older_table() {
     let mut net = Net::cluster(12, 3);
     net.until(2000, Net::healed);
     let leader = net.leaders()[0];

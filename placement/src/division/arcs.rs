@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_twice_makes_no_ring() {
+    fn a_token_that_is_there_twice_makes_no_ring() {
         assert_eq!(
             Arcs::new(vec![brought(1, 16, 0), brought(1, 32, 1)]),
             Err(ArcsError::Token(Duplicate(Token(1))))

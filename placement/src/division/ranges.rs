@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_ranges_is_refused() {
+    fn splits_that_make_no_ranges_are_refused() {
         let new = |starts: &[RangeStart]| Ranges::new(starts.to_vec()).map(|_| ());
         assert_eq!(new(&[]), Err(RangesError::First));
         assert_eq!(new(&[start(0, "a", 0)]), Err(RangesError::First));

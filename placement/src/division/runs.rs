@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_runs_is_refused() {
+    fn starts_that_make_no_runs_are_refused() {
         let new = |starts: &[(u16, u32)]| {
             let start = |(slot, partition): &(u16, u32)| RunStart {
                 slot: *slot,

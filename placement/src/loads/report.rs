@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_changed_is_not_said_again() {
+    fn an_unchanged_load_is_not_reported_again() {
         let mut reporter = Reporter::default();
         reporter.measure([(at(0), load(0)), (at(1), load(1000)), (at(2), load(2000))]);
         assert_eq!(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_led_no_more_is_not_said_and_is_said_anew_when_it_is_again() {
+    fn a_partition_is_not_reported_while_another_member_leads_it() {
         let mut reporter = Reporter::default();
         reporter.measure([(at(1), load(1000))]);
         assert_eq!(reporter.report(leads).len(), 1);

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_long_ago_is_forgotten() {
+    fn an_old_request_is_forgotten() {
         let sample =
             sample(std::iter::repeat_n("old", 1000).chain(std::iter::repeat_n("new", 1000)));
         assert_eq!(sample.skew(), Skew::OneKey(MAP, b"new".to_vec()));

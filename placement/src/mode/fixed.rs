@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_partition_has_no_slots() {
+    fn an_unknown_partition_has_no_slots() {
         assert!(slots_of(16, PartitionId(16)).is_empty());
         assert!(slots_of(16, PartitionId(u32::MAX)).is_empty());
         assert!(slots_of(0, PartitionId(0)).is_empty());

@@ -87,7 +87,7 @@ fn assert_balanced(table: &Table, weights: &[u32], copies: u64) {
 }
 
 #[test]
-fn who_weighs_more_than_it_can_hold_leaves_the_rest_to_the_others() {
+fn a_member_too_heavy_for_its_share_leaves_the_rest_to_the_others() {
     for assignment in [Assignment::RoundRobin, Assignment::Rendezvous] {
         let weights = [50, 165, 50, 50];
         let members = weights.map(|weight| Sketch { weight, ..PLAIN });
@@ -100,7 +100,7 @@ fn who_weighs_more_than_it_can_hold_leaves_the_rest_to_the_others() {
 }
 
 #[test]
-fn what_somebody_has_beyond_its_share_is_told_and_is_nothing_once_a_plan_is_done() {
+fn the_surplus_of_each_member_is_told_and_is_nothing_after_the_plan() {
     let of = |table: &Table| {
         planner::surplus(table, &Loads::default())
             .into_values()
@@ -150,7 +150,7 @@ fn what_somebody_has_beyond_its_share_is_told_and_is_nothing_once_a_plan_is_done
 }
 
 #[test]
-fn where_nobody_has_a_share_nobody_has_too_much() {
+fn without_shares_no_member_has_too_much() {
     let ring = Keyspace {
         mode: Mode::Ring {
             tokens: 4,
@@ -255,7 +255,7 @@ fn each_zone_has_one_copy_of_everything_where_there_are_two_zones() {
 }
 
 #[test]
-fn witnesses_and_those_that_go_are_given_nothing() {
+fn witnesses_and_leavers_receive_nothing() {
     let table = cluster(
         64,
         1,
@@ -302,7 +302,7 @@ fn the_last_holder_drains_before_it_leaves() {
 }
 
 #[test]
-fn what_one_member_led_falls_to_many() {
+fn the_partitions_of_a_removed_primary_fall_to_many_members() {
     let table = cluster(1024, 1, &[const { PLAIN }; 8]);
     let heirs: BTreeSet<MemberId> = partitions(&table)
         .filter(|(_, p)| p.primary() == id(1))
@@ -354,7 +354,7 @@ fn goals_under_way_are_respected_and_others_thought_over() {
 
 /// A cluster that grew one by one: whoever dies leaves something to be made to everybody.
 #[test]
-fn in_a_cluster_that_grew_everybody_stands_with_everybody() {
+fn in_a_cluster_that_grew_each_member_shares_partitions_with_every_other() {
     let mut table = cluster(256, 1, &[PLAIN]);
     for number in 2..=5 {
         table = settle_with(

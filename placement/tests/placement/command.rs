@@ -42,7 +42,7 @@ fn begun(table: &Table, learners: usize) -> Table {
 }
 
 #[test]
-fn while_balancing_is_paused_only_what_is_lost_is_mended() {
+fn while_balancing_is_paused_only_lost_copies_are_repaired() {
     let paused = planner::balance(
         &joined(&cluster(64, 1, &[PLAIN; 3])),
         &BalanceChange::Pause(Paused::Operator),
@@ -85,7 +85,7 @@ fn a_pause_gives_up_what_has_not_begun_and_finishes_what_has() {
 
 /// A learner waits for its turn among those of its source: nothing of it was copied yet.
 #[test]
-fn what_only_waits_is_called_off_and_what_is_copied_is_finished() {
+fn moves_that_wait_are_called_off_and_begun_copies_are_finished() {
     let table = begun(&joined(&cluster(64, 1, &[PLAIN; 3])), 5);
     let learning: Vec<_> = partitions(&table)
         .filter(|(_, p)| p.learners().next().is_some())
@@ -148,7 +148,7 @@ fn what_only_waits_is_called_off_and_what_is_copied_is_finished() {
 
 /// Of two that come one was copied already: to give up the other would make that copy one too many.
 #[test]
-fn who_has_one_copy_more_than_it_should_goes_on() {
+fn a_member_with_one_copy_too_many_goes_on() {
     let table = planner::admit(
         &cluster(64, 1, &[PLAIN; 2]),
         vec![member(100, &PLAIN), member(101, &PLAIN)],
@@ -234,7 +234,7 @@ fn outside_its_window_nothing_is_balanced() {
 }
 
 #[test]
-fn what_is_cancelled_stays_until_somebody_resumes_or_members_change() {
+fn a_cancelled_move_stays_until_balancing_resumes_or_members_change() {
     let table = begun(&joined(&cluster(64, 1, &[PLAIN; 3])), 5);
     let (at, _) = partitions(&table)
         .find(|(_, p)| p.learners().next().is_some())
@@ -285,7 +285,7 @@ fn what_is_cancelled_stays_until_somebody_resumes_or_members_change() {
 }
 
 #[test]
-fn what_mends_is_not_cancelled() {
+fn a_move_that_repairs_is_not_cancelled() {
     let dead = planner::remove(
         &cluster(64, 1, &[PLAIN; 3]),
         &[(id(1), planner::Absence::Dead)].into(),
@@ -470,7 +470,7 @@ fn filled(table: &Table, percent: &[u64]) -> Loads {
 }
 
 #[test]
-fn copies_move_away_from_who_is_nearly_full() {
+fn copies_move_away_from_a_nearly_full_member() {
     let table = cluster(64, 1, &[PLAIN; 4]);
     let mut loads = filled(&table, &[85, 40, 40, 40]);
     assert!(
@@ -502,7 +502,7 @@ fn copies_move_away_from_who_is_nearly_full() {
 /// All said that they had better take nothing more, so all were alike, and what was lacking was
 /// meant for ever for who had no room.
 #[test]
-fn where_all_are_nearly_full_who_is_fullest_is_given_nothing() {
+fn if_all_members_are_nearly_full_the_fullest_receive_nothing() {
     let table = planner::remove(
         &cluster(64, 1, &[PLAIN; 5]),
         &[(id(5), planner::Absence::Dead)].into(),
@@ -575,7 +575,7 @@ fn refusing(table: &Table, full: &[(u64, u64)], sizes: [u64; 2]) -> Loads {
 /// What was to move for balance to who had no room was tried again for ever, and the cluster never
 /// came to rest.
 #[test]
-fn who_had_no_room_is_given_nothing_for_balance_and_what_is_lacking_all_the_same() {
+fn a_member_without_room_gets_missing_copies_and_none_for_balance() {
     for kind in 0..4 {
         let (mode, division) = divided(kind, 16);
         let keyspace = Keyspace {
@@ -677,7 +677,7 @@ fn on_a_ring_a_full_member_is_passed_by() {
 }
 
 #[test]
-fn who_had_no_room_for_a_large_copy_takes_small_ones() {
+fn a_member_without_room_for_a_large_copy_takes_small_ones() {
     let come = joined(&cluster(64, 1, &[PLAIN; 3]));
     let newcomer = 100;
     let large = |at: PartitionRef| at.partition.0 % 2 == 1;
@@ -737,7 +737,7 @@ fn a_data_thread_that_had_no_room_does_not_hold_back_another() {
 
 /// It had been planned while there was room, and was tried for ever.
 #[test]
-fn what_was_refused_is_thought_over_where_not_all_schedulers_are_on() {
+fn refused_moves_are_planned_anew_if_not_all_schedulers_are_on() {
     let come = joined(&cluster(64, 1, &[PLAIN; 3]));
     let full = |t: &Table| refusing(t, &[(100, 100)], [100; 2]);
     let goes_there = |t: &Table| {
@@ -755,7 +755,7 @@ fn what_was_refused_is_thought_over_where_not_all_schedulers_are_on() {
 }
 
 #[test]
-fn who_had_no_room_leads_its_share_of_what_it_holds() {
+fn a_member_without_room_leads_its_share_of_what_it_holds() {
     let mut table = cluster(64, 1, &[PLAIN; 3]);
     for keyspace in &mut table.keyspaces {
         for partition in keyspace
@@ -779,7 +779,7 @@ fn who_had_no_room_leads_its_share_of_what_it_holds() {
 }
 
 #[test]
-fn what_makes_no_sense_is_no_setting() {
+fn a_setting_that_makes_no_sense_is_refused() {
     let spoilt = |spoil: &dyn Fn(&mut Table)| {
         let mut table = cluster(16, 1, &[PLAIN; 2]);
         spoil(&mut table);

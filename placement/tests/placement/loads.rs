@@ -235,7 +235,7 @@ fn a_proposal_names_what_moves_for_what_was_measured() {
 }
 
 #[test]
-fn a_partition_that_is_too_much_for_anybody_stays_and_what_is_beside_it_goes() {
+fn a_partition_too_large_for_every_member_stays_and_its_neighbours_move() {
     let table = cluster(64, 1, &[PLAIN; 3]);
     let (giant, led) = partitions(&table)
         .map(|(at, p)| (at, p.primary()))
@@ -248,7 +248,7 @@ fn a_partition_that_is_too_much_for_anybody_stays_and_what_is_beside_it_goes() {
 }
 
 #[test]
-fn what_is_off_moves_nothing() {
+fn a_scheduler_that_is_off_moves_nothing() {
     let mut table = cluster(64, 1, &[PLAIN; 3]);
     let busiest = table.members[0].id;
     let load = |table: &Table| {
@@ -378,7 +378,7 @@ fn copies(table: &Table) -> Vec<u64> {
 }
 
 #[test]
-fn who_is_busy_is_given_its_share_once_it_is_not() {
+fn a_busy_member_gets_its_share_once_it_is_not_busy() {
     let three = cluster(64, 1, &[PLAIN; 3]);
     let four = planner::admit(&three, vec![member(100, &PLAIN)]);
     let plan = |table: &Table, which: &[usize]| planner::plan(table, &busy(table, which));
@@ -415,7 +415,7 @@ fn who_is_busy_is_given_its_share_once_it_is_not() {
 
 /// What does not fit below the last watermark is refused, so that nobody passes it.
 #[test]
-fn who_is_as_good_as_full_is_told_as_full() {
+fn a_member_that_is_almost_full_counts_as_full() {
     let told = |memory| {
         MemberLoad {
             memory,
@@ -432,7 +432,7 @@ fn who_is_as_good_as_full_is_told_as_full() {
 
 /// A goal that has not begun was fixed while balance rested, and with it who was full by now.
 #[test]
-fn what_is_lacking_is_thought_over_while_balance_rests() {
+fn missing_copies_are_planned_anew_while_balancing_rests() {
     let paused = planner::balance(
         &cluster(64, 1, &[PLAIN; 4]),
         &planner::BalanceChange::Pause(Paused::Operator),
@@ -475,7 +475,7 @@ fn cut_off(table: &Table, which: &[usize]) -> Loads {
 }
 
 #[test]
-fn whom_nobody_reaches_is_planned_with_as_if_it_were_emptied() {
+fn an_unreached_member_is_planned_with_as_if_it_were_emptied() {
     let four = cluster(64, 1, &[PLAIN; 4]);
     let plan = |table: &Table| planner::plan(table, &cut_off(table, &[3]));
     let away = settle_by(four.clone(), plan, check_step);
@@ -498,7 +498,7 @@ fn whom_nobody_reaches_is_planned_with_as_if_it_were_emptied() {
 /// It cannot give what it leads to anybody: who has it already leads first. Copies to somebody who
 /// was to lead were begun again and again.
 #[test]
-fn what_is_led_by_whom_nobody_reaches_is_led_by_who_has_it_before_it_is_copied() {
+fn partitions_of_an_unreached_primary_go_to_a_present_copy_before_new_copies_are_made() {
     for (partitions_of, backups, members) in
         [(64, 1, 4), (64, 1, 5), (16, 1, 5), (64, 2, 6), (8, 2, 5)]
     {

@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_off_moves_nothing(
+    fn a_scheduler_that_is_off_moves_nothing(
         members in prop::collection::vec(sketch(), 1..9),
         newcomers in prop::collection::vec(sketch(), 0..4),
         gone in prop::collection::btree_set(1_u64..9, 0..2),
@@ -234,7 +234,7 @@ fn draining_and_repair_are_on_or_off_by_themselves() {
 }
 
 #[test]
-fn who_leaves_is_in_a_hurry_and_who_is_emptied_is_not() {
+fn a_leaver_is_handed_over_faster_than_a_drained_member() {
     let whole = cluster(64, 1, &[PLAIN; 4]);
     let (first, second) = (whole.members[0].clone(), whole.members[1].clone());
     let drained = planner::drain(&whole, &first.name).expect("others have room");
@@ -384,7 +384,7 @@ fn only_new_copies_cost_bytes() {
 }
 
 #[test]
-fn what_a_person_wants_moved_stays_wanted_while_nobody_balances() {
+fn a_move_that_an_operator_wants_stays_wanted_while_balancing_is_paused() {
     let mut table = planner::admit(&cluster(64, 1, &[PLAIN; 2]), vec![member(9, &PLAIN)]);
     table.settings.schedulers = Schedulers::MANUAL;
     assert_eq!(plan(&table), vec![], "nothing moves for balance by itself");

@@ -153,7 +153,7 @@ fn what_cannot_be_split_or_merged_is_told_why() {
 }
 
 #[test]
-fn what_is_given_up_takes_writes_again_in_another_epoch() {
+fn a_partition_whose_split_is_given_up_takes_writes_again_in_another_epoch() {
     let table = ranges(&[PLAIN, PLAIN]);
     let begun = split_at(&table, &table.keyspaces[0].name, MapId(0), b"a")
         .expect("it can be")
@@ -377,7 +377,7 @@ fn a_ring_of_one_becomes_a_ring_of_two() {
 }
 
 #[test]
-fn ranges_of_which_nobody_says_anything_are_empty_where_their_primaries_say_anything() {
+fn ranges_missing_in_reports_of_their_primaries_are_empty() {
     let before = ranges(&[PLAIN]);
     let name = before.keyspaces[0].name.clone();
     let split = finish(

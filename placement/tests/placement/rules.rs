@@ -212,7 +212,7 @@ fn zones(zones: &[&str]) -> Vec<Member> {
 }
 
 #[test]
-fn what_rules_allow_is_shared_evenly() {
+fn copies_are_shared_evenly_as_far_as_rules_allow() {
     let allowed = rules(&["primary in zone=a", "copies not in zone=c"]);
     let table = founded(
         ruled(256, 1, &allowed),
@@ -353,7 +353,7 @@ fn a_rule_is_not_met_yet_while_copies_are_still_to_move() {
 }
 
 #[test]
-fn what_begins_anew_begins_where_rules_want_it() {
+fn a_partition_that_begins_anew_begins_where_rules_want_it() {
     let keyspace = Keyspace {
         on_loss: OnLoss::Reset { after_ms: 0 },
         ..ruled(64, 0, &rules(&["copies not in zone=b"]))

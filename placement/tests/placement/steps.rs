@@ -485,7 +485,7 @@ fn of_two_silent_holders_the_first_to_return_leads() {
 }
 
 #[test]
-fn what_the_dead_alone_held_begins_anew_where_the_keyspace_says_so() {
+fn partitions_that_only_dead_members_held_begin_anew_if_the_keyspace_says_so() {
     for (on_loss, kept) in [(OnLoss::Wait, true), (OnLoss::Reset { after_ms: 0 }, false)] {
         let table = cluster_of(
             keyspace(64, 0, on_loss),
@@ -542,7 +542,7 @@ fn of_what_silent_members_hold_only_what_is_given_up_begins_anew() {
 }
 
 #[test]
-fn nobody_is_removed_where_nobody_would_be_left_to_vote() {
+fn a_removal_that_leaves_no_voter_is_not_made() {
     let table = cluster(64, 1, &[PLAIN]);
     assert_eq!(
         planner::remove(&table, &BTreeMap::from([(id(1), Absence::Dead)])),
@@ -590,7 +590,7 @@ fn a_pair_has_nothing_to_repair_when_one_leaves() {
 }
 
 #[test]
-fn where_everybody_leaves_nobody_drops_what_others_hold() {
+fn while_every_member_leaves_none_drops_what_others_hold() {
     let mut table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
     for leaver in [1, 2, 3] {
         let next = planner::hand_over(&table, id(leaver), Pace::Repair);
@@ -713,7 +713,7 @@ fn learners_stay_within_their_limits_and_repair_goes_first() {
 }
 
 #[test]
-fn what_a_leaver_holds_goes_before_what_moves_for_balance() {
+fn copies_of_a_leaver_move_before_copies_for_balance() {
     let four = cluster(64, 1, &[PLAIN; 4]);
     let mut table = planner::admit(
         &planner::hand_over(&four, id(1), Pace::Repair),
@@ -755,7 +755,7 @@ fn what_a_leaver_holds_goes_before_what_moves_for_balance() {
 }
 
 #[test]
-fn what_moves_because_somebody_has_too_much_to_do_goes_before_what_moves_for_balance() {
+fn moves_away_from_a_busy_member_go_before_other_moves_for_balance() {
     let joined = planner::admit(&cluster(64, 1, &[PLAIN; 3]), vec![member(9, &PLAIN)]);
     let table = adopt(&joined, &plan(&joined));
     let needs_copy = |p: &doyen_placement::Partition| {

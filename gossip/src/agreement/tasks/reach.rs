@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_is_complained_of_by_several_for_long_is_spared_and_tried_again_later() {
+    fn a_member_that_several_complain_about_for_long_is_spared_and_tried_again_later() {
         let (table, mut reach) = (members(4), Reach::default());
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         reach.complain(at(0), id(1), id(4));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn one_with_whom_several_are_not_connected_is_spared() {
+    fn a_member_that_several_are_not_connected_with_is_spared() {
         let (table, mut reach) = (members(4), Reach::default());
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         for second in 0..6 {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_so_now_counts_more_than_what_was_given_up_before() {
+    fn present_connections_count_more_than_copies_given_up_before() {
         let (table, mut reach) = (members(4), Reach::default());
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         // While machines were slow, copies to every member were given up.
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn where_everybody_complains_of_everybody_nobody_is_spared() {
+    fn if_every_member_complains_about_every_other_none_is_spared() {
         let (table, mut reach) = (members(4), Reach::default());
         let complain = |reach: &mut Reach, at: Time| {
             (1..=4)

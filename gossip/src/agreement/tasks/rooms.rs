@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_large_waits_and_one_of_it_is_tried() {
+    fn copies_of_the_same_size_wait_and_one_of_them_is_tried() {
         let (table, mut loads, mut rooms) = (planned(8), Loads::default(), Rooms::default());
         let wanted = wanted(&table, &mut loads);
         assert!(wanted.len() >= 4);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_less_or_is_another_has_room() {
+    fn a_member_that_holds_less_or_is_another_has_room() {
         let (table, mut loads, mut rooms) = (planned(8), Loads::default(), Rooms::default());
         let wanted = wanted(&table, &mut loads);
         holds(&table, &mut loads, 7_900);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_balances_is_planned_again_once_there_is_room_and_not_before() {
+    fn copies_that_only_balance_are_planned_again_once_there_is_room_and_not_before() {
         let (table, mut loads, mut rooms) = (planned(8), Loads::default(), Rooms::default());
         let wanted = wanted(&table, &mut loads);
         holds(&table, &mut loads, 7_900);
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lacking_does_not_wait_for_what_only_balances() {
+    fn missing_copies_do_not_wait_for_copies_that_only_balance() {
         let (table, mut loads, mut rooms) = (planned(8), Loads::default(), Rooms::default());
         let wanted = wanted(&table, &mut loads);
         holds(&table, &mut loads, 8_500);

@@ -48,7 +48,7 @@ fn killed(seed: u64, on_loss: OnLoss) -> (Net, [Slot; 2]) {
 }
 
 #[test]
-fn what_was_held_by_members_that_are_all_proved_dead_begins_empty_at_once() {
+fn partitions_whose_holders_are_all_proved_dead_begin_empty_at_once() {
     for seed in 0..5 {
         let (mut net, victims) = killed(seed, LONG);
         let leader = net.leaders()[0];

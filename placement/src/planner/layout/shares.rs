@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_no_share() {
+    fn a_ring_without_members_gives_no_share() {
         assert!(shares(10, &[], 0).is_empty());
         assert_eq!(shares(10, &[claim(1, 3, 0)], 0), [3]);
     }
