@@ -27,12 +27,12 @@ use std::sync::Arc;
 /// Which partition has which keys.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Division {
-    /// Runs of slots, as many as the mode says, of equal length.
+    /// Runs of slots of equal length. The mode says how many there are.
     #[default]
     Slots,
-    /// Runs of slots, some of which were split.
+    /// Runs of slots, after some of them were split.
     Runs(Arc<Runs>),
-    /// Arcs of a ring; none before members have brought tokens.
+    /// Arcs of a ring. There are none before members have brought tokens.
     Arcs(Arc<Arcs>),
     /// Ranges of keys in the order of their bytes.
     Ranges(Arc<Ranges>),
@@ -66,8 +66,8 @@ impl Division {
         Ranges::split_at(splits).map(|ranges| Self::Ranges(Arc::new(ranges)))
     }
 
-    /// The numbers of the partitions among which it divides, in the order in which they stand; none
-    /// for equal runs of slots, where the mode knows.
+    /// The numbers of the partitions, in their order. None for equal runs of slots, whose number
+    /// the mode knows.
     #[must_use]
     pub fn partitions(&self) -> Vec<PartitionId> {
         match self {
@@ -78,7 +78,7 @@ impl Division {
         }
     }
 
-    /// Which partition has this key of this map; `None` for equal runs of slots, where the mode
+    /// The partition that has this key of this map. `None` for equal runs of slots, which the mode
     /// knows, and on a ring without tokens.
     #[must_use]
     pub fn holder_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
@@ -89,7 +89,7 @@ impl Division {
         }
     }
 
-    /// Which partition has this key of this map, where that is not a matter of slots.
+    /// The partition that has this key of this map, if slots do not decide that.
     pub(crate) fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
         match self {
             Self::Slots | Self::Runs(_) => None,
@@ -99,7 +99,7 @@ impl Division {
     }
 }
 
-/// The slot of a key of a map. `{hash tags}` count only in map 0; in other maps the map's id is
+/// The slot of a key of a map. `{hash tags}` count only in map 0. In other maps, the map's id is
 /// hashed with the key.
 pub(crate) fn slot_of(map: MapId, key: &[u8]) -> u16 {
     if map == MapId(0) {

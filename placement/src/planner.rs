@@ -80,28 +80,28 @@ use crate::token::Token;
 use layout::{Seen, shapes};
 use std::collections::BTreeSet;
 
-/// Where partitions shall go: for each, its replicas as they shall be, primary first.
+/// The goals of partitions: for each, its replicas as they shall be, primary first.
 pub type Plan = Vec<(PartitionRef, Vec<MemberId>)>;
 
-/// What is to be done about a table.
+/// The changes that a table needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PlannedChanges {
-    /// Where partitions shall go.
+    /// The goals of partitions.
     pub goals: Plan,
-    /// Those of them that move for what was measured: they go before others that move for balance.
+    /// Those of them that move because of measured loads. They go before other moves for balance.
     pub hot: BTreeSet<PartitionRef>,
-    /// What shall be split and merged, as far as nothing stands in the way.
+    /// Splits and merges that can begin.
     pub reshapes: Vec<(KeyspaceId, Reshape)>,
-    /// Tokens of rings that members take over from those who are gone.
+    /// Tokens of rings that members take over from members that are gone.
     pub heirs: Vec<(KeyspaceId, Token, MemberId)>,
 }
 
-/// What is to be done about this table: [`plan`], and the splits and merges of rings whose members
-/// came and went.
+/// The changes that this table needs: [`plan`], and the splits and merges of rings whose members
+/// have changed.
 #[must_use]
 pub fn propose(table: &Table, loads: &Loads) -> PlannedChanges {
     let heirs = ring::heirs(table);
-    // What is taken over need not be merged, nor others split.
+    // A token that is taken over need not be merged, and needs no other split.
     let inherited = inherit(table, &heirs);
     let goals = plan(&inherited, loads);
     let mut hot = BTreeSet::new();
@@ -119,7 +119,7 @@ pub fn propose(table: &Table, loads: &Loads) -> PlannedChanges {
                 .map(|(at, _)| *at),
         );
     }
-    // What was measured has to last before anything is split or merged for it.
+    // Measured loads must last before anything is split or merged for them.
     let seen = Seen {
         table: &inherited,
         loads: &Loads::default(),
@@ -137,17 +137,17 @@ pub fn propose(table: &Table, loads: &Loads) -> PlannedChanges {
     }
 }
 
-/// What would be split and merged if what was measured lasted.
+/// The splits and merges that would follow if the measured loads lasted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lasting {
-    /// Ranges that are split.
+    /// Ranges to split.
     pub splits: Vec<(KeyspaceId, Reshape)>,
-    /// Neighbours that are merged.
+    /// Neighbours to merge.
     pub merges: Vec<(KeyspaceId, [PartitionId; 2])>,
 }
 
-/// What would be split and merged if these loads lasted. From `range_bytes_max` bytes on a range is
-/// split.
+/// The splits and merges that would follow if these loads lasted. A range with `range_bytes_max`
+/// bytes is split.
 #[must_use]
 pub fn lasting(table: &Table, loads: &Loads, range_bytes_max: u64) -> Lasting {
     let mut lasting = Lasting::default();
@@ -157,7 +157,7 @@ pub fn lasting(table: &Table, loads: &Loads, range_bytes_max: u64) -> Lasting {
         range_bytes_max: Some(range_bytes_max),
     }) {
         match reshape {
-            // Of members that came and went nothing has to last.
+            // Splits and merges for members that came and went need not wait.
             _ if reason == Reason::Tokens => {}
             Reshape::Split { .. } => lasting.splits.push((keyspace, reshape)),
             Reshape::Merge { partitions } => lasting.merges.push((keyspace, partitions)),

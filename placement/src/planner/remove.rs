@@ -1,4 +1,4 @@
-//! Failover: one table without the dead.
+//! Failover: one table without the dead members.
 
 use super::balance::release_held;
 use super::drain::forget_drained;
@@ -11,7 +11,7 @@ use crate::mutant::{self, broken};
 use crate::table::{Keyspace, MemberState, OnLoss, Partition, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a member went.
+/// Why a member is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Absence {
     /// It does not answer.
@@ -24,12 +24,13 @@ pub enum Absence {
 
 /// The table without these members, in one pass over the partitions.
 ///
-/// Where a primary goes, the first in-sync copy that answers takes over. Whoever alone holds a
-/// partition, with others that go, stays: a silent member in state [`MemberState::Silent`], without
-/// a vote; a leaving one as it was (nobody should have asked). A dead one's partitions begin empty
-/// on live members if the keyspace says `reset`, and otherwise it stays, silent. Goals that name
-/// whoever goes are dropped: the next plan makes better ones. At least one voter remains; where
-/// nobody could vote afterwards, the table is returned as it is.
+/// If a primary is removed, the first in-sync copy that answers takes over. A member that alone
+/// holds a partition, or only with others that are removed, stays. If it is silent, it stays in
+/// state [`MemberState::Silent`], without a vote. If it is leaving, it stays as it was, because it
+/// should not have been removed. If it is dead and the keyspace says `reset`, the partition begins
+/// empty on live members. Otherwise the dead member stays, silent. Goals that name removed members
+/// are dropped, and the next plan makes better ones. At least one voter remains: if none could vote
+/// afterwards, the table is returned as it is.
 #[must_use]
 pub fn remove(table: &Table, gone: &BTreeMap<MemberId, Absence>) -> Table {
     without(table, gone, |keyspace| {
@@ -37,15 +38,15 @@ pub fn remove(table: &Table, gone: &BTreeMap<MemberId, Absence>) -> Table {
     })
 }
 
-/// As [`remove`], with the choice which keyspaces' lost partitions begin anew.
+/// As [`remove`], with a choice of the keyspaces whose lost partitions begin anew.
 pub(super) fn without(
     table: &Table,
     gone: &BTreeMap<MemberId, Absence>,
     resets: impl Fn(&Keyspace) -> bool,
 ) -> Table {
     let states = states(table);
-    // Whoever is silent already does not answer either: it counts only where nobody else holds the
-    // partition.
+    // A member that is silent already does not answer either. It counts only if no other member
+    // holds the partition.
     let departure = |m: MemberId| {
         gone.get(&m)
             .copied()
@@ -121,7 +122,7 @@ pub(super) fn without(
     }
 }
 
-/// A silent member that holds nothing is a member no longer.
+/// Removes silent members that hold nothing.
 pub(super) fn forget_silent(table: &mut Table) {
     let (holders, members) = (holders(table), table.members.len());
     table
@@ -133,7 +134,7 @@ pub(super) fn forget_silent(table: &mut Table) {
     }
 }
 
-/// Who is in sync afterwards, the primary first.
+/// The copies that are in sync afterwards, the primary first.
 enum Survivors {
     Answering(Vec<MemberId>),
     Silent(Vec<MemberId>),
@@ -164,7 +165,7 @@ fn survivors(
     }
 }
 
-/// The partition while nobody who holds it answers: nobody can learn it, so that moves end here.
+/// The partition while none of its holders answers. No member can copy it, so its moves end here.
 fn waiting(partition: &Partition, in_sync: &[MemberId]) -> Partition {
     Partition {
         goal: None,

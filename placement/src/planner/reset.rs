@@ -19,20 +19,19 @@ use crate::id::{MemberId, PartitionRef};
 use crate::table::{Keyspace, MemberState, Partition, Table};
 use std::collections::BTreeMap;
 
-/// The table without this member, whatever its keyspaces say: what it alone held begins empty
-/// elsewhere, as another lineage.
+/// The table without this member, whatever its keyspaces say. The partitions that it alone held
+/// begin empty elsewhere, as another lineage.
 ///
-/// Where no live member could take a partition, the member stays, silent.
+/// If no live member can take a partition, the member stays, silent.
 #[must_use]
 pub fn reset(table: &Table, member: MemberId) -> Table {
     without(table, &BTreeMap::from([(member, Absence::Dead)]), |_| true)
 }
 
 /// The table in which these partitions begin empty on live members, as another lineage, if every
-/// in-sync copy of them is on a silent member. A silent member that then holds nothing is a member
-/// no longer.
+/// in-sync copy of them is on a silent member. Silent members that then hold nothing are removed.
 ///
-/// Where no live member could take a partition, it stays as it is.
+/// If no live member can take a partition, it stays as it is.
 #[must_use]
 pub fn begin_anew(table: &Table, given_up: impl Fn(&Keyspace, &Partition) -> bool) -> Table {
     let mut spare: Option<Spare> = None;
@@ -44,7 +43,7 @@ pub fn begin_anew(table: &Table, given_up: impl Fn(&Keyspace, &Partition) -> boo
         })
         .collect();
     let mut next = change_partitions(table, |at, partition| {
-        // Both stand in the order of the table.
+        // Both lists have the order of the table.
         due.binary_search(&at).ok()?;
         let spare = spare.get_or_insert_with(|| Spare::new(table, may_receive));
         let members = spare.take(table, at);
@@ -56,7 +55,7 @@ pub fn begin_anew(table: &Table, given_up: impl Fn(&Keyspace, &Partition) -> boo
     next
 }
 
-/// Partitions of which every in-sync copy is on a silent member: nobody serves them.
+/// Partitions whose in-sync copies are all on silent members, so that they are not served.
 pub fn lost(table: &Table) -> impl Iterator<Item = (&Keyspace, &Partition)> {
     let silent: Vec<MemberId> = table
         .members

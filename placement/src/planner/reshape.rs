@@ -26,7 +26,7 @@ pub enum NotReshaped {
     /// There is no such keyspace, or it has no partitions yet.
     #[error("there is no keyspace {0} that has partitions")]
     NoKeyspace(KeyspaceId),
-    /// It is on its way elsewhere, or is split or merged already.
+    /// The partition moves, or is split or merged already.
     #[error("partition {0} moves, lacks copies or is being split or merged: try again later")]
     Busy(PartitionId),
     /// Their copies are on other members, or in another order.
@@ -44,20 +44,19 @@ pub enum NotReshaped {
     TooMany(&'static str),
 }
 
-/// What a primary says of a partition that takes no more writes: all its copies have everything.
+/// A primary's report that a partition takes no more writes, and that all its copies are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WritesStopped {
-    /// In which epoch.
+    /// The epoch of the report.
     pub epoch: Epoch,
-    /// By how much the partition's clock is ahead of its primary's own, in milliseconds: those of
-    /// two partitions of one primary are compared by that.
+    /// How far the partition's clock is ahead of its primary's own, in milliseconds. It makes the
+    /// clocks of two partitions of one primary comparable.
     pub ahead_ms: i64,
 }
 
-/// The table in which this is under way.
+/// The table in which this split or merge is under way.
 ///
-/// # Errors
-/// It cannot be, or not now.
+/// # Errors It is not possible, or not possible now.
 pub fn begin(table: &Table, keyspace: KeyspaceId, reshape: Reshape) -> Result<Table, NotReshaped> {
     let mut next = table.clone();
     let all: usize = table
@@ -70,7 +69,7 @@ pub fn begin(table: &Table, keyspace: KeyspaceId, reshape: Reshape) -> Result<Ta
         .iter_mut()
         .find(|k| k.id == keyspace && !k.partitions.is_empty());
     let keyspace = found.ok_or(NotReshaped::NoKeyspace(keyspace))?;
-    // Whether keys can be divided like that, whichever numbers the parts get.
+    // Checks whether keys can be divided like that. The numbers of the parts do not matter here.
     divided(
         keyspace,
         &reshape,
@@ -119,8 +118,8 @@ pub fn begin(table: &Table, keyspace: KeyspaceId, reshape: Reshape) -> Result<Ta
     Ok(next)
 }
 
-/// The table in which what is under way there is done, as far as its partitions are still in the
-/// epochs that their primaries spoke of.
+/// The table in which the splits and merges that are under way are done, if their partitions still
+/// have the epochs of the reports.
 #[must_use]
 pub fn finish(
     table: &Table,
@@ -159,13 +158,13 @@ fn finish_one(
     }
     let (first, _) = parents.first()?;
     let members: Vec<MemberId> = first.in_sync().collect();
-    // A learner of one, or another primary: what they hold is not the same any more.
+    // With a learner or another primary, the two are no longer held alike.
     let alike = |p: &Partition| {
         p.primary() == first.primary()
             && p.replicas.len() == members.len()
             && members.iter().all(|m| p.holds(*m))
     };
-    // Whoever came since may have other data threads.
+    // A member that came since may have another number of data threads.
     if !parents.iter().all(|(p, _)| {
         alike(p) && same_threads(threads, p.id, first.id) && p.learners().next().is_none()
     }) {
@@ -214,8 +213,7 @@ fn finish_one(
     Some(())
 }
 
-/// The table in which what is under way and named here is given up: its partitions take writes
-/// again.
+/// The table in which the named splits and merges are given up. Their partitions take writes again.
 #[must_use]
 pub fn cancel(table: &Table, given_up: impl Fn(KeyspaceId, &Reshape) -> bool) -> Table {
     let mut next = table.clone();
@@ -236,8 +234,8 @@ pub fn cancel(table: &Table, given_up: impl Fn(KeyspaceId, &Reshape) -> bool) ->
     next
 }
 
-/// Splits that a fixed keyspace needs to come to the number of partitions that its mode names, as
-/// many as may begin beside those under way.
+/// The splits that bring a fixed keyspace to its number of partitions, as many as may begin beside
+/// those under way.
 #[must_use]
 pub fn doublings(keyspace: &Keyspace, most: usize) -> Vec<Reshape> {
     let Mode::Fixed { partitions } = keyspace.mode else {
@@ -285,21 +283,21 @@ fn divided(
     }
 }
 
-/// Whether two partitions belong to the same data thread at every member, where members have so
-/// many.
+/// Whether two partitions belong to the same data thread at every member, for these numbers of
+/// threads.
 pub(super) fn same_threads(threads: &BTreeSet<u8>, one: PartitionId, other: PartitionId) -> bool {
     threads
         .iter()
         .all(|threads| one.thread(*threads) == other.thread(*threads))
 }
 
-/// Whether the same members hold two partitions in sync, and the same one leads.
+/// Whether the same members hold two partitions in sync, with the same primary.
 pub(super) fn held_alike(one: &Partition, other: &Partition) -> bool {
     let set = |p: &Partition| p.in_sync().collect::<BTreeSet<_>>();
     one.primary() == other.primary() && set(one) == set(other)
 }
 
-/// How many data threads members have, where they have several.
+/// The numbers of data threads of members that have several.
 pub(super) fn threads(table: &Table) -> BTreeSet<u8> {
     table
         .members
@@ -309,8 +307,8 @@ pub(super) fn threads(table: &Table) -> BTreeSet<u8> {
         .collect()
 }
 
-/// The next number, from this one on, of a partition that everywhere belongs to the same data
-/// thread as another: there its contents are.
+/// The next free number, from this one on, of a partition that belongs to the same data thread as
+/// another one everywhere: its contents are there.
 fn next_of_thread(
     from: PartitionId,
     like: PartitionId,

@@ -38,34 +38,35 @@ use crate::scheduler::{Scheduler, Schedulers};
 use crate::table::{Reshape, Table};
 use std::collections::BTreeSet;
 
-/// Looks at single copies while chains of moves are searched, in one keyspace. Chains are needed
-/// only where no overloaded member has anything that an underloaded one may take, so this is rarely
-/// felt; it keeps planning cheap when it is.
+/// The number of copies that are examined while chains of moves are searched, in one keyspace.
+/// Chains are needed only if no overloaded member has a copy that an underloaded one may take. That
+/// is rare, and this limit keeps planning cheap when it happens.
 const CHAIN_WORK_MAX: usize = 4_000_000;
-/// Rounds over the schedulers. Two are the rule: what one round has reached the next finds in
-/// order.
+/// The number of rounds over the schedulers. Two are usual: the second finds the result of the
+/// first in order.
 const ROUNDS_MAX: usize = 8;
 
 /// One reason to move copies, or to split and merge partitions.
 trait Schedule {
-    /// Takes what it can take off its part of the measure, without adding to those before it.
+    /// Lowers its part of the measure as far as it can, without raising the parts of the schedulers
+    /// before it.
     fn improve(&self, _seats: &mut Seats<'_>) {}
 
-    /// What it would split or merge.
+    /// The splits and merges that it wants.
     fn shapes(&self, _seen: &Seen<'_>) -> Vec<Shape> {
         Vec::new()
     }
 }
 
-/// What splits and merges are judged by.
+/// What decides about splits and merges.
 pub(crate) struct Seen<'a> {
     pub(crate) table: &'a Table,
     pub(crate) loads: &'a Loads,
-    /// Bytes from which on a range is split; `None`: none is small.
+    /// The size in bytes from which a range is split. `None`: no range counts as small.
     pub(crate) range_bytes_max: Option<u64>,
 }
 
-/// A split or a merge, and why.
+/// A split or a merge, and its reason.
 pub(crate) type Shape = (KeyspaceId, Reshape, Reason);
 
 const fn schedule(scheduler: Scheduler) -> &'static dyn Schedule {
@@ -81,8 +82,8 @@ const fn schedule(scheduler: Scheduler) -> &'static dyn Schedule {
     }
 }
 
-/// What those that are on would split and merge, each partition once: what is merged first, for the
-/// tokens of who is gone come before those of who came.
+/// The splits and merges that the active schedulers want, each partition once. Merges come first:
+/// the tokens of members that are gone come before the tokens of new ones.
 pub(crate) fn shapes(seen: &Seen<'_>) -> Vec<Shape> {
     let mut known: BTreeSet<(KeyspaceId, PartitionId)> = BTreeSet::new();
     let mut found = Vec::new();
@@ -103,13 +104,13 @@ pub(crate) fn shapes(seen: &Seen<'_>) -> Vec<Shape> {
 }
 
 impl Seats<'_> {
-    /// Lets the schedulers that are on work, in turn, until nothing is to be done.
+    /// Lets the active schedulers work in turn until none changes anything.
     pub(crate) fn improve(mut self, on: Schedulers) -> Self {
         for _ in 0..ROUNDS_MAX {
             let before = self.partitions.clone();
             self.targets = self.shares();
             for scheduler in on.iter() {
-                // Nobody evens out leads afterwards.
+                // No later scheduler evens out the leads.
                 let kept = (scheduler == Scheduler::Copies && !on.has(Scheduler::Primaries))
                     .then(|| self.leaders());
                 schedule(scheduler).improve(&mut self);
@@ -130,8 +131,8 @@ impl Seats<'_> {
             .collect()
     }
 
-    /// Who led a partition and is still there leads it: it may have given its seat away, and taken
-    /// another one of the same partition later.
+    /// A former primary that still holds the partition leads it. It may have given away its seat,
+    /// and taken another seat of the same partition later.
     fn keep_leaders(&mut self, leaders: &[Option<usize>]) {
         for (p, leader) in leaders.iter().enumerate() {
             let members = &self.partitions[p].members;
