@@ -4,6 +4,7 @@
 //! here begin with that, and go on with what to type.
 
 use doyen_gossip::agreement::{Event, Explain, Problem};
+#[cfg(feature = "resp")]
 use doyen_placement::NoRange;
 use doyen_placement::planner::{NotCancelled, NotDrained, Refused};
 use std::net::SocketAddr;
@@ -152,6 +153,7 @@ pub(crate) fn event_text(event: &Event) -> String {
 }
 
 /// Why keys of a range cannot be asked for.
+#[cfg(feature = "resp")]
 pub(crate) fn range_text(why: &NoRange) -> String {
     let advice = match why {
         NoRange::Unordered => {

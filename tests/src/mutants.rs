@@ -12,7 +12,7 @@ pub fn all() -> impl Iterator<Item = &'static Mutant> {
     let lists = [
         doyen_placement::mutant::ALL,
         doyen_gossip::mutant::ALL,
-        doyen::shard::mutant::ALL,
+        doyen_engine::mutant::ALL,
         ALL,
     ];
     lists.into_iter().flatten().copied()

@@ -15,7 +15,7 @@ mod shards;
 mod tenures;
 
 use crate::mutants;
-use doyen::shard::mutant as shard;
+use doyen_engine::mutant as shard;
 use doyen_gossip::mutant as gossip;
 use doyen_placement::mutant::{self as placement, Mutant};
 use std::ptr;

@@ -62,7 +62,7 @@ struct Killer {
 }
 
 fn main() -> ExitCode {
-    let options: Options = doyen::cli::parse();
+    let options: Options = doyen_cli::parse();
     if let Err(why) = sim::seeds(options.from, options.seeds) {
         return doyen_tests::refuse("mutants", &why);
     }

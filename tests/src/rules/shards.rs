@@ -3,8 +3,8 @@
 
 use crate::mutants;
 use bytes::{Bytes, BytesMut};
-use doyen::shard::op::{Action, Operation, Outcome, PartitionAction, PartitionOperation, Value};
-use doyen::shard::{Lane, Limits, Patience, Request, Shard, Stats, Token};
+use doyen_engine::op::{Action, Operation, Outcome, PartitionAction, PartitionOperation, Value};
+use doyen_engine::{Lane, Limits, Patience, Request, Shard, Stats, Token};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::division::Cut;
