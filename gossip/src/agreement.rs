@@ -4,12 +4,12 @@
 //!   messages, hints, requests, plans ──> handle(now, input) ──> poll_output()
 //!                       poll_timeout() ──> handle(now, Input::Tick)
 //!
-//!   forming ──living cluster found──> joining ──admitted──> member ──the cluster went on without it──> over
+//!   forming ──living cluster found──> joining ──admitted──> member ──expelled or left──> over
 //!      └──────────first table──────────────────────────────>┘
 //! ```
 //!
-//! Every input is followed by a turn: whatever is due then is done, so a late or a missing tick
-//! delays, and breaks nothing.
+//! Every input is followed by a turn, which does everything that is due. So a late or a missing
+//! tick delays, and breaks nothing.
 
 mod api;
 mod bootstrap;

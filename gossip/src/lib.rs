@@ -1,4 +1,4 @@
-//! Who is alive, who leads and which table is in force.
+//! Which members are alive, which one leads, and which table is in force.
 //!
 //! [`agreement::Agreement`] is a sans-IO machine: `handle(now, input)`, then poll its outputs. The
 //! `node` crate drives it with sockets and clocks, the simulation with virtual ones.

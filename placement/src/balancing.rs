@@ -77,7 +77,8 @@ pub struct Window {
 /// Why a text is no window.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no window: say from when to when in UTC, as in 22:00-06:00, from 00:00 to 23:59 and not as long as a day; or `always`"
+    "{0:?} is no window: give two times in UTC, as in 22:00-06:00, from 00:00 to 23:59 and not \
+     as long as a day; or `always`"
 )]
 pub struct NoWindow(String);
 

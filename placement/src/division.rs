@@ -1,13 +1,14 @@
 //! How the keys of a keyspace are divided among its partitions.
 //!
 //! ```text
-//!  fixed   {tag} or key ── crc16 ──> slot            ── runs of slots ──> partition      Division::Slots, Runs
-//!  ring    {tag} or key ── murmur3 ──> token         ── arcs of a ring ──> partition     Division::Arcs
-//!  range   map, key                                  ── ordered ranges ──> partition     Division::Ranges
+//!  fixed   {tag} or key ── crc16 ──> slot     ── runs of slots ──> partition    Slots, Runs
+//!  ring    {tag} or key ── murmur3 ──> token  ── arcs of a ring ──> partition   Arcs
+//!  range   map, key                           ── ordered ranges ──> partition   Ranges
 //! ```
-//! A division is made whole, with its look-up compiled, and never changed: whoever splits or merges
-//! makes another one. So tables share it as long as it is the same, and a look-up can never belong
-//! to another table. Over the wire go the boundaries alone.
+//!
+//! A division is made whole, with its look-up compiled, and never changes: a split or a merge makes
+//! another one. So tables share a division as long as it is the same, and a look-up can never
+//! belong to another table. Only the boundaries travel over the wire.
 
 mod arcs;
 mod cut;
@@ -53,7 +54,8 @@ impl Division {
     /// use doyen_placement::MapId;
     /// let division = Division::split_at(["h", "p"])?;
     /// let Division::Ranges(ranges) = division else { unreachable!() };
-    /// assert_eq!(["alma", "h", "piet"].map(|key| ranges.partition_of(MapId(0), key.as_bytes()).0), [0, 1, 2]);
+    /// let partition = |key: &str| ranges.partition_of(MapId(0), key.as_bytes()).0;
+    /// assert_eq!(["alma", "h", "piet"].map(partition), [0, 1, 2]);
     /// # Ok::<(), doyen_placement::division::RangesError>(())
     /// ```
     ///

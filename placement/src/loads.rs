@@ -1,11 +1,12 @@
-//! What partitions and members have to carry, as measured where they are.
+//! The loads of partitions and members, as they measure them.
 //!
-//! Loads are soft: a coordinator hears them from the primaries, no table holds them, and a
-//! successor hears them anew. So they decide what would be better, never what is right.
+//! Loads are soft state: a coordinator hears them from the primaries and believes those alone, no
+//! table holds them, and another coordinator hears them anew. So they decide what would be better,
+//! and never what is right.
 //!
 //! ```text
-//!  a primary's counters ──> PartitionLoad ──Reporter──> Report ──> Loads (believed of the primary alone) ──> planner::plan
-//!                                                                    └──> LoadWindow: has it been uneven for long? ──┘
+//!  a primary's counters ──> PartitionLoad ──Reporter──> Report ──> Loads ──> planner::plan
+//!                                                                    └──> LoadWindow: uneven for long?
 //! ```
 
 mod ledger;

@@ -17,7 +17,8 @@ pub enum NoRange {
     Unordered,
     /// Its keys have an order within a partition only.
     #[error(
-        "the keyspace keeps keys in order within a {{tag}} only: begin both ends with the same {{tag}}"
+        "the keyspace keeps keys in order within a {{tag}} only: begin both keys with the same \
+         {{tag}}"
     )]
     Tag,
 }

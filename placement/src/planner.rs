@@ -3,18 +3,19 @@
 //! ```text
 //!  beginning   first ── assign
 //!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   create_map
-//!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   stop   drain ── fill   reset, begin_anew (giving up)
-//!  partitions  change_in_sync (primaries ask)
+//!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   stop
+//!              drain ── fill   reset, begin_anew (giving up)
+//!  partitions  change_in_sync (requests of primaries)
 //!  shape       reshape::{begin ── finish or cancel} (splits and merges)   lasting (which)
-//!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
+//!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> ... ──> goals are gone
 //!  people      schedule   balance (pause, pace)   call_off   cancel
 //!  reporting   health   holds_anything   rules_unmet   operators   surplus
 //! ```
 //!
-//! Every function returns a table of the same term and version (agreement names it) that shares
-//! with the old one whatever it need not change. None of them drops the last in-sync copy of a
-//! partition, but for `reset`, `begin_anew`, and `remove` of the dead where the keyspace says so;
-//! those begin another lineage. The same input gives the same output, on every platform.
+//! Every function returns a table of the same term and version, because agreement sets those. The
+//! new table shares with the old one everything that does not change. Only `reset`, `begin_anew`,
+//! and `remove` of the dead if the keyspace says so, drop the last in-sync copy of a partition, and
+//! begin another lineage. The same input gives the same output, on every platform.
 
 mod admit;
 mod adopt;

@@ -1,17 +1,17 @@
-//! The ring: members bring tokens, and what lies between two tokens is an arc.
+//! The ring: members bring tokens, and the part between two tokens is an arc.
 //!
 //! ```text
-//!              t1 (A)                     a key's token falls into the arc that ends at the next token clockwise;
-//!         .-----*-----.                   who brought that one leads the arc, and whoever comes further on,
-//!   (C) t4*           * t2 (B)            apart from those before, holds its copies
+//!              t1 (A)            a key's token falls into the arc that ends at the next token
+//!         .-----*-----.          clockwise; the member of that token leads the arc, and the next
+//!   (C) t4*           * t2 (B)   members clockwise hold its copies, each apart from those before
 //!         '-----*-----'
 //!              t3 (A)
 //! ```
 //!
-//! A join splits arcs and a leave merges them; all other arcs stay where they are. One concern a
-//! file: [`Walk`] finds the copies, [`Spread`] says which may stand together,
-//! [`allocate`] and [`random`] choose a newcomer's tokens,
-//! [`depart`] divides what a leaver had, [`moves`] says what a change of the ring moves.
+//! A join splits arcs and a leave merges them. All other arcs stay where they are. One concern a
+//! file: [`Walk`] finds the copies, [`Spread`] says which members may hold copies together,
+//! [`allocate`] and [`random`] choose a newcomer's tokens, [`depart`] divides the arcs of a leaver,
+//! and [`moves`] says what a change of the ring moves.
 
 mod allocate;
 mod caps;

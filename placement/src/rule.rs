@@ -85,7 +85,8 @@ pub enum Label {
 pub enum RuleError {
     /// The text has another form.
     #[error(
-        "{0:?} is no rule: write for example `primary in zone=a`, `copies not in rack=r1` or `copies 1 per zone`"
+        "{0:?} is no rule: write for example `primary in zone=a`, `copies not in rack=r1` or \
+         `copies 1 per zone`"
     )]
     Shape(String),
     /// The label does not exist.
@@ -93,7 +94,8 @@ pub enum RuleError {
     Label(String),
     /// The value is empty, too long, or has other characters.
     #[error(
-        "{0:?} is no value for a rule: 1 to {VALUE_BYTES_MAX} visible ASCII characters without spaces"
+        "{0:?} is no value for a rule: use 1 to {VALUE_BYTES_MAX} visible ASCII characters \
+         without spaces"
     )]
     Value(String),
     /// The number is missing or out of range.
@@ -111,7 +113,7 @@ pub enum RulesError {
     #[error(transparent)]
     Rule(#[from] RuleError),
     /// Two rules say the same.
-    #[error("`{0}` and `{1}` say the same, or the one what the other says already")]
+    #[error("`{0}` and `{1}` say the same, or one includes the other: leave out one of them")]
     Twice(Rule, Rule),
     /// No member can meet both.
     #[error("`{0}` and `{1}` contradict each other")]

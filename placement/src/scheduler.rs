@@ -33,7 +33,8 @@ pub struct Schedulers(u16);
 /// Why a text names no scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no reason to move anything: there are repair, drain, place, copies, primaries, hot, splits and merges"
+    "{0:?} is no reason to move anything: there are repair, drain, place, copies, primaries, hot, \
+     splits and merges"
 )]
 pub struct NoScheduler(String);
 

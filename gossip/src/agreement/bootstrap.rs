@@ -500,7 +500,12 @@ impl Forming {
         let expect = usize::from(self.expect(cx));
         let mut founders = initial;
         if let Some(n) = cx.config.expect {
-            let same = |h: &&Heard| matches!(h.status.state, ProcessState::Forming { told: true, expect, .. } if expect == n);
+            let same = |h: &&Heard| {
+                matches!(
+                    h.status.state,
+                    ProcessState::Forming { told: true, expect, .. } if expect == n
+                )
+            };
             let others = self
                 .peers
                 .iter()
@@ -644,7 +649,12 @@ impl Forming {
     /// The first table of another process.
     pub(super) fn on_found(&mut self, cx: &mut Context, from: MemberId, table: Named) {
         let founders: BTreeSet<MemberId> = table.members.iter().map(|m| m.id).collect();
-        let pursues = |s: &ProcessStatus| matches!(s.state, ProcessState::Forming { promise, .. } if promise == Some(table.name));
+        let pursues = |s: &ProcessStatus| {
+            matches!(
+                s.state,
+                ProcessState::Forming { promise, .. } if promise == Some(table.name)
+            )
+        };
         let pursued = self.fresh(cx, from).is_some_and(pursues) || broken(&mutant::HEARS_OLD_WORDS);
         let sound = table.term == Term(1)
             && table.version == Version(1)
@@ -740,7 +750,12 @@ impl Forming {
     fn names(&self, cx: &Context) -> Vec<String> {
         let (initial, _) = self.initial(cx);
         let expect = self.expect(cx);
-        let told = |s: &ProcessStatus| matches!(s.state, ProcessState::Forming { told: true, expect: theirs, .. } if theirs == expect);
+        let told = |s: &ProcessStatus| {
+            matches!(
+                s.state,
+                ProcessState::Forming { told: true, expect: theirs, .. } if theirs == expect
+            )
+        };
         let others = self
             .fresh_peers(cx)
             .filter(|(id, s)| initial.contains(id) || told(s))

@@ -9,8 +9,8 @@
 //!
 //! If every member asked every voter in each interval, each voter would answer the whole cluster
 //! ten times a second. If a ping is not answered within an interval, the next ping follows at once,
-//! and another voter is pinged in place of the silent one. So a verdict comes two intervals later at
-//! most, and a lease, which lasts five intervals, never waits for one voter.
+//! and another voter is pinged in place of the silent one. So a verdict comes two intervals later
+//! at most, and a lease, which lasts five intervals, never waits for one voter.
 
 use super::context::Context;
 use super::election::Role;

@@ -324,7 +324,7 @@ impl fmt::Display for Event {
             }
             Self::Suspected { name, id } => write!(
                 f,
-                "{name} does not answer as it should (process {id}): if it stays silent, it will be \
+                "{name} does not answer as it should (process {id}): if it stays silent, it is \
                  expelled"
             ),
             Self::Draining { name } => write!(f, "{name} is being emptied"),

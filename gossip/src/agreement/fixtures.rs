@@ -82,7 +82,7 @@ pub(in crate::agreement) fn moving(table: &Table) -> Table {
     planner::advance(table, &limits, &planner::Waits::default()).expect("copies begin")
 }
 
-/// The same, where nobody else holds this partition.
+/// The same, in which no other member holds this partition.
 pub(in crate::agreement) fn alone(table: &Table, at: PartitionRef, holder: MemberId) -> Table {
     let mut table = table.clone();
     let keyspace = table

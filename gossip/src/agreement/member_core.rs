@@ -1,9 +1,9 @@
 //! A member of a cluster: its tables, its term, its role; pings, and what they carry.
 //!
 //! ```text
-//!   follower ──nobody coordinates──> pre-candidate ──majorities would──> candidate ──majorities did──> leader
-//!      ^                                                                                                 │
-//!      └────────────────── a higher term, or no answers of a majority ──────────────────────────────────┘
+//!   follower ──no coordinator──> pre-candidate ──majorities would──> candidate ──majorities did──┐
+//!      ^                                                                                         │
+//!      └──────── a higher term, or no answers of a majority ───────── leader <───────────────────┘
 //! ```
 
 use super::api::{Output, View};
@@ -510,7 +510,7 @@ impl MemberCore {
         }
     }
 
-    /// The committed table is without this process, or has its id with another age: as another member.
+    /// The committed table is without this process, or has its id with another age.
     fn removed(&mut self, cx: &mut Context) {
         self.out = true;
         if self.requests.departing() {

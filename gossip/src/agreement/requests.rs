@@ -214,7 +214,7 @@ impl MemberCore {
                 format!(", and {} did not answer", unnamed.join(", "))
             };
             let why = format!(
-                "those who are left did not agree in time{silent}: name every voter that is gone"
+                "the remaining voters did not agree in time{silent}: name every voter that is gone"
             );
             cx.outputs.push_back(Output::AdminReply {
                 ticket,
@@ -533,7 +533,7 @@ impl MemberCore {
         if self.leader.is_some() {
             return refuse(
                 cx,
-                "a coordinator works: nothing to recover. Whoever is dead is expelled by itself"
+                "a coordinator works, so there is nothing to recover: it expels dead members itself"
                     .into(),
             );
         }
@@ -638,7 +638,8 @@ impl MemberCore {
                 .or_else(|| self.committed.member(voter));
             let name = known.map_or_else(|| voter.to_string(), |m| m.name.clone());
             let why = format!(
-                "{name} has accepted a later table than this member, which cannot lead without it: say the same to {name}"
+                "{name} has accepted a later table than this member, which cannot lead without it: \
+                 recover at {name} instead"
             );
             cx.outputs.push_back(Output::AdminReply {
                 ticket,

@@ -856,7 +856,7 @@ mod tests {
     fn tables_need_not_rest_without_requests_and_failures() {
         let (table, now) = (planned(8), Time(1_000_000_000_000));
         let mut tasks = CoordinatorTasks::new(now);
-        assert!(!tasks.disturbs(now), "nobody has told of any");
+        assert!(!tasks.disturbs(now), "no member has reported any");
         asked(&mut tasks, &table, ASKED_LITTLE / 2 - 1, ASKED_LITTLE / 2);
         assert!(!tasks.disturbs(now));
         asked(&mut tasks, &table, ASKED_LITTLE / 2, ASKED_LITTLE / 2);
@@ -881,7 +881,7 @@ mod tests {
             .refused(now, &table, at, learner, &tasks.told.loads);
         assert!(
             tasks.disturbs(now + Duration::from_secs(1)),
-            "somebody has no room"
+            "a member has no room"
         );
     }
 
@@ -914,7 +914,7 @@ mod tests {
         asked(&mut tasks, &table, ASKED_LITTLE, 0);
         assert!(
             !tasks.waits_for_nothing(now, &base),
-            "whoever asks for something would wait for a table"
+            "clients would wait for a table"
         );
     }
 

@@ -175,7 +175,7 @@ fn a_member_that_cannot_recover_the_cluster_says_which_one_can() {
     let [(2, AdminReply::Refused(why))] = &net.process(knows_not).replies[..] else {
         panic!("{:?}", net.process(knows_not).replies)
     };
-    assert!(why.contains(&format!("say the same to n{knows}")), "{why}");
+    assert!(why.contains(&format!("recover at n{knows}")), "{why}");
     net.input(knows, Input::Recover { dead, ticket: 3 });
     net.until(2000, |net| {
         net.agreed().is_some_and(|t| t.members.len() == 2)

@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(
             of(CopyPhase::Copying, 100, 0, 0).bytes_left(),
             0,
-            "nobody knows yet"
+            "it is not known yet"
         );
         assert_eq!(of(CopyPhase::Comparing, 100, 25, 1000).bytes_left(), 0);
         let odd = of(CopyPhase::Copying, 0, u64::MAX, u64::MAX).bounded();

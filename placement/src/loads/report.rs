@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(
             reporter.report(|_| Some(Epoch(3))).len(),
             1,
-            "somebody else led it in between, and the coordinator believes of whoever leads only"
+            "another member led it in between, and the coordinator believes the primary alone"
         );
     }
 

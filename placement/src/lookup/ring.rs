@@ -1,10 +1,11 @@
 //! From a token to its arc.
 //!
 //! ```text
-//!  token ── high bits ──> bucket: where among the sorted tokens it begins ── a short scan ──> the first token that is not below
+//!  token ── high bits ──> bucket: its first token in order ── short scan ──> first token not below
 //! ```
-//! Tokens are hashes, or halve what hashes fill, so that two a bucket is the rule. Where somebody
-//! has put thousands into one, that bucket is searched by halves.
+//!
+//! Tokens are hashes or divide arcs of hashes, so a bucket usually has two. If a bucket has
+//! thousands, it is searched by halves.
 
 use crate::ring::Ring;
 use crate::token::Token;
@@ -18,7 +19,8 @@ const SCANNED_MAX: usize = 16;
 /// use doyen_placement::lookup::RingLookup;
 /// use doyen_placement::Token;
 /// let lookup = RingLookup::new(&[Token(-100), Token(100)]);
-/// assert_eq!([Token(-100), Token(0), Token(101)].map(|t| lookup.arc_of(t)), [Some(0), Some(1), Some(0)]);
+/// let arcs = [Token(-100), Token(0), Token(101)].map(|t| lookup.arc_of(t));
+/// assert_eq!(arcs, [Some(0), Some(1), Some(0)]);
 /// ```
 #[derive(Debug, Clone)]
 pub struct RingLookup {

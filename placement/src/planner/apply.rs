@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 pub enum NotApplied {
     /// It was made for another table.
     #[error(
-        "the plan was made for table {made_for}, and table {in_force} is in force: make another plan"
+        "the plan was made for table {made_for}, and table {in_force} is in force: make another \
+         plan"
     )]
     OtherTable {
         /// The one that it was made for.
@@ -61,7 +62,7 @@ pub fn apply(table: &Table, made_for: TableName, goals: &Plan) -> Result<Table, 
             return wrong("has a primary that does not answer");
         }
         if goal.iter().any(|m| !receivers.contains(m)) {
-            return wrong("would go to somebody who is no member that may hold data");
+            return wrong("would go to a process that is no member that may hold data");
         }
         if goal.iter().collect::<BTreeSet<_>>().len() != goal.len() {
             return wrong("would have two copies on one member");

@@ -37,7 +37,8 @@ pub enum NotCancelled {
     NoMove(String),
     /// The move repairs something, and would begin again at once.
     #[error(
-        "partition {0} lacks copies, or a member that drains holds it: such a move is not cancelled, as it would begin again at once"
+        "partition {0} lacks copies, or a member that drains holds it: such a move is not \
+         cancelled, because it would begin again at once"
     )]
     Mends(String),
 }

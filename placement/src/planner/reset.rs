@@ -1,16 +1,18 @@
-//! Giving up what is lost: a member, or partitions whose last holders have been silent for too
+//! Giving up lost data: of a member, or of partitions whose last holders have been silent for too
 //! long.
 //!
 //! ```text
 //!   a silent member that alone holds a partition
-//!     answers again ────────────────────────────────> live, it leads what it holds       revive
-//!     is proved dead (a process of its name asks      removed; `reset`: the partition    remove
-//!       to join from its address; an operator) ─────>   begins empty at once
-//!     stays silent for the time of `reset:TIME` ────> the partition begins empty         begin_anew
-//!     is called lost by an operator ────────────────> removed; what it held begins empty reset
+//!     answers again ─────────────────────────> live: it leads its partitions     revive
+//!     is proved dead (a process of its name    removed; with `reset`, the        remove
+//!       asks to join from its address, or        partition begins empty at once
+//!       an operator says so) ────────────────>
+//!     is silent for the time of `reset:TIME`─> the partition begins empty        begin_anew
+//!     is called lost by an operator ─────────> removed: its data begins empty    reset
 //! ```
+//!
 //! A name alone proves nothing, and neither does a refused port. The coordinator counts the time
-//! from when it first saw the member silent, so a new coordinator counts again: that only delays.
+//! from when it first saw the member silent. A new coordinator counts again, which only delays.
 
 use super::edit::{change_partitions, may_receive};
 use super::layout::Spare;

@@ -1,14 +1,16 @@
-//! Splits and merges: in one table partitions stop taking writes, in a later one others have taken
+//! Splits and merges: in one table partitions stop taking writes, and in a later one others take
 //! their place.
 //!
 //! ```text
-//!  begin    P                    under_way: Split P at k      P takes no more writes, and its copies become equal
-//!                                                             (its primary says so: `WritesStopped`, by compare-and-swap on the epoch)
-//!  finish   C, D  from P         nothing under way            whoever was in sync in P divides what it has
+//!  begin    P              under_way: Split P at k   P takes no more writes, its copies become
+//!                                                    equal, and its primary reports that
+//!                                                    (`WritesStopped`, with the epoch)
+//!  finish   C, D from P    nothing under way         the in-sync copies of P divide its data
 //! ```
-//! The keys of a partition never change in its life: what comes of a split or a merge has new
-//! numbers, so that nothing that was said of the one is ever taken for the other. What waits for
-//! `finish` is on every in-sync copy, all of it committed: logs need not be divided.
+//!
+//! The keys of a partition never change in its life. The result of a split or a merge has new
+//! numbers, so messages about one partition are never taken for messages about another. All data
+//! that `finish` divides is committed and on every in-sync copy, so logs need not be divided.
 
 use crate::division::{Cut, Division, NotDivided, Runs};
 use crate::id::{Epoch, KeyspaceId, MemberId, PartitionId, PartitionRef};
@@ -31,12 +33,14 @@ pub enum NotReshaped {
     Busy(PartitionId),
     /// Their copies are on other members, or in another order.
     #[error(
-        "partitions {0} and {1} are not held alike: they are merged once the same members hold them, with the same primary"
+        "partitions {0} and {1} are not held alike: they are merged once the same members hold \
+         them, with the same primary"
     )]
     Elsewhere(PartitionId, PartitionId),
     /// Partitions do not move between the data threads of a member.
     #[error(
-        "partitions {0} and {1} belong to different data threads of their members, between which nothing moves: they stay two"
+        "partitions {0} and {1} belong to different data threads of their members, between which \
+         nothing moves: they stay two"
     )]
     Threads(PartitionId, PartitionId),
     /// There are too many.

@@ -1,13 +1,16 @@
-//! Keyspaces on a ring: who holds an arc follows from the tokens, and tokens come and go with
+//! Keyspaces on a ring: the tokens decide which members hold an arc, and tokens come and go with
 //! members.
 //!
 //! ```text
-//!   a member comes    it takes over tokens of whoever is gone           ──> their arcs go to the newcomer, as they are
-//!                     allocate those that it lacks ──> each splits an arc ──> the part before it goes to the newcomer
-//!   a member goes     its tokens count no more: its arcs go to the next ──> each is merged with the next one, held alike by then
+//!   a member comes   it takes over tokens of members that are gone: their arcs go to it whole
+//!                    it gets the tokens that it lacks: each splits an arc, and the part before
+//!                      the token goes to it
+//!   a member goes    its tokens count no more: each of its arcs goes to the members of the next
+//!                      arc, and is merged with that one
 //! ```
-//! Only the arcs concerned move. Where a keyspace has rules, or nothing moves for balance, arcs are
-//! laid out as other partitions are.
+//!
+//! Only the arcs concerned move. If a keyspace has rules, or nothing moves for balance, its arcs
+//! are laid out as other partitions are.
 
 use super::edit::{may_receive, states};
 use super::health::copies_wanted;

@@ -61,7 +61,8 @@ impl fmt::Display for Why {
             } => {
                 write!(
                     f,
-                    "of the members that may hold data {there} are {place}, and {needed} copies are wanted"
+                    "of the members that may hold data, {there} are {place}, and {needed} copies \
+                     are wanted"
                 )
             }
             Self::Room { room, copies } => write!(f, "there is room for {room} of {copies} copies"),

@@ -264,14 +264,14 @@ impl<'a> Board<'a> {
         (tried || self.caps.admit(self.ground, &chosen[..count], member)).then_some(replaced)
     }
 
-    /// Where a further token of this member does most good, of which it should then have this part
-    /// of what is fair.
+    /// The best place for a further token of this member. With it, the member should have this part
+    /// of its fair share.
     fn best(&self, member: usize, part: f64) -> Option<u64> {
         let stride = self.arcs.len().div_ceil(LOOKED_AT_MAX);
         let mut slopes = vec![Slope::default(); self.ground.len()];
         let mut changed: Vec<usize> = Vec::new();
         let mut best: Option<(f64, u64)> = None;
-        // Another beginning each time, so that a stride leaves nobody out for good.
+        // Another beginning each time, so that a stride leaves out no arc for good.
         let begin = (part * 1000.0) as usize % stride;
         for arc in (begin..self.arcs.len())
             .step_by(stride)
@@ -311,8 +311,8 @@ impl<'a> Board<'a> {
             }
             changed.sort_unstable();
             changed.dedup();
-            // The sum of squares of how far everybody is from what is fair, as a parabola over
-            // where the token stands.
+            // The sum of the squared distances of all members from their fair shares, as a parabola
+            // over the place of the token.
             let (mut a, mut b, mut c) = (0.0, 0.0, 0.0);
             let mut add = |present: f64, goal: f64, fair: f64, slope: Slope| {
                 let (off, fixed, each) = (

@@ -1,15 +1,15 @@
-//! Who takes over what a leaver had.
+//! The members that take over the arcs of a leaver.
 //!
 //! ```text
-//!          a (P)        x (leaver)      b (U)           without x, all of it falls to U: after some leaves that is
-//!   -------*------------*---------------*---            anything but even
-//!          a ──────> a'                                 so P's token moves on, and they divide it
+//!          a (P)        x (leaver)      b (U)    without x, all of it falls to U: after some leaves
+//!   -------*------------*---------------*---     the arcs are far from even
+//!          a ──────> a'                          so P's token moves on, and they divide it
 //!   ----------------*-------------------*---
 //! ```
 //!
-//! Nothing moves for that which does not have to: what lies between `a` and `x` changes hands in
-//! any case, and the order of members around the ring, which says who holds copies, is the same
-//! wherever `a` stands in between.
+//! Nothing moves without need. The part between `a` and `x` changes hands in any case. The order of
+//! members around the ring decides which members hold copies, and that order is the same wherever
+//! `a` stands in between.
 
 use super::{Ring, Walk, ownership};
 use crate::id::MemberId;

@@ -79,7 +79,7 @@ mod tests {
         let table = planned(8);
         let give_up = |name: &str| {
             administer(&table, AdminRequest::GiveUp { name: name.into() })
-                .expect_err("nobody is waited for")
+                .expect_err("no member is silent")
         };
         let names: Vec<&str> = table.members.iter().map(|m| m.name.as_str()).collect();
         assert_eq!(

@@ -165,7 +165,8 @@ impl MemberCore {
         if now.since(waits.since) >= UNHEARD_PATIENCE {
             let me = &cx.config.name;
             let why = format!(
-                "{} does not answer the coordinator, {me}, at {address} (UDP): it stays outside until it does",
+                "{} does not answer the coordinator, {me}, at {address} (UDP): it stays outside \
+                 until it does",
                 waits.member.name
             );
             if !std::mem::replace(&mut waits.told, true) {

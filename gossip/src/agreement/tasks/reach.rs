@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(
             reach.judge(at(6_000), &table),
             [],
-            "nobody says so any more"
+            "no member says so any more"
         );
         assert!(
             reach.unreached(at(6_000)).is_empty(),

@@ -1,23 +1,22 @@
-//! What makes copies move, and partitions be split and merged: one scheduler a file.
+//! The reasons for moves, splits and merges: one scheduler a file.
 //!
 //! ```text
 //!  repair      every partition has its copies
-//!  drain       none is on a member that goes
-//!  place       no copy is where a rule forbids it, and none stands nearer to another than it must
-//!  copies      every member holds its share of copies             the fewest moves
+//!  drain       no copy is on a member that leaves
+//!  place       no copy is where a rule forbids it, or nearer to another than necessary
+//!  copies      every member holds its share of copies, with the fewest moves
 //!  primaries   every member leads its share
-//!  hot         nobody has much more to do than its share, as measured
-//!  splits      no partition is asked for too much; tokens of members that came
-//!  merges      no more partitions than it takes; tokens of members that went
+//!  hot         no member has much more measured work than its share
+//!  splits      busy partitions; tokens of members that came
+//!  merges      partitions that are not needed; tokens of members that went
 //! ```
 //!
-//! Each leaves alone what those before it have reached, so that the order of importance is also a
-//! measure that only ever falls: planning comes to an end, and a planned layout is planned no
-//! further. It also means that any of them can be off: the others do what they would do. All of
-//! them lay out one drawing board, so that what comes of them together is one plan with no move
-//! that another takes back. What was measured is evened out by exchanges (`exchange`), which leave
-//! to everybody the number of copies and primaries that it has. Splits and merges lay nothing out:
-//! they are told ([`shapes`]), and begin beside the moves.
+//! No scheduler undoes what an earlier one has reached, so the order of importance is also a
+//! measure that only falls: planning ends, and a planned layout is not planned again. Any scheduler
+//! can be off without an effect on the others. All of them change one layout, so the result is one
+//! plan, in which no move takes another one back. Exchanges (`exchange`) even out measured loads,
+//! and leave each member its number of copies and primaries. Splits and merges change no layout:
+//! they are listed ([`shapes`]), and begin beside the moves.
 
 mod copies;
 mod drain;
