@@ -1,5 +1,5 @@
-//! What a plan promises: the fewest moves, to a table that is balanced and spread, and then nothing
-//! more.
+//! The promises of a plan: the fewest moves, to a table that is balanced and spread, and then no
+//! more moves.
 
 use crate::common::*;
 use doyen_placement::planner::{self, Pace, adopt, health};
@@ -37,8 +37,8 @@ fn copies_that_must_move(table: &Table, copies: u64) -> u64 {
         .sum()
 }
 
-/// What each of these weights has of a total, where nobody can have more than `most`: what is
-/// beyond that is shared by the others.
+/// The share of a total of each of these weights, if no share may be more than `most`. The others
+/// share the rest.
 fn shares(weights: &[u32], total: f64, most: f64) -> Vec<f64> {
     let mut full = vec![false; weights.len()];
     loop {
@@ -110,7 +110,8 @@ fn the_surplus_of_each_member_is_told_and_is_nothing_after_the_plan() {
     let table = cluster(64, 1, &vec![PLAIN; 3]);
     assert_eq!(of(&table), none);
     let joined = planner::admit(&table, vec![member(100, &PLAIN)]);
-    // 128 copies of three, and 32 for each of four; who holds nothing could lead nothing yet.
+    // There are 128 copies for three members, and 32 for each of four. A member that holds nothing
+    // could lead nothing yet.
     assert_eq!(
         of(&joined),
         Some(planner::Surplus {
@@ -342,7 +343,8 @@ fn goals_under_way_are_respected_and_others_thought_over() {
     let again = planner::admit(&moving, vec![member(4, &PLAIN)]);
     let changed = plan(&again);
     assert!(changed.iter().all(|(at, _)| !begun.contains(at)));
-    // The fourth is sent what was meant for the third, rather than what the third has received.
+    // The fourth member gets what was planned for the third, rather than what the third has
+    // received.
     let had_goal = |at: &PartitionRef| again.partition(*at).is_some_and(|p| p.goal.is_some());
     assert!(
         changed
@@ -352,7 +354,7 @@ fn goals_under_way_are_respected_and_others_thought_over() {
     assert_balanced(&settle(again), &[100; 4], 2);
 }
 
-/// A cluster that grew one by one: whoever dies leaves something to be made to everybody.
+/// In a cluster that grew one by one, every member that dies leaves copies to make to all others.
 #[test]
 fn in_a_cluster_that_grew_each_member_shares_partitions_with_every_other() {
     let mut table = cluster(256, 1, &[PLAIN]);

@@ -1,4 +1,4 @@
-//! A plan told step by step leads where the plan leads, for the reasons that the table shows.
+//! The steps of a plan lead to its goals, for the reasons that the table shows.
 
 use crate::common::*;
 use doyen_placement::loads::{PartitionLoad, Skew};
@@ -21,7 +21,7 @@ fn reasons(table: &Table) -> BTreeSet<Reason> {
     operators(table).into_iter().map(|o| o.reason).collect()
 }
 
-/// Who holds each partition that has steps once all of them are taken, the primary first; the
+/// The members of each partition that has steps, after all of them: the primary first, and the
 /// others by id.
 fn taken(table: &Table, operators: &[Operator]) -> BTreeMap<PartitionRef, Vec<MemberId>> {
     let mut held: BTreeMap<PartitionRef, Vec<MemberId>> = BTreeMap::new();
@@ -124,9 +124,9 @@ proptest! {
         let reasons = reasons(&table);
         let belong = |reason: &Reason| match reason {
             Reason::Repair => on.has(Scheduler::Repair),
-            // What lacks copies, too, is repaired whole.
+            // If a partition lacks copies, too, it is repaired as a whole.
             Reason::Drain => on.has(Scheduler::Drain) || on.has(Scheduler::Repair),
-            // What moves for balance may come to stand better.
+            // A partition that moves for balance may come to stand better.
             Reason::Rule | Reason::Apart => on.has(Scheduler::Place) || on.has(Scheduler::Copies),
             Reason::Copies => on.has(Scheduler::Copies),
             Reason::Primaries => on.has(Scheduler::Primaries),

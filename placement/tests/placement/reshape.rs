@@ -1,5 +1,5 @@
-//! Splits and merges as tables: what takes part stands still, what comes of it is held alike, and
-//! no number is given twice.
+//! Splits and merges as tables: their partitions stay where they are, the results are held alike,
+//! and no number is given twice.
 
 use crate::common::*;
 use doyen_placement::division::Cut;
@@ -276,8 +276,8 @@ fn ring(members: usize, tokens: u16) -> Table {
     )
 }
 
-/// By how much the member that leads most leads more than is fair, of a ring without tokens of
-/// anybody else.
+/// How much more than its fair share the member that leads most leads, on a ring without tokens of
+/// other members.
 fn uneven(table: &Table) -> f64 {
     let Division::Arcs(arcs) = &table.keyspaces[0].division else {
         panic!("a ring")
@@ -293,7 +293,7 @@ fn uneven(table: &Table) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// Where every key of a sample is led and held.
+/// The members that lead and hold every key of a sample.
 fn holders(table: &Table) -> Vec<BTreeSet<doyen_placement::MemberId>> {
     let keyspace = &table.keyspaces[0];
     let of = |n: u32| {
@@ -318,8 +318,8 @@ fn a_join_splits_arcs_and_a_leave_merges_them_and_nothing_else_moves() {
         .zip(holders(&four))
         .map(|(before, after)| after.difference(before).count())
         .sum();
-    // A fair part is 2 x 2000 / 4; and who held a copy behind the newcomer gives it up, or passes
-    // it on.
+    // A fair share is 2 x 2000 / 4. A member that held a copy behind the newcomer gives it up, or
+    // passes it on.
     assert!((800..=1_400).contains(&moved), "{moved}");
     let newcomer = id(4);
     let elsewhere = holders(&three)
@@ -415,8 +415,8 @@ fn ranges_missing_in_reports_of_their_primaries_are_empty() {
     assert_eq!(cold(&loads), [], "together they are not small");
 }
 
-/// Seed 1442 of the simulation: what was to be merged with a partition that had just lost a copy
-/// was to give up its own.
+/// Seed 1442 of the simulation: a partition that was to be merged with one that had just lost a
+/// copy was to give up its own copy.
 #[test]
 fn nothing_comes_to_a_partition_that_lacks_copies() {
     let table = ranges(&[PLAIN, PLAIN, PLAIN]);
@@ -436,7 +436,7 @@ fn nothing_comes_to_a_partition_that_lacks_copies() {
     assert_eq!(together(&left), None);
 }
 
-/// A range that was to come to members without room for it was planned there again each minute.
+/// A range was planned again each minute for members that had no room for it.
 #[test]
 fn neighbours_come_together_where_there_is_room_or_not_at_all() {
     let table = ranges(&[PLAIN, PLAIN, PLAIN]);

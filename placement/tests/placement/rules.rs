@@ -1,4 +1,4 @@
-//! Rules of placement are obeyed wherever they can be, and where they cannot, it is said why and no
+//! Rules of placement are met wherever that is possible. If it is not, the planner says why, and no
 //! copy is missing.
 
 use crate::common::*;
@@ -73,7 +73,7 @@ fn can_be_obeyed(keyspace: &Keyspace, receivers: &[&Member]) -> bool {
         })
 }
 
-/// Nothing is left to plan: then rules are broken only where they must be, and never at the cost of
+/// Nothing is left to plan. Then rules are broken only where they must be, and never at the cost of
 /// copies.
 fn check_obeyed(table: &Table) {
     let receivers: Vec<&Member> = table
@@ -139,7 +139,7 @@ fn some_rule() -> impl Strategy<Value = Rule> {
     ]
 }
 
-/// Rules that may stand together: what contradicts an earlier one is left out.
+/// Rules that can stand together: a rule that contradicts an earlier one is left out.
 fn some_rules() -> impl Strategy<Value = Vec<Rule>> {
     prop::collection::vec(some_rule(), 0..5).prop_map(|wanted| {
         let mut rules = Vec::new();

@@ -1,5 +1,5 @@
-//! Random lives of a table: whatever happens in whatever order, every table is valid, epochs only
-//! rise, nobody becomes in sync who did not learn, and the last in-sync copy stays unless the
+//! Random lives of a table. Whatever happens in whatever order, every table is valid, epochs only
+//! rise, no member becomes in sync without learning, and the last in-sync copy stays unless the
 //! partition begins anew.
 
 use crate::common::*;
@@ -15,7 +15,7 @@ use doyen_placement::{
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What happens next. Numbers choose among what there is.
+/// The next event. Numbers choose among the present members, keyspaces and partitions.
 #[derive(Debug, Clone)]
 enum Act {
     Admit(Sketch),
@@ -43,8 +43,7 @@ enum Act {
     Hold(usize),
 }
 
-/// Rules that people set one after the other, or one of them alone: not all of them can be met at
-/// once.
+/// Rules that are set one after the other, or one of them alone. They cannot all be met at once.
 const RULES: [&str; 5] = [
     "primary in zone=z1",
     "copies not in zone=z2",
@@ -82,7 +81,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What a primary says whose copies all have everything.
+/// The report of a primary whose copies are all equal.
 fn still(table: &Table, at: PartitionRef) -> Option<WritesStopped> {
     Some(WritesStopped {
         epoch: table.partition(at)?.epoch,
@@ -94,7 +93,7 @@ fn pick(table: &Table, number: usize) -> MemberId {
     table.members[number % table.members.len()].id
 }
 
-/// Keyspaces that come and go, and the one that stays.
+/// Keyspaces that come and go, and the default one.
 fn named(number: u8) -> String {
     if number == 3 {
         DEFAULT_KEYSPACE.into()
@@ -229,7 +228,7 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
                     key: format!("key{:04}", place % 100).as_bytes().into(),
                 },
             };
-            // Where it may be: the place decides which one it is.
+            // The place decides which partition it is.
             let partition = match &cut {
                 Cut::Half => at.partition,
                 Cut::Token { token, .. } => match &keyspace.division {
@@ -356,8 +355,7 @@ proptest! {
             prop_assert!(may || !began_anew, "only the dead, given up or reset, lose partitions");
             table = next;
         }
-        // From wherever that led, planning comes to an end, in a table that is safe as far as
-        // members answer.
+        // Whatever happened before, planning ends in a table that is safe as far as members answer.
         table.settings.schedulers = Schedulers::ALL;
         let table = reshape::cancel(&planner::assign(&table), |_, _| true);
         let settled = settle_with(table, check_step);
@@ -519,7 +517,7 @@ fn of_what_silent_members_hold_only_what_is_given_up_begins_anew() {
     let silent = planner::remove(&table, &BTreeMap::from([(id(1), Absence::Silent)]));
     assert_eq!(planner::begin_anew(&silent, |_, _| false), silent);
     let mut silent = silent;
-    // Of two members nothing moves: it is held all the same.
+    // With two members nothing moves, but the setting is kept.
     silent.settings.balancing.held = vec![PartitionRef {
         keyspace: KeyspaceId(0),
         partition: PartitionId(40),
@@ -719,7 +717,7 @@ fn copies_of_a_leaver_move_before_copies_for_balance() {
         &planner::hand_over(&four, id(1), Pace::Repair),
         vec![member(9, &PLAIN)],
     );
-    // The others hold more than their share, too, so that some of theirs goes to the newcomer.
+    // The others hold more than their share, too, so some of their copies go to the newcomer.
     table = adopt(&table, &plan(&table));
     let held = |table: &Table, at| {
         table

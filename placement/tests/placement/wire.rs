@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
-/// As nodes do, which take no more than this.
+/// The configuration of nodes, which accept no larger messages.
 const CONFIG: bincode::config::Configuration<
     bincode::config::LittleEndian,
     bincode::config::Varint,
@@ -77,7 +77,7 @@ fn a_large_table_and_what_is_new_in_it_take_few_bytes() {
     );
 }
 
-/// Everything that is done with a table that was taken for one.
+/// Everything that is done with a decoded table.
 fn live(table: &Table) {
     let loads = Loads::default();
     let proposal = planner::propose(table, &loads);
