@@ -53,6 +53,7 @@
 //! map of it all.
 
 pub mod admin;
+mod advice;
 mod client;
 pub mod clock;
 pub mod config;

@@ -1,5 +1,6 @@
 //! Puts a node together: reads the configuration, opens every socket, then starts the threads.
 
+use crate::advice::{self, Access, Reach};
 use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span, Toggle};
 use crate::config::{ClientAddress, Config, ConfigError, Defaults, Options, Trust};
 use crate::control::shared::Shared;
@@ -11,7 +12,7 @@ use crate::http::{self, AdminOptions};
 use crate::net::identity::Identity;
 use crate::node::{Node, Parts};
 use doyen_engine::Limits;
-use doyen_gossip::agreement::{Access, Timing};
+use doyen_gossip::agreement::Timing;
 use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, OrderKey, ThreadPorts};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -430,7 +431,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
     let me = MemberId::of_member(rand::random());
     let timing = timing(&config);
     let limits = limits(&config, &timing);
-    let agreement = doyen_gossip::Config {
+    let agreement = doyen_gossip::AgreementConfig {
         range_bytes_max: config.range_bytes_max as u64,
         id: me,
         name: name.clone(),
@@ -445,7 +446,10 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         default_keyspace: config.keyspace.clone(),
         timing,
         drained: false,
-        access: access(&config, token.is_some()),
+        explain: advice::explain(Reach {
+            http: addresses.http,
+            access: access(&config, token.is_some()),
+        }),
         order_key: OrderKey(rand::random()),
         rng_seed: rand::random(),
     };
