@@ -581,7 +581,7 @@ fn nodes_behind_a_balancer_are_one_cluster() {
             "seed {seed}: {:#?}",
             net.summary()
         );
-        let waits = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("nodes at other addresses"));
+        let waits = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("begins one by itself"));
         assert!(
             net.processes.values().all(|p| p.events.iter().any(waits)),
             "seed {seed}"
