@@ -1,6 +1,6 @@
-//! What nodes wrote into their logs about tables: with `--log info,doyen::table=debug` each of them
-//! says when it stored and when it installed which one. Nodes of one machine share a clock, so that
-//! nobody has to ask them, which would cost them.
+//! What nodes wrote into their logs about tables. With `--log info,doyen::table=debug`, each node
+//! says when it stored and when it installed a table. Nodes of one machine share a clock, so tests
+//! need not ask the nodes, which would cost them time.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ pub fn tables(log: &str) -> BTreeMap<(u64, u64), Entry> {
     tables
 }
 
-/// `2026-11-21T12:15:07.123456Z` as microseconds since 1970.
+/// Reads `2026-11-21T12:15:07.123456Z` as microseconds since 1970.
 fn microseconds(stamp: &str) -> Option<u64> {
     let (date, time) = stamp.strip_suffix('Z')?.split_once('T')?;
     let number = |text: &str| text.parse::<u64>().ok();
