@@ -118,9 +118,9 @@ impl Plan {
         let load = match (self.of_processor, share) {
             (false, _) => Load::Operations(self.load),
             (true, Some(_)) => Load::Processor(self.load, &used),
-            (true, None) => bail!(
-                "--of processor needs nodes with a share of a processor each; add --share"
-            ),
+            (true, None) => {
+                bail!("--of processor needs nodes with a share of a processor each; add --share")
+            }
         };
         let steady = Steady::start(&self.doors(cluster), self.bytes, self.connections, &load);
         let (before, began) = (used(), Instant::now());

@@ -269,7 +269,10 @@ fn expire(cluster: &mut Cluster, plan: &Plan) -> Seen {
         std::thread::sleep(Duration::from_secs(1));
         let began = Instant::now();
         while looks.expired - before < plan.expire as f64 {
-            assert!(began.elapsed() < EVENT_MAX, "the keys have not expired in time");
+            assert!(
+                began.elapsed() < EVENT_MAX,
+                "the keys have not expired in time"
+            );
             std::thread::sleep(Duration::from_millis(100));
             looks.look(c);
         }

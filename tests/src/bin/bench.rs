@@ -201,7 +201,8 @@ fn measured(options: &Options) -> Result<()> {
     eprintln!("{}; {}", machine.described(), cores.described());
     if machine.load_before > 0.5 {
         eprintln!(
-            "the load average is {}: somebody else works here, and these figures are no good",
+            "the load average is {}: other programs use this machine, so these figures are no good; \
+             try again when it is idle",
             machine.load_before
         );
     }
@@ -295,8 +296,9 @@ fn command() -> String {
 }
 
 fn checked(options: &Options) -> Result<ExitCode> {
-    let committed = Results::load(&options.figures)
-        .context("there are no committed figures to compare with; run `just bench` to write them")?;
+    let committed = Results::load(&options.figures).context(
+        "there are no committed figures to compare with; run `just bench` to write them",
+    )?;
     let cores = Cores::of_this_process();
     let machine = Machine::here();
     println!("{}\n", check::how(options.rounds()));
@@ -323,7 +325,10 @@ fn checked(options: &Options) -> Result<ExitCode> {
     });
     let cases = possible(cases, options, cores, &mut not_possible);
     not_possible.iter().for_each(|m| println!("MISSING: {m}"));
-    ensure!(!cases.is_empty(), "no case that is checked has a name like that; leave out --only");
+    ensure!(
+        !cases.is_empty(),
+        "no case that is checked has a name like that; leave out --only"
+    );
     let dropped = check::check(
         &committed,
         &installed,

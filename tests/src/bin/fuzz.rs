@@ -55,7 +55,10 @@ fn targets(name: &str) -> Result<Targets, String> {
         .filter(|t| name == "all" || name == t.name)
         .collect();
     if chosen.is_empty() {
-        Err(format!("no decoder has this name; choose from {}, or all", decoders()))
+        Err(format!(
+            "no decoder has this name; choose from {}, or all",
+            decoders()
+        ))
     } else {
         Ok(Targets(chosen))
     }

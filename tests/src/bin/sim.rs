@@ -78,10 +78,12 @@ fn faults(text: &str) -> Result<Faults, String> {
         return Ok(Faults(BTreeSet::new()));
     }
     let number = |part: &str| {
-        part.trim()
-            .parse()
-            .map_err(|_| format!("{part:?} is not the number of a fault; \
-                write numbers with commas, such as 3,17, or none"))
+        part.trim().parse().map_err(|_| {
+            format!(
+                "{part:?} is not the number of a fault; \
+                write numbers with commas, such as 3,17, or none"
+            )
+        })
     };
     text.split(',')
         .map(number)
@@ -265,8 +267,10 @@ fn many(options: &Options) -> ExitCode {
     }
     let idle = sum.total.tables == 0 || sum.total.moves == 0 || sum.total.compared == 0;
     if sum.failures.is_empty() && idle {
-        println!("nothing was committed, moved or compared, so these seeds prove nothing; \
-             run more with --seeds");
+        println!(
+            "nothing was committed, moved or compared, so these seeds prove nothing; \
+             run more with --seeds"
+        );
     }
     let unjudged = sum.total.undecided * UNDECIDED_PART > sum.total.judged;
     if unjudged {
@@ -290,7 +294,10 @@ fn processor_time() -> Duration {
 
 fn tell_smallest(failed: &Failed) {
     let (smallest, runs) = sim::smallest(failed, SHRINK_RUNS);
-    println!("\n{} as a small case, after {runs} runs:\n{smallest}", failed.case);
+    println!(
+        "\n{} as a small case, after {runs} runs:\n{smallest}",
+        failed.case
+    );
     println!(
         "run it again: cargo run --release -p doyen-tests --bin sim -- {}",
         smallest.case
