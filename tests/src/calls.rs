@@ -118,12 +118,14 @@ pub fn run(binary: &str) -> Result<(), String> {
         );
         if one > 2.0 * datagrams * SPARE {
             return Err(format!(
-                "{what}: one operation takes {one:.1} system calls between nodes, and {datagrams} datagrams"
+                "{what}: one operation takes {one:.1} system calls between nodes, \
+                 and {datagrams} datagrams"
             ));
         }
         if many > 4.0 * one {
             return Err(format!(
-                "{what}: a batch of 64 takes {many:.1} system calls between nodes, one operation {one:.1}"
+                "{what}: a batch of 64 takes {many:.1} system calls between nodes, \
+                 one operation {one:.1}"
             ));
         }
     }

@@ -378,7 +378,8 @@ impl fmt::Display for Rate {
         let Self { bytes, seconds } = self;
         write!(
             f,
-            "{:.2} GB in {seconds:.2} s from the first copy that began to the last that counts: {:.2} GB/s",
+            "{:.2} GB in {seconds:.2} s from the first copy that began \
+             to the last that counts: {:.2} GB/s",
             bytes / 1e9,
             bytes / 1e9 / seconds
         )

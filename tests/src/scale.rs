@@ -106,7 +106,8 @@ fn measure(plan: &Plan, nodes: usize) -> Option<Row> {
     std::thread::sleep(Duration::from_secs(5));
     idle(&cluster, plan, &coordinator, &mut row);
     println!(
-        "{nodes} nodes: idle {:.2} % of a core at the median, voters {:.2} %, coordinator {:.2} %, worst {:.2} %; {:?}; {:.0} packets and {:.0} bytes \
+        "{nodes} nodes: idle {:.2} % of a core at the median, voters {:.2} %, \
+             coordinator {:.2} %, worst {:.2} %; {:?}; {:.0} packets and {:.0} bytes \
          per node and second ({:?}); {:.1} MB",
         row.idle_median,
         row.idle_voters,
@@ -120,7 +121,8 @@ fn measure(plan: &Plan, nodes: usize) -> Option<Row> {
     );
     change(&cluster, plan, &coordinator, &mut row);
     println!(
-        "{nodes} nodes: a table is installed everywhere after {:.1} ms at the median, {:.1} ms at worst, committed after {:.1} ms; it costs the \
+        "{nodes} nodes: a table is installed everywhere after {:.1} ms at the median, {:.1} ms at \
+         worst, committed after {:.1} ms; it costs the \
          coordinator {:.2} ms of a core and {:.0} bytes, each other node {:.2} ms",
         row.agreed_ms,
         row.agreed_worst_ms,
@@ -401,14 +403,17 @@ fn change(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
 
 fn markdown(rows: &[Row]) -> String {
     let mut text = String::from(
-        "| nodes | formed | safe | idle, % of a core: median | voters | coordinator | worst | packets/s a node | bytes/s a node | MB resident, median | \
-         worst | table everywhere, ms: median | worst | committed | CPU ms a table: coordinator | another | bytes a table |\n|",
+        "| nodes | formed | safe | idle, % of a core: median | voters | coordinator | worst | \
+         packets/s a node | bytes/s a node | MB resident, median | \
+         worst | table everywhere, ms: median | worst | committed | CPU ms a table: coordinator | \
+         another | bytes a table |\n|",
     );
     text.push_str(&"---|".repeat(17));
     for r in rows {
         let _ = write!(
             text,
-            "\n| {} | {:.1} s | {:.1} s | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.2} | {:.2} | {:.0} |",
+            "\n| {} | {:.1} s | {:.1} s | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.1} | \
+             {:.1} | {:.1} | {:.1} | {:.1} | {:.2} | {:.2} | {:.0} |",
             r.nodes,
             r.formed,
             r.safe,

@@ -198,8 +198,11 @@ pub fn run(plan: &Plan) {
     let busy =
         (machine_after.0 - machine.0) as f64 / (machine_after.1 - machine.1).max(1) as f64 * 100.0;
     println!(
-        "{} nodes {:?}, {} burners, {:.1} min, cores {busy:.0} % busy: {} expelled, {} elections, {} times without a coordinator; leases ran out {} times, \
-         {} ms in all; {} writes acknowledged, errors {errors:?}, a write took {:.1} ms at the median, {:.0} ms at p99, {:.0} ms at p99.9, {:.0} ms at \
+        "{} nodes {:?}, {} burners, {:.1} min, cores {busy:.0} % busy: \
+         {} expelled, {} elections, {} times without a coordinator; leases ran out {} times, \
+         {} ms in all; {} writes acknowledged, errors {errors:?}, a write took {:.1} ms at the \
+         median, \
+         {:.0} ms at p99, {:.0} ms at p99.9, {:.0} ms at \
          worst; control threads waited for a core {}",
         plan.nodes,
         plan.options,

@@ -64,7 +64,8 @@ impl Pairs {
             .iter()
             .fold((f64::INFINITY, 0.0_f64), |(l, m), r| (l.min(*r), m.max(*r)));
         println!(
-            "{load:<28} 1 thread {:>9.0}/s, members {:>6.2} us, generator {:>6.2} us | {threads} threads {:>9.0}/s, {:>6.2} us, {:>6.2} us | \
+            "{load:<28} 1 thread {:>9.0}/s, members {:>6.2} us, generator {:>6.2} us | \
+             {threads} threads {:>9.0}/s, {:>6.2} us, {:>6.2} us | \
              ratio {:.2} ({least:.2} to {most:.2})",
             self.median(|p| p[0].throughput),
             self.median(|p| p[0].members),

@@ -16,10 +16,13 @@ pub fn how(rounds: usize) -> String {
     format!(
         "Decides by ratios: Doyen's figure divided by Redis Cluster's in the same round, {rounds} \
          rounds now beside the committed ones.\n\
-         A figure has dropped if the median ratio is more than {:.0} % worse than the committed one, and \
-         if unchanged code would rank as low with a probability of {:.1} % at most (exact one-sided \
+         A figure has dropped if the median ratio is more than {:.0} % worse than the committed \
+         one, and \
+         if unchanged code would rank as low with a probability of {:.1} % at most (exact \
+         one-sided \
          Mann-Whitney).\n\
-         A case that dropped is measured once more with fresh clusters. It fails if it drops again.",
+         A case that dropped is measured once more with fresh clusters. It fails if it drops \
+         again.",
         FLOOR * 100.0,
         CHANCE_MAX * 100.0
     )

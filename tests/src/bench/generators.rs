@@ -483,7 +483,8 @@ mod tests {
         let words = benchmark.words(Kind::Redis, at, 1000).join(" ");
         assert_eq!(
             words,
-            "redis-benchmark -h 127.0.0.1 -p 7380 -c 50 -P 16 -d 100 -r 100000 -n 1000 --cluster -t get"
+            "redis-benchmark -h 127.0.0.1 -p 7380 -c 50 -P 16 -d 100 -r 100000 -n 1000 --cluster \
+             -t get"
         );
         let words = benchmark.words(Kind::Olric, at, 1000).join(" ");
         assert!(

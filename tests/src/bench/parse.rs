@@ -166,7 +166,8 @@ mod tests {
         \n\
         Master 0: 5cf4 127.0.0.1:1\n\
         \n\
-        \rSET: rps=0.0 (overall: 0.0)\r  \r====== SET ======                                                   \n\
+        \rSET: rps=0.0 (overall: 0.0)\r  \r\
+        ====== SET ======                                                   \n\
         \x20 100000 requests completed in 1.52 seconds\n\
         \x20 50 parallel clients\n\
         multi-thread: yes\n\

@@ -73,7 +73,7 @@ Written by `just bench`; do not edit. {date}, commit {commit}, by `{command}`.
 
 - {machine}, load average before: {load:.2}; {cores}
 {versions}
-Three members with one backup each (Redis Cluster: three masters and three replicas), in memory only,
+Three members with one backup each (Redis Cluster: three masters and three replicas), in memory,
 all on one machine. Doyen, Hazelcast and Olric acknowledge a write when the backup has it. Redis
 Cluster replicates afterwards, unless WAIT asks for more. Traffic between Doyen's nodes is encrypted
 (they have a secret); the others send plain text. Hazelcast runs with `-Xmx2g` and what Java chooses
@@ -102,8 +102,8 @@ another system. Values have {value} bytes.
   generator of large GETs then runs with `nice -n 10`: both generators share a processor, and small
   GETs must wait for the system, not for that generator.
 
-{tables}Memory: growth of resident memory of all processes (Hazelcast: of the heap in use after a full
-collection) by {keys} keys of 16 bytes and two copies of each. Each system was started for it, alone.
+{tables}Memory: growth of resident memory of all processes (Hazelcast: of the heap after a full
+collection) by {keys} keys of 16 bytes, two copies of each. Each system was started alone for it.
 Idle memory and connections are those of processes that have just started.
 
 Every run of every round is in [{figures}]({figures}); `just bench-check` compares with it.

@@ -410,7 +410,8 @@ pub fn memory(
                 Ok(memory) => {
                     let key = memory.key_bytes.unwrap_or(f64::NAN);
                     eprintln!(
-                        "memory, round {}/{rounds}  {:<16} {key:>7.0} B per key and copy, {:.1} MB idle",
+                        "memory, round {}/{rounds}  {:<16} {key:>7.0} B per key and copy, \
+                         {:.1} MB idle",
                         round + 1,
                         kind.name(),
                         memory.idle_mb

@@ -201,7 +201,8 @@ fn measured(options: &Options) -> Result<()> {
     eprintln!("{}; {}", machine.described(), cores.described());
     if machine.load_before > 0.5 {
         eprintln!(
-            "the load average is {}: other programs use this machine, so these figures are no good; \
+            "the load average is {}: other programs use this machine, \
+             so these figures are no good; \
              try again when it is idle",
             machine.load_before
         );
@@ -261,7 +262,8 @@ fn measured(options: &Options) -> Result<()> {
         options.mode == Mode::Full && options.only.is_none() && options.kinds()? == Kind::ALL;
     if !(whole || options.write) {
         println!(
-            "Nothing was written: only the whole list (`just bench`) goes into {}; --write says otherwise.",
+            "Nothing was written: only the whole list (`just bench`) goes into {}; \
+             add --write to write this part of it.",
             report.display()
         );
         return Ok(());

@@ -107,7 +107,12 @@ enum What {
         #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = at_least_one())]
         rate: u64,
         /// Operations of the probe each second
-        #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 1_000,
+            value_parser = clap::value_parser!(u32).range(1..)
+        )]
         probes: u32,
         /// Flags for every node
         #[arg(
@@ -122,24 +127,44 @@ enum What {
     /// one after the other (some minutes, 4 GB)
     Move {
         /// Bytes of values, of 100 bytes to 10 KB each
-        #[arg(long, value_name = "N", default_value_t = 1_000_000_000, value_parser = at_least_one())]
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 1_000_000_000,
+            value_parser = at_least_one()
+        )]
         bytes: u64,
         /// Number of connections
         #[arg(long, value_name = "N", default_value_t = 32, value_parser = at_least_one())]
         connections: u64,
         /// The load, as a percentage of what the cluster can do
-        #[arg(long, value_name = "P", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100))]
+        #[arg(
+            long,
+            value_name = "P",
+            default_value_t = 50,
+            value_parser = clap::value_parser!(u64).range(1..=100)
+        )]
         load: u64,
         /// What the percentage is of: `operations` that the cluster does if each connection always
         /// waits for its answer, or, with --share, the `processor` time of the nodes (single
         /// operations cost more of it than batches)
-        #[arg(long, value_name = "WHAT", value_parser = ["operations", "processor"], default_value = "operations")]
+        #[arg(
+            long,
+            value_name = "WHAT",
+            value_parser = ["operations", "processor"],
+            default_value = "operations"
+        )]
         of: String,
         /// How often all nodes are restarted
         #[arg(long, value_name = "N", default_value_t = 20)]
         restarts: usize,
         /// Only some of join, drain, repair and restart, or none of them
-        #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["join", "drain", "repair", "restart", "none"])]
+        #[arg(
+            long,
+            value_name = "WHAT",
+            value_delimiter = ',',
+            value_parser = ["join", "drain", "repair", "restart", "none"]
+        )]
         only: Vec<String>,
         /// Other systems that a member joins in the same run: redis, hazelcast
         #[arg(long, value_name = "SYSTEMS", value_delimiter = ',', value_parser = rival)]
@@ -187,7 +212,12 @@ enum What {
     /// What a second data thread gives a node, compared with one
     Threads {
         /// Number of threads to compare with one
-        #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=16))]
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 2,
+            value_parser = clap::value_parser!(u8).range(2..=16)
+        )]
         threads: u8,
         /// Number of pairs of runs
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
@@ -595,7 +625,8 @@ fn failover(binary: &str, harm: Harm, plan: &Failover) {
         }
         let longest = worst(&measured);
         println!(
-            "run {run}: {victim} {harm:?}; longest gap of a partition {longest:.0} ms, median partition {:.0} ms, {} refused",
+            "run {run}: {victim} {harm:?}; longest gap of a partition {longest:.0} ms, \
+             median partition {:.0} ms, {} refused",
             median(&mut measured),
             gaps.unexpected.load(Ordering::Relaxed)
         );
@@ -603,7 +634,8 @@ fn failover(binary: &str, harm: Harm, plan: &Failover) {
     }
     let (typical, most, victim) = (median(&mut worsts), worst(&worsts), plan.victim);
     println!(
-        "{harm:?} {victim:?}, {runs} runs: worst partition {typical:.0} ms at the median, {most:.0} ms at worst; {lost} acknowledged writes lost"
+        "{harm:?} {victim:?}, {runs} runs: worst partition {typical:.0} ms at the median, \
+         {most:.0} ms at worst; {lost} acknowledged writes lost"
     );
     let at = |share: f64| {
         worsts
@@ -820,7 +852,8 @@ fn bytes(binary: &str, keys: usize) {
     let grown = resident(&cluster) - before;
     let copies = keys as u64 * 2;
     println!(
-        "{keys} keys of 14 bytes with values of 100 bytes, one backup: {:.0} bytes a key and copy (resident, tails included)",
+        "{keys} keys of 14 bytes with values of 100 bytes, one backup: \
+         {:.0} bytes per key and copy (resident, tails included)",
         grown as f64 / copies as f64
     );
 }

@@ -22,7 +22,12 @@ struct Options {
     #[arg(long, value_name = "NAME", default_value = "all", value_parser = targets)]
     target: Targets,
     /// Seconds for each decoder
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     seconds: u64,
     /// Number that the inputs are made from: the same seed makes the same inputs
     #[arg(long, value_name = "SEED", default_value_t = 0)]
@@ -118,7 +123,8 @@ fn work(target: &Target, options: &Options) -> Result<(), String> {
             let file = PathBuf::from(format!("fuzz-{}-{}", target.name, options.seed));
             std::fs::write(&file, &least).map_err(said)?;
             return Err(format!(
-                "run {runs} of seed {}: {why}\n{} bytes do it, in {}; again: --target {} --input {}\n{least:?}",
+                "run {runs} of seed {}: {why}\n{} bytes are enough, in {}; \
+                 run them again with --target {} --input {}\n{least:?}",
                 options.seed,
                 least.len(),
                 file.display(),

@@ -28,7 +28,12 @@ static SURVIVORS: &[(&Mutant, &str)] = &[];
 #[command(name = "mutants")]
 struct Options {
     /// Most seeds to run for each mutant
-    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2_000,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     seeds: u64,
     /// The first seed
     #[arg(long, value_name = "SEED", default_value_t = 0)]

@@ -33,7 +33,12 @@ const SHRINK_RUNS: usize = 400;
 #[command(name = "sim")]
 struct Options {
     /// Number of seeds
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     seeds: u64,
     /// Hours to run, instead of a number of seeds
     #[arg(long, value_name = "HOURS", conflicts_with = "seeds", value_parser = hours)]
@@ -48,7 +53,11 @@ struct Options {
     #[arg(long)]
     no_shrink: bool,
     /// Run this seed alone, and print its story
-    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "hours", "from", "threads", "no_shrink"])]
+    #[arg(
+        long,
+        value_name = "SEED",
+        conflicts_with_all = ["seeds", "hours", "from", "threads", "no_shrink"]
+    )]
     seed: Option<u64>,
     /// With --seed: print every message
     #[arg(long)]
@@ -66,7 +75,12 @@ struct Options {
     #[arg(long, value_name = "N", value_parser = some)]
     keys: Option<usize>,
     /// With --seed: another course of events
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..1 << 31))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u64).range(..1 << 31)
+    )]
     salt: u64,
 }
 

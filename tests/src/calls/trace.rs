@@ -36,8 +36,10 @@ impl Tracer {
             .iter()
             .map(Path::new)
             .find(|root| root.join("instances").is_dir());
-        let root =
-            root.ok_or("cannot count system calls: there is no tracefs here (mount it at /sys/kernel/tracing, and run this as root)")?;
+        let root = root.ok_or(
+            "cannot count system calls: there is no tracefs here; \
+             mount it at /sys/kernel/tracing, and run this as root",
+        )?;
         let instance = root
             .join("instances")
             .join(format!("doyen-{}", std::process::id()));
@@ -108,7 +110,8 @@ impl Drop for Tracer {
 
 fn cannot(path: &Path, e: &std::io::Error) -> String {
     format!(
-        "cannot count system calls: {}: {e} (this takes root, and a kernel with tracepoints for system calls)",
+        "cannot count system calls: {}: {e}; \
+         run this as root, on a kernel with tracepoints for system calls",
         path.display()
     )
 }

@@ -159,7 +159,8 @@ impl Counted {
             .checked_div(all)
             .map_or_else(String::new, |busy| format!("{busy} %"));
         format!(
-            "{:<34} {count:>9} {busy:>5} {:>8.2} {:>8.2} {:>10.2} {:>8.2} {longest:>8.1} {failed:>7}{first}{lost}",
+            "{:<34} {count:>9} {busy:>5} {:>8.2} {:>8.2} {:>10.2} {:>8.2} \
+             {longest:>8.1} {failed:>7}{first}{lost}",
             self.what,
             at(0.5),
             at(0.99),

@@ -456,7 +456,8 @@ pub(super) fn a_retry_finds_its_outcome() -> Result<(), String> {
         let outcome = s.done(call, 6000, "a call that is asked again")?;
         if outcome != Outcome::Int(expected) {
             return Err(format!(
-                "a call that was applied, and whose outcome {expected} two nodes had, came to {outcome:?}"
+                "a call that was applied, and whose outcome {expected} two nodes had, \
+                 came to {outcome:?}"
             ));
         }
     }

@@ -128,7 +128,8 @@ pub(super) fn a_copy_leaves_room() -> Result<(), String> {
             }
             (_, to_count, _) => {
                 return Err(format!(
-                    "watermarks: {keys} keys fit: {fits}; to count: {to_count}, given up: {given_up}"
+                    "watermarks: {keys} keys fit: {fits}; \
+                     to count: {to_count}, given up: {given_up}"
                 ));
             }
         }

@@ -62,8 +62,10 @@ fn configuration(resp: u16, gossip: u16, peers: &[u16]) -> String {
         .map(|p| format!("\n    - \"127.0.0.1:{p}\""))
         .collect();
     format!(
-        "server: {{bindAddr: 127.0.0.1, bindPort: {resp}, keepAlivePeriod: 300s, bootstrapTimeout: 5s, partitionCount: 271,
-  replicaCount: 2, writeQuorum: 1, readQuorum: 1, readRepair: false, replicationMode: 0, memberCountQuorum: 1,
+        "server: {{bindAddr: 127.0.0.1, bindPort: {resp}, keepAlivePeriod: 300s, \
+         bootstrapTimeout: 5s, partitionCount: 271,
+  replicaCount: 2, writeQuorum: 1, readQuorum: 1, readRepair: false, replicationMode: 0, \
+  memberCountQuorum: 1,
   routingTablePushInterval: 1m, enableClusterEventsChannel: true}}
 client: {{dialTimeout: 5s, readTimeout: 3s, writeTimeout: 3s}}
 logging: {{verbosity: 3, level: WARN, output: stderr}}
