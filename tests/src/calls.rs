@@ -30,7 +30,7 @@ const BY_THE_CLOCK: usize = 100;
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
 
-/// What is asked, and of whom.
+/// Which operations are measured, and how they are sent.
 struct Case {
     what: String,
     write: bool,

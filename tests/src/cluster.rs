@@ -387,7 +387,7 @@ impl Cluster {
             .nodes
             .keys()
             .find_map(|n| self.status(n))
-            .expect("somebody answers");
+            .expect("a node answers");
         let members = any["members"].as_array().cloned().unwrap_or_default();
         members
             .iter()

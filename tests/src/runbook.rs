@@ -267,7 +267,7 @@ impl Operator {
                     .keys()
                     .next()
                     .cloned()
-                    .expect("somebody lives");
+                    .expect("a member lives");
                 std::fs::write(&file, self.fill_in(cluster, &any, blocks[0]))
                     .expect("a file in our own directory");
                 cluster.join_by_file(name, &file);

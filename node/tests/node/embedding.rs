@@ -414,7 +414,7 @@ async fn the_last_member_reports_how_many_keys_are_lost() {
     assert_eq!(two.shutdown().await, Departure::Complete);
     let left = tokio::time::timeout(Duration::from_secs(60), one.shutdown())
         .await
-        .expect("nobody comes");
+        .expect("it does not wait for a newcomer");
     assert_eq!(left, Departure::Last { keys: 10 });
     assert!(left.loses());
 }

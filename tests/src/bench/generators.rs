@@ -284,7 +284,7 @@ impl<'a> Native<'a> {
     }
 }
 
-/// Reads its figures. If operations failed, the figures say so, whatever its status was.
+/// Reads its figures. If operations failed, the figures say so, also if its status is 0.
 ///
 /// # Errors
 /// It printed no figures.
