@@ -132,7 +132,7 @@ pub fn run(binary: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What a case came to.
+/// The figures of a case.
 struct Measured {
     /// How often the data thread woke other threads of its node.
     woken_others: usize,

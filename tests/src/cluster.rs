@@ -46,7 +46,8 @@ impl Drop for Permit {
 #[derive(Debug)]
 pub struct Cluster {
     binary: PathBuf,
-    /// By name. Before `_permit`: processes end before another cluster may start.
+    /// The nodes by name. They stand before `_permit`, so processes end before another cluster may
+    /// start.
     pub nodes: BTreeMap<String, Process>,
     dir: TempDir,
     starts: u32,

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_made_as_small_as_it_can_be() {
+    fn a_failing_input_is_made_as_small_as_possible() {
         let input: Vec<u8> = (0..200).collect();
         let fails = |input: &[u8]| input.contains(&77) && input.contains(&150) && input.len() > 3;
         let least = minimise(&input, fails);

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-/// What makes a node write down its tables.
+/// The log filter with which a node writes down its tables.
 pub const LOG: &str = "info,doyen::table=debug";
 
 /// One table at one node. Times are microseconds of the machine's wall clock.
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_wrote_about_its_tables_is_found() {
+    fn tables_in_a_log_are_found() {
         let log = "2026-11-21T12:15:07.000001Z DEBUG accepted term=1 version=2 members=3\n\
                    2026-11-21T12:15:07.000002Z  INFO n2 joined (process 12)\n\
                    2026-11-21T12:15:07.000009Z DEBUG installed term=1 version=2 members=3\n";

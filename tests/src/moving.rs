@@ -56,7 +56,7 @@ pub struct Plan {
     pub of_processor: bool,
     /// How often all nodes are restarted.
     pub restarts: usize,
-    /// Of these: join, drain, repair, restart, none. Empty: all.
+    /// The only parts to measure: join, drain, repair, restart, none; all if this is empty.
     pub only: Vec<String>,
     /// Systems that a member joins under the same load.
     pub beside: Vec<Kind>,

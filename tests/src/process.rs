@@ -54,7 +54,7 @@ pub struct Process {
 pub struct Refused {
     /// How it ended; `None` if it was killed because it took too long.
     pub status: Option<ExitStatus>,
-    /// What it wrote to stderr.
+    /// Its stderr.
     pub stderr: String,
 }
 
@@ -184,7 +184,7 @@ impl Process {
         self.process.status().is_some()
     }
 
-    /// What it wrote to stderr so far.
+    /// Its stderr so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.log()

@@ -155,7 +155,7 @@ fn measure(plan: &Plan, nodes: usize) -> Option<Row> {
     Some(row)
 }
 
-/// What nodes logged about deaths and elections, in order of time.
+/// The lines that nodes logged about deaths and elections, in order of time.
 fn tell_unrest(cluster: &Cluster) {
     let mut said = Vec::new();
     for (name, process) in &cluster.nodes {

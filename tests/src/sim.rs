@@ -300,8 +300,14 @@ pub fn summary(total: &Report) -> String {
         .map(|(kind, n)| format!("{n} {kind}"))
         .collect();
     format!(
-        "{:.2} cluster-hours, {} events, {} tables, {} failovers, {} moves ({} without a snapshot, {} gone on with), {} partitions made by splits and merges, {} partitions lost, {} maps\n\
-         {} operations: {} answered ({} reads at once, {} taken back; {} writes the short way; {} overtaken and asked again, {} refused; {} batches between threads of a process), {} refused ({} for memory), {} unknown, {} keys expired, {} evicted; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
+        "{:.2} cluster-hours, {} events\n\
+         cluster: {} tables, {} failovers, {} moves ({} without a snapshot, {} continued), \
+         {} partitions made by splits and merges, {} partitions lost, {} maps\n\
+         operations: {}, of them {} answered ({} reads at once, {} read again; {} writes by the \
+         short way; {} overtaken and asked again, {} overtaken and refused; {} batches between \
+         threads of a process), {} refused ({} for memory), {} unknown\n\
+         keys: {} expired, {} evicted; {} judged, {} undecided; \
+         {} copies compared; peers congested {} times\n\
          healed within {:.2} s at worst; faults: {}",
         total.hours(),
         total.events,
@@ -344,7 +350,7 @@ pub fn smallest(first: &Failed, runs_max: usize) -> (Failed, usize) {
         Ok(_) => (
             Failed {
                 what: format!(
-                    "{} (and not in the replay: not deterministic)",
+                    "{} (but the replay holds: this seed is not deterministic)",
                     smallest.what
                 ),
                 ..smallest

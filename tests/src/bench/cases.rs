@@ -79,7 +79,7 @@ pub enum Work {
     /// redis-benchmark; for Hazelcast its own client, with one operation in flight for each of
     /// these clients.
     Clients {
-        /// What they do.
+        /// The operation.
         operation: Operation,
         /// Connections.
         clients: u32,
@@ -89,7 +89,7 @@ pub enum Work {
     /// Each system's own client, with this many operations in flight. For Olric, as many RESP
     /// connections, spread over all members.
     OwnClients {
-        /// What is done.
+        /// The operation.
         operation: Operation,
         /// Operations in flight.
         in_flight: u32,
@@ -102,7 +102,7 @@ pub enum Work {
     },
     /// All clients connect to a single node.
     OneNode {
-        /// What they do.
+        /// The operation.
         operation: Operation,
         /// Connections.
         clients: u32,
@@ -110,7 +110,7 @@ pub enum Work {
     /// Open loop, at half of the system's throughput in the closed loop. Latency counts from when
     /// an operation was due.
     HalfPeak {
-        /// What they do.
+        /// The operation.
         operation: Operation,
         /// Connections.
         clients: u32,
@@ -140,7 +140,7 @@ pub struct Case {
     pub id: String,
     /// The title in tables.
     pub title: String,
-    /// What load.
+    /// The load.
     pub work: Work,
     /// The systems to measure, Doyen first: its figures are divided by those of the others.
     pub subjects: Vec<Subject>,

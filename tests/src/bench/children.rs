@@ -247,7 +247,7 @@ impl Child {
     }
 
     /// Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn is_alive(&mut self, log: &Path) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!(

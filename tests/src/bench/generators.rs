@@ -45,7 +45,7 @@ pub fn has_native(binary: &Path, cores: Cores) -> bool {
 /// The options of redis-benchmark.
 #[derive(Debug, Clone, Copy)]
 pub struct RedisBenchmark {
-    /// What its clients do.
+    /// The operation of its clients.
     pub operation: Operation,
     /// Connections.
     pub clients: u32,
@@ -124,7 +124,7 @@ impl RedisBenchmark {
 pub struct Native<'a> {
     /// The program.
     pub binary: &'a Path,
-    /// What its clients do.
+    /// The operation of its clients.
     pub operation: Operation,
     /// Connections.
     pub clients: u32,

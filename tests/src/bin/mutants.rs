@@ -54,9 +54,9 @@ struct Options {
 
 /// How a mutant was noticed.
 enum Noticed {
-    /// By the check of its rule, which says this.
+    /// The check of its rule noticed it, and says this.
     Check(String),
-    /// By a seed, after so many.
+    /// A seed noticed it, after this many.
     Seed(Killer, usize),
 }
 

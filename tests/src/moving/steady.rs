@@ -207,10 +207,11 @@ impl Shared {
 
 /// The load, as a percentage of the cluster's capacity.
 pub(super) enum Load<'a> {
-    /// Of the operations that it gets done if each connection always waits for its answer.
+    /// The percentage is of the operations that the cluster gets done if each connection always
+    /// waits for its answer.
     Operations(u64),
-    /// Of the processor time that its nodes have. Single operations cost more of it than batches.
-    /// The function tells how many processor seconds the nodes have used so far.
+    /// The percentage is of the processor time that its nodes have. Single operations cost more of
+    /// it than batches. The function returns how many processor seconds the nodes have used so far.
     Processor(u64, &'a dyn Fn() -> f64),
 }
 

@@ -461,7 +461,7 @@ pub(super) fn a_coordinator_that_hears_no_member_expels_none() -> Result<(), Str
     });
     m.run(2000);
     m.post(|_| Fate::Arrives);
-    nobody_is_expelled(&mut m)
+    no_member_is_expelled(&mut m)
 }
 
 /// A coordinator takes a member for silent, and dies before the table that says so is committed.
@@ -526,10 +526,10 @@ pub(super) fn a_suspended_coordinator_expels_no_member() -> Result<(), String> {
         m.wakes(place);
         m.run(3);
     }
-    nobody_is_expelled(&mut m)
+    no_member_is_expelled(&mut m)
 }
 
-fn nobody_is_expelled(m: &mut Members) -> Result<(), String> {
+fn no_member_is_expelled(m: &mut Members) -> Result<(), String> {
     let lives = |m: &Members| (1..=3).all(|place| m.lives(place));
     m.until(5000, "cluster of all", |m| m.is_well() || !lives(m))?;
     m.verdict()?;

@@ -342,7 +342,7 @@ impl Members {
         }
         if let (Input::Recover { .. }, Some(view)) = (&input, self.view(place)) {
             let cluster = view.installed.cluster;
-            // It is still known which tables it had agreed on.
+            // The oracle still knows which tables it had agreed on.
             self.oracle
                 .recovers(cluster, doyen_placement::Version(u64::MAX));
         }

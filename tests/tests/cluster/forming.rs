@@ -248,7 +248,7 @@ fn a_second_node_of_one_name_ends_and_names_the_first() {
 
 /// Two fresh nodes of one name can form no cluster, and neither is older, so both waited for ever.
 #[test]
-fn of_two_fresh_nodes_with_one_name_one_ends() {
+fn one_of_two_fresh_nodes_with_one_name_ends() {
     let mut cluster = Cluster::new(BINARY);
     let ports: Vec<_> = (0..2)
         .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").expect("a port"))
