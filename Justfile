@@ -1,22 +1,25 @@
-# `just` lists these. Each is a plain command that also works without just.
+# `just` lists these recipes, each with the last line of its comment. Each is a plain command that
+# also works without just.
 
 # list the recipes
 default:
     @just --list --unsorted
 
-# a cluster on this machine, its coordinator killed under load, and a count of what was lost
+# a cluster on this machine whose coordinator is killed under load, and a count of lost writes
 demo *ARGS:
     cargo run --release -- demo {{ARGS}}
 
-# everything that may go wrong with a cluster on this machine, and a judgement of every operation, e.g. `just chaos --minutes 2`
+# faults of all kinds in a cluster on this machine, and a judgement of every operation
 chaos *ARGS:
     cargo run --release -- chaos --report chaos.html {{ARGS}}
 
-# chaos for so many hours, ten minutes and a new seed a round; ends with the first round that does not hold, and keeps its logs
+# Rounds of ten minutes, each with a new seed. It ends at the first round that fails.
+# chaos for some hours
 soak HOURS="8" *ARGS:
     cargo run --release -- chaos --hours {{HOURS}} --backups 2 --report chaos.html {{ARGS}}
 
-# is our judge of histories right? Porcupine judges the same ten thousand (needs Go, and its module proxy once)
+# It needs Go, and once its module proxy.
+# compares our judge of histories with Porcupine on ten thousand histories
 porcupine:
     DOYEN_HISTORIES={{justfile_directory()}}/target/histories.json cargo test -p doyen --features testkit --lib histories_are_written_for_porcupine -- --ignored
     cd tests/scripts/porcupine && go run . {{justfile_directory()}}/target/histories.json
@@ -25,7 +28,7 @@ porcupine:
 test:
     cargo test --workspace
 
-# what must hold before a change is merged
+# everything that must pass before a change is merged
 ci:
     .ci/run
 
@@ -49,11 +52,11 @@ example:
 sim SEEDS="2000":
     cargo run --release -p doyen-tests --bin sim -- --seeds {{SEEDS}}
 
-# as many seeds as so many hours hold, others every time; what fails is made small and told
+# seeds of the simulation for some hours, other ones each time; a failure is made small and printed
 sim-night HOURS="8":
     cargo run --release -p doyen-tests --bin sim -- --hours {{HOURS}}
 
-# the story of one seed: who voted, what was committed, what failed; `just sim-one 17 --all` tells every message
+# the story of one seed: votes, commits, failures; `just sim-one 17 --all` prints every message
 sim-one SEED *ARGS:
     cargo run --release -p doyen-tests --bin sim -- --seed {{SEED}} {{ARGS}}
 
@@ -61,11 +64,12 @@ sim-one SEED *ARGS:
 fuzz TARGET="all" SECONDS="60" *ARGS:
     cargo run --release -p doyen-tests --bin fuzz -- --target {{TARGET}} --seconds {{SECONDS}} {{ARGS}}
 
-# breaks each rule of docs/agreement.md on purpose, until its check or a seed notices (minutes), e.g. `just mutants --only votes`, or `--checks` (seconds)
+# It takes minutes. `--only votes` breaks some rules, `--checks` those with a check (seconds).
+# breaks each rule of docs/agreement.md on purpose, until its check or a seed notices
 mutants *ARGS:
     cargo run --release -p doyen-tests --features mutants --bin mutants -- {{ARGS}}
 
-# what failures, starts, joins, idling and memory cost on this machine (some minutes)
+# what failures, starts, joins, idle nodes and memory cost on this machine (some minutes)
 figures:
     cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures kill --runs 20 --victim coordinator --binary target/release/doyen
@@ -77,33 +81,36 @@ figures:
     target/release/figures idle --binary target/release/doyen
     target/release/figures bytes --binary target/release/doyen
 
-# how long a cluster stands still while it grows, expires, copies and drops (some minutes, 6 GB)
+# how long a cluster stalls while it grows, expires, copies and drops (some minutes, 6 GB)
 stall *ARGS:
     cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures stall --binary target/release/doyen {{ARGS}}
 
-# what readers and writers notice while a node joins, is drained, dies, and all are restarted twenty times (an hour and more, 4 GB)
+# It takes an hour and more, and 4 GB.
+# what readers and writers notice while a node joins, is drained, dies, and all are restarted
 move *ARGS:
     cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures move --binary target/release/doyen {{ARGS}}
 
-# what a second data thread gives a node, beside one
+# what a second data thread gives a node, compared with one
 threads *ARGS:
     cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures threads --binary target/release/doyen {{ARGS}}
 
-# system calls by operation, as the kernel counts them (as root)
+# system calls of each operation, as the kernel counts them (as root)
 calls:
     cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures calls --binary target/release/doyen
 
-# beside Redis Cluster, Hazelcast and Olric in one run: a report in docs/notes (an hour); `just bench quick` only prints (below ten minutes)
+# It takes an hour, and writes a report into docs/notes. `just bench quick` takes ten minutes.
+# Doyen beside Redis Cluster, Hazelcast and Olric in one run
 bench MODE="full" *ARGS:
     cargo build --profile dist -p doyen-cli
     cargo build --release -p doyen-tests --bin bench
     target/release/bench {{MODE}} {{ARGS}}
 
-# has Doyen become slower than the committed figures say, as ratios to Redis Cluster in the same run? (some minutes)
+# It takes some minutes, and compares ratios to Redis Cluster in the same run.
+# whether Doyen has become slower than the committed figures
 bench-check *ARGS:
     cargo build --profile dist -p doyen-cli
     cargo build --release -p doyen-tests --bin bench
@@ -114,27 +121,29 @@ scale NODES="3,10,30,50,100":
     cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures scale --nodes {{NODES}} --binary target/release/doyen
 
-# who is taken for dead while other processes want every core
+# which members are taken for dead while other processes want every core
 load MINUTES="10" NODES="3":
     cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures load --minutes {{MINUTES}} --nodes {{NODES}} --binary target/release/doyen
 
-# what the parts of the data path cost, each by itself, and what they allocate, e.g. `just bench-parts store`
+# what each part of the data path costs and allocates, e.g. `just bench-parts store`
 bench-parts *ARGS:
     cargo bench -p doyen --features bench-internals,resp --bench parts -- {{ARGS}}
     cargo bench -p doyen --bench counts
 
-# what finding the partition of a key costs in each mode, and what planning costs (two minutes)
+# the cost of finding a key's partition in each mode, and of planning (two minutes)
 placement-bench *ARGS:
     cargo bench -p doyen-placement --bench lookup -- {{ARGS}}
     cargo bench -p doyen-placement --bench plan
 
-# the parts of Valkey's own test suite that concern what Doyen has, from a checkout of valkey-io/valkey (needs tclsh)
+# It needs tclsh, and a checkout of valkey-io/valkey.
+# the parts of Valkey's own test suite for commands that Doyen has
 valkey-suite checkout:
     cargo build -p doyen-cli
     tests/scripts/valkey-suite.sh {{ checkout }} target/debug/doyen
 
-# the same thousands of commands to Doyen and to redis-server 7, raw replies compared (needs redis-server and redis-tools)
+# It needs redis-server and redis-tools.
+# sends the same thousands of commands to Doyen and to redis-server 7, and compares the raw replies
 compare-redis:
     cargo build --release -p doyen-cli
     tests/scripts/compare-redis.py target/release/doyen

@@ -1,4 +1,4 @@
-//! Programs to copy. Each is one file in `src/bin`; this is what they share.
+//! Programs to copy. Each is one file in `src/bin`. This file has what they share.
 
 use axum::Router;
 use std::future::Future;
@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 /// How long requests in flight may take to end.
 const FINISH_MAX: Duration = Duration::from_secs(10);
 
-/// Serves until `stop`, then answers the requests that are in flight, for ten seconds at most. A
-/// service leaves its cluster after that: a node that leaves first would fail those requests.
+/// Serves until `stop`, and then answers the requests in flight, for ten seconds at most. A service
+/// leaves its cluster after that: a node that leaves first would fail those requests.
 ///
 /// # Errors
 /// The listener is broken.
@@ -26,7 +26,7 @@ pub async fn serve_until(
         let _ = stopping.send(());
     };
     let too_late = async {
-        // Closed without a word only once serving has ended.
+        // If the other end is dropped, serving has ended.
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -75,7 +75,7 @@ mod tests {
             .expect("written");
         asked.notified().await;
         stop.notify_one();
-        // Nobody is let in any more: then it has been told.
+        // Once connections are refused, the service knows that it must stop.
         while TcpStream::connect(at).await.is_ok() {
             tokio::task::yield_now().await;
         }

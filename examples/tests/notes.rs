@@ -1,4 +1,4 @@
-//! A kill test of the service `notes`, as its team would write it: three of its processes, two of
+//! A kill test of the service `notes`, as its team would write it: three processes of it, two of
 //! which die.
 
 use doyen::testkit::linear::{Answer, Call};
@@ -48,14 +48,14 @@ async fn every_answer_around_a_death_has_an_explanation() -> anyhow::Result<()> 
         let write = history.call("note 7", 1, Call::Set(text.clone().into()));
         match http(&cluster, 1, "PUT", &text).await {
             Ok((204, _)) => write.answered(Answer::Ok),
-            // It may have happened, or may yet.
+            // The write may have happened, or may still happen.
             _ => write.unknown(),
         }
         let read = history.call("note 7", 2, Call::Get);
         match http(&cluster, 2, "GET", "").await {
             Ok((200, text)) => read.answered(Answer::Bulk(text.into())),
             Ok((404, _)) => read.answered(Answer::Nil),
-            // Nobody was told anything.
+            // The read gave no answer.
             _ => read.refused(),
         }
     }
@@ -64,7 +64,7 @@ async fn every_answer_around_a_death_has_an_explanation() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// A request to one of the services: its status and its body.
+/// Sends a request to one of the services. Returns its status and its body.
 async fn http(
     cluster: &Cluster,
     node: usize,
@@ -79,7 +79,11 @@ async fn http(
     let length = body.len();
     stream
         .write_all(
-            format!("{method} /notes/7 HTTP/1.1\r\nHost: notes\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}").as_bytes(),
+            format!(
+                "{method} /notes/7 HTTP/1.1\r\nHost: notes\r\nConnection: close\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+            )
+            .as_bytes(),
         )
         .await?;
     let mut answer = String::new();

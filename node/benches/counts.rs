@@ -1,13 +1,13 @@
-//! How often a shard asks for memory, an operation, once it is warm: `just bench-parts` prints the
-//! table. Fails where reading a local key allocates at all, in the shard by itself or in a whole
-//! node that a client asks by RESP.
+//! How often a shard allocates for an operation once it is warm: `just bench-parts` prints the
+//! table. It fails if reading a local key allocates at all, in the shard alone or in a whole node
+//! that a client asks by RESP.
 //!
-//! Of the whole node all threads are counted. What they do anyway is measured before, while nobody
-//! asks, and taken off.
+//! In the whole node, all threads count. Their idle work is measured first, without requests, and
+//! subtracted.
 //!
-//! Tokens, keys and values are there before: a connection's read buffer holds them. What a shell
-//! does for a buffer of its own (one a batch, not one an operation) is not counted apart: batches
-//! of 1 and of 64 show it.
+//! Tokens, keys and values exist before the measurement, because a connection's read buffer holds
+//! them. What a shell does for a buffer of its own (once a batch, not once an operation) is not
+//! counted separately: batches of 1 and of 64 show it.
 #![allow(dead_code, reason = "parts.rs uses the rest of the pair")]
 
 mod pair;
@@ -24,14 +24,14 @@ use whole::Whole;
 #[global_allocator]
 static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Keys, all of them visited before counting begins.
+/// Keys. Each is visited once before counting begins.
 const KEYS: usize = 20_000;
 const ROUNDS: usize = 3;
-/// Operations through a whole node, and how long one looks at what it does anyway.
+/// Operations through a whole node, and how long its idle work is measured.
 const ASKED: usize = 100_000;
 const QUIET: Duration = Duration::from_secs(3);
 
-/// What one side did, an operation.
+/// What one side did for each operation.
 #[derive(Default)]
 struct Count {
     asked: usize,
@@ -115,7 +115,7 @@ fn main() {
     by_resp();
 }
 
-/// What a client asks of a node by itself, pipelined or not, with nobody else there.
+/// The requests of a single client to a node, pipelined or not.
 fn by_resp() {
     let mut node = Whole::start();
     let set = format!(
@@ -147,8 +147,8 @@ fn by_resp() {
                 &format!("{name}, a whole node by RESP, pipeline {size}"),
                 ASKED,
             );
-            // The room for what is read, one allocation for many operations, and what is done by
-            // the clock.
+            // The room for what is read (one allocation for many operations), and work by the
+            // clock.
             let most = ASKED / 20;
             assert!(
                 name != "GET" || count.asked + count.grown < most,

@@ -1,9 +1,8 @@
-//! What the parts of the data path cost, each by itself: `just bench-parts`, or
-//! `just bench-parts store` for some of them.
+//! The cost of each part of the data path by itself: `just bench-parts`, or `just bench-parts
+//! store` for some of them.
 //!
-//! One thread, no network, and the thread's own CPU time, so that a busy machine does not count
-//! what it gave to others. Keys are visited in random order, so that what is not in a cache costs
-//! what it costs.
+//! One thread, no network, and the thread's own CPU time, so that the work of other programs does
+//! not count. Keys are visited in random order, so that cache misses count.
 #![allow(missing_docs, reason = "macros of criterion")]
 #![allow(dead_code, reason = "counts.rs uses the rest of the pair")]
 
@@ -27,7 +26,7 @@ use std::time::Duration;
 /// Commands, log entries or operations in one batch: what a busy connection sends at once.
 const BATCH: usize = 64;
 
-/// What this thread has run.
+/// The processor time of this thread.
 struct CpuTime;
 
 fn cpu_time() -> Duration {
@@ -68,7 +67,7 @@ fn value() -> Bytes {
     Bytes::from(vec![b'x'; 100])
 }
 
-/// So many keys of 16 bytes, in random order.
+/// This many keys of 16 bytes, in random order.
 fn keys(count: u64) -> Vec<[u8; 16]> {
     let mut keys: Vec<[u8; 16]> = (0..count)
         .map(|n| format!("key:{n:012}").into_bytes().try_into().unwrap())
@@ -234,8 +233,8 @@ fn shard(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("shard");
     let value = value();
     group.throughput(Throughput::Elements(BATCH as u64));
-    // Few partitions: what an operation costs. Many: what comes in whose partition nobody has
-    // looked at for long.
+    // With few partitions, this is the cost of an operation. With many, it includes the cache
+    // misses of a partition that was not used for long.
     for partitions in [4, 64, 1024] {
         let mut pair = Pair::new(partitions);
         pair.fill(100_000, &value);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Sends the same commands to redis-server and to Doyen's RESP ports, and shows where the raw replies differ.
+"""Sends the same commands to redis-server and to Doyen's RESP ports, and compares the raw replies.
 
     compare-redis.py DOYEN-BINARY [--verbose]
 
-Starts both on ports of their own (redis-server must be installed; 7.x). Every command is sent in RESP2 and in RESP3. Ends with
-status 1 if a reply differs that is not listed in KNOWN below, with why it does.
+Starts both on free ports (redis-server 7.x must be installed). Every command is sent in RESP2 and
+in RESP3. Ends with status 1 if a reply differs and KNOWN below does not list it.
 """
 
 import re
@@ -14,55 +14,64 @@ import sys
 import tempfile
 import time
 
-# What differs on purpose: a pattern of the command, and why. Lines of people's documentation, one for each decision.
+# Replies that differ on purpose: a pattern of the command, and the reason.
 KNOWN = [
     (r"(?i)^(multi|eval)\b", "there are no transactions and no scripts"),
-    (r"(?i)^info\b", "it shows this server"),
-    (r"(?i)^command( docs| info| list| count)?( (?!nosuch|x)\S+)*$", "it lists what there is, which is less"),
-    (r"(?i)^config get (maxmemory-policy|appendonly save)$", "settings come in their order"),
-    (r"^CONFIG GET SAVE$", "a setting is named as it is written, not as it was asked for"),
+    (r"(?i)^info\b", "the reply is about this server"),
+    (r"(?i)^command( docs| info| list| count)?( (?!nosuch|x)\S+)*$", "Doyen has fewer commands"),
+    (r"(?i)^config get (maxmemory-policy|appendonly save)$", "settings have another order"),
+    (r"^CONFIG GET SAVE$", "the reply has the setting's own spelling"),
     (r"^SELECT 1$", "there is one database"),
     (r"(?i)^incrbyfloat \S+ (0x10|1e400)$", "numbers are decimal, and doubles"),
-    (r"(?i)^incrbyfloat (big \S+|\S+ -?922337203685477580\d)$", "increments are doubles, sums exact to 17 places"),
-    (r"(?i)^getex nosuch \S+ \S+$", "the number is looked at before the key"),
-    (r"^SCAN 18446744073709551615 COUNT 5$|^SCAN -1$", "cursors are others"),
-    (r"(?i)^client (setinfo|no-touch)\b", "there since 7.2: clients send them without asking"),
+    (r"(?i)^incrbyfloat (big \S+|\S+ -?922337203685477580\d)$",
+        "increments are doubles, sums exact to 17 places"),
+    (r"(?i)^getex nosuch \S+ \S+$", "the number is checked before the key"),
+    (r"^SCAN 18446744073709551615 COUNT 5$|^SCAN -1$", "cursors are different"),
+    (r"(?i)^client (setinfo|no-touch)\b", "Redis has it since 7.2; clients send it without asking"),
     (r"^HELLO 2 AUTH nosuch x FOO$", "a syntax error comes before a wrong password"),
-    (r"^CLIENT ID$|^WAIT 0 10$", "it shows this server"),
-    (r"^CLUSTER (INFO|SLOTS|NODES|SHARDS|MYID)$", "it shows this cluster"),
-    (r"^(TIME|LASTSAVE|LOLWUT( \S+)*)$", "it shows this server"),
-    (r"^ACL LOG$", "what was refused is not logged"),
-    (r"^FUNCTION STATS$", "there is no engine"),
-    (r"^CLIENT KILL MAXAGE\b", "there since 7.4"),
-    (r"^CONFIG SET (slowlog-max-len -1|maxclients 0)$", "limits are others"),
-    (r"^CONFIG GET (databases|maxclients)$", "it shows this server"),
+    (r"^CLIENT ID$|^WAIT 0 10$", "the reply is about this server"),
+    (r"^CLUSTER (INFO|SLOTS|NODES|SHARDS|MYID)$", "the reply is about this cluster"),
+    (r"^(TIME|LASTSAVE|LOLWUT( \S+)*)$", "the reply is about this server"),
+    (r"^ACL LOG$", "refused commands are not logged"),
+    (r"^FUNCTION STATS$", "there is no script engine"),
+    (r"^CLIENT KILL MAXAGE\b", "Redis has it since 7.4"),
+    (r"^CONFIG SET (slowlog-max-len -1|maxclients 0)$", "limits are different"),
+    (r"^CONFIG GET (databases|maxclients)$", "the reply is about this server"),
     (r"^OBJECT IDLETIME (?!nosuch)", "the time of the last use is not kept"),
     (r"^OBJECT REFCOUNT n$", "no two keys share a value"),
     (r"^MEMORY USAGE (?!nosuch|s FOO)\w+( SAMPLES 0)?$", "entries have another layout"),
-    (r"^MEMORY DOCTOR|^MEMORY STATS", "it shows this server"),
+    (r"^MEMORY DOCTOR|^MEMORY STATS", "the reply is about this server"),
 ]
-# On the plain port only: Redis refuses them there, and a cluster-aware client may find the cluster-aware port by them.
-KNOWN_PLAIN = [(r"(?i)^(readonly|readwrite|asking)$|^CLUSTER (KEYSLOT|COUNTKEYSINSLOT)\b", "both ports speak of the cluster")]
+# On the plain port only. Redis refuses these without cluster mode. Their replies let a
+# cluster-aware client find the cluster-aware port.
+KNOWN_PLAIN = [(r"(?i)^(readonly|readwrite|asking)$|^CLUSTER (KEYSLOT|COUNTKEYSINSLOT)\b",
+    "both ports answer about the cluster")]
 # On the cluster-aware port only.
-KNOWN_CLUSTER = [(r"(?i)^mset\b", "an odd number of arguments is noticed before that the keys are apart")]
+KNOWN_CLUSTER = [(r"(?i)^mset\b",
+    "the number of arguments is checked before the slots of the keys")]
 
-SETUP = ["FLUSHALL", "SET s hello", "SET n 10", "SET f 1.5", "SET ttl v EX 1000", "SET empty ''", "SET big 9223372036854775807"]
+SETUP = ["FLUSHALL", "SET s hello", "SET n 10", "SET f 1.5", "SET ttl v EX 1000", "SET empty ''",
+    "SET big 9223372036854775807"]
 
-NUMBERS = ["0", "1", "-1", "100", "x", "''", "1.5", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "' 1'", "01", "+1", "1e3"]
+NUMBERS = ["0", "1", "-1", "100", "x", "''", "1.5", "9223372036854775807", "-9223372036854775808",
+    "9223372036854775808", "' 1'", "01", "+1", "1e3"]
 
 
 def commands():
-    """(what to do before, the command): several hundred, good and bad."""
+    """Several hundred commands, right and wrong. SETUP asks for the keys to be set up again."""
     out = []
 
     def add(*lines):
         out.extend(lines)
 
-    # How many arguments: every command with none to five.
-    names = """PING ECHO HELLO AUTH SELECT CLIENT COMMAND DBSIZE SET GET GETSET GETDEL GETEX SETNX SETEX PSETEX MGET MSET APPEND STRLEN INCR
-        DECR INCRBY DECRBY INCRBYFLOAT DEL UNLINK EXISTS TYPE EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST
-        SCAN KEYS FLUSHALL FLUSHDB CLUSTER READONLY READWRITE ASKING WAIT CONFIG NOSUCH UNWATCH TIME ROLE LASTSAVE MODULE SLOWLOG LATENCY
-        ACL PUBSUB SCRIPT FUNCTION MEMORY OBJECT TOUCH LOLWUT DEBUG""".split()
+    # Every command with no to five arguments.
+    names = """
+        PING ECHO HELLO AUTH SELECT CLIENT COMMAND DBSIZE SET GET GETSET GETDEL GETEX SETNX SETEX
+        PSETEX MGET MSET APPEND STRLEN INCR DECR INCRBY DECRBY INCRBYFLOAT DEL UNLINK EXISTS TYPE
+        EXPIRE PEXPIRE EXPIREAT PEXPIREAT TTL PTTL EXPIRETIME PEXPIRETIME PERSIST SCAN KEYS FLUSHALL
+        FLUSHDB CLUSTER READONLY READWRITE ASKING WAIT CONFIG NOSUCH UNWATCH TIME ROLE LASTSAVE
+        MODULE SLOWLOG LATENCY ACL PUBSUB SCRIPT FUNCTION MEMORY OBJECT TOUCH LOLWUT DEBUG
+    """.split()
     for name in names:
         for n in range(6):
             line = " ".join([name] + ["k%d" % i for i in range(n)])
@@ -70,17 +79,22 @@ def commands():
                 add(line)
     # Keys in every state with every command that takes one.
     for key in ["s", "n", "f", "ttl", "empty", "big", "nosuch"]:
-        for name in "GET GETDEL GETEX STRLEN INCR DECR TYPE TTL PTTL EXPIRETIME PERSIST EXISTS DEL UNLINK".split():
-            # What is left of a time to live depends on the moment.
+        readers = """
+            GET GETDEL GETEX STRLEN INCR DECR TYPE TTL PTTL EXPIRETIME PERSIST EXISTS DEL UNLINK
+        """.split()
+        for name in readers:
+            # The rest of a time to live depends on the moment.
             if not (key == "ttl" and name in ("PTTL", "EXPIRETIME")):
                 add(f"{name} {key}")
         add(f"APPEND {key} tail", f"GETSET {key} new", f"SETNX {key} new", f"GET {key}")
         for n in NUMBERS:
             add(f"INCRBY {key} {n}", f"DECRBY {key} {n}")
-        for n in NUMBERS + ["0.1", "-0.5", "inf", "-inf", "nan", "1e400", "0x10", ".5", "5.", "3.0e-2", "1e17", "1e-10", "' 1.5'", "infinity", "1_0"]:
+        for n in NUMBERS + ["0.1", "-0.5", "inf", "-inf", "nan", "1e400", "0x10", ".5", "5.",
+            "3.0e-2", "1e17", "1e-10", "' 1.5'", "infinity", "1_0"]:
             add(f"SETUP {key}", f"INCRBYFLOAT {key} {n}")
     # SET: every pair and many triples of options.
-    options = ["NX", "XX", "GET", "KEEPTTL", "EX 10", "PX 10000", "EXAT 33000000000", "PXAT 33000000000000", "FOO", "EX", "EX x", "EX 0", "PX -1"]
+    options = ["NX", "XX", "GET", "KEEPTTL", "EX 10", "PX 10000", "EXAT 33000000000",
+        "PXAT 33000000000000", "FOO", "EX", "EX x", "EX 0", "PX -1"]
     for key in ["s", "ttl", "nosuch"]:
         for a in options:
             add("SETUP", f"SET {key} v {a}", f"GET {key}", f"TTL {key}", f"set {key} v {a.lower()}")
@@ -89,15 +103,18 @@ def commands():
     for a in options[:5]:
         for b in options[:5]:
             for c in options[:6]:
-                add("SETUP", f"SET s v {a} {b} {c}", f"SET nosuch v {a} {b} {c}", "TTL s", "TTL nosuch")
+                add("SETUP", f"SET s v {a} {b} {c}", f"SET nosuch v {a} {b} {c}", "TTL s",
+                    "TTL nosuch")
     for n in NUMBERS + ["9223372036854775", "9223372036854776", "9223372036854775806"]:
         for unit in ["EX", "PX", "EXAT", "PXAT"]:
             if n == "1" and unit == "PX":
-                continue  # Who is the faster?
+                continue  # The reply depends on the server's speed.
             add("SETUP", f"SET s v {unit} {n}", "EXISTS s", f"GETEX n {unit} {n}", "EXISTS n")
-        add("SETUP", f"SETEX s {n} v", "EXISTS s", *([] if n == "1" else [f"PSETEX n {n} v", "EXISTS n"]))
+        add("SETUP", f"SETEX s {n} v", "EXISTS s", *([] if n == "1" else [f"PSETEX n {n} v",
+            "EXISTS n"]))
     # GETEX.
-    getex = ["", "PERSIST", "EX 10", "PX 10000", "EXAT 33000000000", "PXAT 33000000000000", "NX", "KEEPTTL", "EX", "FOO", "GET"]
+    getex = ["", "PERSIST", "EX 10", "PX 10000", "EXAT 33000000000", "PXAT 33000000000000", "NX",
+        "KEEPTTL", "EX", "FOO", "GET"]
     for key in ["s", "ttl", "nosuch"]:
         for a in getex:
             for b in getex:
@@ -116,64 +133,138 @@ def commands():
             for given in sets:
                 for when in [sooner, later] if len(given) < 7 else [sooner]:
                     add("SETUP", f"{name} {key} {when} {given}".strip(), f"TTL {key}")
-        for n in NUMBERS + ["9223372036854775", "9223372036854776", "-9223372036854775", "-9223372036854776"]:
+        for n in NUMBERS + ["9223372036854775", "9223372036854776", "-9223372036854775",
+            "-9223372036854776"]:
             add("SETUP", f"{name} s {n}", "EXISTS s", f"{name} s {n} FOO", f"{name} nosuch {n}")
     # Several keys.
-    add("SETUP", "MGET s nosuch n s", "MSET a 1 b 2 a 3", "MGET a b", "MSET a 1 b", "DEL a a b nosuch", "UNLINK s s", "EXISTS n n nosuch")
-    add("MSET", "MSET a", "MSET a 1 b 2", "EXISTS a b a", "TYPE a", "DBSIZE", "KEYS *", "KEYS nosuch*", "KEYS [ab]", "KEYS ?", "KEYS \\\\a", "KEYS ''")
-    # Sweeps, with one key at most: the order is nobody's.
-    add("FLUSHALL", "DBSIZE", "KEYS *", "SCAN 0", "SET one 1", "SCAN 0 COUNT 1000", "SCAN 0 MATCH o* COUNT 1000", "SCAN 0 COUNT 1000 MATCH x*")
-    add("SCAN 0 TYPE string COUNT 1000", "SCAN 0 TYPE list COUNT 1000", "SCAN 0 TYPE nosuch COUNT 1000", "SCAN x", "SCAN -1", "SCAN 0 COUNT", "SCAN 0 COUNT 0")
-    add("SCAN 0 COUNT -1", "SCAN 0 COUNT x", "SCAN 0 MATCH", "SCAN 0 FOO 1", "SCAN 0 FOO", "SCAN 18446744073709551615 COUNT 5", "SCAN 18446744073709551616", "SCAN ''")
-    add("SCAN 0 COUNT 9223372036854775808", "SCAN 0 MATCH * MATCH x COUNT 1000", "SCAN ' 0'", "SCAN 00", "SCAN +0", "SCAN 0 TYPE", "scan 0 count 1000 type STRING")
+    add("SETUP", "MGET s nosuch n s", "MSET a 1 b 2 a 3", "MGET a b", "MSET a 1 b",
+        "DEL a a b nosuch", "UNLINK s s", "EXISTS n n nosuch")
+    add("MSET", "MSET a", "MSET a 1 b 2", "EXISTS a b a", "TYPE a", "DBSIZE", "KEYS *",
+        "KEYS nosuch*", "KEYS [ab]", "KEYS ?", "KEYS \\\\a", "KEYS ''")
+    # Scans, with one key at most, because the order differs.
+    add("FLUSHALL", "DBSIZE", "KEYS *", "SCAN 0", "SET one 1", "SCAN 0 COUNT 1000",
+        "SCAN 0 MATCH o* COUNT 1000", "SCAN 0 COUNT 1000 MATCH x*")
+    add("SCAN 0 TYPE string COUNT 1000", "SCAN 0 TYPE list COUNT 1000",
+        "SCAN 0 TYPE nosuch COUNT 1000", "SCAN x", "SCAN -1", "SCAN 0 COUNT", "SCAN 0 COUNT 0")
+    add("SCAN 0 COUNT -1", "SCAN 0 COUNT x", "SCAN 0 MATCH", "SCAN 0 FOO 1", "SCAN 0 FOO",
+        "SCAN 18446744073709551615 COUNT 5", "SCAN 18446744073709551616", "SCAN ''")
+    add("SCAN 0 COUNT 9223372036854775808", "SCAN 0 MATCH * MATCH x COUNT 1000", "SCAN ' 0'",
+        "SCAN 00", "SCAN +0", "SCAN 0 TYPE", "scan 0 count 1000 type STRING")
     for mode in ["SYNC", "ASYNC", "async", "FOO", "SYNC ASYNC", "SYNC SYNC"]:
         add(f"FLUSHALL {mode}", f"FLUSHDB {mode}")
     # The connection.
-    add("PING", "PING hello", "PING ''", "ECHO ''", "ECHO hello", "SELECT 0", "SELECT -1", "SELECT x", "SELECT 16", "SELECT 99999999999", "SELECT 1", "SELECT 0")
-    add("HELLO x", "HELLO 1", "HELLO 4", "HELLO -1", "HELLO 3.0", "HELLO 2 FOO", "HELLO 3 AUTH", "HELLO 3 AUTH a", "HELLO 3 AUTH a b", "HELLO 2 SETNAME", "HELLO 2 SETNAME 'a b'")
-    add("HELLO 3 AUTH default x SETNAME", "HELLO 2 AUTH nosuch x FOO", "HELLO '' ", "AUTH x", "AUTH default x", "AUTH nosuch x", "AUTH a b c", "AUTH default ''", "AUTH ''")
-    add("CLIENT SETNAME me", "CLIENT GETNAME", "CLIENT SETNAME 'a b'", "CLIENT GETNAME", "CLIENT SETNAME ''", "CLIENT GETNAME", "CLIENT GETNAME x", "CLIENT ID x", "CLIENT SETNAME")
-    add("CLIENT SETNAME a b", "CLIENT NOSUCH", "CLIENT nosuch a b", "CLIENT SETINFO LIB-NAME x", "CLIENT SETINFO LIB-VER 1", "CLIENT SETINFO", "CLIENT SETINFO a", "CLIENT SETINFO FOO bar")
-    add("CLIENT NO-EVICT on", "CLIENT NO-EVICT off", "CLIENT NO-EVICT x", "CLIENT NO-EVICT", "CLIENT NO-TOUCH on", "CLIENT NO-TOUCH OFF", "CLIENT NO-TOUCH x", "CLIENT NO-TOUCH", "CLIENT ''")
-    add("READONLY", "READWRITE", "ASKING", "READONLY x", "WAIT", "WAIT 0", "WAIT x 0", "WAIT 0 x", "WAIT 0 -1", "WAIT -1 1", "WAIT 0 10", "WAIT 0 1.5")
-    add("COMMAND GETKEYS", "COMMAND GETKEYS GET", "COMMAND GETKEYS GET a", "COMMAND GETKEYS MSET a 1 b 2", "COMMAND GETKEYS PING", "COMMAND GETKEYS PING x", "COMMAND GETKEYS GET a b", "COMMAND GETKEYS NOSUCH a", "COMMAND GETKEYS MGET a b c")
-    add("COMMAND GETKEYS SET a b EX 5", "COMMAND GETKEYS DEL a b", "COMMAND NOSUCH", "COMMAND COUNT x", "COMMAND LIST x", "COMMAND INFO nosuch", "COMMAND DOCS nosuch")
-    add("COMMAND INFO get", "COMMAND INFO GET set", "CONFIG GET nosuch", "CONFIG GET", "CONFIG NOSUCH", "CONFIG GET maxmemory-policy", "CONFIG GET appendonly save", "CONFIG GET nosuch nosuch2")
-    add("CONFIG GET SAVE", "CONFIG GET databases*x", "CLUSTER", "CLUSTER NOSUCH", "CLUSTER KEYSLOT", "CLUSTER KEYSLOT a", "CLUSTER KEYSLOT {a}b", "CLUSTER KEYSLOT a b", "CLUSTER MYID x")
-    add("CLUSTER INFO x", "CLUSTER SLOTS x", "CLUSTER NODES x", "CLUSTER SHARDS x", "CLUSTER COUNTKEYSINSLOT", "CLUSTER COUNTKEYSINSLOT x", "CLUSTER COUNTKEYSINSLOT -1", "CLUSTER COUNTKEYSINSLOT 16384")
-    add("CLUSTER COUNTKEYSINSLOT 0", "CLUSTER KEYSLOT ''", "CLUSTER KEYSLOT {}a", "CLUSTER KEYSLOT a{b}{c}", "NOSUCH", "nosuch a b", "'' a", "EVAL x 0")
-    # What connects and looks.
-    for container in "CLIENT CONFIG COMMAND MEMORY OBJECT SLOWLOG LATENCY ACL PUBSUB SCRIPT FUNCTION MODULE".split():
-        add(f"{container} NOSUCH", f"{container} HELP x", f"{container}|HELP", f"{container.lower()} {'x' * 200}")
-    add("UNWATCH", "UNWATCH x", "TIME x", "ROLE", "ROLE x", "LASTSAVE x", "MODULE LIST", "MODULE LIST x", "DEBUG", "DEBUG SLEEP 0", "debug jmap", "RESET", "RESET x")
-    add("SLOWLOG RESET", "CONFIG SET slowlog-log-slower-than -1", "SLOWLOG RESET", "SLOWLOG LEN", "SLOWLOG GET", "SLOWLOG GET 5", "SLOWLOG GET -1", "SLOWLOG GET -2", "SLOWLOG GET x", "SLOWLOG GET 1 2", "SLOWLOG LEN x")
-    add("LATENCY LATEST", "LATENCY HISTORY command", "LATENCY HISTORY", "LATENCY RESET", "LATENCY RESET command fork", "LATENCY GRAPH nosuch", "LATENCY GRAPH", "LATENCY HISTOGRAM nosuch", "LATENCY DOCTOR x")
-    add("ACL WHOAMI", "ACL USERS", "ACL LIST", "ACL GETUSER nosuch", "ACL GETUSER default", "ACL GETUSER", "ACL CAT nosuch", "ACL CAT a b", "ACL GENPASS 0", "ACL GENPASS 4097", "ACL GENPASS x", "ACL GENPASS 1 2", "ACL LOG", "ACL LOG RESET", "ACL LOG x", "ACL WHOAMI x")
-    add("PUBSUB CHANNELS", "PUBSUB CHANNELS a*", "PUBSUB CHANNELS a b", "PUBSUB NUMSUB", "PUBSUB NUMSUB a b", "PUBSUB NUMPAT", "PUBSUB NUMPAT x", "PUBSUB SHARDCHANNELS", "PUBSUB SHARDCHANNELS a*", "PUBSUB SHARDNUMSUB a")
-    add("SCRIPT EXISTS", "SCRIPT EXISTS a b", "SCRIPT FLUSH", "SCRIPT FLUSH ASYNC", "SCRIPT FLUSH sync", "SCRIPT FLUSH x", "SCRIPT FLUSH SYNC x", "SCRIPT KILL", "FUNCTION LIST", "FUNCTION LIST WITHCODE", "FUNCTION LIST LIBRARYNAME x", "FUNCTION LIST LIBRARYNAME", "FUNCTION LIST x")
-    add("FUNCTION STATS", "FUNCTION FLUSH", "FUNCTION FLUSH ASYNC", "FUNCTION FLUSH x", "FUNCTION KILL")
-    add("CLIENT REPLY ON", "CLIENT REPLY x", "CLIENT REPLY", "CLIENT UNPAUSE", "CLIENT PAUSE", "CLIENT PAUSE x", "CLIENT PAUSE -1", "CLIENT PAUSE 0 x", "CLIENT PAUSE 0 WRITE", "CLIENT PAUSE 0 all", "CLIENT PAUSE 1 WRITE x", "CLIENT TRACKINGINFO", "CLIENT GETREDIR")
-    add("CLIENT TRACKING OFF", "CLIENT TRACKING x", "CLIENT CACHING YES", "CLIENT CACHING x", "CLIENT UNBLOCK 999999", "CLIENT UNBLOCK x", "CLIENT UNBLOCK 1 x", "CLIENT UNBLOCK 999999 ERROR", "CLIENT LIST TYPE x", "CLIENT LIST TYPE", "CLIENT LIST TYPE master")
-    add("CLIENT LIST ID x", "CLIENT LIST ID", "CLIENT LIST ID 999999", "CLIENT LIST ID -1", "CLIENT LIST x", "CLIENT LIST TYPE normal x", "CLIENT KILL", "CLIENT KILL x", "CLIENT KILL 127.0.0.1:1", "CLIENT KILL ID x", "CLIENT KILL ID 0", "CLIENT KILL ID 999999")
-    add("CLIENT KILL ID 999999 SKIPME x", "CLIENT KILL TYPE x", "CLIENT KILL TYPE master", "CLIENT KILL TYPE pubsub SKIPME no", "CLIENT KILL ADDR 127.0.0.1:1", "CLIENT KILL LADDR 127.0.0.1:1", "CLIENT KILL USER nosuch", "CLIENT KILL SKIPME yes ID 999999")
-    add("CLIENT KILL ID 999999 TYPE", "CLIENT KILL FOO bar", "CLIENT KILL MAXAGE x", "CLIENT KILL MAXAGE 0", "CLIENT KILL MAXAGE 1000000", "CLIENT INFO x", "CLIENT GETREDIR x")
-    add("CONFIG RESETSTAT", "CONFIG RESETSTAT x", "CONFIG REWRITE", "CONFIG SET", "CONFIG SET timeout", "CONFIG SET timeout x", "CONFIG SET timeout -1", "CONFIG SET timeout 0", "CONFIG SET nosuch 1", "CONFIG SET timeout 0 timeout 1", "CONFIG SET timeout 0 port", "CONFIG SET cluster-enabled x")
-    add("CONFIG SET slowlog-max-len -1", "CONFIG SET slowlog-max-len 128", "CONFIG SET slowlog-log-slower-than 10000", "CONFIG SET slowlog-log-slower-than x", "CONFIG SET maxclients 0", "CONFIG SET maxclients x", "CONFIG SET appendonly no", "CONFIG SET save ''")
-    for setting in "appendonly databases hz maxclients maxmemory-clients notify-keyspace-events save slowlog-log-slower-than slowlog-max-len timeout latency-monitor-threshold enable-debug-command activedefrag appendfsync cluster-enabled".split():
+    add("PING", "PING hello", "PING ''", "ECHO ''", "ECHO hello", "SELECT 0", "SELECT -1",
+        "SELECT x", "SELECT 16", "SELECT 99999999999", "SELECT 1", "SELECT 0")
+    add("HELLO x", "HELLO 1", "HELLO 4", "HELLO -1", "HELLO 3.0", "HELLO 2 FOO", "HELLO 3 AUTH",
+        "HELLO 3 AUTH a", "HELLO 3 AUTH a b", "HELLO 2 SETNAME", "HELLO 2 SETNAME 'a b'")
+    add("HELLO 3 AUTH default x SETNAME", "HELLO 2 AUTH nosuch x FOO", "HELLO '' ", "AUTH x",
+        "AUTH default x", "AUTH nosuch x", "AUTH a b c", "AUTH default ''", "AUTH ''")
+    add("CLIENT SETNAME me", "CLIENT GETNAME", "CLIENT SETNAME 'a b'", "CLIENT GETNAME",
+        "CLIENT SETNAME ''", "CLIENT GETNAME", "CLIENT GETNAME x", "CLIENT ID x", "CLIENT SETNAME")
+    add("CLIENT SETNAME a b", "CLIENT NOSUCH", "CLIENT nosuch a b", "CLIENT SETINFO LIB-NAME x",
+        "CLIENT SETINFO LIB-VER 1", "CLIENT SETINFO", "CLIENT SETINFO a", "CLIENT SETINFO FOO bar")
+    add("CLIENT NO-EVICT on", "CLIENT NO-EVICT off", "CLIENT NO-EVICT x", "CLIENT NO-EVICT",
+        "CLIENT NO-TOUCH on", "CLIENT NO-TOUCH OFF", "CLIENT NO-TOUCH x", "CLIENT NO-TOUCH",
+        "CLIENT ''")
+    add("READONLY", "READWRITE", "ASKING", "READONLY x", "WAIT", "WAIT 0", "WAIT x 0", "WAIT 0 x",
+        "WAIT 0 -1", "WAIT -1 1", "WAIT 0 10", "WAIT 0 1.5")
+    add("COMMAND GETKEYS", "COMMAND GETKEYS GET", "COMMAND GETKEYS GET a",
+        "COMMAND GETKEYS MSET a 1 b 2", "COMMAND GETKEYS PING", "COMMAND GETKEYS PING x",
+        "COMMAND GETKEYS GET a b", "COMMAND GETKEYS NOSUCH a", "COMMAND GETKEYS MGET a b c")
+    add("COMMAND GETKEYS SET a b EX 5", "COMMAND GETKEYS DEL a b", "COMMAND NOSUCH",
+        "COMMAND COUNT x", "COMMAND LIST x", "COMMAND INFO nosuch", "COMMAND DOCS nosuch")
+    add("COMMAND INFO get", "COMMAND INFO GET set", "CONFIG GET nosuch", "CONFIG GET",
+        "CONFIG NOSUCH", "CONFIG GET maxmemory-policy", "CONFIG GET appendonly save",
+        "CONFIG GET nosuch nosuch2")
+    add("CONFIG GET SAVE", "CONFIG GET databases*x", "CLUSTER", "CLUSTER NOSUCH", "CLUSTER KEYSLOT",
+        "CLUSTER KEYSLOT a", "CLUSTER KEYSLOT {a}b", "CLUSTER KEYSLOT a b", "CLUSTER MYID x")
+    add("CLUSTER INFO x", "CLUSTER SLOTS x", "CLUSTER NODES x", "CLUSTER SHARDS x",
+        "CLUSTER COUNTKEYSINSLOT", "CLUSTER COUNTKEYSINSLOT x", "CLUSTER COUNTKEYSINSLOT -1",
+        "CLUSTER COUNTKEYSINSLOT 16384")
+    add("CLUSTER COUNTKEYSINSLOT 0", "CLUSTER KEYSLOT ''", "CLUSTER KEYSLOT {}a",
+        "CLUSTER KEYSLOT a{b}{c}", "NOSUCH", "nosuch a b", "'' a", "EVAL x 0")
+    # Commands of dashboards and clients that look around.
+    containers = """
+        CLIENT CONFIG COMMAND MEMORY OBJECT SLOWLOG LATENCY ACL PUBSUB SCRIPT FUNCTION MODULE
+    """.split()
+    for container in containers:
+        add(f"{container} NOSUCH", f"{container} HELP x", f"{container}|HELP",
+            f"{container.lower()} {'x' * 200}")
+    add("UNWATCH", "UNWATCH x", "TIME x", "ROLE", "ROLE x", "LASTSAVE x", "MODULE LIST",
+        "MODULE LIST x", "DEBUG", "DEBUG SLEEP 0", "debug jmap", "RESET", "RESET x")
+    add("SLOWLOG RESET", "CONFIG SET slowlog-log-slower-than -1", "SLOWLOG RESET", "SLOWLOG LEN",
+        "SLOWLOG GET", "SLOWLOG GET 5", "SLOWLOG GET -1", "SLOWLOG GET -2", "SLOWLOG GET x",
+        "SLOWLOG GET 1 2", "SLOWLOG LEN x")
+    add("LATENCY LATEST", "LATENCY HISTORY command", "LATENCY HISTORY", "LATENCY RESET",
+        "LATENCY RESET command fork", "LATENCY GRAPH nosuch", "LATENCY GRAPH",
+        "LATENCY HISTOGRAM nosuch", "LATENCY DOCTOR x")
+    add("ACL WHOAMI", "ACL USERS", "ACL LIST", "ACL GETUSER nosuch", "ACL GETUSER default",
+        "ACL GETUSER", "ACL CAT nosuch", "ACL CAT a b", "ACL GENPASS 0", "ACL GENPASS 4097",
+        "ACL GENPASS x", "ACL GENPASS 1 2", "ACL LOG", "ACL LOG RESET", "ACL LOG x", "ACL WHOAMI x")
+    add("PUBSUB CHANNELS", "PUBSUB CHANNELS a*", "PUBSUB CHANNELS a b", "PUBSUB NUMSUB",
+        "PUBSUB NUMSUB a b", "PUBSUB NUMPAT", "PUBSUB NUMPAT x", "PUBSUB SHARDCHANNELS",
+        "PUBSUB SHARDCHANNELS a*", "PUBSUB SHARDNUMSUB a")
+    add("SCRIPT EXISTS", "SCRIPT EXISTS a b", "SCRIPT FLUSH", "SCRIPT FLUSH ASYNC",
+        "SCRIPT FLUSH sync", "SCRIPT FLUSH x", "SCRIPT FLUSH SYNC x", "SCRIPT KILL",
+        "FUNCTION LIST", "FUNCTION LIST WITHCODE", "FUNCTION LIST LIBRARYNAME x",
+        "FUNCTION LIST LIBRARYNAME", "FUNCTION LIST x")
+    add("FUNCTION STATS", "FUNCTION FLUSH", "FUNCTION FLUSH ASYNC", "FUNCTION FLUSH x",
+        "FUNCTION KILL")
+    add("CLIENT REPLY ON", "CLIENT REPLY x", "CLIENT REPLY", "CLIENT UNPAUSE", "CLIENT PAUSE",
+        "CLIENT PAUSE x", "CLIENT PAUSE -1", "CLIENT PAUSE 0 x", "CLIENT PAUSE 0 WRITE",
+        "CLIENT PAUSE 0 all", "CLIENT PAUSE 1 WRITE x", "CLIENT TRACKINGINFO", "CLIENT GETREDIR")
+    add("CLIENT TRACKING OFF", "CLIENT TRACKING x", "CLIENT CACHING YES", "CLIENT CACHING x",
+        "CLIENT UNBLOCK 999999", "CLIENT UNBLOCK x", "CLIENT UNBLOCK 1 x",
+        "CLIENT UNBLOCK 999999 ERROR", "CLIENT LIST TYPE x", "CLIENT LIST TYPE",
+        "CLIENT LIST TYPE master")
+    add("CLIENT LIST ID x", "CLIENT LIST ID", "CLIENT LIST ID 999999", "CLIENT LIST ID -1",
+        "CLIENT LIST x", "CLIENT LIST TYPE normal x", "CLIENT KILL", "CLIENT KILL x",
+        "CLIENT KILL 127.0.0.1:1", "CLIENT KILL ID x", "CLIENT KILL ID 0", "CLIENT KILL ID 999999")
+    add("CLIENT KILL ID 999999 SKIPME x", "CLIENT KILL TYPE x", "CLIENT KILL TYPE master",
+        "CLIENT KILL TYPE pubsub SKIPME no", "CLIENT KILL ADDR 127.0.0.1:1",
+        "CLIENT KILL LADDR 127.0.0.1:1", "CLIENT KILL USER nosuch",
+        "CLIENT KILL SKIPME yes ID 999999")
+    add("CLIENT KILL ID 999999 TYPE", "CLIENT KILL FOO bar", "CLIENT KILL MAXAGE x",
+        "CLIENT KILL MAXAGE 0", "CLIENT KILL MAXAGE 1000000", "CLIENT INFO x", "CLIENT GETREDIR x")
+    add("CONFIG RESETSTAT", "CONFIG RESETSTAT x", "CONFIG REWRITE", "CONFIG SET",
+        "CONFIG SET timeout", "CONFIG SET timeout x", "CONFIG SET timeout -1",
+        "CONFIG SET timeout 0", "CONFIG SET nosuch 1", "CONFIG SET timeout 0 timeout 1",
+        "CONFIG SET timeout 0 port", "CONFIG SET cluster-enabled x")
+    add("CONFIG SET slowlog-max-len -1", "CONFIG SET slowlog-max-len 128",
+        "CONFIG SET slowlog-log-slower-than 10000", "CONFIG SET slowlog-log-slower-than x",
+        "CONFIG SET maxclients 0", "CONFIG SET maxclients x", "CONFIG SET appendonly no",
+        "CONFIG SET save ''")
+    settings = """
+        appendonly databases hz maxclients maxmemory-clients notify-keyspace-events save
+        slowlog-log-slower-than slowlog-max-len timeout latency-monitor-threshold
+        enable-debug-command activedefrag appendfsync cluster-enabled
+    """.split()
+    for setting in settings:
         add(f"CONFIG GET {setting}")
-    add("SETUP", "SET long 012345678901234567890123456789012345678901234", "SET short 01234567890123456789012345678901234567890123")
+    add("SETUP", "SET long 012345678901234567890123456789012345678901234",
+        "SET short 01234567890123456789012345678901234567890123")
     for key in ["s", "n", "f", "empty", "big", "long", "short", "nosuch"]:
-        add(f"OBJECT ENCODING {key}", f"OBJECT REFCOUNT {key}", f"OBJECT FREQ {key}", f"OBJECT IDLETIME {key}", f"MEMORY USAGE {key}", f"TOUCH {key}", f"TOUCH {key} {key}")
-    add("TOUCH s n nosuch", "MEMORY USAGE s SAMPLES 0", "MEMORY USAGE s SAMPLES", "MEMORY USAGE s SAMPLES -1", "MEMORY USAGE s SAMPLES x", "MEMORY USAGE nosuch SAMPLES 5", "MEMORY USAGE s FOO 5", "MEMORY MALLOC-STATS x", "MEMORY PURGE", "MEMORY DOCTOR x")
-    add("COMMAND LIST FILTERBY MODULE x", "COMMAND LIST FILTERBY ACLCAT nosuch", "COMMAND LIST FILTERBY PATTERN xq*", "COMMAND LIST FILTERBY PATTERN hello", "COMMAND LIST FILTERBY PATTERN", "COMMAND LIST FILTERBY x y", "COMMAND LIST x y z", "COMMAND GETKEYS OBJECT ENCODING k")
-    add("COMMAND GETKEYS MEMORY USAGE k", "COMMAND GETKEYS TOUCH a b", "COMMAND GETKEYS OBJECT HELP", "COMMAND GETKEYS OBJECT ENCODING", "COMMAND GETKEYS CLIENT LIST", "COMMAND INFO touch", "COMMAND INFO time unwatch role", "COMMAND INFO object|encoding", "COMMAND INFO memory|usage", "COMMAND INFO client|id", "COMMAND DOCS nosuch nosuch2")
-    # The next round begins with no keys.
+        add(f"OBJECT ENCODING {key}", f"OBJECT REFCOUNT {key}", f"OBJECT FREQ {key}",
+            f"OBJECT IDLETIME {key}", f"MEMORY USAGE {key}", f"TOUCH {key}", f"TOUCH {key} {key}")
+    add("TOUCH s n nosuch", "MEMORY USAGE s SAMPLES 0", "MEMORY USAGE s SAMPLES",
+        "MEMORY USAGE s SAMPLES -1", "MEMORY USAGE s SAMPLES x", "MEMORY USAGE nosuch SAMPLES 5",
+        "MEMORY USAGE s FOO 5", "MEMORY MALLOC-STATS x", "MEMORY PURGE", "MEMORY DOCTOR x")
+    add("COMMAND LIST FILTERBY MODULE x", "COMMAND LIST FILTERBY ACLCAT nosuch",
+        "COMMAND LIST FILTERBY PATTERN xq*", "COMMAND LIST FILTERBY PATTERN hello",
+        "COMMAND LIST FILTERBY PATTERN", "COMMAND LIST FILTERBY x y", "COMMAND LIST x y z",
+        "COMMAND GETKEYS OBJECT ENCODING k")
+    add("COMMAND GETKEYS MEMORY USAGE k", "COMMAND GETKEYS TOUCH a b",
+        "COMMAND GETKEYS OBJECT HELP", "COMMAND GETKEYS OBJECT ENCODING",
+        "COMMAND GETKEYS CLIENT LIST", "COMMAND INFO touch", "COMMAND INFO time unwatch role",
+        "COMMAND INFO object|encoding", "COMMAND INFO memory|usage", "COMMAND INFO client|id",
+        "COMMAND DOCS nosuch nosuch2")
+    # The next round begins without keys.
     add("get", "GeT s", "FLUSHALL", "QUIT")
     return out
 
 
 def words(line):
-    """Splits at blanks; '..' quotes."""
+    """Splits a line at blanks, except between single quotes."""
     return [w[1:-1] if w.startswith("'") else w for w in re.findall(r"'[^']*'|\S+", line)]
 
 
@@ -223,7 +314,8 @@ class Client:
             body, self.buffer = self.buffer[: int(rest) + 2], self.buffer[int(rest) + 2 :]
             return line + body
         if kind in b"*~%>" and rest != b"-1":
-            return line + b"".join(self.reply() for _ in range(int(rest) * (2 if kind == b"%" else 1)))
+            count = int(rest) * (2 if kind == b"%" else 1)
+            return line + b"".join(self.reply() for _ in range(count))
         return line
 
 
@@ -242,10 +334,10 @@ def compare(redis, doyen, protocol, known_here, verbose):
             a.connect(), b.connect()
         if ra == rb:
             continue
-        # A second may end between the two.
+        # A second may end between the two replies.
         if args[0] == "TTL" and abs(int(ra[1:]) - int(rb[1:])) <= 1:
             continue
-        # The order of keys is nobody's.
+        # The order of keys differs.
         if args[0].upper() == "KEYS" and sorted(ra.split(b"$")) == sorted(rb.split(b"$")):
             continue
         why = next((why for pattern, why in KNOWN + known_here if re.search(pattern, line)), None)
@@ -257,8 +349,10 @@ def compare(redis, doyen, protocol, known_here, verbose):
             differs += 1
         if (line, ra, rb) not in seen:
             seen.add((line, ra, rb))
-            print(f"RESP{protocol} {line}{'   (known: ' + why + ')' if why is not None else ''}\n    redis {ra[:200]!r}\n    doyen {rb[:200]!r}")
-    print(f"{'plain port' if known_here is KNOWN_PLAIN else 'cluster-aware port'}, RESP{protocol}: {asked} commands, {differs} replies differ, {known} differ on purpose")
+            note = f"   (on purpose: {why})" if why is not None else ""
+            print(f"RESP{protocol} {line}{note}\n    redis {ra[:200]!r}\n    doyen {rb[:200]!r}")
+    port = "plain port" if known_here is KNOWN_PLAIN else "cluster-aware port"
+    print(f"{port}, RESP{protocol}: {asked} commands, {differs} replies differ, {known} on purpose")
     return differs
 
 
@@ -275,10 +369,12 @@ def main():
         quiet = ["--save", "", "--dir", place, "--logfile", "redis.log", "--bind", "127.0.0.1"]
         started = [
             subprocess.Popen(["redis-server", "--port", str(plain), *quiet]),
-            subprocess.Popen(["redis-server", "--port", str(cluster), "--cluster-enabled", "yes", "--cluster-config-file", f"nodes-{cluster}.conf", *quiet]),
+            subprocess.Popen(["redis-server", "--port", str(cluster), "--cluster-enabled", "yes",
+                "--cluster-config-file", f"nodes-{cluster}.conf", *quiet]),
         ]
         node = subprocess.Popen(
-            [binary, "run", "--log", "error", "--listen", ":0", "--data", ":0", "--resp", ":0", "--resp-cluster", ":0", "--http", "off"],
+            [binary, "run", "--log", "error", "--listen", ":0", "--data", ":0", "--resp", ":0",
+                "--resp-cluster", ":0", "--http", "off"],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -287,10 +383,13 @@ def main():
             ready = dict(pair.split("=", 1) for pair in node.stdout.readline().split()[1:])
             port = {name: int(ready[name].rsplit(":", 1)[1]) for name in ("resp", "resp-cluster")}
             time.sleep(1)
-            subprocess.run(["redis-cli", "-p", str(cluster), "cluster", "addslotsrange", "0", "16383"], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(["redis-cli", "-p", str(cluster), "cluster", "addslotsrange", "0",
+                "16383"], check=True, stdout=subprocess.DEVNULL)
             time.sleep(1)
-            pairs = [(plain, port["resp"], KNOWN_PLAIN), (cluster, port["resp-cluster"], KNOWN_CLUSTER)]
-            differs = sum(compare(redis, doyen, protocol, known, verbose) for redis, doyen, known in pairs for protocol in (2, 3))
+            pairs = [(plain, port["resp"], KNOWN_PLAIN), (cluster, port["resp-cluster"],
+                KNOWN_CLUSTER)]
+            differs = sum(compare(redis, doyen, protocol, known, verbose) for redis, doyen,
+                known in pairs for protocol in (2, 3))
         finally:
             for process in started:
                 process.terminate()

@@ -1,8 +1,9 @@
-"""Sums as a redis-server on x86-64 gives them: node/engine/src/extended/sums.txt is what this prints.
+"""Prints node/engine/src/extended/sums.txt: sums as a redis-server on x86-64 computes them.
 
     python3 tests/scripts/incrbyfloat.py PORT [COUNT]   # redis-server --port PORT --save ''
 
-Each line: a number, another one, and their sum, or `error`. The seed is fixed, so that the lines are the same each time.
+Each line has two numbers and their sum, or `error`. The seed is fixed, so the lines are the same
+each time.
 """
 
 import random
@@ -74,12 +75,13 @@ def main():
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 400
     rng = random.Random(2026)
     cases = KNOWN + [(number(rng), number(rng)) for _ in range(count)]
-    print("# Printed by tests/scripts/incrbyfloat.py: two numbers and their sum, by redis-server on x86-64.")
+    head = "# Printed by tests/scripts/incrbyfloat.py: two numbers and their sum"
+    print(f"{head}, by redis-server on x86-64.")
     for a, b in cases:
         client.set("sum", a)
         try:
             client.execute_command("INCRBYFLOAT", "sum", b)
-            # The client would make a double of the reply.
+            # The client would convert the reply to a double.
             total = client.get("sum")
         except redis.ResponseError:
             total = "error"

@@ -1,9 +1,8 @@
-//! The measuring stick: Doyen beside Redis Cluster, Hazelcast and Olric, on one machine, in one
-//! run.
+//! Benchmarks: Doyen beside Redis Cluster, Hazelcast and Olric, on one machine, in one run.
 //!
-//! All systems run at the same time, their members pinned to one core and the generator to another;
-//! runs alternate, so that a machine whose speed drifts is fair to all. What is compared are ratios
-//! of runs of the same round.
+//! All systems run at the same time. Their members are pinned to one core and the generator to
+//! another. Their runs alternate, so that a machine whose speed drifts is fair to all. Ratios of
+//! runs of the same round are compared.
 //!
 //! ```text
 //!   suite      rounds of cases: which system, which generator, in which order

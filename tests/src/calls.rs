@@ -2,8 +2,8 @@
 //! tracefs.
 //!
 //! Nothing of ours stands between: no library is told what it does, and no debugger slows it down
-//! until batches look different. It takes root, and a kernel with tracepoints; where it cannot
-//! count, it says so and fails.
+//! until batches look different. It takes root, and a kernel with tracepoints. If it cannot count,
+//! it says so and fails.
 
 mod trace;
 
@@ -16,36 +16,36 @@ use trace::{Counts, Tracer};
 
 /// Operations of one case.
 const OPERATIONS: usize = 4_096;
-/// Operations before that.
+/// Operations before the count begins.
 const WARM_UP: usize = 512;
 /// Keys, few enough that a batch finds most of them in a cache.
 const KEYS: usize = 64;
-/// Partitions: the first half is led by one of two nodes, or both lead every other one.
+/// Partitions. One node alone leads them all; of two nodes, each leads every other one.
 const PARTITIONS: usize = 64;
-/// By how much calls may be above what datagrams need: some come while one looks, for nothing.
+/// How far system calls may exceed what the datagrams need: some calls find nothing to do.
 const SPARE: f64 = 1.25;
-/// Another thread may be woken by the clock, never by an operation: once in so many of them at
-/// most.
+/// The clock may wake another thread, an operation never: at most one wake-up in this many
+/// operations.
 const BY_THE_CLOCK: usize = 100;
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
 
-/// What is asked, and of whom.
+/// Which operations are measured, and how they are sent.
 struct Case {
     what: String,
     write: bool,
     /// Operations that are sent at once.
     batch: usize,
-    /// Whether the node that is asked leads the keys.
+    /// Whether the asked node leads the keys.
     led_here: bool,
 }
 
 /// Counts, and prints a table.
 ///
 /// # Errors
-/// The kernel does not let us count, or a count contradicts what the table is there to show.
+/// The kernel does not let us count, or a count contradicts what the table shall show.
 pub fn run(binary: &str) -> Result<(), String> {
-    // Before anything is started: it may not be possible.
+    // Try the kernel before anything is started: it may refuse.
     drop(Tracer::start(&[std::process::id()])?);
     let mut alone = Cluster::new(binary);
     alone.options.extend(["--backups", "0"].map(str::to_owned));
@@ -98,9 +98,9 @@ pub fn run(binary: &str) -> Result<(), String> {
             calls.push((what, batch, measure(&cluster, &case)?.network_by_batch));
         }
     }
-    // Each datagram that is needed is one call to send and one to receive: question and answer,
-    // entry and acknowledgement. And what a batch costs must not grow with it: a byte stream of so
-    // many operations takes a few datagrams more, no more.
+    // Each datagram that is needed costs one call to send and one to receive: question and answer,
+    // entry and acknowledgement. The cost of a batch must not grow with its size: in a byte stream,
+    // a batch takes a few more datagrams at most.
     for (what, datagrams) in [
         ("SET led here", 2.0),
         ("GET led by the other", 2.0),
@@ -118,21 +118,23 @@ pub fn run(binary: &str) -> Result<(), String> {
         );
         if one > 2.0 * datagrams * SPARE {
             return Err(format!(
-                "{what}: one operation takes {one:.1} system calls between nodes, and {datagrams} datagrams"
+                "{what}: one operation takes {one:.1} system calls between nodes, \
+                 and {datagrams} datagrams"
             ));
         }
         if many > 4.0 * one {
             return Err(format!(
-                "{what}: a batch of 64 takes {many:.1} system calls between nodes, one operation {one:.1}"
+                "{what}: a batch of 64 takes {many:.1} system calls between nodes, \
+                 one operation {one:.1}"
             ));
         }
     }
     Ok(())
 }
 
-/// What a case came to.
+/// The figures of a case.
 struct Measured {
-    /// Other threads of the node that its data thread woke.
+    /// How often the data thread woke other threads of its node.
     woken_others: usize,
     /// System calls on the data sockets, of all nodes.
     network_by_batch: f64,
@@ -209,7 +211,7 @@ pub(crate) fn keys(cluster: &Cluster, node: &str, led: bool) -> Result<Vec<Strin
         .map(|p| (p["primary"] == node) == led)
         .collect();
     let mut found = Vec::new();
-    // One key in two is right, or all are: this ends long before.
+    // At least every second key is right, so this ends long before.
     for n in 0..100_000 {
         let key = format!("key:{n:012}");
         if right.get(usize::from(slot(key.as_bytes())) * PARTITIONS / 16_384) == Some(&true) {
@@ -226,7 +228,7 @@ pub(crate) fn keys(cluster: &Cluster, node: &str, led: bool) -> Result<Vec<Strin
     ))
 }
 
-/// So many operations, a batch at a time, each answered before the next.
+/// Sends this many operations, a batch at a time, and waits for the answers before the next batch.
 fn ask(client: &mut Client, case: &Case, keys: &[String], operations: usize) -> Result<(), String> {
     for from in (0..operations).step_by(case.batch) {
         let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Several real processes with one secret: start them, wait until all is safe, hurt them.
+//! Several real processes with one secret: starts them, waits until all is safe, and hurts them.
 
 use crate::process::{PATIENCE, Process, Refused};
 use crate::resp::{Client, Reply};
@@ -11,8 +11,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Clusters that run at the same time: the machine has few cores, and starved processes look dead
-/// to each other.
+/// How many clusters run at the same time: the machine has few cores, and starved processes look
+/// dead to each other.
 const CLUSTERS_MAX: usize = 1;
 
 static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
@@ -46,25 +46,26 @@ impl Drop for Permit {
 #[derive(Debug)]
 pub struct Cluster {
     binary: PathBuf,
-    /// By name. Before `_permit`: processes end before another cluster may start.
+    /// The nodes by name. They stand before `_permit`, so processes end before another cluster may
+    /// start.
     pub nodes: BTreeMap<String, Process>,
     dir: TempDir,
     starts: u32,
-    /// Given to every node.
+    /// Flags of every node.
     pub options: Vec<String>,
     /// Nodes that are started from now on end at this point of a move (`doyen_engine::fault`).
     pub dies_at: Option<String>,
     _permit: Permit,
 }
 
-/// Writes a file that only its owner may read: nodes warn of others.
+/// Writes a file that only its owner may read, because nodes warn of other files.
 pub fn write_secret(path: &Path, text: &str) {
     std::fs::write(path, text).expect("a file in our own directory");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
 }
 
 impl Cluster {
-    /// Nobody yet. `binary` is `env!("CARGO_BIN_EXE_doyen-under-test")`.
+    /// A cluster without nodes. `binary` is `env!("CARGO_BIN_EXE_doyen-under-test")`.
     #[must_use]
     pub fn new(binary: &str) -> Self {
         let permit = Permit::take();
@@ -108,7 +109,7 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
-    /// Starts a node with these seeds on ports of the system's choosing.
+    /// Starts a node with these seeds. The system chooses its ports.
     ///
     /// # Errors
     /// It ended before it was ready.
@@ -154,19 +155,19 @@ impl Cluster {
         arguments
     }
 
-    /// Starts a node; all the living are its seeds.
+    /// Starts a node. All living nodes are its seeds.
     pub fn join(&mut self, name: &str) {
         self.join_with(name, &[]);
     }
 
-    /// Starts a node with flags of its own; all the living are its seeds.
+    /// Starts a node with flags of its own. All living nodes are its seeds.
     pub fn join_with(&mut self, name: &str, more: &[&str]) {
         if let Err(refused) = self.try_join(name, more) {
             panic!("{name} does not start: {refused:?}");
         }
     }
 
-    /// Starts a node with flags of its own; all the living are its seeds.
+    /// Starts a node with flags of its own. All living nodes are its seeds.
     ///
     /// # Errors
     /// It ended before it was ready.
@@ -175,7 +176,7 @@ impl Cluster {
         self.try_start(name, &seeds, more)
     }
 
-    /// Starts a node that is told everything by a file, but for its ports.
+    /// Starts a node whose options stand in a file, except for its ports.
     pub fn join_by_file(&mut self, name: &str, file: &Path) {
         let mut arguments = ["run", "--exit-with-stdin", "--config"]
             .map(str::to_owned)
@@ -189,13 +190,13 @@ impl Cluster {
         }
     }
 
-    /// Starts nodes at the same time, with each other as seeds, on control ports that were free a
+    /// Starts nodes at the same time. Each has all others as seeds. Their control ports were free a
     /// moment ago.
     pub fn start_together(&mut self, names: &[&str]) {
         self.start_with_seeds(names, names.len());
     }
 
-    /// As `start_together`, but the first few alone are everybody's seeds.
+    /// As `start_together`, but the first few nodes alone are the seeds of all.
     pub fn start_with_seeds(&mut self, names: &[&str], seeds: usize) {
         'again: for _ in 0..5 {
             let ports = free_ports(names.len());
@@ -214,7 +215,7 @@ impl Cluster {
                     Ok(process) => {
                         self.nodes.insert(name, process);
                     }
-                    // Somebody else took a port meanwhile: all start anew.
+                    // Another process took a port meanwhile: start all nodes again.
                     Err(refused) if refused.stderr.contains("in use") => {
                         self.nodes.retain(|n, _| !names.contains(&n.as_str()));
                         continue 'again;
@@ -236,8 +237,8 @@ impl Cluster {
             .expect("the program starts")
     }
 
-    /// Runs the program against a node's HTTP address, to its end, with the cluster's secret where
-    /// something is to be changed: whether it went well, and what it said.
+    /// Runs the program against a node's HTTP address, to its end. If `changes` is set, it has the
+    /// cluster's secret. Returns whether it succeeded, and what it printed.
     #[must_use]
     pub fn asks(&self, node: &str, words: &[&str], changes: bool) -> (bool, String) {
         let http = self.node(node).ready.http.to_string();
@@ -258,17 +259,17 @@ impl Cluster {
         )
     }
 
-    /// As `asks`, of what is to be changed, which must go well: what it said.
+    /// As `asks`, for a command that changes something and must succeed. Returns what it printed.
     ///
     /// # Panics
-    /// It did not.
+    /// The command failed.
     pub fn change(&self, node: &str, words: &[&str]) -> String {
         let (done, said) = self.asks(node, words, true);
         assert!(done, "{words:?}: {said}");
         said
     }
 
-    /// `doyen keyspace ...`, likewise.
+    /// Runs `doyen keyspace ...` in the same way.
     #[must_use]
     pub fn keyspace(&self, node: &str, words: &[&str]) -> (bool, String) {
         self.asks(
@@ -284,7 +285,7 @@ impl Cluster {
         &self.nodes[name]
     }
 
-    /// What a node answers by HTTP; nothing where it does not.
+    /// What a node answers over HTTP; `Null` if it does not answer.
     #[must_use]
     pub fn report(&self, node: &str, path: &str) -> Value {
         self.nodes
@@ -310,13 +311,13 @@ impl Cluster {
         partitions.filter(holds).count()
     }
 
-    /// What a node says of the cluster.
+    /// The status of the cluster, as a node reports it.
     #[must_use]
     pub fn status(&self, name: &str) -> Option<Value> {
         serde_json::from_str(&self.nodes.get(name)?.http("/status").ok()?).ok()
     }
 
-    /// Waits for something to be true, without a measure of speed.
+    /// Waits until something is true. The patience is long, so this does not measure speed.
     pub fn eventually(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds(self) {
@@ -356,7 +357,7 @@ impl Cluster {
         });
     }
 
-    /// The coordinator's name, once all of these agree on a living one.
+    /// The coordinator's name, once all nodes agree on a living one.
     #[must_use]
     pub fn coordinator(&self) -> String {
         let mut found = String::new();
@@ -387,7 +388,7 @@ impl Cluster {
             .nodes
             .keys()
             .find_map(|n| self.status(n))
-            .expect("somebody answers");
+            .expect("a node answers");
         let members = any["members"].as_array().cloned().unwrap_or_default();
         members
             .iter()
@@ -426,7 +427,7 @@ impl Cluster {
         self.nodes.values().map(|p| p.ready.resp).collect()
     }
 
-    /// Where those are served that find the node of a key by themselves.
+    /// The ports for clients that find the node of a key by themselves.
     #[must_use]
     pub fn resp_cluster_addresses(&self) -> Vec<SocketAddr> {
         self.nodes.values().map(|p| p.ready.resp_cluster).collect()
@@ -442,7 +443,7 @@ pub fn free_ports(count: usize) -> Vec<SocketAddr> {
     sockets.iter().filter_map(|s| s.local_addr().ok()).collect()
 }
 
-/// The end of a text.
+/// The last lines of a text.
 #[must_use]
 pub fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();

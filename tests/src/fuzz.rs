@@ -1,5 +1,5 @@
-//! Runs of `doyen::fuzz`'s targets: what they allocate is counted, what they panic with is caught,
-//! and an input that fails is made small.
+//! Runs the targets of `doyen::fuzz`: counts what they allocate, catches their panics, and makes an
+//! input that fails small.
 
 use doyen::fuzz::Target;
 use std::any::Any;
@@ -9,17 +9,17 @@ use std::path::Path;
 
 /// The committed inputs: a directory for each target.
 pub const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
-/// The longest input that is kept there, and how many of a target's own are.
+/// The longest input that is kept there, and how many of a target's own inputs are kept.
 const KEPT_BYTES_MAX: usize = 2 << 10;
 const KEPT_MAX: usize = 12;
 /// Runs that making an input small may take.
 const ATTEMPTS_MAX: u32 = 3_000;
 
-/// The inputs of one target in a directory of them, in order of their names; its own are not among
-/// them.
+/// The inputs of one target in a directory of them, in order of their names, without the target's
+/// own.
 ///
 /// # Errors
-/// A file cannot be read. A directory that is not there has none.
+/// A file cannot be read. If the directory does not exist, there are no inputs and no error.
 pub fn read(corpus: &Path, target: &Target) -> io::Result<Vec<Vec<u8>>> {
     let directory = match std::fs::read_dir(corpus.join(target.name)) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -32,7 +32,7 @@ pub fn read(corpus: &Path, target: &Target) -> io::Result<Vec<Vec<u8>>> {
     files.iter().map(std::fs::read).collect()
 }
 
-/// Writes some of a target's own inputs there, the shortest.
+/// Writes the shortest of a target's own inputs there.
 ///
 /// # Errors
 /// The directory cannot be written.
@@ -53,7 +53,7 @@ pub fn write(corpus: &Path, target: &Target) -> io::Result<usize> {
 /// Runs a target once; `allocated` says how many bytes this process has allocated so far.
 ///
 /// # Errors
-/// What it panicked with, or that it allocated more than it may.
+/// The panic of the target, or that it allocated more than it may.
 pub fn run(target: &Target, input: &[u8], allocated: impl Fn() -> usize) -> Result<(), String> {
     let before = allocated();
     catch_unwind(|| (target.run)(input)).map_err(|panic| text(&*panic))?;
@@ -75,8 +75,7 @@ fn text(panic: &(dyn Any + Send)) -> String {
     text.unwrap_or("a panic without words").to_owned()
 }
 
-/// A shorter input that fails likewise: without this part and that, and with zeros where they do as
-/// well.
+/// A shorter input that fails too: parts of it are left out, and others become zeros.
 pub fn minimise(input: &[u8], mut fails: impl FnMut(&[u8]) -> bool) -> Vec<u8> {
     let (mut least, mut attempts) = (input.to_vec(), 0);
     let mut try_it = |candidate: Vec<u8>, least: &mut Vec<u8>| {
@@ -112,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_made_as_small_as_it_can_be() {
+    fn a_failing_input_is_made_as_small_as_possible() {
         let input: Vec<u8> = (0..200).collect();
         let fails = |input: &[u8]| input.contains(&77) && input.contains(&150) && input.len() > 3;
         let least = minimise(&input, fails);

@@ -1,10 +1,10 @@
-//! What nodes wrote into their logs about tables: with `--log info,doyen::table=debug` each of them
-//! says when it stored and when it installed which one. Nodes of one machine share a clock, so that
-//! nobody has to ask them, which would cost them.
+//! What nodes wrote into their logs about tables. With `--log info,doyen::table=debug`, each node
+//! says when it stored and when it installed a table. Nodes of one machine share a clock, so tests
+//! need not ask the nodes, which would cost them time.
 
 use std::collections::BTreeMap;
 
-/// What makes a node write down its tables.
+/// The log filter with which a node writes down its tables.
 pub const LOG: &str = "info,doyen::table=debug";
 
 /// One table at one node. Times are microseconds of the machine's wall clock.
@@ -53,7 +53,7 @@ pub fn tables(log: &str) -> BTreeMap<(u64, u64), Entry> {
     tables
 }
 
-/// `2026-11-21T12:15:07.123456Z` as microseconds since 1970.
+/// Reads `2026-11-21T12:15:07.123456Z` as microseconds since 1970.
 fn microseconds(stamp: &str) -> Option<u64> {
     let (date, time) = stamp.strip_suffix('Z')?.split_once('T')?;
     let number = |text: &str| text.parse::<u64>().ok();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_wrote_about_its_tables_is_found() {
+    fn tables_in_a_log_are_found() {
         let log = "2026-11-21T12:15:07.000001Z DEBUG accepted term=1 version=2 members=3\n\
                    2026-11-21T12:15:07.000002Z  INFO n2 joined (process 12)\n\
                    2026-11-21T12:15:07.000009Z DEBUG installed term=1 version=2 members=3\n";

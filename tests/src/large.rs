@@ -1,5 +1,6 @@
-//! How long the passes of a data thread become where values are as large as they may be: written
-//! and read where they are led and through another node, copied to a newcomer, and dropped.
+//! How long the passes of a data thread become when values are as large as they may be: when they
+//! are written and read at their primary and through another node, copied to a newcomer, and
+//! dropped.
 
 use crate::calls;
 use crate::cluster::Cluster;

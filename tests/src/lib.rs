@@ -1,14 +1,17 @@
 //! Tests of whole clusters.
 //!
 //! [`sim`] runs the production machines, `Agreement` and `Shard`, under one seeded scheduler with
-//! virtual clocks and a hostile network; [`linear`] judges what clients saw. [`process`],
-//! [`cluster`] and [`load`] start, drive and hurt real processes over real sockets, [`native`]
-//! drives them through the native client, [`witness`] judges what contending clients saw.
-//! [`mod@bench`] measures them beside others, [`scale`] what they cost as they become more,
-//! [`starve`] who is taken for dead where cores are scarce, [`stall`] how long a cluster stands
-//! still, [`calls`] system calls by operation, [`large`] how long passes become with the largest
-//! values, [`threads`] what several data threads give a node. [`runbook`] types what
-//! docs/operations.md says. [`fuzz`] gives every decoder what a peer should not send.
+//! virtual clocks and a hostile network. [`linear`] judges what its clients saw. [`process`],
+//! [`cluster`] and [`load`] start, drive and hurt real processes over real sockets. [`native`]
+//! drives them through the native client, and [`witness`] judges what contending clients saw.
+//!
+//! [`mod@bench`] measures Doyen beside other systems. [`scale`] measures what a cluster costs as it
+//! grows, [`starve`] which members are taken for dead when cores are scarce, [`stall`] how long a
+//! cluster stalls, [`calls`] system calls by operation, [`large`] the longest passes with the
+//! largest values, and [`threads`] what several data threads give a node.
+//!
+//! [`runbook`] types what docs/operations.md says. [`fuzz`] gives every decoder what a peer should
+//! not send.
 
 pub mod bench;
 pub mod calls;
@@ -36,9 +39,9 @@ pub use doyen::testkit::linear;
 
 use std::process::ExitCode;
 
-/// For programs to which a panic of a machine is a result: it is told in a line, and not as a
-/// backtrace. Who reads what they print may end before they do, as `head` does; then they end, too,
-/// with 141, as of SIGPIPE.
+/// For programs to which a panic of a machine is a result: they print it as one line instead of a
+/// backtrace. The reader of their output may end before they do, as `head` does. Then they end too,
+/// with status 141, as of SIGPIPE.
 pub fn quiet_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let said = panic.payload().downcast_ref::<String>();
@@ -48,7 +51,7 @@ pub fn quiet_panics() {
     }));
 }
 
-/// For what a tool cannot do with what it is told, in one line; its exit status.
+/// Prints in one line why a tool refuses its arguments, and gives its exit status.
 pub fn refuse(program: &str, why: &str) -> ExitCode {
     eprintln!("{program}: {why}");
     ExitCode::from(2)

@@ -1,9 +1,8 @@
-//! Load from outside: writers that remember every acknowledged write, and readers that know what
-//! they must see.
+//! Load from outside: writers that remember every acknowledged write, and check what they read.
 //!
-//! Each writer owns its keys and writes them one after the other, so what a read must give is
-//! exactly known: the last acknowledged value. A key with a write of unknown outcome is retired:
-//! both values are right from then on.
+//! Each writer owns its keys and writes them one after the other, so a read must give the last
+//! acknowledged value. If the outcome of a write is unknown, the key is retired: from then on, both
+//! values are right.
 
 use crate::resp::{Client, Reply};
 use std::collections::BTreeMap;
@@ -36,7 +35,7 @@ pub struct Tally {
     pub reads: u64,
     /// Errors that say that nothing happened.
     pub refused: u64,
-    /// Outcomes that nobody knows.
+    /// Operations whose outcome is unknown.
     pub unknown: u64,
     /// Connections that ended between two operations and were opened again.
     pub reconnected: u64,
@@ -89,7 +88,7 @@ impl Load {
         Self { shared, workers }
     }
 
-    /// From now on clients connect to these.
+    /// From now on, clients connect to these addresses.
     pub fn redirect(&self, addresses: Vec<SocketAddr>) {
         *self
             .shared
@@ -127,8 +126,8 @@ impl Load {
 }
 
 impl Tally {
-    /// Reads every key back through one client: what was acknowledged must be there. Gives what is
-    /// wrong.
+    /// Reads every key back through one client: every acknowledged value must be there. Returns
+    /// what is wrong.
     #[must_use]
     pub fn lost(&self, client: &mut Client) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -196,8 +195,8 @@ impl Worker {
                     self.tally.acknowledged += 1;
                     self.shared.acknowledged.fetch_add(1, Ordering::Relaxed);
                     known.acknowledged = Some(value.to_owned());
-                    // A copy of this write that hangs somewhere writes the same value: until the
-                    // next one, no harm.
+                    // If a copy of this write still hangs somewhere, it writes the same value,
+                    // which does no harm until the next write.
                     return maybe;
                 }
                 Outcome::Done(Reply::Error(text)) => {
@@ -219,8 +218,8 @@ impl Worker {
                     return true;
                 }
                 Outcome::Closed => {
-                    // It may have happened: the same write again is harmless, because nobody else
-                    // writes this key.
+                    // It may have happened. To repeat the write is harmless, because no other
+                    // writer has this key.
                     known.possible.push(value.to_owned());
                     maybe = true;
                     self.tally.reconnected += 1;
@@ -305,7 +304,7 @@ impl Worker {
             addresses.get(usize::try_from(self.turn).unwrap_or(0) % addresses.len().max(1))?;
         let client = Client::connect(*address, ANSWER_MAX).ok();
         if client.is_none() {
-            // Nobody listens there: not to spin while a process is on its way.
+            // Nothing listens there: do not spin while the process starts.
             std::thread::sleep(Duration::from_millis(5));
         }
         client

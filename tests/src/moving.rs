@@ -1,13 +1,15 @@
-//! What those who read and write notice of moves: a node joins, dies, is drained; all are restarted
-//! one after the other.
+//! What readers and writers notice of moves: a node joins, dies, is drained, and all nodes are
+//! restarted one after the other.
 //!
 //! ```text
-//!   three nodes, 1 GB ─ capacity ─ half of it: before ─ a fourth is there, empty ─ it gets its share ─ after
+//!   three nodes, 1 GB ─ capacity ─ half of it: before ─ a fourth is there, empty
+//!         ─ it gets its share ─ after
 //!   no load ─ a node joins ─ one is killed
-//!   five nodes ─ half the capacity: before ─ one is drained, and filled again ─ every node is restarted, so many times over
+//!   five nodes ─ half the capacity: before ─ one is drained, and filled again
+//!         ─ every node is restarted, so many times over
 //! ```
-//! Each connection has keys of its own, and knows what they hold: a read that gives less than was
-//! acknowledged is a write that was lost.
+//! Each connection has keys of its own, and knows what they hold. A read that gives less than was
+//! acknowledged is a lost write.
 
 mod confined;
 mod rivals;
@@ -25,48 +27,49 @@ use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
 use steady::{Counted, Doors, Load, Steady, fill, stored_bytes};
 
-/// How long it is looked at while nothing else goes on.
+/// How long the quiet load is measured before and after an event.
 const QUIET: Duration = Duration::from_secs(20);
 /// How long an event may last.
 const EVENT_MAX: Duration = Duration::from_secs(600);
-/// Between two looks. They cost those who are measured something.
+/// The time between two looks at the cluster. A look costs processor time that nodes and clients
+/// need.
 const LOOK: Duration = Duration::from_millis(200);
-/// Likewise where readers and writers are measured meanwhile.
+/// The time between two looks while readers and writers are measured.
 const SELDOM: Duration = Duration::from_secs(1);
 
-/// Operations a second that are as good as none to a cluster.
+/// Fewer operations a second than this count as no load.
 const ASKED_LITTLE: u64 = 50;
 
-/// What to measure.
+/// What to measure, and how.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The program.
+    /// The program to measure.
     pub binary: String,
     /// Bytes of keys and values.
     pub bytes: u64,
-    /// Connections.
+    /// The number of connections.
     pub connections: usize,
-    /// How much of what the cluster can do is asked of it, in percent.
+    /// The load, as a percentage of what the cluster can do.
     pub load: u64,
-    /// Of the processor time that its nodes have, instead of the operations that a closed loop gets
-    /// done; with `share`.
+    /// Whether the load is a part of the processor time that nodes have, instead of the operations
+    /// that a closed loop gets done. Needs `share`.
     pub of_processor: bool,
     /// How often all nodes are restarted.
     pub restarts: usize,
-    /// Of these: join, drain, repair, restart, none. Empty: all.
+    /// The only parts to measure: join, drain, repair, restart, none; all if this is empty.
     pub only: Vec<String>,
     /// Systems that a member joins under the same load.
     pub beside: Vec<Kind>,
-    /// As `doyen rebalance --move-rate` has it.
+    /// The limit of copying, as for `doyen rebalance --move-rate`.
     pub move_rate: String,
-    /// Clients find nodes as those of Redis Cluster do.
+    /// Whether clients find nodes as those of Redis Cluster do.
     pub cluster_clients: bool,
-    /// Thousandths of a processor that each node may use; `None`: nodes share what there is.
+    /// Thousandths of a processor for each node; `None` if nodes share what there is.
     pub share: Option<u64>,
-    /// For how long who joins is given something, and then nothing, by turns; `None`: it is given
-    /// its share at once.
+    /// The newcomer is given its share for this long, and then nothing for as long, in turns;
+    /// `None` if it gets its share at once.
     pub turns: Option<Duration>,
-    /// Bytes of memory that are used and given back before what is measured without load.
+    /// Bytes of memory to use and give back before a measurement without load.
     pub warm: usize,
     /// Flags for every node.
     pub options: Vec<String>,
@@ -77,7 +80,7 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|o| o == what)
     }
 
-    /// What is named last is dropped first: groups are taken away once their processes are gone.
+    /// The tuple is dropped in reverse: a group can be removed once its processes are gone.
     fn cluster(&self, nodes: usize) -> Result<(Option<Confined>, Cluster)> {
         let mut confined = self
             .share
@@ -86,8 +89,8 @@ impl Plan {
             .context("nodes cannot be given a share of a processor each")?;
         let mut cluster = Cluster::new(&self.binary);
         cluster.options.clone_from(&self.options);
-        // Together, as those do that a file or a set of machines describes: then none has copies
-        // that were meant for fewer.
+        // All nodes start at once, as those that a file or a set of machines describes do. So none
+        // has copies that were meant for a smaller cluster.
         let names: Vec<String> = (0..nodes).map(|n| format!("n{n}")).collect();
         cluster.start_together(&names.iter().map(String::as_str).collect::<Vec<_>>());
         for name in &names {
@@ -98,7 +101,7 @@ impl Plan {
         Ok((confined, cluster))
     }
 
-    /// Begins the load, and looks at it while nothing else goes on.
+    /// Begins the load, and measures it while nothing else happens.
     fn steady(&self, cluster: &Cluster, what: &str) -> Result<Steady> {
         let share = self
             .share
@@ -115,9 +118,9 @@ impl Plan {
         let load = match (self.of_processor, share) {
             (false, _) => Load::Operations(self.load),
             (true, Some(_)) => Load::Processor(self.load, &used),
-            (true, None) => bail!(
-                "what part of the processor nodes use is known where each has its share of one: add --share"
-            ),
+            (true, None) => {
+                bail!("--of processor needs nodes with a share of a processor each; add --share")
+            }
         };
         let steady = Steady::start(&self.doors(cluster), self.bytes, self.connections, &load);
         let (before, began) = (used(), Instant::now());
@@ -136,8 +139,9 @@ impl Plan {
         Ok(steady)
     }
 
-    /// What a virtual machine has not used yet, or given back, its host hands out page by page, and
-    /// some do so more slowly than a copy is made. What was used a moment ago is there.
+    /// In a virtual machine, the host hands out memory page by page if it was never used or was
+    /// given back. Some hosts do so more slowly than a copy is made. Memory that was used a moment
+    /// ago is there.
     fn warm_memory(&self) {
         if self.warm == 0 {
             return;
@@ -181,7 +185,7 @@ fn confine(cluster: &Cluster, confined: &mut Option<Confined>, name: &str) -> Re
 /// Measures, and prints.
 ///
 /// # Errors
-/// A rival cannot be had here, or does not do what it is told; nodes cannot be given a share of a
+/// A rival is not installed or does not do what it is told, or nodes cannot be given a share of a
 /// processor.
 pub fn run(plan: &Plan) -> Result<()> {
     if plan.wants("join") {
@@ -199,7 +203,7 @@ pub fn run(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// What is copied for a newcomer at least: its share of all copies.
+/// The least that must be copied for a newcomer: its share of all copies.
 fn least(plan: &Plan, nodes: u64) -> f64 {
     stored_bytes(plan.bytes) as f64 * 2.0 / nodes as f64
 }
@@ -209,7 +213,7 @@ fn joins(plan: &Plan) -> Result<()> {
     fill(&plan.doors(&cluster), plan.bytes, plan.connections);
     let steady = plan.steady(&cluster, "three nodes")?;
     let (before, version) = (copied(&cluster), tables(&cluster));
-    // What one process more costs on this machine is not what a move costs.
+    // The cost of one more process on this machine is not the cost of a move.
     cluster.change("n0", &["rebalance", "pause"]);
     join(&mut cluster, &mut confined, "n3")?;
     cluster.await_safe(4);
@@ -229,7 +233,8 @@ fn joins(plan: &Plan) -> Result<()> {
     std::thread::sleep(QUIET);
     println!("{}", steady.phase("after").row());
     println!(
-        "the fourth node has its share after {took:.1} s: {:.3} GB were copied, {:.3} times what it takes at least; {tables} tables",
+        "the fourth node has its share after {took:.1} s: {:.3} GB were copied, \
+             {:.3} times the least possible; {tables} tables",
         moved / 1e9,
         moved / least(plan, 4)
     );
@@ -238,17 +243,17 @@ fn joins(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// What a fourth holds of all at least once it has its share.
+/// The least part of all copies that makes up a fourth member's share.
 fn has_its_share(part: f64) -> bool {
     part > 0.24
 }
 
-/// The fourth gets its share for a while and nothing for as long, again and again: what the machine
-/// does by itself meanwhile, it does in both.
+/// The fourth node gets its share for a while and nothing for as long, again and again. If the
+/// machine changes its speed meanwhile, both kinds of turns see it.
 fn by_turns(cluster: &Cluster, steady: &Steady, turn: Duration) {
     let (mut moves, mut rests) = (Counted::new(), Counted::new());
     let has_all = || holds(cluster, "n3", has_its_share);
-    // Whoever is looked at is so alike in both.
+    // The cost of looking is so the same in both kinds of turns.
     let passes = || {
         let began = Instant::now();
         until(
@@ -290,7 +295,7 @@ fn by_turns(cluster: &Cluster, steady: &Steady, turn: Duration) {
     }
     println!("{}\n{}", moves.row(), rests.row());
     match rests.p99_of_a_second() {
-        0 => println!("it had its share before anything rested: choose shorter turns"),
+        0 => println!("the node had its share before anything rested; choose shorter --turns"),
         rest => {
             println!(
                 "p99 of the median second: {:.2} times as long while something moves",
@@ -349,8 +354,8 @@ fn unloaded(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Bytes in a time, which the coordinator's events tell: whoever looks often is work for those who
-/// copy.
+/// Bytes copied in a time, from the coordinator's events: to look often would cost the processor
+/// time of the copying.
 struct Rate {
     bytes: f64,
     seconds: f64,
@@ -373,14 +378,15 @@ impl fmt::Display for Rate {
         let Self { bytes, seconds } = self;
         write!(
             f,
-            "{:.2} GB in {seconds:.2} s from the first copy that began to the last that counts: {:.2} GB/s",
+            "{:.2} GB in {seconds:.2} s from the first copy that began \
+             to the last that counts: {:.2} GB/s",
             bytes / 1e9,
             bytes / 1e9 / seconds
         )
     }
 }
 
-/// When the coordinator told of events of this kind, since then.
+/// The times at which the coordinator told of events of this kind since then.
 fn told(cluster: &Cluster, since: SystemTime, which: impl Fn(&Value) -> bool) -> Vec<SystemTime> {
     let coordinator = cluster.by_age()[0].clone();
     let report = cluster.report(&coordinator, "/events");
@@ -389,7 +395,7 @@ fn told(cluster: &Cluster, since: SystemTime, which: impl Fn(&Value) -> bool) ->
         .iter()
         .filter(|e| which(e))
         .filter_map(|e| humantime::parse_rfc3339(e["at"].as_str()?).ok());
-    // They are told in milliseconds, rounded down.
+    // Events carry milliseconds, rounded down.
     times
         .filter(|at| *at + Duration::from_millis(1) > since)
         .collect()
@@ -416,8 +422,8 @@ fn five(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Each after all is safe without the one before: the youngest first, and the coordinator last, as
-/// `doyen restart-plan` says.
+/// Restarts each node once all is safe without the previous one: the youngest first and the
+/// coordinator last, as `doyen restart-plan` says.
 fn restarts(
     plan: &Plan,
     cluster: &mut Cluster,
@@ -461,7 +467,7 @@ fn restarts(
     Ok(())
 }
 
-/// Bytes of snapshots that were sent by those who live.
+/// Bytes of snapshots that the living nodes have sent.
 fn copied(cluster: &Cluster) -> f64 {
     let of = |text: String| {
         text.lines().find_map(|l| {
@@ -478,15 +484,15 @@ fn copied(cluster: &Cluster) -> f64 {
         .sum()
 }
 
-/// How many tables there were so far.
+/// The number of tables so far.
 fn tables(cluster: &Cluster) -> u64 {
     cluster.report("n0", "/table")["version"]
         .as_u64()
         .unwrap_or_default()
 }
 
-/// Until the cluster knows that nobody asks for anything: what partitions are asked for is
-/// remembered for a while, and tables are made seldom meanwhile.
+/// Waits until the cluster sees no load: it remembers the load of partitions for a while, and makes
+/// tables seldom meanwhile.
 fn await_quiet(cluster: &Cluster) {
     let asked = || {
         let loads = cluster.report("n0", "/loads");
@@ -500,12 +506,12 @@ fn await_quiet(cluster: &Cluster) {
     until(
         SELDOM,
         || asked() < ASKED_LITTLE,
-        || format!("somebody asks for {} operations a second", asked()),
+        || format!("the cluster still sees {} operations a second", asked()),
     );
 }
 
-/// Looks again and again, so far apart: those who are measured answer, and who asks has the
-/// processor that they want.
+/// Looks again and again until something is so. The looks keep a distance, because they cost nodes
+/// and clients processor time.
 fn until(apart: Duration, is_so: impl Fn() -> bool, why_not: impl Fn() -> String) {
     let began = Instant::now();
     while !is_so() {
@@ -518,9 +524,9 @@ fn is_safe(cluster: &Cluster, name: &str) -> bool {
     cluster.status(name).is_some_and(|s| s["safe"] == true)
 }
 
-/// Which part of all copies a member holds.
+/// The part of all copies that a member holds.
 fn holding(cluster: &Cluster, name: &str) -> Option<f64> {
-    // In one question: each costs those who are measured something.
+    // One request, because each costs those who are measured something.
     let table = cluster.report(name, "/table");
     let partitions = table["keyspaces"][0]["partitions"].as_array()?;
     let (mut all, mut its) = (0, 0);
@@ -535,7 +541,7 @@ fn holding(cluster: &Cluster, name: &str) -> Option<f64> {
 
 /// Whether all is safe and a member holds enough.
 fn holds(cluster: &Cluster, name: &str, enough: impl Fn(f64) -> bool) -> bool {
-    // Not at the whole table before there is a reason to.
+    // Reads the whole table only if all is safe.
     is_safe(cluster, name) && holding(cluster, name).is_some_and(enough)
 }
 

@@ -1,9 +1,8 @@
-//! Load through the native client, on few keys that all tasks share, with everything noted that was
-//! asked and answered: whether what came back can be explained is judged by
-//! [`linear`](crate::linear).
+//! Load through the native client, on few keys that all tasks share. Every question and answer is
+//! noted, and [`linear`](crate::linear) judges whether the answers can be explained.
 //!
-//! A write that is lost, one that is applied twice and a read that is stale have no explanation:
-//! every value is written once, and compare-and-swap tells whether it found what it should.
+//! A lost write, a write that is applied twice and a stale read have no explanation: every value is
+//! written once, and compare-and-swap tells whether it found what it should.
 
 use crate::linear::{Answer, Call, Entry, Verdict, check};
 use doyen::{Client, Map, ReadError, WriteError};
@@ -21,16 +20,16 @@ const KEYS: usize = 24;
 /// Operations on a key, after which another one takes its place: long histories take long to judge.
 const HISTORY_MAX: usize = 300;
 
-/// What came of it.
+/// What the load did, and what it saw.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Operations that were answered.
     pub answered: u64,
-    /// Writes of which nobody knows whether they happened.
+    /// Writes of which the client does not know whether they happened.
     pub unknown: u64,
     /// Errors that say that nothing happened, and how often each came.
     pub refused: BTreeMap<String, u64>,
-    /// By key.
+    /// What was asked and answered, by key.
     histories: BTreeMap<String, Vec<Entry>>,
 }
 
@@ -98,7 +97,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Connects one client by these data ports, and starts so many tasks that use it.
+    /// Connects one client to these data ports, and starts this many tasks that use it.
     #[must_use]
     pub fn start(seeds: Vec<SocketAddr>, secret: PathBuf, tasks: u32) -> Self {
         let shared = Arc::new(Shared::default());
@@ -143,7 +142,7 @@ async fn drive(seeds: Vec<SocketAddr>, secret: &Path, tasks: u32, shared: Arc<Sh
     for task in running {
         task.await.expect("a task does not panic");
     }
-    // What is there in the end is part of what must be explained.
+    // The final values are part of what must be explained.
     let keys: Vec<String> = shared.tally().histories.keys().cloned().collect();
     for key in keys {
         read(tasks, &map, key, &shared).await;
@@ -154,7 +153,7 @@ async fn drive(seeds: Vec<SocketAddr>, secret: &Path, tasks: u32, shared: Arc<Sh
 async fn run(id: u32, map: Map<String, String>, shared: Arc<Shared>) {
     let mut rng = StdRng::seed_from_u64(id.into());
     let mut serial = 0_u64;
-    // What it read last: what a swap may find.
+    // The last value that each key gave: a swap expects it.
     let mut seen: BTreeMap<String, Option<String>> = BTreeMap::new();
     while !shared.stop.load(Ordering::Relaxed) {
         let key = shared.key(rng.random_range(0..KEYS));

@@ -1,5 +1,5 @@
-//! One real process, for tests that block: `doyen::testkit` starts it and ends it, and this waits
-//! for it.
+//! One real process, for tests that block: `doyen::testkit` starts and ends it, and this module
+//! waits for it.
 
 use doyen::testkit;
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,9 +20,9 @@ pub struct Ready {
     pub listen: SocketAddr,
     /// Data.
     pub data: SocketAddr,
-    /// RESP for the whole cluster.
+    /// The RESP port for any client.
     pub resp: SocketAddr,
-    /// RESP as a Redis Cluster node answers.
+    /// The RESP port for cluster-aware clients.
     pub resp_cluster: SocketAddr,
     /// HTTP.
     pub http: SocketAddr,
@@ -52,9 +52,9 @@ pub struct Process {
 /// A process that ended before it was ready.
 #[derive(Debug)]
 pub struct Refused {
-    /// How it ended; `None`: it was killed because it took too long.
+    /// How it ended; `None` if it was killed because it took too long.
     pub status: Option<ExitStatus>,
-    /// What it wrote to stderr.
+    /// Its stderr.
     pub stderr: String,
 }
 
@@ -77,7 +77,7 @@ impl From<testkit::NotStarted> for Refused {
     }
 }
 
-/// Tests have no runtime of their own.
+/// Runs a future to its end, since these tests have no runtime of their own.
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -87,8 +87,8 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 impl Process {
-    /// Starts `binary` with these arguments and waits until it is ready; it may end at a point of a
-    /// move (see `doyen-under-test`).
+    /// Starts `binary` with these arguments and waits until it is ready. `dies_at` names a point of
+    /// a move at which it ends (see `doyen-under-test`).
     ///
     /// # Errors
     /// It ended, or was not ready in time.
@@ -119,7 +119,7 @@ impl Process {
     }
 
     fn signal(&mut self, signal: Signal) {
-        // Only a process that was not waited for: its id is still its own.
+        // Only if the process was not waited for: otherwise its id may belong to another one.
         if !self.ended()
             && let Ok(pid) = i32::try_from(self.process.pid())
             && let Some(pid) = Pid::from_raw(pid)
@@ -141,8 +141,7 @@ impl Process {
 
     /// SIGSTOP.
     ///
-    /// Returns when every thread stands still: until then the process still answers, and rightly
-    /// so.
+    /// Returns when every thread has stopped: until then the process still answers, and rightly so.
     pub fn stop(&mut self) {
         self.process.pause();
     }
@@ -185,7 +184,7 @@ impl Process {
         self.process.status().is_some()
     }
 
-    /// What it wrote to stderr so far.
+    /// Its stderr so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.log()

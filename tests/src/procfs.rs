@@ -1,4 +1,4 @@
-//! What Linux knows about a process: processor time by thread, memory; and what goes over loopback.
+//! What Linux knows about a process (processor time by thread, memory) and about loopback traffic.
 
 use std::collections::BTreeMap;
 use std::fs::read_to_string;
@@ -51,7 +51,7 @@ pub fn processor(pid: u32) -> Duration {
     threads(pid).values().map(|spent| spent.ran).sum()
 }
 
-/// Resident memory in bytes: all of it, and what is not a file's.
+/// Resident memory in bytes: all of it, and the part that no file backs.
 #[must_use]
 pub fn memory(pid: u32) -> (u64, u64) {
     let status = read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -76,7 +76,7 @@ pub fn loopback() -> (u64, u64) {
     (fields.next().unwrap_or(0), fields.next().unwrap_or(0))
 }
 
-/// How much of both cores others used: busy and all ticks since the machine started.
+/// Processor ticks of the machine since it started: busy ones, and all.
 #[must_use]
 pub fn machine() -> (u64, u64) {
     let text = read_to_string("/proc/stat").unwrap_or_default();

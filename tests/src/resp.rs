@@ -1,4 +1,4 @@
-//! A blocking Redis client of few lines, independent of Doyen's own.
+//! A small blocking Redis client, independent of Doyen's own.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -31,7 +31,7 @@ impl Client {
     /// Connects; no reply may take longer than `patience`.
     ///
     /// # Errors
-    /// Nobody is there.
+    /// Nothing listens there.
     pub fn connect(address: SocketAddr, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(3))?;
         stream.set_nodelay(true)?;
@@ -73,12 +73,12 @@ impl Client {
         self.stream.get_mut().write_all(bytes)
     }
 
-    /// Sends bytes as they are, as far as the socket takes them at once; what it does not take is
-    /// lost.
+    /// Sends bytes as they are. What the socket does not take at once is lost.
     pub fn raw_if_taken(&mut self, bytes: &[u8]) {
         let stream = self.stream.get_mut();
         if stream.set_nonblocking(true).is_ok() {
-            // Full, or closed by the other end: whoever asks for something next hears of it.
+            // The socket is full, or the other end has closed it: the next request fails and says
+            // so.
             let _ = stream.write(bytes);
             let _ = stream.set_nonblocking(false);
         }

@@ -1,9 +1,8 @@
-//! Checks of single rules of docs/agreement.md: each drives the production machines, message by
-//! message, into the situation in which its rule matters, and says which invariant broke if one
-//! did.
+//! Checks of single rules of docs/agreement.md. Each check drives the production machines, message
+//! by message, into the situation in which its rule matters, and reports the invariant that broke.
 //!
-//! The simulation meets most situations by chance, these hardly ever. `cargo test` runs every check
-//! as it is, and `just mutants` with its rule broken, when it must fail.
+//! The simulation meets most situations by chance, but hardly ever these. `cargo test` runs every
+//! check with its rule intact. `just mutants` runs it with the rule broken, and then it must fail.
 
 mod data;
 mod elections;
@@ -20,19 +19,22 @@ use doyen_gossip::mutant as gossip;
 use doyen_placement::mutant::{self as placement, Mutant};
 use std::ptr;
 
-/// What says which invariant broke.
+/// Returns the invariant that broke as an error.
 pub type Check = fn() -> Result<(), String>;
 
-/// The rules that are checked, and how.
+/// The rules that have a check, and the checks.
 pub static CHECKS: &[(&Mutant, Check)] = &[
-    (&gossip::VOTES_TWICE, elections::two_stand_at_once),
+    (
+        &gossip::VOTES_TWICE,
+        elections::two_candidates_of_one_term_are_not_both_elected,
+    ),
     (
         &gossip::VOTES_FOR_STALE,
-        elections::a_candidate_lacks_what_is_committed_by_then,
+        elections::a_candidate_that_lacks_a_committed_table_loses,
     ),
     (
         &gossip::TAKES_OLD_TERMS,
-        elections::a_proposal_of_a_former_term_comes_late,
+        elections::a_late_proposal_of_a_former_term_is_refused,
     ),
     (
         &gossip::COMMITS_WITHOUT_NEW,
@@ -40,45 +42,48 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
     ),
     (
         &gossip::COMMITS_WITHOUT_OLD,
-        elections::those_who_voted_before_have_their_say,
+        elections::former_voters_must_accept_their_replacement,
     ),
     (
         &gossip::PROPOSES_UNSTORED,
-        elections::who_proposes_gives_no_lease_against_it,
+        elections::a_proposer_gives_no_lease_against_its_proposal,
     ),
     (
         &gossip::WINS_BY_VERSION,
-        elections::who_wins_counts_what_it_proposed,
+        elections::a_winner_settles_its_own_proposal,
     ),
     (
         &gossip::INSTALLS_BY_VERSION,
-        elections::what_is_in_force_has_a_name,
+        elections::tables_of_one_version_differ_by_their_term,
     ),
     (
         &gossip::NEWCOMERS_VOTE,
-        elections::who_joins_needs_no_vote_of_its_own,
+        elections::a_newcomer_is_admitted_without_its_own_vote,
     ),
     (
         &gossip::VOTERS_UNSETTLED,
-        elections::voters_change_from_settled_ones_only,
+        elections::voters_change_only_from_settled_voters,
     ),
-    (&gossip::PREEMPTS, elections::who_works_stays_coordinator),
+    (
+        &gossip::PREEMPTS,
+        elections::a_working_coordinator_is_not_replaced,
+    ),
     (
         &gossip::LEADS_UNHEARD,
-        elections::who_hears_nobody_expels_nobody,
+        elections::a_coordinator_that_hears_no_member_expels_none,
     ),
     (
         &gossip::COUNTS_OLD_PINGS,
-        elections::who_slept_expels_nobody,
+        elections::a_suspended_coordinator_expels_no_member,
     ),
     (&placement::ANYONE_ASKS, elections::only_the_primary_asks),
     (
         &placement::ADMITS_THE_SILENT,
-        membership::who_is_on_its_way_out_is_not_admitted,
+        membership::a_silent_or_leaving_learner_is_not_admitted,
     ),
     (
         &shard::ADMITS_UNREQUIRED,
-        data::who_is_about_to_count_is_waited_for,
+        data::a_learner_about_to_count_must_acknowledge,
     ),
     (
         &placement::WITHDRAWS_QUIETLY,
@@ -86,23 +91,23 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
     ),
     (
         &placement::DROPS_QUIETLY,
-        membership::who_learns_again_is_not_counted_for_before,
+        membership::a_new_learner_is_not_counted_by_an_old_request,
     ),
     (
         &placement::EXPELS_LAST_COPY,
-        membership::who_alone_holds_something_is_waited_for,
+        membership::the_only_holder_of_a_partition_is_waited_for,
     ),
     (
         &gossip::VOUCHES_FROM_ANYWHERE,
-        membership::a_namesake_elsewhere_proves_nobody_dead,
+        membership::a_namesake_at_another_address_proves_no_death,
     ),
     (
         &gossip::ADMITS_LATE,
-        membership::who_was_removed_is_not_let_in_by_what_it_asked_before,
+        membership::a_removed_member_is_not_admitted_by_an_old_request,
     ),
     (
         &gossip::STAYS_SILENT,
-        elections::who_coordinates_is_not_silent,
+        elections::a_coordinator_is_not_silent,
     ),
     (
         &gossip::LEASE_FROM_ARRIVAL,
@@ -120,10 +125,13 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
         &gossip::LEASE_BY_INSTALLED,
         tenures::former_voters_give_no_lease,
     ),
-    (&gossip::WAITS_WITHOUT_DRIFT, tenures::two_clocks_are_wrong),
+    (
+        &gossip::WAITS_WITHOUT_DRIFT,
+        tenures::leases_hold_while_two_clocks_drift,
+    ),
     (
         &gossip::AGES_WITHOUT_TENURE,
-        tenures::a_short_tenure_hides_the_one_before,
+        tenures::a_short_tenure_does_not_hide_the_one_before,
     ),
     (
         &gossip::AGES_WITHOUT_VOTERS,
@@ -131,151 +139,154 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
     ),
     (
         &gossip::COMMIT_OF_OTHERS,
-        tenures::who_missed_a_table_waits_for_every_lease,
+        tenures::a_member_that_missed_a_table_waits_for_every_lease,
     ),
     (
         &gossip::AGES_UNKNOWN,
-        tenures::who_does_not_know_seals_nothing,
+        tenures::an_unaware_primary_seals_nothing,
     ),
     (
         &gossip::SEALS_UNOPENED,
-        tenures::who_has_not_opened_seals_nothing,
+        tenures::an_unopened_primary_seals_nothing,
     ),
     (
         &gossip::LEAVES_EARLY,
-        membership::who_leaves_stays_until_that_is_known,
+        membership::a_leaver_stays_until_the_others_know,
     ),
     (
         &gossip::LEAVES_BY_PROPOSAL,
-        membership::who_leaves_goes_by_what_is_in_force,
+        membership::a_leaver_goes_only_by_a_table_in_force,
     ),
     (
         &gossip::LEAVES_THE_SILENT,
-        membership::who_leaves_waits_for_the_silent,
+        membership::a_leaver_waits_for_a_silent_holder,
     ),
     (
         &gossip::LEAVES_THE_NEWCOMER,
-        membership::who_leaves_last_waits_for_a_newcomer,
+        membership::the_last_leaver_waits_for_a_newcomer,
     ),
     (
         &gossip::LEAVES_BY_ITS_OWN_WORD,
-        membership::who_leaves_with_all_others_goes_one_after_another,
+        membership::members_that_leave_together_go_one_by_one,
     ),
     (
         &shard::SERVES_BY_INSTALLED,
-        data::who_sealed_answers_nothing,
+        data::a_sealed_primary_answers_nothing,
     ),
     (
         &shard::ANSWERS_BY_OLD_VIEW,
-        data::a_view_that_is_not_shown_any_more_answers_nothing,
+        data::an_outdated_view_answers_nothing,
     ),
     (
         &mutants::CHECKS_THEN_READS,
-        data::what_is_read_is_judged_after_that,
+        data::the_lease_is_checked_after_the_read,
     ),
     (
         &shard::OPENS_WITHOUT_TAIL,
-        data::who_says_it_is_open_acknowledges,
+        data::an_open_primary_acknowledges,
     ),
-    (&shard::KEEPS_TENURE, data::another_tenure_begins_anew),
+    (&shard::KEEPS_TENURE, data::a_new_tenure_waits_again),
     (
         &shard::COMMITS_DEPOSED,
-        data::who_sealed_acknowledges_nothing,
+        data::a_sealed_primary_acknowledges_nothing,
     ),
     (
         &shard::NO_FENCE,
-        data::what_comes_from_an_old_epoch_changes_nothing,
+        data::entries_of_an_old_epoch_change_nothing,
     ),
     (
         &shard::FENCE_BY_INSTALLED,
-        data::who_has_heard_a_later_epoch_follows_no_earlier_one,
+        data::a_copy_follows_no_earlier_epoch,
     ),
     (
         &shard::KEEPS_TAIL,
-        data::a_copy_gives_up_what_its_primary_does_not_have,
+        data::a_copy_undoes_entries_that_its_primary_lacks,
     ),
-    (&shard::READS_DELETIONS, data::what_is_gone_stays_gone),
-    (&shard::READS_CLEARS, data::what_is_cleared_stays_gone),
-    (&shard::READS_OVERDUE, data::what_is_overdue_is_gone),
+    (&shard::READS_DELETIONS, data::a_deleted_key_stays_deleted),
+    (&shard::READS_CLEARS, data::a_cleared_map_stays_empty),
+    (&shard::READS_OVERDUE, data::an_overdue_key_is_gone),
     (
         &shard::RETIRES_EARLY,
         data::a_late_retry_of_a_client_finds_its_outcome,
     ),
     (
         &shard::TAKES_STRANGERS,
-        data::who_is_expelled_asks_for_nothing,
+        data::an_expelled_member_gets_no_retry,
     ),
     (
         &shard::KEEPS_OUTCOMES,
-        data::a_learner_forgets_what_was_undone,
+        data::a_learner_forgets_undone_outcomes,
     ),
     (
         &shard::REFUSED_UNAPPLIED,
-        data::who_is_refused_does_not_know,
+        data::a_refusal_after_a_lost_answer_is_unknown,
     ),
     (
         &shard::EXECUTES_REFUSED,
-        data::what_follows_a_refusal_waits_for_it,
+        data::a_write_waits_for_a_refused_one_before_it,
     ),
-    (
-        &shard::SNAPSHOT_FORGETS,
-        data::a_snapshot_knows_what_was_applied,
-    ),
+    (&shard::SNAPSHOT_FORGETS, data::a_snapshot_carries_outcomes),
     (&shard::FINISHES_EARLY, data::a_retry_finds_its_outcome),
     (
         &shard::ASKS_NEW_LINEAGE,
-        data::what_was_applied_before_a_loss_is_not_applied_after_it,
+        data::a_write_before_a_loss_is_not_applied_after_it,
     ),
     (
         &shard::RAISES_THE_DEAD,
-        data::a_snapshot_brings_nothing_back,
+        data::a_snapshot_does_not_bring_deleted_keys_back,
     ),
     (
         &shard::CONTINUES_TOO_FAR,
-        moves::a_snapshot_goes_on_where_it_was_broken_off,
+        moves::a_snapshot_continues_after_a_broken_connection,
     ),
     (
         &shard::LOSES_TAIL,
-        moves::what_follows_a_comparison_is_on_the_copy,
+        moves::writes_after_a_comparison_reach_the_copy,
     ),
     (
         &placement::SWITCHES_EARLY,
-        moves::a_step_waits_for_who_learns,
+        moves::a_move_step_waits_for_its_learner,
     ),
     (
         &placement::DROPS_UNREADY,
-        moves::a_step_waits_for_who_learns,
+        moves::a_move_step_waits_for_its_learner,
     ),
-    (&placement::BALANCES_PAUSED, moves::what_is_paused_rests),
+    (
+        &placement::BALANCES_PAUSED,
+        moves::a_paused_balance_moves_nothing,
+    ),
     (
         &gossip::FAILS_FOR_EVER,
-        moves::what_fails_again_and_again_rests,
+        moves::moves_that_keep_failing_pause_the_balance,
     ),
     (
         &placement::CALLS_IT_EMPTY,
-        moves::who_is_drained_is_empty_when_that_is_said,
+        moves::a_member_reported_as_drained_is_empty,
     ),
     (
         &gossip::LEAVES_THE_DRAINED,
-        moves::who_leaves_last_gives_what_it_holds_to_the_drained,
+        moves::the_last_leaver_hands_over_to_drained_members,
     ),
     (
         &gossip::HANDS_OVER_THE_DEAD,
-        moves::who_dies_while_it_leaves_is_dead,
+        moves::a_leaver_that_dies_is_dead,
     ),
     (&shard::FILLS_THE_FULL, moves::a_copy_leaves_room),
-    (&shard::DISCARDS_EARLY, moves::what_others_lack_is_kept),
+    (
+        &shard::DISCARDS_EARLY,
+        moves::a_dropped_copy_is_kept_while_others_are_missing,
+    ),
     (
         &shard::DEAF_TO_THE_CLOCK,
         data::a_deadline_holds_after_a_failover,
     ),
     (
         &shard::WRITES_WHILE_RESHAPED,
-        data::what_is_split_takes_no_writes,
+        data::a_partition_being_split_takes_no_writes,
     ),
     (
         &shard::SERVES_FORMER,
-        moves::what_was_split_is_served_no_more,
+        moves::a_split_partition_is_not_served_any_more,
     ),
     (
         &gossip::PINGS_THOUGH_HUNG,
@@ -283,29 +294,32 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
     ),
     (
         &gossip::FOUNDS_WITH_MOST,
-        membership::two_write_a_first_table,
+        membership::two_first_tables_make_one_cluster,
     ),
-    (&gossip::PROMISES_TWICE, membership::two_write_a_first_table),
+    (
+        &gossip::PROMISES_TWICE,
+        membership::two_first_tables_make_one_cluster,
+    ),
     (
         &gossip::HEARS_OLD_WORDS,
-        membership::two_write_a_first_table,
+        membership::two_first_tables_make_one_cluster,
     ),
     (
         &gossip::FOUNDS_WITH_HALF,
-        membership::half_of_the_seeds_found_nothing,
+        membership::half_of_the_seeds_form_no_cluster,
     ),
     (
         &gossip::RECOVERS_WITH_MOST,
-        elections::an_operator_s_word_needs_all_others,
+        elections::an_operators_word_needs_all_other_members,
     ),
-    (&shard::SLOW_IS_SILENT, data::a_slow_way_costs_no_copy),
+    (&shard::SLOW_IS_SILENT, data::a_slow_link_costs_no_copy),
     (
         &shard::SENDS_ALL_AT_ONCE,
-        data::a_write_waits_where_nothing_has_happened,
+        data::a_write_waits_while_its_link_is_full,
     ),
     (
         &gossip::SURRENDERS_USED,
-        membership::who_is_used_gives_way_to_nobody,
+        membership::a_used_cluster_does_not_give_way,
     ),
 ];
 
@@ -323,10 +337,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_holds_in_the_situation_in_which_it_matters() {
+    fn every_check_passes_with_its_rule_intact() {
         let mut run: Vec<Check> = Vec::new();
         for (mutant, check) in CHECKS {
-            // Some notice more than one mutant.
+            // Some checks notice more than one mutant.
             if !run.iter().any(|other| ptr::fn_addr_eq(*other, *check)) {
                 run.push(*check);
                 assert_eq!(check(), Ok(()), "{}", mutant.id());

@@ -1,13 +1,12 @@
-//! docs/operations.md as it is typed: its commands are run by a shell, against a cluster of real
-//! processes.
+//! Types docs/operations.md: a shell runs its commands against a cluster of real processes.
 //!
 //! ```text
-//!   sh ── doyen ...          the program under test, by its HTTP
-//!    └─── ssh, scp, curl ──> one pipe: what was asked ──> the test does it to the cluster
-//!         what came of it <── another pipe ─────────────────┘
+//!   sh ── doyen ...          the program under test, over HTTP
+//!    └─── ssh, scp, curl ──> one pipe: the command ──> the test does it to the cluster
+//!         its output <────── another pipe ─────────────────┘
 //! ```
-//! What is not Doyen's (a service that is stopped, a clock that is set) the test does by itself, so
-//! that no command needs a machine of its own.
+//! What is not Doyen's (to stop a service, to set a clock) is done by the test itself, so that no
+//! command needs a machine of its own.
 
 use crate::cluster::Cluster;
 use crate::process::{PATIENCE, http};
@@ -20,7 +19,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
-/// What stands in for each program that is not Doyen's.
+/// The script that replaces each program that is not Doyen's.
 const OUTSIDE: &str = r#"#!/bin/sh
 echo "${0##*/} $*" > "$OUTSIDE/asked"
 read -r status < "$OUTSIDE/done"
@@ -33,7 +32,7 @@ const ENDED: &str = "ended";
 /// The page, by its headings.
 #[derive(Debug)]
 pub struct Page {
-    /// In their order, with the blocks of code below each: their languages and texts.
+    /// In their order, each with the blocks of code below it: language and text.
     sections: Vec<(String, Vec<(String, String)>)>,
 }
 
@@ -65,7 +64,7 @@ impl Page {
                 _ => {}
             }
         }
-        assert!(!within, "a block of code has no end");
+        assert!(!within, "a block of code is not closed");
         Self { sections }
     }
 
@@ -90,20 +89,20 @@ impl Page {
     }
 }
 
-/// Somebody who has the page, and types what it says.
+/// An operator who has the page, and types what it says.
 #[derive(Debug)]
 pub struct Operator {
     page: Page,
-    /// Programs, pipes, files.
+    /// The directory of programs, pipes and files.
     dir: TempDir,
-    /// Flags that members were started with, beside the usual ones.
+    /// Flags that members were started with, besides the usual ones.
     flags: BTreeMap<String, Vec<String>>,
-    /// What was run, by heading.
+    /// How many blocks were typed or skipped, by heading.
     ran: BTreeMap<String, usize>,
 }
 
 impl Operator {
-    /// With the program under test as `doyen`.
+    /// An operator whose `doyen` is this binary.
     #[must_use]
     pub fn new(binary: &str) -> Self {
         let dir = TempDir::new().expect("a directory for programs");
@@ -139,7 +138,7 @@ impl Operator {
         self.dir.path().join(name)
     }
 
-    /// Starts a member with these flags; when it is started again, it has them again.
+    /// Starts a member with these flags. It has them again when it is started again.
     pub fn joins(&mut self, cluster: &mut Cluster, name: &str, flags: &[&str]) {
         self.flags.insert(
             name.to_owned(),
@@ -148,8 +147,8 @@ impl Operator {
         cluster.join_with(name, flags);
     }
 
-    /// Types the next block of a section, and then others as they follow: asks this member by HTTP.
-    /// What it printed.
+    /// Types the next block of a section, with the address of this member, and returns what it
+    /// printed. The blocks of a section are typed in order.
     pub fn types(&mut self, cluster: &mut Cluster, asks: &str, heading: &str) -> String {
         let number = self.ran.entry(heading.to_owned()).or_default();
         let block = *self
@@ -163,12 +162,12 @@ impl Operator {
         self.run(cluster, heading, &script)
     }
 
-    /// Passes over the next block of a section: it is for another situation.
+    /// Skips the next block of a section: it is for another situation.
     pub fn skips(&mut self, heading: &str) {
         *self.ran.entry(heading.to_owned()).or_default() += 1;
     }
 
-    /// Nothing of these sections is left that was not typed or passed over.
+    /// Asserts that every block of these sections was typed or skipped.
     pub fn finish(&self) {
         for (heading, ran) in &self.ran {
             assert_eq!(
@@ -179,10 +178,10 @@ impl Operator {
         }
     }
 
-    /// Addresses and files of this cluster in the place of those that the page has.
+    /// Replaces the addresses and files of the page by those of this cluster.
     fn fill_in(&self, cluster: &Cluster, asks: &str, text: &str) -> String {
         let mut text = text.replace("10.0.0.1:7480", &cluster.node(asks).ready.http.to_string());
-        // No person is at a terminal here: the question is answered beforehand.
+        // There is no terminal here, so the question is answered beforehand.
         text = text.replace("doyen recover ", "doyen recover --yes ");
         for (name, process) in &cluster.nodes {
             let number = name.trim_start_matches('n');
@@ -198,7 +197,8 @@ impl Operator {
     }
 
     fn run(&self, cluster: &mut Cluster, heading: &str, script: &str) -> String {
-        // Both ways, so that neither waits for another end, and none ends before we do.
+        // Each pipe is open for reading and writing: neither side waits for the other, or sees its
+        // end too early.
         let pipe = |name: &str| {
             OpenOptions::new()
                 .read(true)
@@ -251,7 +251,7 @@ impl Operator {
         said
     }
 
-    /// Does what a command asks for that is not Doyen's: its status, and what it prints.
+    /// Does what a command asks for that is not Doyen's. Returns its status and its output.
     fn outside(&self, cluster: &mut Cluster, line: &str) -> (i32, String) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
@@ -267,7 +267,7 @@ impl Operator {
                     .keys()
                     .next()
                     .cloned()
-                    .expect("somebody lives");
+                    .expect("a member lives");
                 std::fs::write(&file, self.fill_in(cluster, &any, blocks[0]))
                     .expect("a file in our own directory");
                 cluster.join_by_file(name, &file);
@@ -316,16 +316,16 @@ impl Operator {
     }
 }
 
-/// Its time of change is now, as after any copy.
+/// Copies a file. Its time of change is now, as after any copy.
 fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     let bytes = std::fs::read(from)?;
     File::create(to)?.write_all(&bytes)
 }
 
-/// The metrics of a member, by name and labels, as they stand in its page.
+/// The metrics of a member, by name and labels.
 ///
 /// # Panics
-/// It does not answer.
+/// The member does not answer.
 #[must_use]
 pub fn metrics(cluster: &Cluster, node: &str) -> BTreeMap<String, f64> {
     let text = cluster

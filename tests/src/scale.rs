@@ -1,5 +1,5 @@
-//! What a cluster costs as it grows: forming, idling, changing a table. Every node is a process of
-//! its own on this machine.
+//! What a cluster costs as it grows: when it forms, idles, and changes its table. Every node is a
+//! process of its own on this machine.
 
 use crate::cluster::Cluster;
 use crate::journal;
@@ -10,31 +10,31 @@ use std::time::{Duration, Instant};
 
 /// How long forming may take before this gives up.
 const FORM_MAX: Duration = Duration::from_secs(120);
-/// Nodes that everybody knows at the start.
+/// The nodes that are the seeds of all others.
 const SEEDS: usize = 3;
-/// Between two changes of a table.
+/// The time between two changes of a table.
 const CHANGE_GAP: Duration = Duration::from_millis(150);
-/// Voters of a cluster that is larger.
+/// The number of voters in a cluster that has more members.
 const VOTERS: usize = 7;
 
-/// What to measure.
+/// What to measure, and how.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The program.
+    /// The program to measure.
     pub binary: String,
     /// Sizes of clusters.
     pub sizes: Vec<usize>,
-    /// How long to watch them idle.
+    /// How long the clusters idle.
     pub idle: Duration,
-    /// Changes of a table.
+    /// How often the table is changed.
     pub changes: usize,
-    /// Whether to print what nodes said of deaths and elections, where there were any.
+    /// Whether to print what nodes logged about deaths and elections.
     pub verbose: bool,
-    /// Partitions; the default of the program if there is none.
+    /// The number of partitions; `None` for the default of the program.
     pub partitions: Option<String>,
 }
 
-/// What one size gave. Times in seconds unless their names say otherwise.
+/// The figures of one size. Times are in seconds unless their names say otherwise.
 #[derive(Debug, Clone, Default)]
 struct Row {
     nodes: usize,
@@ -45,7 +45,7 @@ struct Row {
     idle_voters: f64,
     idle_coordinator: f64,
     idle_worst: f64,
-    /// Of the median node's, what each thread did.
+    /// What each thread of the median node used.
     idle_threads: BTreeMap<String, f64>,
     packets: f64,
     bytes: f64,
@@ -106,8 +106,9 @@ fn measure(plan: &Plan, nodes: usize) -> Option<Row> {
     std::thread::sleep(Duration::from_secs(5));
     idle(&cluster, plan, &coordinator, &mut row);
     println!(
-        "{nodes} nodes: idle {:.2} % of a core at the median, voters {:.2} %, coordinator {:.2} %, worst {:.2} %; {:?}; {:.0} packets and {:.0} bytes \
-         a node and second ({:?}); {:.1} MB",
+        "{nodes} nodes: idle {:.2} % of a core at the median, voters {:.2} %, \
+             coordinator {:.2} %, worst {:.2} %; {:?}; {:.0} packets and {:.0} bytes \
+         per node and second ({:?}); {:.1} MB",
         row.idle_median,
         row.idle_voters,
         row.idle_coordinator,
@@ -120,8 +121,9 @@ fn measure(plan: &Plan, nodes: usize) -> Option<Row> {
     );
     change(&cluster, plan, &coordinator, &mut row);
     println!(
-        "{nodes} nodes: a table is installed everywhere after {:.1} ms at the median, {:.1} ms at worst, committed after {:.1} ms; it costs the \
-         coordinator {:.2} ms of a core and {:.0} bytes, everybody else {:.2} ms",
+        "{nodes} nodes: a table is installed everywhere after {:.1} ms at the median, {:.1} ms at \
+         worst, committed after {:.1} ms; it costs the \
+         coordinator {:.2} ms of a core and {:.0} bytes, each other node {:.2} ms",
         row.agreed_ms,
         row.agreed_worst_ms,
         row.committed_ms,
@@ -153,7 +155,7 @@ fn measure(plan: &Plan, nodes: usize) -> Option<Row> {
     Some(row)
 }
 
-/// What nodes said of deaths and elections, in order of time.
+/// The lines that nodes logged about deaths and elections, in order of time.
 fn tell_unrest(cluster: &Cluster) {
     let mut said = Vec::new();
     for (name, process) in &cluster.nodes {
@@ -169,7 +171,7 @@ fn tell_unrest(cluster: &Cluster) {
     said.iter().for_each(|line| println!("{line}"));
 }
 
-/// Until every node has installed a table with all of them.
+/// Waits until every node has installed a table with all of them.
 fn formed(cluster: &Cluster, nodes: usize, began: u64) -> Option<f64> {
     let mut at: BTreeMap<&str, u64> = BTreeMap::new();
     let deadline = Instant::now() + FORM_MAX;
@@ -201,7 +203,7 @@ fn formed(cluster: &Cluster, nodes: usize, began: u64) -> Option<f64> {
     Some((at.values().max()? - began) as f64 / 1e6)
 }
 
-/// Until the coordinator says that all is safe; its name.
+/// Waits until the coordinator says that all is safe. Returns the coordinator's name.
 fn safe(cluster: &Cluster, began: Instant) -> Option<String> {
     let first = cluster.nodes.keys().next()?;
     loop {
@@ -287,7 +289,7 @@ fn metrics(cluster: &Cluster, name: &str) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// Bytes a second of each kind of message that this node sends.
+/// The bytes a second of each kind of message that this node sends.
 fn of_kinds(
     before: &BTreeMap<String, f64>,
     after: &BTreeMap<String, f64>,
@@ -305,7 +307,7 @@ fn of_kinds(
         .collect()
 }
 
-/// Tables that differ in one map's name: made by a member that runs within this process.
+/// Publishes tables that differ in one map's name. A member within this process asks for them.
 fn change(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -330,14 +332,14 @@ fn change(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
             .await
             .expect("a node starts");
         let _: doyen::Map<u64, u64> = node.map("first").await.expect("a map");
-        // Whatever a newcomer makes others do is over by then.
+        // By then, the work that the newcomer caused is over.
         tokio::time::sleep(Duration::from_secs(5)).await;
         let spent = |pid| procfs::processor(pid).as_secs_f64();
         let all = || cluster.nodes.values().map(|p| spent(p.pid())).sum::<f64>();
         let pid = cluster.node(coordinator).pid();
         let counted = metrics(cluster, coordinator);
         tokio::time::sleep(Duration::from_millis(500)).await;
-        // What the same span costs without changes.
+        // The cost of the same time without changes.
         let span = CHANGE_GAP * u32::try_from(plan.changes).unwrap_or(u32::MAX);
         let quiet = (spent(pid), all());
         tokio::time::sleep(span).await;
@@ -389,7 +391,7 @@ fn change(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
             committed.push((first - proposed) as f64 / 1e3);
         } else {
             println!(
-                "{} nodes: table {version:?} was installed at {} only",
+                "{} nodes: table {version:?} is installed at {} nodes only",
                 row.nodes,
                 installed.len()
             );
@@ -401,14 +403,17 @@ fn change(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
 
 fn markdown(rows: &[Row]) -> String {
     let mut text = String::from(
-        "| nodes | formed | safe | idle, % of a core: median | voters | coordinator | worst | packets/s a node | bytes/s a node | MB resident, median | \
-         worst | table everywhere, ms: median | worst | committed | CPU ms a table: coordinator | another | bytes a table |\n|",
+        "| nodes | formed | safe | idle, % of a core: median | voters | coordinator | worst | \
+         packets/s a node | bytes/s a node | MB resident, median | \
+         worst | table everywhere, ms: median | worst | committed | CPU ms a table: coordinator | \
+         another | bytes a table |\n|",
     );
     text.push_str(&"---|".repeat(17));
     for r in rows {
         let _ = write!(
             text,
-            "\n| {} | {:.1} s | {:.1} s | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.2} | {:.2} | {:.0} |",
+            "\n| {} | {:.1} s | {:.1} s | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.1} | \
+             {:.1} | {:.1} | {:.1} | {:.1} | {:.2} | {:.2} | {:.0} |",
             r.nodes,
             r.formed,
             r.safe,

@@ -9,10 +9,10 @@
 //!                                              └─ Oracle:  the invariants of docs/agreement.md, after every step
 //! ```
 //!
-//! Nothing here reads a clock, the system's randomness or an address of memory: a seed replays
-//! exactly, which the hash of its trace proves.
+//! Nothing here reads a clock, the system's randomness or an address of memory, so a seed replays
+//! exactly. The hash of its trace proves that.
 
-/// An invariant: what is wrong if it does not hold.
+/// Fails the run with this message if an invariant does not hold.
 macro_rules! hold {
     ($condition:expr, $($text:tt)*) => {
         if !$condition {
@@ -57,7 +57,7 @@ pub struct Report {
     pub seed: u64,
     /// Digest of everything that happened, in order.
     pub trace: u64,
-    /// Virtual time that passed.
+    /// Virtual time that has passed.
     pub virtual_ns: u64,
     /// Events that were handled.
     pub events: u64,
@@ -65,15 +65,15 @@ pub struct Report {
     pub tables: u64,
     /// Copies that learned a partition and were admitted.
     pub moves: u64,
-    /// Partitions that came of splits and merges.
+    /// Partitions that splits and merges made.
     pub reshaped: u64,
-    /// Primaries that changed.
+    /// How often a primary changed.
     pub failovers: u64,
     /// Operations called.
     pub operations: u64,
     /// Operations answered with a result.
     pub answered: u64,
-    /// Of these, because memory was full.
+    /// Operations that were refused because memory was full.
     pub full: u64,
     /// Keys that expired.
     pub expired: u64,
@@ -83,35 +83,36 @@ pub struct Report {
     pub maps: u64,
     /// Learners that caught up from the log, without a snapshot.
     pub caught_up: u64,
-    /// Snapshots that went on where their connection was lost.
+    /// Snapshots that continued after their connection was lost.
     pub continued: u64,
-    /// Reads answered in the pass that they came with.
+    /// Reads that were answered in the pass in which they came.
     pub read_at_once: u64,
-    /// Reads that were taken back before they were answered, because the lease was over or the
-    /// table another.
+    /// Reads that were executed and then not answered, because the lease was over or the table had
+    /// changed.
     pub reads_again: u64,
-    /// Writes that went the short way, in `Shard::set`.
+    /// Writes that took the short way (`Shard::set`).
     pub set_at_once: u64,
     /// Operations without effect whose outcome was lost and that a later write on the key had
-    /// overtaken: those asked again, and those refused, because their client had more under way.
+    /// overtaken: those that were asked again, and those that were refused because their client had
+    /// other operations under way.
     pub overtaken: [u64; 2],
     /// Batches of bytes between data threads of a process.
     pub handed_over: u64,
     /// Operations whose outcome is unknown.
     pub unknown: u64,
-    /// Operations refused: nothing happened.
+    /// Operations that were refused; nothing happened.
     pub refused: u64,
     /// Keys whose history was judged.
     pub judged: u64,
     /// Keys whose history was too large to judge.
     pub undecided: u64,
-    /// Copies that were compared with another at the same position of their log.
+    /// Copies that were compared with another copy at the same position of the log.
     pub compared: u64,
-    /// Times that a peer was congested.
+    /// How often a peer was congested.
     pub congested: u64,
     /// Partitions that began empty.
     pub lost: u64,
-    /// Virtual time from the end of the faults until everything was well again.
+    /// Virtual time from the end of the faults until all was well again.
     pub healed_ns: u64,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
@@ -162,28 +163,27 @@ impl Report {
 /// A run that broke an invariant, panicked, or did nothing.
 #[derive(Debug, Clone)]
 pub struct Failed {
-    /// What was run.
+    /// The case that ran.
     pub case: Box<Case>,
     /// Virtual time of the failure.
     pub at_ns: u64,
-    /// What was broken.
+    /// The invariant or rule that broke, with details.
     pub what: String,
-    /// Faults that had come by then.
+    /// Faults that had begun by then.
     pub faults_begun: u32,
-    /// What happened, if it was asked for.
+    /// The story of the run, if it was asked for.
     pub story: Vec<String>,
 }
 
 impl Failed {
-    /// What was broken, without its particulars: the invariant or the rule, or else how the text
-    /// begins.
+    /// What broke, without details: the invariant or the rule, or else the beginning of the text.
     #[must_use]
     pub fn kind(&self) -> &str {
         let head = self.what.split([':', '\n']).next().unwrap_or_default();
         if head.starts_with('I') || head.starts_with("rule ") {
             return head;
         }
-        // Of a panic as well: up to the first number.
+        // For a panic, up to the first number.
         self.what
             .split(|c: char| c.is_ascii_digit() || c == '\n')
             .next()
@@ -206,7 +206,7 @@ impl std::fmt::Display for Failed {
     }
 }
 
-/// Runs a seed, or what shrinking left of one.
+/// Runs a seed, or the smaller case that shrinking made of it.
 ///
 /// # Errors
 /// The first invariant that broke.
@@ -240,7 +240,7 @@ pub fn run(case: &Case, tell: Tell) -> Result<Report, Failed> {
     })
 }
 
-/// What a panic says.
+/// The text of a panic.
 #[must_use]
 pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -251,8 +251,8 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     )
 }
 
-/// Runs seeds, some at a time (as many as there are cores, if nobody says how many), until there
-/// are none left or one says to stop; those under way then are finished.
+/// Runs seeds, some at a time (by default as many as there are cores), until none are left or
+/// `each` says to stop. Seeds that are under way then are finished.
 pub fn run_many(
     seeds: impl Iterator<Item = u64> + Send,
     threads: Option<u64>,
@@ -277,10 +277,10 @@ pub fn run_many(
     });
 }
 
-/// So many seeds from this one on.
+/// The range of this many seeds from this one on.
 ///
 /// # Errors
-/// There are not so many.
+/// There are not that many.
 pub fn seeds(from: u64, count: u64) -> Result<Range<u64>, String> {
     let end = from.checked_add(count).ok_or_else(|| {
         format!(
@@ -291,7 +291,7 @@ pub fn seeds(from: u64, count: u64) -> Result<Range<u64>, String> {
     Ok(from..end)
 }
 
-/// A report of many runs in few lines.
+/// The figures of many runs, in few lines.
 #[must_use]
 pub fn summary(total: &Report) -> String {
     let faults: Vec<String> = total
@@ -300,8 +300,14 @@ pub fn summary(total: &Report) -> String {
         .map(|(kind, n)| format!("{n} {kind}"))
         .collect();
     format!(
-        "{:.2} cluster-hours, {} events, {} tables, {} failovers, {} moves ({} without a snapshot, {} gone on with), {} partitions made by splits and merges, {} partitions lost, {} maps\n\
-         {} operations: {} answered ({} reads at once, {} taken back; {} writes the short way; {} overtaken and asked again, {} refused; {} batches between threads of a process), {} refused ({} for memory), {} unknown, {} keys expired, {} evicted; {} keys judged, {} undecided, {} copies compared, {} times congested\n\
+        "{:.2} cluster-hours, {} events\n\
+         cluster: {} tables, {} failovers, {} moves ({} without a snapshot, {} continued), \
+         {} partitions made by splits and merges, {} partitions lost, {} maps\n\
+         operations: {}, of them {} answered ({} reads at once, {} read again; {} writes by the \
+         short way; {} overtaken and asked again, {} overtaken and refused; {} batches between \
+         threads of a process), {} refused ({} for memory), {} unknown\n\
+         keys: {} expired, {} evicted; {} judged, {} undecided; \
+         {} copies compared; peers congested {} times\n\
          healed within {:.2} s at worst; faults: {}",
         total.hours(),
         total.events,
@@ -335,7 +341,7 @@ pub fn summary(total: &Report) -> String {
     )
 }
 
-/// Makes a failure small (`shrink` says how), and tells the story of what is left of it.
+/// Makes a failure small (`shrink` says how), and returns it with its story.
 pub fn smallest(first: &Failed, runs_max: usize) -> (Failed, usize) {
     let (smallest, runs) =
         shrink::shrink(first, runs_max, |case| run(case, Tell::Nothing).map(|_| ()));
@@ -344,7 +350,7 @@ pub fn smallest(first: &Failed, runs_max: usize) -> (Failed, usize) {
         Ok(_) => (
             Failed {
                 what: format!(
-                    "{} (and not in the replay: not deterministic)",
+                    "{} (but the replay holds: this seed is not deterministic)",
                     smallest.what
                 ),
                 ..smallest

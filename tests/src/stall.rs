@@ -1,13 +1,15 @@
-//! How long a cluster stands still for what it does beside serving: growing, expiring, copying,
+//! How long a cluster stalls because of what it does besides serving: growing, expiring, copying,
 //! dropping.
 //!
-//! A probe reads and writes small keys at a low rate through every node, and counts from when each
-//! operation was due, so that one stall is seen by all that were due meanwhile. Beside it each node
-//! tells the longest pass of its data thread, by the wall clock and by the thread's own: what only
-//! the first shows, the system gave to others. Each event stands beside the same load without it.
+//! A probe reads and writes small keys at a low rate through every node. It measures from when each
+//! operation was due, so all operations that were due during a stall show it. Each node also tells
+//! the longest pass of its data thread, by the wall clock and by the thread's processor time: if
+//! only the first is long, the system gave the core to other threads. Each event is measured beside
+//! the same load without it.
 //!
 //! ```text
-//!   quiet ─ new keys, the same keys again ─ keys expire ─ .. more keys .. ─ quiet ─ a node joins ─ quiet ─ twice the partitions ─ FLUSHALL
+//!   quiet ─ new keys, the same keys again ─ keys expire ─ .. more keys ..
+//!         ─ quiet ─ a node joins ─ quiet ─ twice the partitions ─ FLUSHALL
 //! ```
 
 mod load;
@@ -21,24 +23,23 @@ use probe::{Counted, Probe};
 use serde_json::Value;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Nobody shall stand still for longer.
+/// No node may stall for longer.
 const STALL_MAX: Duration = Duration::from_millis(20);
-/// The probe alone.
+/// How long the probe runs alone.
 const QUIET: Duration = Duration::from_secs(10);
-/// An event is looked at for so long after it seems to be over: some of what it left behind is done
-/// later.
+/// How long the probe goes on after an event seems over, because some of its work is done later.
 const AFTER: Duration = Duration::from_secs(8);
 /// How long an event may last.
 const EVENT_MAX: Duration = Duration::from_secs(600);
-/// Keys that expire are written at least so long before they do.
+/// Keys that expire are written at least this long before they do.
 const EXPIRE_AHEAD: Duration = Duration::from_secs(5);
 
-/// What to measure.
+/// What to measure, and how.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The program.
+    /// The program to measure.
     pub binary: String,
-    /// Keys that are inserted while one looks.
+    /// Keys that are inserted during the measurement.
     pub grow: u64,
     /// Keys that expire at the same time.
     pub expire: u64,
@@ -52,26 +53,26 @@ pub struct Plan {
     pub options: Vec<String>,
 }
 
-/// What was seen while something went on.
+/// What was measured during an event.
 struct Seen {
     what: String,
     probe: Counted,
     passes: Passes,
 }
 
-/// The longest pass of any node, in seconds: by the wall clock, by the thread's own.
+/// The longest pass of any node, in seconds: by the wall clock, and by the thread's processor time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Passes {
     pub(crate) wall: f64,
     pub(crate) own: f64,
 }
 
-/// What the nodes say of themselves. Each look forgets the longest passes, so all looks go through
-/// here.
+/// What the nodes report about themselves. To read the longest passes resets them, so every reading
+/// goes through here.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     pub(crate) longest: Passes,
-    /// Of all nodes, at the last look.
+    /// Keys that expired at all nodes, at the last reading.
     expired: f64,
     snapshot_bytes: f64,
     divided: f64,
@@ -102,7 +103,7 @@ impl Looks {
         }
     }
 
-    /// From here on.
+    /// Begins to measure here.
     pub(crate) fn begin(cluster: &Cluster) -> Self {
         let mut looks = Self::default();
         looks.look(cluster);
@@ -173,12 +174,12 @@ pub fn run(plan: &Plan) {
     );
     let most = STALL_MAX.as_secs_f64();
     println!(
-        "no pass of a data thread runs for {STALL_MAX:?}: {} ({:.1} ms)",
+        "every pass of a data thread is shorter than {STALL_MAX:?}: {} ({:.1} ms)",
         holds(own < most),
         own * 1e3
     );
     println!(
-        "no operation of the probe takes {STALL_MAX:?}: {} ({:.1} ms)",
+        "every operation of the probe is shorter than {STALL_MAX:?}: {} ({:.1} ms)",
         holds(probed < most),
         probed * 1e3
     );
@@ -223,7 +224,7 @@ fn row(seen: &Seen) -> String {
     )
 }
 
-/// Looks while something goes on, through the nodes that there are before it.
+/// Measures during an event, through the nodes that were there before it.
 fn watch<T>(
     cluster: &mut Cluster,
     plan: &Plan,
@@ -247,7 +248,7 @@ fn unix() -> Duration {
         .expect("a clock after 1970")
 }
 
-/// Many keys with one deadline.
+/// Writes many keys with one deadline, and waits until they are gone.
 fn expire(cluster: &mut Cluster, plan: &Plan) -> Seen {
     let deadline = unix() + Duration::from_secs(plan.expire / plan.rate.max(1)) * 2 + EXPIRE_AHEAD;
     let keys = plan.drop..plan.drop + plan.expire;
@@ -260,7 +261,7 @@ fn expire(cluster: &mut Cluster, plan: &Plan) -> Seen {
     let left = deadline.saturating_sub(unix());
     assert!(
         left > Duration::from_secs(1),
-        "keys expire before all are written: give a lower --rate"
+        "keys expire before all are written; write more of them a second with a higher --rate"
     );
     std::thread::sleep(left - Duration::from_secs(1));
     let passes = |c: &mut Cluster, looks: &mut Looks| {
@@ -268,7 +269,10 @@ fn expire(cluster: &mut Cluster, plan: &Plan) -> Seen {
         std::thread::sleep(Duration::from_secs(1));
         let began = Instant::now();
         while looks.expired - before < plan.expire as f64 {
-            assert!(began.elapsed() < EVENT_MAX, "keys do not expire");
+            assert!(
+                began.elapsed() < EVENT_MAX,
+                "the keys have not expired in time"
+            );
             std::thread::sleep(Duration::from_millis(100));
             looks.look(c);
         }
@@ -283,14 +287,14 @@ fn expire(cluster: &mut Cluster, plan: &Plan) -> Seen {
     })
 }
 
-/// A third node gets its share of everything.
+/// Starts a third node and waits until it has its share of everything.
 fn join(cluster: &mut Cluster, looks: &mut Looks) -> String {
     let before = looks.snapshot_bytes;
     let began = Instant::now();
     cluster.join("n2");
     await_share(cluster, "n2");
     let took = began.elapsed().as_secs_f64();
-    // What moved away is dropped some seconds later.
+    // The old copies are dropped some seconds later.
     std::thread::sleep(AFTER);
     looks.look(cluster);
     format!(
@@ -321,7 +325,7 @@ pub(crate) fn await_share(cluster: &Cluster, newcomer: &str) {
                     .is_some_and(|b| b.iter().any(|m| m == newcomer))
         };
         let share = (partitions.iter().filter(holds).count(), partitions.len());
-        // Two thirds of all, rounded.
+        // A third of the primaries and two thirds of the copies, rounded.
         if share.1 > 0
             && share.0 + 2 >= share.1 * 2 / 3
             && cluster.status(newcomer).is_some_and(|s| s["safe"] == true)
@@ -337,7 +341,7 @@ pub(crate) fn await_share(cluster: &Cluster, newcomer: &str) {
     }
 }
 
-/// Every partition is split in two.
+/// Splits every partition in two.
 fn double(cluster: &mut Cluster, looks: &mut Looks) -> String {
     let keyspace = |cluster: &Cluster| {
         let status = cluster.status("n0").unwrap_or_default();
@@ -383,7 +387,7 @@ fn double(cluster: &mut Cluster, looks: &mut Looks) -> String {
         looks.look(cluster);
     }
     let took = began.elapsed().as_secs_f64();
-    // What they held is freed after that.
+    // The memory of the old partitions is freed after that.
     std::thread::sleep(AFTER);
     format!("{before} partitions become {}, in {took:.1} s", 2 * before)
 }
@@ -391,6 +395,6 @@ fn double(cluster: &mut Cluster, looks: &mut Looks) -> String {
 fn flush(cluster: &Cluster) {
     let reply = cluster.command_at("n0", &["FLUSHALL"]);
     assert_eq!(reply, Reply::Simple("OK".into()), "FLUSHALL");
-    // What they held is freed in slices.
+    // The memory of the dropped keys is freed in slices.
     std::thread::sleep(AFTER);
 }

@@ -1,5 +1,5 @@
-//! Who is taken for dead where nobody died: a cluster under a light load, while other processes
-//! want every core.
+//! Which members are taken for dead although none died, in a cluster under a light load while other
+//! processes want every core.
 
 use crate::cluster::Cluster;
 use crate::procfs;
@@ -15,25 +15,25 @@ use std::time::{Duration, Instant};
 /// Clients, and how many writes a second each of them makes.
 const CLIENTS: u32 = 4;
 const WRITES_A_SECOND: u32 = 25;
-/// How long a client waits before it connects anew.
+/// How long a client waits before it connects again.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
 
-/// What to measure.
+/// What to measure, and how.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The program.
+    /// The program to measure.
     pub binary: String,
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// For how long.
+    /// How long to measure.
     pub span: Duration,
     /// Flags for every node.
     pub options: Vec<String>,
-    /// Processes that do nothing but run, at the priority of whoever starts this.
+    /// The number of processes that only burn processor time, at the priority of this one.
     pub burners: usize,
 }
 
-/// Runs until stdin ends: `figures spin`.
+/// Burns processor time until stdin ends: `figures spin`.
 pub fn spin() {
     let stop = Arc::new(AtomicBool::new(false));
     let seen = stop.clone();
@@ -46,7 +46,7 @@ pub fn spin() {
     }
 }
 
-/// Ends with its stdin, also when this process is killed.
+/// A process that ends with its stdin, also if this process is killed.
 struct Burner(Child);
 
 impl Burner {
@@ -165,7 +165,7 @@ pub fn run(plan: &Plan) {
         };
         of(&after).saturating_sub(of(&before))
     };
-    // Every node hears of the same events: the most that one has counted are those that there were.
+    // Every node hears of the same events, so the highest count is the true one.
     let event = |kind: &str| {
         names
             .iter()
@@ -198,8 +198,11 @@ pub fn run(plan: &Plan) {
     let busy =
         (machine_after.0 - machine.0) as f64 / (machine_after.1 - machine.1).max(1) as f64 * 100.0;
     println!(
-        "{} nodes {:?}, {} burners, {:.1} min, cores {busy:.0} % busy: {} expelled, {} elections, {} times without a coordinator; leases ran out {} times, \
-         {} ms in all; {} writes acknowledged, errors {errors:?}, a write took {:.1} ms at the median, {:.0} ms at p99, {:.0} ms at p99.9, {:.0} ms at \
+        "{} nodes {:?}, {} burners, {:.1} min, cores {busy:.0} % busy: \
+         {} expelled, {} elections, {} times without a coordinator; leases ran out {} times, \
+         {} ms in all; {} writes acknowledged, errors {errors:?}, a write took {:.1} ms at the \
+         median, \
+         {:.0} ms at p99, {:.0} ms at p99.9, {:.0} ms at \
          worst; control threads waited for a core {}",
         plan.nodes,
         plan.options,
@@ -220,9 +223,9 @@ pub fn run(plan: &Plan) {
     println!(
         "{}",
         if event("expelled") == 0 {
-            "holds: nobody was taken for dead"
+            "holds: no living member was expelled"
         } else {
-            "DOES NOT HOLD: who was alive was expelled"
+            "DOES NOT HOLD: a living member was expelled"
         }
     );
 }

@@ -1,12 +1,14 @@
-//! What a second data thread gives a node: nothing where one was enough, and how much where one was
-//! not.
+//! What a second data thread gives a node: it must cost nothing if one is enough, and it shall help
+//! if one is not.
 //!
 //! ```text
-//!   shared   three members and a generator on whatever cores there are: several threads must not cost what one does not
-//!   bound    one node that is asked as much as it can answer by a generator that hardly works: what its threads are worth
+//!   shared   three members and a generator share the cores there are:
+//!            several threads must not cost what one does not
+//!   bound    one node, asked as much as it can answer by a generator that hardly works:
+//!            what its threads are worth
 //! ```
-//! Both run with one data thread and with several in turn, each pair of runs within seconds of each
-//! other, because others use the machine, too; what counts is the ratio within a pair.
+//! Both run with one data thread and with several in turn. The two runs of a pair are seconds
+//! apart, because other programs use the machine too. The ratio within a pair is what counts.
 
 mod bound;
 
@@ -16,27 +18,27 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// What to measure.
+/// What to measure, and how.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The program.
+    /// The program to measure.
     pub binary: String,
-    /// Data threads beside one.
+    /// The number of data threads to compare with one.
     pub threads: u8,
     /// Pairs of runs.
     pub rounds: usize,
-    /// Of each load.
+    /// Seconds of each load.
     pub seconds: u64,
-    /// Only the part of this name.
+    /// The name of the only part to measure.
     pub only: Option<String>,
 }
 
-/// What one run came to.
+/// The figures of one run.
 #[derive(Debug, Clone, Copy)]
 struct Measured {
     /// Operations a second.
     throughput: f64,
-    /// Processor time of all members, and of the generator, by operation in microseconds.
+    /// Processor time of all members and of the generator, in microseconds an operation.
     members: f64,
     generator: f64,
 }
@@ -62,7 +64,8 @@ impl Pairs {
             .iter()
             .fold((f64::INFINITY, 0.0_f64), |(l, m), r| (l.min(*r), m.max(*r)));
         println!(
-            "{load:<28} 1 thread {:>9.0}/s, members {:>6.2} us, generator {:>6.2} us | {threads} threads {:>9.0}/s, {:>6.2} us, {:>6.2} us | \
+            "{load:<28} 1 thread {:>9.0}/s, members {:>6.2} us, generator {:>6.2} us | \
+             {threads} threads {:>9.0}/s, {:>6.2} us, {:>6.2} us | \
              ratio {:.2} ({least:.2} to {most:.2})",
             self.median(|p| p[0].throughput),
             self.median(|p| p[0].members),
@@ -140,7 +143,7 @@ fn shared(plan: &Plan) {
     let mut pairs: Vec<Pairs> = LOADS.iter().map(|_| Pairs::default()).collect();
     for round in 0..plan.rounds {
         let mut both = [Vec::new(), Vec::new()];
-        // Whoever comes first finds the machine as the last round left it: they take turns.
+        // The first run finds the machine as the last round left it, so the two take turns.
         for place in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
             let threads = [1, plan.threads][place].to_string();
             let mut cluster = Cluster::new(&plan.binary);
@@ -229,7 +232,8 @@ fn bench(cluster: &Cluster, flags: &[&str], seconds: u64, fill: bool) -> Measure
         "{words:?}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    // Processor time is that of the warm-up, too, so operations are counted as if at the same pace.
+    // The processor time includes the warm-up, so operations are counted as if it had the same
+    // pace.
     let operations = measured * (seconds as f64 + 0.5) / seconds as f64;
     let each = |time: Duration| time.as_secs_f64() * 1e6 / operations;
     Measured {
@@ -239,11 +243,11 @@ fn bench(cluster: &Cluster, flags: &[&str], seconds: u64, fill: bool) -> Measure
     }
 }
 
-/// Processor time of children that were waited for.
+/// Processor time of the children that have ended.
 fn children() -> Duration {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // After the name, which may hold anything but the last parenthesis: cutime and cstime, in ticks
-    // of 10 ms.
+    // cutime and cstime, in ticks of 10 ms. They stand after the name, which may hold anything and
+    // ends at the last parenthesis.
     let fields: Vec<&str> = text
         .rsplit(')')
         .next()
@@ -259,7 +263,7 @@ fn children() -> Duration {
     Duration::from_millis((ticks(13) + ticks(14)) * 10)
 }
 
-/// Where the data threads of a node answer as Redis Cluster nodes do.
+/// The cluster-aware ports of a node's data threads.
 fn cluster_ports(cluster: &Cluster, name: &str) -> Vec<SocketAddr> {
     let status = cluster.status(name).expect("the node answers");
     let member = status["members"]

@@ -1,8 +1,8 @@
-//! Clients of several keyspaces that record every operation, and a judgement of all of them at the
-//! end: can what was answered be explained?
+//! Clients of several keyspaces that record every operation. At the end, all of them are judged:
+//! can the answers be explained?
 //!
-//! Unlike [`crate::load`], whose writers own their keys, these contend: reads, writes, sums and
-//! deletions of the same few keys, from several connections through several nodes.
+//! The writers of [`crate::load`] own their keys. The clients here contend: they read, write, add
+//! and delete the same few keys, from several connections through several nodes.
 
 use crate::resp::{Client, Reply};
 use doyen::testkit::History;
@@ -17,15 +17,15 @@ use std::time::Duration;
 
 /// Connections to each keyspace.
 const CLIENTS: u32 = 2;
-/// Keys of a keyspace in use at a time,
+/// Keys of a keyspace in use at a time.
 const KEYS: usize = 24;
-/// of which so many are counters.
+/// How many of those keys are counters.
 const COUNTERS: usize = 6;
 /// Operations on a key, after which another one takes its place: long histories take long to judge.
 const HISTORY_MAX: usize = 150;
 /// How long a client waits for an answer. A node parks a request for 5 s at most.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
-/// Between two operations of a client: others need the processor, too.
+/// The pause between two operations of a client, because others need the processor, too.
 const PAUSE: Duration = Duration::from_millis(1);
 /// How often a key is tried at the end.
 const TRIES: u32 = 100;
@@ -83,7 +83,7 @@ impl Witness {
         }
     }
 
-    /// From now on clients connect to these.
+    /// From now on, clients connect to these addresses.
     pub fn redirect(&self, addresses: Vec<SocketAddr>) {
         *self
             .shared
@@ -98,11 +98,11 @@ impl Witness {
         self.shared.answered.load(Ordering::Relaxed)
     }
 
-    /// Ends the clients, reads every key once more, and judges. Gives how many operations were
-    /// answered.
+    /// Ends the clients, reads every key once more, and judges. Returns the number of operations
+    /// that were answered.
     ///
     /// # Panics
-    /// Something has no explanation, or a key is not answered for.
+    /// Something has no explanation, or a key cannot be read.
     pub fn judge(self) -> u64 {
         self.shared.stop.store(true, Ordering::Relaxed);
         for client in self.clients {
@@ -122,7 +122,7 @@ impl Witness {
             };
             for key in self.shared.history.keys().into_iter().filter(of_it) {
                 let read = (0..TRIES).any(|_| reader.ask(&key, &Call::Get));
-                assert!(read, "{key} is not answered for");
+                assert!(read, "{key} cannot be read");
             }
         }
         let violations = self.shared.history.judge();
@@ -178,10 +178,10 @@ impl Asker {
         format!("{name}/{slot}.{generation}")
     }
 
-    /// Asks, and records what came of it; false: there is no answer.
+    /// Asks, and records the outcome. Returns false if there is no answer.
     fn ask(&mut self, key: &str, call: &Call) -> bool {
         let Some(mut client) = self.client.take().or_else(|| self.connect()) else {
-            // Nobody listens there: not to spin while a process is on its way.
+            // Nothing listens there: do not spin while the process starts.
             std::thread::sleep(PAUSE * 10);
             return false;
         };
@@ -214,7 +214,8 @@ impl Asker {
                 pending.unknown();
                 return false;
             }
-            // What makes no sense is an answer that nothing explains.
+            // An answer that makes no sense is recorded too: nothing explains it, so the judgement
+            // fails.
             Ok(other) => Answer::Bulk(format!("{other:?}").into_bytes()),
             Err(_) => {
                 pending.unknown();
@@ -241,7 +242,7 @@ impl Asker {
         let chosen = client
             .command(&[b"CLIENT", b"KEYSPACE", name.as_bytes()])
             .ok()?;
-        // A node that has just joined may not have heard of it.
+        // A node that has just joined may not know the keyspace yet.
         (chosen == Reply::Simple("OK".into())).then_some(client)
     }
 }

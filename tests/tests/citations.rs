@@ -1,5 +1,5 @@
-//! `docs/agreement.md` states the rules and the invariants that the code cites, and names the tests
-//! that hold them.
+//! `docs/agreement.md` states the rules and invariants that the code cites, and names the tests
+//! that check them.
 //!
 //! A comment cites them in brackets: `(rule 4)`, `(rules 8 to 10)`, `(I5, I6)`.
 
@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// What an agreement must state, so that a rule that is lost is noticed.
+/// How many rules docs/agreement.md must have, so that a lost one is noticed.
 const RULES: u32 = 12;
 const INVARIANTS: u32 = 16;
 
@@ -53,7 +53,7 @@ fn begins_word(text: &str, at: usize) -> bool {
     !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
-/// Everything that a text cites: `rule 4`, `rules 1, 3 and 4`, `rules 8 to 10`, `I7`.
+/// All citations in a text: `rule 4`, `rules 1, 3 and 4`, `rules 8 to 10`, `I7`.
 fn citations(text: &str) -> Vec<Citation> {
     let mut found = Vec::new();
     for word in ["rule ", "Rule ", "rules ", "Rules "] {
@@ -101,7 +101,7 @@ struct Comment {
     lines: Vec<(usize, usize)>,
 }
 
-/// The comments of a source. A line that holds code too is a comment of its own.
+/// The comments of a source. A line that also holds code is a comment of its own.
 fn comments(source: &str) -> Vec<Comment> {
     let mut all: Vec<Comment> = Vec::new();
     let mut goes_on = false;
@@ -168,7 +168,7 @@ fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// All sources of our crates but this file, whose examples cite what there is not.
+/// All sources of our crates except this file, whose examples cite rules that do not exist.
 fn sources() -> Vec<(PathBuf, String)> {
     let root = Path::new(ROOT);
     let paths = ["placement", "gossip", "node", "tests", "examples"]
@@ -208,7 +208,7 @@ fn sections(page: &str) -> BTreeMap<Law, String> {
     sections
 }
 
-/// Words that a page sets in code, outside of blocks.
+/// Words in code spans of a page, outside of blocks.
 fn code_words(page: &str) -> Vec<&str> {
     let blocks = page.split("```").step_by(2);
     blocks
@@ -280,7 +280,7 @@ fn every_rule_and_invariant_that_a_page_cites_is_stated() {
 }
 
 #[test]
-fn each_rule_and_invariant_says_why_and_what_holds_it() {
+fn each_rule_and_invariant_has_a_reason_and_a_test() {
     let sections = sections(&page());
     let all = (1..=RULES)
         .map(Law::Rule)
@@ -319,14 +319,14 @@ fn every_test_and_mutant_that_the_page_names_exists() {
     assert!(wrong.is_empty(), "docs/agreement.md: {wrong:#?}");
 }
 
-/// One row for each mutant: `| name | what it breaks | its check, or simulation |`.
+/// There is one row for each mutant: `| name | what it breaks | its check, or simulation |`.
 #[test]
 fn each_mutant_stands_under_its_rule_with_the_check_that_notices_it() {
     let page = page();
     let sections = sections(&page);
     let checks =
         std::fs::read_to_string(Path::new(ROOT).join("tests/src/rules.rs")).expect("the checks");
-    // One entry may stand on several lines.
+    // One entry may take several lines.
     let checks = checks.split_whitespace().collect::<Vec<_>>().join(" ");
     for mutant in mutants::all() {
         let begin = format!("| `{}` |", mutant.id());

@@ -1,5 +1,5 @@
-//! What no input may cost: memory beyond what it is worth, for every decoder; and what those may
-//! not who have no certificate.
+//! What input may cost at most: for every decoder, memory in proportion to the input; for peers
+//! without a certificate, a bounded amount of memory and no change.
 
 use doyen::fuzz::{Mutator, TARGETS};
 use doyen_tests::cluster::Cluster;
@@ -23,13 +23,13 @@ const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// What is allocated is counted for the whole process: one test at a time.
+/// Allocations are counted for the whole process, so one test runs at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The committed inputs of every decoder, its own, and mutated ones, of other seeds than the tests
-/// of the crate itself: no panic, and nothing allocated that is out of proportion to what was sent.
+/// Tries the committed inputs of every decoder, its own, and mutations with other seeds than the
+/// crate's tests use. None may panic, or allocate out of proportion to its length.
 #[test]
-fn no_input_makes_a_decoder_allocate_more_than_it_is_worth() {
+fn decoders_allocate_in_proportion_to_their_input() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let allocated = || ALLOCATOR.stats().bytes_allocated;
     for target in TARGETS {
@@ -46,7 +46,7 @@ fn no_input_makes_a_decoder_allocate_more_than_it_is_worth() {
     }
 }
 
-/// The first packets of connections that are never gone on with.
+/// Sends the first packets of connections, and never goes on with them.
 struct Dialler {
     endpoint: Endpoint,
     config: ClientConfig,
@@ -79,18 +79,18 @@ impl Dialler {
         let (_, mut connection) = self
             .endpoint
             .connect(now, self.config.clone(), to, "doyen")
-            .expect("anybody can be dialled");
+            .expect("any address can be dialled");
         let mut packet = Vec::new();
         while let Some(transmit) = connection.poll_transmit(now, 1, &mut packet) {
-            // A full buffer loses some: there are enough.
+            // A full buffer loses some packets, but there are enough.
             let _ = self.socket.send_to(&packet[..transmit.size], to);
             packet.clear();
         }
     }
 }
 
-/// Ten thousand connections are begun at both ports of a node, by somebody without a certificate
-/// who never goes on.
+/// A client without a certificate begins ten thousand connections at both ports of a node, and
+/// never goes on with them.
 #[test]
 fn a_flood_of_handshakes_costs_bounded_memory_and_the_cluster_serves() {
     const CONNECTIONS: usize = 10_000;
@@ -113,7 +113,7 @@ fn a_flood_of_handshakes_costs_bounded_memory_and_the_cluster_serves() {
         };
         diallers[n / 2 % 8].dial(to);
         if n % 50 == 0 {
-            // It answers, and so has had its turn to read what was sent.
+            // It answers, so it has also read what came before.
             assert_eq!(
                 client.command(&[b"PING"]).expect("a reply"),
                 Reply::Simple("PONG".into())
@@ -141,14 +141,14 @@ fn a_flood_of_handshakes_costs_bounded_memory_and_the_cluster_serves() {
         term,
         "the cluster was disturbed"
     );
-    // And whoever belongs to it is let in all the same.
+    // Members with a certificate are still admitted.
     let mut cluster = cluster;
     cluster.join("n3");
     cluster.await_safe(4);
 }
 
-/// Requests of HTTP that were valid, tokens among them: what is changed is refused, and everything
-/// is answered or closed.
+/// Valid HTTP requests, some with tokens, are mutated. None may change anything, and each is
+/// answered or its connection closed.
 #[test]
 fn mutated_requests_of_http_change_nothing_and_are_answered_or_closed() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,10 +159,14 @@ fn mutated_requests_of_http_change_nothing_and_are_answered_or_closed() {
     let token = "0123456789abcdef".repeat(4);
     let body = "{\"assert_dead\":[\"n0\"]}";
     let post = format!(
-        "POST /recover HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /recover HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer \
+         {token}\r\n\
+            Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    let chunked = "POST /recover HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"ass\r\n0\r\n\r\n".to_owned();
+    let chunked = "POST /recover HTTP/1.1\r\nHost: localhost\r\n\
+        Transfer-Encoding: chunked\r\n\r\n5\r\n{\"ass\r\n0\r\n\r\n"
+        .to_owned();
     let paths = [
         "/status",
         "/table",
@@ -189,8 +193,8 @@ fn mutated_requests_of_http_change_nothing_and_are_answered_or_closed() {
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .expect("a socket has one");
-        // It may be closed in our face; that is an answer. Our end is closed: no request waits for
-        // more.
+        // The node may close the connection at once; that is an answer too. Our end is closed, so
+        // that no request waits for more.
         let _ = stream.write_all(request);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();

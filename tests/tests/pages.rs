@@ -1,8 +1,8 @@
-//! The pages of this repository: every relative link leads somewhere, and every command that a page
-//! shows is one that the program takes.
+//! The pages of this repository: every relative link leads somewhere, and the program takes every
+//! command that a page shows.
 //!
-//! Commands are not run: each `doyen` command is given `--help` as its last word. Then the program
-//! reads all words before it, refuses what it does not know, and does nothing. Only what README
+//! Commands are not run: each `doyen` command gets `--help` as its last word. So the program reads
+//! all words before it, refuses those that it does not know, and does nothing. Only what README
 //! says about three nodes is run.
 
 use doyen_tests::cluster::free_ports;
@@ -15,11 +15,10 @@ use std::time::{Duration, Instant};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// What stands before the path of a page in links that must work outside of the repository, too:
-/// those of alerts.
+/// The prefix of links that must work outside of the repository too, as those of alerts.
 const HOME: &str = "https://github.com/doyen-grid/doyen/blob/main/";
 
-/// A page of Markdown, as far as links are concerned.
+/// The parts of a Markdown page that matter here.
 #[derive(Debug, Default)]
 struct Page {
     anchors: BTreeSet<String>,
@@ -59,7 +58,7 @@ impl Page {
                 }
             }
         }
-        assert!(fence.is_none(), "a block of code has no end");
+        assert!(fence.is_none(), "a block of code is not closed");
         let prose = without_code(&prose);
         for (at, _) in prose.match_indices("](") {
             let target = prose[at + 2..].split([')', '"']).next().unwrap_or_default();
@@ -77,7 +76,7 @@ impl Page {
         page
     }
 
-    /// As GitHub names headings: the second one of a text gets a number.
+    /// As GitHub names headings: the second heading with one text gets a number.
     fn add_anchor(&mut self, heading: &str) {
         let kept = heading
             .trim()
@@ -97,7 +96,8 @@ impl Page {
     }
 }
 
-/// Without spans of code: as many backticks end one as began it, and without an end there is none.
+/// A line without its code spans. As many backticks end a span as began it. A span without an end
+/// is none.
 fn without_code(text: &str) -> String {
     let (mut kept, mut rest) = (String::new(), text);
     while let Some(at) = rest.find('`') {
@@ -118,8 +118,8 @@ fn without_code(text: &str) -> String {
     kept + rest
 }
 
-/// All files below a directory for which this holds, by their paths from there. Neither what is
-/// built nor what is hidden.
+/// All files below a directory for which this holds, by their relative paths. Build results and
+/// hidden files are left out.
 fn files(root: &Path, wanted: impl Fn(&str) -> bool) -> BTreeMap<PathBuf, String> {
     let (mut found, mut directories) = (BTreeMap::new(), vec![root.to_owned()]);
     while let Some(directory) = directories.pop() {
@@ -153,7 +153,7 @@ fn pages(root: &Path) -> BTreeMap<PathBuf, Page> {
         .collect()
 }
 
-/// `a/./b/../c` is `a/c`; `None`: it leads out of the repository.
+/// `a/./b/../c` becomes `a/c`; `None` if the path leads out of the repository.
 fn resolved(path: &Path) -> Option<PathBuf> {
     let mut parts = Vec::new();
     for part in path {
@@ -263,13 +263,13 @@ fn links_that_lead_nowhere_are_found() {
     );
 }
 
-/// Comments and recipes name pages, which move now and then.
+/// Comments and recipes name pages, and pages move now and then.
 #[test]
 fn pages_that_sources_name_exist() {
     let root = Path::new(ROOT);
     let kinds = [".rs", ".toml", ".yml", ".sh", ".py", "Justfile"];
     let mut sources = files(root, |name| kinds.iter().any(|kind| name.ends_with(kind)));
-    sources.remove(Path::new("tests/tests/pages.rs")); // it makes pages up
+    sources.remove(Path::new("tests/tests/pages.rs")); // its examples name pages that do not exist
     let mut missing = Vec::new();
     for (path, text) in &sources {
         let words =
@@ -295,10 +295,10 @@ fn pages_that_sources_name_exist() {
     );
 }
 
-/// Code that does not compile by itself is a part of an example, which is compiled and run. How it
-/// is broken into lines may differ.
+/// Rust code of a page that is not compiled itself must be a part of an example, which is. Line
+/// breaks may differ.
 #[test]
-fn code_that_is_not_compiled_stands_in_an_example() {
+fn code_that_is_not_compiled_is_part_of_an_example() {
     let packed = |text: &str| {
         text.chars()
             .filter(|c| !c.is_whitespace() && *c != ',')
@@ -332,9 +332,9 @@ fn code_that_is_not_compiled_stands_in_an_example() {
     );
 }
 
-/// Stands before every block: whichever program a block names does nothing, and what the program
-/// under test or the repository does not know is written down. A block that goes round for ever is
-/// ended.
+/// This stands before every block. The programs that a block names then do nothing, and what the
+/// program under test or the repository does not know is written down. A block that would run for
+/// ever is ended.
 const AROUND: &str = r#"
 ulimit -t 20
 doyen() { "$PROGRAM" "$@" --help </dev/null >/dev/null 2>said || echo "doyen $*: $(while read -r l; do echo "$l"; done <said)" >>wrong; }
@@ -357,7 +357,7 @@ grep() { :; }
 sleep() { :; }
 "#;
 
-/// What is wrong with the commands of a block.
+/// The mistakes in the commands of a block.
 fn wrong_commands(block: &str) -> String {
     let directory = tempfile::TempDir::new().expect("a directory");
     let recipes = std::fs::read_to_string(Path::new(ROOT).join("Justfile")).expect("the recipes");
@@ -393,7 +393,7 @@ fn commands_of_pages_are_commands_of_the_program() {
     let (mut wrong, mut blocks) = (String::new(), 0);
     for (path, page) in pages(Path::new(ROOT)) {
         if path.starts_with("docs/notes") {
-            continue; // of their day
+            continue; // the page is of its day
         }
         for (_, line, code) in page.blocks.iter().filter(|(language, ..)| language == "sh") {
             blocks += 1;
@@ -413,7 +413,7 @@ fn commands_of_pages_are_commands_of_the_program() {
 }
 
 #[test]
-fn commands_that_are_none_are_found() {
+fn unknown_commands_are_found() {
     assert_eq!(
         wrong_commands(
             "doyen status --json | grep -q x > out\ncurl -s no:1\nuntil doyen moves | grep y; do sleep 1; done"
@@ -441,13 +441,13 @@ fn commands_that_are_none_are_found() {
 
 /// Three nodes as README starts them, on other ports.
 struct ByHand {
-    /// By the port that README gives their RESP.
+    /// By the port that README gives to their RESP.
     nodes: BTreeMap<u16, Process>,
     _logs: tempfile::TempDir,
 }
 
 impl ByHand {
-    /// `None`: another process took a port that was free a moment ago.
+    /// `None` if another process took a port that was free a moment ago.
     fn start(block: &str) -> Option<Self> {
         let logs = tempfile::TempDir::new().expect("a directory");
         let (_, seeds) = block.split_once("seeds=\"").expect("the seeds");
@@ -532,7 +532,7 @@ impl ByHand {
         }
     }
 
-    /// `redis-cli -p PORT WORDS`, against the node that stands for the port.
+    /// Runs `redis-cli -p PORT WORDS` against the node that stands for the port.
     fn types(&self, line: &str) -> Reply {
         let words: Vec<&str> = line
             .split('#')
@@ -557,7 +557,7 @@ impl ByHand {
 }
 
 #[test]
-fn three_nodes_by_hand_are_one_cluster_that_outlives_one_of_them() {
+fn three_nodes_started_by_hand_outlive_one_of_them() {
     let text = std::fs::read_to_string(Path::new(ROOT).join("README.md")).expect("the page");
     let page = Page::read(&text);
     let with = |words: &str| {
@@ -596,7 +596,7 @@ fn three_nodes_by_hand_are_one_cluster_that_outlives_one_of_them() {
     let hello = Reply::Bulk(b"hello".to_vec());
     assert_eq!(hand.types(read), hello);
 
-    // One that is not asked below, and dies as by `kill -9`.
+    // The victim is not asked below. It dies as by `kill -9`.
     let (_, victim) = hand.nodes.pop_last().expect("there are three");
     victim.kill();
     hand.eventually("two members and safe", |node| is_safe(node, 2));

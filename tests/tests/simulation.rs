@@ -1,25 +1,25 @@
-//! Some hundreds of seeds of the simulation. A failure is made small, told, and says how to run it
-//! again.
+//! Some hundreds of seeds of the simulation. A failure is made small and printed, with the command
+//! that runs it again.
 
 use doyen_tests::sim::{Failed, Report, Tell, run, run_many, smallest, summary};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
-// As in the binary: a simulation allocates much.
+// As in the binary, because a simulation allocates much.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Seeds of the ordinary test run.
+/// Number of seeds in the ordinary test run.
 const SEEDS: u64 = 300;
 
-/// How many of them are run twice.
+/// How many of them run twice.
 const TWICE: u64 = 100;
 
-/// Runs that making a failure small may take.
+/// Most runs to make a failure small.
 const SHRINK_RUNS: usize = 100;
 
-/// All their reports, by seed.
+/// Runs the seeds. Returns their reports, by seed.
 fn run_all(seeds: std::ops::Range<u64>) -> BTreeMap<u64, Report> {
     let (reports, failure) = (Mutex::new(BTreeMap::new()), Mutex::new(None::<Failed>));
     run_many(seeds, None, |seed| match run(&seed.into(), Tell::Nothing) {

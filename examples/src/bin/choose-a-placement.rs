@@ -1,5 +1,5 @@
-//! The classic comparison, and why Doyen has partitions: a fifth node joins four, and how many of a
-//! hundred thousand keys have to move?
+//! The classic comparison, and the reason why Doyen has partitions: a fifth node joins four. How
+//! many of a hundred thousand keys have to move?
 //!
 //! ```text
 //! cargo run -p doyen-examples --bin choose-a-placement
@@ -7,7 +7,7 @@
 //!
 //! With `hash mod N`, four of five keys move, because almost every hash has another remainder. With
 //! partitions, one of five keys moves: those that the newcomer shall hold. `doyen simulate` answers
-//! more such questions, also about your own keys and nodes.
+//! more such questions, also for your own keys and nodes.
 //!
 //! `doyen_placement` has no clock, no socket and no thread, so a program can ask it what a cluster
 //! would do.
@@ -86,7 +86,7 @@ fn moved_on_a_ring() -> f64 {
     share_moved(owner(&rings[4]), owner(&rings[5]))
 }
 
-/// One copy of everything: the classic comparison knows no backups.
+/// One copy of everything, because the classic comparison knows no backups.
 fn keyspace() -> Keyspace {
     Keyspace {
         id: KeyspaceId(0),
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn four_of_five_keys_move_by_modulo_and_one_of_five_by_partitions_and_on_a_ring() {
+    fn four_of_five_keys_move_by_modulo_and_one_of_five_otherwise() {
         for (moved, expected) in [
             (moved_by_modulo(), 0.8),
             (moved_by_partitions(), 0.2),

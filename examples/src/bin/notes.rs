@@ -1,11 +1,13 @@
-//! A web service with a clustered cache of notes, and `tests/notes.rs`, which kills it.
+//! A web service with a clustered cache of notes. `tests/notes.rs` kills it.
 //!
-//! Its flags are its own and Doyen's, so that it is configured as `doyen run` is: by flags, or by
+//! It takes its own flags and Doyen's, so it is configured as `doyen run` is: by flags, or by
 //! variables as in a container.
 //!
 //! ```text
-//! cargo run -p doyen-examples --bin notes -- --web 127.0.0.1:8081 --name north --listen 127.0.0.1:7400
-//! cargo run -p doyen-examples --bin notes -- --web 127.0.0.1:8082 --name south --listen 127.0.0.1:7410 --seed 127.0.0.1:7400
+//! cargo run -p doyen-examples --bin notes -- \
+//!     --web 127.0.0.1:8081 --name north --listen 127.0.0.1:7400
+//! cargo run -p doyen-examples --bin notes -- \
+//!     --web 127.0.0.1:8082 --name south --listen 127.0.0.1:7410 --seed 127.0.0.1:7400
 //! curl -X PUT localhost:8081/notes/7 -d 'buy milk'; curl localhost:8082/notes/7
 //! ```
 
@@ -47,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
     });
     let listener = tokio::net::TcpListener::bind(flags.web).await?;
     let node = Node::builder().options(flags.doyen).start().await?;
-    // One line for the test that started it: where the node listens, and where the service does.
+    // A line for the test that started this: the addresses of the node and of the service.
     println!("{}", Ready::of(&node).and("web", listener.local_addr()?));
     tokio::select! {
         notes = node.map("notes") => {
@@ -57,7 +59,7 @@ async fn main() -> anyhow::Result<()> {
         }
         () = &mut told_to_stop => {}
     }
-    // Only now: the requests that were in flight needed the node.
+    // The node ends last, because the requests in flight needed it.
     node.shutdown().await;
     Ok(())
 }

@@ -11,13 +11,14 @@
 //! ```text
 //! curl localhost:8081/users/7                  # slow: from the "database"
 //! curl localhost:8082/users/7                  # fast: the other service's node knows it
-//! curl -X PUT localhost:8082/users/7 -H 'content-type: application/json' -d '{"name":"Grace","city":"Arlington"}'
-//! curl localhost:8081/users/7                  # Grace, at once: a read sees every acknowledged write
+//! curl -X PUT localhost:8082/users/7 -H 'content-type: application/json' \
+//!     -d '{"name":"Grace","city":"Arlington"}'
+//! curl localhost:8081/users/7            # Grace, at once: a read sees every acknowledged write
 //! curl -X DELETE localhost:8081/users/7
 //! ```
 //!
-//! Here both run in one process, so that one command starts them. In production each is a process
-//! of its own, on a machine of its own, with `seeds` that name the others and a `secret`: nothing
+//! Here both run in one process, so that one command starts them. In production, each is a process
+//! of its own on a machine of its own, with `seeds` that name the others, and a `secret`. Nothing
 //! else changes.
 
 use axum::extract::{Path, State};
@@ -54,7 +55,7 @@ async fn main() -> anyhow::Result<()> {
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
         .init();
 
-    // The first node has no seeds: it forms a cluster of itself. The second one finds it by its
+    // The first node has no seeds, so it forms a cluster by itself. The second one finds it by its
     // address.
     let north = Node::builder()
         .name("north")
@@ -68,10 +69,10 @@ async fn main() -> anyhow::Result<()> {
         .start()
         .await?;
 
-    // Both end with Ctrl-C, once the requests in flight are answered: those need the nodes.
+    // Both end with Ctrl-C, once the requests in flight are answered, because those need the nodes.
     tokio::try_join!(serve("north", &north, 8081), serve("south", &south, 8082))?;
 
-    // In order: each hands over what it holds to those that stay.
+    // One after the other: each hands over what it holds to the members that stay.
     south.shutdown().await;
     north.shutdown().await;
     Ok(())
@@ -88,8 +89,8 @@ async fn serve(name: &'static str, node: &Node, port: u16) -> anyhow::Result<()>
         .map_err(|e| anyhow::anyhow!("cannot listen on {address}: {e}"))?;
     println!("service {name} listens: curl http://{address}/users/7");
     let told_to_stop = async {
-        // Without a way to hear of Ctrl-C, the system ends the program at once, as it ends any
-        // other.
+        // If this process cannot listen for Ctrl-C, the system ends it at once, like any other
+        // program.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -98,14 +99,14 @@ async fn serve(name: &'static str, node: &Node, port: u16) -> anyhow::Result<()>
     Ok(())
 }
 
-/// From the cache; where it is not there, from the database, and then it is.
+/// Answers from the cache. If the entry is missing, it comes from the database and is cached.
 async fn look_up(State(service): State<Service>, Path(id): Path<u64>) -> Result<Response, Failure> {
     let began = Instant::now();
     let (user, from) = match service.users.get(&id).await? {
         Some(user) => (user, "cache"),
         None => {
             let user = load_from_database(id).await;
-            // Another request may have stored a newer one meanwhile: it stays.
+            // Another request may have stored a newer entry meanwhile. Then that one stays.
             if service
                 .users
                 .insert_if_absent_with(&id, &user, CACHED)
@@ -147,7 +148,7 @@ async fn forget(
     })
 }
 
-/// Stands for what a service really asks: right, and slow.
+/// Stands for a real database: right, and slow.
 async fn load_from_database(id: u64) -> User {
     tokio::time::sleep(Duration::from_millis(300)).await;
     User {
@@ -178,7 +179,7 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let text = match self {
             Self::Read(e) => e.to_string(),
-            // Only here may the write have happened all the same.
+            // Only in this case may the write have happened all the same.
             Self::Write(e) if e.may_have_happened() => format!("{e}: look before you try again"),
             Self::Write(e) => e.to_string(),
         };

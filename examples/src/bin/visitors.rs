@@ -1,21 +1,21 @@
-//! A program that is no node and counts visitors with all others of its kind, whichever node comes
-//! or goes.
+//! A program that is no node, and counts visitors together with other processes of its kind. Nodes
+//! may come and go meanwhile.
 //!
 //! ```text
 //!   visitors ──┐              ┌─ node
-//!   visitors ──┼── client ────┼─ node     one map, "visitors", two copies of every entry
+//!   visitors ──┼── client ────┼─ node   one map, "visitors", two copies of every entry
 //!   visitors ──┘              └─ node
 //! ```
 //!
-//! Start nodes as README.md says ("Run three nodes by hand"), then, in as many terminals as you
-//! like:
+//! Start nodes as README.md says ("Run three nodes by hand"). Then type this in as many terminals
+//! as you like:
 //!
 //! ```text
 //! cargo run -p doyen-examples --bin visitors -- 127.0.0.1:7401 127.0.0.1:7411 127.0.0.1:7421
 //! ```
 //!
-//! and kill a node: the count goes on, and misses nobody. The addresses are data ports (`--data`;
-//! where nothing is said, the port after `--listen`). Nodes with a secret want it here, too:
+//! Kill a node: the count goes on, and misses no visitor. The addresses are data ports (`--data`;
+//! by default the port after `--listen`). If the nodes have a secret, give it here too:
 //! `DOYEN_SECRET_FILE=secret`.
 
 use doyen::{Client, Map, WriteError};
@@ -39,7 +39,7 @@ async fn main() -> anyhow::Result<()> {
         builder = builder.secret_file(file);
     }
     let client = builder.connect().await?;
-    // One map for all programs; any serde types.
+    // One map for all programs. Keys and values may have any serde type.
     let visitors: Map<String, u64> = client.map("visitors").await?;
 
     let counting = async {
@@ -56,16 +56,17 @@ async fn main() -> anyhow::Result<()> {
     ended
 }
 
-/// Counts one visitor of a page, though others count at the same time; says the how many-th it was.
+/// Counts one visitor of a page while others count too. Returns the visitor's number.
 async fn visit(visitors: &Map<String, u64>, page: &str) -> anyhow::Result<u64> {
     loop {
         let before = visitors.get(page).await?;
         let now = before.unwrap_or(0) + 1;
         match visitors.compare_and_swap(page, before.as_ref(), &now).await {
             Ok(true) => return Ok(now),
-            // Somebody else was counted meanwhile; or nothing happened, and says so.
+            // Another program counted a visitor meanwhile, or an error says that nothing happened.
             Ok(false) | Err(WriteError::Unavailable | WriteError::Overloaded) => {}
-            // It may have been counted, or not: only the program can know whether that matters.
+            // The visitor may have been counted or not. Only the program knows whether that
+            // matters.
             Err(error) => return Err(error.into()),
         }
     }

@@ -1,4 +1,4 @@
-//! Two shards that hold everything, the first of them leading, without a network between them.
+//! Two shards that hold everything, without a network between them. The first is the primary.
 
 use bytes::{Bytes, BytesMut};
 use doyen_engine::op::{Action, Operation, Outcome};
@@ -24,7 +24,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Connected and open.
+    /// A pair that is connected and open.
     pub(crate) fn new(partitions: u16) -> Self {
         let now = Time(1_000_000_000);
         let table = Arc::new(table(2, partitions, |_| vec![1, 2]));
@@ -94,14 +94,14 @@ impl Pair {
             .warm(KeyspaceId(0), MapId(0), keys.iter().map(|key| &**key));
     }
 
-    /// What the primary has for its copy.
+    /// The bytes that the primary has for its copy.
     pub(crate) fn sent(&mut self) -> Option<(Lane, BytesMut)> {
         self.primary
             .poll_transmit()
             .map(|(_, lane, bytes)| (lane, bytes.into()))
     }
 
-    /// The copy takes it, and says what it has.
+    /// The copy takes them, and returns its acknowledgement.
     pub(crate) fn copied(
         &mut self,
         (lane, mut bytes): (Lane, BytesMut),
@@ -116,7 +116,7 @@ impl Pair {
             .map(|(_, lane, bytes)| (lane, bytes.into()))
     }
 
-    /// The primary takes that.
+    /// The primary takes the acknowledgement.
     pub(crate) fn acked(&mut self, (lane, mut bytes): (Lane, BytesMut)) {
         while self
             .primary
@@ -125,8 +125,8 @@ impl Pair {
         {}
     }
 
-    /// Bytes go both ways until there are none; everything that may be released is. How many
-    /// outcomes there were.
+    /// Passes bytes both ways until there are none, and releases all outcomes that it may. Returns
+    /// how many.
     pub(crate) fn exchange(&mut self) -> usize {
         loop {
             let sent = self.sent();
@@ -147,7 +147,7 @@ impl Pair {
         self.release()
     }
 
-    /// Outcomes go to their callers.
+    /// Hands outcomes to their callers. Returns how many.
     pub(crate) fn release(&mut self) -> usize {
         self.primary
             .release(self.now, self.now + Duration::from_millis(500), true);
@@ -159,14 +159,14 @@ impl Pair {
         count
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub(crate) fn tick(&mut self) {
         self.now = self.now + Duration::from_millis(1);
         self.primary.tick(self.now);
         self.backup.tick(self.now);
     }
 
-    /// Writes so many keys.
+    /// Writes this many keys.
     pub(crate) fn fill(&mut self, count: usize, value: &Bytes) -> Vec<Bytes> {
         let keys: Vec<Bytes> = (0..count)
             .map(|n| Bytes::from(format!("key:{n:012}")))

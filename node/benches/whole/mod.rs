@@ -1,4 +1,4 @@
-//! A whole node in this process, and a client of it that asks for no memory.
+//! A whole node in this process, and a client of it that does not allocate.
 
 use doyen::Node;
 use std::io::{Read, Write};
@@ -10,12 +10,12 @@ pub(crate) struct Whole {
     node: Option<Node>,
     runtime: tokio::runtime::Runtime,
     stream: TcpStream,
-    /// Where replies are read.
+    /// The buffer for replies.
     input: Vec<u8>,
 }
 
 impl Whole {
-    /// Ready.
+    /// A node that is ready.
     pub(crate) fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -44,7 +44,7 @@ impl Whole {
         }
     }
 
-    /// Sends this and reads so many bytes of replies.
+    /// Sends this, and reads this many bytes of replies.
     pub(crate) fn ask(&mut self, commands: &[u8], replies: usize) {
         self.stream.write_all(commands).expect("it takes commands");
         self.stream

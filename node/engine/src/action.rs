@@ -1,4 +1,4 @@
-//! What an action makes of a key: a pure function of the action, the entry and the clocks.
+//! The effect of an action on a key: a pure function of the action, the entry and the clocks.
 
 use super::Extended;
 use super::deadline;

@@ -1,8 +1,8 @@
-//! Entries that are looked at some at a time before their turns come.
+//! Loads entries some at a time before their turns come.
 //!
-//! Keys that follow one another are anywhere in memory. Whoever copies or sums them one by one
-//! waits for memory at each of them, twice where the value stands by itself; the beginnings of a
-//! group of them arrive together.
+//! Keys that follow one another are anywhere in memory. To copy or sum them one by one waits for
+//! memory at each of them, twice if the value is stored apart. The beginnings of a group of them
+//! arrive together.
 
 use super::entry::Entry;
 use super::index::WARM_GROUP;

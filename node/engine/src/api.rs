@@ -1,4 +1,4 @@
-//! What a shell sees of a shard beside its methods: names, limits, counters, requests.
+//! What a shell sees of a shard besides its methods: names, limits, counters, requests.
 
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncRequest;
@@ -7,26 +7,26 @@ use doyen_placement::{Epoch, MapEntry, MemberId, PartitionRef, Table, TableName}
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names a submitted operation to the shell; the machine only carries it.
+/// The shell's name for an operation that it submitted. The machine only carries it.
 pub type Token = u64;
 
-/// How bytes travel to a peer. Each lane is one ordered byte stream for the life of a connection.
+/// A lane to a peer. Each is one ordered byte stream for the life of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// Operations, replication, acks.
     Calls,
-    /// Snapshots; must not delay calls.
+    /// Snapshots, which must not delay calls.
     Bulk,
 }
 
-/// How long an operation waits at most for whoever serves it. What one caller asks for on one key
-/// keeps its order only if nothing of it is given up before what it asked for earlier is. What
-/// `Shard::read` and `Shard::set` did has the whole patience: a caller with less uses neither.
+/// How long an operation waits for a primary at most. Operations of one caller on one key keep
+/// their order only if none of them is given up before an earlier one. `Shard::read` and
+/// `Shard::set` have the whole patience, so a caller with less uses neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
-    /// `Limits::park`.
+    /// As long as `Limits::park`.
     Whole,
-    /// Until then: its caller was kept waiting already, by what it asked for before.
+    /// Until this time, because the caller has waited for its earlier operations already.
     Until(Time),
 }
 
@@ -35,39 +35,40 @@ pub enum Patience {
 pub enum Request {
     /// These partitions are open: (partition, the epoch in which this tenure began).
     Opened(Vec<(PartitionRef, Epoch)>),
-    /// Changes of in-sync sets. Asked again, with backoff and jitter, until the epoch changes.
+    /// Changes of in-sync sets. The machine asks again, with backoff and jitter, until the epoch
+    /// changes.
     InSync(Vec<InSyncRequest>),
-    /// The first write of this cluster of one is about to be applied; it waits for `Shard::used`.
+    /// This cluster of one is about to apply its first write, which waits for `Shard::used`.
     Used,
-    /// What this thread measured, each two seconds, and more often while it sends copies.
+    /// What this thread measured. It comes every two seconds, and more often while copies are sent.
     Loads(Report),
-    /// A learner's copy was not equal to this node's: it is made anew.
+    /// A learner's copy was not equal to this node's, so the copy is made again.
     Differed(PartitionRef, MemberId),
-    /// A peer knows a newer committed table: pull it.
+    /// A peer knows a newer committed table, which is to be pulled.
     Newer(TableName),
-    /// Of a member: a client asks for a map that this node's table does not name. `Shard::map_made`
+    /// At a member: a client asks for a map that this node's table does not name. `Shard::map_made`
     /// answers it.
     MakeMap {
-        /// Who asks.
+        /// The client.
         client: MemberId,
         /// The number of its request.
         ticket: u64,
-        /// The name of the keyspace that it shall be in.
+        /// The name of the map's keyspace.
         keyspace: String,
         /// The map's name.
         name: String,
     },
-    /// Of a client: what became of `Shard::ask_map`.
+    /// At a client: the outcome of `Shard::ask_map`.
     MapMade {
         /// The number of the request.
         ticket: u64,
         /// The map, or why there is none.
         made: Result<MapEntry, String>,
     },
-    /// Of a client: a newer table came, to be installed.
+    /// At a client: a newer table has arrived, and is to be installed.
     Table(Arc<Table>),
-    /// Of a client: what answers belongs to another cluster than the one that was first met. What
-    /// maps are called there is not what they are called here, so nothing is asked there.
+    /// At a client: the member that answers belongs to another cluster than the one that the client
+    /// first met. Map numbers differ between clusters, so the client asks nothing there.
     OtherCluster(TableName),
 }
 
@@ -79,45 +80,44 @@ const SHARE_BYTES_MAX: usize = 256 << 20;
 const FRAMES_BYTES_LEAST: usize = 4 << 20;
 const FRAMES_BYTES_ENOUGH: usize = 96 << 20;
 
-/// Limits and durations of the data path: a shard is given those of one data thread.
+/// Limits and durations of the data path. A shard gets those of one data thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Largest value: 16 MiB.
+    /// The largest value: 16 MiB.
     pub value_bytes_max: usize,
-    /// Largest key: 64 KiB.
+    /// The largest key: 64 KiB.
     pub key_bytes_max: usize,
-    /// Entries, tails and snapshots together.
+    /// The most memory for entries, tails and snapshots together.
     pub memory_bytes_max: usize,
-    /// Log kept for copies that lag: 64 MiB a node.
+    /// The log that is kept for copies that lag: 64 MiB a node.
     pub tail_bytes_max: usize,
-    /// Bytes of a partition's log that are kept, however little is stored, for copies that were
-    /// dropped by mistake.
+    /// The least bytes of a partition's log that are kept, for copies that were dropped by mistake.
     pub tail_bytes_least: usize,
-    /// Bytes from which on a range of keys is split: 64 MiB.
+    /// The size at which a range of keys is split: 64 MiB.
     pub range_bytes_max: usize,
     /// How long an operation is parked at most: 5 s.
     pub park: Duration,
-    /// Operations that wait at the same time at most.
+    /// The most operations that wait at the same time.
     pub waiting_max: usize,
-    /// A copy that has not acknowledged for this long is asked out of the in-sync set: 1.5 s.
+    /// A copy that has not acknowledged for this long is to leave the in-sync set: 1.5 s.
     pub copy_silent_max: Duration,
-    /// Bytes on their way to one peer, beside snapshots and by its own word of what has arrived,
-    /// from which on a write waits before it is executed: 8 MiB, or what the way carries in a
-    /// second, if that is less. Nothing that a write waits for is behind much more than this and
-    /// one value, so that a slow way makes writes wait and costs no copy.
+    /// If this many bytes are on their way to one peer, a write waits before it is executed: 8 MiB,
+    /// or what the link carries in a second, if that is less. Snapshots do not count, and arrived
+    /// bytes count by the peer's own word. So an ack is never behind much more than this and one
+    /// value: a slow link makes writes wait, and costs no copy.
     pub ahead_bytes_max: u64,
-    /// Snapshot chunk: 64 KiB.
+    /// The size of a snapshot chunk: 64 KiB.
     pub chunk_bytes: usize,
-    /// Snapshot chunks sent and not acknowledged, a partition.
+    /// The most snapshot chunks of a partition that are sent and not acknowledged.
     pub chunks_in_flight: usize,
-    /// Partitions that are copied from this node at the same time; as many more may be on their way
-    /// where copies are lacking.
+    /// The most partitions that are copied from this node at the same time. If copies are missing,
+    /// as many more may be copied.
     pub copies_max: usize,
-    /// Entries of partitions that were split or merged that are given to their heirs in one go,
-    /// about: half a millisecond.
+    /// About how many entries of split or merged partitions the new ones draw in one slice: half a
+    /// millisecond of work.
     pub drawn_max: usize,
-    /// `1.0204 L + margin` for a tenure of which nothing is known; also how much the lease is
-    /// worth.
+    /// `1.0204 L + margin`: the wait for a tenure of which nothing is known, and how much the lease
+    /// is worth.
     pub takeover_wait: Duration,
 }
 
@@ -128,13 +128,14 @@ pub struct Stats {
     pub keys: u64,
     /// Bytes held: entries, tails, snapshots.
     pub memory_bytes: u64,
-    /// Bytes of buffers, and of what was dropped or is kept by the allocator, that count as well.
+    /// Bytes that also count: buffers, dropped entries that are not freed yet, and gaps that the
+    /// allocator keeps.
     pub memory_outside_bytes: u64,
-    /// Runs that moved entries so that memory between them was given back.
+    /// How often entries were moved to give back the memory between them.
     pub compactions: u64,
-    /// Of all these bytes, as many as there may be.
+    /// The limit of all these bytes.
     pub memory_bytes_max: u64,
-    /// How much of that is taken, in thousandths: of several threads, by the fullest.
+    /// How much of that is taken, in thousandths. Of several threads, the fullest counts.
     pub memory_filled: u64,
     /// Operations executed here as primary.
     pub executed: u64,
@@ -142,40 +143,40 @@ pub struct Stats {
     pub forwarded: u64,
     /// Log entries sent to copies.
     pub replicated: u64,
-    /// Operations parked at present.
+    /// Operations that are parked now.
     pub parked: u64,
-    /// Partitions led and open.
+    /// Partitions that this node leads and that are open.
     pub open: u64,
-    /// Partitions led and not open yet.
+    /// Partitions that this node leads and that are not open yet.
     pub closed: u64,
-    /// Partitions held whose keys are still divided, after a split or a merge.
+    /// Partitions whose keys are still being divided after a split or a merge.
     pub divided: u64,
     /// Bytes of snapshots sent.
     pub snapshot_bytes: u64,
-    /// Snapshots that went on after their connection was lost, or another epoch began.
+    /// Snapshots that continued after their connection was lost, or in another epoch.
     pub continued: u64,
     /// Learners that caught up from the log, without a snapshot.
     pub caught_up: u64,
     /// Learners whose checksum differed.
     pub checksum_mismatches: u64,
-    /// Frames of peers that were refused as malformed.
+    /// Frames of peers that were malformed.
     pub malformed: u64,
     /// Keys expired.
     pub expired: u64,
     /// Keys evicted.
     pub evicted: u64,
-    /// Writes refused because there was no room for them.
+    /// Writes that were refused because there was no room.
     pub refused: u64,
-    /// Times that a partition was asked for a range of keys.
+    /// How often a partition was asked for a range of keys.
     pub ranges: u64,
-    /// Lookups that found their key, here as primary: as Redis counts them.
+    /// Lookups at this primary that found their key, as Redis counts them.
     pub hits: u64,
-    /// Lookups that did not.
+    /// Lookups at this primary that found no key.
     pub misses: u64,
 }
 
 impl Limits {
-    /// Of each of so many threads that share what is a node's.
+    /// The limits of each of this many threads, which share those of a node.
     #[must_use]
     pub fn shared_by(mut self, threads: u8) -> Self {
         let threads = usize::from(threads.max(1));
@@ -185,16 +186,16 @@ impl Limits {
         self
     }
 
-    /// Commands of Redis clients that are not whole, and likewise their answers, of one of so many
-    /// data threads.
+    /// The most bytes of incomplete commands of Redis clients for one of this many data threads.
+    /// Their answers have the same limit.
     pub fn clients_bytes_max(&self, threads: u8) -> usize {
         self.share(threads)
             .max(self.value_bytes_max.saturating_mul(2))
     }
 
-    /// Frames of peers that are not whole, of one of so many data threads. Beyond it a connection
-    /// is closed, and some of the largest values on their way at the same time are no fault of
-    /// whoever sends them.
+    /// The most bytes of incomplete frames of peers for one of this many data threads. Beyond it, a
+    /// connection is closed. Several of the largest values may arrive at the same time, which is no
+    /// fault of their sender.
     pub fn frames_bytes_max(&self, threads: u8) -> usize {
         self.share(threads).max(
             self.value_bytes_max
@@ -203,9 +204,9 @@ impl Limits {
         )
     }
 
-    /// Large answers that one peer has asked for and that are not on their way; all native clients
-    /// together have as much. Most are shared with the store, so they may be more than other
-    /// buffers: as much as what the Redis clients of another thread wait for.
+    /// The most bytes of large answers that one peer has asked for and that have not been sent. All
+    /// native clients together have as much. Most of these are shared with the store, so they may
+    /// take more than other buffers: as much as the answers to the Redis clients of another thread.
     pub fn owed_bytes_max(&self) -> usize {
         let most = if self.memory_bytes_max == 0 {
             SHARE_BYTES_MAX
@@ -215,7 +216,7 @@ impl Limits {
         most.max(self.value_bytes_max.saturating_mul(2))
     }
 
-    /// What buffers of one kind may take beside what is stored. A client of the cluster stores
+    /// The share of buffers of one kind, besides what is stored. A client of the cluster stores
     /// nothing.
     fn share(&self, threads: u8) -> usize {
         let most = SHARE_BYTES_MAX / usize::from(threads.max(1));
@@ -228,14 +229,14 @@ impl Limits {
 }
 
 impl Stats {
-    /// Adds those of another thread of the node.
+    /// Adds the figures of another thread of the node.
     pub fn add(&mut self, other: &Self) {
         self.keys += other.keys;
         self.memory_bytes += other.memory_bytes;
         self.memory_outside_bytes += other.memory_outside_bytes;
         self.compactions += other.compactions;
         self.memory_bytes_max += other.memory_bytes_max;
-        // They share nothing of it.
+        // The threads do not share this memory.
         self.memory_filled = self.memory_filled.max(other.memory_filled);
         self.executed += other.executed;
         self.forwarded += other.forwarded;
@@ -257,7 +258,7 @@ impl Stats {
         self.misses += other.misses;
     }
 
-    /// A key was looked for.
+    /// Counts a lookup of a key.
     #[inline]
     pub(super) fn count_lookup(&mut self, found: bool) {
         self.hits += u64::from(found);
@@ -265,8 +266,8 @@ impl Stats {
     }
 }
 
-/// A peer's bytes made no sense; its connection must be closed. Nothing was changed by the
-/// malformed frame.
+/// Bytes of a peer that make no sense. Its connection must be closed. The malformed frame has
+/// changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed data frame: {0}")]
 pub struct Malformed(pub &'static str);

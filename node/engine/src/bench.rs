@@ -1,4 +1,5 @@
-//! What `benches/` measures of what is private here. Thin: a benchmark of a wrapper says nothing.
+//! Private parts that `benches/` measures. The wrappers are thin: a benchmark of a wrapper says
+//! nothing.
 
 use super::entry::Entry;
 use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};

@@ -1,24 +1,25 @@
 //! Native clients: what a member knows of a client, and what a client knows of a member.
 //!
-//! A client is a shard that holds nothing: it forwards what its callers ask to whoever leads the
-//! partition, as a member does, and a member answers it as it answers a member.
+//! A client is a shard that holds nothing. Like a member, it forwards its callers' operations to
+//! the primary, which answers it as it answers a member.
 //!
 //! ```text
 //!   member                                    client
 //!     Tick: my clock, limits, table ─────────>  ready; each second again
-//!     Table, in parts <──── Pull ─────────────  knows an older one (View, Tick): what is new since it (`published`)
+//!     Table, in parts <──── Pull ─────────────  knows an older one (View, Tick): what is new
+//!                                               since it (`published`)
 //!     Reply | NotServing <─ Heard? Forward ───  an operation
 //!     MapMade <──────────── MakeMap ──────────  a map that its table does not name
 //! ```
 //!
-//! **No write is applied twice, though nobody keeps what a client asked for ever.** A member is in
-//! the table as long as others keep what became of its operations; a client is in no table. A
-//! client sends an operation for [`PARK`] at most. `Heard` says how old what follows can be at
-//! most, by the receiver's own clock: the client sends on the last clock that it was told, and only
-//! with a time that it read afterwards. A member takes no write of a client that may be older than
-//! [`FRESH`] at its arrival. So none arrives later than both together after its first copy, and
-//! what became of it is kept for [`RETENTION`] or longer. Only rates of clocks matter, however long
-//! either process stood still in between.
+//! **No write is applied twice, though no member keeps a client's outcomes for ever.** Members keep
+//! the outcomes of another member as long as it is in the table, but a client is in no table. A
+//! client sends an operation for [`PARK`] at most. `Heard` bounds the age of what follows, by the
+//! receiver's own clock: the client sends the last clock that it was told, and only with a time
+//! that it read afterwards. A member takes no write of a client that may be older than [`FRESH`] at
+//! its arrival. So no copy of a write arrives later than both together after the first one, and its
+//! outcome is kept for [`RETENTION`] or longer. Only rates of clocks matter, however long either
+//! process was suspended in between.
 
 use super::forwarding::{Call, Source};
 use super::frame::Frame;

@@ -1,41 +1,41 @@
-//! Values to bytes and back: the one module that names bincode.
+//! Encodes values as bytes and decodes them. No other module names bincode.
 //!
-//! Peers' messages and users' values both pass through here. Decoding takes a byte limit, allocates
-//! no more than a small multiple of what really arrived, and refuses bytes that are left over.
+//! Peers' messages and users' values both pass through here. Decoding has a byte limit, allocates
+//! no more than a small multiple of what arrived, and refuses bytes that follow the value.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The largest encoding of anything.
+/// The limit of any encoding.
 pub const BYTES_MAX: usize = 64 << 20;
 
-/// How many times as large a value may be in memory, as far as its parts are counted before they
-/// are read.
+/// How many times its encoding a value may take in memory, as far as its parts are counted before
+/// they are read.
 const MEMORY_FACTOR: usize = 16;
 
 /// Why a value could not be encoded or decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// The encoding is larger than the limit.
-    #[error("{bytes} bytes are more than the limit of {limit}")]
+    /// The encoding exceeds the limit.
+    #[error("the value has {bytes} bytes; {limit} are allowed")]
     TooLarge {
-        /// How large it is.
+        /// The size of the encoding.
         bytes: usize,
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
-    /// The value cannot be written, or the bytes are no such value.
+    /// The value cannot be encoded, or the bytes are not a value of this type.
     #[error("{0}")]
     Invalid(String),
-    /// A value, and then more.
-    #[error("{0} bytes follow the value")]
+    /// There are bytes after the value.
+    #[error("{0} bytes follow the value; send one value alone")]
     Trailing(usize),
 }
 
 /// Encodes a value.
 ///
 /// # Errors
-/// The encoding would exceed `limit`, or the value refuses to be serialized.
+/// The encoding would exceed `limit`, or the value cannot be serialized.
 pub fn encode<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>, CodecError> {
     let bytes = bincode::serde::encode_to_vec(value, bincode::config::standard())
         .map_err(|e| CodecError::Invalid(e.to_string()))?;
@@ -52,7 +52,8 @@ pub fn encode<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>,
 /// Decodes exactly one value.
 ///
 /// # Errors
-/// More than `limit` bytes, bytes that are no such value, or bytes left over.
+/// There are more than `limit` bytes, the bytes are not a value of this type, or bytes follow the
+/// value.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, CodecError> {
     let limit = limit.min(BYTES_MAX);
     if bytes.len() > limit {
@@ -61,9 +62,9 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, Code
             limit,
         });
     }
-    // bincode's limit is part of a type, and bounds what a length prefix can make it allocate: a
-    // text is given its room before its bytes are looked for. It counts what elements take in
-    // memory, which is up to 16 times what they take here: of a `u128` below 251, one byte. So take
+    // bincode's limit is part of a type. It bounds what a length prefix can make it allocate,
+    // because a text gets its room before its bytes are looked for. bincode counts the memory of
+    // elements, which is up to 16 times their encoding: a `u128` below 251 takes one byte. So take
     // the next class of sizes, and 16 times that.
     let (value, read) = match bytes.len() {
         0..=0x400 => limited::<T, { 0x400 * MEMORY_FACTOR }>(bytes),
@@ -109,7 +110,7 @@ mod tests {
         },
     }
 
-    /// 16,384 partitions in three copies on 100 members of random ids, as large clusters have them.
+    /// 16,384 partitions in three copies on 100 members of random ids, as in large clusters.
     fn large_table() -> Table {
         let member = |n: u64| Member {
             id: MemberId(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !0xF),
@@ -240,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_length_prefix_alone_allocates_nothing() {
-        // 253 announces eight bytes of length: a string of 2^60 bytes.
+        // 253 announces a length of eight bytes: here a string of 2^60 bytes.
         let mut bytes = vec![253];
         bytes.extend((1u64 << 60).to_le_bytes());
         assert!(matches!(
@@ -257,8 +258,8 @@ mod tests {
         ));
     }
 
-    /// Lists of small numbers were refused: the limit followed the encoded bytes, and counted the
-    /// decoded ones.
+    /// Lists of small numbers were refused, because the limit came from the encoded bytes and
+    /// counted the decoded ones.
     #[test]
     fn what_takes_more_memory_than_bytes_comes_back() {
         for length in [0, 100, 340, 1020, 1024, 8189, 8192, 10_000, 65_533, 200_000] {

@@ -1,4 +1,4 @@
-//! Memory that lies between entries, and how it is given back.
+//! Memory that is free between entries, and how it is given back.
 //!
 //! ```text
 //!   census: how much of each block of 64 KiB do entries take?
@@ -11,9 +11,9 @@
 //! most blocks keep a few. The process then holds far more than its entries: `Outside::loose` says
 //! how much more, and from some point on the shard makes room by moving entries.
 //!
-//! A copy may be given a place in another block that is to be emptied. Such a place is kept
-//! (`Decoy`) until the round ends, so that the next copy finds another one. Entries that the log or
-//! a reader shares stay where they are.
+//! A copy may get a place in another block that is to be emptied. Such a place is kept (`Decoy`)
+//! until the round ends, so the next copy finds another one. Entries that the log or a reader
+//! shares stay where they are.
 
 use super::entry::{Entry, LargeValue};
 use super::shaking::Shaking;

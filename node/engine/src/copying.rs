@@ -1,11 +1,12 @@
-//! Copying a partition to a learner: a snapshot in the order of the index beside the running log,
+//! Copying a partition to a learner: a snapshot in the order of the index, the log beside it, and
 //! then equal checksums at one sequence.
 //!
 //! ```text
 //!   primary                                   learner
 //!   Begin{session, seq} ───────────────────>  empties itself
 //!   <────────────────────────────────── ack   log follows from seq + 1, on the lane of calls
-//!   Chunk, Chunk, ... (bulk lane) ─────────>  takes what is newer than what it has, remembers deletions; sums what it stored
+//!   Chunk, Chunk, ... (bulk lane) ─────────>  takes what is newer than its own, remembers
+//!                                             deletions, sums what it stored
 //!   Outcomes, Finish{chunks, seq} ─────────>  complete once the log has reached seq; sums the rest
 //!   <───────────────────────────── Finished
 //!   Compare{seq, sum} (in order with the log) ──>  at exactly seq
@@ -16,7 +17,8 @@
 //! the connection is lost meanwhile, or another epoch of the same tenure begins, it goes on after
 //! the last chunk that arrived:
 //! ```text
-//!   Continue{session, next} ───────────────>  has it begun this session? It is called `next` from then on
+//!   Continue{session, next} ───────────────>  has it begun this session? From then on the
+//!                                             session is called `next`
 //!   <────────── Arrived{chunks, seq}          log follows from seq + 1, chunks after those
 //! ```
 //! A copy that was in sync, was dropped and comes back in the same lineage needs no snapshot while
@@ -24,7 +26,8 @@
 //! ```text
 //!   Begin{session, kept, seq} ─────────────>  committed at or after `kept`: it keeps what it has
 //!   <─────────── Holds{session, committed}
-//!   Align{entries after that} ─────────────>  undoes what differs, takes the rest; sums its own contents
+//!   Align{entries after that} ─────────────>  undoes what differs, takes the rest, sums
+//!                                             its own contents
 //!   <──────────────────── ack, then Finished  and so on, as above
 //! ```
 

@@ -1,8 +1,8 @@
-//! What became of operations that may be asked again: per origin, the outcomes that it has not
-//! finished with.
+//! Outcomes of operations that may be sent again: for each origin, those that it has not finished
+//! with.
 //!
-//! Replicated with every log entry, so that a retry finds it at whoever leads the partition next.
-//! Either the outcome of an operation is here, or the origin's mark is above it: nothing is ever
+//! They are replicated with every log entry, so that a retry finds its outcome at the next primary.
+//! Either the outcome of an operation is here, or the origin's mark is above it. So nothing is
 //! applied twice.
 
 use super::log::begin_anew;

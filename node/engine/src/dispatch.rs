@@ -1,4 +1,4 @@
-//! What becomes of a call: executed here, sent to the primary, parked, answered, given up.
+//! What becomes of a call: it is executed here, sent to the primary, parked, answered, or given up.
 
 use super::clients::Sending;
 use super::dedup::OpId;

@@ -1,26 +1,27 @@
-//! Keys that go because memory is full: which members are, and how much of it is whose to do.
+//! Evicts keys because memory is full: which members are full, and how much each primary evicts.
 //!
 //! ```text
-//!   0 ──────────────── 88 % ── 90 % ── 92.5 % ──────── 100 % of --memory-max, or of a data thread's part of it
-//!     nobody is asked    <──────┤ full: writes that grow make room or are refused, primaries evict
-//!                               ├─ lent ─┤ only to who makes its own room
-//!                               ├─ kept: tails, what is on its way ─┤ nothing that grows is written
+//!   of --memory-max, or of a data thread's part of it:
+//!   0 ──────────────── 88 % ── 90 % ── 92.5 % ──────── 100 %
+//!     no eviction        <──────┤ full: writes that grow make room or are refused, primaries evict
+//!                               ├─ lent ─┤ only to a write that makes its own room
+//!                               ├─ kept: tails, what is on its way ─┤ no write that grows
 //! ```
-//! A member is full by what it holds, as primary and as copy; what others are, acks say. Only
-//! primaries evict, by deletions in the log, as they expire: so all copies lack the same keys, and
-//! a copy that is full is relieved by whoever leads there. Every 100 ms it is looked at how much is
-//! too much, and until the next look not more than that goes: a deletion frees memory only once it
-//! is committed and out of the log, and who did not wait for that would evict far too much. For the
-//! same reason a member that has said nothing since the last look is not looked at.
+//! A member is full by what it holds, as primary and as copy; acks say how full other members are.
+//! Only primaries evict, by deletions in the log, as for expiry. So all copies lose the same keys,
+//! and the primaries of its partitions relieve a copy that is full. Every 100 ms, a primary looks
+//! how much is too much, and evicts no more than that until the next look: a deletion frees memory
+//! only once it is committed and out of the log, so a primary that did not wait would evict far too
+//! much. For the same reason, a member that has said nothing since the last look does not count.
 //!
-//! A write that finds a member full makes its own room (`Core::make_room`): however fast they come,
-//! they do not outrun it. Where nothing of its partition may go, others make room for it, but
-//! nothing says that they are as fast: what is lent meanwhile is a small part.
+//! A write that finds a member full makes its own room (`Core::make_room`), so writes cannot outrun
+//! eviction, however fast they come. If its partition has nothing to evict, other partitions make
+//! room for it. They may be slower, so only a small part is lent meanwhile.
 //!
-//! Writes alone would not share the work fairly: a primary that hears later than others that there
-//! is room again evicts more, and its partitions would dwindle until they keep nothing for longer
-//! than a moment. So where a write had to make room, the next look takes the member for full, and
-//! goes on down to 88 %: what a look takes is in proportion to what each partition has.
+//! If only writes evicted, the work would not be fair: a primary that hears later that there is
+//! room again evicts more, and its partitions would dwindle until they keep nothing for longer than
+//! a moment. So if a write had to make room, the next look takes the member for full, and evicts
+//! down to 88 %. A look takes from each partition in proportion to its size.
 
 use super::execute::needed;
 use super::frame::Headroom;

@@ -1,5 +1,5 @@
-//! Executing operations at the primary: read at once, write into the log, wait for what is not
-//! committed.
+//! Executes operations at the primary: reads at once, writes into the log, and waits for what is
+//! not committed.
 
 use super::action::{self, Change, Context};
 use super::dedup::{Known, OpId};

@@ -1,9 +1,9 @@
 //! Numbers of `INCRBYFLOAT`: binary floating point with 64 bits of mantissa, the "long double" of
 //! Redis on x86-64.
 //!
-//! Clients depend on its digits: 90071992547409931 less 90071992547409930 is 1, and a double says 0
-//! or 16. Rust has no such type, so that whole numbers of any size do the work: each step is exact,
-//! and is then rounded once, to the nearest, to even in the middle, as the processor does.
+//! Clients depend on its digits: 90071992547409931 minus 90071992547409930 is 1, while a double
+//! gives 0 or 16. Rust has no such type, so whole numbers of any size do the work. Each step is
+//! exact, and is then rounded once, to the nearest, to even in the middle, as the processor does.
 
 use num_bigint::BigUint;
 

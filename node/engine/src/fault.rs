@@ -1,13 +1,13 @@
-//! Points in the life of a move at which a test may end this process, as a power cut would: nothing
-//! more is said, nothing is finished.
+//! Points of a move at which a test may end this process as a power cut would: it says nothing
+//! more, and finishes nothing.
 //!
-//! Without the feature `fault-points`, which nobody but our tests should want, no process can be
-//! told to, and passing a point is nothing at all.
+//! Without the feature `fault-points`, which only our own tests need, no process can be told to end
+//! so, and passing a point costs nothing.
 //!
 //! ```text
 //!   source    Begin ── Chunk ─────── Finish ── Compare ── asks for the admission
 //!   target      └─ begins ── receives ── finishes ── compares
-//!   anybody   a table with this stage is accepted ── is installed
+//!   any       a table with this stage is accepted ── is installed
 //! ```
 
 #[cfg(feature = "fault-points")]
@@ -16,8 +16,8 @@ mod armed;
 #[cfg(feature = "fault-points")]
 pub use armed::{Unknown, arm, pass_tables};
 
-/// Where a process may end. It has done what the point is named after; what it said there may not
-/// have left yet.
+/// A point at which a process may end. It has done what the point is named after. The messages of
+/// that step may not have left yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
     /// A source has told a learner that a copy begins.
@@ -28,15 +28,15 @@ pub enum Point {
     SourceFinishes,
     /// A source has sent its checksum.
     SourceCompares,
-    /// A source knows that the copy is equal, and asks for its admission.
+    /// A source knows that the copy is equal, and has asked for its admission.
     SourceAdmits,
-    /// A learner has emptied itself.
+    /// A learner has dropped what it held.
     TargetBegins,
     /// A learner has taken a part of a snapshot.
     TargetReceives,
-    /// A learner has everything, and says so.
+    /// A learner has everything, and has said so.
     TargetFinishes,
-    /// A learner has compared.
+    /// A learner has compared the checksums.
     TargetCompares,
     /// A table that adds learners was accepted.
     CopyingAccepted,
@@ -46,7 +46,7 @@ pub enum Point {
     InSyncAccepted,
     /// Such a table was installed.
     InSyncInstalled,
-    /// A table in which others lead was accepted.
+    /// A table in which other members lead was accepted.
     SwitchedAccepted,
     /// Such a table was installed.
     SwitchedInstalled,
@@ -56,11 +56,11 @@ pub enum Point {
     DroppedInstalled,
 }
 
-/// This process has come to this point.
+/// Ends this process if it was told to end at this point.
 #[cfg(feature = "fault-points")]
 pub(crate) use armed::pass;
 
-/// This process has come to this point.
+/// Ends this process if it was told to end at this point.
 #[cfg(not(feature = "fault-points"))]
 #[inline(always)]
 pub(crate) const fn pass(_: Point) {}

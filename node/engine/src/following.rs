@@ -1,5 +1,5 @@
-//! One log on several nodes, as a copy sees it: it applies what its primary sends, and undoes what
-//! a new one does not have.
+//! One log on several nodes, as a copy sees it. The copy applies what its primary sends, and undoes
+//! what a new primary lacks.
 
 use super::frame::{Ack, Frame, Head};
 use super::log::Logged;

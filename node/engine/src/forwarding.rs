@@ -1,15 +1,15 @@
 //! Operations that are not answered yet: parked, sent to another primary, or waiting for their
 //! commit.
 //!
-//! A partition's calls keep the order in which they came: what is parked is executed or sent from
-//! the front, and a primary that refuses one call of an attempt refuses all later ones of it, so
-//! that resending does not reorder them.
+//! Calls of a partition keep their order. Parked calls are executed or sent from the front. If a
+//! primary refuses one call of an attempt, it refuses all later ones of that attempt, so sending
+//! again does not reorder them.
 //!
-//! What was executed and changed nothing is in no log: asked again, it would be executed after
-//! whatever followed it and is in the log. So a call that is asked again names the next write on
-//! its key that may be there (`Tried::before`), and whoever leads by then does not execute it if
-//! that write is: the call is *overtaken*. Where its outcome is still known it holds, because the
-//! log goes on from where it was read. Otherwise only who asked can say whether another execution
+//! An operation that was executed and changed nothing is in no log. Sent again, it would be
+//! executed after later writes that are in the log. So a call that is sent again names the next
+//! write on its key that may be there (`Tried::before`). If that write is there, the primary does
+//! not execute the call: it is *overtaken*. If the outcome is still known, it holds, because the
+//! log goes on from where it was read. Otherwise only the caller can say whether another execution
 //! would do.
 
 use super::Token;

@@ -1,7 +1,6 @@
-//! What shards say to each other: frames laid out by hand, little-endian,
-//! `[length u32][kind u8][fields]`.
+//! Frames between shards, laid out by hand, little-endian: `[length u32][kind u8][fields]`.
 //!
-//! The decoder takes nothing on a peer's word: it checks every length against what is there, and
+//! The decoder trusts nothing: it checks every length against the bytes that are there, and
 //! reserves nothing.
 
 mod out;

@@ -1,7 +1,7 @@
-//! Where a range that has grown too large is split: at the key that halves its bytes.
+//! Finds where a range that has grown too large is split: at the key that halves its bytes.
 //!
-//! Its primary looks for that key a slice at a time, and asks the coordinator to split it there.
-//! What it asks comes to nothing where splits are off or others are under way: it asks again.
+//! The primary looks for that key a slice at a time, and asks the coordinator to split there. If
+//! splits are off or others are under way, nothing comes of it, and it asks again.
 
 use super::store::{Key, Store};
 use super::{Core, Held, PartitionRef, Slot};

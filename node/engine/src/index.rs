@@ -1,5 +1,5 @@
-//! Where the keys of one map are: a hash index that grows and shrinks a segment at a time, in an
-//! order that stays.
+//! Finds the keys of one map: a hash index that grows and shrinks a segment at a time, in an order
+//! that stays the same.
 //!
 //! ```text
 //!   key ── SipHash, keyed ──> its order, 64 bits     segments, as the first bits of the order say:
@@ -13,15 +13,15 @@
 //! to the one it came from, so that no operation ever costs more than a segment: a table that
 //! doubles would stand still for seconds with ten million keys.
 //!
-//! Segments are numbered by the *reversed* first bits of the order (as Redis' cursors are), so that
-//! a split takes nothing away from any other segment; within one, entries are sorted. So the order
-//! of iteration, (order, key), is the same whatever n is, and at every node: scans, snapshots and
-//! checksums go on after a key while the index grows and shrinks.
+//! Segments are numbered by the *reversed* first bits of the order (as Redis' cursors are), so a
+//! split takes nothing from any other segment. Within a segment, entries are sorted. So the order
+//! of iteration, (order, key), does not depend on n or on the node: scans, snapshots and checksums
+//! go on after a key while the index grows and shrinks.
 //!
-//! A segment is two sorted arrays and not a small hash table: they are exactly as large as they
-//! need be (12 bytes an entry and a twelfth in reserve; tables of a power of two are 11 to 23), a
-//! split cuts them and touches no entry, and iteration sorts nothing. Hashes are spread evenly, so
-//! that a place is guessed from the tag, and 32 tags around it are compared at once. A lookup
+//! A segment is two sorted arrays and not a small hash table. The arrays are exactly as large as
+//! necessary: 12 bytes an entry and a twelfth in reserve, where tables of a power of two take 11 to
+//! 23 bytes. A split cuts them and touches no entry, and iteration sorts nothing. Hashes are spread
+//! evenly, so a place is guessed from the tag, and 32 tags around it are compared at once. A lookup
 //! touches a segment's header, two lines of tags, one of pointers, and the entry.
 
 use super::compacting::Surveyor;

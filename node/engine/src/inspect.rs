@@ -1,5 +1,5 @@
-//! A look inside, for the simulation's oracle: what each partition's log holds. Nothing in
-//! production reads this.
+//! Shows what each partition's log holds, for the oracle of the simulation. Production code does
+//! not use this.
 
 use super::op::Outcome;
 use super::store::Effect;

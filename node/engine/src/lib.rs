@@ -1,11 +1,11 @@
 //! The data path as one machine without I/O: storage, forwarding, replication and copying of
 //! partitions.
 //!
-//! One `Shard` owns the partitions of one data thread: of every partition that its node holds, the
-//! number of threads decides whose it is (`threads`). To each other the threads of a node are
-//! peers, like those of other nodes. A shell feeds it operations, bytes from peers, views and time,
-//! and carries away bytes for peers, outcomes and requests to the control thread. The simulation is
-//! another such shell.
+//! One `Shard` owns the partitions of one data thread. The number of threads decides which
+//! partitions of a node a thread has (`threads`). The threads of a node are peers of each other,
+//! like threads of other nodes. A shell feeds a shard with operations, bytes from peers, views and
+//! time, and carries away bytes for peers, outcomes and requests to the control thread. The
+//! simulation is another such shell.
 //!
 //! ```text
 //!  submit(now, token, op) ─┐                       ┌─> poll_outcome() -> (token, Outcome)
@@ -105,19 +105,19 @@ pub use threads::thread_of;
 
 /// Keys summed in one slice.
 const SLICE: usize = 4_000;
-/// Forgotten callers after which those that are answered are sorted out.
+/// How many callers may be forgotten before those without an open call are removed.
 const FORGOTTEN_MAX: usize = 4_096;
-/// Bytes of values and frames handled in one `receive`, about: a few milliseconds of work;
+/// About how many bytes of values and frames one `receive` handles: a few milliseconds of work.
 const RECEIVE_WORK_MAX: usize = 4 << 20;
-/// and of snapshots, for which nobody waits: a part or two, some tenths of a millisecond.
+/// The same for snapshots, for which no client waits: a part or two, some tenths of a millisecond.
 const RECEIVE_BULK_MAX: usize = 128 << 10;
-/// Frames from which on it pays to load what they look up beforehand.
+/// With this many frames, it pays to load what they look up beforehand.
 const WARM_LEAST: usize = 3;
-/// What a frame costs beside its bytes,
+/// The work of a frame besides its bytes.
 const FRAME_WORK: usize = 512;
-/// and an entry that nobody has looked at for long.
+/// The work of an entry that is in no cache.
 const ENTRY_WORK: usize = 1024;
-/// First pause before an operation that was refused is sent again, and the longest.
+/// The first and the longest pause before a refused operation is sent again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(200));
 
 /// The machine.
@@ -558,7 +558,7 @@ impl Shard {
         }
     }
 
-    /// Other tables are in force.
+    /// Installs other tables.
     pub fn install(&mut self, now: Time, view: View) {
         self.core.now = now;
         // What waits for `release` is judged anew under the new tables.
@@ -674,17 +674,16 @@ impl Shard {
         }
     }
 
-    /// The cluster of one is marked used (answer to `Request::Used`).
+    /// This cluster of one is marked used: the answer to `Request::Used`.
     pub fn used(&mut self, now: Time) {
         self.core.now = now;
         self.core.used = true;
         self.pump_all();
     }
 
-    /// The calls of local callers that are not answered, when nothing else of this machine counts
-    /// any more, and whether a later write on the same key may have overtaken them
-    /// (`poll_overtaken`). What it holds is freed in slices by another one, for that takes as long
-    /// as it is large.
+    /// The calls of local callers that are not answered, when this machine ends. Each comes with
+    /// whether a later write on the same key may have overtaken it (`poll_overtaken`). The heir
+    /// frees in slices what this machine holds, because that takes long if it is large.
     pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = (Token, Work, bool)> {
         self.slots
             .iter_mut()
@@ -706,8 +705,9 @@ impl Shard {
         })
     }
 
-    /// An operation of a local caller. `unix_ms` is wall time, read by the shell at most once a
-    /// batch. Says whether its outcome comes from another node, or from another thread of this one.
+    /// Submits an operation of a local caller. `unix_ms` is wall time, which the shell reads once a
+    /// batch at most. Returns whether the outcome comes from another node, or from another thread
+    /// of this one.
     pub fn submit(
         &mut self,
         now: Time,
@@ -730,7 +730,7 @@ impl Shard {
         self.submit_at(at, token, Work::Key(operation), patience)
     }
 
-    /// Whether this thread is the primary of a key, by the installed table.
+    /// Whether this thread is the primary of a key in the installed table.
     pub fn leads(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> bool {
         let slot = self
             .core
@@ -739,9 +739,9 @@ impl Shard {
         slot.is_some_and(|slot| slot.primary() == Some(self.core.me))
     }
 
-    /// `submit` of a write without conditions, for as long as nothing stands in its way: this
-    /// thread leads, and nothing waits there. False: nothing happened, and it is to be submitted.
-    /// `token` is asked for if it happens.
+    /// A short way for a write without conditions, if nothing is in its way: this thread leads, and
+    /// nothing waits there. If it returns false, nothing happened, and the write must be submitted.
+    /// `token` is called if the write happens.
     pub fn set(
         &mut self,
         now: Time,
@@ -772,7 +772,7 @@ impl Shard {
         done
     }
 
-    /// A partition-wide operation of a local caller.
+    /// Submits a partition-wide operation of a local caller.
     pub fn submit_partition(
         &mut self,
         now: Time,
@@ -831,11 +831,11 @@ impl Shard {
         slot.primary() != Some(self.core.me)
     }
 
-    /// What a key holds, where this node can say so at once: it leads the partition, nothing waits
-    /// there, and what it has is committed. Otherwise `None`, and the read is to be submitted. It
-    /// may be answered only if `may_answer` agrees, asked with a clock, a lease and a generation
-    /// that were read *after* this; if not, it is to be kept (`keep`) under the number that comes
-    /// with it.
+    /// Reads a key, if this node can do so at once: it leads the partition, nothing waits there,
+    /// and the entry is committed. Otherwise returns `None`, and the read must be submitted. The
+    /// value may be answered only if `may_answer` agrees, with a clock, a lease and a generation
+    /// that were read *after* this. If it does not, keep the read (`keep`) under the number that
+    /// comes with it.
     pub fn read(
         &mut self,
         now: Time,
@@ -879,9 +879,9 @@ impl Shard {
         Some((n, value))
     }
 
-    /// Keeps what `read` said, because it may not be answered now: like any executed read it is
-    /// judged again, and executed again in its place among the operations of this node if the
-    /// tenure ends.
+    /// Keeps the result of `read`, because it may not be answered now. Like any executed read, it
+    /// is checked again. If the tenure ends, it is executed again, in its place among the
+    /// operations of this node.
     pub fn keep(&mut self, token: Token, n: u64, operation: Operation, outcome: Outcome) {
         let Some(at) = self
             .core
@@ -908,16 +908,16 @@ impl Shard {
             .push_back((at, Executed::of(call, 0, outcome, false)));
     }
 
-    /// Whether what was read or committed may be answered (rule 8), by a clock and a lease that
-    /// were read after it; `current` says whether the view last installed is still the one that the
-    /// control thread shows.
+    /// Whether a read or committed outcome may be answered (rule 8), by a clock and a lease that
+    /// were read after it. `current` says whether the control thread still shows the view that was
+    /// installed last.
     #[must_use]
     pub fn may_answer(now: Time, lease: Time, current: bool) -> bool {
         (current || broken(&mutant::ANSWERS_BY_OLD_VIEW))
             && (now <= lease || broken(&mutant::ANSWERS_WITHOUT_LEASE))
     }
 
-    /// How many operations may be submitted before `Overloaded` is the answer.
+    /// How many more operations may be submitted before the answer is `Overloaded`.
     #[must_use]
     pub fn room(&self) -> usize {
         self.core
@@ -926,14 +926,14 @@ impl Shard {
             .saturating_sub(self.core.outstanding)
     }
 
-    /// Bytes of values and frames handled since the last call: how a shell divides work into
+    /// Bytes of values and frames handled since the last call. With this, a shell divides work into
     /// slices.
     pub fn take_work(&mut self) -> usize {
         std::mem::take(&mut self.core.worked)
     }
 
-    /// Whether so many bytes wait for a peer, outside of this machine, that it shall be given only
-    /// what cannot wait. A connection begins without.
+    /// Says whether many bytes wait for a peer outside of this machine. Then the machine sends only
+    /// what cannot wait. A new connection begins uncongested.
     pub fn congested(&mut self, now: Time, peer: MemberId, congested: bool) {
         self.core.now = now;
         self.core.peers.set_congested(peer, congested);
@@ -991,7 +991,8 @@ impl Shard {
         }
     }
 
-    /// The caller is gone: its outcome is not wanted any more. (What was sent may still happen.)
+    /// The caller is gone, and its outcome is not wanted any more. (What was sent may still
+    /// happen.)
     pub fn forget(&mut self, token: Token) {
         if self.core.outstanding == 0 && self.core.outcomes.is_empty() {
             return;
@@ -1014,7 +1015,7 @@ impl Shard {
         }
     }
 
-    /// A connection to this peer is up; both lanes begin anew.
+    /// A connection with this peer is up. Both lanes begin at their start.
     pub fn connected(&mut self, now: Time, peer: MemberId) {
         self.disconnected(now, peer);
         let ahead_max = following::hears_of_memory(self.core.me, peer)
@@ -1051,7 +1052,7 @@ impl Shard {
         }
     }
 
-    /// The connection is gone, with all that was in flight on it.
+    /// The connection is gone, with everything in flight on it.
     pub fn disconnected(&mut self, now: Time, peer: MemberId) {
         self.core.now = now;
         if !self.core.peers.up(peer) {
@@ -1080,9 +1081,9 @@ impl Shard {
         self.core.outstanding -= dropped;
     }
 
-    /// Bytes of one lane. Whole frames are consumed from the front; a partial frame stays for the
-    /// next call. True: there was more work in them than others should wait for; call it again with
-    /// what is left (which may be nothing), once they had their turn.
+    /// Takes bytes of one lane. Whole frames are consumed from the front. A partial frame stays for
+    /// the next call. If this returns true, more work is left than others should wait for: let
+    /// others have their turn, and then call it again with what is left (which may be nothing).
     ///
     /// # Errors
     /// `Malformed`: close the connection.
@@ -1238,8 +1239,8 @@ impl Shard {
         index::Index::warm(keys.filter_map(|(at, map, key)| store(at)?.lookup(map, key)));
     }
 
-    /// Says which keys of a map will be looked up next. Each lookup by itself waits for memory
-    /// several times; together they wait hardly longer than one.
+    /// Announces which keys of a map will be looked up next. One lookup waits for memory several
+    /// times. Together, many wait hardly longer than one.
     pub fn warm<'a>(&self, keyspace: KeyspaceId, map: MapId, keys: impl Iterator<Item = &'a [u8]>) {
         let Some(keyspace) = self
             .core
@@ -1465,16 +1466,16 @@ impl Shard {
         self.core.timers.extend(parked.map(|(at, _)| (soon, at)));
     }
 
-    /// Releases what may be answered. Call it after a batch of inputs, with a clock and a lease
-    /// that were read *after* them; `current` says whether the view last installed is still the one
-    /// that the control thread shows. With an expired lease or an old view nothing is released, and
-    /// what was executed is judged again later (rule 8).
+    /// Releases outcomes that may be answered. Call it after a batch of inputs, with a clock and a
+    /// lease that were read *after* them. `current` says whether the control thread still shows the
+    /// view that was installed last. With an expired lease or an old view, nothing is released, and
+    /// what was executed is checked again later (rule 8).
     pub fn release(&mut self, now: Time, lease: Time, current: bool) {
         let passed = now.since(self.core.now);
         self.core.now = self.core.now.max(now);
         if !Self::may_answer(now, lease, current) {
-            // The tenure decides: while it lasts nobody else can have led, so what was read stays
-            // true until `install` ends the tenure and sends these back to be executed again.
+            // The tenure decides. While it lasts, no other member can have led, so what was read
+            // stays true. If it ends, `install` sends these back to be executed again.
             return;
         }
         let read = std::mem::take(&mut self.core.read);
@@ -1513,11 +1514,11 @@ impl Shard {
         }
     }
 
-    /// The next operation that was executed and changed nothing in a tenure that ended, with an
-    /// outcome that is lost, where a later write of this shard's callers on the same key was
-    /// applied: executed anew, it would see that. It is answered no more. Whose operations on one
-    /// key keep an order answers that nothing happened; whoever asks for one at a time submits it
-    /// again.
+    /// The next operation that was executed and changed nothing in a tenure that ended, whose
+    /// outcome was lost, and that a later write of this shard's callers on the same key overtook.
+    /// Executed again, it would see that write. The machine does not answer it any more. A caller
+    /// whose operations on one key keep an order answers that nothing happened. A caller with one
+    /// operation at a time submits it again.
     pub fn poll_overtaken(&mut self) -> Option<(Token, Work)> {
         loop {
             let (token, work) = self.core.overtaken.pop_front()?;
@@ -1527,8 +1528,8 @@ impl Shard {
         }
     }
 
-    /// The next bytes for a peer: everything that is ready for one lane of one peer, in one buffer
-    /// but for large values, which are as they are stored.
+    /// The next bytes for a peer: everything that is ready for one lane, in one buffer. Large
+    /// values are separate, as they are stored.
     pub fn poll_transmit(&mut self) -> Option<(MemberId, Lane, Bytes)> {
         loop {
             if let Some(next) = self.core.peers.next() {
@@ -1601,10 +1602,10 @@ impl Shard {
         all
     }
 
-    /// How many keys of a map a partition has, where this node can say so at once: it leads it,
-    /// nothing waits there, and everything is committed. It holds if `may_answer` agrees, asked
-    /// with a clock, a lease and a generation that were read *after* this, while the view is the
-    /// same; if not, it is to be asked anew.
+    /// How many keys of a map a partition has, if this node can tell at once: it leads the
+    /// partition, nothing waits there, and everything is committed. The number holds if
+    /// `may_answer` agrees, with a clock, a lease and a generation that were read *after* this,
+    /// while the view is the same. If it does not, ask again.
     #[must_use]
     pub fn keys_of(
         &self,

@@ -1,5 +1,5 @@
-//! The log of one partition: what was applied, by whom it was asked, and what it replaced until it
-//! is committed.
+//! The log of one partition: the entries, their origins, and until they are committed, what they
+//! replaced.
 //!
 //! Entries are effects (`Put`, `Delete`, `Deadline`, `Clear`), never commands. Each names the
 //! operation that caused it, with its outcome, so that a retry finds it. The primary and its copies

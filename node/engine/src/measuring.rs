@@ -1,4 +1,4 @@
-//! What partitions have to carry: counted by the way, looked at each two seconds.
+//! Measures the load of partitions: counted with each operation, and read every two seconds.
 
 use super::op::{Outcome, Work};
 use super::{Core, Held, Request, Shard, action};

@@ -1,4 +1,4 @@
-//! Ways to break a rule on purpose that stand in the data path: see [`doyen_placement::mutant`].
+//! Ways to break a rule of the data path on purpose: see [`doyen_placement::mutant`].
 
 pub(crate) use doyen_placement::mutant::broken;
 

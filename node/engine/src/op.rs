@@ -1,5 +1,5 @@
-//! Operations on one key or one partition, and their outcomes: what RESP, the library and
-//! forwarding all speak.
+//! Operations on one key or one partition, and their outcomes. RESP, the library and forwarding all
+//! use them.
 
 use super::Extended;
 use super::entry::Entry;
@@ -17,7 +17,7 @@ impl Value {
         Self(entry.clone())
     }
 
-    /// Whether the store, the log or anybody else holds it too: it costs nothing of its own.
+    /// Whether the store, the log or a reader holds it too, so that it takes no memory of its own.
     pub fn is_shared(&self) -> bool {
         self.0.is_shared()
     }
@@ -60,9 +60,9 @@ impl fmt::Debug for Value {
 /// An operation, on a key or on a partition.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
-    /// On one key.
+    /// An operation on one key.
     Key(Operation),
-    /// On a partition.
+    /// An operation on a whole partition.
     Partition(PartitionOperation),
 }
 
@@ -81,7 +81,7 @@ impl Work {
         match (self, other) {
             (Self::Key(op), Self::Key(other)) => op.map == other.map && op.key == other.key,
             (Self::Partition(op), Self::Key(other)) => op.map == other.map,
-            // Whoever asks for something of a whole partition waits for it.
+            // A caller of a partition-wide operation waits for it before the next one.
             (_, Self::Partition(_)) => false,
         }
     }
@@ -90,7 +90,7 @@ impl Work {
 /// An operation on one key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
-    /// Where the key lives.
+    /// The keyspace of the key.
     pub keyspace: KeyspaceId,
     /// The map.
     pub map: MapId,
@@ -107,24 +107,24 @@ pub enum Action {
     Get,
     /// Length of the value. → `Int`
     Strlen,
-    /// Whether it is there. → `Int` 0 or 1
+    /// Whether the key exists. → `Int` 0 or 1
     Exists,
     /// Milliseconds to live: -2 absent, -1 without expiry. → `Int`
     PTtl,
     /// Unix milliseconds of the deadline: -2 absent, -1 without expiry. → `Int`
     PExpireTime,
-    /// Write. → `Ok`, or `Nil` where the condition fails; with `get`, the old value
+    /// Write. → `Ok`, or `Nil` if the condition fails; with `get`, the old value
     Set {
         /// The value.
         value: Bytes,
-        /// When to write at all.
+        /// The condition for the write.
         condition: Condition,
         /// The deadline to give.
         expiry: Expiry,
         /// Answer with the old value.
         get: bool,
     },
-    /// Write if the present value is `expected` (`None`: if absent). → `Int` 1 or 0
+    /// Write if the present value is `expected` (`None`: if the key is absent). → `Int` 1 or 0
     CompareAndSwap {
         /// The value that must be there.
         expected: Option<Bytes>,
@@ -153,16 +153,16 @@ pub enum Action {
     Expire {
         /// The deadline to give (`Keep` is not allowed).
         expiry: Expiry,
-        /// When to change it at all.
+        /// The condition for the change.
         condition: ExpireCondition,
     },
     /// Remove the deadline. → `Int` 0 or 1
     Persist,
-    /// Use the key without reading it. → `Int` 0 or 1
+    /// Mark the key as used, without reading it. → `Int` 0 or 1
     Touch,
-    /// As `Get`, but no use of the key. → `Bulk` or `Nil`
+    /// As `Get`, without marking the key as used. → `Bulk` or `Nil`
     Peek,
-    /// As `Strlen`, but no use of the key. → `Int`
+    /// As `Strlen`, without marking the key as used. → `Int`
     PeekLength,
     /// How Redis would store the value (see [`Encoding`]). → `Int` or `Nil`
     Encoding,
@@ -182,7 +182,7 @@ impl Action {
         }
     }
 
-    /// What a write without conditions writes, if it is one (see [`Self::set`]).
+    /// The value, if this is a write without conditions (see [`Self::set`]).
     #[must_use]
     pub const fn as_set(&self) -> Option<&Bytes> {
         match self {
@@ -196,7 +196,7 @@ impl Action {
         }
     }
 
-    /// The same for a client whose reads are no uses (`CLIENT NO-TOUCH`).
+    /// The same for a client whose reads do not count as uses (`CLIENT NO-TOUCH`).
     #[must_use]
     pub fn untouching(self) -> Self {
         match self {
@@ -225,19 +225,19 @@ impl Action {
     }
 }
 
-/// How Redis would store a value: clients ask `OBJECT ENCODING`.
+/// How Redis would store a value, for `OBJECT ENCODING`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// A 64-bit integer.
     Int,
-    /// Up to 44 bytes, beside the object's head.
+    /// Up to 44 bytes, next to the object's head.
     Embedded,
-    /// More.
+    /// More than 44 bytes.
     Raw,
 }
 
 impl Encoding {
-    /// As an outcome carries it.
+    /// The number that an outcome carries.
     #[must_use]
     pub const fn number(self) -> i64 {
         match self {
@@ -247,7 +247,7 @@ impl Encoding {
         }
     }
 
-    /// What Redis calls the encoding of this number.
+    /// Redis's name for the encoding with this number.
     #[must_use]
     pub const fn name(number: i64) -> &'static str {
         match number {
@@ -278,7 +278,7 @@ pub enum ExpireCondition {
     IfNone,
     /// If there is one (XX).
     IfSome,
-    /// If the new one is later (GT); no deadline counts as never.
+    /// If the new one is later (GT). A key without a deadline counts as the latest.
     IfLater,
     /// If the new one is earlier (LT).
     IfEarlier,
@@ -286,16 +286,16 @@ pub enum ExpireCondition {
     IfSomeEarlier,
 }
 
-/// A deadline as a caller gives it. Wall time is converted once, at the primary.
+/// A deadline as a caller gives it. The primary converts wall time, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
     /// Leave the deadline as it is.
     Keep,
     /// No deadline (for `Set`: the keyspace's default, if it has one).
     None,
-    /// Milliseconds from now. Not positive: already past.
+    /// Milliseconds from now. A number below 1 has passed already.
     In(i64),
-    /// Unix milliseconds. In the past: already past.
+    /// Unix milliseconds. The time may have passed already.
     At(i64),
 }
 
@@ -317,42 +317,41 @@ pub struct PartitionOperation {
 pub enum PartitionAction {
     /// How many keys the map has here. → `Int`
     Count,
-    /// Some keys from `cursor` (0 to begin), about `count` of them. → `Keys`
+    /// About `count` keys from `cursor` on (0 to begin). → `Keys`
     Scan {
-        /// Where to go on.
+        /// The place to go on from.
         cursor: u64,
         /// About how many.
         count: u32,
     },
     /// Delete every key of the map. → `Ok`
     Clear,
-    /// Keys in the order of their bytes, in a keyspace that keeps them so, and in no other one any.
-    /// → `Keys`, in which `next` is 1 where more may follow, and each key is followed by its value,
-    /// if values are wanted.
+    /// Keys in the order of their bytes; none if the keyspace is not ordered. → `Keys`, with `next`
+    /// 1 if more may follow. If values are wanted, each key is followed by its value.
     Range(RangeQuery),
 }
 
-/// What is wanted of a range of keys.
+/// A query for a range of keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeQuery {
-    /// The first key that may be there.
+    /// The first key of the range.
     pub from: Bytes,
-    /// The first key behind them; empty: there is no end.
+    /// The first key after the range; if it is empty, the range has no end.
     pub to: Bytes,
-    /// How many, at most.
+    /// The most keys to return.
     pub count: u32,
-    /// From the end.
+    /// Whether to go from the end to the beginning.
     pub reverse: bool,
-    /// Whether values are wanted, too.
+    /// Whether to return values, too.
     pub values: bool,
 }
 
-/// What came of an operation.
+/// The outcome of an operation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// Done.
     Ok,
-    /// Nothing there, or the condition failed.
+    /// The key is absent, or the condition failed.
     Nil,
     /// A number.
     Int(i64),
@@ -360,12 +359,12 @@ pub enum Outcome {
     Bulk(Value),
     /// Keys of a scan.
     Keys {
-        /// Where to go on; 0 when the partition is done.
+        /// The place to go on from; 0 at the end of the partition.
         next: u64,
         /// The keys.
         keys: Vec<Bytes>,
     },
-    /// Not done, or not known to be done.
+    /// It was not done, or it is not known whether it was.
     Failed(Failure),
 }
 
@@ -373,7 +372,7 @@ impl Outcome {
     /// About how many bytes of values and keys it holds.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        /// What a key costs beside its bytes.
+        /// The memory of a key besides its bytes.
         const KEY_OVERHEAD: usize = 32;
         match self {
             Self::Bulk(value) => value.len(),
@@ -383,49 +382,50 @@ impl Outcome {
     }
 }
 
-/// Why an operation gave no result. RESP's texts are `resp`'s business.
+/// Why an operation gave no result. `resp` has texts of its own for Redis clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The value is not an integer or out of range.
-    #[error("the value is not an integer or out of range")]
+    #[error("the value is not an integer, or is out of range")]
     NotAnInteger,
     /// The value is not a valid float.
     #[error("the value is not a valid float")]
     NotAFloat,
     /// The result would overflow, or not be a finite number.
-    #[error("the result would overflow")]
+    #[error("the result would overflow: nothing was written")]
     Overflow,
     /// The value would be above the limit.
-    #[error("the value would be above the limit")]
+    #[error("the value would exceed the limit (--value-max): nothing was written")]
     TooLarge,
     /// A copy has no memory left. Nothing happened.
-    #[error("memory is full: nothing was written")]
+    #[error("memory is full: nothing was written; delete keys, or raise --memory-max")]
     OutOfMemory,
     /// Fewer copies in sync than `min_in_sync`. Nothing happened.
-    #[error("too few copies are in sync: nothing was written")]
+    #[error("too few copies are in sync: nothing was written; try again later")]
     TooFewCopies,
     /// No such keyspace, or it has no partitions yet. Nothing happened.
-    #[error("no such keyspace, or no partition is assigned yet")]
+    #[error("there is no such keyspace, or its partitions are not assigned yet: nothing happened")]
     NoPartition,
-    /// The partition was split or merged. Nothing happened: ask those that came of it.
-    #[error("the partition was split or merged: nothing happened, ask again")]
+    /// The partition was split or merged. Nothing happened. Ask the new partitions.
+    #[error("the partition was split or merged: nothing happened; try again")]
     Stale,
-    /// Nobody serves the partition, and parking ended. Nothing happened.
-    #[error("the partition is not served at the moment: nothing happened")]
+    /// No member serves the partition, and parking ended. Nothing happened.
+    #[error("the partition is not served at the moment: nothing happened; try again later")]
     Unavailable,
     /// It may or may not have happened, or may still happen.
-    #[error("it is not known whether the operation happened")]
+    #[error("it is not known whether the operation happened; read the key before you try again")]
     Unknown,
-    /// The process that was asked has stopped, or one of its data threads has. Nothing happened.
-    #[error("this node or client has stopped: nothing happened")]
+    /// The node or client has stopped, or one of its data threads has. Nothing happened.
+    #[error("this node or client has stopped: nothing happened; use another one")]
     Stopped,
     /// Too many operations wait already. Nothing happened.
-    #[error("too many operations are waiting: nothing happened")]
+    #[error("too many operations are waiting: nothing happened; try again later")]
     Overloaded,
-    /// It was executed and changed nothing, what it came to is lost, and a later write of its
-    /// origin on the same key is applied.
+    /// It was executed and changed nothing, its outcome was lost, and a later write of its origin
+    /// on the same key was applied.
     #[error(
-        "what it came to was lost, and a later operation on the key was applied: nothing happened"
+        "the outcome was lost, and a later operation on the key was applied: nothing happened; \
+         try again"
     )]
     Overtaken,
 }

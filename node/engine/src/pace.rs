@@ -1,15 +1,17 @@
-//! How fast copies are made: as fast as those who read and write do not notice, or as fast as
-//! somebody said.
+//! The speed of copying: as fast as clients do not notice, or as fast as an operator said.
 //!
 //! ```text
-//!   answers that leave ──> how long they took: p99 of a window ──┐     well above what is normal, by ratio and by gap: half as fast
-//!   failures ────────────────────────────────────────────────────┼──>  more than one in a hundred fails:               not at all
-//!   others want the processor ───────────────────────────────────┘     this, or a little above normal:                 a little slower
-//!                                                                      else faster, and where nobody asks: at will
+//!   what is seen                        what copies do
+//!   answers take longer than normal,    half as fast
+//!     by ratio and by gap (p99)
+//!   more than one in a hundred fails    pause
+//!   others want the processor, or       a little slower
+//!     answers take a little longer
+//!   none of these                       faster; without clients, at will
 //! ```
-//! Where copies are lacking, it never goes below what repairs a gigabyte in a minute. Either end
-//! keeps to its own pace: the source with what it sends, the target with what it acknowledges,
-//! without which little more comes.
+//! If copies are missing, the pace never falls below a gigabyte a minute. Each end keeps to its own
+//! pace: the source with what it sends, the target with what it acknowledges, because the source
+//! sends little more than that.
 
 use doyen_gossip::Time;
 use doyen_placement::MoveRate;

@@ -1,9 +1,10 @@
-//! Buffers of bytes for peers, one a lane, and what is known of each peer.
+//! Buffers of bytes for peers, one for each lane, and what is known of each peer.
 //!
-//! A peer that takes its bytes slower than they come is *crowded*: what can wait then waits where
-//! it costs nothing. Log entries stay in the log, calls stay parked, and large answers stay shared
-//! with the store. Acks, refusals and small answers always go: others wait for them, and they are
-//! small. A node never stops reading a peer, so that two crowded nodes cannot wait for each other.
+//! A peer that takes its bytes slower than they come is *crowded*. Then what can wait does so where
+//! it costs nothing: log entries stay in the log, calls stay parked, and large answers stay shared
+//! with the store. Acks, refusals and small answers always go, because they are small and others
+//! wait for them. A node never stops reading a peer, so two crowded nodes cannot wait for each
+//! other.
 
 use super::clients::Visit;
 use super::eviction::Pressure;

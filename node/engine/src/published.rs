@@ -1,4 +1,4 @@
-//! Tables as clients are sent them: what is new since the one that they have, or the whole of it.
+//! Tables as they are sent to clients: what is new since the client's table, or the whole table.
 
 use super::Malformed;
 use crate::codec;

@@ -1,12 +1,14 @@
-//! One log on several nodes, as its primary sees it: it sends, copies acknowledge, a new primary
-//! aligns them.
+//! One log on several nodes, as its primary sees it. It sends entries, copies acknowledge them, and
+//! a new primary aligns the copies.
 //!
 //! ```text
-//!   a tenure begins ──> opening: the tail goes to every required copy (Align) ── acked, and opens_at passed ──> open
-//!   open: Append to each link that is up to date; commit = the least sequence that every required copy has
+//!   a tenure begins ──> opening: the tail goes to every required copy (Align)
+//!      ── acked, and `opens_at` has passed ──> open
+//!   open: Append to each link that is up to date;
+//!         commit = the least sequence that every required copy has
 //! ```
-//! Required are the in-sync members of the installed and of the accepted table, and learners whose
-//! admission was asked for, until another epoch is installed (rule 7).
+//! A copy is required if it is in sync in the installed or in the accepted table, or if it is a
+//! learner whose admission was asked for, until another epoch is installed (rule 7).
 
 use super::copying::Source as Teaching;
 use super::forwarding::{Asker, Call, Source, note_order};

@@ -1,19 +1,21 @@
-//! Partitions that a table has split or merged: what this node holds of the former ones is divided
-//! among the new ones, and calls go where their keys are.
+//! Partitions that a table has split or merged: the new ones take over what this node holds of the
+//! former ones, and calls go where their keys are.
 //!
 //! ```text
-//!   installed: P is to be split     writes wait, every copy confirms that it has everything, the primary says so      (`report_still`)
-//!   installed: C and D, from P      they serve at once: each holder's C and D draw from its P the keys that they are asked for,
-//!                                   and the rest some entries a tick; then they are as any partition
+//!   installed: P is to be split     writes wait, every copy confirms that it has everything,
+//!                                   and the primary says so (`report_still`)
+//!   installed: C and D, from P      they serve at once: each holder's C and D draw from its P
+//!                                   the keys that they are asked for, and the rest some
+//!                                   entries a tick; then they are as any partition
 //! ```
-//! Whoever is in sync in a new partition was so in the former ones, and confirmed in the epoch in
-//! which they took no more writes: so all of them draw from the same contents, and there is no log
-//! to divide.
+//! A copy in sync of a new partition was in sync in the former ones, and confirmed that in the
+//! epoch in which they took no more writes. So all copies draw from the same contents, and there is
+//! no log to divide.
 //!
-//! The clocks of two partitions that are merged differ: the table says by how much, and deadlines
-//! of the one that is behind are moved. A partition-wide operation ends `Stale`, and its caller
-//! asks the new partitions. The numbers of the parts are chosen so that at every member the same
-//! data thread has them: contents never pass from one thread to another.
+//! The clocks of two partitions that are merged differ. The table says by how much, and the
+//! deadlines of the one that is behind are moved. A partition-wide operation ends `Stale`, and its
+//! caller asks the new partitions. The numbers of the new partitions are chosen so that at every
+//! member the same data thread has them: contents never pass from one thread to another.
 
 use super::dedup::Dedup;
 use super::forwarding::{Call, note_order};

@@ -1,6 +1,6 @@
 //! Scans of a map. A cursor is a place in the order of the index, which is the same at every
-//! member: nothing is remembered of a scan, and it goes on wherever the partition is led. A range
-//! is asked for by its keys, and goes on behind the last one.
+//! member. So nothing of a scan is remembered, and it goes on at any primary. A range is asked for
+//! by its keys, and goes on after the last one.
 
 use super::op::RangeQuery;
 use super::store::Store;

@@ -1,14 +1,15 @@
-//! Has the allocator give back to the system what is free.
+//! Makes the allocator give free memory back to the system.
 //!
-//! mimalloc keeps what was freed for a moment, and looks whether that moment is over only when
-//! something else of the same segment (32 MiB) is freed. Where nothing is, the segment stays as it
-//! is for good. So one piece of each segment that has room is taken, kept for longer than that
-//! moment, and freed. Segments that are free as a whole are kept in the same way by the arena that
-//! they are of, which looks when another one is freed. With other allocators this does nothing, and
-//! costs as little.
+//! mimalloc keeps freed memory for a moment. It checks whether that moment is over only when
+//! something else of the same segment (32 MiB) is freed. If nothing is, the segment stays as it is
+//! for good. So this takes one piece of each segment that has room, keeps it for longer than that
+//! moment, and frees it. Segments that are free as a whole are kept in the same way by their arena,
+//! which checks when another segment is freed. With other allocators, this does nothing, and costs
+//! as little.
 //!
 //! ```text
-//!   take pieces, until all that is free is taken ─> free all but one of each segment ─> wait ─> free those ─> wait ─> free a segment
+//!   take pieces, until all free memory is taken ─> free all but one of each segment
+//!        ─> wait ─> free those ─> wait ─> free a segment
 //! ```
 
 use doyen_gossip::Time;

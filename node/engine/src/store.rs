@@ -1,9 +1,9 @@
-//! Keys of one partition: an index a map (`index.rs`), and the deadlines that they carry in an
-//! ordered set.
+//! The keys of one partition: an index for each map (`index.rs`), and the deadlines in an ordered
+//! set.
 //!
-//! What follows a key, in the index's order, is the same whoever holds the partition and whatever
-//! was written meanwhile: scans, snapshots and checksums stand at a key. Entries are shared with
-//! the log and its undo records, so that a write copies its bytes once.
+//! The key after another one, in the index's order, is the same at every holder of the partition,
+//! whatever was written meanwhile. So scans, snapshots and checksums can stop at a key. Entries are
+//! shared with the log and its undo records, so a write copies its bytes once.
 
 mod drawing;
 mod victims;

@@ -1,5 +1,5 @@
-//! Several shards and their tables in one deterministic world: queues of bytes, a clock, a
-//! coordinator of few words.
+//! Several shards and their tables in one deterministic world: queues of bytes, a clock, and a very
+//! simple coordinator.
 
 mod clients;
 mod compacting;

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   the table          member ── holds ──> partition p
-//!   the data plane     member.thread(thread_of(p, threads of that member)) ── holds ──> partition p
+//!   the data plane     member.thread(thread_of(p, threads of member)) ── holds ──> partition p
 //! ```
-//! Tables and requests to the control thread name members, because only those live and die. What is
-//! addressed is a thread: peers, links, calls and their origins. Members of one cluster may have
-//! different numbers of threads, so who holds a partition here and who holds its copy there need
-//! not have the same number.
+//! Tables and requests to the control thread name members, because only members live and die. The
+//! data plane addresses threads: peers, links, calls and their origins. Members of one cluster may
+//! have different numbers of threads, so the threads that hold two copies of a partition may have
+//! different numbers.
 
 use super::Core;
 use super::MemberId;

@@ -1,10 +1,11 @@
-//! What a shard does beside serving, by the clock and a little at a time: others wait while it
-//! does.
+//! The work of a shard besides serving. It goes by the clock and a little at a time, because
+//! clients wait meanwhile.
 //!
 //! ```text
-//!   tick ─> timers that are due ─> answers that nobody lets out ─> upkeep ─> what is drawn ─> expiry ─> eviction ─> compaction ─> snapshots ─> what was dropped is freed
+//!   tick ─> timers that are due ─> answers that no release let out ─> upkeep ─> drawing
+//!        ─> expiry ─> eviction ─> compaction ─> snapshots ─> dropped contents are freed
 //! ```
-//! Each has a bound for one tick, and says in `poll_timeout` when it goes on.
+//! Each step has a bound for one tick, and says in `poll_timeout` when it goes on.
 
 use super::forwarding::Executed;
 use super::log::Log;

@@ -1,4 +1,5 @@
-//! What a program that is no member relies on, with real nodes on real sockets in one process.
+//! What a program that uses the native client relies on, with real nodes on real sockets in one
+//! process.
 
 use crate::embedded::safe;
 use doyen::{Builder, Client, ClientError, ConnectError, Map, Node, WriteError};
@@ -90,7 +91,7 @@ async fn a_client_has_the_maps_of_the_cluster() {
 }
 
 #[tokio::test]
-async fn a_map_that_cannot_be_is_refused_with_the_reason() {
+async fn an_impossible_map_is_refused_with_the_reason() {
     let one = node("one", &[]).await;
     one.wait_ready().await.expect("a cluster of one");
     let client = client(&[&one]).await;
@@ -104,7 +105,7 @@ async fn a_map_that_cannot_be_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn members_come_and_go_and_a_client_notices_nothing() {
+async fn members_come_and_go_without_an_error_for_a_client() {
     let one = node("one", &[]).await;
     let two = node("two", &[&one]).await;
     safe(&one, 2).await;
@@ -127,7 +128,7 @@ async fn members_come_and_go_and_a_client_notices_nothing() {
         .collect();
     let three = node("three", &[&one]).await;
     safe(&one, 3).await;
-    // The seed of the client, and the coordinator.
+    // This node is the seed of the client, and the coordinator.
     one.shutdown().await;
     safe(&two, 2).await;
     stop.send_replace(true);
@@ -172,7 +173,7 @@ async fn values_above_the_limit_of_the_nodes_are_refused_and_the_client_goes_on(
     one.kill().await;
 }
 
-/// Ends within the time, with all of these words.
+/// The connection fails in time, with all of these words in its error.
 async fn refused(builder: doyen::ClientBuilder, words: &[&str]) {
     let began = Instant::now();
     let error = builder
@@ -190,7 +191,7 @@ async fn refused(builder: doyen::ClientBuilder, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn whoever_is_not_let_in_is_told_why() {
+async fn a_client_that_is_refused_is_told_why() {
     let one = node_with("one", &[], |b| b.clients_max(1)).await;
     one.wait_ready().await.expect("a cluster of one");
     let (data, control) = (
@@ -237,7 +238,7 @@ async fn whoever_is_not_let_in_is_told_why() {
 
     let first = client(&[&one]).await;
     refused(builder().seed(&data), &["takes no more (--clients-max)"]).await;
-    // Who leaves makes room.
+    // A client that closes makes room.
     first.close().await;
     let second = client(&[&one]).await;
     second.database().set("k", "v").await.expect("it serves");
@@ -266,7 +267,7 @@ async fn a_client_without_a_secret_reaches_nodes_without_one() {
 }
 
 #[tokio::test]
-async fn a_node_that_dies_takes_nothing_with_it() {
+async fn a_node_that_dies_takes_no_entry_with_it() {
     let one = node("one", &[]).await;
     let two = node("two", &[&one]).await;
     let three = node("three", &[&one]).await;
@@ -276,7 +277,7 @@ async fn a_node_that_dies_takes_nothing_with_it() {
     for n in 0..100 {
         map.insert(&n, &n).await.expect("written");
     }
-    // The coordinator, without a word.
+    // The coordinator ends without notice.
     one.kill().await;
     for n in 0..100 {
         assert_eq!(map.get(&n).await.expect("read"), Some(n));

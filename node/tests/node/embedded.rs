@@ -3,7 +3,8 @@
 use doyen::{Builder, Node};
 use std::time::Duration;
 
-/// Starts a node on ports of the system's choosing that looks for these, with more of its builder.
+/// Starts a node that looks for these seeds. The system chooses its ports. `more` sets other
+/// options.
 pub(crate) async fn node_with(
     name: &str,
     seeds: &[&Node],

@@ -70,7 +70,7 @@ async fn a_map_is_the_same_on_every_node() {
     );
     assert_eq!(here.get(&7).await.expect("read"), Some(user("eve", 1)));
 
-    // Another map, and what Redis clients see, are other keys.
+    // Another map, and the database of Redis clients, have other keys.
     let other: Map<u64, User> = one.map("others").await.expect("a map");
     assert_eq!(other.get(&7).await.expect("read"), None);
     one.database().set("k", "v").await.expect("written");
@@ -136,7 +136,7 @@ async fn a_sharded_counter_counts_every_addition() {
 }
 
 #[tokio::test]
-async fn a_range_is_scanned_page_by_page_and_goes_on_anywhere() {
+async fn a_range_scan_goes_page_by_page_and_continues_on_any_node() {
     let one = node("one", &[]).await;
     let two = node("two", &[&one]).await;
     safe(&one, 2).await;
@@ -182,7 +182,7 @@ async fn a_range_is_scanned_page_by_page_and_goes_on_anywhere() {
         "runs of slots have no order"
     );
 
-    // What is left goes on elsewhere.
+    // The rest of the scan goes on at another node.
     let mut begun = scan("", "key-80");
     for _ in 0..4 {
         begun.next().await.expect("read").expect("there are more");
@@ -226,7 +226,7 @@ async fn a_keyspace_made_on_one_node_is_found_at_once_on_every_other() {
         one.create_keyspace(&name, &KeyspaceOptions::new().partitions(2))
             .await
             .expect("made");
-        // What follows in a pipeline is about the keyspace that was chosen before it.
+        // The commands after `CLIENT KEYSPACE` in a pipeline use the keyspace that it chose.
         let pipeline =
             format!("CLIENT KEYSPACE {name}\r\nSET a {i}\r\nGET a\r\nCLIENT KEYSPACE\r\n");
         let expected = format!(
@@ -303,7 +303,7 @@ async fn entries_vanish_when_their_time_is_over() {
 }
 
 #[tokio::test]
-async fn a_node_that_dies_takes_nothing_with_it() {
+async fn a_node_that_dies_takes_no_entry_with_it() {
     let one = node("one", &[]).await;
     let two = node("two", &[&one]).await;
     let three = node("three", &[&one]).await;
@@ -347,7 +347,7 @@ async fn a_port_in_use_leaves_nothing_running() {
 }
 
 #[tokio::test]
-async fn a_secret_that_differs_is_no_way_in() {
+async fn a_node_with_another_secret_is_refused() {
     let one = Node::builder()
         .name("one")
         .listen("127.0.0.1:0")
@@ -378,7 +378,7 @@ async fn a_secret_that_differs_is_no_way_in() {
 }
 
 #[tokio::test]
-async fn a_node_that_was_always_alone_leaves_at_once_and_says_whether_it_held_something() {
+async fn a_node_that_was_always_alone_leaves_at_once_and_reports_its_keys() {
     for (holds, expected) in [(false, Departure::Complete), (true, Departure::Alone)] {
         let one = Node::builder()
             .name("one")
@@ -401,7 +401,7 @@ async fn a_node_that_was_always_alone_leaves_at_once_and_says_whether_it_held_so
 }
 
 #[tokio::test]
-async fn the_last_member_says_how_many_keys_are_gone_with_it() {
+async fn the_last_member_reports_how_many_keys_are_lost() {
     let one = node("one", &[]).await;
     let two = node("two", &[&one]).await;
     safe(&one, 2).await;
@@ -414,7 +414,7 @@ async fn the_last_member_says_how_many_keys_are_gone_with_it() {
     assert_eq!(two.shutdown().await, Departure::Complete);
     let left = tokio::time::timeout(Duration::from_secs(60), one.shutdown())
         .await
-        .expect("nobody comes");
+        .expect("it does not wait for a newcomer");
     assert_eq!(left, Departure::Last { keys: 10 });
     assert!(left.loses());
 }

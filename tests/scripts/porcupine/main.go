@@ -1,5 +1,6 @@
-// Compares the verdicts of doyen::testkit's judge with those of Porcupine (https://github.com/anishathalye/porcupine), on histories that
-// one of its tests writes: `just porcupine`.
+// Compares the verdicts of doyen::testkit's judge with those of Porcupine
+// (https://github.com/anishathalye/porcupine), on histories that one of its tests writes:
+// `just porcupine`.
 package main
 
 import (
@@ -41,17 +42,18 @@ type history struct {
 	Entries []entry
 }
 
-// What is asked, which operation of the history it is, and which others must have happened before.
+// The call, the number of its operation in the history, and the operations that must have happened
+// before it.
 type input struct {
 	call   call
 	number int
 	after  uint64
 	known  bool
-	// It never happens if one of these has happened before it.
+	// If one of these has happened before it, it never happens.
 	behind uint64
 }
 
-// What is there, and which operations have happened.
+// The value of the key, and the operations that have happened.
 type state struct {
 	there bool
 	value string
@@ -59,7 +61,7 @@ type state struct {
 	done  uint64
 }
 
-// What a store does and says; false: it says that it cannot.
+// What a store does and answers. The last result is false if it refuses.
 func (s state) execute(c call) (state, answer, bool) {
 	read := answer{Kind: "nil"}
 	was := int64(0)
@@ -67,7 +69,9 @@ func (s state) execute(c call) (state, answer, bool) {
 		read = answer{Kind: "bulk", Value: s.value}
 		was = 1
 	}
-	put := func(value string, tag uint64) state { return state{there: true, value: value, tag: tag, done: s.done} }
+	put := func(value string, tag uint64) state {
+		return state{there: true, value: value, tag: tag, done: s.done}
+	}
 	nothing := state{done: s.done}
 	number := func(n int64) answer { return answer{Kind: "int", Int: n} }
 	ok := answer{Kind: "ok"}
@@ -146,7 +150,8 @@ var model = porcupine.Model{
 
 func gives(c call) bool { return c.Op == "setfor" || c.Op == "expire" }
 
-// What must come before it beside what time says: earlier calls of its client, and of a deadline that passes, that it was given.
+// Operations that must come before this one for other reasons than time: earlier calls of its
+// client, and for a deadline that passes, the call that set it.
 func after(entries []entry, at int) uint64 {
 	var set uint64
 	for other, e := range entries {
@@ -164,13 +169,15 @@ func after(entries []entry, at int) uint64 {
 	return set
 }
 
-// What its client asked while it waited for this. If that happens and this of unknown outcome has not, this never happens.
+// Calls that the client made while it waited for this one. If such a call happens and this one of
+// unknown outcome has not, this one never happens.
 func behind(entries []entry, at int) uint64 {
 	var set uint64
 	mine := entries[at]
 	for other, e := range entries {
 		clock := e.Call.Op == "expired" || mine.Call.Op == "expired"
-		if !clock && mine.Answered == nil && e.Client == mine.Client && mine.Called < e.Called && e.Called < mine.Waited {
+		meanwhile := mine.Called < e.Called && e.Called < mine.Waited
+		if !clock && mine.Answered == nil && e.Client == mine.Client && meanwhile {
 			set |= 1 << other
 		}
 	}
@@ -180,10 +187,13 @@ func behind(entries []entry, at int) uint64 {
 func holds(h history) bool {
 	var operations []porcupine.Operation
 	for at, e := range h.Entries {
-		// What is of unknown outcome may happen after everything else, which is as good as never.
+		// An operation of unknown outcome may happen after everything else, which is as good as never.
 		operation := porcupine.Operation{
 			ClientId: at, Call: e.Called, Return: math.MaxInt64, Output: e.Answered,
-			Input: input{call: e.Call, number: at, after: after(h.Entries, at), behind: behind(h.Entries, at), known: e.Answered != nil},
+			Input: input{
+				call: e.Call, number: at, after: after(h.Entries, at), behind: behind(h.Entries, at),
+				known: e.Answered != nil,
+			},
 		}
 		if e.Answered != nil {
 			operation.Return = e.Answered.At
@@ -223,7 +233,8 @@ func main() {
 			fmt.Printf("seed %d: Porcupine says %v, and we %v: %s\n", h.Seed, verdict, h.Holds, told)
 		}
 	}
-	fmt.Printf("%d histories: %d hold and %d do not, by Porcupine; %d verdicts differ\n", len(histories), good, len(histories)-good, differ)
+	fmt.Printf("%d histories: by Porcupine, %d hold and %d do not; %d verdicts differ\n",
+		len(histories), good, len(histories)-good, differ)
 	if differ > 0 || len(histories) == 0 {
 		os.Exit(1)
 	}

@@ -1,15 +1,15 @@
-//! What is measured.
+//! The cases that are measured.
 
 use super::systems::Kind;
 use serde::{Deserialize, Serialize};
 
-/// A system, by one of its doors.
+/// A system, and the way to reach it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
-    /// Doyen by the port for clients that know Redis Cluster.
+    /// Doyen by the port for cluster-aware clients.
     Doyen,
-    /// Doyen by the plain port of one node, which forwards two thirds.
+    /// Doyen by the plain port of one node, which forwards two thirds of the operations.
     DoyenOneNode,
     /// Doyen by its own client.
     DoyenClient,
@@ -33,12 +33,12 @@ impl Subject {
         }
     }
 
-    /// For people.
+    /// The name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::DoyenOneNode => "Doyen, one node",
-            Self::DoyenClient => "Doyen, its client",
+            Self::DoyenClient => "Doyen, own client",
             other => other.kind().name(),
         }
     }
@@ -54,7 +54,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// As Redis calls it.
+    /// The name of its Redis command.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl Operation {
         }
     }
 
-    /// As generators do.
+    /// Its name in flags of generators.
     #[must_use]
     pub fn id(self) -> &'static str {
         match self {
@@ -73,44 +73,44 @@ impl Operation {
     }
 }
 
-/// What load.
+/// The load of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
-    /// redis-benchmark, everybody's generator; for Hazelcast its own client, with as many
-    /// operations in flight as there are clients.
+    /// redis-benchmark; for Hazelcast its own client, with one operation in flight for each of
+    /// these clients.
     Clients {
-        /// What they do.
+        /// The operation.
         operation: Operation,
         /// Connections.
         clients: u32,
         /// Operations that a client sends at once.
         pipeline: u32,
     },
-    /// Each system's own client, with so many operations in flight. Olric's speaks RESP; as many
-    /// connections are shared out over all members.
+    /// Each system's own client, with this many operations in flight. For Olric, as many RESP
+    /// connections, spread over all members.
     OwnClients {
-        /// What is done.
+        /// The operation.
         operation: Operation,
         /// Operations in flight.
         in_flight: u32,
     },
-    /// Each SET is followed by `WAIT 1`: the write is on the other copy, too, before the next one
+    /// Each SET is followed by `WAIT 1`, so the write is on the other copy before the next one
     /// begins.
     Wait {
         /// Connections.
         clients: u32,
     },
-    /// All clients know a single node.
+    /// All clients connect to a single node.
     OneNode {
-        /// What they do.
+        /// The operation.
         operation: Operation,
         /// Connections.
         clients: u32,
     },
-    /// Open loop, at half of what the system does in the closed one: latency counts from when an
-    /// operation was due.
+    /// Open loop, at half of the system's throughput in the closed loop. Latency counts from when
+    /// an operation was due.
     HalfPeak {
-        /// What they do.
+        /// The operation.
         operation: Operation,
         /// Connections.
         clients: u32,
@@ -119,7 +119,7 @@ pub enum Work {
     Large,
     /// [`SMALL_RATE`] small GETs a second.
     Small {
-        /// While large ones go on.
+        /// Whether large GETs run beside them.
         beside_large: bool,
     },
 }
@@ -136,35 +136,35 @@ pub const SMALL_RATE: f64 = 2_000.0;
 /// One line of the table.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// For flags and files.
+    /// The name in flags and files.
     pub id: String,
-    /// For people.
+    /// The title in tables.
     pub title: String,
-    /// What load.
+    /// The load.
     pub work: Work,
-    /// Ours first: ratios are its figures divided by the others'.
+    /// The systems to measure, Doyen first: its figures are divided by those of the others.
     pub subjects: Vec<Subject>,
     /// Whether the short list has it.
     pub quick: bool,
-    /// Whether `check` looks at it.
+    /// Whether `check` measures it.
     pub checked: bool,
 }
 
 impl Case {
-    /// Whether operations a second are told, and so no comparison.
+    /// Whether its operations a second are given, and so no comparison.
     #[must_use]
     pub fn is_rated(&self) -> bool {
         matches!(self.work, Work::HalfPeak { .. } | Work::Small { .. })
     }
 
-    /// Whether it needs `doyen bench`.
+    /// Whether it needs `doyen bench` as a generator.
     #[must_use]
     pub fn needs_native(&self) -> bool {
         !matches!(self.work, Work::Clients { .. })
     }
 }
 
-/// All of them, in the order of the table: SET before GET, so that there is something to be found.
+/// All cases, in the order of the table: SET before GET, so that GET finds something.
 #[must_use]
 pub fn all() -> Vec<Case> {
     use Operation::{Get, Set};
@@ -303,7 +303,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_case_is_named_once_and_begins_with_ours() {
+    fn every_case_has_a_name_of_its_own_and_begins_with_doyen() {
         let cases = all();
         assert_eq!(
             cases.iter().map(|c| &c.id).collect::<BTreeSet<_>>().len(),
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_check_is_a_part_of_both_lists_and_knows_redis() {
+    fn checked_cases_are_in_both_lists_and_measure_redis() {
         let checked: Vec<Case> = all().into_iter().filter(|c| c.checked).collect();
         assert_eq!(checked.len(), 5);
         assert!(

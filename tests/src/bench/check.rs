@@ -10,14 +10,19 @@ use super::systems::Installed;
 use anyhow::{Result, ensure};
 use std::path::Path;
 
-/// How it decides, for people.
+/// How the verdict is made, as a text.
 #[must_use]
 pub fn how(rounds: usize) -> String {
     format!(
-        "Decides by ratios: Doyen's figure divided by Redis Cluster's in the same round, {rounds} rounds now beside the committed ones. A figure
-has dropped if the median ratio is more than {:.0} % worse than the committed one, and all ratios together rank as low among the committed
-ones as they would with a probability of {:.1} % at most, had nothing changed (exact one-sided Mann-Whitney). What dropped is measured once
-more with clusters that are started anew, and only what drops again fails: that leaves out what one start or another costs.",
+        "Decides by ratios: Doyen's figure divided by Redis Cluster's in the same round, {rounds} \
+         rounds now beside the committed ones.\n\
+         A figure has dropped if the median ratio is more than {:.0} % worse than the committed \
+         one, and \
+         if unchanged code would rank as low with a probability of {:.1} % at most (exact \
+         one-sided \
+         Mann-Whitney).\n\
+         A case that dropped is measured once more with fresh clusters. It fails if it drops \
+         again.",
         FLOOR * 100.0,
         CHANCE_MAX * 100.0
     )
@@ -28,20 +33,20 @@ more with clusters that are started anew, and only what drops again fails: that 
 pub struct Line {
     /// [`Case::id`].
     pub id: String,
-    /// For people.
+    /// The case and the figure, as a text.
     pub what: String,
-    /// `None`: there is nothing to compare with.
+    /// `None` if there is nothing to compare with.
     pub comparison: Option<Comparison>,
 }
 
 impl Line {
-    /// Whether it is worse, and noise is no explanation.
+    /// Whether it is worse than noise explains.
     #[must_use]
     pub fn dropped(&self) -> bool {
         self.comparison.as_ref().is_some_and(Comparison::dropped)
     }
 
-    /// For people.
+    /// The line of the report.
     #[must_use]
     pub fn told(&self) -> String {
         let Some(c) = &self.comparison else {
@@ -59,8 +64,8 @@ impl Line {
     }
 }
 
-/// This run beside the committed one. Of processor time the inverse is compared: larger is better
-/// for both figures.
+/// Compares this run with the committed one. Processor time enters as its inverse, so that a larger
+/// figure is always better.
 #[must_use]
 pub fn compare(committed: &[CaseRuns], now: &[CaseRuns]) -> Vec<Line> {
     let mut lines = Vec::new();
@@ -86,10 +91,11 @@ pub fn compare(committed: &[CaseRuns], now: &[CaseRuns]) -> Vec<Line> {
     lines
 }
 
-/// Measures and judges. What dropped, twice; nothing is good news.
+/// Measures and judges. A case that dropped is measured twice. Returns the lines that dropped both
+/// times.
 ///
 /// # Errors
-/// A system does not start, there is nothing to compare, or somebody wants this to end.
+/// A system does not start, there is nothing to compare, or a signal asks this process to end.
 pub fn check(
     committed: &Results,
     installed: &[Installed],
@@ -116,7 +122,7 @@ pub fn check(
     let lines = measure(cases)?;
     ensure!(
         lines.iter().any(|l| l.comparison.is_some()),
-        "the committed figures have none of these cases"
+        "the committed figures have none of these cases; run `just bench` to write new ones"
     );
     let dropped: Vec<Line> = lines.into_iter().filter(Line::dropped).collect();
     let again: Vec<Case> = cases
@@ -127,7 +133,7 @@ pub fn check(
     if again.is_empty() {
         return Ok(Vec::new());
     }
-    println!("\nOnce more, with clusters started anew:");
+    println!("\nOnce more, with fresh clusters:");
     let twice = measure(&again)?;
     Ok(twice
         .into_iter()
@@ -143,7 +149,7 @@ mod tests {
     const REDIS: [f64; 5] = [100_000.0, 90_000.0, 110_000.0, 105_000.0, 95_000.0];
 
     fn lines(committed: f64, now: f64) -> Vec<Line> {
-        // A machine of another speed: all are half as fast now.
+        // On a machine of another speed, all systems are half as fast.
         let doyen = |share: f64, speed: f64| REDIS.map(|r| r * share * speed);
         let committed = results(&doyen(committed, 1.0), &REDIS);
         let now = results(&doyen(now, 0.5), &REDIS.map(|r| r * 0.5));
@@ -156,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slower_doyen_is_one() {
+    fn a_slower_doyen_is_a_drop() {
         let lines = lines(1.0, 0.8);
         assert!(lines.iter().all(Line::dropped), "{lines:?}");
         assert!(lines[0].told().contains("-20.0 %"), "{}", lines[0].told());

@@ -1,9 +1,9 @@
-//! Processes that this one starts: on which core, and that none outlives it.
+//! Child processes: on which core they run, and that none outlives this process.
 //!
-//! Every child is owned by a value that kills it by its id when dropped, so that errors and panics
-//! leave nobody behind. Ctrl-C only sets a flag: whoever waits looks at it and returns an error.
-//! And should this process be killed, the kernel kills the children (`setpriv --pdeathsig`, where
-//! there is one).
+//! Every child is owned by a value that kills it by its id when dropped, so errors and panics leave
+//! no child behind. Ctrl-C only sets a flag: code that waits looks at it and returns an error. If
+//! this process is killed, the kernel kills the children (through `setpriv --pdeathsig`, if it is
+//! installed).
 
 use super::parse;
 use anyhow::{Context, Result, bail};
@@ -16,13 +16,14 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// How often waiting looks around.
+/// The pause between two looks at what is waited for.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// From here on SIGINT, SIGTERM and SIGHUP end what waits with an error, instead of this process.
+/// From now on, SIGINT, SIGTERM and SIGHUP make waiting code return an error, and do not end this
+/// process.
 ///
 /// # Errors
-/// No thread can be had.
+/// The thread cannot be started.
 pub fn watch_signals() -> Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let (ready, watching) = mpsc::channel();
@@ -37,28 +38,32 @@ pub fn watch_signals() -> Result<()> {
         };
         let _ = ready.send(());
         loop {
-            tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {}, _ = hangup.recv() => {} }
+            tokio::select! {
+                _ = interrupt.recv() => {},
+                _ = terminate.recv() => {},
+                _ = hangup.recv() => {}
+            }
             INTERRUPTED.store(true, Ordering::SeqCst);
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()?;
-    // Ends with the process.
+    // This thread ends with the process.
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || runtime.block_on(watch))?;
     watching.recv().context("cannot watch for signals")
 }
 
-/// Whether somebody wants this to end.
+/// Whether a signal has asked this process to end.
 #[must_use]
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 
-/// # Errors
-/// Somebody wants this to end.
+/// Errors
+/// A signal has asked this process to end.
 pub fn go_on() -> Result<()> {
     if interrupted() {
         bail!("interrupted");
@@ -69,15 +74,15 @@ pub fn go_on() -> Result<()> {
 /// Sleeps.
 ///
 /// # Errors
-/// Somebody wants this to end.
+/// A signal has asked this process to end.
 pub fn pause(span: Duration) -> Result<()> {
     until(Instant::now() + span, || Ok(false)).map(drop)
 }
 
-/// Waits for something to be true; whether it was before the deadline.
+/// Waits until something is true. Returns whether it became true before the deadline.
 ///
 /// # Errors
-/// Its own, or somebody wants this to end.
+/// The function failed, or a signal has asked this process to end.
 pub fn until(deadline: Instant, mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
     loop {
         go_on()?;
@@ -92,19 +97,19 @@ pub fn until(deadline: Instant, mut holds: impl FnMut() -> Result<bool>) -> Resu
     }
 }
 
-/// Which processor is whose.
+/// The processors of members and generators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cores {
-    /// All members'.
+    /// The processor of all members.
     pub members: Option<usize>,
-    /// The generator's.
+    /// The processor of the generator.
     pub generator: Option<usize>,
     dies_with_parent: bool,
 }
 
 impl Cores {
-    /// The first two processors that this process may run on; none with fewer than two, or without
-    /// `taskset`.
+    /// The first two processors that this process may run on. There are none if it may use fewer
+    /// than two, or if `taskset` is missing.
     #[must_use]
     pub fn of_this_process() -> Self {
         let works = |words: &[&str]| {
@@ -130,7 +135,7 @@ impl Cores {
         }
     }
 
-    /// Everybody may run everywhere.
+    /// All processes may run everywhere.
     #[must_use]
     pub fn shared() -> Self {
         Self {
@@ -140,36 +145,40 @@ impl Cores {
         }
     }
 
-    /// In words.
+    /// The pinning, as a text.
     #[must_use]
     pub fn described(&self) -> String {
         match (self.members, self.generator) {
-            (Some(members), Some(generator)) => format!("members pinned to processor {members}, generators to {generator}"),
-            _ => "NOT pinned: that takes two processors and taskset; these figures are not comparable".into(),
+            (Some(members), Some(generator)) => {
+                format!("members pinned to processor {members}, generators to {generator}")
+            }
+            _ => "NOT pinned, so these figures cannot be compared: \
+                  pinning takes two processors and taskset"
+                .into(),
         }
     }
 
-    /// The words that start a member.
+    /// The words that start a member on its processor.
     #[must_use]
     pub fn member(&self, words: &[&str]) -> Vec<String> {
         self.on(self.members, words)
     }
 
-    /// The words that start a generator.
+    /// The words that start a generator on its processor.
     #[must_use]
     pub fn generator(&self, words: &[&str]) -> Vec<String> {
         self.on(self.generator, words)
     }
 
-    /// The words that start a generator that leaves the processor to the others: what it does is
-    /// not what is measured, and who measures would else wait for it as much as for the system.
+    /// The words that start a generator of low priority. It is not measured itself, and the
+    /// generator that measures must wait for the system alone.
     #[must_use]
     pub fn generator_behind(&self, words: &[&str]) -> Vec<String> {
         let nice: Vec<&str> = ["nice", "-n", "10"].iter().chain(words).copied().collect();
         self.on(self.generator, &nice)
     }
 
-    /// The words that start something whose speed nobody measures.
+    /// The words that start a program whose speed is not measured.
     #[must_use]
     pub fn anywhere(&self, words: &[&str]) -> Vec<String> {
         self.on(None, words)
@@ -204,7 +213,9 @@ impl Drop for Child {
 
 impl Child {
     fn spawn(words: &[String], configure: impl FnOnce(&mut Command)) -> Result<Self> {
-        let (program, arguments) = words.split_first().context("nothing to start")?;
+        let (program, arguments) = words
+            .split_first()
+            .context("there is no program to start")?;
         let mut command = Command::new(program);
         command.args(arguments);
         configure(&mut command);
@@ -217,7 +228,7 @@ impl Child {
         })
     }
 
-    /// Starts a member; what it says goes to a file.
+    /// Starts a member. Its output goes to a file.
     ///
     /// # Errors
     /// It cannot be started.
@@ -235,8 +246,8 @@ impl Child {
         self.child.id()
     }
 
-    /// # Errors
-    /// It has ended.
+    /// Errors
+    /// The process has ended.
     pub fn is_alive(&mut self, log: &Path) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!(
@@ -249,10 +260,10 @@ impl Child {
     }
 }
 
-/// What a program that ran to its end wrote.
+/// The output of a program that has ended.
 #[derive(Debug)]
 pub struct Output {
-    /// Whether it ended well.
+    /// Whether it succeeded.
     pub success: bool,
     /// Its standard output.
     pub stdout: String,
@@ -260,7 +271,7 @@ pub struct Output {
     pub stderr: String,
 }
 
-/// A program that runs to its end beside others.
+/// A program that runs to its end, beside others.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -270,7 +281,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a program that has this long.
+    /// Starts a program that must end within this time.
     ///
     /// # Errors
     /// It cannot be started.
@@ -297,7 +308,7 @@ impl Running {
     /// Waits for its end.
     ///
     /// # Errors
-    /// It took too long, or somebody wants this to end.
+    /// It took too long, or a signal has asked this process to end.
     pub fn finish(mut self) -> Result<Output> {
         let mut status = None;
         let child = &mut self.child;
@@ -306,7 +317,7 @@ impl Running {
             Ok(status.is_some())
         })?;
         if !ended {
-            bail!("{} took too long", self.child.name);
+            bail!("{} took too long and was killed", self.child.name);
         }
         let text = |stream: &mpsc::Receiver<String>| {
             stream
@@ -320,10 +331,10 @@ impl Running {
         })
     }
 
-    /// Waits for its end; its standard output.
+    /// Waits for its end, and returns its standard output.
     ///
     /// # Errors
-    /// As [`Running::finish`], or it failed.
+    /// As [`Running::finish`], or the program failed.
     pub fn succeed(self) -> Result<String> {
         let name = self.child.name.clone();
         let output = self.finish()?;
@@ -342,7 +353,7 @@ impl Running {
     }
 }
 
-/// Reads a stream to its end beside us, so that whoever writes it never waits.
+/// Reads a stream to its end in a thread, so that its writer never waits.
 fn collect(stream: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -353,10 +364,10 @@ fn collect(stream: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String>
     receiver
 }
 
-/// Runs a program to its end; its standard output.
+/// Runs a program to its end, and returns its standard output.
 ///
 /// # Errors
-/// It failed, took longer than `patience`, or somebody wants this to end.
+/// The program failed or took longer than `patience`, or a signal has asked this process to end.
 pub fn run(words: &[String], directory: Option<&Path>, patience: Duration) -> Result<String> {
     Running::start(words, directory, patience)?.succeed()
 }
@@ -369,7 +380,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Starts it; its standard error goes to a file.
+    /// Starts it. Its standard error goes to a file.
     ///
     /// # Errors
     /// It cannot be started.
@@ -396,7 +407,7 @@ impl Conversation {
     /// Its next line.
     ///
     /// # Errors
-    /// There is none in time, or it has ended.
+    /// No line came in time, or the program has ended.
     pub fn line(&self, patience: Duration) -> Result<String> {
         let mut line = None;
         let came = until(Instant::now() + patience, || match self.lines.try_recv() {
@@ -413,10 +424,10 @@ impl Conversation {
         Ok(line.unwrap_or_default())
     }
 
-    /// Says a line; its answer.
+    /// Sends a line, and returns the answer.
     ///
     /// # Errors
-    /// There is none in time.
+    /// No answer came in time.
     pub fn ask(&mut self, question: &str, patience: Duration) -> Result<String> {
         writeln!(
             self.child.child.stdin.as_mut().context("a pipe")?,
@@ -435,21 +446,21 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_says_why() {
+    fn a_program_that_fails_says_why() {
         let error = run(&words("ls /no/such/file"), None, Duration::from_secs(10))
             .expect_err("there is none");
         assert!(error.to_string().contains("No such file"), "{error}");
     }
 
     #[test]
-    fn what_takes_too_long_is_killed() {
+    fn a_program_that_takes_too_long_is_killed() {
         let began = Instant::now();
         assert!(run(&words("sleep 60"), None, Duration::from_millis(50)).is_err());
         assert!(began.elapsed() < Duration::from_secs(30));
     }
 
     #[test]
-    fn much_output_blocks_nobody() {
+    fn much_output_does_not_block_its_writer() {
         let text = run(
             &words("head -c 1000000 /dev/zero"),
             None,
@@ -475,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn words_say_where_something_runs() {
+    fn words_pin_a_program_to_its_processor() {
         let cores = Cores {
             members: Some(2),
             generator: Some(3),

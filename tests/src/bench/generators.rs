@@ -1,4 +1,4 @@
-//! Who makes the load: redis-benchmark, `doyen bench`, and Hazelcast's own client.
+//! The generators of load: redis-benchmark, `doyen bench`, and Hazelcast's own client.
 
 use super::cases::{LARGE_BYTES, LARGE_CLIENTS, LARGE_KEYS, Operation, SMALL_RATE};
 use super::children::{Cores, Running, go_on, run};
@@ -15,20 +15,21 @@ use std::time::Duration;
 
 /// Keys that are read and written.
 pub const KEYS: u32 = 100_000;
-/// What the names of large values begin with: they are all in the slot of this tag, so that whoever
-/// owns it can be asked for all of them.
+/// The prefix of the names of large values. Its tag puts them all into one slot, so one master has
+/// all of them.
 const LARGE: &str = "{large}";
-/// What a generator may take longer than it was told to.
+/// How much longer than planned a generator may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Commands that are sent before their replies are read, while filling.
 const FILL_BATCH: u32 = 128;
-/// Connections that fill: some systems answer the commands of one connection one by one.
+/// Connections that fill. Several, because some systems answer the commands of one connection one
+/// by one.
 const FILL_CONNECTIONS: u32 = 12;
-/// redis-benchmark draws keys at random: so many times as many writes as keys leave fewer than one
-/// in a hundred unwritten.
+/// How many times as many writes as keys fill a cluster. redis-benchmark draws keys at random: this
+/// leaves fewer than one key in a hundred unwritten.
 const FILL_TIMES: u32 = 5;
 
-/// Whether the program has `bench`.
+/// Whether this binary has `doyen bench`.
 #[must_use]
 pub fn has_native(binary: &Path, cores: Cores) -> bool {
     run(
@@ -41,10 +42,10 @@ pub fn has_native(binary: &Path, cores: Cores) -> bool {
 
 // ---- redis-benchmark
 
-/// What redis-benchmark is told.
+/// The options of redis-benchmark.
 #[derive(Debug, Clone, Copy)]
 pub struct RedisBenchmark {
-    /// What its clients do.
+    /// The operation of its clients.
     pub operation: Operation,
     /// Connections.
     pub clients: u32,
@@ -53,7 +54,7 @@ pub struct RedisBenchmark {
 }
 
 impl RedisBenchmark {
-    /// Runs so many operations.
+    /// Runs this many operations.
     ///
     /// # Errors
     /// It failed.
@@ -98,8 +99,8 @@ impl RedisBenchmark {
         words
     }
 
-    /// Writes (nearly) all keys that it reads: in a cluster those are as many for each master, all
-    /// in that one's first slot.
+    /// Writes (nearly) all keys that it reads. In a cluster, it uses as many keys for each master,
+    /// all in the first slot of that master.
     ///
     /// # Errors
     /// It failed.
@@ -118,35 +119,36 @@ impl RedisBenchmark {
 
 // ---- doyen bench
 
-/// What `doyen bench` is told.
+/// The options of `doyen bench`.
 #[derive(Debug, Clone, Copy)]
 pub struct Native<'a> {
     /// The program.
     pub binary: &'a Path,
-    /// What its clients do.
+    /// The operation of its clients.
     pub operation: Operation,
     /// Connections.
     pub clients: u32,
     /// Seconds that are measured.
     pub seconds: f64,
-    /// Whether `WAIT 1` follows.
+    /// Whether `WAIT 1` follows each write.
     pub wait: bool,
     /// Whether all connections go to one node's plain port.
     pub one_node: bool,
-    /// Operations a second; `None`: as fast as they are answered.
+    /// Operations a second; `None` if each waits for the answer to the one before.
     pub rate: Option<f64>,
-    /// Whether values are large ones.
+    /// Whether values are large.
     pub large: bool,
-    /// Whether it goes through Doyen's own client.
+    /// Whether it uses Doyen's own client.
     pub own_client: bool,
-    /// Whether all keys are written before.
+    /// Whether it writes all keys first.
     pub fill: bool,
-    /// Whether other generators come first: it only makes load beside what they measure.
+    /// Whether it has a low priority, because it only makes load beside the generator that
+    /// measures.
     pub behind: bool,
 }
 
 impl<'a> Native<'a> {
-    /// As fast as they are answered, small values, by every node.
+    /// A closed loop with small values, through every node.
     #[must_use]
     pub fn closed(binary: &'a Path, operation: Operation, clients: u32, seconds: f64) -> Self {
         Self {
@@ -187,8 +189,12 @@ impl<'a> Native<'a> {
             !self.own_client && !self.one_node && !self.large && !system.cluster.is_empty();
         let addresses = match (self.large, cluster) {
             (true, _) => vec![
-                owners(*system.cluster.first().context("no cluster port")?)?
-                    [usize::from(slot(LARGE.as_bytes()))],
+                owners(
+                    *system
+                        .cluster
+                        .first()
+                        .context("the system has no cluster port")?,
+                )?[usize::from(slot(LARGE.as_bytes()))],
             ],
             (false, true) => system.cluster.clone(),
             (false, false) => system.plain.clone(),
@@ -199,7 +205,7 @@ impl<'a> Native<'a> {
             .map(ToString::to_string)
             .collect();
         if addresses.is_empty() && !self.own_client {
-            bail!("{} has no such address", system.kind.name());
+            bail!("{} has no address of that kind", system.kind.name());
         }
         let mut words = vec![self.binary.to_string_lossy().into_owned(), "bench".into()];
         let mut flag =
@@ -221,8 +227,7 @@ impl<'a> Native<'a> {
         flag("--connections", &self.clients);
         flag("--in-flight", &1);
         flag("--seconds", &self.seconds);
-        // What is done before measuring would count for the processor time of the members, and not
-        // for the operations.
+        // A warm-up would count for the processor time of the members, and not for the operations.
         flag("--warmup", &0);
         if let Some(rate) = self.rate {
             flag("--rate", &format!("{rate:.0}"));
@@ -279,10 +284,10 @@ impl<'a> Native<'a> {
     }
 }
 
-/// What it says in the end. Operations that failed are told in the figures, whatever its status.
+/// Reads its figures. If operations failed, the figures say so, also if its status is 0.
 ///
 /// # Errors
-/// It says nothing.
+/// It printed no figures.
 pub fn finish(running: Running) -> Result<Load> {
     let output = running.finish()?;
     parse::json_load(&output.stdout).with_context(|| last_lines(output.stderr.trim(), 3))
@@ -303,7 +308,7 @@ pub fn hazelcast(
     let client = system
         .client
         .as_mut()
-        .context("Hazelcast's client is not there")?;
+        .context("Hazelcast's client does not run")?;
     let question = format!(
         "run {} {KEYS} {VALUE_BYTES} {in_flight} {seconds}",
         operation.id()
@@ -313,15 +318,15 @@ pub fn hazelcast(
 
 // ---- filling
 
-/// The name of a key: 16 bytes, as redis-benchmark and `doyen bench` name theirs.
+/// The name of a key: 16 bytes, as redis-benchmark and `doyen bench` make them.
 fn key(n: u32) -> String {
     format!("key:{n:012}")
 }
 
-/// Writes the keys from 0 on, each once.
+/// Writes this many keys, from 0, each once.
 ///
 /// # Errors
-/// One was refused.
+/// A write was refused.
 pub fn fill(system: &mut System, keys: u32) -> Result<()> {
     if let Some(client) = &mut system.client {
         let said = client.ask(
@@ -353,7 +358,7 @@ pub fn fill(system: &mut System, keys: u32) -> Result<()> {
 /// Writes the large values that [`Native::large`] reads.
 ///
 /// # Errors
-/// One was refused.
+/// A write was refused.
 pub fn fill_large(system: &System) -> Result<()> {
     for n in 0..LARGE_KEYS {
         fill_range(
@@ -367,7 +372,7 @@ pub fn fill_large(system: &System) -> Result<()> {
     Ok(())
 }
 
-/// Who is filled.
+/// The system to fill.
 #[derive(Debug, Clone, Copy)]
 struct Target<'a> {
     kind: Kind,
@@ -392,10 +397,13 @@ fn fill_range(
     name: fn(u32) -> String,
     value: &[u8],
 ) -> Result<()> {
-    // Plain addresses take any key; otherwise each key goes to its master.
+    // A plain address takes any key; otherwise each key goes to its master.
     let owners = if target.plain.is_empty() {
         Some(owners(
-            *target.cluster.first().context("nowhere to write to")?,
+            *target
+                .cluster
+                .first()
+                .context("the system has no address to write to")?,
         )?)
     } else {
         None
@@ -437,24 +445,24 @@ fn fill_range(
 fn owners(at: SocketAddr) -> Result<Vec<SocketAddr>> {
     let Reply::Array(runs) = Client::connect(at, PATIENCE)?.command(&[b"CLUSTER", b"SLOTS"])?
     else {
-        bail!("no CLUSTER SLOTS")
+        bail!("the node does not answer CLUSTER SLOTS")
     };
     let mut owners = vec![at; 16_384];
     for run in &runs {
         let Reply::Array(run) = run else {
-            bail!("no run of slots: {run:?}")
+            bail!("CLUSTER SLOTS has no range of slots: {run:?}")
         };
         let [Reply::Int(from), Reply::Int(to), Reply::Array(master), ..] = &run[..] else {
-            bail!("no run of slots: {run:?}")
+            bail!("CLUSTER SLOTS has no range of slots: {run:?}")
         };
         let [Reply::Bulk(host), Reply::Int(port), ..] = &master[..] else {
-            bail!("no master: {master:?}")
+            bail!("CLUSTER SLOTS has no master: {master:?}")
         };
         let owner: SocketAddr = format!("{}:{port}", String::from_utf8_lossy(host)).parse()?;
         let run = usize::try_from(*from)?..=usize::try_from(*to)?;
         owners
             .get_mut(run)
-            .context("slots beyond the last")?
+            .context("CLUSTER SLOTS has slots beyond the last")?
             .fill(owner);
     }
     Ok(owners)
@@ -465,7 +473,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redis_benchmark_speaks_each_system_s_language() {
+    fn redis_benchmark_gets_the_commands_of_each_system() {
         let benchmark = RedisBenchmark {
             operation: Operation::Get,
             clients: 50,
@@ -475,7 +483,8 @@ mod tests {
         let words = benchmark.words(Kind::Redis, at, 1000).join(" ");
         assert_eq!(
             words,
-            "redis-benchmark -h 127.0.0.1 -p 7380 -c 50 -P 16 -d 100 -r 100000 -n 1000 --cluster -t get"
+            "redis-benchmark -h 127.0.0.1 -p 7380 -c 50 -P 16 -d 100 -r 100000 -n 1000 --cluster \
+             -t get"
         );
         let words = benchmark.words(Kind::Olric, at, 1000).join(" ");
         assert!(

@@ -1,4 +1,4 @@
-//! Where and when it was measured.
+//! The machine, the date and the commit of a measurement.
 
 use super::parse;
 use serde::{Deserialize, Serialize};
@@ -8,24 +8,24 @@ use std::process::Command;
 /// The machine, the date and the commit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its model.
+    /// The processor's model.
     pub processor: String,
-    /// How many there are for us.
+    /// How many processors this process may use.
     pub processors: usize,
     /// Release of the kernel.
     pub kernel: String,
     /// Gigabytes of memory.
     pub memory_gb: f64,
-    /// UTC.
+    /// The date, UTC.
     pub date: String,
-    /// Doyen's, with `+` if something was not committed.
+    /// Doyen's commit, with `+` if there are uncommitted changes.
     pub commit: String,
     /// The load average of the last minute, before anything was started.
     pub load_before: f64,
 }
 
 impl Machine {
-    /// This one, now.
+    /// This machine, now.
     #[must_use]
     pub fn here() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -59,7 +59,7 @@ impl Machine {
         }
     }
 
-    /// In a sentence.
+    /// The machine in a sentence.
     #[must_use]
     pub fn described(&self) -> String {
         format!(

@@ -12,28 +12,29 @@ use std::time::{Duration, Instant};
 
 /// Copies of each key.
 const COPIES: f64 = 2.0;
-/// Connections that say nothing.
+/// Idle connections.
 const CONNECTIONS: usize = 1_000;
-/// What a system may still do after something was done to it.
+/// How long a system may still work on what it was told to do.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// One look at a system that was started for it. `None`: there is no such figure.
+/// The figures of a system that was started for this alone. `None` means that there is no such
+/// figure.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Memory {
-    /// Growth by a key and copy, when all are written.
+    /// Growth for each key and copy when all are written.
     pub key_bytes: Option<f64>,
     /// How many processes there are.
     pub processes: usize,
-    /// Of one of them, just started.
+    /// Resident memory of a process that has just started.
     pub idle_mb: f64,
-    /// Of one core, all members together.
+    /// Processor time while idle, in percent of one core, all members together.
     pub idle_cpu_percent: f64,
-    /// Growth by a connection that says nothing.
+    /// Growth for each idle connection.
     pub connection_kb: Option<f64>,
 }
 
 impl Memory {
-    /// Looks; `system` was just started.
+    /// Measures a system that was just started.
     ///
     /// # Errors
     /// It does not take keys or connections.
@@ -64,7 +65,7 @@ impl Memory {
     }
 }
 
-/// Kilobytes by connection.
+/// Kilobytes for each connection.
 fn connections(system: &System, before: u64) -> Result<f64> {
     let at = system.resp()?;
     let mut clients = Vec::new();
@@ -80,8 +81,8 @@ fn connections(system: &System, before: u64) -> Result<f64> {
     Ok(grown as f64 / 1e3 / CONNECTIONS as f64)
 }
 
-/// Resident memory; of a JVM what is used of the heap after a full collection: what it has taken
-/// from the system tells nothing of keys.
+/// Resident memory. For a JVM, the used part of its heap after a full collection: the memory that a
+/// JVM takes from the system does not depend on its keys.
 fn held(system: &System, cores: Cores) -> Result<u64> {
     let pids = system.pids();
     if system.kind != Kind::Hazelcast {
@@ -97,7 +98,7 @@ fn held(system: &System, cores: Cores) -> Result<u64> {
     pids.iter()
         .map(|pid| {
             ask(pid, "GC.run")?;
-            parse::java_heap(&ask(pid, "GC.heap_info")?).context("jcmd tells of no heap")
+            parse::java_heap(&ask(pid, "GC.heap_info")?).context("jcmd shows no heap")
         })
         .sum()
 }

@@ -1,31 +1,31 @@
-//! What generators and the kernel print, as numbers.
+//! Parses what generators and the kernel print.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// What a generator says of one run. Latencies in microseconds.
+/// The figures of one run. Latencies are in microseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
-    /// Done.
+    /// Operations that were done.
     pub operations: f64,
-    /// A second.
+    /// Operations a second.
     pub throughput: f64,
-    /// Of the latencies.
+    /// Median latency.
     pub p50_us: f64,
-    /// Of the latencies.
+    /// 99th percentile of latency.
     pub p99_us: f64,
-    /// Of the latencies.
+    /// Percentile 99.9 of latency.
     pub p999_us: f64,
     /// Errors that came back instead of replies, in words.
     pub errors: Option<String>,
-    /// Starts of an open loop that never were.
+    /// Operations of an open loop that were due and never started.
     pub behind: f64,
 }
 
-/// The text of redis-benchmark without `--csv`: only that one tells p99.9.
+/// Parses the text of redis-benchmark without `--csv`, because only that text has p99.9.
 ///
 /// # Errors
-/// It is not that text.
+/// The text has another form.
 pub fn redis_benchmark(text: &str) -> Result<Load> {
     let lines = || text.split(['\n', '\r']).map(str::trim);
     let number = |word: &str| word.trim_end_matches('%').parse::<f64>().ok();
@@ -33,20 +33,20 @@ pub fn redis_benchmark(text: &str) -> Result<Load> {
     let operations = lines()
         .find(|l| l.contains("requests completed in"))
         .and_then(first)
-        .context("redis-benchmark completed nothing")?;
+        .context("redis-benchmark completed no requests")?;
     let throughput = lines()
         .find_map(|l| l.strip_prefix("throughput summary:"))
         .and_then(first)
-        .context("redis-benchmark tells no throughput")?;
-    // "99.902% <= 1.234 milliseconds (cumulative count ..)": the first section goes by percentiles,
-    // in order.
+        .context("redis-benchmark prints no throughput")?;
+    // "99.902% <= 1.234 milliseconds (cumulative count ..)": the first section is sorted by
+    // percentiles.
     let p999 = lines()
         .skip_while(|l| !l.starts_with("Latency by percentile distribution"))
         .skip(1)
         .map_while(|l| l.split_once("% <= "))
         .find(|(percent, _)| number(percent).is_some_and(|p| p >= 99.9))
         .and_then(|(_, rest)| first(rest))
-        .context("redis-benchmark tells no p99.9")?;
+        .context("redis-benchmark prints no p99.9")?;
     // "avg min p50 p95 p99 max", and their values below.
     let summary: Vec<f64> = lines()
         .skip_while(|l| !l.starts_with("latency summary"))
@@ -54,7 +54,7 @@ pub fn redis_benchmark(text: &str) -> Result<Load> {
         .map(|l| l.split_whitespace().filter_map(number).collect())
         .unwrap_or_default();
     let [_, _, p50, _, p99, _] = summary[..] else {
-        bail!("redis-benchmark tells no latencies")
+        bail!("redis-benchmark prints no latencies")
     };
     let us = |milliseconds: f64| milliseconds * 1000.0;
     Ok(Load {
@@ -68,10 +68,10 @@ pub fn redis_benchmark(text: &str) -> Result<Load> {
     })
 }
 
-/// The object that `doyen bench --json` and Hazelcast's client print.
+/// Parses the object that `doyen bench --json` and Hazelcast's client print.
 ///
 /// # Errors
-/// It is not that object.
+/// The text has another form.
 pub fn json_load(text: &str) -> Result<Load> {
     let line = text
         .lines()
@@ -104,7 +104,7 @@ pub fn json_load(text: &str) -> Result<Load> {
     })
 }
 
-/// A list of the kernel's, as in `0-2,5`.
+/// A list of processors as the kernel writes it: `0-2,5`.
 #[must_use]
 pub fn cpu_list(text: &str) -> Vec<usize> {
     let mut cpus = Vec::new();
@@ -117,13 +117,13 @@ pub fn cpu_list(text: &str) -> Vec<usize> {
     cpus
 }
 
-/// Nanoseconds on a processor, of `/proc/PID/task/TID/schedstat`.
+/// Nanoseconds on a processor, from `/proc/PID/task/TID/schedstat`.
 #[must_use]
 pub fn schedstat(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// The value of a line `Name:   123 kB`, in bytes: of `smaps_rollup`, `status` and `meminfo`.
+/// The value of a line `Name:   123 kB`, in bytes, from `smaps_rollup`, `status` or `meminfo`.
 #[must_use]
 pub fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let rest = text
@@ -132,7 +132,7 @@ pub fn kilobytes(text: &str, name: &str) -> Option<u64> {
     Some(rest.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
-/// The value of a line `name : value`, of `/proc/cpuinfo` and `/proc/self/status`.
+/// The value of a line `name : value`, from `/proc/cpuinfo` or `/proc/self/status`.
 #[must_use]
 pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
@@ -141,8 +141,8 @@ pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
-/// Bytes of the heap that are used, of `jcmd PID GC.heap_info`: its generations, without metaspace,
-/// which is no heap.
+/// Used bytes of the heap, from `jcmd PID GC.heap_info`: all generations, without metaspace, which
+/// is not part of the heap.
 #[must_use]
 pub fn java_heap(text: &str) -> Option<u64> {
     let mut used = None;
@@ -161,18 +161,37 @@ pub fn java_heap(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const REDIS_BENCHMARK: &str = "Cluster has 3 master nodes:\n\nMaster 0: 5cf4 127.0.0.1:1\n\n\rSET: rps=0.0 (overall: 0.0)\r  \r\
-====== SET ======                                                   \n  100000 requests completed in 1.52 seconds\n  50 parallel clients\n\
-  multi-thread: yes\n\nLatency by percentile distribution:\n0.000% <= 0.031 milliseconds (cumulative count 61)\n\
-50.000% <= 0.119 milliseconds (cumulative count 52262)\n99.805% <= 12.903 milliseconds (cumulative count 99805)\n\
-99.902% <= 15.895 milliseconds (cumulative count 99904)\n100.000% <= 60.191 milliseconds (cumulative count 100000)\n\n\
-Cumulative distribution of latencies:\n45.353% <= 0.103 milliseconds (cumulative count 45353)\n\
-100.000% <= 61.119 milliseconds (cumulative count 100000)\n\nSummary:\n  throughput summary: 65746.22 requests per second\n\
-  latency summary (msec):\n          avg       min       p50       p95       p99       max\n\
-        0.497     0.024     0.119     2.383     7.271    60.191\n\n";
+    const REDIS_BENCHMARK: &str = "\
+        Cluster has 3 master nodes:\n\
+        \n\
+        Master 0: 5cf4 127.0.0.1:1\n\
+        \n\
+        \rSET: rps=0.0 (overall: 0.0)\r  \r\
+        ====== SET ======                                                   \n\
+        \x20 100000 requests completed in 1.52 seconds\n\
+        \x20 50 parallel clients\n\
+        multi-thread: yes\n\
+        \n\
+        Latency by percentile distribution:\n\
+        0.000% <= 0.031 milliseconds (cumulative count 61)\n\
+        50.000% <= 0.119 milliseconds (cumulative count 52262)\n\
+        99.805% <= 12.903 milliseconds (cumulative count 99805)\n\
+        99.902% <= 15.895 milliseconds (cumulative count 99904)\n\
+        100.000% <= 60.191 milliseconds (cumulative count 100000)\n\
+        \n\
+        Cumulative distribution of latencies:\n\
+        45.353% <= 0.103 milliseconds (cumulative count 45353)\n\
+        100.000% <= 61.119 milliseconds (cumulative count 100000)\n\
+        \n\
+        Summary:\n\
+        \x20 throughput summary: 65746.22 requests per second\n\
+        latency summary (msec):\n\
+        \x20         avg       min       p50       p95       p99       max\n\
+        0.497     0.024     0.119     2.383     7.271    60.191\n\
+        \n";
 
     #[test]
-    fn redis_benchmark_tells_everything_in_one_run() {
+    fn all_figures_of_redis_benchmark_are_parsed() {
         let load = redis_benchmark(REDIS_BENCHMARK).expect("its text");
         let expected = Load {
             operations: 100_000.0,
@@ -196,14 +215,15 @@ Cumulative distribution of latencies:\n45.353% <= 0.103 milliseconds (cumulative
             redis_benchmark(REDIS_BENCHMARK.split("Latency by").next().expect("a part")).is_err()
         );
         assert!(redis_benchmark(&REDIS_BENCHMARK.replace("0.497     0.024", "")).is_err());
-        assert!(json_load("doyen: nobody answers").is_err());
+        assert!(json_load("doyen: no node answers").is_err());
         assert!(json_load(r#"{"operations":1}"#).is_err());
     }
 
     #[test]
-    fn json_of_our_own_generators() {
-        let text = r#"{"operation":"get","operations":1000,"seconds":1.0,"throughput":1000.5,"errors":{"BUSY":2},"mean_us":1,"p50_us":2,
-            "p90_us":3,"p99_us":4.5,"p999_us":5,"p9999_us":6,"max_us":7,"longest_stall_us":8,"behind":3}"#;
+    fn json_of_our_own_generators_is_parsed() {
+        let text = r#"{"operation":"get","operations":1000,"seconds":1.0,"throughput":1000.5,
+            "errors":{"BUSY":2},"mean_us":1,"p50_us":2,"p90_us":3,
+            "p99_us":4.5,"p999_us":5,"p9999_us":6,"max_us":7,"longest_stall_us":8,"behind":3}"#;
         let load = json_load(text).expect("its JSON");
         assert_eq!(
             (load.throughput, load.p99_us, load.behind),
@@ -211,23 +231,25 @@ Cumulative distribution of latencies:\n45.353% <= 0.103 milliseconds (cumulative
         );
         assert_eq!(load.errors.as_deref(), Some("2 BUSY"));
         let load = json_load(
-            "warning: something\n{\"operations\":1,\"throughput\":1,\"errors\":{},\"p50_us\":1,\"p99_us\":1,\"p999_us\":1}\n",
+            "warning: something\n{\"operations\":1,\"throughput\":1,\"errors\":{},\
+             \"p50_us\":1,\"p99_us\":1,\"p999_us\":1}\n",
         );
         assert_eq!(load.expect("its JSON").errors, None);
     }
 
     #[test]
-    fn lists_of_processors() {
+    fn lists_of_processors_are_parsed() {
         assert_eq!(cpu_list("0-2,5\n"), [0, 1, 2, 5]);
         assert_eq!(cpu_list("7"), [7]);
         assert!(cpu_list("").is_empty());
     }
 
     #[test]
-    fn files_of_the_kernel() {
+    fn files_of_the_kernel_are_parsed() {
         assert_eq!(schedstat("1119206 587509 6\n"), Some(1_119_206));
         assert_eq!(schedstat(""), None);
-        let rollup = "55d-7ff ---p 00000000 00:00 0 [rollup]\nRss:                1536 kB\nPss:                 200 kB\nPss_Dirty:  100 kB\n";
+        let rollup = "55d-7ff ---p 00000000 00:00 0 [rollup]\nRss:                1536 kB\n\
+             Pss:                 200 kB\nPss_Dirty:  100 kB\n";
         assert_eq!(kilobytes(rollup, "Pss"), Some(204_800));
         assert_eq!(kilobytes(rollup, "Swap"), None);
         assert_eq!(
@@ -240,13 +262,17 @@ Cumulative distribution of latencies:\n45.353% <= 0.103 milliseconds (cumulative
     }
 
     #[test]
-    fn heaps_of_the_serial_and_of_the_parallel_collector() {
-        let serial = "4321:\n def new generation   total 9792K, used 1000K [0x1, 0x2, 0x3)\n  eden space 8704K,  10% used [0x, 0x, 0x)\n \
-            tenured generation   total 21888K, used 500K [0x, 0x, 0x)\n   the space 21888K,   4% used [0x, 0x, 0x, 0x)\n \
-            Metaspace       used 300K, committed 448K, reserved 1056768K\n  class space    used 20K, committed 128K, reserved 1048576K\n";
+    fn heaps_of_several_collectors_are_parsed() {
+        let serial = "4321:\n def new generation   total 9792K, used 1000K [0x1, 0x2, 0x3)\n\
+            \x20 eden space 8704K,  10% used [0x, 0x, 0x)\n\
+            \x20tenured generation   total 21888K, used 500K [0x, 0x, 0x)\n\
+            \x20  the space 21888K,   4% used [0x, 0x, 0x, 0x)\n\
+            \x20Metaspace       used 300K, committed 448K, reserved 1056768K\n\
+            \x20 class space    used 20K, committed 128K, reserved 1048576K\n";
         assert_eq!(java_heap(serial), Some(1500 * 1024));
-        let g1 = "4321:\n garbage-first heap   total 256000K, used 3000K [0x, 0x)\n  region size 2048K, 2 young (4096K), 0 survivors (0K)\n \
-            Metaspace       used 300K, committed 448K, reserved 1056768K\n";
+        let g1 = "4321:\n garbage-first heap   total 256000K, used 3000K [0x, 0x)\n\
+            \x20 region size 2048K, 2 young (4096K), 0 survivors (0K)\n\
+            \x20Metaspace       used 300K, committed 448K, reserved 1056768K\n";
         assert_eq!(java_heap(g1), Some(3000 * 1024));
         assert_eq!(java_heap("no such process"), None);
     }

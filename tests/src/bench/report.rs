@@ -1,4 +1,4 @@
-//! The table for people and the figures for machines, of the same runs.
+//! The table and the figures of the same runs.
 
 use super::cases::Subject;
 use super::machine::Machine;
@@ -11,35 +11,35 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use std::path::Path;
 
-/// Everything that one call of the bench found out.
+/// All results of one run of the bench.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Results {
-    /// Where and when.
+    /// The machine, the date and the commit.
     pub machine: Machine,
     /// How members and generators were kept apart.
     pub cores: String,
-    /// What was typed.
+    /// The command that was typed.
     pub command: String,
     /// Rounds.
     pub rounds: usize,
     /// Seconds of a run.
     pub seconds: f64,
-    /// Keys of which memory was measured.
+    /// Keys of the memory measurements.
     pub memory_keys: u32,
-    /// Of what was there.
+    /// Versions of the measured systems.
     pub versions: Vec<(Kind, String)>,
-    /// What was not, and why.
+    /// Systems that were missing, and why.
     pub missing: Vec<String>,
-    /// What went wrong.
+    /// Problems during the run.
     pub problems: Vec<String>,
-    /// Runs.
+    /// The runs of all cases.
     pub cases: Vec<CaseRuns>,
-    /// Memory.
+    /// The memory measurements.
     pub memory: Vec<(Kind, Vec<Memory>)>,
 }
 
 impl Results {
-    /// What the terminal shows, and the page with it.
+    /// The tables, for the terminal and for the page.
     #[must_use]
     pub fn tables(&self) -> String {
         let mut text = String::new();
@@ -73,32 +73,40 @@ Written by `just bench`; do not edit. {date}, commit {commit}, by `{command}`.
 
 - {machine}, load average before: {load:.2}; {cores}
 {versions}
-Three members with one backup each (Redis Cluster: three masters and three replicas), in memory only, all on one machine. Doyen,
-Hazelcast and Olric acknowledge a write when the backup has it; Redis Cluster replicates afterwards, unless WAIT asks for more. What goes
-between Doyen's nodes is encrypted (they have a secret); the others speak in the clear. Hazelcast runs with `-Xmx2g` and what Java chooses
-for one processor. All systems run at the same time, their runs alternate, and whose turn it is first changes with each round. Values are
-of {value} bytes.
+Three members with one backup each (Redis Cluster: three masters and three replicas), in memory,
+all on one machine. Doyen, Hazelcast and Olric acknowledge a write when the backup has it. Redis
+Cluster replicates afterwards, unless WAIT asks for more. Traffic between Doyen's nodes is encrypted
+(they have a secret); the others send plain text. Hazelcast runs with `-Xmx2g` and what Java chooses
+for one processor. All systems run at the same time and their runs alternate; each round begins with
+another system. Values have {value} bytes.
 
-- Each figure is the median of {rounds} runs of {seconds} s; `[a..b]` are the smallest and the largest.
-- `xN` is Doyen's figure divided by that system's: the median of the ratios round by round. Above 1 is better for operations a second,
-  below 1 for everything else.
-- *CPU*: microseconds of processor time by operation, user and system, all members together. *Core*: how much of their one core the members
-  used; well below 1.00, the generator was what limited the run, and CPU says more than operations a second.
-- Generators: `redis-benchmark` for the lines without anything after clients and pipeline (with `--cluster` for Doyen and Redis Cluster,
-  whose keys it puts into one slot of each master; through one member for Olric, which has no cluster protocol), with Hazelcast's own client
-  in its place for Hazelcast (it knows who has which key, in a JVM of its own; as many operations in flight as there are clients);
-  `doyen bench` for all others (through all three members for Olric, unless it is by one node).
-- By its own client: one client in one process, with so many operations in flight, each alone. Doyen's and Hazelcast's know who has which
-  key and ask there; Olric's speaks RESP, and `doyen bench` does that for it, on as many connections.
-- Half of its own peak: every system gets half of what it did itself in the closed loop, so operations a second differ, and are no
-  comparison; latency counts from when an operation was due.
-- Values of 1 MB all belong to one member; the small values beside them to all three. Beside small ones, who asks for large ones does so
-  with `nice -n 10`: both share the generators' processor, and it is the system that the small ones shall wait for.
+- Each figure is the median of {rounds} runs of {seconds} s; `[a..b]` are the smallest and the
+  largest.
+- `xN` is Doyen's figure divided by that system's: the median of the ratios round by round. Above 1
+  is better for operations a second, below 1 for everything else.
+- *CPU*: microseconds of processor time for each operation, user and system, all members together.
+  *Core*: how much of their one core the members used. If it is well below 1.00, the generator was
+  the limit of the run, and CPU says more than operations a second.
+- Generators: `redis-benchmark` for the lines that give only clients and pipeline. For Doyen and
+  Redis Cluster it runs with `--cluster`, and puts the keys of each master into one slot. For Olric,
+  which has no cluster protocol, it uses one member. Hazelcast's own client takes its place: it
+  knows which member has a key, runs in a JVM of its own, and has as many operations in flight as
+  there are clients. All other lines use `doyen bench`, for Olric through all three members, unless
+  the line says one node.
+- By its own client: one client in one process, with this many operations in flight, one system at a
+  time. The clients of Doyen and Hazelcast know which member has a key. Olric's client speaks RESP,
+  and `doyen bench` does that for it, on as many connections.
+- Half of its own peak: every system gets half of its own throughput in the closed loop, so
+  operations a second are no comparison. Latency counts from when an operation was due.
+- All values of 1 MB belong to one member, and the small values beside them to all three. The
+  generator of large GETs then runs with `nice -n 10`: both generators share a processor, and small
+  GETs must wait for the system, not for that generator.
 
-{tables}Memory: growth of resident memory of all processes (Hazelcast: of the heap in use after a full collection) by {keys} keys of 16 bytes
-and two copies of each; systems were started for it, alone. Idle memory and connections are those of processes that have just started.
+{tables}Memory: growth of resident memory of all processes (Hazelcast: of the heap after a full
+collection) by {keys} keys of 16 bytes, two copies of each. Each system was started alone for it.
+Idle memory and connections are those of processes that have just started.
 
-Every run of every round is in [{figures}]({figures}), with which `just bench-check` compares.
+Every run of every round is in [{figures}]({figures}); `just bench-check` compares with it.
 ",
             date = machine.date,
             commit = machine.commit,
@@ -114,7 +122,7 @@ Every run of every round is in [{figures}]({figures}), with which `just bench-ch
         )
     }
 
-    /// Writes the figures: one case a line, so that two of these files can be told apart by `diff`.
+    /// Writes the figures, with one case a line, so that `diff` shows which cases differ.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -140,10 +148,15 @@ Every run of every round is in [{figures}]({figures}), with which `just bench-ch
     /// Reads what [`Results::save`] wrote.
     ///
     /// # Errors
-    /// There is no such file, or it is another one.
+    /// There is no such file, or it holds something else.
     pub fn load(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)?;
-        serde_json::from_str(&text).with_context(|| format!("{} holds no figures", path.display()))
+        serde_json::from_str(&text).with_context(|| {
+            format!(
+                "{} holds no figures; `just bench` writes them",
+                path.display()
+            )
+        })
     }
 }
 
@@ -200,7 +213,7 @@ fn runs_table(cases: &[CaseRuns]) -> String {
     aligned(&rows)
 }
 
-/// A median, its spread if wanted, and what ours are of it.
+/// A median, its spread if wanted, and Doyen's ratio to it.
 fn cell(
     runs: &[Option<Measure>],
     ours: Option<&[Option<Measure>]>,
@@ -245,7 +258,7 @@ fn latency(us: f64) -> String {
 fn memory_table(memory: &[(Kind, Vec<Memory>)]) -> String {
     let header = [
         "memory",
-        "bytes a key and copy",
+        "bytes per key and copy",
         "an idle process",
         "all processes",
         "idle, of a core",
@@ -289,7 +302,7 @@ fn memory_table(memory: &[(Kind, Vec<Memory>)]) -> String {
     aligned(&rows)
 }
 
-/// A Markdown table that is also readable as it is. The first row is the header.
+/// A Markdown table that is readable as plain text, too. The first row is the header.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -380,7 +393,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_rival_s_row_has_the_ratio_to_ours() {
+    fn each_rival_s_row_has_the_ratio_to_doyen() {
         let tables = results(
             &[100_000.0, 120_000.0, 110_000.0],
             &[50_000.0, 80_000.0, 55_000.0],
@@ -395,7 +408,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn runs_that_failed_are_left_out_and_all_failed_is_a_dash() {
+    fn failed_runs_are_left_out_and_a_dash_stands_for_none_left() {
         let tables = results(&[100_000.0, f64::NAN, 100_000.0], &[f64::NAN; 3]).tables();
         assert!(tables.contains("100.0k [100.0k..100.0k]"), "{tables}");
         assert!(tables.contains("| Redis Cluster | - "), "{tables}");

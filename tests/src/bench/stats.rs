@@ -1,13 +1,14 @@
 //! Medians, ratios of runs of the same round, and whether a drop can be noise.
 
-/// The smallest drop of a median that counts, however certain it is: what another build of the same
-/// code may cost.
+/// The smallest drop of a median that counts, however certain it is: another build of the same code
+/// may cost this much.
 pub const FLOOR: f64 = 0.05;
-/// How probable ranks this low may be, had nothing changed, for a drop to count. Five runs that are
-/// all below five others: 1 in 252.
+/// A drop counts only if unchanged code would rank as low with at most this probability. Five runs
+/// that are all below five others have 1 in 252.
 pub const CHANCE_MAX: f64 = 0.005;
 
-/// The median: the mean of the two in the middle if their number is even. `None` of nothing.
+/// The median. Of an even number of values, it is the mean of the two in the middle. `None` if
+/// there are no values.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
@@ -19,7 +20,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some((upper + lower) / 2.0)
 }
 
-/// Smallest and largest. `None` of nothing.
+/// The smallest and the largest value. `None` if there are no values.
 #[must_use]
 pub fn spread(values: &[f64]) -> Option<(f64, f64)> {
     let finite = || values.iter().copied().filter(|v| v.is_finite());
@@ -29,8 +30,7 @@ pub fn spread(values: &[f64]) -> Option<(f64, f64)> {
     ))
 }
 
-/// What `ours` are of `theirs`, round by round. Rounds in which one of them has nothing do not
-/// count.
+/// Ratios of `ours` to `theirs`, round by round. A round counts only if both have a value.
 #[must_use]
 pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     ours.iter()
@@ -40,8 +40,8 @@ pub fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// How probable it is that `low` ranks as low as it does among `reference`, had all come from the
-/// same place: the exact one-sided test of Mann and Whitney. Equal values speak against a drop.
+/// The probability that `low` ranks this low among `reference` if both come from the same
+/// distribution: the exact one-sided test of Mann and Whitney. Equal values speak against a drop.
 #[must_use]
 pub fn chance_of_ranking_as_low(low: &[f64], reference: &[f64]) -> f64 {
     let (m, n) = (low.len(), reference.len());
@@ -52,8 +52,9 @@ pub fn chance_of_ranking_as_low(low: &[f64], reference: &[f64]) -> f64 {
         .iter()
         .map(|l| reference.iter().filter(|r| l >= *r).count())
         .sum::<usize>();
-    // ways[i][j][u]: orders of i of ours and j of theirs in which u pairs have ours above theirs.
-    // The largest of all is ours, above all j of theirs, or theirs, above none that count.
+    // ways[i][j][u]: in how many orders of i of ours and j of theirs do u pairs have ours above
+    // theirs? Either the largest of all is ours, above all j of theirs, or it is theirs, which adds
+    // no pair.
     let mut ways = vec![vec![vec![0.0; m * n + 1]; n + 1]; m + 1];
     for i in 0..=m {
         for j in 0..=n {
@@ -83,7 +84,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// `None`: one of them is empty.
+    /// `None` if one of them is empty.
     #[must_use]
     pub fn of(committed: &[f64], now: &[f64]) -> Option<Self> {
         Some(Self {
@@ -93,13 +94,13 @@ impl Comparison {
         })
     }
 
-    /// What this run's median is of the committed one.
+    /// The ratio of this run's median to the committed one.
     #[must_use]
     pub fn change(&self) -> f64 {
         self.now / self.committed
     }
 
-    /// Whether it is lower by more than [`FLOOR`], and noise is no explanation.
+    /// Whether the median is lower by more than [`FLOOR`], and noise is no explanation.
     #[must_use]
     pub fn dropped(&self) -> bool {
         self.change() < 1.0 - FLOOR && self.chance <= CHANCE_MAX
@@ -132,9 +133,9 @@ mod tests {
     }
 
     #[test]
-    fn ranks_have_the_probabilities_of_the_tables() {
+    fn ranks_have_the_probabilities_of_published_tables() {
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
-        // All of five below all of five: one order of 252.
+        // All five below all five: one order of 252.
         assert!(near(
             chance_of_ranking_as_low(&[1., 2., 3., 4., 5.], &[6., 7., 8., 9., 10.]),
             1.0 / 252.0
@@ -144,7 +145,7 @@ mod tests {
             chance_of_ranking_as_low(&[1., 2., 3., 4., 6.], &[5., 7., 8., 9., 10.]),
             2.0 / 252.0
         ));
-        // Three and four, all below: one of 35; U <= 2 is 1 + 1 + 2 of them.
+        // Three and four, all below: one order of 35. U <= 2 holds for 1 + 1 + 2 of them.
         assert!(near(
             chance_of_ranking_as_low(&[1., 2., 3.], &[4., 5., 6., 7.]),
             1.0 / 35.0
@@ -153,7 +154,7 @@ mod tests {
             chance_of_ranking_as_low(&[1., 2., 6.], &[3., 5., 7., 8.]),
             4.0 / 35.0
         ));
-        // All above: certain to rank as low as that.
+        // All above: the probability to rank as low is 1.
         assert!(near(chance_of_ranking_as_low(&[8., 9.], &[1., 2.]), 1.0));
         assert!(near(chance_of_ranking_as_low(&[], &[1.]), 1.0));
     }

@@ -1,4 +1,4 @@
-//! Rounds of cases: which system by which generator, one after the other, and what came of it.
+//! Rounds of cases: each system with its generator, one after the other, and the figures.
 
 use super::cases::{Case, Operation, Subject, Work};
 use super::children::{Cores, go_on, interrupted};
@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-/// The first guess at how many operations last a moment.
+/// The first guess at the number of operations of a run.
 const CALIBRATION: u64 = 20_000;
-/// A run that is shorter than that is a guess itself.
+/// A run that is shorter than this is not yet a good guess.
 const CALIBRATION_SECONDS: f64 = 1.0;
 
 /// What one run gave.
@@ -23,13 +23,13 @@ const CALIBRATION_SECONDS: f64 = 1.0;
 pub struct Measure {
     /// Operations a second.
     pub throughput: f64,
-    /// Latency.
+    /// Median latency.
     pub p50_us: f64,
-    /// Latency.
+    /// 99th percentile of latency.
     pub p99_us: f64,
-    /// Latency.
+    /// Percentile 99.9 of latency.
     pub p999_us: f64,
-    /// Processor time of all members by operation, user and system.
+    /// Processor time of all members for each operation, user and system.
     pub cpu_us: f64,
     /// How much of a core all members used.
     pub busy: f64,
@@ -42,9 +42,9 @@ pub struct CaseRuns {
     pub id: String,
     /// [`Case::title`].
     pub title: String,
-    /// Whether operations a second were told and not found out.
+    /// Whether the operations a second were set, and not measured.
     pub rated: bool,
-    /// In the order of the table, ours first.
+    /// In the order of the table, Doyen first.
     pub runs: Vec<(Subject, Vec<Option<Measure>>)>,
 }
 
@@ -59,7 +59,7 @@ impl CaseRuns {
     }
 }
 
-/// Figures of some runs, by round; a run that failed has none.
+/// One figure of some runs, by round. A run that failed has none.
 #[must_use]
 pub fn values(runs: &[Option<Measure>], what: fn(&Measure) -> f64) -> Vec<f64> {
     runs.iter()
@@ -67,24 +67,24 @@ pub fn values(runs: &[Option<Measure>], what: fn(&Measure) -> f64) -> Vec<f64> {
         .collect()
 }
 
-/// What all systems do, side by side.
+/// All systems, running side by side.
 #[derive(Debug)]
 pub struct Suite<'a> {
     binary: &'a Path,
     cores: Cores,
     seconds: f64,
     systems: BTreeMap<Kind, System>,
-    /// Operations a second that a subject was last seen to do.
+    /// The operations a second that a subject last reached.
     rates: BTreeMap<(String, Subject), f64>,
-    /// What went wrong, once each.
+    /// Problems, each once.
     pub problems: Vec<String>,
 }
 
 impl<'a> Suite<'a> {
-    /// Starts all systems, and fills them with what these cases read.
+    /// Starts all systems, and fills them with the keys that these cases read.
     ///
     /// # Errors
-    /// One does not start.
+    /// A system does not start.
     pub fn start(
         installed: &[Installed],
         cases: &[Case],
@@ -135,11 +135,12 @@ impl<'a> Suite<'a> {
         Ok(suite)
     }
 
-    /// Runs all cases in so many rounds. Each round begins with another system, so that none always
-    /// follows the same one.
+    /// Runs all cases in this many rounds. Each round begins with another system, so that none
+    /// always follows the same one.
     ///
     /// # Errors
-    /// Somebody wants this to end. A run that fails is a problem of its own, and no error.
+    /// A signal has asked this process to end. A run that fails is listed as a problem, and is no
+    /// error.
     pub fn rounds(&mut self, cases: &[Case], rounds: usize) -> Result<Vec<CaseRuns>> {
         let mut table: Vec<CaseRuns> = Vec::new();
         for case in cases {
@@ -204,7 +205,7 @@ impl<'a> Suite<'a> {
         let (used, took) = (Cpu::of(&pids).microseconds_since(&before), began.elapsed());
         ensure!(
             load.operations >= 1.0 && load.throughput > 0.0,
-            "nothing was done"
+            "no operation was done"
         );
         if matches!(case.work, Work::Clients { .. }) {
             self.rates
@@ -235,8 +236,8 @@ impl<'a> Suite<'a> {
         })
     }
 
-    /// Before a subject's first run of a case: how many operations last as long as a run shall, or
-    /// what its peak is. It warms up, too.
+    /// Finds out, before a subject's first run of a case, how many operations last as long as a
+    /// run, or what its peak is. This warms the system up, too.
     fn calibrate(&mut self, case: &Case, subject: Subject) -> Result<()> {
         let key = (case.id.clone(), subject);
         if self.rates.contains_key(&key) {
@@ -269,7 +270,7 @@ impl<'a> Suite<'a> {
                     .run(self.system(subject)?, self.cores)?
                     .throughput
             }
-            // The JVMs compile what they do often: that takes a while.
+            // The JVMs need some time to compile their busiest code.
             Work::Clients { .. } => self.load(case, subject, 3.0 * self.seconds)?.throughput,
             Work::OwnClients { .. } if subject == Subject::Hazelcast => {
                 self.load(case, subject, 3.0 * self.seconds)?.throughput
@@ -290,7 +291,7 @@ impl<'a> Suite<'a> {
         let system = self
             .systems
             .get_mut(&subject.kind())
-            .context("it was not started")?;
+            .context("the system was not started")?;
         match case.work {
             Work::Clients {
                 operation, clients, ..
@@ -368,7 +369,7 @@ impl<'a> Suite<'a> {
                     "large GETs failed: {:?}",
                     large.errors
                 );
-                // The large ones are most of the work: processor time goes by all of them.
+                // The large GETs are most of the work, so the processor time counts for them, too.
                 Ok(Load {
                     operations: small.operations + large.operations,
                     ..small
@@ -380,14 +381,14 @@ impl<'a> Suite<'a> {
     fn system(&self, subject: Subject) -> Result<&System> {
         self.systems
             .get(&subject.kind())
-            .context("it was not started")
+            .context("the system was not started")
     }
 }
 
-/// Memory of every system, each started anew and alone, in turn.
+/// Measures the memory of every system. Each is started anew and alone, in turn.
 ///
 /// # Errors
-/// Somebody wants this to end. What fails for one system is a problem, and no error.
+/// A signal has asked this process to end. If a system fails, that is a problem, and no error.
 pub fn memory(
     installed: &[Installed],
     cores: Cores,
@@ -409,7 +410,8 @@ pub fn memory(
                 Ok(memory) => {
                     let key = memory.key_bytes.unwrap_or(f64::NAN);
                     eprintln!(
-                        "memory, round {}/{rounds}  {:<16} {key:>7.0} B a key and copy, {:.1} MB idle",
+                        "memory, round {}/{rounds}  {:<16} {key:>7.0} B per key and copy, \
+                         {:.1} MB idle",
                         round + 1,
                         kind.name(),
                         memory.idle_mb

@@ -1,5 +1,5 @@
-//! Four systems, each as its users would run it here: three members (Redis Cluster: three masters
-//! and three replicas), one backup.
+//! Four systems, each as its users would run it here: three members (for Redis Cluster: three
+//! masters and three replicas), one backup.
 
 mod doyen;
 mod hazelcast;
@@ -16,20 +16,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long anything may take that is not measured.
+/// How long a step may take that is not measured.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 /// Doyen's secret, in the system's directory.
 const SECRET_FILE: &str = "secret";
 /// Bytes of the values.
 pub const VALUE_BYTES: usize = 100;
 
-/// One of the four.
+/// The four systems.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Ours.
+    /// Doyen.
     Doyen,
     /// Redis Cluster 7.
     Redis,
@@ -43,7 +43,7 @@ impl Kind {
     /// All, in the order of tables.
     pub const ALL: [Self; 4] = [Self::Doyen, Self::Redis, Self::Hazelcast, Self::Olric];
 
-    /// For people.
+    /// The name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// For flags and files.
+    /// The name in flags and files.
     #[must_use]
     pub fn id(self) -> &'static str {
         match self {
@@ -66,22 +66,22 @@ impl Kind {
     }
 }
 
-/// What is there to be started.
+/// A system that can be started here.
 #[derive(Debug, Clone)]
 pub struct Installed {
-    /// Which.
+    /// Which system it is.
     pub kind: Kind,
-    /// What it says of itself.
+    /// Its version, as it prints it.
     pub version: String,
     /// The program, or the directory of the Java classes.
     pub program: PathBuf,
 }
 
 impl Installed {
-    /// Finds it, or builds it in the cache directory.
+    /// Finds the system, or builds it in the cache directory.
     ///
     /// # Errors
-    /// It cannot be had here; says why.
+    /// The system is not available here; the error says why.
     pub fn find(kind: Kind, binary: &Path, cores: Cores) -> Result<Self> {
         match kind {
             Kind::Doyen => doyen::find(binary, cores),
@@ -94,7 +94,7 @@ impl Installed {
     /// Starts its members and waits until every one of them serves.
     ///
     /// # Errors
-    /// They do not.
+    /// A member does not serve in time.
     pub fn start(&self, cores: Cores) -> Result<System> {
         match self.kind {
             Kind::Doyen => doyen::start(self, cores),
@@ -106,27 +106,27 @@ impl Installed {
     }
 }
 
-/// Members that serve. All of them are killed when this is dropped.
+/// Running members. All of them are killed when this is dropped.
 #[derive(Debug)]
 pub struct System {
-    /// Which.
+    /// Which system it is.
     pub kind: Kind,
-    /// Its own client, if it speaks no RESP. Ends before the members do.
+    /// Its own client, if it speaks no RESP. The client ends before the members do.
     pub client: Option<Conversation>,
-    /// Where any key may be asked for; empty if there is no such address.
+    /// Addresses that take any key; empty if there are none.
     pub plain: Vec<SocketAddr>,
-    /// Where a client that knows Redis Cluster begins.
+    /// Addresses for a client that knows Redis Cluster.
     pub cluster: Vec<SocketAddr>,
-    /// Where any key may be asked for by memcached's protocol.
+    /// Addresses that take any key by memcached's protocol.
     pub memcached: Vec<SocketAddr>,
     nodes: Vec<Process>,
     children: Vec<Child>,
-    // After the processes, which write to it.
+    // After the processes, because they write to it.
     dir: TempDir,
 }
 
 impl System {
-    /// Of all members, replicas among them.
+    /// The processes of all members, replicas included.
     #[must_use]
     pub fn pids(&self) -> Vec<u32> {
         self.nodes
@@ -136,7 +136,7 @@ impl System {
             .collect()
     }
 
-    /// Of Doyen: where its own client begins, and the file with the secret.
+    /// For Doyen: the addresses at which its own client begins, and the file with the secret.
     #[must_use]
     pub fn data(&self) -> (Vec<SocketAddr>, PathBuf) {
         (
@@ -145,22 +145,25 @@ impl System {
         )
     }
 
-    /// A fourth member joins; returns when it has its share.
+    /// Starts a fourth member, and returns when that has its share.
     ///
     /// # Errors
-    /// It does not, or nobody has told us how this is done.
+    /// The member does not get its share, or this bench cannot grow such a system.
     pub fn grow(&mut self, installed: &Installed, cores: Cores) -> Result<()> {
         match self.kind {
             Kind::Redis => redis::grow(self, installed, cores),
             Kind::Hazelcast => hazelcast::grow(self, installed, cores),
-            Kind::Doyen | Kind::Olric => bail!("{} is not made larger here", self.kind.name()),
+            Kind::Doyen | Kind::Olric => bail!(
+                "{} cannot be grown here; choose redis or hazelcast",
+                self.kind.name()
+            ),
         }
     }
 
-    /// Any address with RESP.
+    /// An address that speaks RESP.
     ///
     /// # Errors
-    /// It speaks no RESP.
+    /// The system speaks no RESP.
     pub fn resp(&self) -> Result<SocketAddr> {
         self.plain
             .first()
@@ -170,21 +173,21 @@ impl System {
     }
 }
 
-/// Where rivals are built: outside of the repository, kept for the next time.
+/// The directory in which rivals are built: outside of the repository, and kept for the next time.
 fn cache() -> Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME")
         .filter(|v| !v.is_empty())
         .map(PathBuf::from);
     let base = base.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     let dir = base
-        .context("neither XDG_CACHE_HOME nor HOME says where to build")?
+        .context("neither XDG_CACHE_HOME nor HOME is set; set one, to build the rivals there")?
         .join("doyen-bench");
     std::fs::create_dir_all(&dir)?;
     Ok(dir)
 }
 
-/// TCP ports that were free a moment ago, below the range from which the system deals out its own;
-/// each with `port + beside` free too.
+/// TCP ports that were free a moment ago, below the range of the system's own choices. For each of
+/// them, `port + beside` is free too.
 fn free_ports(count: usize, beside: u16) -> Result<Vec<u16>> {
     let free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     let mut found = BTreeSet::new();
@@ -204,7 +207,7 @@ fn address(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// The text of a reply; `None` of none, or of an error.
+/// The text of a reply; `None` if there is none, or an error.
 fn text_of(at: SocketAddr, command: &str) -> Option<String> {
     let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
     match Client::connect(at, Duration::from_secs(5))
@@ -223,8 +226,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_different_ones() {
-        let ports = free_ports(6, 10_000).expect("there are some");
+    fn free_ports_are_distinct() {
+        let ports = free_ports(6, 10_000).expect("there are free ports");
         assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), 6);
     }
 }

@@ -1,16 +1,16 @@
-//! What processes took of processor and memory.
+//! Processor time and memory of processes.
 
 use super::parse;
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Nanoseconds on a processor, by thread. The kernel counts them exactly, where `stat` counts
+/// Nanoseconds on a processor, by thread. The kernel counts these exactly, while `stat` has
 /// hundredths of a second.
 #[derive(Debug, Clone, Default)]
 pub struct Cpu(BTreeMap<(u32, u32), u64>);
 
 impl Cpu {
-    /// Of all threads of these processes, user and system.
+    /// The time of all threads of these processes, user and system.
     #[must_use]
     pub fn of(pids: &[u32]) -> Self {
         let mut threads = BTreeMap::new();
@@ -33,9 +33,9 @@ impl Cpu {
         Self(threads)
     }
 
-    /// Since an earlier look, in microseconds. A thread that has ended since takes what it used
-    /// with it: members of all systems keep theirs, and the few that a JVM or Go ends are idle
-    /// ones.
+    /// The time since an earlier look, in microseconds. If a thread has ended since, its time is
+    /// lost: members of all systems keep their busy threads, and the few threads that a JVM or Go
+    /// ends are idle ones.
     #[must_use]
     pub fn microseconds_since(&self, earlier: &Self) -> f64 {
         let used: u64 = self
@@ -47,8 +47,7 @@ impl Cpu {
     }
 }
 
-/// Resident bytes of these processes; what they share (the program itself) is shared out among
-/// them.
+/// Resident bytes of these processes. Shared memory (the program itself) is divided among them.
 #[must_use]
 pub fn resident(pids: &[u32]) -> u64 {
     let of = |pid: &u32| {
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_uses_both() {
+    fn this_process_uses_processor_and_memory() {
         let pid = [std::process::id()];
         let before = Cpu::of(&pid);
         let mut sum = 0u64;

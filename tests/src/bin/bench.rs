@@ -14,38 +14,38 @@ use std::process::ExitCode;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// Everything, medians of five; writes a page into docs/notes
+    /// Everything, as medians of five runs; writes a page into docs/notes
     Full,
-    /// The most important of it below ten minutes, medians of three; writes nothing
+    /// The most important cases, in less than ten minutes, as medians of three; writes nothing
     Quick,
     /// A few ratios to Redis Cluster beside the committed ones; fails if Doyen has become slower
     Check,
 }
 
-/// Doyen beside Redis Cluster, Hazelcast and Olric on this machine, in one run: a table with the
-/// ratios.
+/// Measures Doyen beside Redis Cluster, Hazelcast and Olric on this machine, in one run, and prints
+/// a table with the ratios.
 ///
 /// Redis Cluster needs redis-server and redis-tools, Hazelcast a JDK 17 and Maven, Olric Go. The
-/// latter two are built in $XDG_CACHE_HOME/doyen-bench the first time. What is not there is named,
-/// and left out. Members run on the first processor that this process may use, generators on the
-/// second. Stop with Ctrl-C at any time: nothing stays behind.
+/// latter two are built in $XDG_CACHE_HOME/doyen-bench the first time. A system that is missing is
+/// named and left out. Members run on the first processor that this process may use, generators on
+/// the second. Ctrl-C stops it at any time, and leaves nothing behind.
 #[derive(Debug, Parser)]
 #[command(name = "bench")]
 struct Options {
-    /// How much
+    /// How much to measure
     #[arg(value_enum, default_value = "full")]
     mode: Mode,
     /// Only cases whose name contains this (set-50-p1, wait-50, one-node-get-512, half-set, large,
     /// memory, ..)
     #[arg(long, value_name = "PATTERN")]
     only: Option<String>,
-    /// How many runs a median is of: 5 (quick: 3)
+    /// Number of runs for each median: 5 (quick: 3)
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
     /// Seconds of a run: 5 (quick: 3)
     #[arg(long, value_name = "S")]
     seconds: Option<f64>,
-    /// Beside whom
+    /// The systems to compare with
     #[arg(
         long,
         value_name = "NAMES",
@@ -53,22 +53,22 @@ struct Options {
         default_value = "redis,olric,hazelcast"
     )]
     rivals: Vec<String>,
-    /// Doyen, as it is given out: cargo build --profile dist -p doyen-cli
+    /// The binary to measure: cargo build --profile dist -p doyen-cli
     #[arg(long, value_name = "PATH", default_value = "target/dist/doyen")]
     binary: PathBuf,
-    /// Keys of which memory is measured: 1000000 (quick: 300000)
+    /// Number of keys for the memory cases: 1000000 (quick: 300000)
     #[arg(long, value_name = "N")]
     memory_keys: Option<u32>,
-    /// Write the report and the figures, however little was measured
+    /// Write the report and the figures, even if only a part was measured
     #[arg(long)]
     write: bool,
-    /// Where the report goes, if not into docs/notes, under the date
+    /// Where to write the report, instead of docs/notes
     #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
-    /// Where the figures for machines go to and come from
+    /// File of the figures of each machine, to read and to write
     #[arg(long, value_name = "PATH", default_value = "tests/rivals/figures.json")]
     figures: PathBuf,
-    /// Only say which cases there are
+    /// List the cases, and end
     #[arg(long)]
     list: bool,
 }
@@ -133,7 +133,7 @@ impl Options {
             .iter()
             .find(|r| !Kind::ALL.iter().any(|k| k.id() == *r))
         {
-            bail!("--rivals {unknown}: there are redis, olric and hazelcast");
+            bail!("--rivals knows no {unknown}; choose from redis, olric and hazelcast");
         }
         Ok(Kind::ALL
             .into_iter()
@@ -141,7 +141,7 @@ impl Options {
             .collect())
     }
 
-    /// Doyen and who can be had of the others; and who cannot.
+    /// The systems that are there, Doyen first, and a line for each that is missing.
     fn find(&self, kinds: &[Kind], cores: Cores) -> Result<(Vec<Installed>, Vec<String>)> {
         let (mut installed, mut missing) = (Vec::new(), Vec::new());
         for kind in kinds {
@@ -159,7 +159,7 @@ impl Options {
     }
 }
 
-/// Those that this binary can do; what it cannot is named.
+/// The cases that this binary can run. Cases that it cannot run are named.
 fn possible(
     wanted: Vec<Case>,
     options: &Options,
@@ -173,7 +173,7 @@ fn possible(
     if !without.is_empty() {
         let titles: Vec<&str> = without.iter().map(|c| c.title.as_str()).collect();
         missing.push(format!(
-            "{}: this binary has no `doyen bench`, which makes their load",
+            "{}: left out, because the binary has no `doyen bench` to make their load",
             titles.join("; ")
         ));
     }
@@ -196,12 +196,14 @@ fn measured(options: &Options) -> Result<()> {
     let with_memory = options.wants("memory");
     ensure!(
         !wanted.is_empty() || with_memory,
-        "no case of that name: bench --list says which there are"
+        "no case has a name like that; bench --list shows all"
     );
     eprintln!("{}; {}", machine.described(), cores.described());
     if machine.load_before > 0.5 {
         eprintln!(
-            "the load average is {}: somebody else works here, and these figures are no good",
+            "the load average is {}: other programs use this machine, \
+             so these figures are no good; \
+             try again when it is idle",
             machine.load_before
         );
     }
@@ -252,7 +254,7 @@ fn measured(options: &Options) -> Result<()> {
     };
     println!("\n{}", results.tables());
     println!(
-        "Medians of {}; xN: Doyen's figure divided by that system's, the median of the rounds.",
+        "Medians of {}. xN: Doyen's figure divided by that system's, the median of the rounds.",
         results.rounds
     );
     let report = options.report(&results.machine);
@@ -260,7 +262,8 @@ fn measured(options: &Options) -> Result<()> {
         options.mode == Mode::Full && options.only.is_none() && options.kinds()? == Kind::ALL;
     if !(whole || options.write) {
         println!(
-            "Nothing was written: only the whole list (`just bench`) goes into {}; --write says otherwise.",
+            "Nothing was written: only the whole list (`just bench`) goes into {}; \
+             add --write to write this part of it.",
             report.display()
         );
         return Ok(());
@@ -288,28 +291,29 @@ fn measured(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What a person would type to have this again.
+/// The command that makes these figures again.
 fn command() -> String {
     let rest: Vec<String> = std::env::args().skip(1).collect();
     format!("just bench {}", rest.join(" ")).trim().to_owned()
 }
 
 fn checked(options: &Options) -> Result<ExitCode> {
-    let committed = Results::load(&options.figures)
-        .context("there are no committed figures: `just bench` writes them")?;
+    let committed = Results::load(&options.figures).context(
+        "there are no committed figures to compare with; run `just bench` to write them",
+    )?;
     let cores = Cores::of_this_process();
     let machine = Machine::here();
     println!("{}\n", check::how(options.rounds()));
     if machine.processor != committed.machine.processor {
         println!(
-            "The committed figures are of another machine ({}): ratios may differ for that alone.\n",
+            "The committed figures are from another machine ({}), so ratios may differ.\n",
             committed.machine.processor
         );
     }
     let (installed, missing) = options.find(&[Kind::Doyen, Kind::Redis], cores)?;
     ensure!(
         missing.is_empty(),
-        "there is nothing to compare with: {}",
+        "there is nothing to compare with; install what is missing: {}",
         missing.join("; ")
     );
     let mut not_possible = Vec::new();
@@ -323,7 +327,10 @@ fn checked(options: &Options) -> Result<ExitCode> {
     });
     let cases = possible(cases, options, cores, &mut not_possible);
     not_possible.iter().for_each(|m| println!("MISSING: {m}"));
-    ensure!(!cases.is_empty(), "no case of that name is checked");
+    ensure!(
+        !cases.is_empty(),
+        "no case that is checked has a name like that; leave out --only"
+    );
     let dropped = check::check(
         &committed,
         &installed,

@@ -1,10 +1,11 @@
 //! The binary as the tests run it: the same entry as `doyen`. SIGUSR1 sets its wall clock an hour
-//! forward, SIGUSR2 an hour back. With the variable DIES_AT it ends at that point of a move.
+//! forward, SIGUSR2 an hour back. If the variable DIES_AT names a point of a move, the process ends
+//! there.
 
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// As in the binary: what is held depends on it.
+/// As in the binary, because memory use depends on it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,9 +1,9 @@
-//! Measures the figures of docs/performance.md on this machine: `figures --help` says which,
-//! `Justfile` how they are called.
+//! Measures the figures of docs/performance.md on this machine. `figures --help` lists them, and
+//! the `Justfile` has the commands.
 //!
-//! Failover is judged for each partition by its own longest gap between two acknowledged writes:
-//! one connection writes to a handful of partitions in turn, so that a partition that waits delays
-//! few others.
+//! Failover is judged for each partition by its longest gap between two acknowledged writes. One
+//! connection writes to a handful of partitions in turn, so that a partition that waits delays few
+//! others.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use doyen_placement::hash::slot;
@@ -19,19 +19,19 @@ use std::time::{Duration, Instant};
 
 /// Partitions of the measured clusters.
 const PARTITIONS: usize = 64;
-/// Idle connections that are measured, and how many megabytes they, or an idle node, may take.
+/// Idle connections to measure, and the megabytes that they, or an idle node, may take.
 const IDLE_CONNECTIONS: usize = 1_000;
 const IDLE_MB: f64 = 20.0;
-/// How long a writer waits for an answer before it connects anew.
+/// How long a writer waits for an answer before it connects again.
 const ANSWER_MAX: Duration = Duration::from_secs(8);
 
-/// Measures what Doyen does on this machine, and prints it.
+/// Measures what Doyen does on this machine, and prints the figures
 #[derive(Debug, Parser)]
 #[command(name = "figures")]
 struct Options {
     #[command(subcommand)]
     what: What,
-    /// The program that is measured, as cargo build --release -p doyen-cli makes it
+    /// The program to measure: cargo build --release -p doyen-cli
     #[arg(
         long,
         value_name = "PATH",
@@ -43,35 +43,35 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// How long nobody is served where a node is killed (kill -9)
+    /// How long writes stall when a node is killed (SIGKILL)
     Kill(Failover),
-    /// .. where it is stopped (SIGSTOP), as if its machine hung
+    /// How long writes stall when a node is stopped (SIGSTOP), as if its machine hung
     Stop(Failover),
-    /// .. where it leaves (SIGTERM)
+    /// How long writes stall when a node leaves (SIGTERM)
     Term(Failover),
-    /// Three fresh nodes: from the start to the first acknowledged write
+    /// How long three fresh nodes take from the start to the first acknowledged write
     Start {
-        /// How often
+        /// Number of runs
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
         runs: u64,
     },
-    /// A fourth node joins, and is sent 100 MB
+    /// How long a fourth node takes to join a cluster with 100 MB
     Join {
-        /// How often
+        /// Number of runs
         #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
         runs: u64,
     },
     /// Processor time and memory of an idle node, and of idle connections
     Idle,
-    /// Memory by key
+    /// Memory used by each key
     Bytes {
-        /// Keys
+        /// Number of keys
         #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = at_least_one())]
         keys: u64,
     },
     /// What a larger cluster costs
     Scale {
-        /// Sizes of clusters, one after the other
+        /// Numbers of nodes, one after the other
         #[arg(
             long,
             value_name = "N,N,..",
@@ -79,35 +79,40 @@ enum What {
             default_value = "3,10,30,50,100"
         )]
         nodes: Vec<usize>,
-        /// How long each idles
+        /// Seconds that each cluster idles
         #[arg(long, value_name = "S", default_value_t = 20)]
         seconds: u64,
-        /// Changes of the table
+        /// Number of table changes
         #[arg(long, value_name = "N", default_value_t = 25)]
         changes: usize,
-        /// Partitions, if not as many as a cluster has by itself
+        /// Number of partitions, instead of the default for that many nodes
         #[arg(long, value_name = "N")]
         partitions: Option<u32>,
-        /// Tell what each node logged
+        /// Print what each node logged
         #[arg(long)]
         verbose: bool,
     },
-    /// The longest stalls while it grows, expires, copies and drops (some minutes, 6 GB)
+    /// The longest stalls while a cluster grows, expires, copies and drops (some minutes, 6 GB)
     Stall {
-        /// Keys when a node joins, and when all are dropped
+        /// Number of keys when a node joins, and when all are dropped
         #[arg(long, value_name = "N", default_value_t = 10_000_000)]
         keys: u64,
-        /// Keys that are written while one looks
+        /// Number of keys that are written during the measurement
         #[arg(long, value_name = "N", default_value_t = 3_000_000)]
         grow: u64,
-        /// Keys that expire at the same time
+        /// Number of keys that expire at the same time
         #[arg(long, value_name = "N", default_value_t = 1_000_000)]
         expire: u64,
-        /// Keys written a second
+        /// Keys written each second
         #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = at_least_one())]
         rate: u64,
-        /// Operations of the probe a second
-        #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+        /// Operations of the probe each second
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 1_000,
+            value_parser = clap::value_parser!(u32).range(1..)
+        )]
         probes: u32,
         /// Flags for every node
         #[arg(
@@ -122,46 +127,66 @@ enum What {
     /// one after the other (some minutes, 4 GB)
     Move {
         /// Bytes of values, of 100 bytes to 10 KB each
-        #[arg(long, value_name = "N", default_value_t = 1_000_000_000, value_parser = at_least_one())]
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 1_000_000_000,
+            value_parser = at_least_one()
+        )]
         bytes: u64,
-        /// Connections
+        /// Number of connections
         #[arg(long, value_name = "N", default_value_t = 32, value_parser = at_least_one())]
         connections: u64,
-        /// Percent of what the cluster can do that is asked of it
-        #[arg(long, value_name = "P", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100))]
+        /// The load, as a percentage of what the cluster can do
+        #[arg(
+            long,
+            value_name = "P",
+            default_value_t = 50,
+            value_parser = clap::value_parser!(u64).range(1..=100)
+        )]
         load: u64,
-        /// Of which that is: the operations that are done where each connection asks again once it
-        /// is answered, or, with --share, the processor time that nodes have (what arrives one at a
-        /// time costs more of it than what arrives together)
-        #[arg(long, value_name = "WHAT", value_parser = ["operations", "processor"], default_value = "operations")]
+        /// What the percentage is of: `operations` that the cluster does if each connection always
+        /// waits for its answer, or, with --share, the `processor` time of the nodes (single
+        /// operations cost more of it than batches)
+        #[arg(
+            long,
+            value_name = "WHAT",
+            value_parser = ["operations", "processor"],
+            default_value = "operations"
+        )]
         of: String,
         /// How often all nodes are restarted
         #[arg(long, value_name = "N", default_value_t = 20)]
         restarts: usize,
         /// Only some of join, drain, repair and restart, or none of them
-        #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["join", "drain", "repair", "restart", "none"])]
+        #[arg(
+            long,
+            value_name = "WHAT",
+            value_delimiter = ',',
+            value_parser = ["join", "drain", "repair", "restart", "none"]
+        )]
         only: Vec<String>,
-        /// Others that a member joins in the same run: redis, hazelcast
+        /// Other systems that a member joins in the same run: redis, hazelcast
         #[arg(long, value_name = "SYSTEMS", value_delimiter = ',', value_parser = rival)]
         beside: Vec<Kind>,
-        /// What each member sends and takes a second, as `doyen rebalance` has it
+        /// Bytes that each member sends and takes each second, as for `doyen rebalance`
         #[arg(long, value_name = "RATE", default_value = "adaptive")]
         move_rate: String,
-        /// Clients know where keys are and follow where they are sent, as those of Redis Cluster
-        /// do; else any node takes any command
+        /// Clients find the node of a key and follow redirections, as clients of Redis Cluster do;
+        /// otherwise any node takes any command
         #[arg(long)]
         cluster_clients: bool,
-        /// Thousandths of a processor that each node may use, as if each had a machine of its own
-        /// (as root); else they share what there is
+        /// Thousandths of a processor for each node, as if each had a machine of its own (as root);
+        /// otherwise nodes share what there is
         #[arg(long, value_name = "N")]
         share: Option<u64>,
-        /// Who joins gets its share for so many seconds, then nothing moves for as many, by turns:
-        /// a machine that becomes faster or slower meanwhile does so for both
+        /// The newcomer gets its share for this many seconds, then nothing moves for as many, in
+        /// turns, so that a machine that changes its speed changes it for both
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(5..=60))]
         turns: Option<u64>,
-        /// Bytes of memory that are used and given back before a node joins, or is killed, where
-        /// nothing else is asked: in a virtual machine, the host may take longer to hand out memory
-        /// than a copy takes
+        /// Bytes of memory to use and give back before a node joins or is killed, while there is no
+        /// load: in a virtual machine, the host may take longer to hand out memory than a copy
+        /// takes
         #[arg(long, value_name = "N", default_value_t = 0)]
         warm: usize,
         /// Flags for every node
@@ -175,39 +200,44 @@ enum What {
     },
     /// The longest passes with the largest values
     Large {
-        /// Bytes of a value
+        /// Bytes of each value
         #[arg(long, value_name = "N", default_value_t = 16 << 20)]
         bytes: usize,
-        /// Values
+        /// Number of values
         #[arg(long, value_name = "N", default_value_t = 24, value_parser = at_least_one())]
         keys: u64,
     },
     /// System calls by operation, as the kernel counts them (as root)
     Calls,
-    /// What a second data thread gives a node, beside one
+    /// What a second data thread gives a node, compared with one
     Threads {
-        /// Threads beside one
-        #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=16))]
+        /// Number of threads to compare with one
+        #[arg(
+            long,
+            value_name = "N",
+            default_value_t = 2,
+            value_parser = clap::value_parser!(u8).range(2..=16)
+        )]
         threads: u8,
-        /// Pairs of runs
+        /// Number of pairs of runs
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
         rounds: u64,
         /// Seconds of a run
         #[arg(long, value_name = "S", default_value_t = 3, value_parser = at_least_one())]
         seconds: u64,
-        /// Only this part
+        /// Measure only this part
         #[arg(long, value_name = "PART", value_parser = ["shared", "bound"])]
         only: Option<String>,
     },
-    /// Who is taken for dead while other processes want every core
+    /// Which members are taken for dead while other processes want every core
     Load {
-        /// Members
+        /// Number of members
         #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
         nodes: u64,
-        /// For how long
+        /// Minutes that this takes
         #[arg(long, value_name = "M", default_value_t = 10.0)]
         minutes: f64,
-        /// Processes that do nothing but run: as many as there are cores
+        /// Number of processes that only burn processor time; one for each core if not given
         #[arg(long, value_name = "N")]
         burners: Option<usize>,
         /// Flags for every node, such as "--silence-max 2s"
@@ -219,28 +249,28 @@ enum What {
         )]
         options: String,
     },
-    /// A burner of `load`
+    /// One such process; `load` starts it
     #[command(hide = true)]
     Spin,
 }
 
 #[derive(Debug, Args)]
 struct Failover {
-    /// How often: 20 (stop, term: 5)
+    /// Number of runs: 20 (stop, term: 5)
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     runs: Option<u64>,
-    /// Whom it meets
+    /// Which node is hurt
     #[arg(long, value_name = "WHO", value_enum, default_value = "coordinator")]
     victim: Victim,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Victim {
-    /// The oldest
+    /// The oldest member
     Coordinator,
-    /// The one between
+    /// The member between the oldest and the youngest
     Middle,
-    /// The last that came
+    /// The member that joined last
     Youngest,
 }
 
@@ -248,14 +278,14 @@ fn rival(text: &str) -> Result<Kind, String> {
     [Kind::Redis, Kind::Hazelcast]
         .into_iter()
         .find(|kind| kind.id() == text)
-        .ok_or_else(|| "there are redis and hazelcast".into())
+        .ok_or_else(|| "choose from redis and hazelcast".into())
 }
 
 fn at_least_one() -> clap::builder::RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(1..)
 }
 
-/// Words between blanks.
+/// Splits a text at its blanks.
 fn words(options: &str) -> Vec<String> {
     options.split_whitespace().map(str::to_owned).collect()
 }
@@ -264,7 +294,8 @@ fn main() -> ExitCode {
     let Options { what, binary } = doyen_cli::parse();
     if !matches!(what, What::Spin) && !std::path::Path::new(&binary).is_file() {
         eprintln!(
-            "figures: {binary} is not there: cargo build --release -p doyen-cli makes target/release/doyen, --binary says another"
+            "figures: {binary} does not exist; build it with \
+             cargo build --release -p doyen-cli, or name another with --binary"
         );
         return ExitCode::from(2);
     }
@@ -445,7 +476,7 @@ impl Gaps {
         }
     }
 
-    /// The gaps in milliseconds; one that has not ended counts as long as it is.
+    /// The gaps in milliseconds. A gap that has not ended counts with its length so far.
     fn milliseconds(&self) -> Vec<f64> {
         let now = self.now();
         let gap = |(last, longest): &(AtomicU64, AtomicU64)| {
@@ -476,7 +507,7 @@ fn keys() -> Vec<String> {
     keys
 }
 
-/// Writes to these partitions in turn, through `addresses[..]` as they answer.
+/// Writes to these partitions in turn, through one of `addresses` that answers.
 fn write(gaps: &Gaps, mine: &[(usize, String)], addresses: &[SocketAddr], first: usize) {
     let mut turn = first;
     let mut number = 0u64;
@@ -513,7 +544,7 @@ fn write(gaps: &Gaps, mine: &[(usize, String)], addresses: &[SocketAddr], first:
                     }
                     Err(_) => client = None,
                 }
-                // Whatever comes next, this number may have been written.
+                // After an error, this number may have been written in spite of it.
                 if !doubt {
                     doubt = true;
                     let mut all = gaps
@@ -594,7 +625,8 @@ fn failover(binary: &str, harm: Harm, plan: &Failover) {
         }
         let longest = worst(&measured);
         println!(
-            "run {run}: {victim} {harm:?}; longest gap of a partition {longest:.0} ms, median partition {:.0} ms, {} refused",
+            "run {run}: {victim} {harm:?}; longest gap of a partition {longest:.0} ms, \
+             median partition {:.0} ms, {} refused",
             median(&mut measured),
             gaps.unexpected.load(Ordering::Relaxed)
         );
@@ -602,7 +634,8 @@ fn failover(binary: &str, harm: Harm, plan: &Failover) {
     }
     let (typical, most, victim) = (median(&mut worsts), worst(&worsts), plan.victim);
     println!(
-        "{harm:?} {victim:?}, {runs} runs: worst partition {typical:.0} ms at the median, {most:.0} ms at worst; {lost} acknowledged writes lost"
+        "{harm:?} {victim:?}, {runs} runs: worst partition {typical:.0} ms at the median, \
+         {most:.0} ms at worst; {lost} acknowledged writes lost"
     );
     let at = |share: f64| {
         worsts
@@ -685,8 +718,8 @@ fn join(binary: &str, runs: u64) {
         cluster.await_safe(3);
         let began = Instant::now();
         cluster.join("n3");
-        // Safe is at first what it was without the newcomer: its share counts only when it holds
-        // it.
+        // At first, `safe` says what was so without the newcomer. It counts only once the newcomer
+        // holds its share.
         let (mut led, mut held, mut all) = (0, 0, 0);
         cluster.eventually("the newcomer's share", |c| {
             let Some(status) = c.status("n3") else {
@@ -751,7 +784,7 @@ fn usage(pid: u32) -> (u64, u64) {
 
 fn idle(binary: &str) {
     let mut cluster = Cluster::new(binary);
-    // The partitions that a person gets without saying anything.
+    // With the default number of partitions.
     cluster.options.clear();
     for name in ["n0", "n1", "n2"] {
         cluster.join(name);
@@ -767,7 +800,7 @@ fn idle(binary: &str) {
     std::thread::sleep(span);
     for (name, process) in &cluster.nodes {
         let (ticks, resident) = usage(process.pid());
-        // Linux counts processor time in hundredths of a second for everybody.
+        // Linux counts processor time in hundredths of a second on every machine.
         let share = (ticks - before[name]) as f64 / 100.0 / span.as_secs_f64() * 100.0;
         println!(
             "idle {name}: {share:.2} % of a core, {:.1} MB resident",
@@ -819,7 +852,8 @@ fn bytes(binary: &str, keys: usize) {
     let grown = resident(&cluster) - before;
     let copies = keys as u64 * 2;
     println!(
-        "{keys} keys of 14 bytes with values of 100 bytes, one backup: {:.0} bytes a key and copy (resident, tails included)",
+        "{keys} keys of 14 bytes with values of 100 bytes, one backup: \
+         {:.0} bytes per key and copy (resident, tails included)",
         grown as f64 / copies as f64
     );
 }

@@ -1,6 +1,6 @@
-//! Gives decoders what a peer should not send, for as long as is wanted: `cargo run --release -p
-//! doyen-tests --bin fuzz -- --target frames --seconds 600`. It stops at a panic, or where one
-//! input makes a target allocate more than it may, with the smallest input that it finds to do so.
+//! Gives decoders what a peer should not send: `cargo run --release -p doyen-tests --bin fuzz --
+//! --target frames --seconds 600`. It stops at a panic, or if one input makes a target allocate
+//! more than it may. Then it prints the smallest input that it finds to do so.
 
 use clap::Parser;
 use doyen::fuzz::{Mutator, TARGETS, Target};
@@ -14,26 +14,31 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Mutates valid inputs of a decoder, from a seed.
+/// Mutates valid inputs of a decoder, from a seed, until one makes it panic or allocate too much
 #[derive(Debug, Parser)]
 #[command(name = "fuzz", after_help = format!("Decoders: {}.", decoders()))]
 struct Options {
-    /// Which decoder, or all of them one after the other
+    /// The decoder, or `all`, one after the other
     #[arg(long, value_name = "NAME", default_value = "all", value_parser = targets)]
     target: Targets,
-    /// For how long, each
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Seconds for each decoder
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     seconds: u64,
-    /// The same seed makes the same inputs
+    /// Number that the inputs are made from: the same seed makes the same inputs
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     seed: u64,
-    /// Inputs to begin with, a directory for each decoder
+    /// Inputs to begin with: a directory with a directory for each decoder
     #[arg(long, value_name = "DIR", default_value = fuzz::CORPUS)]
     corpus: PathBuf,
-    /// Run this input, and nothing else; say whether it passed
+    /// Run only this input, and say whether it passes
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Write the decoder's own inputs there, and end
+    /// Write the decoder's own inputs into the directory, and end
     #[arg(long)]
     write: bool,
 }
@@ -55,7 +60,10 @@ fn targets(name: &str) -> Result<Targets, String> {
         .filter(|t| name == "all" || name == t.name)
         .collect();
     if chosen.is_empty() {
-        Err(format!("the decoders are {}; or say all", decoders()))
+        Err(format!(
+            "no decoder has this name; choose from {}, or all",
+            decoders()
+        ))
     } else {
         Ok(Targets(chosen))
     }
@@ -72,11 +80,12 @@ fn main() -> ExitCode {
         return doyen_tests::refuse(
             "fuzz",
             &format!(
-                "--corpus {corpus} is no directory: give one with a directory for each decoder, or leave it out"
+                "--corpus {corpus} is no directory; name one with a directory \
+             for each decoder, or leave it out"
             ),
         );
     }
-    // A panic is a result here: it is told once, with the input.
+    // A panic is a result here: it is printed once, with its input.
     std::panic::set_hook(Box::new(|_| {}));
     for target in &options.target.0 {
         if let Err(why) = work(target, &options) {
@@ -114,7 +123,8 @@ fn work(target: &Target, options: &Options) -> Result<(), String> {
             let file = PathBuf::from(format!("fuzz-{}-{}", target.name, options.seed));
             std::fs::write(&file, &least).map_err(said)?;
             return Err(format!(
-                "run {runs} of seed {}: {why}\n{} bytes do it, in {}; again: --target {} --input {}\n{least:?}",
+                "run {runs} of seed {}: {why}\n{} bytes are enough, in {}; \
+                 run them again with --target {} --input {}\n{least:?}",
                 options.seed,
                 least.len(),
                 file.display(),

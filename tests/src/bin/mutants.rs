@@ -1,6 +1,6 @@
-//! Breaks the rules one at a time, and asks the check of that rule, or else seeds of the
-//! simulation, until one notices: `cargo run --release -p doyen-tests --features mutants --bin
-//! mutants`.
+//! Breaks the rules one at a time. For each, it runs the check of that rule, or seeds of the
+//! simulation if there is no check, until one notices: `cargo run --release -p doyen-tests
+//! --features mutants --bin mutants`.
 
 use clap::Parser;
 use doyen_placement::mutant::{BREAKABLE, Mutant, choose};
@@ -16,42 +16,47 @@ use std::time::Instant;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Mutants that nothing kills, and why that is so. They are run all the same: one that is killed
-/// after all must go from here.
+/// Mutants that nothing kills, each with the reason. They are run all the same: if one is killed
+/// after all, it must be removed from here.
 static SURVIVORS: &[(&Mutant, &str)] = &[];
 
-/// Breaks each rule of docs/agreement.md on purpose, one at a time. Where a check drives the
-/// machines into the very situation, it must notice; elsewhere clusters are simulated under faults
-/// until an invariant breaks. A check or a seed counts only if it holds where nothing is broken.
-/// Fails if a mutant survives that is not known to.
+/// Breaks each rule of docs/agreement.md on purpose, one at a time. If a check drives the machines
+/// into the very situation, the check must notice. Otherwise clusters are simulated under faults
+/// until an invariant breaks. A check or a seed counts only if it holds without the mutant. Fails
+/// if a mutant survives that is not listed as a survivor.
 #[derive(Debug, Parser)]
 #[command(name = "mutants")]
 struct Options {
-    /// Seeds that each may take
-    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Most seeds to run for each mutant
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2_000,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     seeds: u64,
-    /// The first of them
+    /// The first seed
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     from: u64,
     /// Only mutants whose names contain this
     #[arg(long, value_name = "PATTERN", default_value = "")]
     only: String,
-    /// Seeds at a time: as many as there are cores
+    /// Seeds that run at the same time; one for each core if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     threads: Option<u64>,
-    /// Only those that have a check of their own: a matter of seconds
+    /// Only mutants with a check of their own (seconds)
     #[arg(long)]
     checks: bool,
-    /// Only say which there are
+    /// List the mutants, and end
     #[arg(long)]
     list: bool,
 }
 
 /// How a mutant was noticed.
 enum Noticed {
-    /// By the check of its rule, which says this.
+    /// The check of its rule noticed it, and says this.
     Check(String),
-    /// By a seed, after so many.
+    /// A seed noticed it, after this many.
     Seed(Killer, usize),
 }
 
@@ -69,7 +74,7 @@ fn main() -> ExitCode {
     if !BREAKABLE {
         return doyen_tests::refuse(
             "mutants",
-            "this build has no rules that can be broken: build it with --features mutants",
+            "this build cannot break rules; build it with --features mutants",
         );
     }
     doyen_tests::quiet_panics();
@@ -98,7 +103,7 @@ fn main() -> ExitCode {
         return doyen_tests::refuse(
             "mutants",
             &format!(
-                "what {} fits has no check of its own: leave out --checks",
+                "no mutant like {} has a check of its own; leave out --checks",
                 options.only
             ),
         );
@@ -107,7 +112,7 @@ fn main() -> ExitCode {
         return doyen_tests::refuse(
             "mutants",
             &format!(
-                "no mutant is called anything like {}: --list says which there are",
+                "no mutant has a name like {}; --list shows all",
                 options.only
             ),
         );
@@ -160,7 +165,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Who notices this mutant; or what did not.
+/// What noticed this mutant; otherwise, what did not.
 fn notice(mutant: &'static Mutant, options: &Options) -> Result<Noticed, String> {
     if let Some(check) = rules::check(mutant) {
         choose(None);
@@ -181,13 +186,13 @@ fn notice(mutant: &'static Mutant, options: &Options) -> Result<Noticed, String>
     }
 }
 
-/// What a check says. A machine that stops is one that noticed.
+/// The verdict of a check. If a machine stops with a panic, it has noticed.
 fn verdict(check: rules::Check) -> Result<(), String> {
     let said = catch_unwind(check).unwrap_or_else(|panic| Err(sim::panic_text(panic.as_ref())));
     said.map_err(|what| brief(&what))
 }
 
-/// The beginning of what was said: a line of a list.
+/// The beginning of a message, for one line of a list.
 fn brief(what: &str) -> String {
     what.lines()
         .next()
@@ -197,15 +202,15 @@ fn brief(what: &str) -> String {
         .collect()
 }
 
-/// The seeds, those in which most goes wrong first.
+/// The seeds, in an order that begins with those of most faults.
 fn seeds(options: &Options) -> Vec<u64> {
     let mut seeds: Vec<u64> = (options.from..options.from.saturating_add(options.seeds)).collect();
     seeds.sort_by_key(|seed| !sim::Mix::may_be_hell(*seed));
     seeds
 }
 
-/// The first seed found that breaks with this mutant and holds without it, and how many were run;
-/// or only how many.
+/// The first seed found that fails with this mutant and holds without it, and how many were run. If
+/// there is none, only how many were run.
 fn hunt(mutant: &'static Mutant, options: &Options) -> Result<(Killer, usize), usize> {
     let seeds = seeds(options);
     let mut from = 0;
@@ -215,13 +220,13 @@ fn hunt(mutant: &'static Mutant, options: &Options) -> Result<(Killer, usize), u
         choose(None);
         match found {
             None => return Err(seeds.len()),
-            // What fails by itself proves nothing about the mutant.
+            // A seed that fails without the mutant proves nothing about it.
             Some((place, killer)) if sim::run(&killer.seed.into(), sim::Tell::Nothing).is_ok() => {
                 return Ok((killer, from + place + 1));
             }
             Some((place, killer)) => {
                 println!(
-                    "          seed {} fails by itself: {}",
+                    "          seed {} fails without the mutant: {}",
                     killer.seed, killer.what
                 );
                 from += place + 1;
@@ -230,7 +235,7 @@ fn hunt(mutant: &'static Mutant, options: &Options) -> Result<(Killer, usize), u
     }
 }
 
-/// The first of these seeds, by its place, that was found to fail.
+/// The first of these seeds that was found to fail, with its place.
 fn first_failure(seeds: &[u64], threads: Option<u64>) -> Option<(usize, Killer)> {
     let found = Mutex::new(None::<(usize, Killer)>);
     sim::run_many(seeds.iter().copied(), threads, |seed| {
@@ -256,7 +261,7 @@ mod tests {
     #[test]
     #[cfg_attr(
         not(any(feature = "mutants", debug_assertions)),
-        ignore = "this build has no rules that can be broken"
+        ignore = "this build cannot break rules"
     )]
     fn every_check_notices_its_mutant_and_nothing_else() {
         let options = Options::parse_from(["mutants"]);

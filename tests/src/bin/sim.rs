@@ -1,5 +1,5 @@
-//! Runs many seeds of the simulation and prints what they did: `cargo run --release -p doyen-tests
-//! --bin sim -- --seeds 2000`.
+//! Runs many seeds of the simulation and prints what happened in them: `cargo run --release -p
+//! doyen-tests --bin sim -- --seeds 2000`.
 
 use clap::Parser;
 use doyen_tests::sim::{self, Case, Failed, Report, Tell};
@@ -14,59 +14,73 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How often a long run says how far it is.
+/// How often a long run prints its progress.
 const SAYS_EVERY: Duration = Duration::from_secs(60);
 
-/// Of so many histories one may be too large to judge.
+/// At most one in this many histories may be too large to judge.
 const UNDECIDED_PART: u64 = 50;
 
-/// More than any machine runs in the longest time that may be said.
+/// More seeds than any machine runs in the longest time that `--hours` takes.
 const SEEDS_OF_HOURS: u64 = 1 << 40;
 
-/// Runs that making one failure small may take.
+/// Most runs to make one failure small.
 const SHRINK_RUNS: usize = 400;
 
 /// Simulates clusters under faults, each from a seed, and checks the invariants. A seed that fails
-/// is made small: fewer faults, nodes, clients and keys. Fails if one does, or if nothing was
-/// committed, moved or compared.
+/// is made small: fewer faults, nodes, clients and keys. The run fails if a seed fails, or if
+/// nothing was committed, moved or compared.
 #[derive(Debug, Parser)]
 #[command(name = "sim")]
 struct Options {
-    /// How many seeds
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Number of seeds
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     seeds: u64,
-    /// For so many hours, however many seeds that are
+    /// Hours to run, instead of a number of seeds
     #[arg(long, value_name = "HOURS", conflicts_with = "seeds", value_parser = hours)]
     hours: Option<f64>,
-    /// The first of them; with --hours it is another one each time
+    /// The first seed; with --hours, it is another one each time
     #[arg(long, value_name = "SEED")]
     from: Option<u64>,
-    /// Seeds at a time: as many as there are cores
+    /// Seeds that run at the same time; one for each core if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     threads: Option<u64>,
-    /// Leave failures as they are
+    /// Do not make failures small
     #[arg(long)]
     no_shrink: bool,
-    /// Only this seed, with its story
-    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "hours", "from", "threads", "no_shrink"])]
+    /// Run this seed alone, and print its story
+    #[arg(
+        long,
+        value_name = "SEED",
+        conflicts_with_all = ["seeds", "hours", "from", "threads", "no_shrink"]
+    )]
     seed: Option<u64>,
-    /// Of it, tell every message
+    /// With --seed: print every message
     #[arg(long)]
     all: bool,
-    /// Of it, these faults only: their numbers, with commas in between, or `none`
+    /// With --seed: only these faults, by number, with commas in between, or `none`
     #[arg(long, value_name = "NUMBERS", value_parser = faults)]
     faults: Option<Faults>,
-    /// Of it, so many nodes at most
+    /// With --seed: at most this many nodes
     #[arg(long, value_name = "N", value_parser = some)]
     nodes: Option<usize>,
-    /// Of it, so many clients at most
+    /// With --seed: at most this many clients
     #[arg(long, value_name = "N", value_parser = some)]
     clients: Option<usize>,
-    /// Of it, so many keys of each kind at most
+    /// With --seed: at most this many keys of each kind
     #[arg(long, value_name = "N", value_parser = some)]
     keys: Option<usize>,
-    /// Of it, another course of events
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..1 << 31))]
+    /// With --seed: another course of events
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u64).range(..1 << 31)
+    )]
     salt: u64,
 }
 
@@ -78,9 +92,12 @@ fn faults(text: &str) -> Result<Faults, String> {
         return Ok(Faults(BTreeSet::new()));
     }
     let number = |part: &str| {
-        part.trim()
-            .parse()
-            .map_err(|_| format!("{part:?} is not the number of a fault: say e.g. 3,17 or none"))
+        part.trim().parse().map_err(|_| {
+            format!(
+                "{part:?} is not the number of a fault; \
+                write numbers with commas, such as 3,17, or none"
+            )
+        })
     };
     text.split(',')
         .map(number)
@@ -93,19 +110,19 @@ fn hours(text: &str) -> Result<f64, String> {
         .parse()
         .ok()
         .filter(|h: &f64| *h > 0.0 && *h <= 10_000.0);
-    hours.ok_or_else(|| "say how many hours, e.g. 8 or 0.5".into())
+    hours.ok_or_else(|| "this is no number of hours; write one above 0, such as 8 or 0.5".into())
 }
 
 fn some(text: &str) -> Result<usize, String> {
     text.parse()
         .ok()
         .filter(|n| *n > 0)
-        .ok_or_else(|| "say a number, 1 at least".into())
+        .ok_or_else(|| "this is no number from 1; write one".into())
 }
 
 fn main() -> ExitCode {
     let options: Options = doyen_cli::parse();
-    // By hand: clap requires nothing that excludes something else.
+    // This is checked by hand, because clap does not require a flag that excludes others.
     let of_one = [
         ("--all", options.all),
         ("--faults", options.faults.is_some()),
@@ -117,7 +134,7 @@ fn main() -> ExitCode {
     if let (None, Some((flag, _))) = (options.seed, of_one.iter().find(|(_, said)| *said)) {
         return doyen_tests::refuse(
             "sim",
-            &format!("{flag} is about one seed: say which, with --seed SEED"),
+            &format!("{flag} is for one seed; name it with --seed SEED"),
         );
     }
     doyen_tests::quiet_panics();
@@ -127,7 +144,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One case, told.
+/// Runs one case, and prints its story.
 fn one(options: &Options, seed: u64) -> ExitCode {
     let faults = options.faults.clone().map(|f| f.0);
     let case = Case {
@@ -168,7 +185,7 @@ fn one(options: &Options, seed: u64) -> ExitCode {
     }
 }
 
-/// What is known so far.
+/// The sums of all seeds so far.
 #[derive(Default)]
 struct Sum {
     total: Report,
@@ -182,7 +199,7 @@ fn many(options: &Options) -> ExitCode {
     let end = options
         .hours
         .map(|hours| began + Duration::from_secs_f64(hours * 3_600.0));
-    // Who runs it every night wants other seeds every night.
+    // A run each night shall have other seeds each night.
     let of_today = || {
         std::time::UNIX_EPOCH
             .elapsed()
@@ -257,18 +274,21 @@ fn many(options: &Options) -> ExitCode {
     );
     println!("{}", sim::summary(&sum.total));
     if !options.no_shrink {
-        // The others are mostly the same defect again.
+        // Sorted by kind, because most failures are one defect again.
         sum.failures.sort_by(|a, b| a.kind().cmp(b.kind()));
         sum.failures.dedup_by(|a, b| a.kind() == b.kind());
         sum.failures.iter().for_each(tell_smallest);
     }
     let idle = sum.total.tables == 0 || sum.total.moves == 0 || sum.total.compared == 0;
     if sum.failures.is_empty() && idle {
-        println!("nothing was committed, moved or compared: these seeds prove nothing");
+        println!(
+            "nothing was committed, moved or compared, so these seeds prove nothing; \
+             run more with --seeds"
+        );
     }
     let unjudged = sum.total.undecided * UNDECIDED_PART > sum.total.judged;
     if unjudged {
-        println!("too many histories could not be judged");
+        println!("too many histories are too large to judge, so these seeds prove too little");
     }
     if sum.failures.is_empty() && !idle && !unjudged {
         ExitCode::SUCCESS
@@ -277,7 +297,7 @@ fn many(options: &Options) -> ExitCode {
     }
 }
 
-/// What this thread has had of a core.
+/// Processor time that this thread has used.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(
@@ -288,9 +308,12 @@ fn processor_time() -> Duration {
 
 fn tell_smallest(failed: &Failed) {
     let (smallest, runs) = sim::smallest(failed, SHRINK_RUNS);
-    println!("\n{} made small by {runs} runs:\n{smallest}", failed.case);
     println!(
-        "again: cargo run --release -p doyen-tests --bin sim -- {}",
+        "\n{} as a small case, after {runs} runs:\n{smallest}",
+        failed.case
+    );
+    println!(
+        "run it again: cargo run --release -p doyen-tests --bin sim -- {}",
         smallest.case
     );
 }

@@ -1,11 +1,11 @@
-//! The kernel's tracepoints for some processes, in an instance of their own: what others trace is
-//! left alone.
+//! The kernel's tracepoints for some processes. They are taken in an instance of their own, so that
+//! other traces are left alone.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where tracefs is, and where it was.
+/// Where tracefs is mounted today, and where it was in old kernels.
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// Room for events, by processor.
 const BUFFER_KB: u32 = 64 << 10;
@@ -13,10 +13,10 @@ const BUFFER_KB: u32 = 64 << 10;
 /// What was counted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// System calls by the thread's name and their own.
+    /// System calls by the name of the thread and of the call.
     pub(super) calls: BTreeMap<(String, String), usize>,
-    /// How often the data thread woke another thread of these processes; what interrupts do on its
-    /// account does not count.
+    /// How often the data thread woke another thread of these processes. Wake-ups by interrupts
+    /// that happened to run on the data thread do not count.
     pub(super) woken_others: usize,
 }
 
@@ -36,8 +36,10 @@ impl Tracer {
             .iter()
             .map(Path::new)
             .find(|root| root.join("instances").is_dir());
-        let root =
-            root.ok_or("cannot count system calls: there is no tracefs here (mount it at /sys/kernel/tracing, and run this as root)")?;
+        let root = root.ok_or(
+            "cannot count system calls: there is no tracefs here; \
+             mount it at /sys/kernel/tracing, and run this as root",
+        )?;
         let instance = root
             .join("instances")
             .join(format!("doyen-{}", std::process::id()));
@@ -63,10 +65,10 @@ impl Tracer {
         Ok(String::from_utf8_lossy(&fs::read(&path).map_err(|e| cannot(&path, &e))?).into_owned())
     }
 
-    /// What it came to.
+    /// Ends the trace, and counts.
     ///
     /// # Errors
-    /// Events were lost, or there is none: then nothing is known.
+    /// Events were lost, or there are none: then the counts would say nothing.
     pub(super) fn finish(self) -> Result<Counts, String> {
         self.write("tracing_on", "0")?;
         let own = self.read("set_event_pid")?;
@@ -99,7 +101,7 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // What cannot be ended by us ends with the machine.
+        // What we cannot remove goes when the machine restarts.
         let _ = self.write("tracing_on", "0");
         let _ = self.write("events/enable", "0");
         let _ = fs::remove_dir(&self.instance);
@@ -108,7 +110,8 @@ impl Drop for Tracer {
 
 fn cannot(path: &Path, e: &std::io::Error) -> String {
     format!(
-        "cannot count system calls: {}: {e} (this takes root, and a kernel with tracepoints for system calls)",
+        "cannot count system calls: {}: {e}; \
+         run this as root, on a kernel with tracepoints for system calls",
         path.display()
     )
 }
@@ -126,7 +129,7 @@ fn threads(pids: &[u32]) -> Vec<String> {
         .collect()
 }
 
-/// Counts the events of a trace in which these threads are of interest.
+/// Counts the events of a trace, for the threads of these processes.
 fn count(trace: &str, own: &[&str]) -> Counts {
     let mut counts = Counts::default();
     for line in trace.lines().filter(|l| !l.starts_with('#')) {
@@ -159,7 +162,7 @@ fn count(trace: &str, own: &[&str]) -> Counts {
 struct Event<'a> {
     thread: &'a str,
     pid: &'a str,
-    /// Of a device, a timer or the network: the thread happened to be there.
+    /// It came from a device, a timer or the network: the thread was only interrupted.
     in_interrupt: bool,
     what: &'a str,
 }
@@ -180,7 +183,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// The name of a system call, where it is one of those that a data thread makes; else its number.
+/// The name of a system call if a data thread makes it; otherwise its number.
 fn name(number: &str) -> String {
     #[cfg(target_arch = "x86_64")]
     const NAMES: &[(&str, &str)] = &[

@@ -1,19 +1,19 @@
-//! A share of a processor for each node, as if each had a machine of its own: then who joins brings
-//! what it takes, and does not take it from the others.
+//! A share of a processor for each node, as if each had a machine of its own. So a newcomer brings
+//! the processor time that it needs, and does not take it from the others.
 //!
-//! By control groups of Linux, for which one must be root. Both versions of them are spoken to.
+//! This uses the control groups of Linux, in both versions, and needs root.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
 
-/// A node may use its share of each so many microseconds...
+/// The period of which a node may use its share of each processor.
 const PERIOD_US: u64 = 5_000;
 /// The least share, in thousandths of a processor: the kernel takes no quota below a millisecond.
 const LEAST: u64 = 200;
 
-/// Groups that are taken away again in the end.
+/// Control groups that are removed at the end.
 #[derive(Debug)]
 pub(super) struct Confined {
     root: PathBuf,
@@ -23,7 +23,7 @@ pub(super) struct Confined {
 }
 
 impl Confined {
-    /// So many thousandths of a processor for each node.
+    /// This many thousandths of a processor for each node.
     pub(super) fn new(thousandths: u64) -> io::Result<Self> {
         if thousandths < LEAST {
             return Err(io::Error::other(format!(
@@ -48,7 +48,7 @@ impl Confined {
         })
     }
 
-    /// This process may use no more than its share from now on.
+    /// Confines this process to its share from now on.
     pub(super) fn confine(&mut self, pid: u32) -> io::Result<()> {
         let group = self.root.join(format!(
             "doyen-figures-{}-{}",
@@ -66,7 +66,7 @@ impl Confined {
             fs::write(group.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
             fs::write(group.join("cpu.cfs_quota_us"), self.quota_us.to_string())?;
         }
-        // What was not used lately may be used at once: a busy moment is no busy node.
+        // Time that was not used lately may be used at once, because a busy moment is no busy node.
         let burst = if self.unified {
             "cpu.max.burst"
         } else {
@@ -80,7 +80,7 @@ impl Confined {
 impl Drop for Confined {
     fn drop(&mut self) {
         for group in &self.groups {
-            // One whose process still ends is left behind, empty.
+            // If its process has not ended yet, the empty group is left behind.
             let _ = fs::remove_dir(group);
         }
     }

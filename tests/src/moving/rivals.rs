@@ -1,5 +1,5 @@
-//! What others' readers and writers notice while a fourth member joins, with the same data and the
-//! same share of the same machine.
+//! What readers and writers of other systems notice while a fourth member joins, with the same data
+//! and the same share of the same machine.
 
 use super::Plan;
 use super::speech::Speech;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Instant;
 
 pub(super) fn run(kind: Kind, plan: &Plan) -> Result<()> {
-    // As Doyen's are: nobody is bound to a processor.
+    // As for Doyen: no process is bound to a processor.
     let cores = Cores::shared();
     let installed = Installed::find(kind, Path::new(&plan.binary), cores)?;
     let mut system = installed.start(cores)?;
@@ -28,7 +28,7 @@ pub(super) fn run(kind: Kind, plan: &Plan) -> Result<()> {
             bail!("only redis and hazelcast can be measured beside Doyen here")
         }
     };
-    // Its own client is not needed, and takes its share of the machine.
+    // The system's own client is not needed, and would take a share of the machine.
     system.client = None;
     fill(&doors, plan.bytes, plan.connections);
     let steady = Steady::start(

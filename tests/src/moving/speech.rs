@@ -1,4 +1,4 @@
-//! How each system is spoken to by whoever reads and writes in it.
+//! The protocols in which readers and writers speak to each system.
 
 use crate::resp::{Client, Reply};
 use std::collections::BTreeMap;
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
-/// How often a client of Redis Cluster is sent elsewhere, or told to try again, before it gives up.
+/// How often a client of Redis Cluster is redirected, or told to try again, before it gives up.
 const REDIRECTS_MAX: u32 = 64;
-/// Before it tries again.
+/// The pause before it tries again.
 const TRY_AGAIN: Duration = Duration::from_millis(5);
 /// Slots of a Redis Cluster.
 const SLOTS: u16 = 16_384;
@@ -20,22 +20,22 @@ const SLOTS: u16 = 16_384;
 pub(super) enum Speech {
     /// Any node takes any command: Doyen.
     Resp,
-    /// The client finds the node, and follows where it is sent: Redis Cluster.
+    /// The client finds the node and follows redirections: Redis Cluster.
     Redirected,
-    /// Memcached's text protocol, any member takes any key: Hazelcast.
+    /// Memcached's text protocol, in which any member takes any key: Hazelcast.
     Memcached,
 }
 
-/// What a system says: an error of its own is no failure of the connection.
+/// A system's answer: an error that it reports is no failure of the connection.
 type Said<T> = io::Result<Result<T, String>>;
 
-/// A connection, or what a client has of them.
+/// A connection, or all connections that a client has.
 pub(super) trait Asker: Send {
     fn set(&mut self, key: &str, value: &[u8]) -> Said<()>;
 
     fn get(&mut self, key: &str) -> Said<Option<Vec<u8>>>;
 
-    /// Many writes, which nobody measures.
+    /// Many writes, which are not measured.
     fn set_all(&mut self, pairs: &[(String, Vec<u8>)]) -> Said<()> {
         for (key, value) in pairs {
             if let Err(why) = self.set(key, value)? {
@@ -101,7 +101,7 @@ struct Redirected {
     connections: BTreeMap<SocketAddr, Client>,
 }
 
-/// CRC-16 as Redis Cluster has it (XMODEM): polynomial 0x1021, from 0.
+/// CRC-16 as Redis Cluster computes it (XMODEM): polynomial 0x1021, from 0.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc: u16, _| {
@@ -128,7 +128,7 @@ impl Redirected {
         };
         let mut slots = BTreeMap::new();
         for range in ranges {
-            // From, to, and the primary: its host, its port, its id.
+            // The range: first slot, last slot, and the primary with its host, port and id.
             let Reply::Array(range) = range else { continue };
             let [Reply::Int(from), Reply::Int(to), Reply::Array(primary), ..] = &range[..] else {
                 continue;
@@ -181,7 +181,7 @@ impl Redirected {
             }
         }
         Ok(Reply::Error(
-            "sent from one to the other, without end".into(),
+            "redirected from node to node without end".into(),
         ))
     }
 }
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn where_one_is_sent_is_read() {
+    fn redirections_are_parsed() {
         assert_eq!(
             redirected("MOVED 3999 127.0.0.1:6381"),
             Some((3999, "127.0.0.1:6381".parse().expect("an address")))

@@ -1,4 +1,4 @@
-//! A steady load: each connection reads and writes keys of its own at its times, whatever the
+//! A steady load. Each connection reads and writes keys of its own at set times, however long the
 //! answers take, and knows what its keys hold.
 
 use super::speech::{Asker, Speech};
@@ -11,20 +11,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Values have at least and at most so many bytes; as many are below a thousand as above.
+/// The least and the most bytes of a value. Half of the values are below a thousand bytes.
 const LEAST: u64 = 100;
 const MOST: u64 = 10_000;
 /// Writes that are sent at once while data is loaded.
 const BATCH: usize = 64;
-/// How long the most that a cluster can do is looked for, and how long it is looked at what a rate
-/// costs.
+/// How long the cluster's capacity is measured, and how long the cost of a rate.
 const CAPACITY: Duration = Duration::from_secs(4);
-/// How long nothing is looked at after that: what was loaded a moment ago is still digested.
+/// The pause after that, because what was loaded a moment ago still causes work.
 pub(super) const SETTLE: Duration = Duration::from_secs(5);
-/// Rates that are tried for one that costs what it shall.
+/// How many rates are tried to find one of the wanted cost.
 const TRIALS: usize = 5;
 
-/// How large the value of a key is.
+/// The size of the value of a key.
 fn size(key: u64) -> u64 {
     // SplitMix64, for a fraction that is the same in every run.
     let mut z = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -34,7 +33,7 @@ fn size(key: u64) -> u64 {
     (LEAST as f64 * (MOST as f64 / LEAST as f64).powf(fraction)) as u64
 }
 
-/// So many keys have about so many bytes of values.
+/// How many keys have about this many bytes of values.
 fn keys_of(bytes: u64) -> u64 {
     // The mean of a size whose logarithm is evenly distributed.
     let mean = (MOST - LEAST) as f64 / (MOST as f64 / LEAST as f64).ln();
@@ -58,7 +57,7 @@ pub(super) fn stored_bytes(bytes: u64) -> u64 {
         .sum()
 }
 
-/// Where readers and writers go, and how they speak there.
+/// The addresses of readers and writers, and their protocol.
 #[derive(Debug, Clone)]
 pub(super) struct Doors {
     pub(super) speech: Speech,
@@ -87,14 +86,14 @@ pub(super) fn fill(doors: &Doors, bytes: u64, connections: usize) {
     });
 }
 
-/// What was seen since the phase before.
+/// What was measured since the previous phase.
 pub(super) struct Counted {
     what: String,
-    /// Ticks of all processors, those who ask included: busy and all. Zero where Linux is not.
+    /// Ticks of all processors, including the clients': busy and all. Zero if this is not Linux.
     ticks: (u64, u64),
     latencies: Histogram<u64>,
-    /// Of each second since the load began: one in which the machine stood still tells of itself,
-    /// and of no other.
+    /// The latencies of each second since the load began, so that a second in which the machine
+    /// stalled spoils no other second.
     seconds: BTreeMap<u64, Histogram<u64>>,
     failures: BTreeMap<String, u64>,
     lost: u64,
@@ -115,7 +114,7 @@ impl Counted {
         }
     }
 
-    /// Adds another phase, of which the name is taken.
+    /// Adds another phase to this one. The result has that phase's name.
     pub(super) fn add(&mut self, other: Self) {
         self.what = other.what;
         self.ticks = (self.ticks.0 + other.ticks.0, self.ticks.1 + other.ticks.1);
@@ -160,7 +159,8 @@ impl Counted {
             .checked_div(all)
             .map_or_else(String::new, |busy| format!("{busy} %"));
         format!(
-            "{:<34} {count:>9} {busy:>5} {:>8.2} {:>8.2} {:>10.2} {:>8.2} {longest:>8.1} {failed:>7}{first}{lost}",
+            "{:<34} {count:>9} {busy:>5} {:>8.2} {:>8.2} {:>10.2} {:>8.2} \
+             {longest:>8.1} {failed:>7}{first}{lost}",
             self.what,
             at(0.5),
             at(0.99),
@@ -170,7 +170,7 @@ impl Counted {
     }
 }
 
-/// The names of what a row has; *its median*: the p99 of each second, and the median of those.
+/// The head of the table. *its median* is the median of the p99 of each second.
 pub(super) fn head() -> String {
     format!(
         "{:<34} {:>9} {:>5} {:>8} {:>8} {:>10} {:>8} {:>8} {:>7}",
@@ -186,7 +186,7 @@ pub(super) fn head() -> String {
     )
 }
 
-/// What all connections have together.
+/// What all connections share.
 struct Shared {
     stop: AtomicBool,
     phase: AtomicUsize,
@@ -205,13 +205,13 @@ impl Shared {
     }
 }
 
-/// What share of a cluster's capacity is asked of it, in percent.
+/// The load, as a percentage of the cluster's capacity.
 pub(super) enum Load<'a> {
-    /// Of the operations that it gets done where each connection asks again once it is answered.
+    /// The percentage is of the operations that the cluster gets done if each connection always
+    /// waits for its answer.
     Operations(u64),
-    /// Of the processor time that its nodes have: what arrives one at a time costs more of it than
-    /// what arrives together. The function tells how many seconds of all that they have they have
-    /// used so far.
+    /// The percentage is of the processor time that its nodes have. Single operations cost more of
+    /// it than batches. The function returns how many processor seconds the nodes have used so far.
     Processor(u64, &'a dyn Fn() -> f64),
 }
 
@@ -227,13 +227,13 @@ pub(super) struct Steady {
 #[derive(Debug, Clone, Copy, Default)]
 struct Held {
     acknowledged: u64,
-    /// Writes after that whose outcome nobody knows.
+    /// Later writes whose outcome is unknown.
     tried: u64,
 }
 
 impl Steady {
-    /// Finds out what the cluster can do, and asks a share of it; what is seen counts from when
-    /// that has settled.
+    /// Measures the capacity, and starts a load of a part of it. The first phase begins when that
+    /// load has settled.
     pub(super) fn start(doors: &Doors, bytes: u64, connections: usize, load: &Load<'_>) -> Self {
         let every = |rate: u64| Duration::from_secs_f64(connections as f64 / rate as f64);
         let (done, mut held) = Self::trial(doors, bytes, vec![BTreeMap::new(); connections], None);
@@ -246,8 +246,8 @@ impl Steady {
                     let before = used();
                     held = Self::trial(doors, bytes, held, Some(every(rate))).1;
                     let part = (used() - before) / CAPACITY.as_secs_f64();
-                    // What a rate costs beyond nothing is not proportional to it, so several are
-                    // tried, none far from the one before.
+                    // The cost of a rate is not proportional to it, so several are tried, none far
+                    // from the one before.
                     let times = (*percent as f64 / 100.0 / part.max(0.01)).clamp(0.4, 1.6);
                     rate = ((rate as f64 * times) as u64).max(1);
                 }
@@ -266,7 +266,7 @@ impl Steady {
         steady
     }
 
-    /// Some seconds of a load: how many operations there were, and what keys hold by now.
+    /// Some seconds of a load. Returns the number of operations, and what keys hold by then.
     fn trial(
         doors: &Doors,
         bytes: u64,
@@ -328,7 +328,7 @@ impl Steady {
         self.rate
     }
 
-    /// From now on connections that are opened go to these.
+    /// From now on, new connections go to these addresses.
     pub(super) fn redirect(&self, addresses: &[SocketAddr]) {
         self.shared
             .doors
@@ -337,10 +337,10 @@ impl Steady {
             .addresses = addresses.to_vec();
     }
 
-    /// What was seen since the last phase ended.
+    /// What was measured since the last phase ended.
     pub(super) fn phase(&self, what: &str) -> Counted {
         let ended = self.shared.phase.fetch_add(1, Ordering::Relaxed);
-        // Everybody has noticed once the operations under way are over.
+        // All connections see the new phase once their current operations are over.
         std::thread::sleep(Duration::from_millis(300));
         let (used_now, all_now) = machine();
         let mut ticks = self
@@ -362,7 +362,7 @@ impl Steady {
         }
     }
 
-    /// Ends the load, and says how many acknowledged writes are not there.
+    /// Ends the load, and counts the acknowledged writes that are missing.
     pub(super) fn finish(self) -> u64 {
         self.shared.stop.store(true, Ordering::Relaxed);
         let held: Vec<BTreeMap<u64, Held>> = self
@@ -407,8 +407,8 @@ fn is_right(read: Option<&[u8]>, held: Held) -> bool {
     })
 }
 
-/// What a connection sees in a second. All of a connection's seconds would be much to hold: each is
-/// given away at its end.
+/// What a connection sees in one second. It is given away at the end of the second, because all
+/// seconds of all connections would take much memory.
 struct Second {
     number: u64,
     latencies: Histogram<u64>,
@@ -422,7 +422,7 @@ impl Second {
         Self { number, latencies }
     }
 
-    /// Adds it to what all have seen in it, as a part of that phase, and begins another one.
+    /// Adds this second to the common figures of that phase, and begins the next one.
     fn give(&mut self, shared: &Shared, phase: usize, next: u64) {
         let mine = std::mem::replace(self, Self::new(next));
         let mut all = shared
@@ -457,7 +457,7 @@ impl Connection {
         }
     }
 
-    /// Until it is stopped; `every` so often, or one operation after the other.
+    /// Operates until it is stopped: every `every`, or without pause.
     fn run(mut self, mut due: Instant, every: Option<Duration>) -> BTreeMap<u64, Held> {
         let began = due;
         let mut counted: (usize, Counted) = (0, Counted::new());
@@ -496,7 +496,7 @@ impl Connection {
         self.held
     }
 
-    /// Adds what was counted in a phase to what all have counted.
+    /// Adds what was counted in a phase to the common figures.
     fn give(&self, counted: &mut (usize, Counted), next: usize) {
         let (phase, mine) = std::mem::replace(counted, (next, Counted::new()));
         let mut all = self
@@ -512,7 +512,7 @@ impl Connection {
             .for_each(|(why, count)| *all.failures.entry(why).or_default() += count);
     }
 
-    /// One operation; `Err(None)`: a read gave something else than it should have.
+    /// One operation. `Err(None)`: a read gave a wrong value.
     fn operate(&mut self, key: u64, write: bool) -> Result<(), Option<String>> {
         let held = self.held.get(&key).copied().unwrap_or_default();
         let version = held.acknowledged.max(held.tried) + 1;
@@ -527,8 +527,8 @@ impl Connection {
         if write {
             self.held.entry(key).or_default().tried = version;
         }
-        // A node that ends closes its connections between two operations: whoever notices connects
-        // to another one and asks again.
+        // A node that ends closes its connections between two operations. Then this connects to
+        // another node and asks again.
         for _ in 0..3 {
             let Some(client) = self.connected() else {
                 continue;
@@ -581,7 +581,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_spread_over_two_decades_and_come_to_what_was_asked_for() {
+    fn sizes_spread_over_two_decades_and_add_up_to_the_wanted_bytes() {
         let bytes = 10_000_000;
         let stored: u64 = (0..keys_of(bytes)).map(size).sum();
         assert!(stored.abs_diff(bytes) < bytes / 20, "{stored}");
@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_in_which_the_machine_stood_still_tells_of_itself_alone() {
+    fn a_second_in_which_the_machine_stalled_spoils_no_other() {
         let mut counted = Counted::new();
         for (number, took) in [1_000, 900_000, 1_200, 800, 1_100].into_iter().enumerate() {
             let mut second = Second::new(number as u64);

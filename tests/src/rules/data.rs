@@ -1,5 +1,5 @@
-//! Checks of the data path: who answers, what a copy takes, what is kept (rules 5 and 8 to 10, and
-//! the invariants of data).
+//! Checks of the data path: which node answers, what a copy takes, and what is kept (rules 5 and 8
+//! to 10, and the invariants of data).
 
 use super::shards::{
     AT, CLIENT, Shards, being_split, bulk, change, learning, next, replicas, set, table,
@@ -13,10 +13,10 @@ use doyen_placement::{Lineage, Table};
 use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
-/// What a new primary waits for where nothing is known.
+/// The wait of a new primary that knows nothing of the lease before it.
 const WAIT: Duration = Duration::from_millis(515);
 
-/// A read of a former primary, after its successor acknowledged another value.
+/// A read from a former primary, after its successor acknowledged another value.
 fn stale(s: &mut Shards, read: u64) -> Result<(), String> {
     s.run(20)?;
     match s.outcome(read) {
@@ -27,8 +27,8 @@ fn stale(s: &mut Shards, read: u64) -> Result<(), String> {
     }
 }
 
-/// Three copies, the first of which leads and has written; with the table by which the second leads
-/// after it.
+/// Three copies. The first is the primary and has written. Also the table that makes the second the
+/// primary.
 fn led_by_the_first() -> Result<(Shards, Table, Table), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2, 3]);
@@ -38,9 +38,9 @@ fn led_by_the_first() -> Result<(Shards, Table, Table), String> {
     Ok((s, first, second))
 }
 
-/// A primary has accepted a table that another one leads by, and sealed: the other one goes on at
-/// once.
-pub(super) fn who_sealed_answers_nothing() -> Result<(), String> {
+/// A primary has accepted the table that deposes it, and has sealed. So its successor opens at
+/// once, and the former primary must answer nothing.
+pub(super) fn a_sealed_primary_answers_nothing() -> Result<(), String> {
     let (mut s, first, second) = led_by_the_first()?;
     s.show(1, &first, &second, NOW);
     s.show(2, &second, &second, NOW);
@@ -50,8 +50,8 @@ pub(super) fn who_sealed_answers_nothing() -> Result<(), String> {
     stale(&mut s, read)
 }
 
-/// The same, with a data thread that does not know yet what its control thread accepted.
-pub(super) fn a_view_that_is_not_shown_any_more_answers_nothing() -> Result<(), String> {
+/// The same, with a data thread that does not know yet which table its control thread accepted.
+pub(super) fn an_outdated_view_answers_nothing() -> Result<(), String> {
     let (mut s, _, second) = led_by_the_first()?;
     s.shows_something_else(1);
     s.show(2, &second, &second, NOW);
@@ -61,9 +61,9 @@ pub(super) fn a_view_that_is_not_shown_any_more_answers_nothing() -> Result<(), 
     stale(&mut s, read)
 }
 
-/// A data thread gets no core in the middle of a pass, until its lease is over and another one
-/// leads; then it reads.
-pub(super) fn what_is_read_is_judged_after_that() -> Result<(), String> {
+/// A data thread gets no core in the middle of a pass. Meanwhile its lease ends and another primary
+/// takes over. Then the data thread reads.
+pub(super) fn the_lease_is_checked_after_the_read() -> Result<(), String> {
     let (mut s, _, second) = led_by_the_first()?;
     s.lease(1, Duration::from_millis(500));
     s.begin(1);
@@ -82,9 +82,9 @@ pub(super) fn what_is_read_is_judged_after_that() -> Result<(), String> {
     }
 }
 
-/// A copy that has not got the tail of a new primary: nothing is acknowledged, and nobody is told
-/// that it is.
-pub(super) fn who_says_it_is_open_acknowledges() -> Result<(), String> {
+/// A copy lacks the tail of a new primary. No write is acknowledged, and the primary must not say
+/// that it is open.
+pub(super) fn an_open_primary_acknowledges() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2, 3]);
     s.show_all(&first);
@@ -101,7 +101,7 @@ pub(super) fn who_says_it_is_open_acknowledges() -> Result<(), String> {
     let write = s.submit(2, "x", set("2"));
     s.run(300)?;
     match s.outcome(write) {
-        None if opened => Err("I16: n2 says that it serves, and acknowledges nothing".into()),
+        None if opened => Err("I16: n2 says that it is open, and acknowledges nothing".into()),
         None => {
             s.let_go(2, 3, Lane::Calls);
             s.done(write, 500, "a write once the tail is on every copy")
@@ -111,9 +111,9 @@ pub(super) fn who_says_it_is_open_acknowledges() -> Result<(), String> {
     }
 }
 
-/// A primary is told that it leads on, in another tenure: another one led meanwhile, and its lease
-/// is waited for.
-pub(super) fn another_tenure_begins_anew() -> Result<(), String> {
+/// A member is primary again in a new tenure. Another member led in between, and the new tenure
+/// must wait for its lease.
+pub(super) fn a_new_tenure_waits_again() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1, 2]);
     s.show_all(&first);
@@ -130,9 +130,9 @@ pub(super) fn another_tenure_begins_anew() -> Result<(), String> {
         .map(|_| ())
 }
 
-/// The copies' acks of a write arrive when its primary has sealed, and its successor has
-/// acknowledged a later one.
-pub(super) fn who_sealed_acknowledges_nothing() -> Result<(), String> {
+/// The acks of a write arrive when its primary has sealed, and the successor has acknowledged a
+/// later write.
+pub(super) fn a_sealed_primary_acknowledges_nothing() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2, 3]);
     let second = next(&first, &[2, 3], &[]);
@@ -157,9 +157,9 @@ pub(super) fn who_sealed_acknowledges_nothing() -> Result<(), String> {
     }
 }
 
-/// What a primary sent in an epoch of long ago arrives when it leads again, and another one has
-/// been acknowledged in between.
-pub(super) fn what_comes_from_an_old_epoch_changes_nothing() -> Result<(), String> {
+/// Entries of a primary's old epoch arrive when it leads again. In between, another primary has
+/// acknowledged a write.
+pub(super) fn entries_of_an_old_epoch_change_nothing() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2, 3]);
     let second = next(&first, &[2, 1, 3], &[]);
@@ -178,8 +178,8 @@ pub(super) fn what_comes_from_an_old_epoch_changes_nothing() -> Result<(), Strin
     s.expect(3, "x", &bulk("1"), "I6: an acknowledged write is lost")
 }
 
-/// A copy has an entry that no other has, and its primary dies.
-pub(super) fn a_copy_gives_up_what_its_primary_does_not_have() -> Result<(), String> {
+/// A copy has an entry that no other copy has, and the primary that sent it dies.
+pub(super) fn a_copy_undoes_entries_that_its_primary_lacks() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2, 3]);
     let second = next(&first, &[2, 3], &[]);
@@ -199,8 +199,8 @@ pub(super) fn a_copy_gives_up_what_its_primary_does_not_have() -> Result<(), Str
     s.expect(3, "y", &bulk("3"), "I6: an acknowledged write is lost")
 }
 
-/// A key is deleted, and the primary dies before any copy has heard of that.
-pub(super) fn what_is_gone_stays_gone() -> Result<(), String> {
+/// A key is deleted, and the primary dies before any copy knows of that.
+pub(super) fn a_deleted_key_stays_deleted() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1, 2]);
     let second = next(&first, &[2], &[]);
@@ -221,8 +221,8 @@ pub(super) fn what_is_gone_stays_gone() -> Result<(), String> {
     }
 }
 
-/// The same of a whole map, which is cleared.
-pub(super) fn what_is_cleared_stays_gone() -> Result<(), String> {
+/// The same with a whole map that is cleared.
+pub(super) fn a_cleared_map_stays_empty() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1, 2]);
     s.show_all(&first);
@@ -242,8 +242,8 @@ pub(super) fn what_is_cleared_stays_gone() -> Result<(), String> {
     }
 }
 
-/// A deadline passes, and the key is read before it is expired.
-pub(super) fn what_is_overdue_is_gone() -> Result<(), String> {
+/// The deadline of a key passes, and the key is read before it is expired.
+pub(super) fn an_overdue_key_is_gone() -> Result<(), String> {
     let mut s = Shards::new(1);
     s.show_all(&table(1, &[1]));
     let value = bytes::Bytes::from_static(b"1");
@@ -271,9 +271,9 @@ pub(super) fn what_is_overdue_is_gone() -> Result<(), String> {
     }
 }
 
-/// A client asks again as late as it may, because the answer was lost with its connection, and that
-/// is on its way for as long as it may be. What became of its operations is sorted out just after
-/// the first time.
+/// A client loses its connection with the answer, and asks again as late as it may. That request
+/// takes as long on its way as it may. Just after the first try, old outcomes of the client were
+/// removed.
 pub(super) fn a_late_retry_of_a_client_finds_its_outcome() -> Result<(), String> {
     let mut s = Shards::new(2);
     s.show_all(&table(2, &[1, 2]));
@@ -287,20 +287,23 @@ pub(super) fn a_late_retry_of_a_client_finds_its_outcome() -> Result<(), String>
     s.disconnect(1, CLIENT);
     s.let_go(1, CLIENT, Lane::Calls);
     s.connect(1, CLIENT);
-    // It hears what time it is there, and asks again.
+    // The client learns the time of the cluster, and asks again.
     s.run(1)?;
     s.hold(CLIENT, 1, Lane::Calls);
     s.run(4_900)?;
     if s.outcome(call) != Some(&Outcome::Failed(Failure::Unknown)) {
-        return Err(format!("not as the check needs it: {:?}", s.outcome(call)));
+        return Err(format!(
+            "the check did not reach its situation: {:?}",
+            s.outcome(call)
+        ));
     }
     s.let_go(CLIENT, 1, Lane::Calls);
     s.run(20)?;
     s.expect(1, "x", &bulk("1"), "a retry was applied again")
 }
 
-/// A member is expelled before it is answered, and asks again, because it does not know.
-pub(super) fn who_is_expelled_asks_for_nothing() -> Result<(), String> {
+/// A member is expelled before its call is answered. It does not know that, and asks again.
+pub(super) fn an_expelled_member_gets_no_retry() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2]);
     s.show_all(&first);
@@ -319,9 +322,9 @@ pub(super) fn who_is_expelled_asks_for_nothing() -> Result<(), String> {
     s.expect(1, "x", &bulk("1"), "a retry was applied again")
 }
 
-/// A copy has a write that its new primary never got. It is dropped, the log goes on without it, it
-/// learns everything anew and leads; then whoever wrote asks there.
-pub(super) fn a_learner_forgets_what_was_undone() -> Result<(), String> {
+/// A copy has a write that its new primary never got. The copy is dropped, the log goes on without
+/// it, it learns the partition again, and becomes primary. Then the caller of the write asks it.
+pub(super) fn a_learner_forgets_undone_outcomes() -> Result<(), String> {
     let mut s = Shards::new(4);
     let first = table(4, &[1, 2, 3]);
     let second = next(&first, &[3], &[]);
@@ -339,7 +342,7 @@ pub(super) fn a_learner_forgets_what_was_undone() -> Result<(), String> {
     s.kill(1);
     s.show_all(&second);
     for n in 0..12 {
-        // More than is kept of a log: a copy that lacks it needs a snapshot.
+        // The log grows by more than its kept part, so a copy that lacks this needs a snapshot.
         s.write(3, &format!("z{n}"), &"z".repeat(1000))?;
     }
     s.show_all(&learning);
@@ -364,8 +367,9 @@ pub(super) fn a_learner_forgets_what_was_undone() -> Result<(), String> {
     )
 }
 
-/// A call is applied, the tenure ends before it is answered, and its origin reaches nobody else.
-pub(super) fn who_is_refused_does_not_know() -> Result<(), String> {
+/// A call is applied, the tenure ends before it is answered, and its origin reaches no other
+/// member.
+pub(super) fn a_refusal_after_a_lost_answer_is_unknown() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2]);
     let second = next(&first, &[2], &[]);
@@ -386,9 +390,9 @@ pub(super) fn who_is_refused_does_not_know() -> Result<(), String> {
     }
 }
 
-/// Two writes of a key reach a node just before and just after it leads: the first is refused, and
-/// the second must not be executed before the first comes again.
-pub(super) fn what_follows_a_refusal_waits_for_it() -> Result<(), String> {
+/// Two writes of a key reach a node just before and just after it becomes primary. It refuses the
+/// first. It must not execute the second before the first comes again.
+pub(super) fn a_write_waits_for_a_refused_one_before_it() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[2, 1]);
     let second = next(&first, &[1, 2], &[]);
@@ -414,9 +418,9 @@ pub(super) fn what_follows_a_refusal_waits_for_it() -> Result<(), String> {
     )
 }
 
-/// A copy that has accepted a table, and not installed it, has acknowledged a write in its epoch;
-/// then it hears the primary that it has installed.
-pub(super) fn who_has_heard_a_later_epoch_follows_no_earlier_one() -> Result<(), String> {
+/// A copy has accepted a table but not installed it, and has acknowledged a write in the new epoch.
+/// Then it hears from the primary that it has installed.
+pub(super) fn a_copy_follows_no_earlier_epoch() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1, 2, 3]);
     let second = next(&first, &[2, 3], &[]);
@@ -434,8 +438,8 @@ pub(super) fn who_has_heard_a_later_epoch_follows_no_earlier_one() -> Result<(),
     s.expect(3, "x", &bulk("1"), "I6: an acknowledged write is lost")
 }
 
-/// The answers to two calls of a node are lost with its connection: it asks again, and is told what
-/// they came to.
+/// A node loses its connection with the answers to two calls. It asks again, and is told their
+/// outcomes.
 pub(super) fn a_retry_finds_its_outcome() -> Result<(), String> {
     let mut s = Shards::new(3);
     s.show_all(&table(3, &[1, 2]));
@@ -452,16 +456,17 @@ pub(super) fn a_retry_finds_its_outcome() -> Result<(), String> {
         let outcome = s.done(call, 6000, "a call that is asked again")?;
         if outcome != Outcome::Int(expected) {
             return Err(format!(
-                "a call that was applied, and whose outcome {expected} two nodes had, came to {outcome:?}"
+                "a call that was applied, and whose outcome {expected} two nodes had, \
+                 came to {outcome:?}"
             ));
         }
     }
     s.expect(1, "x", &bulk("2"), "a retry was applied again")
 }
 
-/// A write was applied where everything was lost afterwards: nobody can tell any more that it is a
-/// retry.
-pub(super) fn what_was_applied_before_a_loss_is_not_applied_after_it() -> Result<(), String> {
+/// A write was applied, and then the whole partition was lost. No member can tell any more that the
+/// next try is a retry.
+pub(super) fn a_write_before_a_loss_is_not_applied_after_it() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1]);
     let second = change(&next(&first, &[2], &[]), |p| {
@@ -485,13 +490,13 @@ pub(super) fn what_was_applied_before_a_loss_is_not_applied_after_it() -> Result
     if outcome == Outcome::Failed(Failure::Unknown) {
         Ok(())
     } else {
-        Err(format!("what nobody knows came to {outcome:?}"))
+        Err(format!("a call with a lost outcome came to {outcome:?}"))
     }
 }
 
-/// A learner has caught up and is about to count; what is written meanwhile does not reach it, and
-/// then its primary is gone.
-pub(super) fn who_is_about_to_count_is_waited_for() -> Result<(), String> {
+/// A learner has caught up and is about to count. A write meanwhile does not reach it, and then its
+/// primary dies.
+pub(super) fn a_learner_about_to_count_must_acknowledge() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1]);
     let (learning, admitted) = learning(&first);
@@ -521,8 +526,8 @@ pub(super) fn who_is_about_to_count_is_waited_for() -> Result<(), String> {
     s.expect(2, "x", &bulk("2"), "I6: an acknowledged write is lost")
 }
 
-/// A key is deleted while a snapshot with it is on its way.
-pub(super) fn a_snapshot_brings_nothing_back() -> Result<(), String> {
+/// A key is deleted while a snapshot that contains it is on its way.
+pub(super) fn a_snapshot_does_not_bring_deleted_keys_back() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1]);
     let (learning, admitted) = learning(&first);
@@ -552,8 +557,9 @@ pub(super) fn a_snapshot_brings_nothing_back() -> Result<(), String> {
     s.expect(2, "x", &Outcome::Nil, "I10: what was deleted is back")
 }
 
-/// A write of another node is in a snapshot, its answer was lost, and then its primary is.
-pub(super) fn a_snapshot_knows_what_was_applied() -> Result<(), String> {
+/// Another node's write is in a snapshot. Its answer is lost, and then the primary that sent the
+/// snapshot.
+pub(super) fn a_snapshot_carries_outcomes() -> Result<(), String> {
     let mut s = Shards::new(3);
     let first = table(3, &[1]);
     let (learning, admitted) = learning(&first);
@@ -573,7 +579,7 @@ pub(super) fn a_snapshot_knows_what_was_applied() -> Result<(), String> {
     s.expect(2, "x", &bulk("1"), "a retry was applied again")
 }
 
-/// A copy begins a minute after its primary, so that its own clock would be a minute behind.
+/// A copy begins a minute after its primary, so its own clock would be a minute behind.
 pub(super) fn a_deadline_holds_after_a_failover() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1, 2]);
@@ -604,9 +610,9 @@ pub(super) fn a_deadline_holds_after_a_failover() -> Result<(), String> {
     )
 }
 
-/// A primary has said that nothing changes any more in what is split: the parts begin with what
-/// there is then.
-pub(super) fn what_is_split_takes_no_writes() -> Result<(), String> {
+/// The primary of a partition that is to be split has said that nothing changes any more: the parts
+/// begin with what it had then.
+pub(super) fn a_partition_being_split_takes_no_writes() -> Result<(), String> {
     let (mut s, begun) = being_split(2)?;
     if !s
         .asked
@@ -615,7 +621,7 @@ pub(super) fn what_is_split_takes_no_writes() -> Result<(), String> {
     {
         return Err("splits: the primary does not say that nothing changes any more".into());
     }
-    // Each of the ways that a write may take.
+    // All ways that a write may take.
     let one = s.submit(1, "x", set("2"));
     let other = s.submit(2, "y", set("2"));
     s.run(100)?;
@@ -627,16 +633,16 @@ pub(super) fn what_is_split_takes_no_writes() -> Result<(), String> {
             ));
         }
     }
-    // Given up, they go on.
+    // If the split is given up, the writes go on.
     s.show_all(&change(&reshape::cancel(&begun, |_, _| true), |_| {}));
     s.done(one, 500, "a write once the split is given up")?;
     s.done(other, 500, "a write once the split is given up")
         .map(|_| ())
 }
 
-/// A value takes longer to its copy than a copy is borne with that says nothing: it is slow, and
+/// A value takes longer to its copy than a silent copy is waited for. The copy is slow, but it is
 /// not silent.
-pub(super) fn a_slow_way_costs_no_copy() -> Result<(), String> {
+pub(super) fn a_slow_link_costs_no_copy() -> Result<(), String> {
     let mut s = Shards::new(3);
     s.show_all(&table(3, &[1, 2]));
     s.write(1, "x", "1")?;
@@ -647,7 +653,7 @@ pub(super) fn a_slow_way_costs_no_copy() -> Result<(), String> {
     for (write, what) in [(large, "a large value"), (small, "what is behind it")] {
         let outcome = s.done(write, 5_000, what)?;
         if outcome != Outcome::Ok {
-            return Err(format!("{what} came to {outcome:?}"));
+            return Err(format!("{what} has the outcome {outcome:?}"));
         }
     }
     if s.asked.is_empty() {
@@ -660,9 +666,9 @@ pub(super) fn a_slow_way_costs_no_copy() -> Result<(), String> {
     }
 }
 
-/// Nothing arrives at a copy for a while. Writes that cannot be on their way yet wait before they
-/// are executed.
-pub(super) fn a_write_waits_where_nothing_has_happened() -> Result<(), String> {
+/// Nothing arrives at a copy for a while. Writes that the link cannot carry yet must wait before
+/// they are executed.
+pub(super) fn a_write_waits_while_its_link_is_full() -> Result<(), String> {
     const WRITES: u64 = 24;
     let mut s = Shards::new(3);
     s.show_all(&table(3, &[1, 2]));

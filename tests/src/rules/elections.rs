@@ -1,4 +1,4 @@
-//! Checks of votes, proposals and voters, and of who is heard (rules 1, 3, 4, 6 and 7).
+//! Checks of votes, proposals, voters, and of silent members (rules 1, 3, 4, 6 and 7).
 
 use super::members::{Fate, Letter, Members, Place, Setup, find, id};
 use super::orders::every_course;
@@ -10,14 +10,14 @@ use doyen_placement::{Epoch, MemberState, Version};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Letters of an election of which a course chooses how long they take.
+/// The number of messages of an election whose delays a course chooses.
 const CHOSEN_MAX: usize = 14;
-/// How long a letter takes at least between members that are far from each other, in milliseconds;
-/// by how much this differs between courses, and how many ways there are.
+/// The least delay of a message between members that are far apart, in milliseconds. The other two
+/// constants say by how much delays differ between courses, and how many delays there are.
 const FAR: u64 = 55;
 const FURTHER: u64 = 15;
 const FARTHEST: usize = 5;
-/// And how much longer one takes that is late.
+/// The additional delay of a late message.
 const LATER: u64 = 60;
 
 fn create(map: &str) -> Input {
@@ -39,9 +39,10 @@ fn version(letter: &Letter) -> Option<Version> {
     }
 }
 
-/// Two that are far from each other find the coordinator silent, which still hears them, and stand
-/// in one term. The letters of their election take more or less time, in every order of a bound.
-pub(super) fn two_stand_at_once() -> Result<(), String> {
+/// The coordinator is silent to two members that are far apart, and still hears them. Both stand
+/// for election in one term. The messages of their election take more or less time, in every order
+/// within a bound.
+pub(super) fn two_candidates_of_one_term_are_not_both_elected() -> Result<(), String> {
     every_course(2, |course| {
         let mut m = Members::of(Setup::of(3))?;
         let far = FAR + FURTHER * course.pick(FARTHEST) as u64;
@@ -51,7 +52,7 @@ pub(super) fn two_stand_at_once() -> Result<(), String> {
             match &letter.message {
                 Message::Pong(_) if letter.from == 1 => Fate::Lost,
                 Message::Admin { .. } if letter.to == 1 => Fate::Lost,
-                // Nor do they hear of each other's terms by the way.
+                // The two do not hear of each other's terms from pings either.
                 Message::Ping(_) | Message::Pong(_) if stands => Fate::Lost,
                 Message::Ping(_) | Message::Pong(_) => Fate::Arrives,
                 Message::PreVote(_)
@@ -66,7 +67,7 @@ pub(super) fn two_stand_at_once() -> Result<(), String> {
                 _ => Fate::Late(travel),
             }
         });
-        // Whoever coordinates has something to publish.
+        // The elected coordinator has something to publish.
         m.input(2, create("a"));
         m.input(3, create("b"));
         m.run(1500);
@@ -74,9 +75,9 @@ pub(super) fn two_stand_at_once() -> Result<(), String> {
     })
 }
 
-/// A member that would be voted for asks for a vote, and that takes so long that a table is
-/// committed meanwhile which it does not have.
-pub(super) fn a_candidate_lacks_what_is_committed_by_then() -> Result<(), String> {
+/// A candidate asks for a vote. It would get the vote, but the request takes long. Meanwhile a
+/// table is committed that the candidate lacks.
+pub(super) fn a_candidate_that_lacks_a_committed_table_loses() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     m.post(|letter| match &letter.message {
         Message::Pong(_) if letter.from == 1 => Fate::Lost,
@@ -85,7 +86,7 @@ pub(super) fn a_candidate_lacks_what_is_committed_by_then() -> Result<(), String
         }
         Message::PreVote(_) if letter.from == 2 => Fate::Lost,
         Message::Propose(_) if letter.goes(1, 3) => Fate::Lost,
-        // The voter does not hear that it is committed.
+        // The voter does not hear that the table is committed.
         Message::Commit(_) | Message::Pull { .. } => Fate::Lost,
         Message::Vote(_) => Fate::Waits,
         _ => Fate::Arrives,
@@ -100,9 +101,9 @@ pub(super) fn a_candidate_lacks_what_is_committed_by_then() -> Result<(), String
     m.verdict()
 }
 
-/// A proposal of the first coordinator arrives when another one has been elected, at every moment
-/// until that one is heard.
-pub(super) fn a_proposal_of_a_former_term_comes_late() -> Result<(), String> {
+/// A proposal of the first coordinator arrives after another one was elected. It arrives at every
+/// moment until that one is heard.
+pub(super) fn a_late_proposal_of_a_former_term_is_refused() -> Result<(), String> {
     (0..=200).step_by(20).try_for_each(|after| {
         let mut m = Members::of(Setup::of(3))?;
         let (stands, voted) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
@@ -146,8 +147,8 @@ pub(super) fn a_proposal_of_a_former_term_comes_late() -> Result<(), String> {
     })
 }
 
-/// The cluster grows from two voters to three, and that table reaches each subset of the others.
-/// Once it is in force, whoever made it may die: two of three voters are left.
+/// The cluster grows from two voters to three, and the table reaches each subset of the other
+/// members. Once it is in force, its proposer may die: two of three voters are left.
 pub(super) fn three_voters_survive_the_death_of_one() -> Result<(), String> {
     for reached in [&[][..], &[2], &[3], &[2, 3]] {
         let mut m = Members::of(Setup::of(2))?;
@@ -165,7 +166,7 @@ pub(super) fn three_voters_survive_the_death_of_one() -> Result<(), String> {
         let grew = m.until(1000, "table of three voters", votes);
         m.verdict()?;
         match (grew, reached) {
-            // Who has nobody's ack commits nothing that needs one.
+            // A coordinator without acks commits nothing that needs one.
             (Err(_), []) => continue,
             (Err(what), _) => return Err(what),
             (Ok(_), _) => {}
@@ -181,9 +182,9 @@ pub(super) fn three_voters_survive_the_death_of_one() -> Result<(), String> {
     Ok(())
 }
 
-/// A voter is replaced by a table that reaches the one who takes its place and neither it nor the
-/// third one; then these two are on one side of a cut, a majority of those that voted before.
-pub(super) fn those_who_voted_before_have_their_say() -> Result<(), String> {
+/// A table replaces one voter. It reaches the new voter, but neither the replaced one nor the third
+/// voter. These two are then on one side of a cut, and are a majority of the former voters.
+pub(super) fn former_voters_must_accept_their_replacement() -> Result<(), String> {
     let mut m = Members::of(Setup {
         voters_max: 3,
         ..Setup::of(4)
@@ -211,9 +212,9 @@ pub(super) fn those_who_voted_before_have_their_say() -> Result<(), String> {
     m.verdict()
 }
 
-/// A primary leaves, and does not hear for long that everything of it is handed over. Whoever
-/// proposed that answers its pings while the ack of another voter takes its time.
-pub(super) fn who_proposes_gives_no_lease_against_it() -> Result<(), String> {
+/// A primary leaves, and does not hear for long that all its partitions are handed over. The
+/// proposer of that table answers its pings, while the ack of another voter is late.
+pub(super) fn a_proposer_gives_no_lease_against_its_proposal() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     let deaf = Rc::new(Cell::new(true));
     let unheard = deaf.clone();
@@ -233,8 +234,9 @@ pub(super) fn who_proposes_gives_no_lease_against_it() -> Result<(), String> {
     m.verdict()
 }
 
-/// One of two dies while a third is let in: the older one and the newcomer are a cluster.
-pub(super) fn who_joins_needs_no_vote_of_its_own() -> Result<(), String> {
+/// One of two members dies while a third is admitted: the older one and the newcomer form a
+/// cluster.
+pub(super) fn a_newcomer_is_admitted_without_its_own_vote() -> Result<(), String> {
     let mut m = Members::of(Setup::of(2))?;
     m.kill(2);
     m.start(3, &[1, 2], None);
@@ -246,10 +248,10 @@ pub(super) fn who_joins_needs_no_vote_of_its_own() -> Result<(), String> {
     m.verdict()
 }
 
-/// A fourth becomes a voter, by a table that does not get through; a coordinator that could not
-/// settle that proposes another set of voters; a third one settles the first set and commits by it;
-/// and then the second one is heard again.
-pub(super) fn voters_change_from_settled_ones_only() -> Result<(), String> {
+/// A fourth member becomes a voter, by a table that does not get through. Another coordinator
+/// cannot settle that table, and proposes another set of voters. A third coordinator settles the
+/// first set and commits with it. Then the second one is heard again.
+pub(super) fn voters_change_only_from_settled_voters() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     let grown = Version(m.table(1)?.version.0 + 2);
     m.post(move |letter| match &letter.message {
@@ -306,8 +308,8 @@ fn has_accepted(m: &Members, place: Place, version: Version) -> bool {
     m.view(place).is_some_and(|v| v.accepted.version == version)
 }
 
-/// Five, of which the second has a proposal of the first that nobody else has; and the version of
-/// that.
+/// Five members. The second has a proposal of the first that no other member has. Also the version
+/// of that proposal.
 fn proposed_to_the_second() -> Result<(Members, Version), String> {
     let mut m = Members::of(Setup::of(5))?;
     m.plans_nothing();
@@ -322,9 +324,9 @@ fn proposed_to_the_second() -> Result<(Members, Version), String> {
     Ok((m, grown))
 }
 
-/// The first coordinator dies, another one's table of the same version is in force, and who has
-/// stored the first one's hears of that by the next proposal.
-pub(super) fn what_is_in_force_has_a_name() -> Result<(), String> {
+/// The first coordinator dies, and a table of another coordinator with the same version is in
+/// force. The member that stored the first one's table hears of it with the next proposal.
+pub(super) fn tables_of_one_version_differ_by_their_term() -> Result<(), String> {
     let (mut m, grown) = proposed_to_the_second()?;
     m.kill(1);
     m.post(|letter| match &letter.message {
@@ -348,9 +350,9 @@ pub(super) fn what_is_in_force_has_a_name() -> Result<(), String> {
     m.verdict()
 }
 
-/// A coordinator has proposed to nobody but itself, and is elected again by those who have stored
-/// another one's table of that version.
-pub(super) fn who_wins_counts_what_it_proposed() -> Result<(), String> {
+/// A coordinator has proposed to itself alone. It is elected again by members that have stored
+/// another coordinator's table of that version.
+pub(super) fn a_winner_settles_its_own_proposal() -> Result<(), String> {
     let (mut m, grown) = proposed_to_the_second()?;
     let old = |place| place <= 2;
     m.post(move |letter| match &letter.message {
@@ -380,10 +382,10 @@ pub(super) fn who_wins_counts_what_it_proposed() -> Result<(), String> {
     m.verdict()
 }
 
-/// Two of five are dead, with which the first one, which stands still, has committed a table. An
-/// operator says that they are; the two others do not know of that table, and must wait for the
-/// first one.
-pub(super) fn an_operator_s_word_needs_all_others() -> Result<(), String> {
+/// Two of five members are dead. The first had committed a table with them, and is suspended now.
+/// An operator says that the two are dead. The other two members do not know that table, and must
+/// wait for the first.
+pub(super) fn an_operators_word_needs_all_other_members() -> Result<(), String> {
     let mut m = Members::of(Setup {
         backups: 2,
         ..Setup::of(5)
@@ -420,8 +422,8 @@ pub(super) fn an_operator_s_word_needs_all_others() -> Result<(), String> {
     m.verdict()
 }
 
-/// One member does not get answers of the coordinator, which works all the same.
-pub(super) fn who_works_stays_coordinator() -> Result<(), String> {
+/// One member gets no answers from the coordinator, which works all the same.
+pub(super) fn a_working_coordinator_is_not_replaced() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     let term = m.table(2)?.term;
     m.post(|letter| {
@@ -444,9 +446,8 @@ pub(super) fn who_works_stays_coordinator() -> Result<(), String> {
     }
 }
 
-/// The coordinator does not get answers to its pings, of nobody. All others hear it, and each
-/// other.
-pub(super) fn who_hears_nobody_expels_nobody() -> Result<(), String> {
+/// The coordinator gets no answers to its pings at all. All other members hear it and each other.
+pub(super) fn a_coordinator_that_hears_no_member_expels_none() -> Result<(), String> {
     let mut m = Members::of(Setup {
         backups: 2,
         ..Setup::of(3)
@@ -460,13 +461,13 @@ pub(super) fn who_hears_nobody_expels_nobody() -> Result<(), String> {
     });
     m.run(2000);
     m.post(|_| Fate::Arrives);
-    nobody_is_expelled(&mut m)
+    no_member_is_expelled(&mut m)
 }
 
-/// A coordinator holds a member for silent, and is gone before that table is committed; who is
-/// elected with it is that member. (It was silent for as long as it coordinated: what it held was
+/// A coordinator takes a member for silent, and dies before the table that says so is committed.
+/// The new coordinator is that very member. (It stayed silent while it coordinated, so its data was
 /// never copied, and nothing moved to it.)
-pub(super) fn who_coordinates_is_not_silent() -> Result<(), String> {
+pub(super) fn a_coordinator_is_not_silent() -> Result<(), String> {
     let mut m = Members::of(Setup {
         backups: 0,
         ..Setup::of(4)
@@ -501,9 +502,9 @@ pub(super) fn who_coordinates_is_not_silent() -> Result<(), String> {
     m.verdict()
 }
 
-/// Five pings to a member are lost, and the sixth is answered just when the machine that all of
-/// them run on is suspended.
-pub(super) fn who_slept_expels_nobody() -> Result<(), String> {
+/// Five pings to a member are lost. The sixth is answered just when the machine that all of them
+/// run on is suspended.
+pub(super) fn a_suspended_coordinator_expels_no_member() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     let pings = Rc::new(Cell::new(0));
     let sent = pings.clone();
@@ -525,10 +526,10 @@ pub(super) fn who_slept_expels_nobody() -> Result<(), String> {
         m.wakes(place);
         m.run(3);
     }
-    nobody_is_expelled(&mut m)
+    no_member_is_expelled(&mut m)
 }
 
-fn nobody_is_expelled(m: &mut Members) -> Result<(), String> {
+fn no_member_is_expelled(m: &mut Members) -> Result<(), String> {
     let lives = |m: &Members| (1..=3).all(|place| m.lives(place));
     m.until(5000, "cluster of all", |m| m.is_well() || !lives(m))?;
     m.verdict()?;
@@ -542,8 +543,8 @@ fn nobody_is_expelled(m: &mut Members) -> Result<(), String> {
     }
 }
 
-/// A copy is dropped only if its primary asks for it, in its epoch: not if somebody else does, nor
-/// if the primary did in another one.
+/// A copy is dropped only if its primary asks for that in the present epoch: not if another member
+/// asks, and not if the primary asked in an earlier epoch.
 pub(super) fn only_the_primary_asks() -> Result<(), String> {
     for stale in [false, true] {
         let mut m = Members::of(Setup::of(3))?;

@@ -1,9 +1,8 @@
-//! A few agreement machines around a table: every message lies open, and a check says what becomes
-//! of it.
+//! A few agreement machines. Every message is visible, and a check decides what becomes of it.
 //!
-//! It stands in for shells and data threads, on one clock without drift. The invariants of the
-//! simulation's oracle are checked at every view, and one more after every event: no two members
-//! may serve a partition at the same time.
+//! This replaces shells and data threads, with one clock without drift. The invariants of the
+//! simulation's oracle are checked at every view. After every event, one more is checked: no two
+//! members may serve a partition at the same time.
 
 use crate::sim::oracle::Oracle;
 use doyen_gossip::agreement::{AdminReply, Event, Explain, InSyncRequest, Peer, Timing, View};
@@ -19,24 +18,24 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a message takes.
+/// The delay of a message.
 const TRAVEL: u64 = 1;
-/// Between two looks of a data thread at its partitions.
+/// The time between two passes of a data thread.
 const KEEPING: u64 = 10;
 /// Partitions of the one keyspace.
 const PARTITIONS: u16 = 16;
 
-/// A member, by its place among those that a check names: from 1.
+/// A member, by its number in a check, from 1.
 pub(super) type Place = u64;
 
 /// What becomes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Arrives,
-    /// After so many milliseconds.
+    /// It arrives after this many milliseconds.
     Late(u64),
     Lost,
-    /// Until somebody lets it go.
+    /// It waits until the check lets it go.
     Waits,
 }
 
@@ -50,17 +49,17 @@ pub(super) struct Letter {
 }
 
 impl Letter {
-    /// Whether it is from the one to the other.
+    /// Whether it goes from the one member to the other.
     pub(super) fn goes(&self, from: Place, to: Place) -> bool {
         (self.from, self.to) == (from, to)
     }
 
-    /// Whether it is between these two.
+    /// Whether it goes between these two, in either direction.
     pub(super) fn between(&self, one: Place, other: Place) -> bool {
         self.goes(one, other) || self.goes(other, one)
     }
 
-    /// Whether either end is this one.
+    /// Whether this member sends or receives it.
     pub(super) fn touches(&self, place: Place) -> bool {
         self.from == place || self.to == place
     }
@@ -79,9 +78,9 @@ pub(super) struct Setup {
     pub(super) voters_max: u8,
     pub(super) backups: u8,
     pub(super) on_loss: OnLoss,
-    /// Whether somebody begins a cluster beside it.
+    /// Whether another process begins a cluster beside it.
     pub(super) stranger: bool,
-    /// How fast a member's clock goes: 1000 is right.
+    /// The rate of a member's clock: 1000 is right.
     pub(super) rate: fn(Place) -> u64,
 }
 
@@ -104,11 +103,11 @@ pub(super) struct Process {
     pub(super) view: Option<View>,
     lease: Time,
     asleep: bool,
-    /// What came while it slept.
+    /// Messages that came while it slept.
     missed: Vec<Letter>,
     hangs: bool,
     keep_at: u64,
-    /// When tenures of its own may acknowledge, by the epochs in which they began.
+    /// When its own tenures may acknowledge, by the epochs in which they began.
     waits: BTreeMap<PartitionRef, (Epoch, Time)>,
     opened: BTreeMap<PartitionRef, Epoch>,
     pub(super) events: Vec<Event>,
@@ -117,7 +116,7 @@ pub(super) struct Process {
     pub(super) used_ok: bool,
 }
 
-/// The table that they sit around.
+/// The members of one cluster.
 pub(super) struct Members {
     setup: Setup,
     now: u64,
@@ -153,7 +152,7 @@ pub(super) fn at(partition: u32) -> PartitionRef {
     }
 }
 
-/// The first partition of a table of which this holds.
+/// The first partition of a table for which this holds.
 pub(super) fn find(
     table: &Table,
     what: impl Fn(&Partition) -> bool,
@@ -161,11 +160,11 @@ pub(super) fn find(
     let found = table.keyspaces[0].partitions.iter().find(|p| what(p));
     found
         .map(|p| at(p.id.0))
-        .ok_or_else(|| "no partition is as the check needs it".into())
+        .ok_or_else(|| "the check needs a partition that the table does not have".into())
 }
 
 impl Members {
-    /// Nobody yet.
+    /// No member yet.
     pub(super) fn none(setup: Setup) -> Self {
         let oracle = Oracle::new(setup.stranger);
         Self {
@@ -182,7 +181,7 @@ impl Members {
         }
     }
 
-    /// A cluster of these founders, in which every partition is served; the first is its
+    /// A cluster of these founders, in which every partition is served. The first is its
     /// coordinator.
     pub(super) fn of(setup: Setup) -> Result<Self, String> {
         let mut members = Self::none(setup);
@@ -191,8 +190,8 @@ impl Members {
             members.start(*place, &founders, None);
         }
         members.until(3000, "a cluster", |m| m.is_well())?;
-        // Everybody has answered everybody, and nothing is on its way: what becomes of letters from
-        // now on becomes of all alike.
+        // By now, all members have answered each other and no message is on its way, so the check's
+        // choice is the same for all messages.
         members.run(500);
         members.until(100, "rest", |m| m.letters.is_empty())?;
         Ok(members)
@@ -202,7 +201,7 @@ impl Members {
         self.start_as(&format!("n{place}"), place, seeds, expect);
     }
 
-    /// A process of another name than its place has.
+    /// Starts a process whose name differs from its number.
     pub(super) fn start_as(
         &mut self,
         name: &str,
@@ -283,17 +282,17 @@ impl Members {
 
     // ---- what a check does
 
-    /// From now on this says what becomes of messages.
+    /// From now on, this function decides what becomes of messages.
     pub(super) fn post(&mut self, post: impl FnMut(&Letter) -> Fate + 'static) {
         self.post = Box::new(post);
     }
 
-    /// Nothing is moved from now on but by what happens.
+    /// From now on, the coordinator plans no moves.
     pub(super) fn plans_nothing(&mut self) {
         self.plans = false;
     }
 
-    /// Messages that waited go on their way, those of them that fit.
+    /// Sends the waiting messages that fit.
     pub(super) fn let_go(&mut self, fits: impl Fn(&Letter) -> bool) -> usize {
         let (go, stay): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting)
             .into_iter()
@@ -312,14 +311,14 @@ impl Members {
         self.processes.remove(&place);
     }
 
-    /// It does nothing until `wakes`; what comes waits for it.
+    /// The member does nothing until `wakes`. What arrives waits for it.
     pub(super) fn sleeps(&mut self, place: Place) {
         if let Some(process) = self.processes.get_mut(&place) {
             process.asleep = true;
         }
     }
 
-    /// Its timers come first, then what came meanwhile.
+    /// Its timers run first, then it gets what arrived meanwhile.
     pub(super) fn wakes(&mut self, place: Place) {
         let Some(process) = self.processes.get_mut(&place) else {
             return;
@@ -343,14 +342,14 @@ impl Members {
         }
         if let (Input::Recover { .. }, Some(view)) = (&input, self.view(place)) {
             let cluster = view.installed.cluster;
-            // Whoever has agreed on something is still there.
+            // The oracle still knows which tables it had agreed on.
             self.oracle
                 .recovers(cluster, doyen_placement::Version(u64::MAX));
         }
         self.handle(place, input);
     }
 
-    /// A request of one member that reaches another as it is, whenever it was made.
+    /// Delivers a request of one member to another as it is, whenever it was made.
     pub(super) fn asks(&mut self, from: Place, to: Place, request: InSyncRequest) {
         if let Some(cluster) = self.view(from).map(|v| v.installed.cluster) {
             let message = Message::InSync {
@@ -376,7 +375,7 @@ impl Members {
         self.now = end;
     }
 
-    /// Runs until this holds; how many milliseconds that took.
+    /// Runs until this holds. Returns how many milliseconds that took.
     pub(super) fn until(
         &mut self,
         ms_max: u64,
@@ -387,7 +386,10 @@ impl Members {
         while !holds(self) {
             if !self.step(end) {
                 self.verdict()?;
-                return Err(format!("no {what} within {ms_max} ms: {}", self.summary()));
+                return Err(format!(
+                    "{what}: did not come within {ms_max} ms: {}",
+                    self.summary()
+                ));
             }
         }
         Ok(self.now - began)
@@ -400,12 +402,12 @@ impl Members {
 
     // ---- what a check sees
 
-    /// What time it is there.
+    /// The time at that member.
     fn time(&self, place: Place) -> Time {
         Time(self.now * 1_000 * (self.setup.rate)(place))
     }
 
-    /// When it is that time there, in milliseconds.
+    /// When the member's clock shows that time, in milliseconds.
     fn at(&self, place: Place, time: Time) -> u64 {
         time.0.div_ceil(1_000 * (self.setup.rate)(place))
     }
@@ -422,11 +424,11 @@ impl Members {
         self.processes.get(&place)?.view.as_ref()
     }
 
-    /// The table in force there. A check asks it only of members.
+    /// The table in force at a member.
     pub(super) fn table(&self, place: Place) -> Result<Arc<Table>, String> {
         self.view(place)
             .map(|v| v.installed.clone())
-            .ok_or_else(|| format!("n{place} is no member"))
+            .ok_or_else(|| format!("n{place} is not a member"))
     }
 
     pub(super) fn coordinators(&self) -> Vec<Place> {
@@ -446,7 +448,7 @@ impl Members {
             .is_some_and(|p| p.agreement.leading())
     }
 
-    /// Who may acknowledge writes of a partition now (rules 5, 8 and 9).
+    /// The members that may acknowledge writes of a partition now (rules 5, 8 and 9).
     pub(super) fn serve(&self, at: PartitionRef) -> Vec<Place> {
         let serves = |(place, process): (&Place, &Process)| {
             (!process.asleep && self.serves(*place, process, at)).then_some(*place)
@@ -474,8 +476,8 @@ impl Members {
         since == accepted && open && process.lease > now
     }
 
-    /// Whether those who live are one cluster of nobody else, with a coordinator, that serves
-    /// everything.
+    /// Whether the living members form one cluster without any other member, with a coordinator,
+    /// and serve everything.
     pub(super) fn is_well(&self) -> bool {
         let Some(first) = self.processes.keys().next().and_then(|p| self.view(*p)) else {
             return false;
@@ -538,8 +540,8 @@ impl Members {
     fn step(&mut self, end: u64) -> bool {
         let letter = self.letters.keys().next().map(|(due, _)| *due);
         let awake = self.processes.iter().filter(|(_, p)| !p.asleep);
-        // A machine that is due now is asked in a millisecond: it may only have told what it is due
-        // for.
+        // A machine that is due now is asked in a millisecond: its deadline may be in the future by
+        // less than that.
         let tick = |place: Place, p: &Process| {
             p.agreement
                 .poll_timeout()
@@ -593,7 +595,7 @@ impl Members {
             return process.missed.push(letter);
         }
         if dialled {
-            // The dial says who answered.
+            // The connection says which member answered.
             self.handle(
                 from,
                 Input::Identified {
@@ -615,7 +617,7 @@ impl Members {
         );
     }
 
-    /// What data threads do: they live, and open what they may open.
+    /// The work of data threads: they show that they live, and open what they may open.
     fn keep(&mut self, place: Place) {
         let Some(process) = self.processes.get(&place).filter(|p| !p.hangs) else {
             return;
@@ -661,7 +663,7 @@ impl Members {
         match output {
             Output::Send { to, message } => self.write(place, to, message),
             Output::View(view) => self.show(place, view),
-            // Every seed there is a node's own address, so nothing is behind it.
+            // Every seed here is a node's own address, so nothing is behind it.
             Output::Scout(_) => {}
             Output::Lease(until) => process.lease = until,
             Output::Plan(table, loads) if self.plans => {
@@ -679,7 +681,7 @@ impl Members {
             Output::Event(event) => process.events.push(event),
             Output::UsedOk => process.used_ok = true,
             Output::HandedOver => process.handed_over = true,
-            // It ends, with whatever its streams held.
+            // The process ends, and its streams with all they held.
             Output::Left => self.kill(place),
             Output::Expelled => self.kill(place),
             Output::Fatal(why) => self.breaks(format!("n{place} gave up: {why}")),

@@ -1,5 +1,4 @@
-//! Checks of who is a member and who leaves (rules 7, 10 and 12), and of how the first cluster
-//! forms.
+//! Checks of admission and leaving (rules 7, 10 and 12), and of how the first cluster forms.
 
 use super::members::{Fate, Letter, Members, Setup, address, find, id};
 use super::moves::ask;
@@ -14,11 +13,11 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// First tables and promises of which a course chooses what becomes of them.
+/// The number of first tables and promises whose fate a course chooses.
 const CHOSEN_MAX: usize = 8;
 
-/// A learner is withdrawn while the request to count it is on its way; that arrives when the
-/// learner has begun anew.
+/// A learner is withdrawn while the request to count it is on its way. The request arrives after
+/// the learner has begun again.
 pub(super) fn a_withdrawn_learner_is_not_counted() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     m.start(4, &[1, 2, 3], None);
@@ -88,8 +87,8 @@ pub(super) fn a_withdrawn_learner_is_not_counted() -> Result<(), String> {
     }
 }
 
-/// A learner has caught up, and is silent or leaves by the time that its primary's request arrives.
-pub(super) fn who_is_on_its_way_out_is_not_admitted() -> Result<(), String> {
+/// A learner has caught up. By the time that its primary's request arrives, it is silent or leaves.
+pub(super) fn a_silent_or_leaving_learner_is_not_admitted() -> Result<(), String> {
     let learning = shards::change(&shards::table(2, &[1]), |p| {
         p.replicas = shards::replicas(&[1], &[2])
     });
@@ -113,9 +112,9 @@ pub(super) fn who_is_on_its_way_out_is_not_admitted() -> Result<(), String> {
     Ok(())
 }
 
-/// A primary that alone holds a partition has asked to count its learner, and falls silent. When it
-/// is back, another one learns, of the same name.
-pub(super) fn who_learns_again_is_not_counted_for_before() -> Result<(), String> {
+/// A primary that alone holds a partition has asked to count its learner, and becomes silent. When
+/// it is back, another learner has the same name.
+pub(super) fn a_new_learner_is_not_counted_by_an_old_request() -> Result<(), String> {
     let learning = shards::change(&shards::table(2, &[1]), |p| {
         p.replicas = shards::replicas(&[1], &[2])
     });
@@ -132,7 +131,7 @@ pub(super) fn who_learns_again_is_not_counted_for_before() -> Result<(), String>
         .partition(shards::AT)
         .is_none_or(|p| p.learners().count() > 0 || p.primary() != shards::id(1))
     {
-        return Err("not as the check needs it: it still learns".into());
+        return Err("the check did not reach its situation: n2 still learns".into());
     }
     let again = shards::change(&back, |p| p.replicas = shards::replicas(&[1], &[2]));
     let admit = [InSyncRequest {
@@ -146,8 +145,8 @@ pub(super) fn who_learns_again_is_not_counted_for_before() -> Result<(), String>
     Ok(())
 }
 
-/// Who alone holds a partition stands still for a while.
-pub(super) fn who_alone_holds_something_is_waited_for() -> Result<(), String> {
+/// The only holder of a partition is suspended for a while.
+pub(super) fn the_only_holder_of_a_partition_is_waited_for() -> Result<(), String> {
     let mut m = Members::of(Setup {
         backups: 0,
         on_loss: OnLoss::Reset { after_ms: 60_000 },
@@ -178,9 +177,9 @@ pub(super) fn who_alone_holds_something_is_waited_for() -> Result<(), String> {
     }
 }
 
-/// The same, and meanwhile another process begins with its name, at another address. That one is
-/// let in, and proves nothing: the former comes back with all that it has, and gives it to others.
-pub(super) fn a_namesake_elsewhere_proves_nobody_dead() -> Result<(), String> {
+/// The same. Meanwhile another process begins with its name, at another address. It is admitted,
+/// but proves no death: the former member comes back with all its data, and hands it over.
+pub(super) fn a_namesake_at_another_address_proves_no_death() -> Result<(), String> {
     let mut m = Members::of(Setup {
         backups: 0,
         on_loss: OnLoss::Reset { after_ms: 600_000 },
@@ -221,10 +220,10 @@ pub(super) fn a_namesake_elsewhere_proves_nobody_dead() -> Result<(), String> {
     }
 }
 
-/// A newcomer is admitted and removed again while something that it asked before is on its way.
-/// (Seed 62068 of the simulation: a write that it retried was applied twice, for others had
-/// forgotten what they kept for it.)
-pub(super) fn who_was_removed_is_not_let_in_by_what_it_asked_before() -> Result<(), String> {
+/// A newcomer is admitted and removed again while an earlier request of it is on its way. (In a
+/// simulation, a write that it retried was applied twice, because others had forgotten its
+/// outcomes.)
+pub(super) fn a_removed_member_is_not_admitted_by_an_old_request() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     let asked =
         |letter: &Letter| letter.goes(4, 1) && matches!(letter.message, Message::Join { .. });
@@ -240,26 +239,26 @@ pub(super) fn who_was_removed_is_not_let_in_by_what_it_asked_before() -> Result<
     let is_in = |m: &Members| m.table(1).is_ok_and(|t| t.member(id(4)).is_some());
     m.until(5000, "admission", |m| is_in(m) && m.view(4).is_some())?;
     if !m.waits(asked) {
-        return Err("not as the check needs it: nothing that it asked is on its way".into());
+        return Err("the check did not reach its situation: no request of n4 is on its way".into());
     }
     m.sleeps(4);
     m.until(5000, "removal", |m| !is_in(m))?;
-    // While that is only proposed, the coordinator takes who asks for a member.
+    // While its removal is only proposed, the coordinator takes the sender for a member.
     m.run(50);
     m.let_go(asked);
     // It sleeps, so that it would be removed again at once.
     let again = m.until(1000, "admission", is_in).is_ok();
     m.verdict()?;
     if again {
-        Err("I11: n4 is in again, which was removed".into())
+        Err("I11: n4 was removed, and is a member again".into())
     } else {
         Ok(())
     }
 }
 
-/// Of two, one that alone holds something is silent, and the other is told to leave. (Seed 791 of
-/// the simulation: it went, and with it what it alone knew and held.)
-pub(super) fn who_leaves_waits_for_the_silent() -> Result<(), String> {
+/// Of two members, one alone holds something and is silent. The other is told to leave. (In a
+/// simulation it left, and what it alone knew and held was lost.)
+pub(super) fn a_leaver_waits_for_a_silent_holder() -> Result<(), String> {
     let mut m = Members::of(Setup {
         backups: 0,
         on_loss: OnLoss::Reset { after_ms: 60_000 },
@@ -278,16 +277,16 @@ pub(super) fn who_leaves_waits_for_the_silent() -> Result<(), String> {
     m.verdict()?;
     let goes = m.process(1).is_none_or(|p| p.handed_over);
     if goes {
-        Err("I14: n1 goes with all that it holds, and n2 may come back".into())
+        Err("I14: n1 leaves with all that it holds, although n2 may come back".into())
     } else {
         Ok(())
     }
 }
 
-/// The last member is told to leave, and a process asks to be let in. (Each node of a cluster was
-/// restarted without waiting for the one before: the last one went with everything, and the others
-/// were at its door.)
-pub(super) fn who_leaves_last_waits_for_a_newcomer() -> Result<(), String> {
+/// The last member is told to leave, and a process asks to be admitted. (An operator restarted each
+/// node of a cluster without waiting for the one before. The last one left with all the data, while
+/// the others waited to be admitted.)
+pub(super) fn the_last_leaver_waits_for_a_newcomer() -> Result<(), String> {
     let mut m = Members::of(Setup {
         backups: 0,
         ..Setup::of(2)
@@ -308,7 +307,7 @@ pub(super) fn who_leaves_last_waits_for_a_newcomer() -> Result<(), String> {
         match m.process(1).is_none_or(|p| p.handed_over) {
             true if holds => {
                 return Err(format!(
-                    "I14: n1 goes with all that it holds, and n3 is at its door: {}",
+                    "I14: n1 leaves with all that it holds, while n3 waits to be admitted: {}",
                     m.summary()
                 ));
             }
@@ -320,14 +319,14 @@ pub(super) fn who_leaves_last_waits_for_a_newcomer() -> Result<(), String> {
 }
 
 /// All members are told to leave at the same moment, and the first that ends is started again.
-/// (Several went with what they held, and with half of the votes: the others could not admit it.)
-pub(super) fn who_leaves_with_all_others_goes_one_after_another() -> Result<(), String> {
+/// (Several left with their data and half of the votes, so the others could not admit it.)
+pub(super) fn members_that_leave_together_go_one_by_one() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     (1..=3).for_each(|place| m.input(place, Input::Leave(Pace::Repair)));
     let goes = |m: &Members, place: u64| m.process(place).is_some_and(|p| p.handed_over);
     m.until(1000, "end of one", |m| (1..=3).any(|place| goes(m, place)))?;
     let first = (1..=3).find(|place| goes(&m, *place)).unwrap_or_default();
-    // It answers its clients before it departs.
+    // It answers its clients before it leaves.
     m.run(1000);
     let holds = |m: &Members, place: u64| {
         m.table(place)
@@ -336,7 +335,7 @@ pub(super) fn who_leaves_with_all_others_goes_one_after_another() -> Result<(), 
     for place in (1..=3).filter(|place| goes(&m, *place)) {
         if holds(&m, place)? {
             return Err(format!(
-                "I14: n{place} goes with what it holds: {}",
+                "I14: n{place} leaves with what it holds: {}",
                 m.summary()
             ));
         }
@@ -351,7 +350,7 @@ pub(super) fn who_leaves_with_all_others_goes_one_after_another() -> Result<(), 
         for place in others().filter(|place| goes(&m, *place)) {
             if holds(&m, place)? {
                 return Err(format!(
-                    "I14: n{place} goes with what it holds, and n4 is at its door: {}",
+                    "I14: n{place} leaves with what it holds, while n4 waits to be admitted: {}",
                     m.summary()
                 ));
             }
@@ -361,11 +360,11 @@ pub(super) fn who_leaves_with_all_others_goes_one_after_another() -> Result<(), 
         }
         ask(&mut m, InSyncChange::Admit)?;
     }
-    Err(format!("I16: they never go: {}", m.summary()))
+    Err(format!("I16: they never leave: {}", m.summary()))
 }
 
-/// A member leaves, and the table that hands over what it holds reaches it, but is not in force.
-pub(super) fn who_leaves_goes_by_what_is_in_force() -> Result<(), String> {
+/// A member leaves. The table that hands over its partitions reaches it, but is not in force.
+pub(super) fn a_leaver_goes_only_by_a_table_in_force() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     m.post(|letter| {
         if matches!(letter.message, Message::Ack(_)) {
@@ -387,16 +386,16 @@ pub(super) fn who_leaves_goes_by_what_is_in_force() -> Result<(), String> {
     m.verdict()?;
     let goes = |m: &Members| m.process(3).is_none_or(|p| p.handed_over);
     if goes(&m) {
-        return Err("I14: n3 goes with what it holds by the table in force".into());
+        return Err("I14: n3 leaves with what it holds by the table in force".into());
     }
     m.post(|_| Fate::Arrives);
     m.until(3000, "hand-over", goes)?;
     m.verdict()
 }
 
-/// The coordinator leaves in order, before the other one of two has joined its term; that it is
-/// gone is told by pings alone.
-pub(super) fn who_leaves_stays_until_that_is_known() -> Result<(), String> {
+/// The coordinator leaves in order before the other one of two members has joined its term. The
+/// other one learns that it is gone from pings alone.
+pub(super) fn a_leaver_stays_until_the_others_know() -> Result<(), String> {
     let mut m = Members::of(Setup::of(2))?;
     m.hangs(1, true);
     m.until(3000, "end of its term", |m| !m.leads(1))?;
@@ -427,7 +426,7 @@ pub(super) fn who_leaves_stays_until_that_is_known() -> Result<(), String> {
     m.verdict()
 }
 
-/// A member's data thread stands still, its control thread does not.
+/// A member's data thread hangs, but its control thread does not.
 pub(super) fn a_hung_data_thread_deposes_its_member() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     m.hangs(2, true);
@@ -437,10 +436,10 @@ pub(super) fn a_hung_data_thread_deposes_its_member() -> Result<(), String> {
     m.verdict()
 }
 
-/// Two processes write a first table at the same time, each with both seeds in it and itself. First
-/// tables and promises arrive in every order of a bound, or not at all. (Promises lapsed at once,
-/// by what had been heard of the writer before: there were two clusters.)
-pub(super) fn two_write_a_first_table() -> Result<(), String> {
+/// Two processes write a first table at the same time. Each has both as seeds. First tables and
+/// promises arrive in every order within a bound, or not at all. (Promises lapsed at once because
+/// of what had been heard of the writer before, so there were two clusters.)
+pub(super) fn two_first_tables_make_one_cluster() -> Result<(), String> {
     every_course(3, |course| {
         let mut m = Members::none(Setup::of(4));
         let course = course.clone();
@@ -456,10 +455,10 @@ pub(super) fn two_write_a_first_table() -> Result<(), String> {
     })
 }
 
-/// Some of four seeds are cut off from the others, and each is told that they are enough. Most of
-/// them are; of two halves each could be. (Nobody counted itself among the seeds: three of four
-/// were not enough either.)
-pub(super) fn half_of_the_seeds_found_nothing() -> Result<(), String> {
+/// Some of four seeds are cut off from the others, and both sides are tried. Three of four are
+/// enough, a half is not, because each half could form a cluster. (A process did not count itself
+/// among the seeds, so three of four were not enough either.)
+pub(super) fn half_of_the_seeds_form_no_cluster() -> Result<(), String> {
     for (enough, expect) in [(2, 2), (3, 3)] {
         let mut m = Members::none(Setup::of(4));
         m.post(move |letter| {
@@ -485,7 +484,7 @@ pub(super) fn half_of_the_seeds_found_nothing() -> Result<(), String> {
 }
 
 /// A used cluster of one meets another used one.
-pub(super) fn who_is_used_gives_way_to_nobody() -> Result<(), String> {
+pub(super) fn a_used_cluster_does_not_give_way() -> Result<(), String> {
     let mut m = Members::of(Setup {
         stranger: true,
         ..Setup::of(2)

@@ -1,5 +1,5 @@
-//! Checks of moves (I13, I14): what a copy has when it counts, who leads meanwhile, when what was
-//! there before goes; and of who is in charge.
+//! Checks of moves (I13, I14): what a copy has when it counts, which member is primary meanwhile,
+//! when old copies are dropped, and which member is in charge.
 
 use super::members::{Members, Setup, id};
 use super::shards::{self, AT, Shards, being_split, bulk, change, learning, next, replicas, table};
@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
-/// As long as a tenure of a new primary waits where nothing is known, in milliseconds.
+/// The wait of a new primary that knows nothing of the lease before it, in milliseconds.
 const WAIT: u64 = 515;
-/// What no table gives to a member stays there so long, in milliseconds.
+/// How long a member keeps a copy that no table gives to it, in milliseconds.
 const KEPT: u64 = 60_000;
 
-/// Values that fill more chunks than may be on their way at the same time.
+/// Writes more values than fit into the chunks that may be on their way at the same time.
 fn fill(s: &mut Shards, through: u64) -> Result<(), String> {
     (0..20).try_for_each(|n| s.write(through, &format!("key {n}"), &"v".repeat(100)))
 }
@@ -30,8 +30,9 @@ fn is_to_count(s: &Shards) -> bool {
         .any(|request| request.change == InSyncChange::Admit(shards::id(2)))
 }
 
-/// A learner was found equal, and its primary has asked to count it; until it does, writes go on.
-pub(super) fn what_follows_a_comparison_is_on_the_copy() -> Result<(), String> {
+/// A learner was found equal, and its primary has asked to count it. Until the table says so,
+/// writes go on.
+pub(super) fn writes_after_a_comparison_reach_the_copy() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1]);
     let (learning, admitted) = learning(&first);
@@ -55,7 +56,7 @@ pub(super) fn what_follows_a_comparison_is_on_the_copy() -> Result<(), String> {
 }
 
 /// A connection is lost while chunks are on their way.
-pub(super) fn a_snapshot_goes_on_where_it_was_broken_off() -> Result<(), String> {
+pub(super) fn a_snapshot_continues_after_a_broken_connection() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1]);
     let (learning, _) = learning(&first);
@@ -64,7 +65,7 @@ pub(super) fn a_snapshot_goes_on_where_it_was_broken_off() -> Result<(), String>
     s.show_all(&learning);
     s.until(1000, "chunk", |s| s.stats(1).snapshot_bytes > 0)?;
     s.run(1)?;
-    // Some have arrived; those that are sent now do not.
+    // Some chunks have arrived. Those that are sent now do not.
     s.hold(1, 2, Lane::Bulk);
     s.run(5)?;
     s.disconnect(1, 2);
@@ -74,7 +75,7 @@ pub(super) fn a_snapshot_goes_on_where_it_was_broken_off() -> Result<(), String>
     s.run(3000)?;
     let stats = s.stats(1);
     match (stats.continued, stats.checksum_mismatches) {
-        (0, _) => Err("not as the check needs it: nothing was continued".into()),
+        (0, _) => Err("the check did not reach its situation: no snapshot was continued".into()),
         (_, 0) if is_to_count(&s) => Ok(()),
         (_, 0) => Err("I16: a learner that goes on never catches up".into()),
         (_, n) => Err(format!(
@@ -83,8 +84,8 @@ pub(super) fn a_snapshot_goes_on_where_it_was_broken_off() -> Result<(), String>
     }
 }
 
-/// A copy that was dropped while others lack: a table gives it back, and the log alone is sent.
-pub(super) fn what_others_lack_is_kept() -> Result<(), String> {
+/// A copy was dropped while others are missing. A table gives it back, and the log alone is sent.
+pub(super) fn a_dropped_copy_is_kept_while_others_are_missing() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1, 2]);
     let without = next(&first, &[1], &[]);
@@ -105,10 +106,10 @@ pub(super) fn what_others_lack_is_kept() -> Result<(), String> {
     }
 }
 
-/// A copy that would fill its learner beyond what is kept for those who write goes elsewhere; a
-/// smaller one comes.
+/// A copy would fill its learner beyond the room that is kept for writes. It goes elsewhere; a
+/// smaller copy is made.
 pub(super) fn a_copy_leaves_room() -> Result<(), String> {
-    // Of 1 MiB, 10 % are kept.
+    // 10 % of 1 MiB are kept.
     for (keys, fits) in [(80, true), (97, false)] {
         let mut s = Shards::new(2);
         s.gives(2, 1 << 20);
@@ -129,7 +130,8 @@ pub(super) fn a_copy_leaves_room() -> Result<(), String> {
             }
             (_, to_count, _) => {
                 return Err(format!(
-                    "watermarks: {keys} keys fit: {fits}; to count: {to_count}, given up: {given_up}"
+                    "watermarks: {keys} keys fit: {fits}; \
+                     to count: {to_count}, given up: {given_up}"
                 ));
             }
         }
@@ -137,17 +139,17 @@ pub(super) fn a_copy_leaves_room() -> Result<(), String> {
     Ok(())
 }
 
-/// A partition is split in a table that its primary has accepted, and another one leads a part of
-/// it in the next: the primary has sealed.
-pub(super) fn what_was_split_is_served_no_more() -> Result<(), String> {
+/// A partition is split by a table that its primary has accepted. The next table gives a part of it
+/// to another primary, so the first one has sealed.
+pub(super) fn a_split_partition_is_not_served_any_more() -> Result<(), String> {
     let (mut s, begun) = being_split(3)?;
     let epoch = begun.partition(AT).map(|p| p.epoch).unwrap_or_default();
     let done = reshape::finish(&begun, |_| Some(WritesStopped { epoch, ahead_ms: 0 }))
-        .ok_or("not as the check needs it: no split")?;
+        .ok_or("the check did not reach its situation: no split")?;
     let done = change(&done, |_| {});
     s.show(2, &done, &done, NOW);
     s.show(3, &done, &done, NOW);
-    // Both parts are led by the second, in tenures that wait for nobody: the first has accepted.
+    // The second leads both parts. Its tenures need not wait, because the first has accepted.
     let held_by = |table: &Table, members: &[u64]| {
         let mut next = table.clone();
         next.version = next.version.next();
@@ -181,15 +183,16 @@ pub(super) fn what_was_split_is_served_no_more() -> Result<(), String> {
     }
 }
 
-/// Each table of a move, from every stage of it: who leads and who counts has what is acknowledged.
-pub(super) fn a_step_waits_for_who_learns() -> Result<(), String> {
+/// Tries each table of a move at each of its stages: the primary and the counting copies have
+/// everything that is acknowledged.
+pub(super) fn a_move_step_waits_for_its_learner() -> Result<(), String> {
     let limits = MoveLimits {
         learners_per_source: 8,
         learners_per_target: 8,
         learners: 8,
     };
     let start = table(3, &[1, 2]);
-    // The third leads instead of the first, or instead of the second follows.
+    // The third replaces the first as primary, or the second as backup.
     for goal in [[3, 2], [1, 3]] {
         let learning = change(&start, |p| {
             p.replicas = replicas(&[1, 2], &[3]);
@@ -207,7 +210,7 @@ pub(super) fn a_step_waits_for_who_learns() -> Result<(), String> {
                 counts(&next)
             ));
         }
-        // Once it counts, the move ends where it shall.
+        // Once the learner counts, the move ends with its goal.
         let mut at = change(&learning, |p| {
             p.replicas
                 .iter_mut()
@@ -227,7 +230,8 @@ pub(super) fn a_step_waits_for_who_learns() -> Result<(), String> {
     Ok(())
 }
 
-/// A fourth member, for which three have to give something up; with what an operator says before.
+/// A fourth member joins, and three members must hand something over to it. Before that, an
+/// operator may say something.
 fn joined(says: Option<BalanceChange>) -> Result<Members, String> {
     let mut m = Members::of(Setup::of(3))?;
     if let Some(change) = says {
@@ -256,7 +260,7 @@ fn learners(m: &Members) -> Result<Vec<PartitionRef>, String> {
         .collect())
 }
 
-/// Their primaries ask for this of every learner there is.
+/// The primaries ask for this, for every learner there is.
 pub(super) fn ask(
     m: &mut Members,
     what: impl Fn(doyen_placement::MemberId) -> InSyncChange,
@@ -278,8 +282,8 @@ pub(super) fn ask(
     Ok(asked)
 }
 
-/// An operator has paused balancing when somebody joins; then it goes on.
-pub(super) fn what_is_paused_rests() -> Result<(), String> {
+/// An operator has paused balancing when a member joins; then balancing goes on.
+pub(super) fn a_paused_balance_moves_nothing() -> Result<(), String> {
     let mut m = joined(Some(BalanceChange::Pause(Paused::Operator)))?;
     let moving = learners(&m)?;
     m.verdict()?;
@@ -303,7 +307,7 @@ pub(super) fn what_is_paused_rests() -> Result<(), String> {
 }
 
 /// No copy for a newcomer ever succeeds.
-pub(super) fn what_fails_again_and_again_rests() -> Result<(), String> {
+pub(super) fn moves_that_keep_failing_pause_the_balance() -> Result<(), String> {
     let mut m = joined(None)?;
     let mut failed = 0;
     for _ in 0..60 {
@@ -316,12 +320,12 @@ pub(super) fn what_fails_again_and_again_rests() -> Result<(), String> {
         paused if failed >= 3 => Err(format!(
             "{failed} moves for balance failed, and balancing is not paused by that: {paused:?}"
         )),
-        _ => Err("not as the check needs it: nothing was to move".into()),
+        _ => Err("the check did not reach its situation: nothing was to move".into()),
     }
 }
 
 /// A member is drained: its copies are made elsewhere, one after the other.
-pub(super) fn who_is_drained_is_empty_when_that_is_said() -> Result<(), String> {
+pub(super) fn a_member_reported_as_drained_is_empty() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     m.input(
         1,
@@ -346,7 +350,7 @@ pub(super) fn who_is_drained_is_empty_when_that_is_said() -> Result<(), String> 
             (true, 0) => return Ok(()),
             (true, held) => {
                 return Err(format!(
-                    "n3 is said to hold nothing, and holds {held} partitions"
+                    "n3 is reported as empty, and holds {held} partitions"
                 ));
             }
             (false, _) => _ = ask(&mut m, InSyncChange::Admit)?,
@@ -355,9 +359,9 @@ pub(super) fn who_is_drained_is_empty_when_that_is_said() -> Result<(), String> 
     Err(format!("I16: n3 is never empty: {}", m.summary()))
 }
 
-/// All others were drained when the last one that holds data is told to leave: they live, and take
-/// it.
-pub(super) fn who_leaves_last_gives_what_it_holds_to_the_drained() -> Result<(), String> {
+/// All other members are drained when the last one that holds data is told to leave. They live, and
+/// take its data.
+pub(super) fn the_last_leaver_hands_over_to_drained_members() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     for (ticket, name) in [(1, "n2"), (2, "n3")] {
         m.input(
@@ -380,9 +384,11 @@ pub(super) fn who_leaves_last_gives_what_it_holds_to_the_drained() -> Result<(),
         })
     };
     if held(&m, 2)? + held(&m, 3)? > 0 {
-        return Err("not as the check needs it: who was drained holds something".into());
+        return Err(
+            "the check did not reach its situation: a drained member holds something".into(),
+        );
     }
-    // Before that is over, it listens for newcomers, and by then the drained are asked anyway.
+    // First it listens for newcomers. After that, it would use the drained members anyway.
     m.input(1, Input::Leave(Pace::AtOnce));
     for _ in 0..50 {
         m.run(200);
@@ -395,7 +401,7 @@ pub(super) fn who_leaves_last_gives_what_it_holds_to_the_drained() -> Result<(),
             (true, true) => return Ok(()),
             (true, false) => {
                 return Err(format!(
-                    "I14: n1 goes with all that it holds, and n2 and n3 live: {}",
+                    "I14: n1 leaves with all that it holds, while n2 and n3 live: {}",
                     m.summary()
                 ));
             }
@@ -405,9 +411,9 @@ pub(super) fn who_leaves_last_gives_what_it_holds_to_the_drained() -> Result<(),
     Err(format!("I16: n1 never goes: {}", m.summary()))
 }
 
-/// A leaver that alone holds something dies before anybody else has it: it is silent, and what it
-/// held begins anew as its keyspace says.
-pub(super) fn who_dies_while_it_leaves_is_dead() -> Result<(), String> {
+/// A leaver that alone holds something dies before another member has it. It is silent, and its
+/// partitions begin empty if their keyspace says so.
+pub(super) fn a_leaver_that_dies_is_dead() -> Result<(), String> {
     let mut m = Members::of(Setup {
         backups: 0,
         on_loss: OnLoss::Reset { after_ms: 2_000 },

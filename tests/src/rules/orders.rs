@@ -1,22 +1,21 @@
-//! Every order in which things may happen, within a bound: a check is run again for each course
-//! that it may take.
+//! Tries every order of events within a bound: a check runs again for each course that it may take.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// A course: what was chosen at each of its points, so far. Clones are the same one.
+/// A course: the choices at each of its points so far. Clones share one course.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Course(Rc<RefCell<Chosen>>);
 
 #[derive(Debug, Default)]
 struct Chosen {
-    /// At each point, what was chosen, and of how many.
+    /// For each point, the choice and the number of choices.
     points: Vec<(usize, usize)>,
     at: usize,
 }
 
 impl Course {
-    /// One of so many ways to go on; 0 is the usual one.
+    /// Chooses one of this many ways to go on; 0 is the usual one.
     pub(super) fn pick(&self, ways: usize) -> usize {
         let mut chosen = self.0.borrow_mut();
         let at = chosen.at;
@@ -27,12 +26,12 @@ impl Course {
         chosen.points[at].0
     }
 
-    /// The point at which it is.
+    /// The present point.
     pub(super) fn point(&self) -> usize {
         self.0.borrow().at
     }
 
-    /// The next course, if there is one that leaves the usual one no more often than that.
+    /// The next course, if one is left that departs from the usual choice at most this often.
     fn next(&self, deviations_max: usize) -> bool {
         let mut chosen = self.0.borrow_mut();
         let reached = std::mem::take(&mut chosen.at);
@@ -48,7 +47,7 @@ impl Course {
         false
     }
 
-    /// Where it left the usual one, and for what.
+    /// The points at which it departed from the usual choice, as a text.
     fn told(&self) -> String {
         let chosen = self.0.borrow();
         let left = chosen
@@ -62,11 +61,11 @@ impl Course {
     }
 }
 
-/// Runs every course that leaves the usual one at most so often (delay-bounded search: Emmi,
-/// Qadeer, Rakamaric, POPL 2011).
+/// Runs every course that departs from the usual choice at most this often (delay-bounded search:
+/// Emmi, Qadeer, Rakamaric, POPL 2011).
 ///
 /// # Errors
-/// The first that failed, and where it left the usual one.
+/// The first course that failed, and where it departed.
 pub(super) fn every_course(
     deviations_max: usize,
     run: impl Fn(&Course) -> Result<(), String>,

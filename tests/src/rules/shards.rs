@@ -1,5 +1,5 @@
-//! A few shards of one partition, and the tables that a check shows them. Every wire lies open:
-//! what is on a held one stays there.
+//! A few shards of one partition, and the tables that a check shows to them. Every link is visible;
+//! a check may hold what is on it.
 
 use crate::mutants;
 use bytes::{Bytes, BytesMut};
@@ -25,10 +25,10 @@ pub(super) const AT: PartitionRef = PartitionRef {
     partition: PartitionId(0),
 };
 
-/// A node, from 1.
+/// A node, by its number in a check, from 1.
 pub(super) type Place = u64;
 
-/// A native client, which every node serves.
+/// A native client, which all nodes serve.
 pub(super) const CLIENT: Place = 1 << 32;
 
 type Wire = (Place, Place, Lane);
@@ -36,16 +36,16 @@ type Wire = (Place, Place, Lane);
 struct Node {
     shard: Shard,
     lease: Time,
-    /// Whether the view that its control thread shows is the one that the shard has.
+    /// Whether the shard has the view that its control thread shows.
     current: bool,
-    /// Clock, lease and view when its pass began.
+    /// Clock, lease and view as they were when its pass began.
     checked: (Time, Time, bool),
-    /// What was read at once, and is not judged yet.
+    /// Values that were read at once, and whose answers are not checked yet.
     read: Vec<(Token, u64, Operation, Outcome)>,
 }
 
 impl Node {
-    /// With a lease that does not end, and no table.
+    /// A node with a lease that does not end, and no table.
     fn new(place: Place, now: Time) -> Self {
         Self::with_memory(place, now, 64 << 20)
     }
@@ -87,9 +87,9 @@ pub(super) struct Shards {
     wires: BTreeMap<Wire, VecDeque<Bytes>>,
     arrived: BTreeMap<Wire, BytesMut>,
     held: BTreeSet<Wire>,
-    /// How many bytes a millisecond some of them carry.
+    /// The bytes a millisecond of links that are narrow.
     narrow: BTreeMap<Wire, usize>,
-    /// Who stands still.
+    /// The node that is suspended.
     stalled: Option<Place>,
     outcomes: BTreeMap<Token, Outcome>,
     next_token: Token,
@@ -109,7 +109,7 @@ fn place_of(id: MemberId) -> Place {
     if id.is_client() { CLIENT } else { id.0 >> 4 }
 }
 
-/// A table of these members, in which these hold the partition in sync, the primary first.
+/// A table of these members. These hold the partition in sync, the primary first.
 pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
     let address = std::net::SocketAddr::from(([10, 0, 0, 1], 7000));
     let member = |n: u64| Member {
@@ -172,7 +172,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
     next(&table, in_sync, &[])
 }
 
-/// The table after this one: others hold the partition, in another epoch; another tenure begins.
+/// The next table: other members hold the partition, in another epoch, and another tenure begins.
 pub(super) fn next(table: &Table, in_sync: &[Place], learners: &[Place]) -> Table {
     change(table, |partition| {
         partition.replicas = replicas(in_sync, learners);
@@ -181,7 +181,7 @@ pub(super) fn next(table: &Table, in_sync: &[Place], learners: &[Place]) -> Tabl
     })
 }
 
-/// The table after this one, with a partition that was changed in some way.
+/// The next table, with this change of the partition.
 pub(super) fn change(table: &Table, change: impl FnOnce(&mut Partition)) -> Table {
     let mut next = table.clone();
     next.version = next.version.next();
@@ -189,7 +189,8 @@ pub(super) fn change(table: &Table, change: impl FnOnce(&mut Partition)) -> Tabl
     next
 }
 
-/// The tables in which the second member learns what the first holds, and in which it counts.
+/// Two tables: in the first, the second member learns what the first holds; in the other, it
+/// counts.
 pub(super) fn learning(table: &Table) -> (Table, Table) {
     let learning = change(table, |p| p.replicas = replicas(&[1], &[2]));
     let admitted = change(&learning, |p| {
@@ -199,8 +200,8 @@ pub(super) fn learning(table: &Table) -> (Table, Table) {
     (learning, admitted)
 }
 
-/// So many nodes of which the first two hold the partition, with something written, while it is to
-/// be split; with the table that says so.
+/// This many nodes. The first two hold the partition, something is written, and the partition is to
+/// be split. Also the table that says so.
 pub(super) fn being_split(count: u64) -> Result<(Shards, Table), String> {
     let mut s = Shards::new(count);
     let first = table(count, &[1, 2]);
@@ -217,7 +218,7 @@ pub(super) fn being_split(count: u64) -> Result<(Shards, Table), String> {
     Ok((s, begun))
 }
 
-/// The table after this one, without its youngest member.
+/// The next table, without the youngest member.
 pub(super) fn without_the_last(table: &Table) -> Table {
     let mut next = change(table, |_| {});
     let gone = next.members.pop().map(|m| m.id);
@@ -225,7 +226,7 @@ pub(super) fn without_the_last(table: &Table) -> Table {
     next
 }
 
-/// The table, in which a member's state is another.
+/// The table with another state of a member.
 pub(super) fn with_state(table: &Table, place: Place, state: MemberState) -> Table {
     let mut next = change(table, |_| {});
     next.members
@@ -258,8 +259,7 @@ pub(super) fn bulk(value: &str) -> Outcome {
 }
 
 impl Shards {
-    /// So many nodes, each connected with every other one, with a lease that does not end and no
-    /// table.
+    /// This many nodes, all connected with each other, with leases that do not end and no table.
     pub(super) fn new(count: u64) -> Self {
         let now = Time(1_000_000_000);
         let nodes = (1..=count)
@@ -295,7 +295,7 @@ impl Shards {
             .for_each(|member| self.connect(CLIENT, member));
     }
 
-    /// A node has so many bytes for data. It begins anew.
+    /// Sets the bytes that a node has for data. The node begins empty.
     pub(super) fn gives(&mut self, place: Place, memory_bytes_max: usize) {
         self.kill(place);
         self.nodes
@@ -321,7 +321,7 @@ impl Shards {
         }
     }
 
-    /// The connection is gone, with all that is on its way.
+    /// The connection breaks, and everything on it is lost.
     pub(super) fn disconnect(&mut self, one: Place, other: Place) {
         let between =
             |(from, to, _): &Wire| (*from, *to) == (one, other) || (*from, *to) == (other, one);
@@ -342,7 +342,7 @@ impl Shards {
         self.nodes.remove(&place);
     }
 
-    /// What is on this wire stays there until it is let go.
+    /// Holds what is on this link until it is let go.
     pub(super) fn hold(&mut self, from: Place, to: Place, lane: Lane) {
         self.held.insert((from, to, lane));
     }
@@ -351,13 +351,13 @@ impl Shards {
         self.held.remove(&(from, to, lane));
     }
 
-    /// This wire carries so many bytes a millisecond and no more.
+    /// This link carries this many bytes a millisecond and no more.
     pub(super) fn narrow(&mut self, from: Place, to: Place, lane: Lane, bytes: usize) {
         self.narrow.insert((from, to, lane), bytes);
     }
 
-    /// A node's control thread shows this, and the shard has it at once. A tenure of its own may
-    /// acknowledge after so long.
+    /// A node's control thread shows this view, and the shard has it at once. Its own tenure may
+    /// acknowledge after this time.
     pub(super) fn show(
         &mut self,
         place: Place,
@@ -383,7 +383,7 @@ impl Shards {
         self.pass(place);
     }
 
-    /// All of them show a table that is committed, in which tenures begin at once.
+    /// All nodes are shown a committed table, in which tenures begin at once.
     pub(super) fn show_all(&mut self, table: &Table) {
         for place in self
             .nodes
@@ -396,7 +396,7 @@ impl Shards {
         }
     }
 
-    /// A node's control thread shows something that the shard does not have yet.
+    /// A node's control thread shows a view that the shard does not have yet.
     pub(super) fn shows_something_else(&mut self, place: Place) {
         if let Some(node) = self.nodes.get_mut(&place) {
             node.current = false;
@@ -442,7 +442,7 @@ impl Shards {
         self.submit(place, key, Action::Get)
     }
 
-    /// A pass begins: clock, lease and view are looked at.
+    /// Begins a pass: looks at clock, lease and view.
     pub(super) fn begin(&mut self, place: Place) {
         let now = self.now;
         if let Some(node) = self.nodes.get_mut(&place) {
@@ -450,7 +450,7 @@ impl Shards {
         }
     }
 
-    /// An operation within a pass.
+    /// Takes an operation within a pass.
     pub(super) fn takes(&mut self, place: Place, key: &str, action: Action) -> Token {
         let (token, now) = (self.next_token, self.now);
         self.next_token += 1;
@@ -463,7 +463,7 @@ impl Shards {
             key: Bytes::copy_from_slice(key.as_bytes()),
             action,
         };
-        // As clients' sessions do: by the short ways, where they are open.
+        // Sessions of clients take the same short ways, if they may.
         if operation.action == Action::Get
             && let Some((n, value)) = node.shard.read(now, AT.keyspace, MapId(0), key.as_bytes())
         {
@@ -485,8 +485,7 @@ impl Shards {
         token
     }
 
-    /// The end of a pass: what may be answered is, by a clock, a lease and a view that are looked
-    /// at now.
+    /// Ends a pass: checks clock, lease and view again, and answers what may be answered.
     pub(super) fn end(&mut self, place: Place) {
         let now = self.now;
         let Some(node) = self.nodes.get_mut(&place) else {
@@ -522,7 +521,7 @@ impl Shards {
                     .extend(opened.into_iter().map(|(_, since)| (place, since))),
                 Request::InSync(requests) => self.asked.extend(requests),
                 Request::Used => node.shard.used(now),
-                // To a client.
+                // This goes to a client.
                 Request::Table(table) => {
                     node.shard.install(
                         now,
@@ -548,12 +547,12 @@ impl Shards {
         self.end(place);
     }
 
-    /// A node stands still: nothing reaches it, and it does nothing.
+    /// Suspends a node: nothing reaches it, and it does nothing.
     pub(super) fn stalls(&mut self, place: Place) {
         self.stalled = Some(place);
     }
 
-    /// What is on its way arrives, and so many milliseconds pass.
+    /// Delivers what is on its way, and lets this many milliseconds pass.
     pub(super) fn run(&mut self, ms: u64) -> Result<(), String> {
         for _ in 0..ms {
             let wires: Vec<Wire> = self
@@ -646,10 +645,10 @@ impl Shards {
             }
             self.run(1)?;
         }
-        Err(format!("no {what} within {ms} ms"))
+        Err(format!("{what}: did not come within {ms} ms"))
     }
 
-    /// An operation that must be done within so many milliseconds.
+    /// Waits for an operation, this many milliseconds at most.
     pub(super) fn done(&mut self, token: Token, ms: u64, what: &str) -> Result<Outcome, String> {
         for _ in 0..ms {
             if let Some(outcome) = self.outcomes.get(&token) {
@@ -667,7 +666,7 @@ impl Shards {
             Ok(())
         } else {
             Err(format!(
-                "a write of {key} through n{place} came to {outcome:?}"
+                "a write of {key} through n{place} has the outcome {outcome:?}"
             ))
         }
     }

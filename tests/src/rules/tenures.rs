@@ -1,7 +1,7 @@
-//! Checks of leases, of what a new primary waits for, and of seals (rules 8 to 10): no two members
+//! Checks of leases, of the wait of a new primary, and of seals (rules 8 to 10): no two members
 //! serve a partition at the same time.
 //!
-//! In most of them a member is cut off in part, so that it leads on by the answers of some voters,
+//! In most of them, a member is cut off in part: it still leads by the answers of some voters,
 //! while others take it for dead.
 
 use super::members::{Fate, Letter, Members, Place, Setup, find, id};
@@ -17,7 +17,7 @@ fn is_ping(letter: &Letter, from: Place, to: Place) -> bool {
     letter.goes(from, to) && matches!(letter.message, Message::Ping(_))
 }
 
-/// Whether it tells somebody of a table.
+/// Whether the message tells its receiver of a table.
 fn tells(letter: &Letter) -> bool {
     matches!(
         letter.message,
@@ -45,12 +45,12 @@ fn five(backups: u8) -> Result<Members, String> {
     Ok(m)
 }
 
-/// Whether these two hold a partition first, in this order.
+/// Whether these two are the primary and the first backup of a partition.
 fn led_by(partition: &Partition, first: Place, second: Place) -> bool {
     partition.in_sync().take(2).eq([id(first), id(second)])
 }
 
-/// Of the two that do not vote, the one that leads a partition, and the one that follows it there.
+/// Of the two members that do not vote: the primary of a partition, and its backup.
 fn pair(m: &Members) -> Result<(Place, Place), String> {
     let table = m.table(1)?;
     if find(&table, |p| led_by(p, 4, 5)).is_ok() {
@@ -81,17 +81,18 @@ pub(super) fn a_lease_counts_from_the_ping() -> Result<(), String> {
     m.verdict()
 }
 
-/// A primary leads on by its lease when its successor is taken for dead too: what is known of the
-/// second one says nothing of the first.
-pub(super) fn a_short_tenure_hides_the_one_before() -> Result<(), String> {
+/// A primary still leads by its lease when its successor is taken for dead, too. What is known of
+/// the successor's lease says nothing of the first one's.
+pub(super) fn a_short_tenure_does_not_hide_the_one_before() -> Result<(), String> {
     (0..=300).step_by(50).try_for_each(a_successor_is_gone)
 }
 
-/// It is cut off so many milliseconds after the coordinator does not hear the first one any more.
+/// The successor is cut off this many milliseconds after the coordinator has stopped hearing the
+/// first.
 fn a_successor_is_gone(after: u64) -> Result<(), String> {
     let mut m = five(2)?;
     let (first, second) = pair(&m)?;
-    // As long as another voter does not answer the second one, it asks the coordinator.
+    // While another voter does not answer the second one, it asks the coordinator.
     m.post(move |letter| {
         if is_ping(letter, second, 2) {
             Fate::Lost
@@ -118,13 +119,16 @@ fn a_successor_is_gone(after: u64) -> Result<(), String> {
     if m.table(1)?.members.len() == 3 {
         Ok(())
     } else {
-        Err(format!("not as the check needs it: {}", m.summary()))
+        Err(format!(
+            "the check did not reach its situation: {}",
+            m.summary()
+        ))
     }
 }
 
-/// A keyspace is made, of which one member does not hear before the first primary of a partition
-/// there is taken for dead, and it is the next.
-pub(super) fn who_missed_a_table_waits_for_every_lease() -> Result<(), String> {
+/// A keyspace is created, and one member does not hear of it. Then the first primary of a partition
+/// in it is taken for dead, and that member is the next primary.
+pub(super) fn a_member_that_missed_a_table_waits_for_every_lease() -> Result<(), String> {
     let mut m = five(1)?;
     let made = m.table(1)?.version.next();
     m.post(move |letter| {
@@ -164,7 +168,7 @@ pub(super) fn who_missed_a_table_waits_for_every_lease() -> Result<(), String> {
         .iter()
         .any(|p| led_by(p, 4, 5))
     {
-        return Err("no partition is as the check needs it".into());
+        return Err("the check needs a partition that the table does not have".into());
     }
     m.run(500);
     m.post(move |letter| {
@@ -184,24 +188,24 @@ pub(super) fn who_missed_a_table_waits_for_every_lease() -> Result<(), String> {
     m.verdict()
 }
 
-/// A voter is replaced, and a majority of the present voters never answered a primary that leads by
-/// the answers of the former ones.
+/// A voter is replaced. A primary leads by the answers of the former voters, and a majority of the
+/// present voters never answered it.
 pub(super) fn new_voters_know_nothing_of_leases_before() -> Result<(), String> {
     (0..=300)
         .step_by(50)
         .try_for_each(|after| a_voter_is_replaced(after, false))
 }
 
-/// The same, with a primary that has accepted the present voters, and not heard that they are
-/// those.
+/// The same, with a primary that has accepted the table with the present voters, but does not know
+/// that it is in force.
 pub(super) fn former_voters_give_no_lease() -> Result<(), String> {
     (0..=300)
         .step_by(50)
         .try_for_each(|after| a_voter_is_replaced(after, true))
 }
 
-/// The coordinator does not hear the primary any more, so many milliseconds after it does not hear
-/// the voter. `accepts`: the primary accepts the table without that one.
+/// The coordinator stops hearing a voter, and this many milliseconds later it stops hearing the
+/// primary. `accepts`: whether the primary accepts the table without that voter.
 fn a_voter_is_replaced(after: u64, accepts: bool) -> Result<(), String> {
     let mut m = five(1)?;
     let table = m.table(1)?;
@@ -230,12 +234,15 @@ fn a_voter_is_replaced(after: u64, accepts: bool) -> Result<(), String> {
     if m.table(1)?.member(id(5)).is_none() {
         Ok(())
     } else {
-        Err(format!("not as the check needs it: {}", m.summary()))
+        Err(format!(
+            "the check did not reach its situation: {}",
+            m.summary()
+        ))
     }
 }
 
 /// A primary that still leads by its lease is taken for dead, and its successor leaves at once.
-/// `told`: it has heard that it is the successor.
+/// `told`: whether the successor knows that it is the successor.
 fn a_successor_leaves(told: bool) -> Result<(), String> {
     let mut m = five(2)?;
     let (first, second) = pair(&m)?;
@@ -263,18 +270,18 @@ fn a_successor_leaves(told: bool) -> Result<(), String> {
     m.verdict()
 }
 
-/// What it did not open it does not seal.
-pub(super) fn who_has_not_opened_seals_nothing() -> Result<(), String> {
+/// A primary that has not opened a partition does not seal it.
+pub(super) fn an_unopened_primary_seals_nothing() -> Result<(), String> {
     a_successor_leaves(true)
 }
 
-/// Of what it does not know of it seals nothing.
-pub(super) fn who_does_not_know_seals_nothing() -> Result<(), String> {
+/// A primary that does not know of its partition does not seal it.
+pub(super) fn an_unaware_primary_seals_nothing() -> Result<(), String> {
     a_successor_leaves(false)
 }
 
-/// A primary has accepted the last proposal of a coordinator that dies, which nobody else has; the
-/// next one's table of the same version deposes it.
+/// A primary has accepted the last proposal of a coordinator that dies. No other member has it. A
+/// table of the next coordinator has the same version and deposes the primary.
 pub(super) fn voters_of_another_term_give_no_lease() -> Result<(), String> {
     let mut m = Members::of(Setup {
         backups: 2,
@@ -296,7 +303,7 @@ pub(super) fn voters_of_another_term_give_no_lease() -> Result<(), String> {
     m.until(500, "proposal", |m| {
         m.view(5).is_some_and(|v| v.accepted.version == grown)
     })?;
-    // The second one takes it for dead before the first one.
+    // The second one takes it for dead before the first one does.
     m.run(300);
     m.kill(1);
     m.post(|letter| match &letter.message {
@@ -320,8 +327,8 @@ pub(super) fn voters_of_another_term_give_no_lease() -> Result<(), String> {
     m.verdict()
 }
 
-/// A primary does not hear of two tables, the second of which deposes it. When it hears of the
-/// first, what voters answered it by the second still does not count.
+/// A primary misses two tables, the second of which deposes it. When it hears of the first, answers
+/// of voters that had the second must still not count.
 pub(super) fn an_answer_counts_with_its_own_table() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     m.plans_nothing();
@@ -345,15 +352,15 @@ pub(super) fn an_answer_counts_with_its_own_table() -> Result<(), String> {
     })?;
     m.run(400);
     if m.let_go(|_| true) == 0 {
-        return Err("not as the check needs it: nothing waits".into());
+        return Err("the check did not reach its situation: no answer waits".into());
     }
     m.run(1500);
     m.verdict()
 }
 
-/// The clock of a primary is slow by 1 %, and that of its successor fast by as much; at every
+/// The clock of a primary is 1 % slow, and that of its successor 1 % fast. This is tried at every
 /// moment between two pings.
-pub(super) fn two_clocks_are_wrong() -> Result<(), String> {
+pub(super) fn leases_hold_while_two_clocks_drift() -> Result<(), String> {
     (0..100).try_for_each(|after| {
         let rate = |place| match place {
             1 => 1010,

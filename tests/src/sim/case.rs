@@ -1,24 +1,24 @@
-//! What is run: a seed, or what shrinking has left of one.
+//! The case of a run: a seed, or the smaller case that shrinking made of it.
 
 use super::trace::{Tell, Trace};
 use super::world::World;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A run: everything that the seed draws, or less of it. It prints as the flags that repeat it.
+/// A case: everything that the seed draws, or less. It prints as the flags that repeat it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Case {
-    /// Draws the cluster, its faults and everything else.
+    /// The seed, from which the cluster, its faults and everything else are drawn.
     pub seed: u64,
-    /// Another course of the same cluster under the same faults: other delays, other calls.
+    /// Chooses another course of the same cluster under the same faults: other delays, other calls.
     pub salt: u64,
     /// Only these faults happen, by their numbers.
     pub faults: Option<BTreeSet<u32>>,
-    /// Nodes at most.
+    /// The most nodes.
     pub nodes: Option<usize>,
-    /// Clients at most.
+    /// The most clients.
     pub clients: Option<usize>,
-    /// Keys of each kind at most.
+    /// The most keys of each kind.
     pub keys: Option<usize>,
 }
 
@@ -32,7 +32,7 @@ impl Case {
 }
 
 impl Case {
-    /// What is wrong with the numbers of its faults: one of them names none of the seed's.
+    /// The error in the numbers of its faults, if the seed has no fault of such a number.
     #[must_use]
     pub fn unknown_fault(&self) -> Option<String> {
         let last = *self.faults.as_ref()?.last()?;

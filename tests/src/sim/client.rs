@@ -1,5 +1,5 @@
-//! Clients: each does one operation at a time on a few keys, or several on one key at once, through
-//! whichever process it is connected to.
+//! Clients. Each does one operation at a time on a few keys, or several at once on one key, through
+//! the process to which it is connected.
 
 use super::mix::Mix;
 use super::process::{ControlInput, DataInput, Leaving, ProcessId, ThreadId};
@@ -14,28 +14,28 @@ use doyen_placement::{KeyspaceId, MapId, Table};
 use rand::Rng;
 use std::collections::BTreeMap;
 
-/// Which client: its place in the world's list.
+/// A client, by its place in the world's list.
 pub(crate) type ClientId = usize;
 
 /// A client.
 #[derive(Debug, Default)]
 pub(crate) struct Client {
-    /// Where it is connected.
+    /// The process to which it is connected.
     pub(crate) at: Option<ProcessId>,
-    /// At which data thread of it its operation is.
+    /// The data thread that has its operation.
     thread: usize,
-    /// When it goes on.
+    /// The time at which it goes on.
     next_at: Option<Nanos>,
-    /// What it waits for: serial number, key, index into the key's history.
+    /// The operations that it waits for: serial number, key, index in the key's history.
     pub(crate) current: Vec<(u64, String, usize)>,
-    /// It asked for several operations at once, which happen in their order.
+    /// Whether it sends several operations at once, which must happen in their order.
     pub(crate) pipelines: bool,
-    /// What it still has to do in the end, from the last on: a write of each key, then a read
+    /// What it does at the end of the run, last one first: it writes each key, and then reads it
     /// through every process.
     pub(crate) last_calls: Vec<(ProcessId, String, Last)>,
 }
 
-/// A call once all is well.
+/// A call after all is well.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Last {
     Read,
@@ -46,7 +46,7 @@ pub(crate) enum Last {
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
     pub(crate) keys: BTreeMap<String, Vec<Entry>>,
-    /// Entries that did not happen at all.
+    /// Entries that did not happen.
     void: BTreeMap<String, Vec<usize>>,
     moment: u64,
     serial: u64,
@@ -54,25 +54,25 @@ pub(crate) struct Histories {
     pub(crate) answered: u64,
     pub(crate) unknown: u64,
     pub(crate) refused: u64,
-    /// Refused because memory is full.
+    /// Operations that were refused because memory was full.
     pub(crate) full: u64,
 }
 
-/// How far clocks may be off: what a deadline is judged by.
+/// How far clocks may be wrong. Deadlines are judged with this.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tolerance {
-    /// Of each clock's rate.
+    /// The error of each clock's rate.
     pub(crate) drift: f64,
-    /// A partition's clock may be behind by this much when another node goes on with it: what it
-    /// heard last was under way, or waited for a thread that stood still, so long.
+    /// How far a partition's clock may be behind when another node goes on with it: the last
+    /// message of its primary was on its way for this long, or waited for a suspended thread.
     pub(crate) late: Nanos,
 }
 
-/// A partition's clock may have run on a copy for so long without a word from its primary.
+/// How long a partition's clock may have run on a copy without a message from its primary.
 const SILENCE_MAX: f64 = 60.0 * SECOND as f64;
 
 impl Tolerance {
-    /// When a deadline passes at the earliest and at the latest.
+    /// The earliest and the latest time at which a deadline passes.
     fn bounds(&self, called: Nanos, answered: Nanos, ms: u64) -> (Nanos, Nanos) {
         let silent = 2.1 * self.drift * SILENCE_MAX;
         let ttl = (ms * MS) as f64;
@@ -83,7 +83,7 @@ impl Tolerance {
 }
 
 impl Histories {
-    /// A moment: twice the time, so that something fits between any two.
+    /// A moment: twice the time, so that another moment fits between any two.
     pub(crate) fn moment(&mut self, now: Nanos) -> u64 {
         self.moment = (self.moment + 2).max(2 * now);
         self.moment
@@ -99,7 +99,8 @@ impl Histories {
             .any(|(i, e)| e.call != Call::Get && !void.is_some_and(|v| v.contains(&i)))
     }
 
-    /// The history of a key without what did not happen, and with the deadlines that passed.
+    /// The history of a key, without entries that did not happen, and with the deadlines that
+    /// passed.
     pub(crate) fn of(&self, key: &str, tolerance: Tolerance) -> Vec<Entry> {
         let void = self.void.get(key);
         let keep = |i: &usize| !void.is_some_and(|v| v.contains(i));
@@ -138,10 +139,10 @@ impl Histories {
     }
 }
 
-/// The key of the client that talks to the process in the stranger's slot, and to no other.
+/// The key of the client that uses only the process in the stranger's slot.
 pub(crate) const STRANGER: &str = "stranger";
 
-/// Values of these keys are large; histories hold their heads.
+/// The prefix of keys with large values. Histories hold only the heads of these.
 const BULK: &str = "bulk";
 
 fn padded(key: &str, value: &[u8]) -> Bytes {
@@ -152,7 +153,7 @@ fn padded(key: &str, value: &[u8]) -> Bytes {
     [value, &vec![b'x'; 4096 + length]].concat().into()
 }
 
-/// The named map in which a key lives, if it is not in the map without a name.
+/// The named map of a key, if it is not in the map without a name.
 pub(crate) fn map_name(key: &str) -> Option<&'static str> {
     key.strip_prefix("named-").map(|n| {
         if n.ends_with(['0', '2', '4']) {
@@ -163,7 +164,7 @@ pub(crate) fn map_name(key: &str) -> Option<&'static str> {
     })
 }
 
-/// The map of a key in this table, if it is there.
+/// The map of a key in this table, if the table has it.
 fn map_of(table: &Table, key: &str) -> Option<MapId> {
     map_name(key).map_or(Some(MapId(0)), |name| table.map_named(name).map(|m| m.id))
 }
@@ -199,7 +200,7 @@ fn action(key: &str, call: &Call) -> Action {
     }
 }
 
-/// The keys of a run: registers, counters, lists and what else its mix has; the stranger's is the
+/// The keys of a run: registers, counters, lists and others of its mix. The stranger's key is the
 /// last.
 pub(crate) fn keys(mix: &Mix) -> Vec<String> {
     let mut keys: Vec<String> = (0..mix.keys)
@@ -219,8 +220,8 @@ pub(crate) fn keys(mix: &Mix) -> Vec<String> {
 }
 
 impl World {
-    /// A client does something after so long, and nothing before: it has one time at which it goes
-    /// on, however often it was told.
+    /// Lets a client go on after this delay and not earlier: it has one such time, however often
+    /// this is called.
     pub(crate) fn client_in(&mut self, delay: Nanos, id: ClientId) {
         let at = self.schedule.now() + delay;
         self.clients[id].next_at = Some(at);
@@ -270,7 +271,7 @@ impl World {
             return self.client_in(50 * MS, id);
         };
         self.clients[id].at = Some(at);
-        // The stranger's is the last one.
+        // The stranger's key is the last one.
         let ordinary = self.keys.len() - usize::from(self.mix.stranger);
         let keys = if strange {
             ordinary..self.keys.len()
@@ -285,7 +286,7 @@ impl World {
         } else {
             1
         };
-        // Its connection may be at any of them, or at the one that has the key.
+        // The connection may be at any thread, or at the one that has the key.
         let threads = self.processes[at].threads.len();
         self.clients[id].thread = if threads > 1 {
             self.rng.random_range(0..threads)
@@ -305,7 +306,7 @@ impl World {
         let value = format!("{serial}:{}", "x".repeat(padding)).into_bytes();
         let draw = self.rng.random_range(0..100);
         if key.starts_with(BULK) {
-            // Once faults are over, room is made: a cluster that is full cannot make its copies
+            // Once faults are over, clients delete some keys: a full cluster cannot make its copies
             // again.
             return match draw {
                 0..30 => Call::Get,
@@ -359,7 +360,7 @@ impl World {
         }
     }
 
-    /// A value that a compare-and-swap may well find.
+    /// A value that a compare-and-swap may find.
     fn last_seen(&self, key: &str) -> Option<Vec<u8>> {
         let entries = self.histories.keys.get(key)?;
         entries
@@ -427,11 +428,11 @@ impl World {
             .after(patience, Event::ClientTimeout(id, serial));
     }
 
-    /// The map of a key is not there yet, as far as this process knows: it is asked for, and the
-    /// client goes on with something else meanwhile.
+    /// This process does not know the map of a key yet: ask for it, and let the client go on with
+    /// something else meanwhile.
     fn create_map(&mut self, id: ClientId, at: ProcessId, key: &str) {
         if self.last_calls_begun {
-            // Nobody ever wrote to it.
+            // No client ever wrote to it.
             return self.client_in(MS, id);
         }
         self.histories.serial += 1;
@@ -453,7 +454,7 @@ impl World {
         self.client_in(think, id);
     }
 
-    /// The answer to a client's operation, if it still waits for it.
+    /// The answer to a client's operation, if the client still waits for it.
     pub(crate) fn client_answer(&mut self, id: ClientId, serial: u64, outcome: &Outcome) {
         let Some(at) = self.clients[id]
             .current
@@ -579,8 +580,8 @@ impl World {
         self.client_done(id);
     }
 
-    /// Partitions began empty: from now on their keys may be absent, as after a delete whose moment
-    /// nobody knows.
+    /// Some partitions began empty. From now on their keys may be absent, as after a delete at an
+    /// unknown moment.
     pub(crate) fn note_losses(&mut self) {
         for (at, keyspace) in std::mem::take(&mut self.oracle.newly_lost) {
             for key in self.keys.clone() {
@@ -603,8 +604,8 @@ impl World {
         }
     }
 
-    /// A primary evicted these keys: each may be absent from now on, as after a delete of which
-    /// nobody knows whether it comes to anything (a new primary may not have it).
+    /// A primary evicted these keys. From now on each may be absent, as after a delete of unknown
+    /// outcome: a new primary may not have the deletion.
     pub(crate) fn note_evicted(&mut self, (p, t): ThreadId) {
         for (at, map, key) in self.processes[p].threads[t].shard.inspect_evicted() {
             let named = |name: &String| {
@@ -631,7 +632,7 @@ impl World {
         }
     }
 
-    /// All processes were killed: nothing of what was stored is there any more.
+    /// All processes were killed, and all data is gone.
     pub(crate) fn everything_is_lost(&mut self) {
         for key in self.keys.clone() {
             let called = self.histories.moment(self.schedule.now());
@@ -647,7 +648,7 @@ impl World {
         }
     }
 
-    /// The process died: what its clients waited for is unknown.
+    /// The process died, so the outcomes of its clients' operations are unknown.
     pub(crate) fn clients_cut_off(&mut self, process: ProcessId) {
         for id in 0..self.clients.len() {
             if self.clients[id].at == Some(process) {
@@ -660,7 +661,7 @@ impl World {
     }
 }
 
-/// A call in few letters.
+/// A call in a few letters.
 pub(crate) fn brief(call: &Call) -> String {
     let text = format!("{call:?}");
     match call {

@@ -1,4 +1,4 @@
-//! What a control thread does around its agreement machine, and the network between control
+//! The work of a control thread around its agreement machine, and the network between control
 //! threads.
 
 use super::network::Plane;
@@ -48,7 +48,7 @@ impl World {
         self.after_control(p);
     }
 
-    /// Carries out what the agreement machine wants, in order, and sets its timer.
+    /// Carries out the outputs of the agreement machine, in order, and sets its timer.
     pub(crate) fn after_control(&mut self, p: ProcessId) {
         while let Some(output) = self.processes[p].agreement.poll_output() {
             match output {
@@ -83,7 +83,7 @@ impl World {
                     let soon = self.rng.random_range(10_000..3 * MS);
                     self.schedule.after(soon, Event::Dial(p));
                 }
-                // Every seed there is a node's own address, so nothing is behind it.
+                // Every seed here is a node's own address, so nothing is behind it.
                 Output::Scout(_) => {}
                 Output::Lease(until) => self.processes[p].lease = until,
                 Output::Plan(table, loads) => {
@@ -121,15 +121,15 @@ impl World {
                     return self.schedule.after(again, Event::Start(slot));
                 }
                 Output::Fatal(why) => {
-                    // No name is borne twice here, and no two nodes are told different things:
-                    // nothing is a reason to stop.
+                    // Here no two nodes have one name, and all get the same settings. So a machine
+                    // has no reason to stop.
                     return self.broken(format!("stops: {why} (p{p})"));
                 }
             }
         }
         let process = &self.processes[p];
         if let Some(due) = process.agreement.poll_timeout() {
-            // At least some microseconds ahead: a timer that is always due must show as too many
+            // At least some microseconds from now: a timer that is always due must show as too many
             // events, not as a hang.
             let at = process.when(due).max(self.schedule.now() + 5_000);
             if process
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// What control.rs does on an expulsion: a fresh id, everything anew.
+    /// Does what control.rs does after an expulsion: a new id, and a fresh start.
     pub(crate) fn expelled(&mut self, p: ProcessId) {
         let old = self.processes[p].me;
         let slot = self.processes[p].slot;
@@ -153,7 +153,7 @@ impl World {
         self.directory.insert(me, p);
         self.slot_of.insert(me, slot);
         let mut config = self.config(slot, me);
-        // Whoever was a member asks those who were: without any seed it would begin a cluster
+        // A former member asks the members that it knew: without any seed, it would begin a cluster
         // beside the one that it left.
         let former = self.processes[p]
             .view
@@ -189,7 +189,7 @@ impl World {
         self.after_control(p);
     }
 
-    /// A leaver waits for its clients' last operations, then departs.
+    /// A leaver waits for its clients' last operations, and then departs.
     pub(crate) fn drain(&mut self, p: ProcessId) {
         let process = &self.processes[p];
         if process.gone || process.leaving != Leaving::HandedOver {
@@ -208,7 +208,7 @@ impl World {
             .after(0, Event::Control(p, ControlInput::Of(me, Input::Depart)));
     }
 
-    /// A message of a data thread to the control thread.
+    /// A message from a data thread to the control thread.
     pub(crate) fn upcall(&mut self, (p, t): ThreadId, input: impl FnOnce(MemberId) -> Input) {
         let me = self.processes[p].threads[t].shard_me;
         let delay = self.rng.random_range(1_000..200_000);
@@ -303,7 +303,7 @@ impl World {
                 late = self.rng.random_range(0..3 * SECOND);
             }
         } else if !returns {
-            // Without acknowledgements a stream stalls; its first packets arrive all the same.
+            // Without acks a stream stalls, but its first packets arrive all the same.
             late = self.rng.random_range(0..SECOND);
         }
         for copy in 0..copies {

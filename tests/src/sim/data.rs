@@ -1,4 +1,4 @@
-//! What a data thread does around its shard: passes over an inbox, then a release.
+//! The work of a data thread around its shard: passes over an inbox, then a release.
 
 use super::network::CONGESTED_BYTES;
 use super::process::{ControlInput, DataInput, ProcessId, ThreadId};
@@ -15,7 +15,7 @@ use doyen_placement::mutant::broken;
 use rand::Rng;
 use std::time::Duration;
 
-/// What other data threads of the process left is the shard's.
+/// Gives the shard what other data threads of the process left in its mailboxes.
 struct Siblings<'a> {
     shard: &'a mut Shard,
     now: Time,
@@ -68,8 +68,8 @@ impl World {
         }
     }
 
-    /// The control thread showed something else: the data threads hear of it a little later, unless
-    /// a pass comes first.
+    /// The control thread shows another view: data threads see it a little later, unless a pass
+    /// comes first.
     pub(crate) fn wake_all(&mut self, p: ProcessId) {
         for t in 0..self.processes[p].threads.len() {
             let delay = self.rng.random_range(0..self.mix.view_gap);
@@ -78,8 +78,8 @@ impl World {
         }
     }
 
-    /// A data thread says that it makes progress; the control thread counts it once all of them
-    /// have (rule 12).
+    /// A data thread reports progress. The control thread counts it once all of them have (rule
+    /// 12).
     pub(crate) fn data_alive(&mut self, (p, t): ThreadId) {
         let process = &mut self.processes[p];
         process.alive.insert(t);
@@ -114,7 +114,7 @@ impl World {
             batch -= 1;
             self.data_input((p, t), now, input);
         }
-        // Before anybody is answered who may have missed them.
+        // Before the clients that may have missed the keys get their answers.
         self.note_evicted((p, t));
         let gap = if self.rng.random_bool(0.1) {
             self.rng.random_range(1_000..=self.mix.pass_gap)
@@ -124,8 +124,7 @@ impl World {
         self.schedule.after(gap, Event::DataRelease((p, t)));
     }
 
-    /// What a data thread does with its lines to the others; `act` says whether there is more to
-    /// do.
+    /// Does what a data thread does with its mailboxes. `act` returns whether there is more to do.
     fn siblings(
         &mut self,
         (p, t): ThreadId,
@@ -148,7 +147,7 @@ impl World {
         }
     }
 
-    /// What data.rs does when the process has another identity.
+    /// Does what data.rs does when the process gets another identity.
     fn fresh_shard(&mut self, (p, t): ThreadId, now: Time) {
         let (limits, seed) = (self.limits(), self.rng.random());
         let me = self.processes[p].me;
@@ -216,8 +215,8 @@ impl World {
                 }
             }
             DataInput::Submit(client, serial, operation) => {
-                // As of a pipeline whose first commands were waited for in vain: all that is asked
-                // for together waits equally long.
+                // Like commands of a pipeline behind ones that waited in vain: all that is asked
+                // together waits equally long.
                 let first = self.clients[client]
                     .current
                     .first()
@@ -301,7 +300,7 @@ impl World {
         let mut generation = self.processes[p].generation;
         let thread = &mut self.processes[p].threads[t];
         if broken(&mutants::CHECKS_THEN_READS) {
-            // As they were when the pass began.
+            // Clock, lease and generation as they were when the pass began.
             (now, lease, generation) = thread.checked;
         }
         let current = generation == thread.shard_generation;
@@ -327,7 +326,7 @@ impl World {
                 self.client_answer(client, serial, &outcome);
             }
         }
-        // Before anything else happens: what it could answer, it has answered.
+        // Checks this before anything else happens, because all possible answers have been given.
         if let Err(what) = self
             .oracle
             .released(&self.processes, (p, t), self.schedule.now(), well)
@@ -337,14 +336,15 @@ impl World {
         self.ask_overtaken((p, t), now);
         self.note_evicted((p, t));
         if self.mix.dawdles && self.rng.random_bool(0.05) {
-            // Clients have their answers, peers do not: whatever happens then happens in between.
+            // Clients have their answers, but peers have nothing yet. What happens now happens in
+            // between.
             let gap = self.rng.random_range(1_000..=self.mix.pass_gap);
             return self.schedule.after(gap, Event::DataTransmit((p, t)));
         }
         self.data_transmit((p, t));
     }
 
-    /// The end of a pass: peers are told.
+    /// Ends a pass: sends to peers.
     pub(crate) fn data_transmit(&mut self, (p, t): ThreadId) {
         if self.processes[p].gone {
             return;
@@ -396,7 +396,8 @@ impl World {
         }
     }
 
-    /// What data/core.rs does with operations that changed nothing, and whose outcomes are lost.
+    /// Does what data/core.rs does with operations that changed nothing and whose outcomes are
+    /// lost.
     fn ask_overtaken(&mut self, (p, t): ThreadId, now: Time) {
         let unix_ms = self.processes[p].unix_ms(self.schedule.now());
         while let Some((token, work)) = self.processes[p].threads[t].shard.poll_overtaken() {
@@ -455,7 +456,7 @@ impl World {
                 self.oracle.asked(&changes);
                 self.upcall((p, t), |_| Input::InSync(changes));
             }
-            // Nothing here spoils what is on its way.
+            // Nothing here corrupts bytes on their way.
             Request::Differed(at, learner) => self.broken(format!(
                 "I13: the copy of {at} that p{p} makes at {learner} differs"
             )),

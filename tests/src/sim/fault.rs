@@ -1,4 +1,4 @@
-//! Faults: what goes wrong, for how long, and what must not be broken by the test itself.
+//! Faults: what goes wrong, and for how long, and what the test itself must not break.
 
 use super::mix::{Placed, SPLITS};
 use super::network::Plane;
@@ -154,19 +154,19 @@ pub(crate) const KINDS: &[Kind] = &[
     },
 ];
 
-/// Faults disturb a cluster that forms for so long, and then wait until it has.
+/// How long faults disturb a cluster that forms. After that, they wait until it has formed.
 const FORMING: Nanos = 4 * SECOND;
 
-/// How many times as long as others the packets of a slow node take, at most.
+/// The most by which packets of a slow node are slower than others.
 pub(crate) const SLOWNESS_MAX: u64 = 40;
 
-/// The numbers of faults, from here on in the streams of a seed.
+/// The numbers of faults begin here in the streams of a seed.
 const FAULTS: u64 = 1 << 16;
 
-/// How many of them are drawn from a seed's first numbers.
+/// How many kinds are drawn from a seed's first numbers.
 pub(crate) const FIRST_KINDS: usize = 16;
 
-/// What ends a fault.
+/// The end of a fault.
 #[derive(Debug)]
 pub(crate) enum Undo {
     Heal(Vec<(Plane, usize, usize)>),
@@ -177,7 +177,7 @@ pub(crate) enum Undo {
 }
 
 impl World {
-    /// One fault, and the time of the next.
+    /// Does one fault, and sets the time of the next.
     pub(crate) fn fault(&mut self) {
         if self.calm {
             return;
@@ -186,7 +186,7 @@ impl World {
         self.next_fault += 1;
         let numbers = self.after_fault(n);
         let course = std::mem::replace(&mut self.rng, numbers);
-        // What never forms is no cluster in which anything could go wrong.
+        // In a cluster that never forms, nothing could go wrong.
         let forms = !self.oracle.any_committed() && self.schedule.now() > self.began_at + FORMING;
         if self.case.has(n) && !forms {
             self.begin_fault();
@@ -194,8 +194,8 @@ impl World {
         self.rng = course;
     }
 
-    /// Lets the next fault come after this one, whose numbers it says. Each has numbers of its own:
-    /// one that is left out changes neither which others come, nor when.
+    /// Schedules the next fault, and returns the random numbers of this one. Each fault has its own
+    /// numbers, so to leave one out changes neither the others nor their times.
     fn after_fault(&mut self, n: u32) -> ChaCha8Rng {
         let mut numbers = ChaCha8Rng::seed_from_u64(self.case.seed);
         numbers.set_stream(FAULTS + u64::from(n));
@@ -204,7 +204,7 @@ impl World {
         numbers
     }
 
-    /// How many faults would come, of a world that has not begun: nothing that happens in between
+    /// How many faults would come, for a world that has not begun: nothing that happens in between
     /// changes that.
     pub(crate) fn count_faults(mut self) -> u32 {
         while let Some(event) = self.schedule.pop() {
@@ -250,7 +250,7 @@ impl World {
                 self.schedule.after(SECOND, Event::Undo(Undo::Meet(cuts)))
             }
             Undo::Meet(cuts) => self.undo(Undo::Heal(cuts)),
-            // What came meanwhile lasts longer.
+            // Messages that came meanwhile stay longer.
             Undo::Quicken(slot) => {
                 let now = self.schedule.now();
                 self.network
@@ -281,13 +281,13 @@ impl World {
         Some((a, b))
     }
 
-    /// Mostly short, now and then long.
+    /// A time that is mostly short, and now and then long.
     fn span(&mut self, longest: Nanos) -> Nanos {
         let longest = [longest / 10, longest / 3, longest][self.rng.random_range(0..3)];
         self.rng.random_range(MS..longest.max(2 * MS))
     }
 
-    /// A process that coordinates, or thinks so: after a cut there may be two for a while.
+    /// A process that coordinates, or believes so: after a cut, there may be two for a while.
     fn coordinator(&mut self) -> Option<ProcessId> {
         let leading: Vec<ProcessId> = self
             .running()
@@ -315,7 +315,7 @@ impl World {
         true
     }
 
-    /// How long it then stands still, with what overlaps.
+    /// How long the process is then suspended, with overlapping suspensions.
     fn stands_still(&mut self, p: ProcessId, span: Nanos) {
         let now = self.schedule.now();
         let (from, to) = &mut self.processes[p].still;
@@ -415,7 +415,7 @@ impl World {
         !cuts.is_empty() && self.cut(cuts)
     }
 
-    /// The coordinator is cut off from some or all others, in one direction or both, for control or
+    /// Cuts the coordinator off from some or all others, in one direction or both, for control or
     /// for everything.
     fn cut_coordinator(&mut self) -> bool {
         let Some(p) = self.coordinator() else {
@@ -446,7 +446,7 @@ impl World {
         !cuts.is_empty() && self.cut(cuts)
     }
 
-    /// Two sides that do not reach each other, and one that both reach.
+    /// Two sides that do not reach each other, and one process that both reach.
     fn bridge(&mut self) -> bool {
         let n = self.slots.len();
         if n < 3 {
@@ -488,7 +488,7 @@ impl World {
     }
 
     fn break_one(&mut self) -> bool {
-        // Now and then a line between two data threads of a process, where there are several.
+        // Now and then a mailbox between two data threads of a process, if it has several.
         if self.mix.threads.iter().any(|threads| *threads > 1)
             && self.rng.random_bool(0.3)
             && let Some(p) = self.one().filter(|p| self.processes[*p].threads.len() > 1)
@@ -523,12 +523,12 @@ impl World {
         true
     }
 
-    /// Whether the cluster can go on without this process: each table that anybody acts on keeps a
-    /// majority of voters and a copy in sync of every partition among the processes that will be
-    /// there.
+    /// Whether the cluster can go on without this process: every table that a member acts on must
+    /// keep a majority of its voters and an in-sync copy of each partition among the processes that
+    /// stay.
     fn may_go(&self, process: ProcessId) -> bool {
         let slot = self.processes[process].slot;
-        // It would begin another cluster every time.
+        // The stranger would begin another cluster every time.
         if self.is_stranger(slot) {
             return false;
         }
@@ -553,8 +553,8 @@ impl World {
             .map(|p| self.processes[p].me)
             .collect();
         let apart = self.apart();
-        // The initial members must never all be strangers at once: they would form a second
-        // cluster.
+        // The initial members must never all be outside of the cluster at once: they would form a
+        // second one.
         let elsewhere = self.running().into_iter().any(|p| {
             p != process
                 && (self.processes[p].slot < self.mix.founders || self.mix.founders == 1)
@@ -569,8 +569,8 @@ impl World {
             return false;
         }
         if !formed {
-            // A cluster of one that starts anew begins another cluster, which is no fault of the
-            // machine's.
+            // A cluster of one that starts again begins another cluster, which is no fault of the
+            // machine.
             return self.mix.founders > 1 || slot != 0;
         }
         let views = self
@@ -580,9 +580,9 @@ impl World {
             .filter_map(|p| self.processes[p].view.as_ref());
         views.flat_map(|v| [&v.installed, &v.accepted]).all(|t| {
             let voters = majority(&t.voters, |m| alive.contains(&m));
-            // Whoever does not answer just now may be on its way out of the voters, and the table
-            // without it, once stored anywhere, needs the majority of those who are left: an older
-            // of two that dies then is missed for ever.
+            // A member that does not answer just now may be about to lose its vote. The table that
+            // says so, once any member has stored it, needs the majority of the voters that are
+            // left. If the older one of two dies then, it is missing for ever.
             let left: Vec<_> = t
                 .voters
                 .iter()
@@ -625,8 +625,8 @@ impl World {
         true
     }
 
-    /// Every process is killed at once, and all start again: another cluster, which knows nothing
-    /// of what the one before it stored.
+    /// Kills every process at once and starts all again: they form another cluster, which knows
+    /// nothing of the former one.
     fn restart_all(&mut self) -> bool {
         if self.mix.stranger || !self.oracle.any_committed() {
             return false;
@@ -744,8 +744,8 @@ impl World {
         true
     }
 
-    /// Somebody wants another number of copies, or has a rule where they stand, or wants nothing to
-    /// move for balance alone.
+    /// An operator asks for another number of copies, sets rules for copies, or switches moves for
+    /// balance off.
     fn alter(&mut self) -> bool {
         let mut change = KeyspaceChange::default();
         match self.rng.random_range(0..14) {
@@ -778,7 +778,7 @@ impl World {
         })
     }
 
-    /// Somebody says whether, when and how fast copies move, gives moves up, or empties a member.
+    /// An operator sets whether, when and how fast copies move, cancels moves, or drains a member.
     fn command_moves(&mut self) -> bool {
         let name = format!("n{}", self.rng.random_range(0..self.slots.len()));
         let request = match self.rng.random_range(0..10) {
@@ -820,8 +820,8 @@ impl World {
         self.administer(request)
     }
 
-    /// Somebody makes a keyspace that no client uses, or drops it with the copies that there are,
-    /// on their way or not.
+    /// An operator creates a keyspace that no client uses, or drops it, while copies of it may be
+    /// moving.
     fn make_or_drop(&mut self) -> bool {
         let name = ["one", "other"][self.rng.random_range(0..2)].to_owned();
         if self.rng.random_range(0..2) == 0 {
@@ -844,7 +844,7 @@ impl World {
         }))
     }
 
-    /// Somebody splits or merges partitions, of the keyspace that clients use mostly.
+    /// An operator splits or merges partitions of the keyspace that most clients use.
     fn reshape(&mut self) -> bool {
         let keyspace = [DEFAULT_KEYSPACE, DEFAULT_KEYSPACE, DEFAULT_KEYSPACE, "one"]
             [self.rng.random_range(0..4)]
@@ -874,7 +874,7 @@ impl World {
 
     fn administer(&mut self, request: AdminRequest) -> bool {
         let Some(at) = self.one() else { return false };
-        // Clients' tickets are far below.
+        // Tickets of clients are far below.
         let (ticket, me) = (1 << 63 | u64::from(self.next_fault), self.processes[at].me);
         self.tell_fault(|w| format!("{} is asked for {request:?}", w.name(at)));
         self.schedule.after(
@@ -884,9 +884,9 @@ impl World {
         true
     }
 
-    /// An operator says, at any time, who is dead. It is true; mostly nothing comes of it. It is
-    /// said to one of those who went on: said to one that these have left behind, it makes another
-    /// cluster, and nobody but an operator could know better.
+    /// An operator says, at any time, which processes are dead. It is true, and mostly nothing
+    /// comes of it. The operator speaks to a member that went on: one that the others have left
+    /// behind would make another cluster, and only an operator could know better.
     fn recover_one(&mut self) -> bool {
         let order = |p: ProcessId, world: &Self| {
             world.processes[p]

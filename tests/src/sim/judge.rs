@@ -1,5 +1,5 @@
-//! The end of a run: faults stop, the cluster heals within its bound, every key is read everywhere
-//! and judged.
+//! The end of a run: faults stop, the cluster heals within its bound, and every key is read
+//! everywhere and judged.
 
 use super::Report;
 use super::client::{self, Client, Last};
@@ -16,16 +16,16 @@ use doyen_placement::{Member, MemberId, MemberState, Role, Version};
 use rand::Rng;
 use std::collections::BTreeSet;
 
-/// How soon after the last fault, or after an operator's word, everything must be well (I16), on a
-/// fast network.
+/// How soon after the last fault, or after an operator's word, all must be well (I16), on a fast
+/// network.
 const HEAL_MAX: Nanos = 12 * SECOND;
-/// And so many times what a packet takes on a slow one.
+/// On a slow network, this many packet delays more.
 const ROUND_TRIPS: u64 = 200;
 
-/// How long the cluster has to heal by itself before a person looks.
+/// How long the cluster may heal by itself before an operator looks.
 const OPERATOR_AFTER: u64 = 8 * SECOND;
 
-/// For the last acks and commit notices, when nobody asks for anything.
+/// Time without load for the last acks and commit notices.
 const REST: Nanos = 5 * SECOND;
 
 impl World {
@@ -49,11 +49,11 @@ impl World {
         }
         self.mix.loss = 0;
         self.mix.late = 0;
-        // What was sent before may still have its effect: a member whose last pings were lost is
-        // about to be expelled, and what a slow node sent is still under way.
+        // Messages from before may still have effects: a member whose last pings were lost is about
+        // to be expelled, and messages of a slow node are still on their way.
         let packet = self.mix.delay_min + self.mix.jitter;
         let looks_at = self.calm_at + 2 * SECOND + packet * fault::SLOWNESS_MAX;
-        // Parts of a snapshot take a round trip each where few are under way.
+        // If few parts of a snapshot are under way, each takes a round trip.
         self.heal_max = HEAL_MAX + packet * ROUND_TRIPS;
         self.heal_by = looks_at + self.heal_max;
         self.schedule.at(looks_at, Event::Healed);
@@ -65,7 +65,7 @@ impl World {
             Ok(()) if self.last_calls_begun => self.done = true,
             Ok(()) => {
                 self.healed_at = Some(now);
-                // Ranges that have become small are merged yet.
+                // Small ranges are still merged.
                 self.heal_by = now + self.heal_max;
                 self.tell(|_| "all is well".into());
                 self.stop_clients = true;
@@ -75,7 +75,8 @@ impl World {
                 self.broken(format!("I16: not healed within the bound: {why}"))
             }
             Err(_) => {
-                // Who has lost a majority says so, and waits for a person: once is enough.
+                // A member that has lost a majority says so, and waits for an operator. The
+                // operator speaks once.
                 if now > self.calm_at + OPERATOR_AFTER
                     && !self.operator_spoke
                     && self.call_the_operator()
@@ -88,10 +89,10 @@ impl World {
         }
     }
 
-    /// What the error says to a person: when a majority of the voters that the tables name is gone,
-    /// `recover` goes on without the dead. It happens without losing a majority at once, too: a
-    /// table that replaces a paused voter is under way, and one of the voters that it names dies
-    /// before it is committed: an election needs both majorities (rule 2).
+    /// Does what the error asks of an operator: if a majority of the voters that the tables name is
+    /// gone, `recover` goes on without the dead. This can also happen without the loss of a
+    /// majority at once: a table that replaces a suspended voter is under way, and one of its
+    /// voters dies before it is committed. Then an election needs both majorities (rule 2).
     fn call_the_operator(&mut self) -> bool {
         let now = self.schedule.now();
         let apart = self.apart();
@@ -125,7 +126,7 @@ impl World {
         let lost = views()
             .flat_map(|v| [&v.installed, &v.accepted])
             .any(|t| !majority(&t.voters, |m| lives.contains(&m)));
-        // Others say whom to ask.
+        // Others say which members must be asked.
         let ahead = running.iter().filter_map(|p| {
             let (view, me) = (self.processes[*p].view.as_ref()?, self.processes[*p].me);
             let votes = view.accepted.voters.contains(&me) || view.installed.voters.contains(&me);
@@ -141,9 +142,9 @@ impl World {
         false
     }
 
-    /// A newcomer became a voter by a table of which only the dead could tell it: it waits to be
-    /// admitted, and the others for its vote. The operator starts it again, so that the word about
-    /// the dead is true of it.
+    /// A newcomer became a voter by a table that only dead members could have sent to it. It waits
+    /// to be admitted, and the others wait for its vote. The operator starts it again, so that what
+    /// is said about the dead is true of it.
     fn end_who_never_heard(&mut self, running: &[ProcessId]) {
         let tables = running
             .iter()
@@ -166,7 +167,7 @@ impl World {
         }
     }
 
-    /// Says to a process who of its tables is dead, if anybody is: by id, because a later process
+    /// Tells a process which members of its tables are dead, if any: by id, because a later process
     /// may have the name.
     pub(crate) fn operator_speaks(&mut self, p: ProcessId) -> bool {
         let now = self.schedule.now();
@@ -224,7 +225,7 @@ impl World {
             .filter(|p| Some(*p) != apart);
         let running: Vec<&Process> = running.map(|p| &self.processes[p]).collect();
         let Some(first) = running.first().and_then(|p| p.view.as_ref()) else {
-            return Err("somebody has no table".into());
+            return Err("a process has no table".into());
         };
         let table = &first.installed;
         for process in &running {
@@ -293,7 +294,7 @@ impl World {
                 return Err("nothing is assigned".into());
             }
             for partition in &keyspace.partitions {
-                // Where nobody else is left, those who are to be emptied keep what they have.
+                // If no other member is left, drained members keep what they have.
                 let enough = data == 0 || partition.in_sync().count() == wanted;
                 if partition.goal.is_some() || !enough || partition.learners().count() > 0 {
                     return Err(format!(
@@ -333,7 +334,7 @@ impl World {
         Ok(())
     }
 
-    /// Once all is well and no client waits, every key is written to, and read through every
+    /// Once all is well and no client waits, every key is written, and then read through every
     /// process.
     pub(crate) fn clients_idle(&mut self) {
         if self.healed_at.is_none()
@@ -343,7 +344,7 @@ impl World {
             return;
         }
         self.last_calls_begun = true;
-        // Who has just begun belongs to no cluster yet, and says so.
+        // A process that has just begun belongs to no cluster yet, and says so.
         let running = self
             .slots
             .iter()
@@ -352,7 +353,7 @@ impl World {
         let running: Vec<ProcessId> = running.collect();
         let mut turn = 0;
         for (k, key) in self.keys.iter().enumerate() {
-            // What the stranger may hold alone is asked of it, and nothing else.
+            // The stranger is asked only for what it may hold alone.
             let through = running.iter().filter(|p| {
                 self.is_stranger(self.processes[**p].slot) == (*key == client::STRANGER)
             });
@@ -371,8 +372,8 @@ impl World {
         }
     }
 
-    /// Once all of that is answered (each has its time), the last acks have theirs, so that copies
-    /// can be compared at rest.
+    /// Once all of that is answered or has timed out, the last acks get time to arrive, so that
+    /// copies can be compared at rest.
     pub(crate) fn rest_at_the_end(&mut self) {
         let busy = |c: &Client| !c.current.is_empty() || !c.last_calls.is_empty();
         if !self.all_is_called && !self.clients.iter().any(busy) {
@@ -458,7 +459,7 @@ impl World {
                 }
             }
         }
-        // With no backups at all there is nothing to compare.
+        // Without backups, there is nothing to compare.
         let copied = |p: &Process| {
             p.view
                 .as_ref()
@@ -480,7 +481,7 @@ impl World {
     }
 }
 
-/// The part of a history around an entry, for people.
+/// The part of a history around an entry, as a text.
 fn around(history: &[linear::Entry], at: usize) -> String {
     let from = at.saturating_sub(25);
     let mut text = String::new();

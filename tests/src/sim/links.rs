@@ -1,4 +1,4 @@
-//! The data connections between processes: dialling, breaking, bytes in order.
+//! The data connections between processes: dialling, breaking, and bytes in order.
 
 use super::network::{
     CONGESTED_BYTES, Connection, ConnectionId, NARROW_PIECE, Plane, STALL, lane_index,
@@ -19,7 +19,7 @@ impl World {
             return;
         }
         let wait = self.rng.random_range(80 * MS..250 * MS);
-        // One chain of dials a process is enough; a view adds a single one, which must not
+        // One chain of dials for each process is enough. A view adds a single dial, which must not
         // multiply.
         if self.network.dial_due(p, self.schedule.now(), wait) {
             self.schedule.after(wait, Event::Dial(p));
@@ -91,7 +91,7 @@ impl World {
         self.data((p, t), DataInput::Connected(peer, id));
     }
 
-    /// Ends a connection; each end learns of it by itself, within `late`.
+    /// Ends a connection. Each end learns of it separately, within `late`.
     pub(crate) fn break_connection(&mut self, id: ConnectionId, late: Nanos) {
         let Some(connection) = self.network.connections.get_mut(&id) else {
             return;
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// Connections to those that are no peers any more are closed.
+    /// Closes connections with processes that are no peers any more.
     pub(crate) fn close_strangers(&mut self, p: ProcessId) {
         let peers = &self.processes[p].peers;
         let links = self.processes[p]
@@ -158,7 +158,8 @@ impl World {
             .map(|((process, _), _)| self.processes[process].slot);
         let delay = self.delay(slots[1 - to], slots[to]);
         let bandwidth = self.mix.bandwidth;
-        // On a narrow way by and by; now and then in two pieces, so that frames arrive torn.
+        // On a narrow link, bytes arrive bit by bit, and now and then in two pieces, so that frames
+        // arrive torn.
         let mut pieces: Vec<Vec<u8>> = bytes
             .chunks(bandwidth.map_or(usize::MAX, |_| NARROW_PIECE))
             .map(<[u8]>::to_vec)

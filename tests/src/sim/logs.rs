@@ -8,34 +8,36 @@ use doyen_engine::{Asked, Inspection, Shard};
 use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, Partition, PartitionRef, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is true of one partition's log, as far as anybody showed it.
+/// What is known of one partition's log, from what all nodes showed.
 #[derive(Debug, Default)]
 struct Truth {
     entries: BTreeMap<(u64, Epoch), u64>,
     committed: BTreeMap<u64, (Epoch, u64)>,
-    /// The youngest tenure that acknowledged anything, whose it was, and how far.
+    /// The youngest tenure that acknowledged anything: its epoch, its member, and how far it
+    /// acknowledged.
     tenure: Option<(Epoch, MemberId)>,
     acknowledged: u64,
     /// Content by the name of the last entry.
     contents: BTreeMap<(u64, Epoch), (MemberId, u64)>,
 }
 
-/// What one node showed last of one partition.
+/// What one node showed last about one partition.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seen {
     committed: u64,
     /// How far it could acknowledge: what is committed without a lease is answered once there is
-    /// one.
+    /// How far it could acknowledge. An entry that is committed without a lease is answered once
+    /// there is one.
     acknowledged: u64,
-    /// The tenure in which it leads by the installed table alone.
+    /// The tenure in which it leads by the installed table, but not by the accepted one.
     deposed: Option<Epoch>,
     last: (u64, Epoch),
-    /// The last entry of the content that was compared last.
+    /// The last entry of the contents that were compared last.
     compared: (u64, Epoch),
     opened: Epoch,
 }
 
-/// What a data thread showed at the end of its last pass: what it still shows need not be looked at
+/// What a data thread showed at the end of its last pass. What has not changed since is not checked
 /// again.
 #[derive(Debug, Default)]
 struct Shown {
@@ -54,8 +56,8 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// A data thread has answered whom it could; `may_answer` says whether lease and view let it.
-    /// `newest` is the last table that was seen to be committed.
+    /// A data thread has given all answers that it could. `may_answer` says whether lease and view
+    /// allowed that. `newest` is the last table that was seen to be committed.
     pub(crate) fn look(
         &mut self,
         processes: &[Process],
@@ -156,7 +158,7 @@ impl Logs {
         Ok(())
     }
 
-    /// All is at rest: every copy in sync holds what its primary holds.
+    /// All is at rest: every in-sync copy must hold what its primary holds.
     pub(crate) fn compare_at_rest(&self, running: &[&Process]) -> Result<u64, String> {
         let mut compared = 0;
         for process in running {
@@ -174,8 +176,8 @@ impl Logs {
                     let shard = shard_of(process, at);
                     let content = shard.inspect_content(at);
                     hold!(content.is_some(), "{at}: its primary holds nothing");
-                    // Nobody calls any more, but keys still expire: what is on its way to a copy is
-                    // not at rest.
+                    // No client calls any more, but keys still expire. A deletion that is on its
+                    // way to a copy is not at rest.
                     if shard
                         .inspect()
                         .any(|held| held.at == at && held.committed < held.last)
@@ -202,7 +204,7 @@ impl Logs {
     }
 }
 
-/// Which of so many data threads has a partition.
+/// Which of this many data threads has a partition.
 fn thread_of(at: PartitionRef, threads: usize) -> usize {
     // There are 16 at most.
     doyen_engine::thread_of(at.partition, threads as u8).into()
@@ -238,8 +240,8 @@ fn entries(shard: &Shard, now: &Inspection, from: u64, truth: &mut Truth) -> Res
     Ok(())
 }
 
-/// A node that answers leads by the table that is in force, and by the one that it has accepted
-/// (I7, rule 5).
+/// A node that answers must lead by the table in force, and by the one that it has accepted (I7,
+/// rule 5).
 fn by_both_tables(process: &Process, now: &Inspection, since: Epoch) -> Result<(), String> {
     let Some(view) = &process.view else {
         return Err(format!(
@@ -263,8 +265,8 @@ fn by_both_tables(process: &Process, now: &Inspection, since: Epoch) -> Result<(
     Ok(())
 }
 
-/// When a write is acknowledged, no other node could answer a read of another tenure: its lease is
-/// over, or it knows better (I5). No read needs to arrive for this check.
+/// When a write is acknowledged, no other node may still answer a read in another tenure: its lease
+/// must be over, or it must know the new table (I5). This check needs no read to arrive.
 fn nobody_else_answers(
     processes: &[Process],
     (p, t): ThreadId,
@@ -304,9 +306,9 @@ fn nobody_else_answers(
     Ok(())
 }
 
-/// What a primary acknowledges is on every copy that counts (I6): by the table that it acts on, and
-/// by the newest that is in force, if it still leads there. A copy that already acts on a later
-/// table is excused if it does not count any more.
+/// Every counting copy must have what a primary acknowledges (I6): by the table that the primary
+/// acts on, and by the newest table in force, if it still leads there. A copy that acts on a later
+/// table is excused if it does not count there.
 fn copies_have(
     processes: &[Process],
     (p, t): ThreadId,
@@ -358,8 +360,8 @@ fn copies_have(
     Ok(())
 }
 
-/// A retry finds the same at every copy: of each member, what became of the operations that it has
-/// not finished with. (What was undone may have told one of them that more is finished.)
+/// A retry must find the same outcome at every copy: of each member, the outcomes of operations
+/// that it has not finished with. (An undone entry may have told one copy that more is finished.)
 fn same_outcomes(
     primary: &Process,
     copy: Option<&&Process>,
@@ -401,7 +403,7 @@ fn same_outcomes(
     Ok(())
 }
 
-/// Where two contents differ first.
+/// The first difference between two contents.
 fn difference(one: Option<Vec<String>>, other: Option<Vec<String>>) -> String {
     let (Some(one), Some(other)) = (one, other) else {
         return "one of them holds nothing".into();

@@ -10,17 +10,17 @@ use std::fmt;
 /// What a seed draws.
 #[derive(Debug, Clone)]
 pub struct Mix {
-    /// Processes that form the cluster.
+    /// Processes that form the first cluster.
     pub founders: usize,
     /// Slots for later processes.
     pub joiners: usize,
-    /// Partitions, about.
+    /// About how many partitions.
     pub partitions: u16,
-    /// How keys find theirs.
+    /// How keys find their partition.
     pub placed: Placed,
-    /// Copies beside the primary.
+    /// Copies besides the primary.
     pub backups: u8,
-    /// Voters at most.
+    /// The most voters.
     pub voters_max: u8,
     /// Data members before the first assignment.
     pub members_min: u16,
@@ -28,17 +28,17 @@ pub struct Mix {
     pub witnesses: usize,
     /// Whether the first assignment is by rendezvous.
     pub rendezvous: bool,
-    /// How long faults happen.
+    /// How long faults go on.
     pub faulty: Nanos,
-    /// Between faults, on average.
+    /// The average time between faults.
     pub fault_every: Nanos,
     /// Weight of each kind of fault, in the order of `fault::KINDS`.
     pub weights: Vec<u32>,
-    /// Least delay of a packet.
+    /// The least delay of a packet.
     pub delay_min: Nanos,
-    /// Jitter on top of it.
+    /// The most jitter on top of it.
     pub jitter: Nanos,
-    /// Bytes a second of a data connection, in each direction, where that is little.
+    /// Bytes a second of a data connection in each direction, if it is narrow.
     pub bandwidth: Option<u64>,
     /// Datagrams lost, per mille.
     pub loss: u32,
@@ -64,61 +64,61 @@ pub struct Mix {
     pub chunk_bytes: usize,
     /// Log kept for laggards.
     pub tail_bytes_max: usize,
-    /// Bytes from which on ranges are split.
+    /// The size at which ranges are split.
     pub range_bytes_max: usize,
-    /// What is kept of it for a partition, however little is stored.
+    /// The least that is kept of it for a partition.
     pub tail_bytes_least: usize,
-    /// Chunks in flight.
+    /// The most chunks in flight.
     pub chunks_in_flight: usize,
     /// Largest padding of a value.
     pub padding: usize,
-    /// Drift of clocks in parts per million, at most.
+    /// The most drift of clocks, in parts per million.
     pub drift_ppm: i64,
-    /// Whether processes may die such that copies or majorities are lost for good.
+    /// Whether so many processes may die that copies or majorities are lost for good.
     pub reckless: bool,
-    /// Keys that are given deadlines.
+    /// Keys with deadlines.
     pub fleeting: usize,
-    /// Keys in maps that have a name.
+    /// Keys in named maps.
     pub named: usize,
-    /// Keys with large values, for a memory that is soon full.
+    /// Keys with large values, which soon fill the memory.
     pub bulk: usize,
-    /// Whether a process that was told to begin alone, and knows the founders, runs in the last
-    /// slot: two clusters may meet.
+    /// Whether the last slot runs a process that was told to begin alone, and knows the founders:
+    /// two clusters may meet.
     pub stranger: bool,
-    /// Which keys go where that is full.
+    /// Which keys are evicted when memory is full.
     pub eviction: Eviction,
     /// Memory of a data thread.
     pub memory_bytes_max: usize,
-    /// Data threads of the processes of each slot.
+    /// The data threads of each slot's processes.
     pub threads: Vec<u8>,
-    /// How often, of a hundred times, a client asks for several operations on a key at once.
+    /// How often, in a hundred times, a client asks for several operations on a key at once.
     pub pipelined: u32,
-    /// Whether data threads stand still between answering clients and telling peers.
+    /// Whether data threads pause between answering clients and sending to peers.
     pub dawdles: bool,
-    /// Whether everything that can go wrong does, and often: coordinators above all.
+    /// Whether everything that can go wrong does, and often, for coordinators above all.
     pub hell: bool,
 }
 
-/// How many seeds are hell.
+/// The share of seeds with heavy faults.
 const HELLS: f64 = 0.25;
 
-/// How many seeds have a stranger.
+/// The share of seeds with a stranger.
 const STRANGERS: f64 = 0.08;
 
-/// How many seeds have up to thirty nodes: each costs as much as dozens of others.
+/// The share of seeds with up to thirty nodes: each takes as long as dozens of others.
 const CROWDS: f64 = 0.01;
 
-/// How many seeds have connections with little bandwidth.
+/// The share of seeds with narrow connections.
 const NARROW: f64 = 0.2;
 
-/// How many seeds have processes with several data threads.
+/// The share of seeds whose processes have several data threads.
 const SEVERAL_THREADS: f64 = 0.6;
 
 impl Mix {
     /// Draws a mix.
     pub(crate) fn draw(seed: u64, rng: &mut ChaCha8Rng) -> Self {
-        // What came later is drawn from numbers of its own, so that a seed's cluster and faults
-        // stay what they were.
+        // Later additions are drawn from numbers of their own, so that a seed's cluster and faults
+        // stay the same.
         let mut later = ChaCha8Rng::seed_from_u64(seed);
         later.set_stream(1);
         let mut last = ChaCha8Rng::seed_from_u64(seed);
@@ -140,7 +140,7 @@ impl Mix {
         let memory_bytes_max = match eviction {
             Eviction::None if small => 192 << 10,
             Eviction::None => 256 << 20,
-            // So that something has to go.
+            // Small enough that something must be evicted.
             _ => 112 << 10,
         };
         let founders = [1, 1, 2, 2, 3, 3, 3, 3, 4, 5, 5, 6, 7, 8, 9][rng.random_range(0..15)];
@@ -155,7 +155,7 @@ impl Mix {
         };
         let witnesses = usize::from(founders >= 3 && rng.random_bool(0.15));
         let slow = rng.random_bool(0.15);
-        // All with one, or each with its own number of them.
+        // All slots have one thread, or each has its own number of them.
         let slots = founders + joiners + 1;
         let mut numbers = ChaCha8Rng::seed_from_u64(seed);
         numbers.set_stream(2);
@@ -182,8 +182,8 @@ impl Mix {
         let (first, more) = super::fault::KINDS.split_at(super::fault::FIRST_KINDS);
         let mut weights: Vec<u32> = first.iter().map(|k| weight(rng, k)).collect();
         weights.extend(more.iter().map(|k| weight(&mut later, k)));
-        // A process that begins anew joins whatever cluster it hears of first, the stranger's too:
-        // where there is one, nobody dies or is expelled.
+        // A process that starts joins the first cluster that it hears of, also the stranger's. So
+        // if there is a stranger, no process dies or is expelled.
         let stranger = founders > 1 && later.random_bool(STRANGERS);
         let harmless = [
             "data plane cut",
@@ -231,7 +231,7 @@ impl Mix {
             chunk_bytes: [64, 512, 65_536][rng.random_range(0..3)],
             tail_bytes_max: [1_024, 16_384, 64 << 20][rng.random_range(0..3)]
                 .min(memory_bytes_max / 4),
-            // What is stored here is so little that its own part of it would be nothing.
+            // So little is stored here that a share of it would be nothing.
             tail_bytes_least: [0, 4 << 10][rng.random_range(0..2)],
             range_bytes_max: [600, 4_000, 64 << 20][last.random_range(0..3)],
             chunks_in_flight: rng.random_range(1..=8),
@@ -263,8 +263,8 @@ impl Mix {
         }
     }
 
-    /// The same cluster where every kind of fault happens all the time, and packets take so long
-    /// that decisions cross each other.
+    /// The same cluster under faults of every kind all the time, with packets so slow that
+    /// decisions cross each other.
     fn into_hell(mut self, seed: u64) -> Self {
         let mut rng = hell_numbers(seed);
         for (weight, kind) in self.weights.iter_mut().zip(super::fault::KINDS) {
@@ -282,7 +282,7 @@ impl Mix {
         self
     }
 
-    /// Whether a seed is one of those that are hell, unless there is a stranger in it.
+    /// Whether a seed has heavy faults, unless it has a stranger.
     #[must_use]
     pub fn may_be_hell(seed: u64) -> bool {
         let mut numbers = hell_numbers(seed);
@@ -290,7 +290,7 @@ impl Mix {
         numbers.random_bool(HELLS)
     }
 
-    /// What a case leaves of it.
+    /// The mix, limited to what a case allows.
     pub(crate) fn within(mut self, case: &Case) -> Self {
         if let Some(nodes) = case.nodes.filter(|_| !self.stranger) {
             self.founders = self.founders.min(nodes.max(1));
@@ -309,7 +309,7 @@ impl Mix {
         self
     }
 
-    /// Slots in all.
+    /// The number of all slots.
     pub(crate) fn slots(&self) -> usize {
         self.founders + self.joiners + usize::from(self.stranger)
     }
@@ -327,10 +327,10 @@ pub enum Placed {
 }
 
 impl Placed {
-    /// Some that may begin a keyspace: all modes alike.
+    /// The modes that may begin a keyspace, all equally often.
     pub(crate) const ALL: [Self; 3] = [Self::Fixed, Self::Ring, Self::Range];
 
-    /// With about so many partitions: of the ring, those of so many members.
+    /// A mode with about this many partitions: for the ring, those of this many members.
     pub(crate) fn among(self, partitions: u16, members: usize) -> (Mode, Division) {
         match self {
             Self::Fixed => (Mode::Fixed { partitions }, Division::Slots),
@@ -346,14 +346,14 @@ impl Placed {
             }
             Self::Range => {
                 let splits = SPLITS.iter().take(usize::from(partitions) - 1);
-                // They stand in order.
+                // They are in order.
                 (Mode::Range, Division::split_at(splits).unwrap_or_default())
             }
         }
     }
 }
 
-/// Among the keys of clients, in order.
+/// Places for splits among the keys of clients, in order.
 pub(crate) const SPLITS: [&str; 8] = [
     "counter-",
     "counter-1",

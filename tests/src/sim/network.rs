@@ -1,10 +1,10 @@
 //! The network between slots: which directions are cut, how long packets take, and the data
 //! connections.
 //!
-//! Control messages travel as datagrams (pings: lost, late, twice, in any order) or each on a
+//! Control messages travel as datagrams (pings: lost, late, twice, in any order), or each on a
 //! stream of its own (late, in any order, lost only with the connection). Data travels on ordered
-//! lanes of a connection: a cut stalls it until the connection breaks, and what was in flight is
-//! gone.
+//! lanes of a connection. A cut stalls them until the connection breaks, and then what was in
+//! flight is lost.
 
 use super::process::{ProcessId, ThreadId};
 use super::schedule::{MS, Nanos};
@@ -15,13 +15,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Names a connection.
 pub(crate) type ConnectionId = u64;
 
-/// A stalled lane tries again after this long.
+/// How long a stalled lane waits before it tries again.
 pub(crate) const STALL: Nanos = 50 * MS;
 
-/// A peer to which more calls are under way is congested: a few frames, so that it happens often.
+/// If more bytes of calls than this are under way to a peer, it is congested. The limit is a few
+/// frames, so that this happens often.
 pub(crate) const CONGESTED_BYTES: usize = 512;
 
-/// What arrives at once on a connection with little bandwidth, at most.
+/// The most bytes that arrive at once on a narrow connection.
 pub(crate) const NARROW_PIECE: usize = 1 << 10;
 
 /// Which traffic a cut stops.
@@ -38,13 +39,14 @@ pub(crate) struct Connection {
     pub(crate) broken: bool,
     /// Bytes under way to each end, by lane.
     pub(crate) lanes: [[VecDeque<Vec<u8>>; 2]; 2],
-    /// When the last chunk of a lane arrives, so that the next does not overtake it.
+    /// When the last chunk of a lane arrives, because the next must not overtake it.
     pub(crate) last: [[Nanos; 2]; 2],
     /// Until when bytes to an end take all the bandwidth, both lanes together.
     pub(crate) busy_until: [Nanos; 2],
     /// Since when bytes to an end are stalled.
     pub(crate) stalled: [Option<Nanos>; 2],
-    /// Whether more calls are under way to an end than `CONGESTED_BYTES`: the other end was told.
+    /// Whether more bytes of calls than `CONGESTED_BYTES` are under way to an end, and the other
+    /// end knows.
     pub(crate) congested: [bool; 2],
 }
 
@@ -89,7 +91,7 @@ pub(crate) struct Network {
     pub(crate) burst: (u32, Nanos),
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     pub(crate) next_connection: ConnectionId,
-    /// Times that a peer was congested.
+    /// How often a peer was congested.
     pub(crate) congested: u64,
     /// When each process dials again by itself.
     next_dial: BTreeMap<ProcessId, Nanos>,
@@ -128,7 +130,7 @@ impl Network {
         self.burst = (0, 0);
     }
 
-    /// Whether anything of what a slot sends or receives is cut or slow.
+    /// Whether any traffic from or to a slot is cut or slow.
     pub(crate) fn touched(&self, slot: usize) -> bool {
         let cut = self.cuts.iter().any(|((plane, from, to), n)| {
             *n > 0 && *plane == Plane::Control && (*from == slot || *to == slot)

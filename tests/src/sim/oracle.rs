@@ -27,10 +27,10 @@ use std::sync::Arc;
 /// What is known of one cluster's tables.
 #[derive(Debug, Default)]
 struct Cluster {
-    /// Digest of every table that anybody accepted, and who did.
+    /// The digest of every accepted table, and the members that accepted it.
     proposed: BTreeMap<(Term, Version), (u64, BTreeSet<MemberId>)>,
     committed: BTreeMap<Version, Arc<Table>>,
-    /// Who was removed, in which version.
+    /// Removed members, and the version that removed them.
     removed: BTreeMap<MemberId, Version>,
     /// An operator's word has replaced votes.
     recovered: bool,
@@ -47,29 +47,29 @@ pub(crate) struct Oracle {
     moves: u64,
     reshaped: u64,
     failovers: u64,
-    /// Partitions that began empty since somebody looked.
+    /// Partitions that began empty since this was last read.
     pub(crate) newly_lost: Vec<(PartitionId, Keyspace)>,
     lost_count: u64,
-    /// Tables that were seen to be committed since somebody looked, each with the one before it.
+    /// Tables that were seen to be committed since this was last read, each with the one before it.
     pub(crate) newly_committed: Vec<(Option<Arc<Table>>, Arc<Table>)>,
-    /// Clusters that ended, and what was counted of them.
+    /// Clusters that have ended, with the counts of them.
     ended: BTreeSet<ClusterId>,
     tables_of_ended: u64,
-    /// Who did not answer whoever proposed a table, when it did.
+    /// Members that did not answer the proposer of a table when it proposed.
     unheard: BTreeMap<(ClusterId, Term, Version), BTreeSet<MemberId>>,
-    /// Copies that their primary wanted out of an epoch, because they did not acknowledge.
+    /// Copies that their primary wanted out of the in-sync set, because they did not acknowledge.
     asked_out: BTreeSet<(PartitionRef, Epoch, MemberId)>,
-    /// Whose copy of what is kept.
+    /// The copies that each member holds.
     kept: BTreeMap<MemberId, Vec<(PartitionRef, Lineage)>>,
     /// The number of each named map.
     maps: BTreeMap<String, MapId>,
-    /// Who published in each term.
+    /// The publisher of each term.
     publishers: BTreeMap<(ClusterId, Term), MemberId>,
     pub(crate) logs: Logs,
 }
 
 impl Oracle {
-    /// `stranger` says whether somebody was told to begin a cluster beside the others'.
+    /// `stranger` says whether a process was told to begin a cluster beside the others'.
     pub(crate) fn new(stranger: bool) -> Self {
         Self {
             stranger,
@@ -77,8 +77,8 @@ impl Oracle {
         }
     }
 
-    /// An operator's word goes to a member of this cluster: it replaces votes. Those who live know
-    /// tables up to this version: what the others agreed on after it went with them.
+    /// An operator speaks to a member of this cluster, and the word replaces votes. The living know
+    /// tables up to this version. What the dead agreed on after it is gone.
     pub(crate) fn recovers(&mut self, cluster: ClusterId, known: Version) {
         let cluster = self.clusters.entry(cluster).or_default();
         cluster.recovered = true;
@@ -100,8 +100,8 @@ impl Oracle {
         }
     }
 
-    /// A data thread has answered whom it could; `may_answer` says whether its lease and view let
-    /// it.
+    /// A data thread has given all answers that it could. `may_answer` says whether its lease and
+    /// view allowed that.
     pub(crate) fn released(
         &mut self,
         processes: &[Process],
@@ -117,7 +117,8 @@ impl Oracle {
             .look(processes, (p, t), at, may_answer, newest.map(AsRef::as_ref))
     }
 
-    /// What a data thread holds now. Others hold what it deleted since (I14).
+    /// The copies that a data thread holds now. Other members must hold those that it deleted since
+    /// (I14).
     pub(crate) fn holds(
         &mut self,
         me: MemberId,
@@ -153,7 +154,7 @@ impl Oracle {
         self.maps.get(name).copied()
     }
 
-    /// Whether there is a cluster of more than one.
+    /// Whether there is a cluster of more than one member.
     pub(crate) fn populated(&self) -> bool {
         self.clusters
             .values()
@@ -171,7 +172,7 @@ impl Oracle {
         self.asked_out.clear();
     }
 
-    /// A member sends a proposal; `unheard` says who does not answer it.
+    /// A member sends a proposal. `unheard` are the members that do not answer it.
     pub(crate) fn proposes(
         &mut self,
         me: MemberId,
@@ -328,8 +329,8 @@ impl Oracle {
                     );
                 }
             }
-            // Who never acted on a table, because nothing reached it, may be let in later: it holds
-            // nothing, and has said nothing.
+            // A member that never acted on a table, because none reached it, may be admitted later:
+            // it holds nothing, and has acknowledged nothing.
             let acted = |id| self.installed.contains_key(&(id, table.cluster));
             for gone in before
                 .members
@@ -343,7 +344,7 @@ impl Oracle {
                 .iter()
                 .flat_map(|k| &k.partitions)
                 .flat_map(|p| p.in_sync());
-            // Of an older table people may hear later.
+            // An older table may become known later.
             if let Some(back) = in_sync.into_iter().find(|m| {
                 cluster
                     .removed
@@ -395,7 +396,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// What is accepted in a later term builds on everything that was committed before.
+    /// A table that is accepted in a later term must build on everything that was committed before.
     fn later(&self, accepted: &Arc<Table>) -> Result<(), String> {
         let Some(cluster) = self.clusters.get(&accepted.cluster) else {
             return Ok(());
@@ -427,7 +428,8 @@ impl Oracle {
                     .and_then(|k| k.partition(partition.id))
                 else {
                     self.reshaped += u64::from(!partition.from.is_empty());
-                    // It may have begun empty since: people are not told of every table.
+                    // The partition may have begun empty since, because not every table becomes
+                    // known here.
                     let known = before
                         .keyspace(keyspace.id)
                         .into_iter()
@@ -479,8 +481,8 @@ impl Oracle {
     }
 }
 
-/// Whether a table may come after another (I4, I11): nothing that only rises has fallen, and nobody
-/// came back.
+/// Whether a table may follow another one (I4, I11): no number that only rises has fallen, and no
+/// removed member has come back.
 fn descends(before: &Table, after: &Table) -> Result<(), String> {
     let names = format!(
         "{}.{} -> {}.{}",
@@ -528,7 +530,7 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
         "I4: {names}: the keyspace of Redis clients is gone"
     );
     for keyspace in &before.keyspaces {
-        // One that is gone was dropped, with all that was in it.
+        // If the keyspace is gone, it was dropped with all its contents.
         let Some(later) = after.keyspace(keyspace.id) else {
             continue;
         };
@@ -599,8 +601,8 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
     Ok(())
 }
 
-/// Splits and merges from one table to the next: what is gone has become others, which whoever was
-/// in sync holds, and which have all of its keys (I15); and no other partition has come or gone.
+/// Splits and merges from one table to the next: a former partition has become others, which its
+/// in-sync members hold, and which have all of its keys (I15). No other partition has come or gone.
 fn reshaped(before: &Keyspace, after: &Keyspace) -> Result<(), String> {
     if before.partitions.is_empty() {
         return Ok(());
@@ -655,7 +657,8 @@ fn reshaped(before: &Keyspace, after: &Keyspace) -> Result<(), String> {
     covered(after)
 }
 
-/// Whether most voters of a configuration are among these; of half of them the oldest is one.
+/// Whether a majority of the voters of a configuration are among these. Exactly half is enough with
+/// the oldest.
 fn most_accepted(table: &Table, acceptors: &BTreeSet<MemberId>) -> bool {
     let accepted = table
         .voters
@@ -670,9 +673,9 @@ fn most_accepted(table: &Table, acceptors: &BTreeSet<MemberId>) -> bool {
         || (2 * accepted == table.voters.len() && oldest.is_some_and(|v| acceptors.contains(v)))
 }
 
-/// A copy in sync of a member that stays is dropped only where as many others hold the partition as
-/// shall (I14), unless its primary asked for it, or whoever proposed the table did not hear that
-/// member. (It may stay one as long as it has to vote.)
+/// A table drops an in-sync copy of a member that stays only if as many others hold the partition
+/// as should (I14), or its primary asked for it, or the proposer did not hear that member. (It may
+/// stay a member as long as it has to vote.)
 fn enough_copies(
     before: &Table,
     after: &Table,
@@ -686,7 +689,7 @@ fn enough_copies(
         .filter(|m| m.role == Role::Data && m.state == MemberState::Live)
         .count();
     for keyspace in &before.keyspaces {
-        // One that was dropped has no copies to keep.
+        // If the keyspace was dropped, there are no copies to keep.
         let Some(later) = after.keyspace(keyspace.id) else {
             continue;
         };
@@ -724,8 +727,7 @@ fn enough_copies(
     Ok(())
 }
 
-/// Every slot belongs to exactly one partition, or every arc or range is one, and is found by where
-/// it begins (I15).
+/// Every slot, arc or range belongs to exactly one partition, and is found by its beginning (I15).
 fn covered(keyspace: &Keyspace) -> Result<(), String> {
     if !matches!(keyspace.division, Division::Slots | Division::Runs(_)) {
         let divided: BTreeSet<PartitionId> = keyspace.division.partitions().into_iter().collect();

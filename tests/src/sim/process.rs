@@ -1,9 +1,9 @@
-//! A process: what `control.rs` and `data.rs` are in production, around the same machines.
+//! A process: the work of `control.rs` and `data.rs`, around the same machines.
 //!
-//! Its threads share a view, its generation and a lease. The control thread publishes a view before
-//! it carries out what follows; each data thread works in passes: install the view if it changed,
-//! take the inbox, and later, with a clock, a lease and a generation read after that, release. What
-//! data threads have for each other goes through the mailboxes of production.
+//! Its threads share a view, its generation and a lease. The control thread shows a view before it
+//! carries out what follows. Each data thread works in passes: it installs the view if it has
+//! changed, takes its inbox, and later releases, with a clock, a lease and a generation that it
+//! read after that. Data threads exchange bytes through the mailboxes of production.
 
 use super::client::ClientId;
 use super::network::ConnectionId;
@@ -26,7 +26,7 @@ pub(crate) type ThreadId = (ProcessId, usize);
 /// What reaches a control thread.
 #[derive(Debug)]
 pub(crate) enum ControlInput {
-    /// For the machine of this incarnation; void for another.
+    /// An input for the machine of this incarnation; it is void for another.
     Of(MemberId, Input),
     /// The data thread asks whether the cluster of one may be used.
     Used(MemberId),
@@ -35,8 +35,7 @@ pub(crate) enum ControlInput {
 /// What reaches a data thread.
 #[derive(Debug)]
 pub(crate) enum DataInput {
-    /// Something changed in what the control thread shows, or another data thread of the process
-    /// rang.
+    /// The control thread shows something else, or another data thread of the process rang.
     Wake,
     /// The shard's timer.
     Tick,
@@ -44,7 +43,7 @@ pub(crate) enum DataInput {
     Connected(MemberId, ConnectionId),
     /// A connection is gone.
     Disconnected(MemberId, ConnectionId),
-    /// Fewer bytes are under way to a peer that was congested.
+    /// A congested peer has fewer bytes under way.
     Drained(MemberId, ConnectionId),
     /// Bytes of a connection.
     Bytes(MemberId, ConnectionId, Lane, Vec<u8>),
@@ -54,7 +53,7 @@ pub(crate) enum DataInput {
     Forget(ClientId, u64),
     /// The cluster of one is marked used.
     Used(MemberId),
-    /// A line to another data thread of the process ends, and begins anew.
+    /// A mailbox to another data thread of the process breaks, and begins again.
     BreakLine,
 }
 
@@ -76,7 +75,7 @@ pub(crate) struct Process {
     pub(crate) leaving: Leaving,
     clock_base: u64,
     clock_ppm: i64,
-    /// What its wall clock is ahead of true time.
+    /// How far its wall clock is ahead of true time.
     pub(crate) wall_skew_ms: i64,
     pub(crate) paused_until: Nanos,
     pub(crate) control_stalled_until: Nanos,
@@ -85,15 +84,14 @@ pub(crate) struct Process {
     pub(crate) control_tick_at: Option<Nanos>,
 
     pub(crate) view: Option<View>,
-    /// Whom its data threads keep data connections with: the data threads of all others.
+    /// The peers of its data threads: the data threads of all other members.
     pub(crate) peers: BTreeSet<MemberId>,
     pub(crate) generation: u64,
-    /// The last time that it, or a data thread of it, stood still: from, to.
+    /// The last time that it, or one of its data threads, was suspended: from, to.
     pub(crate) still: (Nanos, Nanos),
     pub(crate) lease: Time,
     pub(crate) threads: Vec<DataThread>,
-    /// Data threads that have said that they make progress since the control thread last heard it
-    /// of all.
+    /// Data threads that have reported progress since the control thread last counted all of them.
     pub(crate) alive: BTreeSet<usize>,
 }
 
@@ -102,13 +100,13 @@ pub(crate) struct Process {
 pub(crate) struct DataThread {
     pub(crate) stalled_until: Nanos,
     pub(crate) shard: Shard,
-    /// The member whose thread the shard is.
+    /// The member to which the shard's thread belongs.
     pub(crate) shard_me: MemberId,
     pub(crate) shard_generation: u64,
     pub(crate) siblings: Siblings,
     pub(crate) tick_at: Option<Nanos>,
     pub(crate) inbox: VecDeque<DataInput>,
-    /// The other data threads left more than was handled.
+    /// Whether the other data threads left more than was handled.
     pub(crate) more: bool,
     /// A pass is scheduled or under way.
     pub(crate) busy: bool,
@@ -117,7 +115,7 @@ pub(crate) struct DataThread {
     pub(crate) links: BTreeMap<MemberId, ConnectionId>,
     pub(crate) shard_links: BTreeMap<MemberId, ConnectionId>,
     pub(crate) tokens: BTreeMap<Token, (ClientId, u64)>,
-    /// What was read at once in this pass, and may be answered if the pass is judged well.
+    /// Reads that were executed at once in this pass. They may be answered if the pass may answer.
     pub(crate) read: Vec<((ClientId, u64), u64, Operation, Outcome)>,
     pub(crate) next_token: Token,
     /// Clock, lease and generation when its pass began.
@@ -175,24 +173,24 @@ impl Process {
         (1_700_000_000_000 + at / 1_000_000).saturating_add_signed(self.wall_skew_ms)
     }
 
-    /// Until when its control thread does nothing, if it does not.
+    /// Until when its control thread is blocked, if it is.
     pub(crate) fn control_blocked(&self, now: Nanos) -> Option<Nanos> {
         let until = self.paused_until.max(self.control_stalled_until);
         (until > now).then_some(until)
     }
 
-    /// Until when a data thread does nothing, if it does not.
+    /// Until when a data thread is blocked, if it is.
     pub(crate) fn data_blocked(&self, thread: usize, now: Nanos) -> Option<Nanos> {
         let until = self.paused_until.max(self.threads[thread].stalled_until);
         (until > now).then_some(until)
     }
 
-    /// What a data thread of it is called on the data plane.
+    /// The id of one of its data threads on the data plane.
     pub(crate) fn thread_id(&self, thread: usize) -> MemberId {
         self.me.thread(u8::try_from(thread).unwrap_or(u8::MAX))
     }
 
-    /// What its control thread shows from now on.
+    /// Sets what its control thread shows from now on.
     pub(crate) fn show(&mut self, view: Option<View>) {
         let tables = view.iter().flat_map(|v| [&v.installed, &v.accepted]);
         let members = tables.flat_map(|t| &t.members).filter(|m| m.id != self.me);

@@ -1,4 +1,4 @@
-//! The one queue of everything that will happen, in virtual time; ties fall in the order in which
+//! The queue of all future events, in virtual time. Events of one time come in the order in which
 //! they were put in.
 
 use super::client::ClientId;
@@ -30,13 +30,13 @@ pub(crate) enum Event {
     DataPass(ThreadId),
     /// A data thread ends its pass: it reads clock and lease and releases.
     DataRelease(ThreadId),
-    /// A data thread tells its peers what came of its pass.
+    /// A data thread sends the results of its pass to its peers.
     DataTransmit(ThreadId),
     /// The shard's timer.
     DataTick(ThreadId),
-    /// A data thread says that it makes progress.
+    /// A data thread reports progress.
     DataAlive(ThreadId),
-    /// A process dials the data ports of those that it is not connected with.
+    /// A process dials the data ports of peers with which it has no connection.
     Dial(ProcessId),
     /// An end of a data connection learns that it is up.
     ConnectionUp(ConnectionId, usize),
@@ -54,15 +54,15 @@ pub(crate) enum Event {
     Undo(Undo),
     /// A slot starts a process.
     Start(usize),
-    /// A leaver that handed over everything looks whether its clients are done.
+    /// A leaver that has handed over everything checks whether its clients are done.
     Drain(ProcessId),
     /// Faults end; from here the cluster must heal.
     Calm,
-    /// Is everything well again?
+    /// Checks whether all is well again.
     Healed,
 }
 
-/// The queue: a heap of times and places, so that events, which are large, stay where they are.
+/// The queue: a heap of times and places. Events are large, so they stay where they are.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     now: Nanos,

@@ -1,17 +1,17 @@
-//! Makes a failure small: fewer faults, fewer nodes, fewer clients and keys, as long as it fails in
-//! the same way.
+//! Makes a failure small: fewer faults, nodes, clients and keys, as long as it fails in the same
+//! way.
 //!
-//! Each fault draws from numbers of its own, so that one that is left out changes nothing of the
-//! others but what they meet. What goes on between them is another course all the same, in which
-//! the same defect may be missed by chance: a few courses are tried of each.
+//! Each fault draws from its own numbers, so to leave one out changes the others only in what they
+//! meet. The events between them take another course all the same, and may miss the defect by
+//! chance. So a few courses are tried of each case.
 
 use super::{Case, Failed};
 use std::collections::BTreeSet;
 
-/// Courses that are tried of each smaller case.
+/// How many courses are tried of each smaller case.
 const SALTS: u64 = 3;
 
-/// The smallest failing case that was found in so many runs, how it fails, and how many runs it
+/// The smallest failing case that was found in this many runs, its failure, and how many runs it
 /// took.
 pub(crate) fn shrink(
     first: &Failed,
@@ -23,7 +23,7 @@ pub(crate) fn shrink(
         run,
         left: runs_max,
     };
-    // Nothing that would have come later made it fail.
+    // Faults that would have come later cannot have caused the failure.
     let begun = first
         .case
         .faults
@@ -48,7 +48,7 @@ struct Shrinker<R> {
 }
 
 impl<R: Fn(&Case) -> Result<(), Failed>> Shrinker<R> {
-    /// Takes this case, if it fails as the first one did.
+    /// Takes this case if it fails as the first one did.
     fn attempt(&mut self, case: Case) -> bool {
         for salt in 0..SALTS {
             if self.left == 0 {
@@ -109,7 +109,7 @@ impl<R: Fn(&Case) -> Result<(), Failed>> Shrinker<R> {
         }
     }
 
-    /// Fewer nodes, clients and keys: as few as fail.
+    /// Reduces nodes, clients and keys as far as the case still fails.
     fn sizes(&mut self) {
         type Set = fn(&mut Case, usize);
         let sets: [(Set, usize); 3] = [
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// Fails where faults 7 and 23 meet on three nodes or more.
+    /// Fails if faults 7 and 23 meet on three nodes or more.
     fn fragile(case: &Case) -> Result<(), Failed> {
         let bad = case.has(7) && case.has(23) && case.nodes.is_none_or(|n| n >= 3);
         if bad {

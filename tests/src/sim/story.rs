@@ -1,5 +1,5 @@
-//! A run in words: who started and stopped, who voted for whom, what was committed and what that
-//! changed, and what clients felt.
+//! A run in words: processes that start and stop, votes, commits and what they change, and what
+//! clients see.
 
 use super::network::Plane;
 use super::process::ProcessId;
@@ -10,21 +10,21 @@ use doyen_gossip::wire::Message;
 use doyen_placement::{MemberId, Partition, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pairs of a cut that are named.
+/// The most pairs of a cut that are named.
 const PAIRS_MAX: usize = 8;
 
-/// What was told.
+/// The state of the story.
 #[derive(Debug, Default)]
 pub(crate) struct Story {
     told: BTreeSet<String>,
-    /// When clients are told of next, and what they had when they were last: operations answered,
+    /// When the clients' next line is due, and their figures at the last one: operations answered,
     /// refused, unknown.
     clients_at: Nanos,
     clients: [u64; 3],
 }
 
 impl World {
-    /// A line of the story, made only if somebody reads it.
+    /// Adds a line to the story. The line is made only if the story is read.
     pub(crate) fn tell(&mut self, line: impl FnOnce(&Self) -> String) {
         if self.trace.tells() {
             let line = line(self);
@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// A line that may come again and again, and is told once.
+    /// Adds a line that may occur again and again, only the first time.
     fn tell_once(&mut self, line: impl FnOnce(&Self) -> String) {
         if self.trace.tells() {
             let line = line(self);
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// The fault that is beginning.
+    /// Adds a line about the fault that begins.
     pub(crate) fn tell_fault(&mut self, line: impl FnOnce(&Self) -> String) {
         self.tell(|world| {
             format!(
@@ -58,8 +58,8 @@ impl World {
         format!("n{}", self.processes[p].slot)
     }
 
-    /// A member: that of an earlier start, or of one that was expelled, is not the process that is
-    /// there now.
+    /// The name of a member. A member of an earlier start, or one that was expelled, is not the
+    /// process that runs now.
     pub(crate) fn name_of(&self, member: MemberId) -> String {
         match self.slot_of.get(&member.member()) {
             Some(slot) if self.directory.contains_key(&member.member()) => format!("n{slot}"),
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// Who votes for whom.
+    /// Tells which member votes for which.
     pub(crate) fn tell_votes(&mut self, p: ProcessId, to: Peer, message: &Message) {
         match message {
             Message::Vote(ballot) => {
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// What a process has to say.
+    /// Tells an event of a process.
     pub(crate) fn tell_event(&mut self, p: ProcessId, event: &Event) {
         match event {
             Event::Coordinator { name, term } if *name == self.name(p) => {
@@ -97,12 +97,12 @@ impl World {
             }
             Event::NoCoordinator { why } => self.tell(|w| format!("{}: {why}", w.name(p))),
             Event::Note { text: note } => self.tell(|w| format!("{}: {note}", w.name(p))),
-            // What tables say is told when they are committed.
+            // What tables change is told when they are committed.
             _ => {}
         }
     }
 
-    /// What has been committed since this was asked last.
+    /// Tells what was committed since the last call.
     pub(crate) fn tell_commits(&mut self, p: ProcessId) {
         for (before, table) in std::mem::take(&mut self.oracle.newly_committed) {
             self.tell(|w| {
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// What clients felt since this was told last.
+    /// Tells what clients saw since the last line.
     pub(crate) fn tell_clients(&mut self) {
         let now = self.schedule.now();
         if now < self.story.clients_at || !self.trace.tells() {
@@ -233,7 +233,7 @@ fn partition_changes(world: &World, old: Option<&Partition>, new: &Partition) ->
     said
 }
 
-/// Directions that are cut, in few words.
+/// The directions of a cut, in few words.
 pub(crate) fn cuts(cuts: &[(Plane, usize, usize)]) -> String {
     let mut pairs: BTreeMap<(usize, usize), BTreeSet<(Plane, bool)>> = BTreeMap::new();
     for &(plane, from, to) in cuts {

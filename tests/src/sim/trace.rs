@@ -1,11 +1,11 @@
-//! What happened: a digest always, and on demand the story, or every message.
+//! What happened: always a digest, and on demand the story, or every message.
 
 use std::io::Write as _;
 
-/// Lines of the story that are kept for a failure.
+/// The most lines of the story that are kept for a failure.
 const LINES_MAX: usize = 5_000;
 
-/// What is told of a run.
+/// What is printed of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tell {
     /// Nothing.
@@ -52,7 +52,7 @@ impl Trace {
         }
     }
 
-    /// Whether somebody reads the story.
+    /// Whether the story is read.
     pub(crate) fn tells(&self) -> bool {
         self.tell > Tell::Nothing
     }
@@ -65,7 +65,7 @@ impl Trace {
         self.print(Tell::Story, at, line);
     }
 
-    /// A line that only who looks for a defect reads, made only then.
+    /// Adds a line that only serves to look for a defect. It is made only then.
     pub(crate) fn line(&mut self, at: u64, line: impl FnOnce() -> String) {
         if self.tell == Tell::Everything {
             self.print(Tell::Everything, at, &line());
@@ -74,7 +74,7 @@ impl Trace {
 
     fn print(&self, least: Tell, at: u64, line: &str) {
         if self.tell >= least {
-            // Whoever stops reading has read enough.
+            // If the reader stops, it has read enough.
             let _ = writeln!(std::io::stdout(), "{:10.4} {line}", at as f64 / 1e9);
         }
     }

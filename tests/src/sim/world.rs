@@ -23,18 +23,18 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
-/// Courses of one case, from here on in the streams of its numbers.
+/// Courses of one case begin here in the streams of its numbers.
 const COURSES: u64 = 1 << 32;
 
-/// Events that one run handles at most: more is a machine that spins.
+/// The most events of one run. If there are more, a machine spins.
 const EVENTS_MAX: u64 = 6_000_000;
 
-/// Where a process may run.
+/// A place in which a process may run.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) process: Option<ProcessId>,
     pub(crate) started: bool,
-    /// How often a process started there since all were killed.
+    /// How often a process has started there since all were killed.
     pub(crate) starts: u32,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct World {
     pub(crate) began_at: Nanos,
     pub(crate) slots: Vec<Slot>,
     pub(crate) processes: Vec<Process>,
-    /// Who answers to an id now, and at which slot each id ever was.
+    /// The process that has an id now, and the slot that each id ever had.
     pub(crate) directory: BTreeMap<MemberId, ProcessId>,
     pub(crate) slot_of: BTreeMap<MemberId, usize>,
     pub(crate) network: Network,
@@ -64,7 +64,7 @@ pub(crate) struct World {
     pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) calm: bool,
     pub(crate) calm_at: Nanos,
-    /// When all must be well at the latest.
+    /// The latest time at which all must be well.
     pub(crate) heal_by: Nanos,
     /// How long that may take.
     pub(crate) heal_max: Nanos,
@@ -75,18 +75,18 @@ pub(crate) struct World {
     pub(crate) all_is_called: bool,
     pub(crate) done: bool,
     pub(crate) events: u64,
-    /// The longest that a process stood still, as far as drawn.
+    /// The longest suspension of a process that was drawn so far.
     pub(crate) longest_stall: Nanos,
-    /// What shards that are gone had counted: learners that needed the log only, keys that expired,
+    /// The counts of shards that are gone: learners that needed only the log, and keys that expired
     /// or were evicted.
     pub(crate) caught_up: u64,
     pub(crate) continued: u64,
-    /// Reads that were answered in the pass that they came with, and those that had to be asked
+    /// Reads that were answered in the pass in which they came, and those that had to be executed
     /// again.
     pub(crate) read_at_once: u64,
     pub(crate) reads_again: u64,
     pub(crate) set_at_once: u64,
-    /// Operations that were overtaken: asked again, refused.
+    /// Operations that were overtaken: asked again, and refused.
     pub(crate) overtaken: [u64; 2],
     /// Batches of bytes between data threads of a process.
     pub(crate) handed_over: u64,
@@ -117,7 +117,7 @@ pub(crate) fn slot_of_address(address: SocketAddr) -> Option<usize> {
 }
 
 fn timing() -> Timing {
-    // Ranges are small here, and do not live long.
+    // Ranges are small here, and do not exist for long.
     Timing {
         cold_for: std::time::Duration::from_secs(3),
         ..Timing::default()
@@ -142,7 +142,7 @@ impl World {
             .map(|_| Client::default())
             .collect();
         let mut world = Self {
-            // Where a stranger is, the number of nodes is what it is.
+            // With a stranger, the number of nodes is fixed.
             case: Case {
                 nodes: case.nodes.filter(|_| !mix.stranger),
                 ..case.clone()
@@ -343,7 +343,7 @@ impl World {
         self.after_control(p);
         for t in 0..count {
             self.schedule.after(0, Event::DataAlive((p, t)));
-            // What it does before anything comes: it meets its siblings.
+            // First it meets the other data threads of its process.
             if count > 1 {
                 self.data((p, t), DataInput::Wake);
             }
@@ -356,7 +356,7 @@ impl World {
         self.mix.stranger && slot + 1 == self.slots.len()
     }
 
-    /// The stranger begins where nobody reaches it: founders that hear of a living cluster would
+    /// The stranger begins out of reach of the others: founders that hear of a living cluster would
     /// join it, and some might.
     fn keep_apart(&mut self) {
         let stranger = self.slots.len() - 1;
@@ -427,7 +427,7 @@ impl World {
             location: Location::default(),
             weight: 100,
             seeds: seeds.into_iter().collect(),
-            // Told to begin alone; after its first life it is one of many.
+            // The stranger is told to begin alone. After its first life, it is like the others.
             expect: (self.is_stranger(slot) && self.slots[slot].starts == 1).then_some(1),
             settings: Settings {
                 voters_max: mix.voters_max,
@@ -465,7 +465,7 @@ impl World {
         }
     }
 
-    /// Those of one data thread.
+    /// The limits of one data thread.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             value_bytes_max: 1 << 20,
@@ -481,13 +481,13 @@ impl World {
             chunks_in_flight: self.mix.chunks_in_flight,
             copies_max: 8,
             drawn_max: 2,
-            // A few writes, so that they wait often.
+            // A few writes, so that they often wait.
             ahead_bytes_max: 8 << 10,
             takeover_wait: timing().takeover_wait(),
         }
     }
 
-    /// The process is no more: a crash, or the end of a leave.
+    /// The process ends, by a crash or at the end of a leave.
     pub(crate) fn end_process(&mut self, p: ProcessId) {
         let slot = self.processes[p].slot;
         self.processes[p].gone = true;
@@ -507,7 +507,7 @@ impl World {
     }
 }
 
-/// A table in few letters.
+/// A table in a few letters.
 pub(crate) fn describe(table: &Table) -> String {
     let short = |id: MemberId| format!("{:04x}", id.0 >> 48);
     let members: Vec<String> = table

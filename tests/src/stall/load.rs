@@ -1,4 +1,4 @@
-//! Writes many keys through every node, pipelined: at a rate, or as fast as they are taken.
+//! Writes many keys through every node, pipelined, at a rate or as fast as the nodes take them.
 
 use crate::resp::{Client, Reply};
 use std::io::Write;
@@ -13,8 +13,8 @@ const BATCH: u64 = 128;
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// Writes these keys once each: `rate` a second, or as fast as they are taken. `deadline`: when
-/// they expire, in Unix milliseconds.
+/// Writes each of these keys once: `rate` a second, or as fast as the nodes take them. They expire
+/// at `deadline`, in Unix milliseconds.
 pub(super) fn insert(
     addresses: &[SocketAddr],
     keys: Range<u64>,
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_says_its_deadline_if_it_has_one() {
+    fn a_write_carries_its_deadline_if_it_has_one() {
         let text = |deadline| {
             let mut out = Vec::new();
             command(&mut out, 7, deadline);

@@ -1,4 +1,4 @@
-//! Small operations at a steady rate: one thread a node, which reads and writes in turn.
+//! Small operations at a steady rate. One thread for each node reads and writes in turn.
 
 use crate::resp::{Client, Reply};
 use hdrhistogram::Histogram;
@@ -23,8 +23,8 @@ pub(super) struct Probe {
 pub(super) struct Counted {
     /// Microseconds from when an operation was due to its answer.
     pub(super) latencies: Histogram<u64>,
-    /// By how many microseconds the probe itself was late at most: it was not waiting for an
-    /// answer, and was not woken.
+    /// The longest delay of the probe itself, in microseconds: it was not waiting for an answer,
+    /// but was woken late.
     pub(super) late: u64,
     /// Operations that failed.
     pub(super) failures: u64,
@@ -44,14 +44,14 @@ impl Counted {
 }
 
 impl Probe {
-    /// So many operations a second, shared by these addresses.
+    /// Starts this many operations a second, shared by these addresses.
     pub(super) fn start(addresses: &[SocketAddr], rate: u32) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let every = Duration::from_secs(1) / rate.max(1);
         let (nodes, began) = (addresses.len() as u32, Instant::now());
         let threads = addresses.iter().zip(0..).map(|(address, n)| {
             let (stop, address) = (stop.clone(), *address);
-            // They take turns.
+            // The threads take turns.
             std::thread::spawn(move || probe(address, began + every * n, every * nodes, &stop))
         });
         let threads = threads.collect();

@@ -1,6 +1,6 @@
-//! One node, bound by its own processor time: pipelined `MGET`s of many small keys of one slot
-//! each, at the cluster-aware port of the data thread that has them. What is asked is made once and
-//! answers are only counted, so the generator hardly works.
+//! One node, bound by its own processor time. The load is pipelined `MGET`s of many small keys of
+//! one slot each, at the cluster-aware port of the data thread that has them. The requests are made
+//! once and the answers are only counted, so the generator hardly works.
 
 use super::{Measured, Pairs, Plan, cluster_ports};
 use crate::cluster::Cluster;
@@ -77,8 +77,8 @@ fn measure(plan: &Plan, threads: u8) -> Measured {
     })
 }
 
-/// Writes the keys of tags that a data thread has, and makes what is asked of it: so many commands
-/// each.
+/// Writes the keys of tags that a data thread has, and prepares the requests for them: this many
+/// commands each.
 fn prepare(at: SocketAddr, connection: usize) -> Vec<Vec<u8>> {
     let mut client = Client::connect(at, Duration::from_secs(10)).expect("the node takes clients");
     let mut commands = Vec::new();
@@ -91,7 +91,7 @@ fn prepare(at: SocketAddr, connection: usize) -> Vec<Vec<u8>> {
             .collect();
         match client.command(&set).expect("a reply") {
             Reply::Simple(_) => {}
-            // Another thread's.
+            // Another thread has this tag.
             Reply::Error(why) if why.starts_with("MOVED") => continue,
             other => panic!("{other:?}"),
         }
@@ -112,7 +112,7 @@ fn prepare(at: SocketAddr, connection: usize) -> Vec<Vec<u8>> {
     commands.chunks(PIPELINE).map(<[Vec<u8>]>::concat).collect()
 }
 
-/// Bytes of one answer: an array of values that are all as long.
+/// Bytes of one answer: an array of values of one length.
 fn answer_bytes() -> usize {
     let value = format!("${}\r\n", VALUE.len()).len() + VALUE.len() + 2;
     format!("*{KEYS}\r\n").len() + KEYS * value
@@ -128,7 +128,7 @@ fn ask(at: SocketAddr, requests: &[Vec<u8>], stop: &AtomicBool, keys: &AtomicU64
             stream.read_exact(&mut answer).expect("the node answers");
             assert!(
                 answer.starts_with(b"*") && answer.ends_with(b"\r\n"),
-                "no answers of the length that they must have"
+                "an answer does not have the length that it must have"
             );
             keys.fetch_add((KEYS * PIPELINE) as u64, Ordering::Relaxed);
         }

@@ -1,5 +1,5 @@
-//! node/alerts.yml: rules that Prometheus understands, that fire when they should, and that ask for
-//! nothing that a node does not tell; and what to do about each is in docs/operations.md.
+//! node/alerts.yml: Prometheus understands its rules, they fire when they should, and they use only
+//! metrics that nodes have. docs/operations.md says what to do about each.
 
 use doyen_placement::loads::{EVACUATED, FULL};
 use doyen_tests::cluster::Cluster;
@@ -24,7 +24,7 @@ fn all<'a>(text: &'a str, word: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// `false`: it is not installed.
+/// Returns `false` if promtool is not installed.
 fn promtool(arguments: &[&str]) -> bool {
     match Command::new("promtool")
         .args(arguments)
@@ -52,14 +52,15 @@ fn rules_are_well_formed_and_fire_when_they_should() {
         &["test", "rules", "alerts.test.yml"],
     ];
     if !both.into_iter().all(promtool) {
-        // Not by a macro: what those print of a test that passes is shown to nobody.
-        let said = "NOT CHECKED: promtool is not installed (Debian: apt install prometheus); the rules of node/alerts.yml were not tried";
-        writeln!(std::io::stderr(), "{said}").expect("somebody takes what is complained of");
+        // A macro would not do: the test runner hides what they print if the test passes.
+        let said = "NOT CHECKED: promtool is not installed (Debian: apt install prometheus), \
+           so the rules of node/alerts.yml were not tried";
+        writeln!(std::io::stderr(), "{said}").expect("stderr takes a line");
     }
 }
 
 #[test]
-fn every_rule_is_tried_and_says_what_to_do() {
+fn every_alert_is_tested_and_says_what_to_do() {
     let (rules, tried, page) = (read("alerts.yml"), read("alerts.test.yml"), Page::read());
     let alerts: BTreeSet<&str> = all(&rules, "- alert:").into_iter().collect();
     assert!(alerts.len() >= 11, "{alerts:?}");
@@ -74,9 +75,9 @@ fn every_rule_is_tried_and_says_what_to_do() {
     for alert in &alerts {
         assert!(
             !page.blocks(alert, "sh").is_empty(),
-            "{alert} has nothing to type"
+            "{alert} has no command to type"
         );
-        // Alone in its line where something is expected of it.
+        // `exp_alerts:` alone in its line means that an alert is expected.
         assert!(
             all(&tried, "- alertname:").contains(alert),
             "{alert} fires in no test"
@@ -99,7 +100,7 @@ fn every_rule_is_tried_and_says_what_to_do() {
             assert_eq!(all(rule, word).len(), 1, "{name}: {word}");
         }
     }
-    // What would pass the last watermark is refused, so that nobody passes it.
+    // Writes beyond the last watermark are refused, so memory never passes it.
     assert!(rules.contains(&format!(
         "doyen_memory_filled_ratio >= 0.{} and doyen_memory_filled_ratio < 0.{}\n",
         EVACUATED / 10,
@@ -108,7 +109,7 @@ fn every_rule_is_tried_and_says_what_to_do() {
     assert!(rules.contains(&format!("doyen_memory_filled_ratio >= 0.{}\n", FULL - 1)));
 }
 
-/// `Operator::finish` sees that of a section every block is.
+/// `Operator::finish` checks that every block of a section was typed.
 #[test]
 fn every_section_with_commands_is_typed_by_a_test() {
     let page = Page::read();
@@ -116,7 +117,7 @@ fn every_section_with_commands_is_typed_by_a_test() {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/runbooks.rs"),
     )
     .expect("the tests");
-    // The first one's commands come before those of every other.
+    // The commands of the first section come before those of all others.
     let sections: Vec<&str> = page
         .headings()
         .skip(1)
@@ -126,13 +127,13 @@ fn every_section_with_commands_is_typed_by_a_test() {
     for heading in sections {
         assert!(
             typed.contains(&format!("\"{heading}\"")),
-            "nobody types what {heading} says"
+            "no test types what {heading} says"
         );
     }
 }
 
 #[test]
-fn a_node_tells_all_that_rules_ask_for() {
+fn nodes_have_every_metric_that_alerts_use() {
     let cluster = Cluster::of(BINARY, 1);
     let told = metrics(&cluster, "n0");
     let rules = read("alerts.yml");
@@ -147,7 +148,7 @@ fn a_node_tells_all_that_rules_ask_for() {
         let name = &rest[..rest
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .unwrap_or(rest.len())];
-        // With the label that is asked for, as in name{stage="given_up"}.
+        // With the label that the rule uses, as in name{stage="given_up"}.
         let label = rest[name.len()..]
             .strip_prefix('{')
             .and_then(|labels| labels.split_once('}'))
@@ -156,13 +157,13 @@ fn a_node_tells_all_that_rules_ask_for() {
             |series: &&String| series.split('{').next() == Some(name) && series.contains(label);
         assert!(
             told.keys().any(|series| is(&series)),
-            "no node tells {name}{{{label}}}: {:?}",
+            "no node has the metric {name}{{{label}}}: {:?}",
             told.keys()
         );
         asked += 1;
     }
     assert!(asked > 14, "{asked} metrics are asked for");
-    // By whom series are summed up, and of what.
+    // Labels by which series are summed, and labels that choose series.
     for label in [
         "keyspace=",
         "of=\"work\"",

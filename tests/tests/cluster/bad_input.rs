@@ -1,4 +1,4 @@
-//! Garbage, too much, too large: clear errors or closed connections, and nobody else disturbed.
+//! Garbage, too much, too large: clear errors or closed connections, and no harm to other clients.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::load::Load;
@@ -18,7 +18,7 @@ fn error(reply: &Reply) -> &str {
 }
 
 #[test]
-fn garbage_at_every_port_disturbs_nobody() {
+fn garbage_at_every_port_disturbs_no_client() {
     let mut cluster = Cluster::of(BINARY, 3);
     let term = cluster.status("n0").expect("a status")["term"].clone();
     let load = Load::start(cluster.resp_addresses(), 3);
@@ -29,7 +29,7 @@ fn garbage_at_every_port_disturbs_nobody() {
     for round in 0..200 {
         rng.fill_bytes(&mut bytes);
         if round % 2 == 0 {
-            // Looks like the first packet of a QUIC connection.
+            // This looks like the first packet of a QUIC connection.
             bytes[..5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);
         }
         for address in [target.listen, target.data] {
@@ -48,7 +48,7 @@ fn garbage_at_every_port_disturbs_nobody() {
                     )
                     .into_bytes(),
                 };
-                // It may be closed in our face; that is an answer.
+                // The node may close the connection at once; that is an answer too.
                 let _ = stream.write_all(&garbage);
             }
         }
@@ -98,9 +98,9 @@ fn answer(request: &str) -> String {
     said
 }
 
-/// Who says `?wait=true` to a drain wants something, and is not to believe that it was heard.
+/// A client that adds `?wait=true` to a drain expects an effect. A 200 would promise one.
 #[test]
-fn what_a_change_does_not_take_is_refused() {
+fn an_unknown_parameter_of_a_change_is_refused() {
     let said = answer(
         "POST /members/n0/drain?wait=true HTTP/1.1\r\nhost: n0\r\nconnection: close\r\n\r\n",
     );
@@ -111,11 +111,12 @@ fn what_a_change_does_not_take_is_refused() {
     );
 }
 
-/// Before any of it was sent, and not once it has taken too long to come.
+/// The refusal comes before any of the body, and not when the body has taken too long.
 #[test]
-fn a_body_that_says_that_it_is_too_long_is_refused_at_once() {
+fn a_body_announced_as_too_long_is_refused_at_once() {
     let said = answer(
-        "POST /rebalance HTTP/1.1\r\nhost: n0\r\nconnection: close\r\ncontent-length: 1000000000000\r\n\r\n",
+        "POST /rebalance HTTP/1.1\r\nhost: n0\r\nconnection: close\r\n\
+         content-length: 1000000000000\r\n\r\n",
     );
     assert!(
         said.starts_with("HTTP/1.1 413 ")
@@ -144,7 +145,7 @@ fn a_value_above_the_limit_is_refused_and_the_connection_stays() {
         client.command(&[b"STRLEN", b"a"]).expect("a reply"),
         Reply::Int(60_000)
     );
-    // Far above the limit of a whole command, too: it is skipped as it comes.
+    // The second is far above the limit of a whole command, too: it is skipped as it comes.
     for large in [vec![b'x'; 70_000], vec![b'x'; 20 << 20]] {
         let refused = client.command(&[b"SET", b"a", &large]).expect("a reply");
         assert_eq!(
@@ -158,8 +159,8 @@ fn a_value_above_the_limit_is_refused_and_the_connection_stays() {
     );
 }
 
-/// What a node may take at most in the test below: its data, twice the share of answers, what is on
-/// its way to each peer and client. Some twenty gigabytes are asked for.
+/// The most memory that a node may use in the test below: its data, twice the share of answers, and
+/// what is on its way to each peer and client. The test asks for some twenty gigabytes.
 const RSS_MAX: u64 = 1 << 30;
 
 /// Resident memory at its highest so far, in bytes.
@@ -177,8 +178,8 @@ fn rss_peak(pid: u32) -> u64 {
         << 10
 }
 
-/// A hundred pipelined reads of large values at a node that is not their primary, never taken, grew
-/// the primary by gigabytes, and got it expelled.
+/// A client pipelined a hundred reads of large values through a node that is not their primary, and
+/// never took the answers. The primary grew by gigabytes, and was expelled.
 #[test]
 fn large_values_that_are_asked_for_and_never_taken_cost_bounded_memory() {
     const VALUE: usize = 16 << 20;
@@ -198,7 +199,7 @@ fn large_values_that_are_asked_for_and_never_taken_cost_bounded_memory() {
         for _ in 0..4 {
             let mut greedy = cluster.client(name);
             if name == "n1" {
-                // Small answers first, so that small ones are expected and all is asked for at
+                // Small answers first, so that the node expects small ones and asks for all at
                 // once.
                 for i in 0..100 {
                     assert_eq!(
@@ -229,7 +230,7 @@ fn large_values_that_are_asked_for_and_never_taken_cost_bounded_memory() {
     cluster.eventually("others are served meanwhile", |_| {
         load.acknowledged() > from + 500
     });
-    // Who reads gets what it asked for, in spite of the others.
+    // A client that reads its answers gets them, in spite of the others.
     for i in 0..4 {
         let found = client
             .command(&[b"GET", format!("large-{i}").as_bytes()])
@@ -241,8 +242,10 @@ fn large_values_that_are_asked_for_and_never_taken_cost_bounded_memory() {
         );
     }
     let from = load.acknowledged();
-    cluster.eventually("and still", |_| load.acknowledged() > from + 500);
-    // One of the greedy reads at last, and gets a reply for each command.
+    cluster.eventually("others are still served", |_| {
+        load.acknowledged() > from + 500
+    });
+    // One of the greedy clients reads at last, and gets a reply for each command.
     let mut greedy = held.pop().expect("it is there");
     for i in 0..100 {
         let found = greedy.reply().expect("a reply");
@@ -370,10 +373,10 @@ fn a_full_memory_refuses_writes_and_reads_go_on() {
     cluster.await_safe(2);
 }
 
-/// Whoever read a log may have ended, or its disk may be full: at the next line a node panicked,
-/// and all nodes did.
+/// The reader of a log may have ended, or its disk may be full. A node panicked at its next line,
+/// and soon all nodes did.
 #[test]
-fn a_log_that_cannot_be_written_harms_nobody() {
+fn a_log_that_cannot_be_written_harms_no_node() {
     let mut cluster = Cluster::new(BINARY);
     for n in 0..3 {
         std::os::unix::fs::symlink("/dev/full", cluster.file(&format!("n{n}-{}.log", n + 1)))
@@ -381,7 +384,7 @@ fn a_log_that_cannot_be_written_harms_nobody() {
         cluster.join(&format!("n{n}"));
     }
     cluster.await_safe(3);
-    // Both others log it.
+    // Both other nodes log its death.
     cluster.kill("n2");
     cluster.await_safe(2);
     for name in ["n0", "n1"] {
@@ -394,7 +397,7 @@ fn a_log_that_cannot_be_written_harms_nobody() {
 }
 
 #[test]
-fn what_is_no_file_for_a_secret_is_refused_before_it_is_read_whole() {
+fn an_endless_secret_file_is_refused_before_it_is_read_whole() {
     let cluster = Cluster::new(BINARY);
     for flag in ["--secret-file", "--config"] {
         let output = cluster.command(&["run", flag, "/dev/zero"]);

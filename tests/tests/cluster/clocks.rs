@@ -1,5 +1,5 @@
-//! Real processes whose wall clocks are set, and that are suspended: nothing expires early or late,
-//! nothing stale is read.
+//! Real processes whose wall clocks are set, or that are suspended: no key expires early or late,
+//! and no read is stale.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::{Client, Reply};
@@ -23,7 +23,7 @@ fn unix_ms() -> i64 {
     i64::try_from(since.as_millis()).expect("a time of this age")
 }
 
-/// A node converts wall time with the clock that it has: so one sees where that stands.
+/// How far a node's wall clock is ahead, in milliseconds: the node converts wall times with it.
 fn ahead_by(client: &mut Client) -> i64 {
     assert_eq!(
         client
@@ -35,7 +35,7 @@ fn ahead_by(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn a_wall_clock_that_is_set_expires_nothing_early_or_late() {
+fn a_wall_clock_that_is_set_expires_no_key_early_or_late() {
     let mut cluster = Cluster::of(BINARY, 3);
     let mut client = cluster.client("n0");
     let set = Instant::now();
@@ -57,7 +57,7 @@ fn a_wall_clock_that_is_set_expires_nothing_early_or_late() {
                 process.set_clock_back()
             }
         }
-        // Every primary has the probe's key somewhere; the signal is taken by each in its own time.
+        // Every primary has a key of the probe. Each process takes the signal in its own time.
         cluster.eventually("the clocks are set", |c| {
             c.nodes
                 .keys()
@@ -81,16 +81,16 @@ fn a_wall_clock_that_is_set_expires_nothing_early_or_late() {
         for i in 0..32 {
             let left = number(&mut client, &["PTTL", &format!("relative-{i}")]);
             let passed = i64::try_from(set.elapsed().as_millis()).expect("a short test");
-            // Where the primary changed meanwhile, the new one's clock is behind by what its last
-            // notice took.
+            // If the primary has changed, the new one's clock is behind by the age of the last
+            // notice.
             assert!(
                 (1_800_000 - passed - 50..=1_801_000).contains(&left),
                 "{left} ms are left after {passed} ms"
             );
         }
     }
-    // What should expire by now, or soon, does, though the clocks are an hour back.
-    cluster.eventually("what is overdue is gone", |c| {
+    // Keys that should expire by now, or soon, do so, though the clocks are an hour back.
+    cluster.eventually("overdue keys are gone", |c| {
         let mut client = c.client("n1");
         (0..32).all(|i| number(&mut client, &["EXISTS", &format!("short-{i}")]) == 0)
     });
@@ -98,7 +98,7 @@ fn a_wall_clock_that_is_set_expires_nothing_early_or_late() {
         set.elapsed() >= Duration::from_millis(1_450),
         "it expired early"
     );
-    // Wall time that callers give is read with the clock that the node has now.
+    // Wall times that callers give are read with the clock that the node has now.
     let at = (unix_ms() - HOUR + 600_000).to_string();
     for i in 0..32 {
         assert_eq!(
@@ -111,7 +111,7 @@ fn a_wall_clock_that_is_set_expires_nothing_early_or_late() {
 }
 
 #[test]
-fn what_expired_while_its_primary_was_suspended_is_gone_and_nothing_else() {
+fn keys_that_expire_while_their_primary_is_suspended_are_gone() {
     let mut cluster = Cluster::of(BINARY, 3);
     let frozen = cluster.coordinator();
     let other = cluster
@@ -135,14 +135,14 @@ fn what_expired_while_its_primary_was_suspended_is_gone_and_nothing_else() {
                 .expect("a reply");
         }
     }
-    // These wait in the frozen process's socket, and are read when it resumes.
+    // These requests wait in the frozen process's socket, and are read when it resumes.
     let mut late = cluster.client(&frozen);
     cluster.nodes.get_mut(&frozen).expect("it runs").stop();
     for i in 0..64 {
         late.send(&[b"GET", format!("short-{i}").as_bytes()])
             .expect("the socket takes it");
     }
-    cluster.eventually("everything serves without it", |c| {
+    cluster.eventually("every partition serves without it", |c| {
         let mut client = c.client(&other);
         (0..64).all(|i| {
             client
@@ -154,13 +154,13 @@ fn what_expired_while_its_primary_was_suspended_is_gone_and_nothing_else() {
         let left = number(&mut client, &["PTTL", &format!("long-{i}")]);
         let passed = i64::try_from(set.elapsed().as_millis()).expect("a short test");
         // A new primary goes on from the last time that it heard, which is at most a second old,
-        // and what passed since.
+        // and adds the time that has passed since.
         assert!(
             (600_000 - passed - 100..=600_000 - passed + 3_000).contains(&left),
             "{left} ms are left after {passed} ms"
         );
     }
-    cluster.eventually("what is overdue is gone", |c| {
+    cluster.eventually("overdue keys are gone", |c| {
         let mut client = c.client(&other);
         (0..64).all(|i| {
             client

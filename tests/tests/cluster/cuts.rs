@@ -1,4 +1,4 @@
-//! Real processes, some of which do not reach each other while everybody else reaches them.
+//! Real processes, some of which do not reach each other while all others reach them.
 
 use doyen::report::status::{ClusterReport, KeysReport, PartitionReport, TableReport};
 use doyen::testkit::{Cluster, PATIENCE, Plane, TestkitError};
@@ -11,9 +11,9 @@ use tokio::runtime::Runtime;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
-/// What one forwarded to the other waited for the end of the cut, and was given up after 5 s.
+/// Calls that one forwarded to the other waited for the end of the cut, and failed after 5 s.
 #[test]
-fn a_cut_between_two_data_ports_fails_nobody() {
+fn a_cut_between_two_data_ports_fails_no_operation() {
     let runtime = Runtime::new().expect("a runtime");
     let mut cluster = runtime
         .block_on(
@@ -26,7 +26,7 @@ fn a_cut_between_two_data_ports_fails_nobody() {
     let mut clients = [0, 1].map(|node| {
         Client::connect(cluster.resp(node).expect("it runs"), PATIENCE).expect("it answers")
     });
-    // Either of the two forwards to the other, and has copies of what the other leads.
+    // Each of the two forwards to the other, and has copies of partitions that the other leads.
     let table = runtime.block_on(cluster.table(2)).expect("a table");
     let partitions = table.keyspaces.iter().flat_map(|k| &k.partitions);
     let leads: BTreeSet<&str> = partitions.map(|p| p.primary.as_str()).collect();
@@ -63,9 +63,9 @@ fn a_cut_between_two_data_ports_fails_nobody() {
         .expect("all is safe");
 }
 
-/// It was expelled, came back by way of the others, and was expelled again, until the cut ended.
+/// The member was expelled, came back through others, and was expelled again, until the cut ended.
 #[test]
-fn whom_the_coordinator_does_not_reach_waits_outside_says_why_and_comes_back() {
+fn a_member_that_the_coordinator_cannot_reach_waits_and_comes_back() {
     let runtime = Runtime::new().expect("a runtime");
     let mut cluster = runtime
         .block_on(
@@ -77,7 +77,7 @@ fn whom_the_coordinator_does_not_reach_waits_outside_says_why_and_comes_back() {
         .expect("four nodes");
     let coordinator = runtime
         .block_on(cluster.coordinator())
-        .expect("somebody coordinates");
+        .expect("there is a coordinator");
     let apart = (coordinator + 1) % 4;
     for (from, to) in [(coordinator, apart), (apart, coordinator)] {
         cluster.cut_plane(from, to, Plane::Control);
@@ -119,10 +119,10 @@ fn whom_the_coordinator_does_not_reach_waits_outside_says_why_and_comes_back() {
     );
 }
 
-/// It was planned with as if others could copy to it: nothing was repaired while it was there, and
-/// a second death lost data.
+/// The plan used the member as if others could copy to it. So nothing was repaired while it was
+/// there, and a second death lost data.
 #[test]
-fn a_member_whose_data_port_is_shut_holds_up_no_repair() {
+fn a_member_with_a_shut_data_port_delays_no_repair() {
     let runtime = Runtime::new().expect("a runtime");
     let mut cluster = runtime
         .block_on(
@@ -134,7 +134,7 @@ fn a_member_whose_data_port_is_shut_holds_up_no_repair() {
         .expect("five nodes");
     let coordinator = runtime
         .block_on(cluster.coordinator())
-        .expect("somebody coordinates");
+        .expect("there is a coordinator");
     let [shut, first, second] = [1, 2, 3].map(|n| (coordinator + n) % 5);
     let mut client =
         Client::connect(cluster.resp(coordinator).expect("it runs"), PATIENCE).expect("it answers");
@@ -153,13 +153,13 @@ fn a_member_whose_data_port_is_shut_holds_up_no_repair() {
         cluster.cut_plane(other, shut, Plane::Data);
     }
     let name = cluster.name(shut).to_owned();
-    // A copy there that blocks writes is dropped before there is another one: until there is, its
-    // primary alone has what nobody else has.
+    // A copy there that blocks writes is dropped before there is another one. Until then, its
+    // primary alone has that data.
     await_that(
         &runtime,
         &cluster,
         coordinator,
-        "it holds nothing that anybody needs, and others have all of it",
+        "no partition needs its copies, and others have all of them",
         |table, status| {
             let holds = table
                 .keyspaces
@@ -183,8 +183,8 @@ fn a_member_whose_data_port_is_shut_holds_up_no_repair() {
         "{}",
         cluster.log(coordinator)
     );
-    // One after the other, each once what the one before had is copied again: with nothing to be
-    // had from the one that is shut.
+    // One after the other, each once the copies of the one before are made again. The member behind
+    // the shut port can give none.
     for victim in [first, second] {
         cluster.kill(victim);
         let name = cluster.name(victim).to_owned();
@@ -192,7 +192,7 @@ fn a_member_whose_data_port_is_shut_holds_up_no_repair() {
             &runtime,
             &cluster,
             coordinator,
-            "what it had is copied again",
+            "its copies are made again",
             |_, status| {
                 status.members.iter().all(|m| m.name != name)
                     && status
@@ -218,11 +218,11 @@ fn a_member_whose_data_port_is_shut_holds_up_no_repair() {
 /// A key's value as it should be read; `None`: there is no such key.
 type Expected = BTreeMap<String, Option<&'static str>>;
 
-/// Two of five members are cut off, for longer than it takes to expel them. They alone have copies
+/// Two of five members are cut off for longer than it takes to expel them. They alone have copies
 /// of some partitions. The keyspace `default` waits ten minutes for such holders (`reset:10m`), and
-/// `hasty` waits for three seconds.
+/// `hasty` waits three seconds.
 #[test]
-fn what_a_cut_takes_away_is_back_if_it_heals_in_time_and_begins_empty_if_not() {
+fn partitions_behind_a_cut_come_back_in_time_or_begin_empty() {
     const KEYSPACES: [&str; 2] = ["default", "hasty"];
     let runtime = Runtime::new().expect("a runtime");
     let directory = tempfile::tempdir().expect("a directory");
@@ -233,7 +233,7 @@ fn what_a_cut_takes_away_is_back_if_it_heals_in_time_and_begins_empty_if_not() {
     let mut cluster = runtime.block_on(builder.start(5)).expect("five nodes");
     let coordinator = runtime
         .block_on(cluster.coordinator())
-        .expect("somebody coordinates");
+        .expect("there is a coordinator");
     let http = cluster.http(coordinator).expect("it runs").to_string();
     let mut create = Command::new(BINARY);
     create.args([
@@ -270,7 +270,12 @@ fn what_a_cut_takes_away_is_back_if_it_heals_in_time_and_begins_empty_if_not() {
     assert!(!kept.is_empty() && !lost.is_empty(), "{before:?}");
     let apart = |partitions: &[&PartitionReport], key: &str| {
         let slot = doyen_placement::hash::slot(key.as_bytes());
-        partitions.iter().any(|p| matches!(p.keys, KeysReport::Slots([first, last]) if (first..=last).contains(&slot)))
+        partitions.iter().any(|p| {
+            matches!(
+                p.keys,
+                KeysReport::Slots([first, last]) if (first..=last).contains(&slot)
+            )
+        })
     };
     let mut expected = KEYSPACES.map(|_| {
         (0..300)
@@ -288,7 +293,7 @@ fn what_a_cut_takes_away_is_back_if_it_heals_in_time_and_begins_empty_if_not() {
         assert_eq!(
             lineages(table, "default"),
             lineages(&before, "default"),
-            "what is only cut off began empty"
+            "a partition that is only cut off began empty"
         );
     };
     await_that(
@@ -313,7 +318,7 @@ fn what_a_cut_takes_away_is_back_if_it_heals_in_time_and_begins_empty_if_not() {
                 && lost.iter().all(begun)
         },
     );
-    // All else is served: a key in three is written.
+    // All other partitions are served: every third key is written.
     expected[1]
         .iter_mut()
         .filter(|(key, _)| apart(&lost, key))
@@ -333,8 +338,8 @@ fn what_a_cut_takes_away_is_back_if_it_heals_in_time_and_begins_empty_if_not() {
             }
         }
     }
-    // The small side still has what began empty elsewhere. It serves none of it, and takes no
-    // write.
+    // The small side still has partitions that began empty on the other side. It serves none of
+    // them, and takes no write.
     let stale = (0..)
         .map(|n| format!("stale-{n}"))
         .find(|key| apart(&lost, key))
@@ -349,7 +354,7 @@ fn what_a_cut_takes_away_is_back_if_it_heals_in_time_and_begins_empty_if_not() {
             assert!(matches!(reply, Reply::Error(_)), "{reply:?}");
         }
     }
-    // Now nothing but the clock is waited for.
+    // From here on, only time has to pass.
     while began.elapsed() < Duration::from_secs(10) {
         waits(
             &runtime
@@ -411,7 +416,7 @@ fn holds_all(members: &BTreeSet<&str>, partition: &PartitionReport) -> bool {
         .all(|name| members.contains(name.as_str()))
 }
 
-/// Another lineage of a partition is another beginning, without keys.
+/// The lineages of all partitions. A new lineage means that the partition began empty.
 fn lineages(table: &TableReport, keyspace: &str) -> BTreeMap<u32, u64> {
     partitions(table, keyspace)
         .map(|p| (p.id, p.lineage))
@@ -443,9 +448,8 @@ fn read(client: &mut Client, key: &str) -> Option<String> {
     }
 }
 
-/// Looks at the table and the status of a node until they are like this. If not, tells what they
-/// are, and what the node logged, in lines that are short enough to be read where somebody else ran
-/// this.
+/// Waits until the table and the status of a node are like this. If they never are, it prints them,
+/// and the node's log in short lines that are readable in the output of a CI.
 fn await_that(
     runtime: &Runtime,
     cluster: &Cluster,
@@ -474,7 +478,7 @@ fn await_that(
                 .collect();
             let log = cluster.log(node);
             panic!(
-                "not: {what}\n{}\n{}\n{}\n{log}",
+                "never happened: {what}\n{}\n{}\n{}\n{log}",
                 members.join("\n"),
                 keyspaces.join("\n"),
                 partitions.join("\n")

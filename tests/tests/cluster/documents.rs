@@ -1,11 +1,11 @@
-//! docs/testing.md says what there is.
+//! docs/testing.md names what exists.
 
 use doyen_tests::mutants;
 use std::path::Path;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// All that our crates contain, as text.
+/// Reads all sources of our crates as one text.
 fn sources(directory: &Path, text: &mut String) {
     for entry in std::fs::read_dir(directory)
         .expect("a directory of ours")
@@ -21,7 +21,7 @@ fn sources(directory: &Path, text: &mut String) {
 }
 
 #[test]
-fn testing_names_every_mutant_and_no_test_that_is_not_there() {
+fn testing_md_names_every_mutant_and_only_tests_that_exist() {
     let page = std::fs::read_to_string(Path::new(ROOT).join("docs/testing.md")).expect("the page");
     let (_, table) = page
         .split_once("## The rules, their tests and their mutants")

@@ -1,5 +1,5 @@
-//! Memory of real processes that is full: keys go by their keyspace's policy, or writes are
-//! refused, and nobody holds more than it may.
+//! Real processes with full memory: keys are evicted by their keyspace's policy, or writes are
+//! refused, and no member holds more than it may.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::{Client, Reply};
@@ -8,7 +8,7 @@ use serde_json::Value;
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
 const MEMORY: f64 = (16 << 20) as f64;
-/// Each is on two of three nodes: some 45 MB a node.
+/// Each key is on two of three nodes: some 45 MB a node.
 const KEYS: usize = 60_000;
 const BATCH: usize = 50;
 
@@ -17,11 +17,11 @@ fn metric(cluster: &Cluster, node: &str, name: &str) -> f64 {
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    line.unwrap_or_else(|| panic!("{name} is not among the metrics"))
+    line.unwrap_or_else(|| panic!("{name} is not one of the metrics"))
 }
 
-/// Writes keys from this one on, many at a time, through each node in turn, until one is refused:
-/// how many were taken, and what was said of the first that was not.
+/// Writes keys from this one on, in batches, through each node in turn, until one is refused.
+/// Returns how many were taken, and the first refusal.
 fn write(
     cluster: &Cluster,
     clients: &mut [Client],
@@ -71,7 +71,7 @@ fn alter(cluster: &Cluster, policy: &str) {
     let (altered, why) = cluster.keyspace("n1", &["alter", "default", "--eviction", policy]);
     assert!(altered, "{why}");
     for node in NODES {
-        cluster.eventually("every node knows", |c| {
+        cluster.eventually("every node knows the policy", |c| {
             let (_, list) = c.keyspace(node, &["list", "--json"]);
             serde_json::from_str::<Value>(&list).is_ok_and(|list| list[0]["eviction"] == policy)
         });
@@ -79,7 +79,7 @@ fn alter(cluster: &Cluster, policy: &str) {
 }
 
 #[test]
-fn more_than_fits_is_taken_where_keys_may_go_and_refused_where_not() {
+fn a_full_memory_evicts_or_refuses_as_the_policy_says() {
     let mut cluster = Cluster::new(BINARY);
     cluster
         .options
@@ -105,7 +105,7 @@ fn more_than_fits_is_taken_where_keys_may_go_and_refused_where_not() {
     assert_ne!(
         said(&mut clients[0], &[b"GET", last.as_bytes()]),
         "Nil",
-        "what was written just now is there"
+        "the latest keys are there"
     );
     let info = said(&mut clients[1], &[b"INFO"]);
     assert!(
@@ -124,7 +124,7 @@ fn more_than_fits_is_taken_where_keys_may_go_and_refused_where_not() {
         )
     );
 
-    // Without a policy there is an end to it, and only to what needs room.
+    // Without a policy, memory fills up, and only writes that need memory are refused.
     alter(&cluster, "none");
     let (_, refused) = write(&cluster, &mut clients, "more-", KEYS);
     assert!(

@@ -1,5 +1,5 @@
-//! Real processes, killed, frozen and told to leave, each under load: no acknowledged write may be
-//! lost, nothing stale be read.
+//! Real processes that are killed, frozen or told to leave under load: no acknowledged write may be
+//! lost, and no read be stale.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::load::{Load, Tally};
@@ -32,7 +32,7 @@ fn check(cluster: &Cluster, tally: &Tally) {
     }
 }
 
-/// Kills one of three under load, and sees that the two go on.
+/// Kills one of three under load, and checks that the other two go on.
 fn kill_one_of_three(pick: impl Fn(&Cluster) -> String) {
     let mut cluster = Cluster::of(BINARY, 3);
     let load = Load::start(cluster.resp_addresses(), 6);
@@ -52,7 +52,7 @@ fn killing_the_coordinator_loses_nothing() {
 }
 
 #[test]
-fn killing_a_primary_that_does_not_coordinate_loses_nothing() {
+fn killing_a_primary_that_is_not_coordinator_loses_nothing() {
     kill_one_of_three(|c| c.by_age()[1].clone());
 }
 
@@ -62,7 +62,7 @@ fn killing_the_youngest_loses_nothing() {
 }
 
 #[test]
-fn of_five_a_second_may_die_once_the_cluster_is_safe_again() {
+fn a_second_of_five_may_die_once_the_cluster_is_safe() {
     let mut cluster = Cluster::of(BINARY, 5);
     let load = Load::start(cluster.resp_addresses(), 6);
     for left in [4, 3] {
@@ -79,7 +79,7 @@ fn of_five_a_second_may_die_once_the_cluster_is_safe_again() {
 #[test]
 fn three_of_seven_killed_at_once_leave_a_working_cluster() {
     let mut cluster = Cluster::new(BINARY);
-    // What had both copies among the three comes back empty, soon.
+    // Partitions that had both copies among the three begin empty, soon.
     cluster
         .options
         .extend(["--on-loss", "reset:2s"].map(str::to_owned));
@@ -100,10 +100,10 @@ fn three_of_seven_killed_at_once_leave_a_working_cluster() {
     check(&cluster, &load.finish());
 }
 
-/// Both processes that held a partition come back empty, each at its address: nobody need wait for
-/// ten minutes.
+/// Both processes that held a partition come back empty, each at its address. So their deaths are
+/// proved, and the cluster need not wait for ten minutes.
 #[test]
-fn what_is_proved_lost_begins_empty_at_once() {
+fn partitions_that_are_proved_lost_begin_empty_at_once() {
     let mut cluster = Cluster::of(BINARY, 5);
     let leader = cluster.coordinator();
     let victims: Vec<String> = cluster
@@ -118,13 +118,13 @@ fn what_is_proved_lost_begins_empty_at_once() {
         .iter()
         .map(|name| (name.clone(), cluster.node(name).ready.listen))
         .collect();
-    // Neither is without the other: what one has is not copied first.
+    // They die at the same moment, so that the data of one is not copied first.
     victims
         .iter()
         .for_each(|name| cluster.nodes.get_mut(name).expect("it runs").stop());
     victims.iter().for_each(|name| cluster.kill(name));
-    // The first that is missed may be expelled, because the other one has its copies: then that one
-    // alone is waited for.
+    // The first that is missed may be expelled, because the other has its copies. Then the cluster
+    // waits for the other alone.
     let waited = |c: &Cluster| {
         let status = c.status(&leader).unwrap_or_default();
         let lives = |m: &serde_json::Value| {
@@ -135,7 +135,7 @@ fn what_is_proved_lost_begins_empty_at_once() {
             .is_none_or(|members| members.iter().any(lives));
         !living && status["keyspaces"][0]["unavailable"].as_u64() > Some(0)
     };
-    cluster.eventually("what both held is waited for", waited);
+    cluster.eventually("the cluster waits for what both held", waited);
     for (name, address) in places {
         cluster
             .try_start(&name, &addresses, &["--listen", &address.to_string()])
@@ -149,9 +149,9 @@ fn what_is_proved_lost_begins_empty_at_once() {
     );
 }
 
-/// It was refused for a minute, and ended.
+/// The name was refused for a minute, and the process ended.
 #[test]
-fn a_name_comes_back_elsewhere_while_what_its_former_process_held_is_waited_for() {
+fn a_name_comes_back_while_the_cluster_waits_for_its_former_process() {
     let mut cluster = Cluster::new(BINARY);
     cluster
         .options
@@ -170,7 +170,7 @@ fn a_name_comes_back_elsewhere_while_what_its_former_process_held_is_waited_for(
             .map(|m| (text(m, "name"), text(m, "state")))
             .collect()
     };
-    cluster.eventually("it is waited for", |c| {
+    cluster.eventually("the cluster waits for it", |c| {
         members(c).iter().any(|(_, state)| state == "silent")
     });
     cluster.join("n2");
@@ -192,16 +192,16 @@ fn a_name_comes_back_elsewhere_while_what_its_former_process_held_is_waited_for(
     let former = members(&cluster)
         .into_iter()
         .find(|(name, _)| name.starts_with("n2~"))
-        .expect("it is waited for")
+        .expect("the cluster waits for it")
         .0;
     cluster.change("n0", &["remove", &former, "--lost"]);
     cluster.await_safe(3);
 }
 
-/// Copies that were to be made on full members held up those for the one that came back empty, for
+/// Copies that were planned for full members held up those for the member that came back empty, for
 /// ever.
 #[test]
-fn a_member_that_comes_back_is_filled_though_the_others_are_nearly_full() {
+fn a_member_that_comes_back_is_filled_by_nearly_full_members() {
     let mut cluster = Cluster::new(BINARY);
     cluster
         .options
@@ -210,7 +210,7 @@ fn a_member_that_comes_back_is_filled_though_the_others_are_nearly_full() {
     cluster.await_safe(3);
     let value = vec![b'x'; 50_000];
     let mut client = cluster.client("n0");
-    // 84 % of what three members can hold twice: the two that are left cannot hold it.
+    // 84 % of what three members can hold with two copies: two members cannot hold it.
     for i in 0..800 {
         let key = format!("key-{i}");
         assert_eq!(
@@ -242,7 +242,7 @@ fn a_member_that_comes_back_is_filled_though_the_others_are_nearly_full() {
 }
 
 #[test]
-fn a_frozen_coordinator_is_succeeded_and_serves_nothing_stale_when_it_resumes() {
+fn a_frozen_coordinator_is_replaced_and_serves_nothing_stale() {
     let mut cluster = Cluster::of(BINARY, 3);
     let frozen = cluster.coordinator();
     let survivors: Vec<String> = cluster
@@ -258,7 +258,7 @@ fn a_frozen_coordinator_is_succeeded_and_serves_nothing_stale_when_it_resumes() 
         );
     }
     // Requests that wait in the frozen process's sockets: reads, and writes that must not be
-    // acknowledged from the past.
+    // acknowledged late.
     let mut stale_reader = cluster.client(&frozen);
     let mut stale_writer = cluster.client(&frozen);
     cluster.nodes.get_mut(&frozen).expect("it runs").stop();
@@ -280,12 +280,14 @@ fn a_frozen_coordinator_is_succeeded_and_serves_nothing_stale_when_it_resumes() 
     let mut writer = cluster.client(&survivors[0]);
     for i in 0..64 {
         let key = format!("key-{i}");
-        cluster.eventually(
-            "writes go on",
-            |_| matches!(writer.command(&[b"SET", key.as_bytes(), b"new"]), Ok(Reply::Simple(ok)) if ok == "OK"),
-        );
+        cluster.eventually("writes go on", |_| {
+            matches!(
+                writer.command(&[b"SET", key.as_bytes(), b"new"]),
+                Ok(Reply::Simple(ok)) if ok == "OK"
+            )
+        });
     }
-    // The time of the scenario; nothing is waited for but the clock.
+    // The freeze lasts ten seconds in all.
     std::thread::sleep(Duration::from_secs(10).saturating_sub(frozen_at.elapsed()));
     cluster.nodes.get_mut(&frozen).expect("it runs").resume();
     for i in 0..64 {
@@ -325,7 +327,7 @@ fn a_frozen_coordinator_is_succeeded_and_serves_nothing_stale_when_it_resumes() 
 }
 
 #[test]
-fn a_frozen_member_leaves_the_coordinator_and_its_term_alone() {
+fn a_frozen_member_does_not_disturb_the_coordinator() {
     let mut cluster = Cluster::of(BINARY, 3);
     let coordinator = cluster.coordinator();
     let term = cluster.status(&coordinator).expect("a status")["term"].clone();
@@ -386,7 +388,7 @@ fn rolling_restarts_fail_no_operation() {
             .filter(|(n, _)| *n != name)
             .map(|(_, p)| p.ready.resp)
             .collect();
-        // Connections that are there stay; the leaver answers them before it closes them.
+        // Open connections stay; the leaver answers them before it closes them.
         load.redirect(others);
         let status = cluster.leave(name);
         assert!(status.success(), "{name} ended with {status}");

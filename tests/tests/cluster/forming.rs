@@ -1,4 +1,4 @@
-//! How clusters begin, whom they let in, and how few may go on.
+//! How clusters begin, which members they admit, and how few members may go on.
 
 use doyen_tests::cluster::{Cluster, free_ports, last_lines, write_secret};
 use doyen_tests::resp::Reply;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
-/// A UDP balancer on loopback, which leads each source to one of some ports, by its address.
+/// A UDP balancer on loopback, which sends each source to one of some ports, by its address.
 struct Balancer {
     at: SocketAddr,
     ends: Arc<AtomicBool>,
@@ -58,8 +58,8 @@ impl Balancer {
     }
 }
 
-/// Each node was led to another one or to itself, always the same: two clusters, all ready, and not
-/// a word.
+/// The balancer led each node always to the same other one, or to itself. So there were two
+/// clusters, all nodes were ready, and no log said so.
 #[test]
 fn four_behind_one_balancer_are_one_cluster() {
     let mut cluster = Cluster::new(BINARY);
@@ -70,7 +70,7 @@ fn four_behind_one_balancer_are_one_cluster() {
             .try_start(name, &[balancer.at], &["--listen", &port.to_string()])
             .expect("its ports are open");
     }
-    cluster.eventually("each says that it waits, and what to type", |c| {
+    cluster.eventually("each says that it waits and what to type", |c| {
         c.nodes.values().all(|node| node.log().contains("--expect"))
     });
     cluster.await_safe(4);
@@ -88,7 +88,7 @@ fn four_behind_one_balancer_are_one_cluster() {
             .nodes
             .keys()
             .all(|n| cluster.status(n).is_some_and(|s| s["others"].is_null())),
-        "no other cluster was ever used"
+        "no node ever saw another used cluster"
     );
     balancer.stop();
 }
@@ -127,8 +127,8 @@ fn five_that_start_at_once_form_one_cluster() {
     one_cluster(&["a", "b", "c", "d", "e"]);
 }
 
-/// Members that listened on `[::]` and advertised IPv4 were live, and no data connection ever came
-/// up between them.
+/// Members that listened on `[::]` and advertised IPv4 addresses were live, but no data connection
+/// ever came up between them.
 #[test]
 fn nodes_on_one_family_and_on_both_copy_to_each_other_and_serve_native_clients() {
     let mut cluster = Cluster::new(BINARY);
@@ -172,7 +172,7 @@ fn nodes_on_one_family_and_on_both_copy_to_each_other_and_serve_native_clients()
             for name in ["n0", "n1", "n2"] {
                 map.insert(name, &"2".to_owned())
                     .await
-                    .expect("whichever member leads it takes it");
+                    .expect("the primary takes it");
             }
             client.close().await;
         });
@@ -209,7 +209,7 @@ fn a_wrong_secret_is_refused_on_both_sides_in_one_clear_line() {
     assert_eq!(
         status["members"].as_array().map(Vec::len),
         Some(1),
-        "it was let in: {status}"
+        "it was admitted: {status}"
     );
     assert_eq!(
         cluster.command_at("n0", &["SET", "a", "1"]),
@@ -217,9 +217,9 @@ fn a_wrong_secret_is_refused_on_both_sides_in_one_clear_line() {
     );
 }
 
-/// The second one was ready, and waited for ever.
+/// The second node was ready, and waited for ever.
 #[test]
-fn a_second_node_of_one_name_ends_and_says_who_bears_it() {
+fn a_second_node_of_one_name_ends_and_names_the_first() {
     let mut cluster = Cluster::of(BINARY, 2);
     let (seed, taken) = (
         cluster.node("n1").ready.listen,
@@ -246,9 +246,9 @@ fn a_second_node_of_one_name_ends_and_says_who_bears_it() {
     cluster.await_safe(2);
 }
 
-/// Two fresh nodes of one name can form no cluster, and neither is older: both waited for ever.
+/// Two fresh nodes of one name can form no cluster, and neither is older, so both waited for ever.
 #[test]
-fn of_two_fresh_nodes_with_one_name_one_ends() {
+fn one_of_two_fresh_nodes_with_one_name_ends() {
     let mut cluster = Cluster::new(BINARY);
     let ports: Vec<_> = (0..2)
         .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").expect("a port"))
@@ -281,8 +281,8 @@ fn of_two_fresh_nodes_with_one_name_one_ends() {
     assert!(!started[1 - loser].ended(), "both ended");
 }
 
-/// `safe` came a moment early: the newcomer was in the table, and the plan for it was still being
-/// made.
+/// The status said `safe` a moment too early: the newcomer was in the table, but its plan was still
+/// being made.
 #[test]
 fn a_newcomer_holds_its_share_when_the_cluster_is_safe() {
     let mut cluster = Cluster::of(BINARY, 2);
@@ -366,15 +366,18 @@ fn a_pair_that_loses_its_older_asks_for_recover_and_goes_on_after_it() {
         (&"unanswered".into(), &64.into()),
         "{status}"
     );
-    // It must refuse: the other may live behind a cut.
+    // It must refuse, because the other may live behind a cut.
     let refused = cluster.command_at(&younger, &["SET", "a", "2"]);
     assert!(
-        matches!(&refused, Reply::Error(text) if text.starts_with("TRYAGAIN") || text.starts_with("UNKNOWN")),
+        matches!(
+            &refused,
+            Reply::Error(text) if text.starts_with("TRYAGAIN") || text.starts_with("UNKNOWN")
+        ),
         "{refused:?}"
     );
     let http = cluster.node(&younger).ready.http.to_string();
     let secret = cluster.secret_file().display().to_string();
-    // The line that it says is one that works, but for the secret's file.
+    // The command that it prints works, once the secret's file is filled in.
     assert!(
         status["waiting"]
             .as_str()
@@ -474,7 +477,8 @@ fn a_seed_that_restarts_alone_joins_the_living() {
     );
     let address = cluster.node("a").ready.listen;
     cluster.kill("a");
-    // Without any seed: it can only wait to be found, or begin a cluster of its own and give it up.
+    // It has no seed, so it can only wait to be found, or begin a cluster of its own and give it
+    // up.
     if let Err(refused) = cluster.try_start("a", &[], &["--listen", &address.to_string()]) {
         panic!("it does not start: {refused:?}");
     }

@@ -1,5 +1,5 @@
-//! Keyspaces on real processes: made, used, altered with data in them and dropped, by people and by
-//! Redis clients.
+//! Keyspaces on real processes: created, used, altered with data in them, and dropped, through the
+//! command line and Redis clients.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::{Client, Reply};
@@ -27,7 +27,7 @@ fn client_in(cluster: &Cluster, node: &str, keyspace: &str) -> Client {
 }
 
 #[test]
-fn a_keyspace_is_made_used_altered_and_dropped() {
+fn a_keyspace_is_created_used_altered_and_dropped() {
     let mut cluster = Cluster::of(BINARY, 3);
     let (made, said) = cluster.keyspace(
         "n1",
@@ -35,7 +35,7 @@ fn a_keyspace_is_made_used_altered_and_dropped() {
     );
     assert!(made && said.contains("32 partitions, 1 copy"), "{said}");
 
-    // Equal keys of two keyspaces are two keys, whichever node is asked.
+    // The same key in two keyspaces is two keys, whichever node is asked.
     let mut plain = cluster.client("n0");
     let mut orders = client_in(&cluster, "n2", "orders");
     for i in 0..KEYS {
@@ -47,7 +47,7 @@ fn a_keyspace_is_made_used_altered_and_dropped() {
         orders.command(&[b"DBSIZE"]).expect("a reply"),
         Reply::Int(KEYS as i64)
     );
-    // In one pipeline, each command is about the keyspace that was chosen before it.
+    // In one pipeline, each command uses the keyspace that was chosen before it.
     for words in [
         &[&b"GET"[..], b"key-1"][..],
         &[b"CLIENT", b"KEYSPACE", b"orders"],
@@ -73,7 +73,7 @@ fn a_keyspace_is_made_used_altered_and_dropped() {
         ]
     );
 
-    // With two copies more, any one process may die.
+    // With two more copies, any one process may die.
     let (altered, said) = cluster.keyspace("n0", &["alter", "orders", "--backups", "2"]);
     assert!(altered && !said.contains("beware"), "{said}");
     cluster.await_safe(3);
@@ -100,7 +100,7 @@ fn a_keyspace_is_made_used_altered_and_dropped() {
         assert_eq!(lost, 0, "of {KEYS} keys at {node}");
     }
 
-    // Dropping asks; where nobody can be asked, it wants --yes.
+    // `drop` asks for confirmation. Without a terminal it needs --yes.
     let (dropped, said) = cluster.keyspace("n0", &["drop", "orders"]);
     assert!(!dropped && said.contains("--yes"), "{said}");
     let mut orders = client_in(&cluster, "n0", "orders");
@@ -108,14 +108,14 @@ fn a_keyspace_is_made_used_altered_and_dropped() {
     assert!(dropped, "{said}");
     assert!(
         matches!(get(&mut orders, "key-1"), Reply::Error(e) if e.starts_with("CLUSTERDOWN")),
-        "what it chose is gone"
+        "the chosen keyspace is gone"
     );
     assert_eq!(
         orders.command(&[b"CLIENT", b"KEYSPACE"]).expect("a reply"),
         Reply::Nil
     );
 
-    // One of the same name begins empty, and the other keyspace has all it had.
+    // A new keyspace of that name begins empty, and the other keyspace has kept its data.
     let (made, said) = cluster.keyspace("n2", &["create", "orders", "--partitions", "32"]);
     assert!(made, "{said}");
     cluster.eventually("every node has the new keyspace", |c| {
@@ -131,8 +131,8 @@ fn a_keyspace_is_made_used_altered_and_dropped() {
     assert!((0..KEYS).all(|i| get(&mut plain, &format!("key-{i}")) == bulk("plain")));
 }
 
-/// What `doyen keyspace show` says of the partitions of a keyspace; nothing while the node has not
-/// heard of it.
+/// The partitions of a keyspace, from `doyen keyspace show`. Nothing until the node knows the
+/// keyspace.
 fn partitions(cluster: &Cluster, node: &str, name: &str) -> Vec<Value> {
     let (known, shown) = cluster.keyspace(node, &["show", name, "--json"]);
     if !known {
@@ -142,7 +142,7 @@ fn partitions(cluster: &Cluster, node: &str, name: &str) -> Vec<Value> {
     shown["partitions"].as_array().cloned().unwrap_or_default()
 }
 
-/// Who leads most and least of a keyspace.
+/// The most and the fewest partitions that a member leads in a keyspace.
 fn leads(partitions: &[Value], names: &[&str]) -> (usize, usize) {
     let of = |name: &str| partitions.iter().filter(|p| p["primary"] == *name).count();
     let all: Vec<usize> = names.iter().map(|name| of(name)).collect();
@@ -223,10 +223,10 @@ fn a_ring_and_ranges_hold_their_keys_while_members_come_and_die() {
         (8, 8)
     );
 
-    // Whoever joins is given its share, and then anybody may die.
+    // The newcomer gets its share, and then any member may die.
     cluster.join("n3");
     let all = ["n0", "n1", "n2", "n3"];
-    cluster.eventually("everybody leads its share", |c| {
+    cluster.eventually("every member leads its share", |c| {
         leads(&partitions(c, "n3", "ring"), &all) == (8, 8)
             && leads(&partitions(c, "n3", "sampled"), &all) == (3, 2)
     });
@@ -262,7 +262,7 @@ fn scan(client: &mut Client, words: &[&str]) -> Vec<String> {
     items.into_iter().map(text).collect()
 }
 
-/// What a metric of a node counts, over all of its series.
+/// What a metric of a node counts, as the sum of all its series.
 fn metric(cluster: &Cluster, node: &str, name: &str) -> u64 {
     let text = cluster.node(node).http("/metrics").expect("an answer");
     let values = text
@@ -273,7 +273,7 @@ fn metric(cluster: &Cluster, node: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn ranges_are_scanned_in_order_and_only_where_they_are() {
+fn ranges_are_scanned_in_order_by_their_partitions_alone() {
     let cluster = Cluster::of(BINARY, 3);
     let splits: Vec<String> = (1..10).map(|i| format!("key-{}", i * 100)).collect();
     let mut words = vec!["create", "names", "--mode", "range"];
@@ -314,7 +314,7 @@ fn ranges_are_scanned_in_order_and_only_where_they_are() {
         assert_eq!(scan(&mut client, &nothing), [""; 0]);
     }
 
-    // Of ten partitions, two are asked for what is in two.
+    // The scan of two partitions asks only those two of ten.
     let asked = || {
         ["n0", "n1", "n2"]
             .map(|node| metric(&cluster, node, "doyen_range_scans_total"))
@@ -325,7 +325,7 @@ fn ranges_are_scanned_in_order_and_only_where_they_are() {
     assert_eq!(scan(&mut client, &["key-350", "key-450"]).len(), 100);
     assert_eq!(asked() - before, 2);
 
-    // What is wrong is said, and a keyspace that has no order has no ranges.
+    // Mistakes are reported, and a keyspace without order has no ranges.
     let mut error = |words: &[&[u8]]| match client.command(words).expect("a reply") {
         Reply::Error(why) => why,
         reply => panic!("{reply:?}"),
@@ -345,7 +345,7 @@ fn ranges_are_scanned_in_order_and_only_where_they_are() {
 }
 
 #[test]
-fn keys_with_a_tag_are_scanned_where_they_are() {
+fn keys_with_a_tag_are_scanned_by_their_partition_alone() {
     let cluster = Cluster::of(BINARY, 2);
     for (name, words) in [
         ("slots", &["--partitions", "64"][..]),
@@ -399,7 +399,7 @@ fn keys_with_a_tag_are_scanned_where_they_are() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_a_line_and_changes_nothing() {
+fn a_mistake_gets_an_error_of_one_line_and_changes_nothing() {
     let cluster = Cluster::of(BINARY, 1);
     let wrong = |words: &[&str], expected: &str| {
         let (done, said) = cluster.keyspace("n0", words);

@@ -1,5 +1,5 @@
-//! Real processes that are told to leave: nothing is lost with them, whatever else dies, and nobody
-//! waits for nothing.
+//! Real processes that are told to leave: no data is lost with them, whatever else dies, and no
+//! process waits in vain.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::process::Process;
@@ -28,7 +28,7 @@ fn fill(client: &mut Client) {
     }
 }
 
-/// Every key through this node, once everything serves again.
+/// Checks every key through this node, once all partitions serve again.
 fn check(cluster: &Cluster, name: &str) {
     cluster.eventually("every partition serves", |c| {
         let mut client = c.client(name);
@@ -51,9 +51,9 @@ fn check(cluster: &Cluster, name: &str) {
 }
 
 #[test]
-fn what_a_leaver_held_survives_the_next_death() {
-    // Once it has gone, everything has been copied; while it goes, it is a copy itself. The younger
-    // of the two others is killed: a pair goes on without that one by itself.
+fn the_data_of_a_leaver_survives_the_next_death() {
+    // Once the leaver has gone, everything has been copied. While it leaves, it is itself a copy.
+    // The younger of the two others is killed, because a pair goes on without its younger member.
     for wait_for_its_end in [true, false] {
         let mut cluster = Cluster::of(BINARY, 3);
         fill(&mut cluster.client("n0"));
@@ -71,7 +71,7 @@ fn what_a_leaver_held_survives_the_next_death() {
 }
 
 #[test]
-fn the_last_holder_goes_when_others_hold_what_it_held() {
+fn the_last_holder_leaves_once_others_have_its_data() {
     let mut cluster = Cluster::new(BINARY);
     cluster
         .options
@@ -88,10 +88,10 @@ fn the_last_holder_goes_when_others_hold_what_it_held() {
 }
 
 #[test]
-fn a_cluster_that_is_stopped_as_a_whole_waits_for_nobody_and_says_what_is_lost() {
+fn a_cluster_that_is_stopped_as_a_whole_ends_and_says_what_is_lost() {
     for full in [false, true] {
         let mut cluster = Cluster::new(BINARY);
-        // That they end at all shows that none of them waited for a member to hand over to.
+        // They end, so none of them waited for a member to hand over to.
         cluster
             .options
             .extend(["--leave-timeout", "1h"].map(str::to_owned));
@@ -108,7 +108,8 @@ fn a_cluster_that_is_stopped_as_a_whole_waits_for_nobody_and_says_what_is_lost()
             .into_values()
             .map(|process| process.wait().code())
             .collect();
-        // One that has handed over everything before the others are told to leave has lost nothing.
+        // A member that handed over everything before the others were told to leave has lost
+        // nothing.
         assert!(
             codes.iter().all(|code| matches!(code, Some(0 | 3))),
             "{codes:?}"
@@ -117,8 +118,8 @@ fn a_cluster_that_is_stopped_as_a_whole_waits_for_nobody_and_says_what_is_lost()
     }
 }
 
-/// Each node is told to leave and started again, and the next one at once. The last one left while
-/// the others were at its door: all was gone, with 0 as its status.
+/// Each node is told to leave and started again, and then the next one at once. The last one left
+/// while the others waited to be admitted: all data was gone, and its status was 0.
 #[test]
 fn a_rolling_restart_that_waits_for_nothing_loses_nothing() {
     let mut cluster = Cluster::of(BINARY, 3);
@@ -136,9 +137,9 @@ fn a_rolling_restart_that_waits_for_nothing_loses_nothing() {
     check(&cluster, "n1");
 }
 
-/// All are told to leave before the first of them has handed over. Each listened for newcomers by a
-/// clock of its own, so the first two ended together with half of the votes, and the others could
-/// admit none of those that were started again: all was gone.
+/// All nodes are told to leave before the first has handed over. Each listened for newcomers by a
+/// clock of its own. So the first two ended together with half of the votes, and the others could
+/// not admit those that started again: all data was gone.
 #[test]
 fn a_rolling_restart_in_which_all_leave_at_the_same_time_loses_nothing() {
     const LARGE: usize = 32;
@@ -189,7 +190,7 @@ fn a_rolling_restart_in_which_all_leave_at_the_same_time_loses_nothing() {
     }
 }
 
-/// A pair whose older member is frozen: nobody coordinates, so that the younger cannot hand over.
+/// A pair whose older member is frozen: there is no coordinator, so the younger cannot hand over.
 fn stuck_leaver(leave_timeout: &str, full: bool) -> (Cluster, doyen_tests::process::Process) {
     let mut cluster = Cluster::new(BINARY);
     cluster
@@ -212,7 +213,7 @@ fn stuck_leaver(leave_timeout: &str, full: bool) -> (Cluster, doyen_tests::proce
 
 #[test]
 fn the_leave_timeout_ends_a_leave_that_cannot_be_completed() {
-    // No member that answers has what it held. If that was no key, nothing is lost.
+    // No member that answers has its partitions. If they had no key, nothing is lost.
     for (full, code) in [(true, 3), (false, 0)] {
         let (_cluster, leaver) = stuck_leaver("500ms", full);
         let status = leaver.wait();

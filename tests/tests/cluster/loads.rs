@@ -1,12 +1,12 @@
-//! What partitions have to carry, as any node tells it, also after the coordinator is gone; on real
-//! processes.
+//! The loads of partitions, as every node reports them, also after the coordinator has died; on
+//! real processes.
 
 use doyen_tests::cluster::Cluster;
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
-/// What this node says of the loads of its cluster.
+/// The loads of a cluster, as this node reports them.
 fn loads(cluster: &Cluster, node: &str) -> Value {
     cluster
         .node(node)
@@ -16,7 +16,7 @@ fn loads(cluster: &Cluster, node: &str) -> Value {
         .unwrap_or_default()
 }
 
-/// Bytes and keys of all partitions, and the names of the members that are known.
+/// The bytes and keys of all partitions, and the names of the members that are known.
 fn sums(loads: &Value) -> (u64, u64, Vec<String>) {
     let all = |field: &str| {
         loads["partitions"]
@@ -35,7 +35,7 @@ fn sums(loads: &Value) -> (u64, u64, Vec<String>) {
 }
 
 #[test]
-fn any_node_tells_the_loads_and_a_new_coordinator_hears_them() {
+fn every_node_reports_the_loads_and_a_new_coordinator_learns_them() {
     let mut cluster = Cluster::of(BINARY, 3);
     let value = vec![7; 100_000];
     let mut client = cluster.client("n0");

@@ -1,5 +1,5 @@
-//! Real processes over real sockets, in one program: each of these files would be linked with all
-//! of Doyen by itself, and begin only when the last test of the one before has ended.
+//! Real processes over real sockets, in one program. As programs of their own, these files would
+//! each be linked with all of Doyen, and each would wait for the last test of the one before.
 
 mod alerts;
 mod bad_input;

@@ -1,4 +1,4 @@
-//! `--memory-max` bounds the process, whatever its values become and its clients do.
+//! `--memory-max` bounds the process, however its values change and whatever its clients do.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::procfs;
@@ -7,8 +7,8 @@ use doyen_tests::resp::{Client, Reply};
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 const MIB: u64 = 1 << 20;
 const MEMORY: u64 = 96 * MIB;
-/// A control group in which that is the default: three quarters of what is left beside 32 MiB.
-/// Above it the system would end the process.
+/// A control group whose default for `--memory-max` is `MEMORY`: three quarters of what is left
+/// besides 32 MiB. Above the limit of the group, the system would end the process.
 const GROUP: u64 = MEMORY / 3 * 4 + 32 * MIB;
 const BATCH: usize = 200;
 
@@ -23,7 +23,7 @@ fn node(policy: &str) -> Cluster {
     cluster
 }
 
-/// Bytes of the process that the system cannot take back.
+/// Bytes of the process that the system cannot reclaim.
 fn held(cluster: &Cluster) -> u64 {
     procfs::memory(cluster.nodes["n0"].pid()).1
 }
@@ -38,7 +38,8 @@ fn bounded(cluster: &Cluster, when: &str) {
     );
 }
 
-/// Writes so many keys of this name, or up to the first that is refused: how many were taken.
+/// Writes this many keys of this name, or up to the first that is refused. Returns how many were
+/// taken.
 fn write(cluster: &Cluster, client: &mut Client, name: &str, value: &[u8], count: usize) -> usize {
     for batch in 0..count / BATCH {
         for n in 0..BATCH {
@@ -78,10 +79,10 @@ fn write(cluster: &Cluster, client: &mut Client, name: &str, value: &[u8], count
     count
 }
 
-/// It held twice as much: what was dropped and not freed yet, and what lay free between small
-/// values, counted for nothing.
+/// The process used twice its limit: dropped values that were not freed yet did not count, nor did
+/// the gaps between small values.
 #[test]
-fn values_of_another_size_find_no_more_memory_than_there_is_and_it_comes_back() {
+fn values_of_another_size_stay_within_the_limit_and_memory_comes_back() {
     let cluster = node("none");
     let mut client = cluster.client("n0");
     let small = write(&cluster, &mut client, "small", &[b's'; 100], 1_000_000);
@@ -132,21 +133,17 @@ fn evicted_values_leave_room_for_values_of_another_size() {
         assert_eq!(
             write(&cluster, &mut client, name, &vec![b'v'; bytes], count),
             count,
-            "none is refused"
+            "no write is refused"
         );
         bounded(&cluster, name);
         let last = client
             .command(&[b"STRLEN", format!("{name}-{}", count - 1).as_bytes()])
             .expect("a reply");
-        assert_eq!(
-            last,
-            Reply::Int(bytes as i64),
-            "what was written just now is there"
-        );
+        assert_eq!(last, Reply::Int(bytes as i64), "the latest keys are there");
         let Reply::Int(left) = client.command(&[b"DBSIZE"]).expect("a reply") else {
             panic!("a number")
         };
-        // No more goes than must: three quarters of the memory are used.
+        // No more keys than necessary are evicted: three quarters of the memory stay in use.
         let most = MEMORY as usize / (bytes + 100);
         assert!(
             left as usize > most / 2,
@@ -155,9 +152,10 @@ fn evicted_values_leave_room_for_values_of_another_size() {
     }
 }
 
-/// Half a command each, of the largest values: their sum is far more than the memory.
+/// Each connection sends half a command with the largest value. Their sum is far more than the
+/// memory.
 #[test]
-fn commands_that_never_end_do_not_fill_the_memory() {
+fn unfinished_commands_do_not_exceed_the_memory() {
     let cluster = node("none");
     let mut client = cluster.client("n0");
     let taken = write(&cluster, &mut client, "key", &[b'v'; 1_000], 200_000);
@@ -171,7 +169,7 @@ fn commands_that_never_end_do_not_fill_the_memory() {
     }
     for round in 0..128 {
         for client in &mut half {
-            // What the node does not read stays in the sockets, until they are full.
+            // Bytes that the node does not read stay in the sockets until these are full.
             client.raw_if_taken(&part);
         }
         if round % 8 == 0 {
@@ -185,10 +183,10 @@ fn commands_that_never_end_do_not_fill_the_memory() {
     bounded(&cluster, "with half commands");
 }
 
-/// A whole command that waited for memory gave the next one leave to be read: the process held
-/// several times what it may.
+/// A whole command that waited for memory let the next one be read, so the process used several
+/// times its limit.
 #[test]
-fn large_values_that_find_no_room_do_not_fill_the_memory() {
+fn large_values_without_room_do_not_exceed_the_memory() {
     let cluster = node("none");
     let value = vec![b'v'; 8 << 20];
     let taken: usize = std::thread::scope(|scope| {
@@ -200,7 +198,7 @@ fn large_values_that_find_no_room_do_not_fill_the_memory() {
                     .send(&[b"SET", format!("large{n}-{k}").as_bytes(), &value])
                     .is_err()
                 {
-                    // It stood still for too long with others waiting.
+                    // It waited for too long, with others waiting too.
                     break;
                 }
                 match client.reply() {

@@ -1,4 +1,4 @@
-//! What moves, and people in charge of it: pace, pause, cancel, drain, restart; on real processes.
+//! Moves under an operator's control on real processes: pace, pause, cancel, drain, restart.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::load::Load;
@@ -18,7 +18,7 @@ fn kinds(cluster: &Cluster) -> Vec<String> {
         .collect()
 }
 
-/// So many keys of 4,000 bytes.
+/// Writes this many keys of 4,000 bytes.
 fn fill(cluster: &Cluster, keys: usize) {
     let mut client = cluster.client("n0");
     let value = "v".repeat(4_000);
@@ -29,13 +29,13 @@ fn fill(cluster: &Cluster, keys: usize) {
 }
 
 #[test]
-fn an_operator_paces_pauses_cancels_and_resumes_what_moves() {
+fn an_operator_paces_pauses_cancels_and_resumes_moves() {
     let mut cluster = Cluster::of(BINARY, 2);
     fill(&cluster, 2_000);
     let said = cluster.change("n0", &["rebalance", "--move-rate", "128kb"]);
     assert!(said.contains("move rate: 128kb a second"), "{said}");
     cluster.join("n2");
-    // 8 MB are on their way for a minute.
+    // 8 MB take a minute at this pace.
     cluster.eventually("a copy is under way", |c| {
         let moves = c.report("n0", "/moves")["moves"]
             .as_array()
@@ -60,13 +60,13 @@ fn an_operator_paces_pauses_cancels_and_resumes_what_moves() {
     cluster.await_safe(3);
     let kept = cluster.held("n0", "n2");
     assert!(kept < 43, "{kept} copies are there already");
-    // Another coordinator knows it as well.
+    // Another coordinator knows it, too.
     cluster.change("n0", &["rebalance", "--move-rate", "1gb"]);
     let coordinator = cluster.coordinator();
     cluster.leave(&coordinator);
     cluster.join(&coordinator);
     cluster.await_safe(3);
-    cluster.eventually("it is paused still", |c| {
+    cluster.eventually("it is still paused", |c| {
         c.report("n0", "/balance")["state"] == "paused by an operator"
     });
     let status = cluster.report("n0", "/balance");
@@ -77,7 +77,7 @@ fn an_operator_paces_pauses_cancels_and_resumes_what_moves() {
             .iter()
             .all(|name| (42..=43).contains(&c.held("n0", name)))
     };
-    cluster.eventually("everybody has its share", fair);
+    cluster.eventually("every member has its share", fair);
     cluster.await_safe(3);
     let kinds = kinds(&cluster);
     for kind in ["moved", "balance_resumed", "changed"] {
@@ -149,7 +149,7 @@ fn a_member_is_drained_under_load_and_filled_again() {
         !lives.0 && lives.1.contains("n3 answers") && lives.1.contains("`doyen drain n3`"),
         "{lives:?}"
     );
-    // Nothing is lost with it, and nobody notices: it may simply be killed.
+    // The empty member may simply be killed: no data is lost with it, and no client notices.
     let written = load.acknowledged();
     cluster.eventually("writes go on", |_| load.acknowledged() > written + 500);
     cluster.change("n0", &["drain", "n2", "--cancel"]);
@@ -174,7 +174,7 @@ fn a_member_is_drained_under_load_and_filled_again() {
 }
 
 #[test]
-fn events_are_told_from_a_number_on_and_as_they_come() {
+fn events_are_sent_from_a_number_on_and_as_they_happen() {
     let mut cluster = Cluster::of(BINARY, 2);
     let last = cluster.report("n0", "/events")["last"]
         .as_u64()
@@ -189,7 +189,7 @@ fn events_are_told_from_a_number_on_and_as_they_come() {
         first["number"] == 1 && first["at"].as_str().is_some_and(|at| at.ends_with('Z')),
         "{first}"
     );
-    // What was there already comes at once.
+    // Earlier events are sent at once.
     let address = cluster.node("n0").ready.http;
     let mut stream = std::net::TcpStream::connect(address).expect("it listens");
     stream
@@ -212,7 +212,7 @@ fn events_are_told_from_a_number_on_and_as_they_come() {
     );
 }
 
-/// Every node once, by a command that restarts it, with the coordinator last.
+/// Restarts every node once, with a command of its own, and the coordinator last.
 #[test]
 fn a_restart_plan_names_the_coordinator_last() {
     let cluster = Cluster::of(BINARY, 3);

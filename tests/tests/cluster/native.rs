@@ -1,5 +1,5 @@
-//! Native clients while real processes are killed, frozen and restarted: what they saw must have an
-//! explanation.
+//! Native clients while real processes are killed, frozen and restarted: everything that they saw
+//! must have an explanation.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::native::{Load, Tally};
@@ -15,7 +15,7 @@ fn start(cluster: &Cluster) -> Load {
     )
 }
 
-/// Waits until so many more operations were answered.
+/// Waits until this many more operations were answered.
 fn progress(cluster: &Cluster, load: &Load, operations: u64) {
     let from = load.answered();
     cluster.eventually("operations go on", |_| load.answered() >= from + operations);
@@ -44,12 +44,12 @@ fn kill_one_of_three(pick: impl Fn(&Cluster) -> String) {
 }
 
 #[test]
-fn when_the_coordinator_is_killed_nothing_is_lost_and_nothing_applied_twice() {
+fn killing_the_coordinator_loses_no_write_and_applies_none_twice() {
     kill_one_of_three(Cluster::coordinator);
 }
 
 #[test]
-fn when_another_primary_is_killed_nothing_is_lost_and_nothing_applied_twice() {
+fn killing_another_primary_loses_no_write_and_applies_none_twice() {
     kill_one_of_three(|c| c.by_age().last().expect("members").clone());
 }
 

@@ -99,7 +99,7 @@ fn a_whole_zone_dies_and_nothing_is_lost() {
 }
 
 #[test]
-fn with_a_witness_either_of_two_may_die() {
+fn with_a_witness_either_of_two_members_may_die() {
     let mut cluster = Cluster::new(BINARY);
     cluster.join("n0");
     cluster.join("n1");
@@ -111,7 +111,7 @@ fn with_a_witness_either_of_two_may_die() {
             .all(|(primary, backups)| primary != "w" && !backups.iter().any(|b| b == "w")),
         "a witness holds nothing"
     );
-    // Any node takes any operation, also one that holds nothing.
+    // Every node takes every operation, also a node that holds nothing.
     fill(&cluster, "w");
     let older = cluster.coordinator();
     assert_eq!(older, "n0");
@@ -121,7 +121,7 @@ fn with_a_witness_either_of_two_may_die() {
     check(&cluster, "w");
 }
 
-/// An authority with what it signs, in the cluster's directory.
+/// A certificate authority, with what it signs, in the cluster's directory.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     file: PathBuf,
@@ -178,8 +178,8 @@ impl Authority {
     }
 }
 
-/// SIGHUP ended a node: it is what a terminal sends when it closes, and what many programs reload
-/// by.
+/// SIGHUP ended a node. A terminal sends it when it closes, and many programs reload their files on
+/// it.
 #[test]
 fn a_hang_up_reads_the_certificates_again_and_ends_nothing() {
     let mut cluster = Cluster::new(BINARY);
@@ -195,7 +195,7 @@ fn a_hang_up_reads_the_certificates_again_and_ends_nothing() {
         cluster.command_at("secret", &["PING"]),
         Reply::Simple("PONG".into())
     );
-    // A signal that comes while it leaves does not end it either.
+    // A signal that comes while a node leaves does not end it either.
     let mut secret = cluster.nodes.remove("secret").expect("it runs");
     secret.terminate();
     secret.hang_up();
@@ -208,8 +208,8 @@ fn a_hang_up_reads_the_certificates_again_and_ends_nothing() {
     cluster.await_safe(1);
     let reads = "the certificate files changed and are in force";
     for read in 1..=2 {
-        // The same files, with another key. Nothing else makes this node look at them: it connects
-        // with no peer, and is asked for no metrics.
+        // The same file names, with another key. Nothing else makes this node read them: it has no
+        // peer to connect with, and serves no request for metrics.
         let _same = ours.flags(&cluster, "n0");
         assert_eq!(cluster.node("n0").log().matches(reads).count(), read - 1);
         cluster.nodes.get_mut("n0").expect("it runs").hang_up();
@@ -229,7 +229,7 @@ fn a_hang_up_reads_the_certificates_again_and_ends_nothing() {
         cluster.command_at("n0", &["PING"]),
         Reply::Simple("PONG".into())
     );
-    // With the files of its second key it is a member's peer as before.
+    // With the files of its second key, it works with other members as before.
     let newcomer = ours.flags(&cluster, "n1");
     cluster.join_with(
         "n1",
@@ -283,8 +283,8 @@ fn certificates_from_files_bind_members_to_their_names() {
     cluster.await_safe(2);
     check(&cluster, "n2");
 
-    // One of another authority, and one of ours that says another name than its certificate:
-    // neither becomes a member.
+    // One node has a certificate of another authority. The other has a name that is not in its
+    // certificate. Neither becomes a member.
     let theirs = Authority::new(&cluster, "other-ca");
     let stranger = theirs.flags(&cluster, "n3");
     let liar = ours.flags(&cluster, "n4");

@@ -1,4 +1,4 @@
-//! What moves, by the word of a person: rules of keyspaces, plans that are shown and confirmed,
+//! Moves that an operator decides on: rules of keyspaces, plans that are shown and confirmed,
 //! balance that is switched off; on real processes.
 
 use doyen_tests::cluster::Cluster;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
-/// `doyen ...` at this node: whether it went well, and what it said.
+/// Runs `doyen ...` against this node. Returns whether it succeeded, and what it printed.
 fn doyen(cluster: &Cluster, node: &str, words: &[&str]) -> (bool, String) {
     cluster.asks(node, words, false)
 }
@@ -17,7 +17,7 @@ fn change(cluster: &Cluster, node: &str, words: &[&str]) -> (bool, String) {
     cluster.asks(node, words, true)
 }
 
-/// Who leads and who holds anything of a keyspace.
+/// The members that lead, and the members that hold, partitions of a keyspace.
 fn holders(cluster: &Cluster, keyspace: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let (_, shown) = doyen(cluster, "n0", &["keyspace", "show", keyspace, "--json"]);
     let shown: Value = serde_json::from_str(&shown).expect("JSON");
@@ -38,7 +38,7 @@ fn holders(cluster: &Cluster, keyspace: &str) -> (BTreeSet<String>, BTreeSet<Str
 }
 
 #[test]
-fn rules_are_obeyed_altered_and_told_where_they_cannot_be() {
+fn rules_are_obeyed_altered_and_reported_if_they_cannot_be_met() {
     let mut cluster = Cluster::new(BINARY);
     for (name, zone) in [("n0", "a"), ("n1", "b"), ("n2", "c")] {
         cluster.join_with(name, &["--zone", zone]);
@@ -90,7 +90,7 @@ fn rules_are_obeyed_altered_and_told_where_they_cannot_be() {
         &["keyspace", "alter", "orders", "--rule", "primary in zone=d"],
     );
     assert!(altered, "{said}");
-    cluster.eventually("it is told", |c| {
+    cluster.eventually("the unmet rule is reported", |c| {
         let (_, shown) = doyen(c, "n0", &["keyspace", "show", "orders"]);
         shown.contains("not met by 32 of 32 partitions: no member that may hold data is in zone=d")
     });
@@ -154,7 +154,7 @@ fn rules_are_obeyed_altered_and_told_where_they_cannot_be() {
 }
 
 #[test]
-fn a_plan_is_shown_and_applied_to_the_table_that_it_was_made_for_alone() {
+fn a_plan_is_applied_only_to_the_table_that_it_was_made_for() {
     let mut cluster = Cluster::of(BINARY, 3);
     let (done, said) = change(&cluster, "n1", &["rebalance", "manual"]);
     assert!(
@@ -210,7 +210,7 @@ fn a_plan_is_shown_and_applied_to_the_table_that_it_was_made_for_alone() {
     assert!(!done && said.contains("secret"), "{said}");
     assert!(
         !holders(&cluster, "default").1.contains("n3"),
-        "what was refused moved nothing"
+        "a refused plan moved something"
     );
 
     cluster.eventually("a plan is applied before the table is another", |c| {
@@ -226,8 +226,8 @@ fn a_plan_is_shown_and_applied_to_the_table_that_it_was_made_for_alone() {
     let (_, told) = doyen(&cluster, "n0", &["rebalance", "--plan"]);
     assert!(told.starts_with("nothing is to be moved\n"), "{told}");
 
-    // Who dies is made up for all the same; and with balance on again, whoever comes is given a
-    // share.
+    // The copies of a dead member are made again in any case. With balance on again, a newcomer is
+    // given its share.
     cluster.kill("n3");
     cluster.await_safe(3);
     let (done, said) = change(

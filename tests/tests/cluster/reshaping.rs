@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
-/// `doyen keyspace ...` at this node: what it said, which must have gone well.
+/// Runs `doyen keyspace ...` against this node, which must succeed. Returns what it printed.
 fn keyspace(cluster: &Cluster, node: &str, words: &[&str]) -> String {
     let (done, said) = cluster.keyspace(node, words);
     assert!(done, "{words:?}: {said}");
     said
 }
 
-/// What `doyen keyspace show` says; nothing while the node has not heard of it.
+/// What `doyen keyspace show` prints; nothing until the node knows the keyspace.
 fn shown(cluster: &Cluster, node: &str, name: &str) -> Value {
     let (known, said) = cluster.keyspace(node, &["show", name, "--json"]);
     if known {
@@ -31,7 +31,7 @@ fn partitions(cluster: &Cluster, node: &str, name: &str) -> usize {
         .map_or(0, Vec::len)
 }
 
-/// Nothing is split, merged or moved any more, and there are so many partitions.
+/// Waits until nothing is split, merged or moved any more, and the number of partitions is right.
 fn await_partitions(cluster: &Cluster, node: &str, name: &str, holds: impl Fn(usize) -> bool) {
     cluster.eventually(&format!("{name} has its partitions"), |c| {
         shown(c, node, name)["keyspace"]["reshaping"] == 0 && holds(partitions(c, node, name))
@@ -57,7 +57,7 @@ fn set(client: &mut Client, key: &str, value: &[u8]) {
     );
 }
 
-/// All keys of a range, each as often as it was given.
+/// All keys of a range, each as often as the scan returned it.
 fn scan(client: &mut Client, from: &str, to: &str) -> Vec<String> {
     let reply = client
         .command(&[b"SCANRANGE", from.as_bytes(), to.as_bytes()])
@@ -114,10 +114,10 @@ fn a_range_that_grows_is_split_while_it_is_written_to_and_scanned() {
             .for_each(|key| set(&mut writer, key, &[b'x'; 400]));
         await_partitions(&cluster, "n1", "names", |count| count >= 16);
         over.store(true, Ordering::Relaxed);
-        assert!(scanner.join().expect("no scan went wrong") > 0);
+        assert!(scanner.join().expect("every scan was right") > 0);
     });
 
-    // Whoever dies, everything is there, and in every range.
+    // Whichever member dies, every key is there, and in every range.
     cluster.await_safe(3);
     cluster.kill("n1");
     cluster.await_safe(2);
@@ -143,7 +143,7 @@ fn a_range_that_grows_is_split_while_it_is_written_to_and_scanned() {
 }
 
 #[test]
-fn people_split_and_merge_ranges() {
+fn an_operator_splits_and_merges_ranges() {
     let cluster = Cluster::of(BINARY, 1);
     keyspace(&cluster, "n0", &["create", "names", "--mode", "range"]);
     let mut client = client_in(&cluster, "n0", "names");
@@ -155,7 +155,7 @@ fn people_split_and_merge_ranges() {
         keyspace(&cluster, "n0", &["split", "names", "--at", "m"]).contains("begins there already")
     );
     assert_eq!(scan(&mut client, "", ""), ["a", "m", "z"]);
-    // What expires goes on doing so after a merge.
+    // A key keeps its deadline through a merge.
     assert_eq!(
         client
             .command(&[b"EXPIRE", b"z", b"1000"])
@@ -205,7 +205,11 @@ fn a_fixed_keyspace_is_doubled_while_it_is_written_to() {
         .command(&[b"CLUSTER", b"INFO"])
         .expect("a reply");
     assert!(
-        matches!(&slots, Reply::Bulk(text) if String::from_utf8_lossy(text).contains("cluster_slots_assigned:16384")),
+        matches!(
+            &slots,
+            Reply::Bulk(text)
+                if String::from_utf8_lossy(text).contains("cluster_slots_assigned:16384")
+        ),
         "{slots:?}"
     );
     cluster.kill("n1");
@@ -230,7 +234,7 @@ fn a_fixed_keyspace_is_doubled_while_it_is_written_to() {
 }
 
 #[test]
-fn tokens_of_a_ring_come_and_go_with_members() {
+fn a_ring_gains_and_loses_tokens_with_its_members() {
     let mut cluster = Cluster::of(BINARY, 2);
     keyspace(
         &cluster,
@@ -264,7 +268,7 @@ fn tokens_of_a_ring_come_and_go_with_members() {
     );
 }
 
-/// Operations that nodes executed, and that they sent on to others.
+/// Operations that nodes executed, and operations that they forwarded.
 fn hops(cluster: &Cluster) -> [u64; 2] {
     let counted = |text: &str, name: &str| -> u64 {
         let line = text
@@ -286,7 +290,7 @@ fn hops(cluster: &Cluster) -> [u64; 2] {
 }
 
 #[test]
-fn operations_of_a_client_take_one_hop_and_again_after_a_split() {
+fn operations_of_a_client_take_one_hop_also_after_a_split() {
     const KEYS: u64 = 300;
     let cluster = Cluster::of(BINARY, 3);
     keyspace(
@@ -342,10 +346,11 @@ fn operations_of_a_client_take_one_hop_and_again_after_a_split() {
     assert_eq!(
         [after[0] - before[0], after[1] - before[1]],
         [6 * KEYS, 0],
-        "executed and sent on"
+        "executed and forwarded"
     );
 
-    // It has the table in which this is one range; whoever led that one tells it of the next table.
+    // The client has the table in which this is one range. The primary of that range tells it of
+    // the next table.
     let version = |node: &str| -> Value {
         serde_json::from_str(&cluster.node(node).http("/table").expect("a table")).expect("JSON")
     };
@@ -359,10 +364,10 @@ fn operations_of_a_client_take_one_hop_and_again_after_a_split() {
     assert_eq!(
         [after[0] - before[0], after[1] - before[1]],
         [6 * KEYS, 0],
-        "executed and sent on"
+        "executed and forwarded"
     );
 
-    // Whoever speaks HTTP is told what is new since, too.
+    // Over HTTP, too, a client can ask what is new since a table.
     let news = format!("/table?since={}.{}", old["term"], old["version"]);
     let news: Value =
         serde_json::from_str(&cluster.node("n1").http(&news).expect("news")).expect("JSON");

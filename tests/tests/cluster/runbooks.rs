@@ -1,4 +1,4 @@
-//! What docs/operations.md says is typed, and what it promises is so; on real processes.
+//! The commands of docs/operations.md are typed, and have the promised effect; on real processes.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::Reply;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 const KEYS: usize = 300;
 
-/// A cluster of these members, each with its flags, and somebody who runs it.
+/// A cluster of these members, each with its flags, and its operator.
 fn begin(options: &[&str], members: &[(&str, &[&str])]) -> (Cluster, Operator) {
     let (mut cluster, mut operator) = (Cluster::new(BINARY), Operator::new(BINARY));
     cluster
@@ -22,7 +22,8 @@ fn begin(options: &[&str], members: &[(&str, &[&str])]) -> (Cluster, Operator) {
     (cluster, operator)
 }
 
-/// SIGKILL to both at once: nobody goes on without the one while the other still has a vote.
+/// Kills both with SIGKILL at once: otherwise the first death would leave the second a vote that
+/// the others need.
 fn kill_both(cluster: &mut Cluster, both: [&str; 2]) {
     for name in both {
         cluster.nodes.get_mut(name).expect("it runs").stop();
@@ -30,7 +31,7 @@ fn kill_both(cluster: &mut Cluster, both: [&str; 2]) {
     both.into_iter().for_each(|name| cluster.kill(name));
 }
 
-/// How many members are waited for because they alone hold something.
+/// How many members the cluster waits for because they alone hold something.
 fn silent(cluster: &Cluster, node: &str) -> usize {
     let status = cluster.report(node, "/status");
     status["members"].as_array().map_or(0, |members| {
@@ -38,7 +39,7 @@ fn silent(cluster: &Cluster, node: &str) -> usize {
     })
 }
 
-/// Members that a member knows, and their process ids.
+/// The members that a member knows, and their process ids.
 fn members(cluster: &Cluster, node: &str) -> BTreeMap<String, String> {
     let status = cluster.report(node, "/status");
     let members = status["members"].as_array().into_iter().flatten();
@@ -76,7 +77,7 @@ fn assert_all_there(cluster: &Cluster, node: &str) {
     }
 }
 
-/// The largest of the series of this name that have this label, as any member tells it.
+/// The largest value of the series with this name and label, over all members.
 fn worst(cluster: &Cluster, name: &str, label: &str) -> f64 {
     let all = cluster.nodes.keys().flat_map(|node| metrics(cluster, node));
     let of =
@@ -98,8 +99,8 @@ fn a_cluster_is_scaled_out_drained_scaled_in_and_restarted() {
 
     operator.types(&mut cluster, "n1", "Scale out");
     assert!(is_safe(&cluster, "n1"));
-    // Zones a, b and c take a third of 128 copies each, or half of them in the zone of two members
-    // where that comes nearer to equal shares.
+    // Zones a, b and c get a third of 128 copies each. The zone of two members gets a half where
+    // that comes nearer to equal shares.
     assert!(
         (31..=33).contains(&cluster.held("n1", "n4")),
         "n4 holds {}",
@@ -133,7 +134,7 @@ fn a_cluster_is_scaled_out_drained_scaled_in_and_restarted() {
 }
 
 #[test]
-fn a_lost_zone_is_done_without_and_what_it_alone_held_is_given_up() {
+fn an_operator_gives_up_a_lost_zone_and_what_it_alone_held() {
     let (mut cluster, mut operator) = begin(
         &[],
         &[
@@ -171,7 +172,7 @@ fn a_lost_zone_is_done_without_and_what_it_alone_held_is_given_up() {
     cluster.await_safe(4);
 
     kill_both(&mut cluster, ["n3", "n4"]);
-    cluster.eventually("both are waited for", |c| {
+    cluster.eventually("the cluster waits for both", |c| {
         silent(c, "n1") == 2 && silent(c, "n2") == 2
     });
     let section = "Emergency: a zone is lost";
@@ -195,8 +196,8 @@ fn a_lost_zone_is_done_without_and_what_it_alone_held_is_given_up() {
 }
 
 #[test]
-fn a_zone_with_a_majority_is_done_without_by_an_operator_s_word() {
-    // The oldest of four has the casting vote, and is in the zone that is lost.
+fn an_operator_gives_up_a_lost_zone_that_had_the_majority() {
+    // The oldest of four members has the casting vote, and is in the lost zone.
     let (mut cluster, mut operator) = begin(
         &[],
         &[
@@ -208,7 +209,7 @@ fn a_zone_with_a_majority_is_done_without_by_an_operator_s_word() {
     );
     write(&cluster, "n1", KEYS, 10);
     kill_both(&mut cluster, ["n3", "n4"]);
-    cluster.eventually("nobody coordinates", |c| {
+    cluster.eventually("there is no coordinator", |c| {
         worst(c, "doyen_coordinator_known", "") == 0.0
     });
     let section = "Emergency: a zone is lost";
@@ -225,21 +226,21 @@ fn a_zone_with_a_majority_is_done_without_by_an_operator_s_word() {
 }
 
 #[test]
-fn what_stands_still_or_is_uneven_goes_on() {
+fn stuck_moves_and_uneven_loads_are_mended() {
     let (mut cluster, mut operator) = begin(&[], &[("n1", &[]), ("n2", &[]), ("n3", &[])]);
     write(&cluster, "n1", KEYS, 10);
 
-    // Nobody evens out what a newcomer lacks.
+    // With manual balance, a newcomer gets no share.
     cluster.change("n1", &["rebalance", "manual"]);
     cluster.join("n4");
     cluster.await_safe(4);
-    cluster.eventually("that is told", |c| {
+    cluster.eventually("the alert's metric says so", |c| {
         worst(c, "doyen_partitions_surplus", "of=\"copies\"") > 2.0
     });
     let plan = operator.types(&mut cluster, "n1", "DoyenPartitionsUneven");
     assert!(plan.contains("n4"), "{plan}");
     operator.types(&mut cluster, "n1", "DoyenPartitionsUneven");
-    cluster.eventually("everybody has its share", |c| {
+    cluster.eventually("every member has its share", |c| {
         worst(c, "doyen_partitions_surplus", "") == 0.0 && c.held("n1", "n4") == 32
     });
 
@@ -262,26 +263,26 @@ fn what_stands_still_or_is_uneven_goes_on() {
     let shown = operator.types(&mut cluster, "n1", "DoyenLoadUneven");
     assert!(shown.contains("default"), "{shown}");
     operator.types(&mut cluster, "n1", "DoyenLoadUneven");
-    cluster.eventually("load is evened out by itself", |c| {
+    cluster.eventually("the load becomes even by itself", |c| {
         c.report("n1", "/balance")["automatic"]
             .as_array()
             .is_some_and(|all| all.iter().any(|reason| reason == "hot"))
     });
 
-    // Nobody makes anew what dies with a member.
+    // With these settings, missing copies are not made again.
     cluster.change("n1", &["rebalance", "--automatic", "copies,primaries"]);
     cluster.kill("n4");
-    cluster.eventually("copies are lacking", |c| {
+    cluster.eventually("copies are missing", |c| {
         worst(c, "doyen_keyspace_under_replicated", "default") > 0.0
     });
     operator.types(&mut cluster, "n1", "DoyenUnderReplicated");
     operator.types(&mut cluster, "n1", "DoyenUnderReplicated");
-    cluster.eventually("everybody knows that no copy is lacking", |c| {
+    cluster.eventually("every member knows that no copy is missing", |c| {
         worst(c, "doyen_keyspace_under_replicated", "default") == 0.0
     });
     assert_all_there(&cluster, "n1");
 
-    // Moves that would take a minute.
+    // Data whose moves would take a minute.
     let mut client = cluster.client("n1");
     for key in 0..1_000 {
         let reply = client
@@ -314,11 +315,11 @@ fn what_stands_still_or_is_uneven_goes_on() {
 }
 
 #[test]
-fn clocks_are_compared_and_a_member_whose_clock_is_wrong_is_taken_out() {
+fn a_member_with_a_wrong_clock_is_found_and_taken_out() {
     let (mut cluster, mut operator) = begin(&[], &[("n1", &[]), ("n2", &[]), ("n3", &[])]);
     write(&cluster, "n1", KEYS, 10);
     let wall = |c: &Cluster, node: &str| metrics(c, node)["doyen_wall_clock_timestamp_seconds"];
-    // Asked one after the other: to the rule they are as far apart as each is from Prometheus.
+    // The two are asked one after the other. The rule compares each with Prometheus instead.
     let apart = |c: &Cluster| wall(c, "n2") - wall(c, "n1");
     assert!(apart(&cluster).abs() < 1800.0);
     cluster
@@ -343,7 +344,7 @@ fn clocks_are_compared_and_a_member_whose_clock_is_wrong_is_taken_out() {
     assert!(is_safe(&cluster, "n1"));
     assert_all_there(&cluster, "n3");
 
-    // A keyspace that waits for what only one member has.
+    // A keyspace that waits for the data that only one member has.
     cluster.change(
         "n1",
         &[
@@ -360,7 +361,7 @@ fn clocks_are_compared_and_a_member_whose_clock_is_wrong_is_taken_out() {
     );
     cluster.await_safe(2);
     cluster.kill("n3");
-    cluster.eventually("n3 is waited for", |c| silent(c, "n1") == 1);
+    cluster.eventually("the cluster waits for n3", |c| silent(c, "n1") == 1);
     assert!(worst(&cluster, "doyen_keyspace_unavailable", "sessions") > 0.0);
     let said = operator.types(&mut cluster, "n1", "DoyenUnavailable");
     assert!(said.contains("silent"), "{said}");
@@ -372,7 +373,7 @@ fn clocks_are_compared_and_a_member_whose_clock_is_wrong_is_taken_out() {
 }
 
 #[test]
-fn full_members_evict_and_the_last_one_coordinates_by_an_operator_s_word() {
+fn full_members_evict_and_the_last_one_goes_on_by_an_operators_word() {
     let (mut cluster, mut operator) = begin(
         &["--memory-max", "16mb"],
         &[("n1", &[]), ("n2", &[]), ("n3", &[])],
@@ -383,7 +384,7 @@ fn full_members_evict_and_the_last_one_coordinates_by_an_operator_s_word() {
         metrics(&cluster, "n1")["doyen_memory_max_bytes"],
         f64::from(16 << 20)
     );
-    // On two of three members each: 13 MB a member.
+    // Each key is on two of three members: 13 MB a member.
     write(&cluster, "n1", 1_250, 16_000);
     cluster.eventually("memory is nearly full", |c| filled(c) >= 0.7);
     let shown = operator.types(&mut cluster, "n2", "DoyenMemoryHigh");
@@ -397,7 +398,7 @@ fn full_members_evict_and_the_last_one_coordinates_by_an_operator_s_word() {
     assert!(worst(&cluster, "doyen_evicted_keys_total", "") > 0.0);
 
     kill_both(&mut cluster, ["n2", "n3"]);
-    cluster.eventually("nobody coordinates", |c| {
+    cluster.eventually("there is no coordinator", |c| {
         metrics(c, "n1").get("doyen_coordinator_known") == Some(&0.0)
     });
     let status = operator.types(&mut cluster, "n1", "DoyenNoCoordinator");
@@ -410,7 +411,7 @@ fn full_members_evict_and_the_last_one_coordinates_by_an_operator_s_word() {
     operator.finish();
 }
 
-/// Two clusters of one secret said it once in their logs, and were ready, both of them.
+/// Two clusters of one secret said so once in their logs, and were both ready.
 #[test]
 fn two_clusters_that_hold_data_are_not_ready_and_say_what_to_do() {
     let (mut cluster, mut operator) = begin(&[], &[("n1", &[])]);
@@ -439,7 +440,7 @@ fn two_clusters_that_hold_data_are_not_ready_and_say_what_to_do() {
         cluster.node("n1").ready.listen,
         cluster.node("n2").ready.listen,
     );
-    // It joins the one, and hears of the other at its second seed.
+    // It joins the one cluster, and hears of the other at its second seed.
     cluster.try_start("n3", &[n1, n2], &[]).expect("it joins");
     cluster.eventually("n3 and the one that it did not join are not ready", |c| {
         let other = if names(c, "n1").len() == 2 {
@@ -461,7 +462,7 @@ fn two_clusters_that_hold_data_are_not_ready_and_say_what_to_do() {
     operator.finish();
 }
 
-/// Files of a node `n2` that ends in this year, by an authority of its own.
+/// Files of a node `n2` that expires in this year, by an authority of its own.
 struct Certificates {
     issuer: Issuer<'static, KeyPair>,
     authority: String,
@@ -479,7 +480,7 @@ impl Certificates {
         }
     }
 
-    /// Certificate and key.
+    /// A certificate that expires in this year, and its key.
     fn until(&self, year: i32) -> (String, String) {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(vec!["n2".to_owned()]).expect("a name");
@@ -499,7 +500,7 @@ impl Certificates {
 }
 
 #[test]
-fn a_certificate_that_ends_is_replaced_without_a_restart() {
+fn a_certificate_that_expires_is_replaced_without_a_restart() {
     let (mut cluster, mut operator) = (Cluster::new(BINARY), Operator::new(BINARY));
     let certificates = Certificates::new();
     let (cert, key) = certificates.until(2090);

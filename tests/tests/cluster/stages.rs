@@ -1,5 +1,5 @@
-//! Whoever takes part in a move dies at every stage of it in turn, under a load whose history is
-//! judged; and clusters grow and shrink while an operator interferes, or over narrow links.
+//! Each participant of a move dies at every stage of it in turn, under a load whose history is
+//! judged. Clusters also grow and shrink while an operator interferes, or over narrow links.
 
 use doyen::testkit::{self, Faults, PATIENCE};
 use doyen_tests::cluster::Cluster;
@@ -11,12 +11,12 @@ const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 /// One of each mode.
 const KEYSPACES: [&str; 3] = ["default", "ring", "names"];
 
-/// Three members with a keyspace of each mode and something in each; `armed` of them will end at a
+/// Three members with a keyspace of each mode and some keys in each. The `armed` member ends at a
 /// point.
 fn three(armed: Option<(&str, &str)>) -> Cluster {
     let mut cluster = Cluster::new(BINARY);
-    // Nothing moves before all three are there: the stages that follow are those of the move that
-    // is looked at.
+    // Nothing moves before all three members are there, so the stages that follow belong to the
+    // move under test.
     cluster.options = ["--partitions", "16", "--members-min", "3"]
         .map(str::to_owned)
         .to_vec();
@@ -72,7 +72,7 @@ fn ended_there(log: &str, point: &str) {
     );
 }
 
-/// A node joins and ends at a point, which it may come to before it says that it is ready.
+/// A node joins and ends at a point. It may reach that point before it says that it is ready.
 fn join_and_die(cluster: &mut Cluster, name: &str, point: &str) {
     cluster.dies_at = Some(point.to_owned());
     match cluster.try_join(name, &[]) {
@@ -82,7 +82,7 @@ fn join_and_die(cluster: &mut Cluster, name: &str, point: &str) {
     cluster.dies_at = None;
 }
 
-/// What every keyspace held before is there.
+/// Checks that every keyspace has its first keys.
 fn check(cluster: &Cluster) {
     for name in KEYSPACES {
         let mut client = cluster.client("n0");
@@ -101,8 +101,8 @@ fn check(cluster: &Cluster) {
     }
 }
 
-/// A fourth member comes, and somebody dies at a point of what moves for it. Then whoever died
-/// comes back, and all is as it should be.
+/// A fourth member joins, and a participant of its moves dies at this point. Then the dead member
+/// comes back, and the cluster recovers.
 fn dies(who: &str, point: &str) {
     eprintln!("{who} dies at {point}");
     let mut cluster = three(Some((who, point)));
@@ -150,7 +150,7 @@ fn a_target_dies_as_it_begins_receives_finishes_and_compares() {
 }
 
 #[test]
-fn a_coordinator_dies_with_the_table_of_each_stage_accepted_or_installed() {
+fn a_coordinator_dies_with_the_table_of_each_stage() {
     for stage in ["copying", "in-sync", "switched", "dropped"] {
         dies("n0", &format!("{stage}-accepted"));
         dies("n0", &format!("{stage}-installed"));
@@ -174,7 +174,7 @@ fn three_become_five_and_three_again_while_an_operator_pauses_and_cancels() {
     let mut cluster = three(None);
     let witness = Witness::start(cluster.resp_addresses(), &KEYSPACES);
     progress(&cluster, &witness, 100);
-    // Enough to be on its way for a while at that rate.
+    // At that rate, this is on its way for a while.
     let mut client = cluster.client("n0");
     for n in 0..300 {
         let reply = client.command(&[b"SET", format!("large:{n}").as_bytes(), &[b'v'; 10_000]]);
@@ -202,7 +202,7 @@ fn three_become_five_and_three_again_while_an_operator_pauses_and_cancels() {
     cluster.eventually("nothing moves for balance", |c| !balancing(c));
     progress(&cluster, &witness, 100);
     cluster.change("n0", &["rebalance", "resume", "--move-rate", "adaptive"]);
-    cluster.eventually("both have something", |c| {
+    cluster.eventually("both hold something", |c| {
         c.held("n0", "n3") > 8 && c.held("n0", "n4") > 8
     });
     cluster.await_safe(5);
@@ -219,8 +219,8 @@ fn three_become_five_and_three_again_while_an_operator_pauses_and_cancels() {
     check(&cluster);
 }
 
-/// Every way between two nodes takes 1 MB a second: copies use it, and neither pings nor operations
-/// wait behind them.
+/// Every link between two nodes carries 1 MB a second. Copies use it, and neither pings nor
+/// operations wait behind them.
 #[test]
 fn a_newcomer_is_filled_over_links_of_a_megabyte_a_second() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -245,7 +245,7 @@ fn a_newcomer_is_filled_over_links_of_a_megabyte_a_second() {
         (0..3).filter_map(|node| cluster.resp(node)).collect(),
         &["default"],
     );
-    // 2.4 MB for it, and there is one way to it from each of three.
+    // The newcomer gets 2.4 MB, over one link from each of three members.
     let newcomer = runtime.block_on(cluster.join()).expect("a fourth");
     runtime
         .block_on(cluster.await_safe(PATIENCE))
@@ -262,7 +262,7 @@ fn a_newcomer_is_filled_over_links_of_a_megabyte_a_second() {
     for kind in ["expelled", "suspected", "no_coordinator"] {
         assert!(
             !events.contains(&format!("\"kind\":\"{kind}\"")),
-            "somebody was not heard: {events}"
+            "a member was taken for silent: {events}"
         );
     }
     assert!(answered > 100, "only {answered} operations were answered");

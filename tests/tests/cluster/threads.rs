@@ -1,5 +1,5 @@
-//! Nodes with several data threads, beside one that has one: killed under load, nothing is lost,
-//! nothing applied twice.
+//! Nodes with several data threads beside one with a single thread: if they are killed under load,
+//! no write is lost, and none applied twice.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::load::Load;
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 
-/// Three members with two threads, one and three.
+/// Three members, with two threads, one and three.
 fn mixed() -> Cluster {
     let mut cluster = Cluster::new(BINARY);
     cluster.join_with("n0", &["--threads", "2"]);
@@ -27,7 +27,7 @@ fn native_load(cluster: &Cluster) -> native::Load {
     )
 }
 
-/// Waits until so much more of both loads was answered.
+/// Waits until this many more operations of both loads were answered.
 fn progress(cluster: &Cluster, load: &Load, native: &native::Load, operations: u64) {
     let (writes, answered) = (
         load.acknowledged() + operations,
@@ -63,7 +63,7 @@ fn check(cluster: &Cluster, load: Load, native: native::Load) {
     );
 }
 
-/// Kills a node under load, lets another one come, and kills a second one.
+/// Kills a node under load, adds another one, and kills a second one.
 fn kill(first: &str, second: &str) {
     let mut cluster = mixed();
     let (load, native) = (
@@ -117,9 +117,9 @@ fn a_node_with_several_threads_leaves_and_comes_back_without_a_failed_operation(
     assert!(tally.violations().is_empty(), "{:?}", tally.violations());
 }
 
-/// A thread is a node to cluster-aware clients, and what `status` says leads to each of them.
+/// To cluster-aware clients, each thread is a node. The `status` command lists all of them.
 #[test]
-fn every_thread_is_found_and_all_of_them_together_hold_every_key_once() {
+fn cluster_aware_clients_find_every_thread_and_every_key_once() {
     let cluster = mixed();
     let mut client = cluster.client("n1");
     for i in 0..300 {

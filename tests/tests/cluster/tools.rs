@@ -1,5 +1,5 @@
-//! The project's own tools answer as `doyen` does: what is typed wrong ends in one line that says
-//! what to do, and status 2.
+//! The project's own tools answer as `doyen` does: a mistake gets status 2, and one line that says
+//! what to do.
 
 use std::process::{Command, Stdio};
 
@@ -38,7 +38,7 @@ const FUZZ: &str = env!("CARGO_BIN_EXE_fuzz");
 const SIM: &str = env!("CARGO_BIN_EXE_sim");
 
 #[test]
-fn the_fuzzer_refuses_what_it_cannot_do_and_says_which_decoders_there_are() {
+fn the_fuzzer_refuses_mistakes_and_lists_its_decoders() {
     refused(
         FUZZ,
         &["--seconds", "0"],
@@ -58,7 +58,7 @@ fn the_fuzzer_refuses_what_it_cannot_do_and_says_which_decoders_there_are() {
 }
 
 #[test]
-fn the_fuzzer_says_what_came_of_one_input() {
+fn the_fuzzer_says_whether_one_input_passes() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("input");
     let named = file.to_str().expect("a path");
@@ -70,7 +70,7 @@ fn the_fuzzer_says_what_came_of_one_input() {
 }
 
 #[test]
-fn the_simulation_refuses_seeds_and_faults_that_there_are_not() {
+fn the_simulation_refuses_seeds_and_faults_that_do_not_exist() {
     refused(
         SIM,
         &["--seed", "1", "--faults", "0,4000000000"],
@@ -91,7 +91,7 @@ fn the_simulation_refuses_seeds_and_faults_that_there_are_not() {
 }
 
 #[test]
-fn the_others_answer_in_one_line_too() {
+fn the_other_tools_answer_in_one_line_too() {
     refused(
         env!("CARGO_BIN_EXE_bench"),
         &["fast"],

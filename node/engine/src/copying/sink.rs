@@ -1,4 +1,4 @@
-//! The learner's side of copying a partition: what arrives, and whether it is equal.
+//! The learner's side of copying a partition: what has arrived, and whether it is equal.
 
 use super::super::dedup::{Dedup, Remembered};
 use super::super::following::Follow;

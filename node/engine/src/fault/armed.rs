@@ -28,12 +28,15 @@ const NAMED: [(&str, Point); 17] = [
     ("dropped-installed", Point::DroppedInstalled),
 ];
 
-/// Above all places of `NAMED`: none.
+/// The place in `NAMED` of the point at which to end. This number is no place: do not end.
 static ARMED: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// No point has this name.
 #[derive(Debug, thiserror::Error)]
-#[error("no fault point is called {said:?}: there are {}", NAMED.map(|(name, _)| name).join(", "))]
+#[error(
+    "no fault point has the name {said:?}; choose from {}",
+    NAMED.map(|(name, _)| name).join(", ")
+)]
 pub struct Unknown {
     said: String,
 }
@@ -49,7 +52,7 @@ impl FromStr for Point {
     }
 }
 
-/// From now on this process ends where it comes to this point.
+/// From now on, this process ends when it comes to this point.
 pub fn arm(point: Point) {
     ARMED.store(place(point), Ordering::Relaxed);
 }
@@ -67,12 +70,11 @@ pub(crate) fn pass(point: Point) {
         return;
     }
     eprintln!("fault point {}", NAMED[armed].0);
-    // A process can always be told to end by itself; and whoever waits for that is stopped before
-    // the call returns.
+    // A process may always kill itself, and it ends before the call returns.
     let _ = kill_process(getpid(), Signal::KILL);
 }
 
-/// This process accepts or installs a table after another one.
+/// Passes the points of a table that this process accepts or installs after another one.
 pub fn pass_tables(before: &Table, now: &Table, accepted: bool) {
     if ARMED.load(Ordering::Relaxed) == usize::MAX {
         return;

@@ -1,8 +1,8 @@
-//! Frames on their way to a peer: bytes, and between them large values, which leave from where they
-//! are stored.
+//! Frames on their way to a peer: bytes, and between them large values, which are sent from where
+//! they are stored.
 //!
-//! A value of some megabytes that is copied into a frame takes as long as nobody else is served:
-//! memory that was not used before costs more than what is written to it.
+//! To copy a value of some megabytes into a frame takes so long that other clients wait: fresh
+//! memory costs more than what is written to it.
 
 use bytes::{Bytes, BytesMut};
 use std::mem;

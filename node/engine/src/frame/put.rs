@@ -1,4 +1,4 @@
-//! Laying out fields.
+//! Writes fields.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Reading fields.
+//! Reads fields.
 
 use super::super::Extended;
 use super::*;

@@ -1,17 +1,17 @@
-//! A store that takes over what other stores held, while it is in use: those of partitions that
-//! were split or merged.
+//! A store that takes over the contents of other stores while it is in use: those of partitions
+//! that were split or merged.
 //!
-//! Nothing of them changes any more, so that several can draw from them. Each operation draws the
-//! key that it is about before it looks, and the rest is drawn a slice at a time. What was drawn is
-//! found here from then on, or among those that are gone:
+//! The former stores do not change any more, so several can draw from them. Each operation draws
+//! its key before it looks it up. The rest is drawn a slice at a time. What was drawn is found here
+//! from then on, or among the keys that are gone:
 //! ```text
 //!   here ─────────> found, whatever the former ones have: it is newer
 //!   gone ─────────> deleted here, though the former ones have it
 //!   neither ──────> as in the former ones: it is drawn
 //! ```
-//! So a key may be drawn in any order, at any time, and at every member in another one. Whoever is
-//! drawing itself when it is split or merged is drawn from as it stands: first from what is there,
-//! then from what it would have drawn, but for what is gone there.
+//! So keys may be drawn in any order, at any time, and differently at every member. If a partition
+//! that is drawing is itself split or merged, it is drawn from as it stands: first from what is
+//! there, and then from what it would have drawn, except for what is gone there.
 
 use super::super::deadline;
 use super::super::entry::Entry;

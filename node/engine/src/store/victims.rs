@@ -1,14 +1,14 @@
-//! Which keys go where memory is full.
+//! Chooses the keys to evict when memory is full.
 //!
 //! *lru* is CLOCK, a hand that goes round the keys in the order of the index:
 //! ```text
 //!   hand ─> used since it came by ── unmarked, passed by ─> not used ── a victim ─> ...
 //! ```
-//! Whoever reads or writes a key marks its entry, by one bit that is in the entry anyway. A queue
-//! in the order of use would move a key at every read, and cost two pointers a key.
+//! A read or a write marks the entry of its key, with a bit that the entry has anyway. A queue in
+//! the order of use would move a key at every read, and cost two pointers a key.
 //!
-//! *random* takes what follows a place that is drawn. *ttl* takes those that expire first:
-//! deadlines are in order, but each map has its own, so it looks at some maps at a time.
+//! *random* takes what follows a random place. *ttl* takes the keys that expire first: deadlines
+//! are in order, but each map has its own, so it looks at some maps at a time.
 
 use super::{ByKey, Key, Map, MapId, Store};
 use crate::entry::Entry;

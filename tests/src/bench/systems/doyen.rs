@@ -1,4 +1,4 @@
-//! Doyen: three nodes with a secret, as across machines: what goes between them is encrypted.
+//! Doyen: three nodes with a secret, so that their traffic is encrypted, as across machines.
 
 use super::super::children::{Cores, run, until};
 use super::{Installed, Kind, PATIENCE, SECRET_FILE, System};
@@ -13,7 +13,7 @@ const MEMBERS: usize = 3;
 pub(super) fn find(binary: &Path, cores: Cores) -> Result<Installed> {
     let program = binary.canonicalize().with_context(|| {
         format!(
-            "no {}: cargo build --release -p doyen-cli",
+            "{} does not exist; build it with cargo build --release -p doyen-cli",
             binary.display()
         )
     })?;
@@ -59,7 +59,9 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
             words.extend(["--seed", seed]);
         }
         let words = cores.member(&words);
-        let (program, arguments) = words.split_first().context("nothing to start")?;
+        let (program, arguments) = words
+            .split_first()
+            .context("there is no program to start")?;
         let started = Process::start(
             Path::new(program),
             arguments,

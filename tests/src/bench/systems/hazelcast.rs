@@ -1,5 +1,4 @@
-//! Hazelcast: three members with one synchronous backup, and a client in a JVM of its own that
-//! stays warm.
+//! Hazelcast: three members with one synchronous backup, and a client in a warm JVM of its own.
 
 use super::super::children::{Child, Conversation, Cores, run, until};
 use super::{Installed, Kind, PATIENCE, System, address, free_ports};
@@ -26,7 +25,7 @@ const SOURCES: [(&str, &str); 3] = [
         include_str!("../../../rivals/hazelcast/src/main/java/rivals/Load.java"),
     ),
 ];
-/// What Hazelcast's manual tells users of modular Java to say.
+/// What Hazelcast's manual tells users of modular Java to pass to it.
 const OPENS: [&str; 13] = [
     "-Xmx2g",
     "--add-modules",
@@ -98,7 +97,8 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
             &cores.member(&words(&classes, "rivals.Member", &[port, &seeds])),
             &log,
         )?;
-        // One after the other: members that begin together may found clusters of their own first.
+        // Start members one after the other: members that begin together may first found clusters
+        // of their own.
         let expected = format!("READY {}", n + 1);
         let joined = until(Instant::now() + PATIENCE, || {
             child.is_alive(&log)?;
@@ -139,7 +139,7 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
     })
 }
 
-/// How often a member was told that all partitions are where they belong.
+/// How often a member reported that all partitions are where they belong.
 fn migrations(log: &Path) -> usize {
     fs::read_to_string(log)
         .unwrap_or_default()
@@ -159,7 +159,7 @@ pub(super) fn grow(system: &mut System, installed: &Installed, cores: Cores) -> 
         .collect();
     let seeds = ports.join(",");
     let port = free_ports(1, 0)?[0].to_string();
-    // The oldest member looks after migrations, and tells everybody when they are over.
+    // The oldest member runs migrations, and reports to all members when they are over.
     let (first, log) = (
         system.dir.path().join(format!("{}.log", ports[0])),
         system.dir.path().join(format!("{port}.log")),

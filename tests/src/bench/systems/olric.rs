@@ -55,15 +55,17 @@ pub(super) fn build(cache: &Path, cores: Cores) -> Result<Installed> {
     })
 }
 
-/// The defaults of `olric-server-local.yaml`, with one synchronous backup, and less said.
+/// The defaults of `olric-server-local.yaml`, with one synchronous backup and fewer log lines.
 fn configuration(resp: u16, gossip: u16, peers: &[u16]) -> String {
     let peers: String = peers
         .iter()
         .map(|p| format!("\n    - \"127.0.0.1:{p}\""))
         .collect();
     format!(
-        "server: {{bindAddr: 127.0.0.1, bindPort: {resp}, keepAlivePeriod: 300s, bootstrapTimeout: 5s, partitionCount: 271,
-  replicaCount: 2, writeQuorum: 1, readQuorum: 1, readRepair: false, replicationMode: 0, memberCountQuorum: 1,
+        "server: {{bindAddr: 127.0.0.1, bindPort: {resp}, keepAlivePeriod: 300s, \
+         bootstrapTimeout: 5s, partitionCount: 271,
+  replicaCount: 2, writeQuorum: 1, readQuorum: 1, readRepair: false, replicationMode: 0, \
+  memberCountQuorum: 1,
   routingTablePushInterval: 1m, enableClusterEventsChannel: true}}
 client: {{dialTimeout: 5s, readTimeout: 3s, writeTimeout: 3s}}
 logging: {{verbosity: 3, level: WARN, output: stderr}}
@@ -100,7 +102,7 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
             log,
         ));
     }
-    // Each tells of all members, and takes a write.
+    // A member is ready when it lists all members and takes a write.
     let ready = |at: &std::net::SocketAddr| {
         let told = text_of(*at, "STATS")
             .and_then(|s| serde_json::from_str::<serde_json::Value>(&s).ok())
@@ -114,7 +116,7 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
         children
             .iter_mut()
             .try_for_each(|(child, log)| child.is_alive(log))?;
-        // What they tell is long.
+        // Its statistics are long, so ask seldom.
         pause(Duration::from_millis(100))?;
         Ok(addresses.iter().all(ready))
     })?;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 const PROCESSES: usize = 6;
 /// How long slots may take to move to another member.
 const GROWN_MAX: Duration = Duration::from_secs(600);
-/// A member's other port, by which members speak to each other.
+/// The distance from a member's client port to the port on which members speak to each other.
 const BUS: u16 = 10_000;
 
 pub(super) fn find(cores: Cores) -> Result<Installed> {
@@ -58,7 +58,7 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
             Ok(addresses.iter().all(|a| holds(*a)))
         })?;
         if !came {
-            bail!("{what} never happened")
+            bail!("{what} did not come in time")
         } else {
             Ok(())
         }
@@ -71,7 +71,7 @@ pub(super) fn start(installed: &Installed, cores: Cores) -> Result<System> {
     words.extend(names.iter().map(String::as_str));
     words.extend(["--cluster-replicas", "1", "--cluster-yes"]);
     run(&cores.anywhere(&words), None, PATIENCE)?;
-    // Every replica is in sync before anyone measures.
+    // Every replica is in sync before the measurement.
     all("a whole cluster", &|a| {
         let replication = text_of(a, "INFO replication").unwrap_or_default();
         let in_sync = match replication.contains("role:master") {
@@ -127,13 +127,13 @@ fn process(program: &str, port: u16, dir: &Path, cores: Cores) -> Result<Logged>
     ))
 }
 
-/// As its manual says: another primary and a replica of it, and then slots are given out anew.
+/// Adds another primary and its replica, and then divides the slots anew, as the manual says.
 pub(super) fn grow(system: &mut System, installed: &Installed, cores: Cores) -> Result<()> {
     let program = installed.program.to_string_lossy();
     let known = system
         .cluster
         .first()
-        .context("nobody is there")?
+        .context("the cluster has no members")?
         .to_string();
     let cli = |words: &[&str]| {
         run(
@@ -165,7 +165,7 @@ pub(super) fn grow(system: &mut System, installed: &Installed, cores: Cores) -> 
     system.cluster.push(primary);
     let members = PROCESSES + 1;
     if !everybody_knows(members, &system.cluster)? {
-        bail!("the seventh process never became known");
+        bail!("the cluster did not accept the seventh process in time");
     }
     let id = text_of(primary, "CLUSTER MYID").context("the new process has no id")?;
     cli(&[
@@ -177,7 +177,7 @@ pub(super) fn grow(system: &mut System, installed: &Installed, cores: Cores) -> 
         id.trim(),
     ])?;
     if !everybody_knows(members + 1, &system.cluster)? {
-        bail!("the eighth process never became known");
+        bail!("the cluster did not accept the eighth process in time");
     }
     cli(&["rebalance", &known, "--cluster-use-empty-masters"])?;
     Ok(())

@@ -13,8 +13,8 @@ import java.util.concurrent.*;
 import java.util.concurrent.atomic.*;
 
 /**
- * Load PORTS: a smart client that stays warm between runs. Prints READY, then one line of JSON for each line that it reads,
- * and ends with its stdin:
+ * Load PORTS: a smart client that stays warm between runs. It prints READY, and then one line of
+ * JSON for each line that it reads. It ends with its stdin:
  *
  *   members                                   how many members it sees
  *   fill KEYS BYTES                           writes every key once, many at a time
@@ -33,11 +33,13 @@ public class Load {
         for (String line; (line = in.readLine()) != null; ) {
             String[] w = line.trim().split(" +");
             switch (w[0]) {
-                case "members" -> System.out.printf("{\"members\":%d}%n", hz.getCluster().getMembers().size());
-                case "fill" -> System.out.printf("{\"filled\":%d}%n", fill(m, Integer.parseInt(w[1]), Integer.parseInt(w[2])));
-                case "run" -> System.out.println(run(m, w[1], Integer.parseInt(w[2]), Integer.parseInt(w[3]),
-                        Integer.parseInt(w[4]), Double.parseDouble(w[5])));
-                default -> System.out.println("{\"error\":\"what is " + w[0] + "\"}");
+                case "members" ->
+                        System.out.printf("{\"members\":%d}%n", hz.getCluster().getMembers().size());
+                case "fill" -> System.out.printf("{\"filled\":%d}%n",
+                        fill(m, Integer.parseInt(w[1]), Integer.parseInt(w[2])));
+                case "run" -> System.out.println(run(m, w[1], Integer.parseInt(w[2]),
+                        Integer.parseInt(w[3]), Integer.parseInt(w[4]), Double.parseDouble(w[5])));
+                default -> System.out.println("{\"error\":\"unknown command " + w[0] + "\"}");
             }
         }
         Runtime.getRuntime().halt(0);
@@ -63,8 +65,9 @@ public class Load {
         return m.size();
     }
 
-    static String run(IMap<String, byte[]> m, String op, int keys, int bytes, int inFlight, double seconds) throws Exception {
-        // Keys are made before: formatting them is no work of the client's.
+    static String run(IMap<String, byte[]> m, String op, int keys, int bytes, int inFlight,
+            double seconds) throws Exception {
+        // Keys are made first, because formatting them is not the client's work.
         String[] names = new String[keys];
         for (int i = 0; i < keys; i++) names[i] = key(i);
         Loop loop = new Loop(m, op.equals("set"), names, value(bytes), seconds, inFlight);
@@ -74,15 +77,17 @@ public class Load {
         double took = (System.nanoTime() - start) / 1e9;
         Histogram h = loop.latencies.getIntervalHistogram();
         return String.format(Locale.ROOT,
-                "{\"operation\":\"%s\",\"operations\":%d,\"seconds\":%.3f,\"throughput\":%.1f,\"errors\":{%s},\"mean_us\":%.1f,"
+                "{\"operation\":\"%s\",\"operations\":%d,\"seconds\":%.3f,"
+                        + "\"throughput\":%.1f,\"errors\":{%s},\"mean_us\":%.1f,"
                         + "\"p50_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f,\"max_us\":%.1f}",
                 op, h.getTotalCount(), took, h.getTotalCount() / took,
                 loop.errors.sum() == 0 ? "" : "\"failed\":" + loop.errors.sum(), h.getMean() / 1e3,
-                h.getValueAtPercentile(50) / 1e3, h.getValueAtPercentile(99) / 1e3, h.getValueAtPercentile(99.9) / 1e3,
+                h.getValueAtPercentile(50) / 1e3, h.getValueAtPercentile(99) / 1e3,
+                h.getValueAtPercentile(99.9) / 1e3,
                 h.getMaxValue() / 1e3);
     }
 
-    /** As many operations as were started by hand, each followed by another until time is over. */
+    /** Keeps this many operations in flight: each is followed by another one until time is over. */
     static final class Loop {
         static final long MOST = TimeUnit.SECONDS.toNanos(60);
         final IMap<String, byte[]> m;
@@ -94,7 +99,8 @@ public class Load {
         final LongAdder errors = new LongAdder();
         final CountDownLatch done;
 
-        Loop(IMap<String, byte[]> m, boolean set, String[] names, byte[] value, double seconds, int inFlight) {
+        Loop(IMap<String, byte[]> m, boolean set, String[] names, byte[] value, double seconds,
+                int inFlight) {
             this.m = m;
             this.set = set;
             this.names = names;

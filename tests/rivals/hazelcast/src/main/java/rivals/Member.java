@@ -4,8 +4,10 @@ import com.hazelcast.config.*;
 import com.hazelcast.core.*;
 import com.hazelcast.partition.*;
 
-/** Member PORT SEEDPORT,SEEDPORT: one member with one synchronous backup. Prints READY when it has joined,
- * and MIGRATED when partitions are where they belong; ends with its stdin. */
+/**
+ * Member PORT SEEDPORT,SEEDPORT: one member with one synchronous backup. Prints READY when it has
+ * joined, and MIGRATED when partitions are where they belong. It ends with its stdin.
+ */
 public class Member {
     public static void main(String[] a) throws Exception {
         Config c = new Config();
@@ -20,21 +22,25 @@ public class Member {
         j.getAutoDetectionConfig().setEnabled(false);
         TcpIpConfig t = j.getTcpIpConfig().setEnabled(true);
         for (String s : a[1].split(",")) t.addMember("127.0.0.1:" + s);
-        c.addMapConfig(new MapConfig("bench").setBackupCount(1).setInMemoryFormat(InMemoryFormat.BINARY)
-                .setStatisticsEnabled(false));
-        // Spoken by `figures move`, which loads every system from one process.
-        c.getNetworkConfig().setMemcacheProtocolConfig(new MemcacheProtocolConfig().setEnabled(true));
+        c.addMapConfig(new MapConfig("bench").setBackupCount(1)
+                .setInMemoryFormat(InMemoryFormat.BINARY).setStatisticsEnabled(false));
+        // `figures move` loads every system from one process, and speaks this protocol.
+        c.getNetworkConfig()
+                .setMemcacheProtocolConfig(new MemcacheProtocolConfig().setEnabled(true));
         HazelcastInstance hz = Hazelcast.newHazelcastInstance(c);
         hz.getPartitionService().addMigrationListener(new MigrationListener() {
             @Override public void migrationStarted(MigrationState s) { }
             @Override public void migrationFinished(MigrationState s) {
-                System.out.println("MIGRATED " + s.getCompletedMigrations() + " in " + s.getTotalElapsedTime() + " ms");
+                System.out.println("MIGRATED " + s.getCompletedMigrations()
+                        + " in " + s.getTotalElapsedTime() + " ms");
             }
             @Override public void replicaMigrationCompleted(ReplicaMigrationEvent e) { }
-            @Override public void replicaMigrationFailed(ReplicaMigrationEvent e) { System.out.println("FAILED " + e); }
+            @Override public void replicaMigrationFailed(ReplicaMigrationEvent e) {
+                System.out.println("FAILED " + e);
+            }
         });
         System.out.println("READY " + hz.getCluster().getMembers().size());
-        while (System.in.read() >= 0) { /* whoever started this is still there */ }
+        while (System.in.read() >= 0) { /* the parent process still runs */ }
         Runtime.getRuntime().halt(0);
     }
 }
