@@ -269,7 +269,7 @@ impl Show {
         let table: TableReport = client::get_with(&address, "/table", &token)
             .await
             .map_err(failed)?;
-        let nobody = || PartitionsReport {
+        let none = || PartitionsReport {
             name: self.name.clone(),
             partitions: Vec::new(),
             gone: Vec::new(),
@@ -278,7 +278,7 @@ impl Show {
             .keyspaces
             .into_iter()
             .find(|k| k.name == self.name)
-            .unwrap_or_else(nobody);
+            .unwrap_or_else(none);
         let maps: Vec<String> = table
             .maps
             .into_iter()

@@ -56,9 +56,9 @@ impl Keys {
         } else {
             None
         };
-        zipf.map(Self::Zipf).ok_or_else(
-            || "--exponent {exponent} is not an exponent of Zipf's law: give 0 or more, as in 0.99",
-        )
+        zipf.map(Self::Zipf).ok_or_else(|| {
+            format!("--exponent {exponent} is not an exponent of Zipf's law: give 0 or more")
+        })
     }
 
     pub(super) fn draw(&self, rng: &mut impl Rng) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   main ─ connects, fills, starts ─> worker (a thread) ─ready─> connection ──> server
-//!                                        │ due lanes ───────────────^  │  command: bytes with a key
+//!                                        │ due lanes ───────────────^  │  command: bytes, a key
 //!                                        └ Shared: plan, schedule, <───┘  scan: bytes to replies
 //!                                                  recorder, route
 //! ```
