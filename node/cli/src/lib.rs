@@ -10,6 +10,7 @@
 //! | 130 | `demo` was interrupted; or `chaos`, twice or before its first fault |
 //! | 141 | the reader of the output closed the pipe |
 //! | 128 + n | `run` was told twice to end (signal n), and ended at once |
+
 mod admin;
 mod bench;
 mod chaos;
