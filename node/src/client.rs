@@ -1,12 +1,11 @@
-//! A program that is no member and uses the cluster all the same.
+//! A client: a program that uses the cluster and is not a member.
 //!
 //! ```text
-//!   callers (any task) ── desk ──> data thread: Shard without partitions ── QUIC ──> the primary of each key
-//!                                     table <── any member, whenever there is a newer one
+//!   callers (any task) ── desk ──> data thread: Shard without partitions ── QUIC ──> primary
+//!                                       table <── any member, whenever there is a newer one
 //! ```
-//! It is the data thread of a node without partitions, without RESP and without a control thread:
-//! what forwards, retries and keeps order there does so here. `shard::clients` has the few frames
-//! that differ.
+//! It is the data thread of a node, without partitions, RESP and a control thread. It forwards,
+//! retries and keeps order as a node does. Only the few frames in `shard::clients` differ.
 
 mod builder;
 
@@ -26,22 +25,26 @@ use tokio::task::JoinHandle;
 
 /// How long making a map may take.
 const MAP_MAX: Duration = Duration::from_secs(10);
-/// How long one member may take for it, before another one is asked.
+/// How long one member may take to make a map, before another one is asked.
 const MAP_ANSWER_MAX: Duration = Duration::from_secs(2);
-/// How long a keyspace that is not known is waited for: longer than the second after which members
-/// tell of newer tables.
+/// How long a client waits for an unknown keyspace. It is longer than the second after which
+/// members send newer tables.
 const KEYSPACE_MAX: Duration = Duration::from_secs(2);
-/// Before a member is asked again, where none is connected.
+/// The pause before members are asked again, if none is connected.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A connection to a cluster, of a program that is no member of it.
+/// A connection to a cluster, for a program that is not a member.
 ///
-/// It knows who holds which key, and asks there: one hop. Any number of tasks may use it at a time,
-/// on any runtime; operations that are under way together travel together.
+/// It knows which node leads which key, and asks that node: one hop. Any number of tasks may use it
+/// at the same time, on any runtime. Operations that are under way at the same time share packets.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let client = doyen::Client::builder().seed("10.0.0.1:7401").secret_file("/etc/doyen/secret").connect().await?;
+/// let client = doyen::Client::builder()
+///     .seed("10.0.0.1:7401")
+///     .secret_file("/etc/doyen/secret")
+///     .connect()
+///     .await?;
 /// let users = client.map::<u64, String>("users").await?;
 /// users.insert(&7, &"Ada".to_owned()).await?;
 /// assert_eq!(users.get(&7).await?.as_deref(), Some("Ada"));
@@ -49,25 +52,26 @@ const LOOK: Duration = Duration::from_millis(20);
 /// # Ok(()) }
 /// ```
 ///
-/// What a node promises holds here as well: a write that was acknowledged is on every copy in sync,
-/// reads are linearizable, and an error says whether anything happened. While members come and go,
-/// operations wait (for 5 s at most) and go to whoever leads their key then; none is applied twice.
+/// The promises of a node hold here as well: an acknowledged write is on every copy in sync, reads
+/// are linearizable, and an error says whether anything happened. While members join or leave,
+/// operations wait (for 5 s at most) and then go to the new primary of their key. No operation is
+/// applied twice.
 ///
-/// Limits: 65,536 operations may wait at a time, others end as `Overloaded` at once. Keys are at
-/// most 64 KiB, values at most what the nodes take (`--value-max`).
+/// Limits: 65,536 operations may wait at a time; further ones end at once as `Overloaded`. A key
+/// has at most 64 KiB. The nodes limit the size of values (`--value-max`).
 ///
-/// Dropping it ends it, as [`Client::close`] does; its maps answer `Unavailable` from then on.
+/// Dropping a client ends it, like [`Client::close`]. Its maps then answer `Unavailable`.
 #[derive(Debug)]
 pub struct Client {
     shared: Arc<Shared>,
     data: DataHandle,
     thread: Option<Data>,
-    /// Resolves names of seeds again, where there are any.
+    /// The task that resolves the names of seeds again, if there are any.
     names: Option<JoinHandle<()>>,
 }
 
 impl Client {
-    /// Begins to build a client.
+    /// A builder for a client.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
@@ -86,11 +90,11 @@ impl Client {
         }
     }
 
-    /// The map of this name in the keyspace `default`; it is made if it is not there. Takes 10 s at
-    /// most.
+    /// The map of this name in the keyspace `default`. It is made if it does not exist. Takes at
+    /// most 10 s.
     ///
     /// # Errors
-    /// The cluster refuses, or nobody answers.
+    /// The cluster refuses, or no member answers.
     pub async fn map<K, V>(&self, name: &str) -> Result<Map<K, V>, ClientError>
     where
         K: Serialize,
@@ -99,11 +103,11 @@ impl Client {
         self.map_in(DEFAULT_KEYSPACE, name).await
     }
 
-    /// The map of this name in this keyspace, which must be there; the map is made if it is not.
-    /// Takes 10 s at most.
+    /// The map of this name in this keyspace. The keyspace must exist; the map is made if it does
+    /// not. Takes at most 10 s.
     ///
     /// # Errors
-    /// The cluster refuses, or nobody answers.
+    /// The cluster refuses, or no member answers.
     pub async fn map_in<K, V>(&self, keyspace: &str, name: &str) -> Result<Map<K, V>, ClientError>
     where
         K: Serialize,
@@ -131,7 +135,7 @@ impl Client {
         Ok(Map::new(entry, self.data.clone()))
     }
 
-    /// Asks one member after the other. Asking twice makes no second map.
+    /// Asks one member after the other. Asking twice does not make a second map.
     async fn make_map(&self, keyspace: &str, name: &str) -> Result<MapEntry, ClientError> {
         loop {
             match tokio::time::timeout(MAP_ANSWER_MAX, self.data.map(keyspace, name)).await {
@@ -143,8 +147,8 @@ impl Client {
         }
     }
 
-    /// What leads to a map's keyspace may be newer than what this client has. Members tell of it
-    /// each second.
+    /// Waits for a keyspace. The table with the map's keyspace may be newer than this client's
+    /// table. Members send newer tables each second.
     async fn wait_for(&self, keyspace: KeyspaceId) -> Result<(), ClientError> {
         let until = Instant::now() + MAP_MAX;
         let is_known = || {
@@ -161,7 +165,7 @@ impl Client {
             }
             if Instant::now() >= until {
                 return Err(ClientError::NotReady(format!(
-                    "no member has told of the map's keyspace within {MAP_MAX:?}"
+                    "no member has sent a table with the map's keyspace within {MAP_MAX:?}"
                 )));
             }
             tokio::time::sleep(LOOK).await;
@@ -179,8 +183,8 @@ impl Client {
         Database::new(KeyspaceId(0), self.data.clone())
     }
 
-    /// Map 0 of another keyspace, as bytes. Members tell a client of newer tables each second: a
-    /// keyspace that has just been made is waited for, two seconds at most.
+    /// Map 0 of another keyspace, as bytes. Members send newer tables to a client each second, so
+    /// this waits up to two seconds for a keyspace that was just made.
     ///
     /// # Errors
     /// There is no such keyspace, or this client is closed.
@@ -211,14 +215,14 @@ impl Client {
         }
     }
 
-    /// Ends it, and waits until the members have been told. Operations that are not answered end:
-    /// reads as `Unavailable`, writes as `Unknown`.
+    /// Ends the client, and waits until the members have been told. Operations without an answer
+    /// end: reads as `Unavailable`, writes as `Unknown`.
     pub async fn close(mut self) {
         self.stop();
         if let Some(thread) = self.thread.take() {
-            // Joining blocks, if only for moments.
+            // Joining blocks, but only for a moment.
             if let Err(e) = tokio::task::spawn_blocking(move || thread.join()).await {
-                tracing::error!("the thread of this client ended badly: {e}");
+                tracing::error!("the thread of this client panicked: {e}");
             }
         }
     }
@@ -233,7 +237,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // Without joining: a drop may happen on a runtime's thread, which must not block.
+        // Without joining: a runtime's thread may drop the client, and must not block.
         self.stop();
     }
 }

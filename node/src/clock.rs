@@ -1,14 +1,13 @@
-//! The clocks of a node: the only place that reads them.
+//! The clocks of a node. No other module reads a clock.
 //!
-//! Machines compare times of one node's CLOCK_BOOTTIME, which goes on while the machine is
-//! suspended (`Instant` stops there, and a lease would outlive its owner's sleep).
-
+//! The machines compare times of CLOCK_BOOTTIME, which also runs while the machine is suspended.
+//! `Instant` stops then, so a lease would last longer than it should.
 use doyen_gossip::Time;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// CLOCK_BOOTTIME.
+/// The present time of CLOCK_BOOTTIME.
 #[must_use]
 pub fn now() -> Time {
     let t = clock_gettime(ClockId::Boottime);
@@ -17,8 +16,8 @@ pub fn now() -> Time {
     Time(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
-/// Wall time in Unix milliseconds. Only for deadlines that callers give in wall time; never
-/// compared between nodes.
+/// Wall time in Unix milliseconds. Only for deadlines that callers give in wall time; wall times of
+/// two nodes are never compared.
 #[must_use]
 pub fn unix_ms() -> u64 {
     unix_us() / 1000
@@ -33,11 +32,11 @@ pub fn unix_us() -> u64 {
     wall.saturating_add_signed(WALL_SET_BY_MS.load(Ordering::Relaxed).saturating_mul(1000))
 }
 
-/// By how much this process's wall clock was set forward or back since it started.
+/// How far this process's wall clock was moved since the start.
 static WALL_SET_BY_MS: AtomicI64 = AtomicI64::new(0);
 
-/// Sets this process's wall clock, as an operator or NTP might set the machine's, which a test must
-/// leave alone.
+/// Moves this process's wall clock, as an operator or NTP moves the machine's. A test must not move
+/// the machine's clock.
 #[doc(hidden)]
 pub fn set_wall_clock_by(ms: i64) {
     WALL_SET_BY_MS.fetch_add(ms, Ordering::Relaxed);
@@ -48,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn never_goes_back() {
+    fn time_never_goes_back() {
         let mut last = now();
         for _ in 0..1000 {
             let next = now();

@@ -1,10 +1,10 @@
-//! What a node is told when it starts. Flags, a TOML file and the environment say the same things
-//! in the same words: one struct, [`Options`], is all three; flags win, then the environment, then
-//! the file.
+//! The configuration of a node. Flags, a TOML file and the environment have the same options with
+//! the same names: one struct, [`Options`], is all three. Flags win over the environment, and the
+//! environment over the file.
 //!
 //! ```text
 //!   flags ─┐
-//!   env   ─┼─> Options (what was said) ──resolve──> Config (what holds: defaults filled in, rules of security checked)
+//!   env   ─┼─> Options (as given) ──resolve──> Config (with defaults; rules of security checked)
 //!   file  ─┘
 //! ```
 
@@ -35,71 +35,71 @@ use std::time::Duration;
 use std::{fmt, fs};
 use value::{Address, Size, Toggle};
 
-/// Below, a busy machine passes for a dead one; above, nobody would wait for a verdict.
+/// Below this range, a busy machine looks dead. Above it, failover takes too long.
 const SILENCE: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_secs(6);
-/// At 600 ms members were expelled that only waited for a core; a process that ended is noticed by
-/// its port, whatever this says.
+/// With 600 ms, members were expelled that only waited for a core. A process that ended is noticed
+/// by its closed port, whatever this value is.
 const SILENCE_DEFAULT: Duration = Duration::from_secs(1);
-/// Kubernetes kills a process 30 s after it has told it to end. A leaver ends before that
-/// (`node::OVERTIME_MAX` after this).
+/// Kubernetes kills a process 30 s after SIGTERM. A leaving node ends before that, at most
+/// `node::OVERTIME_MAX` after this timeout.
 const LEAVE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(25);
 
-/// The control port where none is said.
+/// The default control port.
 pub const CONTROL_PORT: u16 = 7400;
-/// The data port where none is said: the one after the control port.
+/// The default data port: the one after the control port.
 pub const DATA_PORT: u16 = CONTROL_PORT + 1;
-/// The RESP port where none is said.
+/// The default RESP port.
 pub const RESP_PORT: u16 = 7379;
-/// The cluster-aware RESP port where none is said.
+/// The default port for cluster-aware RESP clients.
 pub const RESP_CLUSTER_PORT: u16 = 7380;
-/// The HTTP port where none is said.
+/// The default HTTP port.
 pub const HTTP_PORT: u16 = 7480;
-/// How long a RESP client may take to say the password where nothing is said: a person at a prompt
-/// needs some seconds.
+/// How long a RESP client may take to authenticate, by default. A person at a prompt needs some
+/// seconds.
 const AUTH_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
-/// A file that is read as configuration, secret, password or token is at most this long.
+/// The largest file that is read as a configuration, secret, password or token.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// The least that `--range-max` may be.
+/// The lowest `--range-max`.
 const RANGE_BYTES_LEAST: usize = 64 << 10;
-/// The least that `--value-max` may be.
+/// The lowest `--value-max`.
 const VALUE_BYTES_LEAST: usize = 1024;
-/// The most that it may be: a value travels in one piece, and a data thread closes connections from
-/// which more than 96 MiB wait for their end (`net::links`).
+/// The highest `--value-max`. A value travels in one piece, and a data thread closes a connection
+/// with more than 96 MiB of incomplete frames (`net::links`).
 const VALUE_BYTES_MOST: usize = 64 << 20;
-/// Where nobody says, the largest value is this part of a data thread's memory.
+/// By default, the largest value is one in so many parts of a data thread's memory.
 const VALUE_PART: usize = 8;
-/// The least that a data thread may have of `--memory-max`.
+/// The least memory of a data thread, as its part of `--memory-max`.
 const MEMORY_BYTES_LEAST: usize = 1 << 20;
-/// Of the permissions of a file: users who neither own it nor are of its group may read it.
+/// The permission bit of a file that lets all other users read it.
 const OTHERS_READ: u32 = 0o004;
-/// Seeds at most.
+/// Seeds, at most.
 const SEEDS_MAX: usize = 64;
-/// Names and locations at most this long: they travel in tables and in gossip.
+/// Bytes of a name or a location, at most: they travel in tables and in gossip.
 #[cfg(feature = "flags")]
 const NAME_BYTES_MAX: usize = 128;
 
-/// Something in the configuration cannot hold; the message says what to do.
+/// The configuration is invalid. The message says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(pub String);
 
-/// Who fills in what was not said.
+/// Which defaults apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defaults {
-    /// The binary: RESP and HTTP on loopback.
+    /// The binary: RESP and HTTP listen on loopback.
     Binary,
-    /// A program that embeds a node: RESP and HTTP only where it asks for them.
+    /// A program that embeds a node: RESP and HTTP listen only if the program asks for them.
     Embedded,
 }
 
-/// How nodes know that they belong together.
+/// How nodes recognize the members of their cluster.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// No secret: this machine only.
+    /// No secret: only nodes on this machine.
     Loopback,
     /// A secret that all nodes share.
     Secret(Vec<u8>),
-    /// Certificates of one's own.
+    /// PEM files of the operator.
     Pem {
         /// The authority that signs every node.
         ca: PathBuf,
@@ -112,7 +112,7 @@ pub enum Trust {
 
 impl fmt::Debug for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the secret: configurations end up in logs.
+        // The secret is never shown, because configurations end up in logs.
         match self {
             Self::Loopback => f.write_str("Loopback"),
             Self::Secret(_) => f.write_str("Secret(..)"),
@@ -126,7 +126,7 @@ impl fmt::Debug for Trust {
     }
 }
 
-/// A configuration that holds together.
+/// A configuration that was checked.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Addresses of other nodes, as `host:port`.
@@ -135,30 +135,30 @@ pub struct Config {
     pub expect: Option<u16>,
     /// QUIC: agreement, gossip, joins.
     pub listen: SocketAddr,
-    /// QUIC: data. `None`: the port that follows the one of `listen`. Of the first data thread, as
-    /// is `resp_cluster`; the others have the ports that follow.
+    /// QUIC: data; `None`: the port after `listen`'s. Like `resp_cluster`, it belongs to the first
+    /// data thread. The other data threads have the ports that follow.
     pub data: Option<SocketAddr>,
     /// Data threads.
     pub threads: u8,
     /// RESP for the whole cluster.
     pub resp: Option<SocketAddr>,
-    /// RESP as a Redis Cluster node answers.
+    /// RESP for cluster-aware clients, as a Redis Cluster node answers.
     pub resp_cluster: Option<SocketAddr>,
     /// HTTP.
     pub http: Option<SocketAddr>,
-    /// Names of hosts that HTTP answers to, beside addresses and `localhost`.
+    /// Host names that HTTP answers to, beside IP addresses and `localhost`.
     pub http_hosts: Vec<String>,
-    /// Where other nodes reach this one, if that is not where it listens; port 0 means the port
-    /// that it listens on.
+    /// Where other nodes reach this one, if that is not `listen`. Port 0 means the port of
+    /// `listen`.
     pub advertise: Option<SocketAddr>,
-    /// Where clients reach `resp`, `resp_cluster` and `http`, if that is not where they listen; its
+    /// Where clients reach `resp`, `resp_cluster` and `http`, if that is not where they listen. Its
     /// port is that of `resp`.
     pub advertise_resp: Option<ClientAddress>,
     /// Where clients reach `resp_cluster`, if `advertise_resp` does not say it.
     pub advertise_resp_cluster: Option<ClientAddress>,
-    /// Its name; `None`: the advertised address.
+    /// The node's name; `None`: the advertised address.
     pub name: Option<String>,
-    /// Where it stands.
+    /// Zone, rack and host.
     pub location: Location,
     /// Its capacity; 100 is the default.
     pub weight: u32,
@@ -166,47 +166,47 @@ pub struct Config {
     pub role: Role,
     /// How nodes know that they belong together.
     pub trust: Trust,
-    /// The token that HTTP asks for before it changes anything; `None`: the one that the secret
-    /// yields.
+    /// The token that HTTP requires before it changes anything; `None`: derived from the secret.
     pub http_token: Option<String>,
-    /// What RESP clients must AUTH with.
+    /// The password of RESP clients.
     pub resp_password: Option<String>,
-    /// How long they may take for that; `None`: for ever.
+    /// How long RESP clients may take to authenticate; `None`: for ever.
     pub resp_auth_timeout: Option<Duration>,
-    /// How long RESP clients may send nothing; `None`: for ever.
+    /// How long RESP clients may be idle; `None`: for ever.
     pub resp_idle_timeout: Option<Duration>,
-    /// What the node may hold: entries, tails, snapshots, buffers, what the allocator keeps.
+    /// The memory that the node may hold: entries, log tails, snapshots, buffers, and what the
+    /// allocator keeps.
     pub memory_bytes_max: usize,
-    /// Where that comes from.
+    /// Where `memory_bytes_max` comes from.
     pub memory: Memory,
-    /// Whether the process is this node's alone.
+    /// Whether the process belongs to this node alone.
     pub whole_process: bool,
     /// The largest value.
     pub value_bytes_max: usize,
-    /// Bytes from which on a range of keys is split.
+    /// A range of keys is split when it has more bytes than this.
     pub range_bytes_max: usize,
     /// RESP connections at most.
     pub connections_max: usize,
     /// Native clients at most.
     pub clients_max: usize,
-    /// How long a leaving node waits until other members hold what it held.
+    /// How long a leaving node waits until other members hold its data.
     pub leave_timeout: Duration,
-    /// How long a member may keep silent before it is expelled.
+    /// How long a member may be silent before it is expelled.
     pub silence_max: Duration,
-    /// Warnings: files with secrets that other users of this machine can read.
+    /// Warnings about files with secrets that other users of this machine can read.
     pub exposed: Vec<String>,
-    /// What the first table says if this node writes it.
+    /// The settings of the first table, if this node writes it.
     pub settings: Settings,
-    /// The keyspace `default` if this node writes the first table.
+    /// The keyspace `default`, if this node writes the first table.
     pub keyspace: Keyspace,
 }
 
-/// Where clients reach a port of a node, as its operator says it.
+/// The address at which clients reach a port of a node, as the operator gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientAddress {
-    /// The IP address; of a name, the first one that it resolves to here.
+    /// The IP address; of a name, the first address that it resolves to on this machine.
     pub ip: IpAddr,
-    /// The name, if one was given. Cluster-aware clients are sent there.
+    /// The name, if one was given. Cluster-aware clients are sent to that name.
     pub name: Option<String>,
     /// The port, if it is not the one that the node listens on.
     pub port: Option<u16>,
@@ -223,7 +223,8 @@ impl ClientAddress {
             .map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), SocketAddr::ip);
         match address.port() {
             Some(0) => fail(format!(
-                "{flag}: `{text}` has port 0, which no client reaches: write the port, or leave it out"
+                "{flag}: `{text}` has port 0, which no client can reach: give the port, or leave \
+                 it out"
             )),
             port => Ok(Self {
                 ip,
@@ -234,14 +235,14 @@ impl ClientAddress {
     }
 }
 
-/// What a client is told.
+/// The configuration of a client.
 #[derive(Debug)]
 pub(crate) struct ClientConfig {
     pub(crate) trust: Trust,
     /// Data ports, as `host:port`.
     pub(crate) seeds: Vec<String>,
     pub(crate) name: String,
-    /// Warnings: files with secrets that other users of this machine can read.
+    /// Warnings about files with secrets that other users of this machine can read.
     pub(crate) exposed: Vec<String>,
 }
 
@@ -249,13 +250,13 @@ impl Options {
     /// Reads a TOML file. Needs the feature `flags`.
     ///
     /// # Errors
-    /// When it cannot be read, is no TOML, or has a key that is not an option.
+    /// The file cannot be read, is not TOML, or has a key that is not an option.
     #[cfg(feature = "flags")]
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         Self::from_text(&read(path, "--config")?, &path.display().to_string())
     }
 
-    /// Reads TOML; errors call it by this name.
+    /// Parses TOML. Errors call the text by this name.
     #[cfg(feature = "flags")]
     pub(crate) fn from_text(text: &str, name: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|e| {
@@ -269,10 +270,10 @@ impl Options {
         })
     }
 
-    /// Fills in defaults, reads the files that are named, checks the rules of security.
+    /// Fills in defaults, reads the files that are named, and checks the rules of security.
     ///
     /// # Errors
-    /// In one line that says what to do.
+    /// The options contradict each other or cannot be used; the message has one line.
     pub fn resolve(self, defaults: Defaults) -> Result<Config, ConfigError> {
         let trust = self.trust()?;
         let advertise = self
@@ -280,7 +281,7 @@ impl Options {
             .as_deref()
             .map(|a| candidates("--advertise", a))
             .transpose()?;
-        // Where others are told an IPv6 address, this node listens at one.
+        // If the advertised address is IPv6, listen at an IPv6 address.
         let v6 = advertise
             .as_ref()
             .is_some_and(|found| found.iter().all(SocketAddr::is_ipv6));
@@ -304,7 +305,9 @@ impl Options {
             for (flag, address) in [("--listen", Some(listen)), ("--data", data)] {
                 if let Some(a) = address.filter(|a| !a.ip().is_loopback()) {
                     return fail(format!(
-                        "{flag} {a} is not a loopback address, and without a secret a node binds to loopback only: give --secret-file FILE (or DOYEN_SECRET), or --tls-ca, --tls-cert and --tls-key"
+                        "{flag} {a} is not a loopback address, and without a secret a node binds \
+                         only to loopback addresses: give --secret-file FILE (or DOYEN_SECRET), \
+                         or --tls-ca, --tls-cert and --tls-key"
                     ));
                 }
             }
@@ -331,7 +334,8 @@ impl Options {
             for (flag, address) in [("--resp", resp), ("--resp-cluster", resp_cluster)] {
                 if let Some(a) = address.filter(|a| !a.ip().is_loopback()) {
                     return fail(format!(
-                        "{flag} {a} is not a loopback address, and RESP beyond this machine needs a password: give --resp-password-file FILE"
+                        "{flag} {a} is not a loopback address, and RESP beyond this machine needs \
+                         a password: give --resp-password-file FILE"
                     ));
                 }
             }
@@ -342,7 +346,8 @@ impl Options {
                 && !matches!(trust, Trust::Secret(_))
         }) {
             return fail(format!(
-                "--http {a} is not a loopback address, and HTTP beyond this machine needs a token: give --http-token-file FILE, or --secret-file FILE, of which one is derived"
+                "--http {a} is not a loopback address, and HTTP beyond this machine needs a \
+                 token: give --http-token-file FILE, or --secret-file FILE, which yields a token"
             ));
         }
         let advertise = advertise
@@ -360,11 +365,15 @@ impl Options {
             .transpose()?;
         if resp.is_none() && advertise_resp.as_ref().is_some_and(|a| a.port.is_some()) {
             return fail(
-                "--advertise-resp names the port of --resp, which is off: leave the port out, or give --advertise-resp-cluster".into(),
+                "--advertise-resp gives a port for --resp, which is off: leave the port out, or \
+                 give --advertise-resp-cluster"
+                    .into(),
             );
         }
         if resp_cluster.is_none() && advertise_resp_cluster.is_some() {
-            return fail("--advertise-resp-cluster needs a port that clients reach: give --resp-cluster as well".into());
+            return fail(
+                "--advertise-resp-cluster needs --resp-cluster, which is off: turn it on".into(),
+            );
         }
         let keyspace = self.keyspace()?;
         let seeds = self.seeds("--seed", CONTROL_PORT)?;
@@ -375,7 +384,9 @@ impl Options {
             .filter(|_| trust == Trust::Loopback)
         {
             return fail(format!(
-                "--seed {seed} is on another machine, and without a secret a node talks on this machine only: give --secret-file FILE (or DOYEN_SECRET), or --tls-ca, --tls-cert and --tls-key"
+                "--seed {seed} is on another machine, but without a secret a node talks only to \
+                 nodes on this machine: give --secret-file FILE (or DOYEN_SECRET), or --tls-ca, \
+                 --tls-cert and --tls-key"
             ));
         }
         let memory = Memory::resolve(self.memory_max.map(|size| size.0), memory::bound());
@@ -385,45 +396,52 @@ impl Options {
             && port.checked_add(u16::from(threads) - 1).is_none()
         {
             return fail(format!(
-                "--advertise-resp-cluster names port {port}, and each of --threads {threads} takes one from there: give a lower port"
+                "--advertise-resp-cluster begins at port {port}, and each of --threads {threads} \
+                 needs a port from there on: give a lower port"
             ));
         }
         if memory_bytes_max / usize::from(threads) < MEMORY_BYTES_LEAST {
             let least = MEMORY_BYTES_LEAST >> 20;
             return fail(format!(
-                "--memory-max {memory_bytes_max} is too small for any use: at least {least}mb for each of --threads {threads}"
+                "--memory-max {memory_bytes_max} is too small: give at least {least}mb for each \
+                 of --threads {threads}"
             ));
         }
-        // Where nobody says, a value may be as large as fits well.
+        // By default, a value may have a fixed part of a data thread's memory.
         let value_bytes_max = self.value_max.map_or(
             (16 << 20).min(memory_bytes_max / usize::from(threads) / VALUE_PART),
             bytes,
         );
         if value_bytes_max < VALUE_BYTES_LEAST {
             return fail(format!(
-                "--value-max {value_bytes_max} is too small for any use: at least {VALUE_BYTES_LEAST} bytes"
+                "--value-max {value_bytes_max} is too small: give at least {VALUE_BYTES_LEAST} \
+                 bytes"
             ));
         }
         if value_bytes_max > VALUE_BYTES_MOST {
             return fail(format!(
-                "--value-max {value_bytes_max} is too large: at most {}mb, for a value travels in one piece",
+                "--value-max {value_bytes_max} is too large: give at most {}mb, because a value \
+                 travels in one piece",
                 VALUE_BYTES_MOST >> 20
             ));
         }
         if self.value_max.is_some() && value_bytes_max > memory_bytes_max {
             return fail(format!(
-                "--value-max {value_bytes_max} is more than --memory-max {memory_bytes_max}: no such value would fit"
+                "--value-max {value_bytes_max} is more than --memory-max {memory_bytes_max}: give \
+                 a lower value, or more memory"
             ));
         }
         if self.value_max.is_some() && value_bytes_max > memory_bytes_max / usize::from(threads) {
             return fail(format!(
-                "--value-max {value_bytes_max} is more than what each of --threads {threads} has of --memory-max {memory_bytes_max}: no such value would fit"
+                "--value-max {value_bytes_max} is more than the part of --memory-max \
+                 {memory_bytes_max} that each of --threads {threads} has: give a lower value, \
+                 more memory, or fewer threads"
             ));
         }
         let range_bytes_max = self.range_max.map_or(64 << 20, bytes);
         if range_bytes_max < RANGE_BYTES_LEAST {
             return fail(format!(
-                "--range-max {range_bytes_max} would split ranges without end: at least 64kb"
+                "--range-max {range_bytes_max} would split ranges without end: give at least 64kb"
             ));
         }
         Ok(Config {
@@ -488,16 +506,17 @@ impl Options {
         })
     }
 
-    /// What a client needs of all this: trust, seeds (data ports), and its name.
+    /// The options of a client: trust, seeds (data ports), and its name.
     ///
     /// # Errors
-    /// In one line that says what to do.
+    /// The options contradict each other or cannot be used; the message has one line.
     pub(crate) fn client(&self) -> Result<ClientConfig, ConfigError> {
         let trust = self.trust()?;
         let seeds = self.seeds("the seed", DATA_PORT)?;
         if seeds.is_empty() {
             return fail(format!(
-                "a client needs a seed: the data address (--data, by default port {DATA_PORT}) of a node"
+                "a client needs a seed: give the data address (--data, by default port \
+                 {DATA_PORT}) of a node"
             ));
         }
         let elsewhere = |s: &&String| s.parse::<SocketAddr>().is_ok_and(|a| !a.ip().is_loopback());
@@ -507,7 +526,8 @@ impl Options {
             .filter(|_| trust == Trust::Loopback)
         {
             return fail(format!(
-                "the seed {seed} is on another machine, and without a secret a client talks on this machine only: give the secret of the nodes, or certificates"
+                "the seed {seed} is on another machine, but without a secret a client talks only \
+                 to nodes on this machine: give the secret of the nodes, or certificates"
             ));
         }
         let name = self
@@ -523,7 +543,7 @@ impl Options {
         })
     }
 
-    /// Names by which this node was told to be reached.
+    /// The host names that HTTP answers to.
     fn http_hosts(&self) -> Result<Vec<String>, ConfigError> {
         let said = self.http_host.clone().unwrap_or_default();
         if let Some(wrong) = said.iter().find(|name| {
@@ -532,7 +552,8 @@ impl Options {
                 || !name.bytes().all(|b| b.is_ascii_graphic())
         }) {
             return fail(format!(
-                "--http-host `{}` is not a host's name: write it as in node-1.example.com, without a port",
+                "--http-host `{}` is not a host name: give a name without a port, as in \
+                 node-1.example.com",
                 wrong.escape_debug()
             ));
         }
@@ -547,7 +568,7 @@ impl Options {
             self.advertise_resp.as_ref(),
             self.advertise_resp_cluster.as_ref(),
         ];
-        // HTTP answers to IP addresses anyway.
+        // HTTP always answers to IP addresses.
         let name = |text: &String| Some(text.parse::<Address>().ok()?.name()?.to_owned());
         Ok(said
             .into_iter()
@@ -572,7 +593,7 @@ impl Options {
         match self.silence_max.map_or(SILENCE_DEFAULT, |s| s.0) {
             fits if SILENCE.contains(&fits) => Ok(fits),
             other => fail(format!(
-                "--silence-max {other:?}: choose from {:?} to {:?}",
+                "--silence-max {other:?} is out of range: give {:?} to {:?}",
                 SILENCE.start(),
                 SILENCE.end()
             )),
@@ -585,15 +606,16 @@ impl Options {
             .as_deref()
             .map(|p| read_line(p, "--secret-file"))
             .transpose()?;
-        // A line's end is no part of a secret, wherever it comes from: files and programs would
-        // disagree otherwise.
+        // The line end is not part of a secret, also not of one from a variable. Otherwise files
+        // and variables would disagree.
         let secret = from_file
             .map(String::into_bytes)
             .or_else(|| self.secret.as_ref().map(|s| s.trim_ascii().to_vec()));
         match (secret, &self.tls_ca, &self.tls_cert, &self.tls_key) {
             (None, None, None, None) => Ok(Trust::Loopback),
             (Some(secret), None, None, None) if secret.len() < SECRET_BYTES_MIN => fail(format!(
-                "the secret has {} bytes, at least {SECRET_BYTES_MIN} are needed: make one with `openssl rand -hex 32`",
+                "the secret has {} bytes, but at least {SECRET_BYTES_MIN} are needed: make one \
+                 with `openssl rand -hex 32`",
                 secret.len()
             )),
             (Some(secret), None, None, None) => Ok(Trust::Secret(secret)),
@@ -611,12 +633,12 @@ impl Options {
                 fail("--tls-ca, --tls-cert and --tls-key belong together: give all three".into())
             }
             (Some(_), ..) => {
-                fail("a secret and --tls-* files exclude each other: give one of them".into())
+                fail("a secret and --tls-* files exclude each other: give only one of them".into())
             }
         }
     }
 
-    /// What to say of files with secrets that other users of this machine can read.
+    /// Warnings about files with secrets that other users of this machine can read.
     fn exposed(&self) -> Vec<String> {
         let files = [
             ("--secret-file", &self.secret_file),
@@ -633,7 +655,7 @@ impl Options {
     fn seeds(&self, flag: &str, port: u16) -> Result<Vec<String>, ConfigError> {
         if self.seed.len() > SEEDS_MAX {
             return fail(format!(
-                "{} seeds are given, at most {SEEDS_MAX} are useful",
+                "{} seeds are given, but at most {SEEDS_MAX} are allowed: give fewer",
                 self.seed.len()
             ));
         }
@@ -662,10 +684,10 @@ impl Options {
     }
 }
 
-/// How the names of our variables begin.
+/// The prefix of Doyen's variables.
 #[cfg(feature = "flags")]
 const VARIABLES: &str = "DOYEN_";
-/// Those that belong to no flag of `doyen run` that is an option of a node.
+/// Variables that are not options of a node.
 #[cfg(feature = "flags")]
 const FURTHER_VARIABLES: [&str; 5] = [
     "DOYEN_CONFIG",
@@ -676,8 +698,8 @@ const FURTHER_VARIABLES: [&str; 5] = [
 ];
 
 impl Config {
-    /// Commands that change something are impossible at this node: there is HTTP, and neither a
-    /// secret nor a token to ask for.
+    /// Whether this node must refuse every command that changes something: HTTP is on, but there is
+    /// neither a secret nor a token.
     pub fn takes_no_commands(&self) -> bool {
         self.http.is_some() && self.http_token.is_none() && matches!(self.trust, Trust::Pem { .. })
     }
@@ -685,20 +707,23 @@ impl Config {
     /// The address at which others reach a socket that listens on `bound`.
     ///
     /// # Errors
-    /// When it listens on every interface and none of them can be told to be the right one.
+    /// The socket listens on every interface, and no interface is clearly the right one.
     pub fn advertised(&self, bound: SocketAddr) -> Result<SocketAddr, ConfigError> {
         let ip = match self.advertise {
             Some(a) => a.ip(),
             None if !bound.ip().is_unspecified() => bound.ip(),
             None => self.outgoing_ip(bound).ok_or_else(|| {
-                ConfigError(format!("--listen {bound} does not say at which address others reach this node: give --advertise ADDRESS"))
+                ConfigError(format!(
+                    "--listen {bound} does not say where other nodes reach this \
+                                     one: give --advertise ADDRESS"
+                ))
             })?,
         };
         Ok(SocketAddr::new(ip, bound.port()))
     }
 
-    /// The address that the machine would use towards the first seed: connecting a UDP socket sends
-    /// nothing.
+    /// The address that this machine would use towards the first seed. Connecting a UDP socket
+    /// sends nothing.
     fn outgoing_ip(&self, bound: SocketAddr) -> Option<IpAddr> {
         let reach = Reach::of(bound);
         let seeds = self
@@ -707,7 +732,7 @@ impl Config {
             .filter_map(|s| s.to_socket_addrs().ok())
             .flatten()
             .map(canonical);
-        // Without seeds, towards anywhere (addresses that are reserved for documentation).
+        // Without seeds, use an address that is reserved for documentation.
         let anywhere: [IpAddr; 2] = [
             Ipv4Addr::new(192, 0, 2, 1).into(),
             Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
@@ -716,8 +741,8 @@ impl Config {
             .chain(anywhere.map(|ip| SocketAddr::new(ip, 9)))
             .filter(|a| reach.takes(a.ip()));
         let from = |towards: SocketAddr| {
-            // A socket of the family of its destination: one on [::] does not connect to an IPv4
-            // address.
+            // Use a socket of the destination's family: a socket on [::] does not connect to an
+            // IPv4 address.
             let any: IpAddr = if towards.is_ipv4() {
                 Ipv4Addr::UNSPECIFIED.into()
             } else {
@@ -735,7 +760,7 @@ fn fail<T>(message: String) -> Result<T, ConfigError> {
     Err(ConfigError(message))
 }
 
-/// What serde says of an unknown key, with the nearest name in place of all there are.
+/// Serde's message about an unknown key, with the nearest key instead of all keys.
 #[cfg(feature = "flags")]
 fn unknown_key(message: &str) -> Option<String> {
     let mut words = message
@@ -751,7 +776,7 @@ fn unknown_key(message: &str) -> Option<String> {
     Some(format!("there is no key `{wrong}`: {hint}"))
 }
 
-/// What to say of variables `DOYEN_*` that no command reads, given the names of all variables.
+/// Warnings about variables `DOYEN_*` that no command reads, given the names of all variables.
 #[cfg(feature = "flags")]
 pub fn unread_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let run = <Options as clap::Args>::augment_args(clap::Command::new("run"));
@@ -762,8 +787,8 @@ pub fn unread_variables(names: impl Iterator<Item = String>) -> Vec<String> {
         .chain(FURTHER_VARIABLES)
         .filter_map(|name| name.strip_prefix(VARIABLES))
         .collect();
-    // Kubernetes and Docker say where a service that is called `doyen` is, to every container
-    // beside it.
+    // For a service named `doyen`, Kubernetes and Docker set such variables in every other
+    // container.
     let link = |name: &str| {
         let parts = ["_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP"];
         let name = format!("_{name}");
@@ -774,18 +799,26 @@ pub fn unread_variables(names: impl Iterator<Item = String>) -> Vec<String> {
         .collect();
     unread.retain(|name| !known.contains(name.as_str()) && !link(name));
     unread.sort();
-    let said = unread.iter().map(|wrong| match nearest(wrong, known.iter().copied()) {
-        Some(name) => format!("the variable {VARIABLES}{wrong} means nothing: did you mean {VARIABLES}{name}?"),
-        None => format!("the variable {VARIABLES}{wrong} means nothing: `doyen run --help` names the variable of each flag"),
-    });
+    let said = unread
+        .iter()
+        .map(|wrong| match nearest(wrong, known.iter().copied()) {
+            Some(name) => format!(
+                "the variable {VARIABLES}{wrong} has no effect: did you mean \
+                               {VARIABLES}{name}?"
+            ),
+            None => format!(
+                "the variable {VARIABLES}{wrong} has no effect: `doyen run --help` lists \
+                         the variable of each flag"
+            ),
+        });
     said.collect()
 }
 
 /// The name that was probably meant, if one is near enough.
 #[cfg(feature = "flags")]
 pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // `loglevel` is meant for `log`, and `password` for `resp-password-file`, however many letters
-    // lie between.
+    // `loglevel` is near `log`, and `password` near `resp-password-file`, however many letters
+    // differ.
     let akin = |name: &str| wrong.len() > 2 && (name.contains(wrong) || wrong.starts_with(name));
     let nearest = names
         .map(|name| (if akin(name) { 1 } else { distance(wrong, name) }, name))
@@ -795,7 +828,7 @@ pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> 
         .map(|(_, name)| name)
 }
 
-/// How many letters to add, drop or change to get from one to the other.
+/// How many letters must be added, dropped or changed to turn one text into the other.
 #[cfg(feature = "flags")]
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
@@ -803,7 +836,7 @@ fn distance(from: &str, to: &str) -> usize {
     for (i, a) in from.chars().take(NAME_BYTES_MAX).enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);
         for (j, b) in to.iter().enumerate() {
-            // A key that is written with _ for - is nearly right.
+            // A key with _ instead of - is nearly right.
             let same = a == *b || (a, *b) == ('_', '-');
             let best = (row[j] + 1)
                 .min(row[j + 1] + 1)
@@ -814,7 +847,7 @@ fn distance(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
-/// What a flag says of an address; what is missing comes from `default`.
+/// The address that a flag gives. Missing parts come from `default`.
 pub fn address(
     flag: &str,
     said: Option<&str>,
@@ -827,7 +860,7 @@ pub fn address(
     Ok(found.first().copied().unwrap_or(default))
 }
 
-/// The addresses of a machine that a flag may mean. Port 0 where none is written.
+/// All addresses that a flag may mean. A missing port is 0.
 fn candidates(flag: &str, text: &str) -> Result<Vec<SocketAddr>, ConfigError> {
     let found = parsed(flag, text)?
         .resolve(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
@@ -837,13 +870,14 @@ fn candidates(flag: &str, text: &str) -> Result<Vec<SocketAddr>, ConfigError> {
     };
     match found.iter().any(|a| names_none(a.ip())) {
         true => fail(format!(
-            "{flag}: `{text}` names no machine: write the address at which others reach this one"
+            "{flag}: `{text}` is not the address of a machine: give the address at which other \
+             nodes reach this one"
         )),
         false => Ok(found),
     }
 }
 
-/// Of the addresses that `--advertise` may mean, one at which this node hears what is sent there.
+/// The first address of `--advertise` at which this node would receive datagrams.
 fn reachable(
     advertise: &[SocketAddr],
     listen: SocketAddr,
@@ -861,7 +895,7 @@ fn reachable(
     }
     let Some((first, (flag, at))) = advertise.first().and_then(|a| Some((a, deaf(a)?))) else {
         return fail(
-            "--advertise names no address: write the one at which others reach this node".into(),
+            "--advertise gives no address: give the one at which other nodes reach this one".into(),
         );
     };
     let (has, takes) = if first.is_ipv4() {
@@ -871,7 +905,8 @@ fn reachable(
     };
     let (ip, port) = (first.ip(), at.port());
     fail(format!(
-        "--advertise {ip} is an {has} address, and {flag} {at} takes {takes} only: give {flag} [::]:{port}, which takes both"
+        "--advertise {ip} is an {has} address, but {flag} {at} takes only {takes}: give {flag} \
+         [::]:{port}, which takes both"
     ))
 }
 
@@ -884,11 +919,12 @@ fn of_flag(flag: &str, why: &str) -> ConfigError {
 }
 
 fn label(flag: &str, text: &str) -> Result<String, ConfigError> {
-    // Rules of placement can name no other one.
+    // Rules of placement cannot name any other text.
     if text.len() > VALUE_BYTES_MAX || !text.bytes().all(|c| c.is_ascii_graphic()) {
         let shown = text.chars().take(VALUE_BYTES_MAX).collect::<String>();
         return fail(format!(
-            "{flag} `{}` must be at most {VALUE_BYTES_MAX} visible ASCII characters without spaces",
+            "{flag} `{}` is too long or has other characters: give at most {VALUE_BYTES_MAX} \
+             visible ASCII characters without spaces",
             shown.escape_debug()
         ));
     }
@@ -898,7 +934,8 @@ fn label(flag: &str, text: &str) -> Result<String, ConfigError> {
 fn member_name(text: &str) -> Result<String, ConfigError> {
     if text.contains('~') {
         return fail(format!(
-            "--name `{}` must not contain `~`, which marks processes whose name another one has now",
+            "--name `{}` contains `~`, which marks a process whose name another one has taken: \
+             give a name without it",
             text.escape_debug()
         ));
     }
@@ -908,7 +945,7 @@ fn member_name(text: &str) -> Result<String, ConfigError> {
 fn weight(said: Option<u32>) -> Result<u32, ConfigError> {
     match at_least("--weight", said, 1)? {
         Some(weight) if weight > WEIGHT_MAX => fail(format!(
-            "--weight {weight} is too high: it must be at most {WEIGHT_MAX}, and 100 is usual"
+            "--weight {weight} is too high: give at most {WEIGHT_MAX}; the default is 100"
         )),
         said => Ok(said.unwrap_or(100)),
     }
@@ -920,9 +957,7 @@ fn at_least<T: PartialOrd + fmt::Display>(
     least: T,
 ) -> Result<Option<T>, ConfigError> {
     match value {
-        Some(v) if v < least => fail(format!(
-            "{flag} {v} is too low: it must be at least {least}"
-        )),
+        Some(v) if v < least => fail(format!("{flag} {v} is too low: give at least {least}")),
         other => Ok(other),
     }
 }
@@ -931,8 +966,8 @@ fn bytes(size: Size) -> usize {
     usize::try_from(size.0).unwrap_or(usize::MAX)
 }
 
-/// What to say of a file with a secret that other users of this machine can read. Its group may:
-/// that is how a group of users, or the volumes of containers, share one.
+/// A warning if all users of this machine can read a file with a secret. The file's group may read
+/// it: groups of users and volumes of containers share secrets that way.
 fn exposure(flag: &str, path: &Path) -> Option<String> {
     let mode = fs::metadata(path)
         .ok()
@@ -945,12 +980,12 @@ fn exposure(flag: &str, path: &Path) -> Option<String> {
     })
 }
 
-/// A short text file.
+/// Reads a short text file.
 fn read(path: &Path, flag: &str) -> Result<String, ConfigError> {
     let cannot =
         |why: String| ConfigError(format!("cannot read {} ({flag}): {why}", path.display()));
     let mut text = String::new();
-    // What a file says of its length may be wrong: a device has none.
+    // The length that the system reports may be wrong: a device has none.
     let file = fs::File::open(path).map_err(|e| cannot(reason(&e)))?;
     let read = file
         .take(FILE_BYTES_MAX + 1)
@@ -958,18 +993,21 @@ fn read(path: &Path, flag: &str) -> Result<String, ConfigError> {
         .map_err(|e| cannot(reason(&e)))?;
     if read as u64 > FILE_BYTES_MAX {
         return Err(cannot(format!(
-            "it has more than the {FILE_BYTES_MAX} bytes expected of such a file"
+            "it is too long: at most {FILE_BYTES_MAX} bytes are expected"
         )));
     }
     Ok(text)
 }
 
-/// What a file holds, without the line's end.
+/// Reads a file without its line end.
 pub fn read_line(path: &Path, flag: &str) -> Result<String, ConfigError> {
     let text = read(path, flag)?;
     let text = text.trim();
     if text.is_empty() {
-        return fail(format!("{} ({flag}) is empty", path.display()));
+        return fail(format!(
+            "{} ({flag}) is empty: it must have one line",
+            path.display()
+        ));
     }
     Ok(text.to_owned())
 }
@@ -978,7 +1016,7 @@ fn reason(e: &std::io::Error) -> String {
     match e.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".into(),
         std::io::ErrorKind::PermissionDenied => "permission denied".into(),
-        std::io::ErrorKind::IsADirectory => "it is a directory, a file is expected".into(),
+        std::io::ErrorKind::IsADirectory => "it is a directory, but a file is expected".into(),
         std::io::ErrorKind::InvalidData => "it is not text".into(),
         _ => e.to_string(),
     }
@@ -996,7 +1034,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_told_nothing_stays_on_loopback() {
+    fn by_default_a_node_stays_on_loopback() {
         let config = resolve(|_| {}).expect("defaults hold");
         assert_eq!(config.listen.to_string(), "127.0.0.1:7400");
         assert_eq!(
@@ -1011,7 +1049,7 @@ mod tests {
     }
 
     #[test]
-    fn an_embedded_node_opens_no_client_ports_by_itself() {
+    fn by_default_an_embedded_node_opens_no_client_ports() {
         let config = Options::default()
             .resolve(Defaults::Embedded)
             .expect("defaults hold");
@@ -1049,9 +1087,9 @@ mod tests {
         }
     }
 
-    /// `HOST:PORT` that did not resolve was called no address.
+    /// `HOST:PORT` that does not resolve used to be called "not an address".
     #[test]
-    fn every_flag_that_takes_an_address_says_alike_what_is_wrong_with_it() {
+    fn all_flags_with_an_address_report_the_same_errors() {
         let secret = || Some(b"0123456789abcdef".to_vec());
         let on = |text: &str| Some(Toggle::On(text.into()));
         type Say = fn(&mut Options, &str);
@@ -1105,7 +1143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_does_not_advertise_an_address_at_which_it_hears_nothing() {
+    fn a_node_does_not_advertise_an_address_where_it_receives_nothing() {
         let tell = |listen: Option<&str>, data: Option<&str>, advertise: &str| {
             resolve(|o| {
                 (o.listen, o.data) = (listen.map(Into::into), data.map(Into::into));
@@ -1148,14 +1186,14 @@ mod tests {
         );
         for none in ["0.0.0.0", "224.0.0.1", "255.255.255.255", "ff02::1"] {
             assert!(
-                tell(None, None, none).is_err_and(|e| e.0.contains("names no machine")),
+                tell(None, None, none).is_err_and(|e| e.0.contains("not the address of a machine")),
                 "{none}"
             );
         }
     }
 
     #[test]
-    fn on_every_interface_the_address_towards_the_first_seed_is_told_whatever_its_family() {
+    fn on_every_interface_the_address_towards_the_first_seed_is_advertised() {
         let config = resolve(|o| {
             (o.listen, o.secret) = (Some("[::]:0".into()), Some(b"0123456789abcdef".to_vec()));
             o.seed = vec!["127.0.0.1:7400".into()];
@@ -1170,9 +1208,9 @@ mod tests {
         );
     }
 
-    /// The port was dropped in silence, and a name became an address.
+    /// The port used to be dropped silently, and a name used to become an address.
     #[test]
-    fn where_clients_are_sent_may_have_a_name_and_ports() {
+    fn advertised_client_addresses_may_have_a_name_and_ports() {
         let tell = |resp: &str, cluster: &str| {
             resolve(|o| {
                 (o.advertise_resp, o.advertise_resp_cluster) =
@@ -1231,7 +1269,7 @@ mod tests {
         };
         assert!(
             resolve(both).is_err_and(|e| e.0.contains("--http-token-file")),
-            "certificates yield no token"
+            "certificates do not yield a token"
         );
         let with_token = |o: &mut Options| {
             both(o);
@@ -1242,11 +1280,11 @@ mod tests {
         assert!(!takes_no_commands(resolve(with_token)), "it has a token");
         assert!(
             takes_no_commands(resolve(pem)),
-            "neither a secret nor a token, which is told at the start"
+            "neither a secret nor a token, which is logged at the start"
         );
         assert!(
             !takes_no_commands(resolve(|_| {})),
-            "this machine may say anything"
+            "programs on this machine need no token"
         );
         let secret = |o: &mut Options| {
             http(o);
@@ -1256,7 +1294,7 @@ mod tests {
     }
 
     #[test]
-    fn http_answers_to_the_names_that_a_node_was_told() {
+    fn http_answers_to_the_configured_names() {
         let hosts = |change: fn(&mut Options)| resolve(change).map(|config| config.http_hosts);
         assert_eq!(hosts(|_| {}), Ok(Vec::new()));
         let told = hosts(|o| {
@@ -1276,7 +1314,7 @@ mod tests {
         assert_eq!(
             advertised,
             Ok(vec!["localhost".into()]),
-            "an IP address is no name"
+            "an IP address is not a name"
         );
         for wrong in ["", "ada:80", "http://ada", "*", "a b"] {
             let refused = resolve(|o| o.http_host = Some(vec![wrong.into()]));
@@ -1300,7 +1338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_as_many_data_threads_as_it_is_told_and_one_otherwise() {
+    fn a_node_has_the_configured_number_of_data_threads_or_one() {
         assert_eq!(resolve(|_| {}).expect("holds").threads, 1);
         assert_eq!(
             resolve(|o| o.threads = Some(16)).expect("holds").threads,
@@ -1354,7 +1392,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_nothing_reads_are_told() {
+    fn variables_without_effect_are_reported() {
         let told = |names: &[&str]| unread_variables(names.iter().map(ToString::to_string));
         let links = [
             "DOYEN_SERVICE_HOST",
@@ -1377,22 +1415,23 @@ mod tests {
         );
         assert_eq!(
             told(&["DOYEN_BAKUPS"]),
-            ["the variable DOYEN_BAKUPS means nothing: did you mean DOYEN_BACKUPS?"]
+            ["the variable DOYEN_BAKUPS has no effect: did you mean DOYEN_BACKUPS?"]
         );
         let told = told(&["DOYEN_SEEDS", "DOYEN_QQQQQQQQQ"]);
         assert!(
-            told[0].contains("DOYEN_QQQQQQQQQ means nothing: `doyen run --help`"),
+            told[0].contains("DOYEN_QQQQQQQQQ has no effect: `doyen run --help`"),
             "{told:?}"
         );
         assert!(told[1].contains("did you mean DOYEN_SEED?"), "{told:?}");
     }
 
     #[test]
-    fn a_file_says_what_flags_say_and_unknown_keys_are_errors() {
+    fn a_file_has_the_options_of_flags_and_unknown_keys_are_errors() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("doyen.toml");
-        fs::write(&path, "seed = [\"a:1\"]\nvalue-max = \"1mb\"\nhttp = false\nbackups = 2\nthreads = 3\non-loss = \"wait\"\n")
-            .expect("written");
+        let text = "seed = [\"a:1\"]\nvalue-max = \"1mb\"\nhttp = false\nbackups = 2\n\
+                    threads = 3\non-loss = \"wait\"\n";
+        fs::write(&path, text).expect("written");
         let options = Options::from_file(&path).expect("read");
         assert_eq!(options.value_max, Some(Size(1 << 20)));
         assert_eq!(options.http, Some(Toggle::Off));
@@ -1421,7 +1460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_first_wins() {
+    fn the_first_source_wins() {
         let flags = Options {
             backups: Some(2),
             ..Options::default()
@@ -1436,7 +1475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_every_user_can_read_is_warned_of() {
+    fn a_secret_that_every_user_can_read_causes_a_warning() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("secret");
         fs::write(&path, "a secret of the tests").expect("written");

@@ -5,11 +5,11 @@
 //!   data threads ── upcalls ──┤                        ├─> peers: messages
 //!   peers: messages ──────────┼─> Agreement::handle ───┼─> planning, on another thread
 //!   hints, probes, seeds ─────┤                        ├─> answers, events, fatal
-//!   timer ────────────────────┘                        └─> Expelled: another identity, another machine
+//!   timer ────────────────────┘                        └─> Expelled: another id, another machine
 //! ```
 //!
-//! A thread and a socket of its own: a node that is busy with data must not look dead. Nothing on
-//! this thread waits for anything but the next input.
+//! It has a thread and a socket of its own, so that a node that is busy with data does not look
+//! dead. Nothing on this thread waits for anything but the next input.
 
 mod alive;
 mod catching_up;
@@ -36,52 +36,52 @@ use std::time::Duration;
 use std::{fmt, io};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
-/// Commands that wait at most.
+/// Commands that may wait, at most.
 const COMMANDS_MAX: usize = 256;
-/// Events that a slow listener may be behind.
+/// How many events a slow listener may be behind.
 const EVENTS_MAX: usize = 256;
 
-/// What the control thread needs to start.
+/// The options of the control thread.
 #[derive(Debug)]
 pub struct ControlOptions {
-    /// The machine's configuration; its seeds are replaced by what `seeds` resolves to.
+    /// The configuration of the machine. Its seeds are replaced by what `seeds` resolves to.
     pub agreement: AgreementConfig,
-    /// Who may talk.
+    /// Identifies this node, and the nodes that may talk to it.
     pub identity: Arc<Identity>,
-    /// Bound to `--listen`.
+    /// The socket, bound to `--listen`.
     pub socket: UdpSocket,
-    /// `host:port`; names are resolved again whenever they are tried.
+    /// The seeds, as `host:port`. A name is resolved again before each attempt.
     pub seeds: Vec<String>,
 }
 
-/// What the data threads ask of the control thread.
+/// Messages from data threads to the control thread.
 #[derive(Debug)]
 pub enum Upcall {
     /// These partitions are open, in tenures that began at these epochs.
     Opened(Vec<(PartitionRef, Epoch)>),
     /// Changes of in-sync sets.
     InSync(Vec<InSyncRequest>),
-    /// The first write of a cluster of one is about to be applied; answered when it may be. Dropped
-    /// unanswered if it may not, because this process became another member.
+    /// The first write of a cluster of one is about to be applied. It is answered when the write
+    /// may be applied. It is dropped unanswered if this process became another member, so the write
+    /// must not be applied.
     Used(oneshot::Sender<()>),
     /// The data thread of this number makes progress.
     Alive(u8),
-    /// What a data thread and the partitions that it leads have to carry.
+    /// The load of a data thread, and of the partitions that it leads.
     Loads {
-        /// The thread's number.
+        /// The number of the thread.
         thread: u8,
-        /// What it measured.
+        /// The measured loads.
         report: Report,
     },
-    /// A learner's copy of a partition was not equal to this node's.
+    /// A learner's copy of a partition differed from this node's.
     Differed(PartitionRef, MemberId),
     /// A peer knows a newer committed table.
     Newer(TableName),
-    /// A name is looked up that the installed table does not have: answered once everything is
-    /// installed that was committed before, or when that cannot be found out.
+    /// A name is looked up that the installed table does not have. It is answered once every table
+    /// is installed that was committed before, or when that cannot be found out.
     CatchUp(oneshot::Sender<()>),
-    /// A data thread has ended though nothing told it to, and for this reason: the node cannot go
-    /// on.
+    /// A data thread ended without being told to, for this reason. The node cannot continue.
     Ended(String),
     /// A client asks for this map.
     MakeMap {
@@ -89,7 +89,7 @@ pub enum Upcall {
         keyspace: String,
         /// Its name.
         name: String,
-        /// Where the answer goes.
+        /// Receives the answer.
         answer: oneshot::Sender<AdminReply>,
     },
 }
@@ -97,35 +97,34 @@ pub enum Upcall {
 /// The control thread could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The system refuses.
+    /// The system refused.
     #[error("cannot start the control thread: {0}")]
     Io(#[from] io::Error),
 }
 
-/// The control thread is gone.
+/// The control thread has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the node is shutting down")]
 pub struct ControlClosed;
 
-/// How the cluster stands.
+/// The status of the cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterStatus {
-    /// The coordinator's own word where it answers in time, else what this node knows.
+    /// The coordinator's status if it answers in time; otherwise what this node knows.
     pub status: Status,
-    /// Whether it is the coordinator's word.
+    /// Whether the status is the coordinator's.
     pub from_coordinator: bool,
     /// The committed table that this node acts on.
     pub installed: Option<Arc<Table>>,
-    /// Those that it acted on before, the last ones.
+    /// The latest tables that this node acted on before.
     pub former: Vec<Arc<Table>>,
-    /// Live members with which no data thread of this node is connected, as of two seconds ago at
-    /// most.
+    /// Live members that no data thread of this node is connected with, at most two seconds old.
     pub unheard: Vec<MemberId>,
 }
 
 impl ClusterStatus {
-    /// Whether no other data port is reached from here, of several: of one, it is likelier that the
-    /// other one is dead.
+    /// Whether this node reaches no other data port, and there are at least two. With only one,
+    /// that member is more likely to be dead.
     pub fn is_cut_off(&self) -> bool {
         let members = self.installed.iter().flat_map(|table| &table.members);
         let others = || {
@@ -136,26 +135,26 @@ impl ClusterStatus {
         others().count() > 1 && others().all(|m| self.unheard.contains(&m.id))
     }
 
-    /// Why nobody coordinates; `None`: somebody does.
+    /// Why there is no coordinator; `None` if there is one.
     pub(crate) fn halted(&self) -> Option<String> {
         let why = || {
             self.status
                 .waiting
                 .clone()
-                .unwrap_or_else(|| "nobody coordinates at the moment".into())
+                .unwrap_or_else(|| "there is no coordinator at the moment".into())
         };
         self.status.coordinator.is_none().then(why)
     }
 }
 
-/// What a coordinator, and nobody else, knows of its cluster.
+/// What only the coordinator knows of its cluster.
 #[derive(Debug, Clone)]
 pub struct Coordinated {
     /// The committed table that it acts on.
     pub table: Arc<Table>,
-    /// What it was told of loads.
+    /// The loads that members have reported.
     pub loads: Loads,
-    /// What it sees of moves.
+    /// The progress of moves.
     pub oversight: Oversight,
 }
 
@@ -186,13 +185,13 @@ impl Control {
     /// Waits until the thread has ended (after [`ControlHandle::stop`]). Blocks.
     pub fn join(self) {
         if self.thread.join().is_err() {
-            // The panic hook has said why.
+            // The panic hook has logged the reason.
             tracing::error!("the control thread panicked");
         }
     }
 }
 
-/// Talks to the control thread.
+/// Sends commands to the control thread.
 #[derive(Debug, Clone)]
 pub struct ControlHandle {
     commands: mpsc::Sender<Command>,
@@ -204,7 +203,7 @@ pub struct ControlHandle {
 }
 
 impl ControlHandle {
-    /// What the control thread counts.
+    /// The counters of the control thread.
     #[must_use]
     pub fn counted(&self) -> &Counted {
         &self.counted
@@ -213,48 +212,48 @@ impl ControlHandle {
     /// Asks the coordinator for a change.
     ///
     /// # Errors
-    /// The control thread is gone.
+    /// The control thread has ended.
     pub async fn admin(&self, request: AdminRequest) -> Result<AdminReply, ControlClosed> {
         self.ask(|answer| Command::Admin(request, answer)).await
     }
 
-    /// The operator's word: these members are dead, go on without them.
+    /// Continues without these members: the operator asserts that they are dead.
     ///
     /// # Errors
-    /// The control thread is gone.
+    /// The control thread has ended.
     pub async fn recover(&self, dead: Vec<String>) -> Result<AdminReply, ControlClosed> {
         self.ask(|answer| Command::Recover(dead, answer)).await
     }
 
-    /// Waits until this node has installed whatever was committed before the call, some seconds at
-    /// most: for lookups of names that its table does not have. Where nobody coordinates, it knows
-    /// what it knows.
+    /// Waits until this node has installed every table that was committed before the call, for some
+    /// seconds at most. Used to look up names that its table does not have. If there is no
+    /// coordinator, the node relies on what it knows.
     pub async fn catch_up(&self) {
         let _ = self.ask(Command::CatchUp).await;
     }
 
-    /// How the cluster stands. Takes at most some 300 ms.
+    /// The status of the cluster. Takes at most about 300 ms.
     ///
     /// # Errors
-    /// The control thread is gone.
+    /// The control thread has ended.
     pub async fn status(&self) -> Result<ClusterStatus, ControlClosed> {
         self.ask(Command::Status).await
     }
 
-    /// What the members and partitions of the cluster have to carry, as its coordinator was told;
-    /// nothing, where it does not answer within some 300 ms.
+    /// The loads of members and partitions that the coordinator knows; empty if it does not answer
+    /// within about 300 ms.
     ///
     /// # Errors
-    /// The control thread is gone.
+    /// The control thread has ended.
     pub async fn loads(&self) -> Result<Loads, ControlClosed> {
         self.ask(Command::Loads).await
     }
 
-    /// What this node knows because it coordinates; `None`: another one does, or nobody. Nobody
-    /// else is asked.
+    /// What this node knows as the coordinator; `None` if it is not the coordinator. No other node
+    /// is asked.
     ///
     /// # Errors
-    /// The control thread is gone.
+    /// The control thread has ended.
     pub async fn coordinated(&self) -> Result<Option<Box<Coordinated>>, ControlClosed> {
         self.ask(Command::Coordinated).await
     }
@@ -265,38 +264,38 @@ impl ControlHandle {
         self.events.subscribe()
     }
 
-    /// Events after the one of this number, as far as they are kept: the last thousand.
+    /// Events with a higher number than this one, as far as they are kept (about a thousand).
     #[must_use]
     pub fn logged_events(&self, since: u64) -> Vec<LoggedEvent> {
         self.log.since(since)
     }
 
-    /// Changes with every event: the number of the last one.
+    /// The number of the latest event; changes with every event.
     #[must_use]
     pub fn watch_events(&self) -> watch::Receiver<u64> {
         self.log.watch()
     }
 
-    /// Begins to leave; returns when this node holds nothing any more, or when nobody is left who
-    /// could take it. It is still a member, so that what its clients asked last can be forwarded.
-    /// `Pace::AtOnce` hurries a leave that has begun.
+    /// Begins to leave. Returns when this node holds nothing any more, or no other member could
+    /// take its data. The node is still a member, so that the last requests of its clients can be
+    /// forwarded. `Pace::AtOnce` speeds up a leave that has begun.
     ///
     /// # Errors
-    /// The control thread is gone.
+    /// The control thread has ended.
     pub async fn hand_over(&self, pace: Pace) -> Result<(), ControlClosed> {
         self.ask(|answer| Command::HandOver(pace, answer)).await
     }
 
-    /// After `hand_over`: leaves for good; returns when a majority has installed a table without
+    /// After `hand_over`: leaves for good. Returns when a majority has installed a table without
     /// this node.
     ///
     /// # Errors
-    /// The control thread is gone.
+    /// The control thread has ended.
     pub async fn depart(&self) -> Result<(), ControlClosed> {
         self.ask(Command::Depart).await
     }
 
-    /// Ends the control thread: connections are closed, nothing is handed over.
+    /// Ends the control thread. Connections are closed, and nothing is handed over.
     pub fn stop(&self) {
         self.stop.notify_one();
     }
@@ -358,10 +357,10 @@ pub fn start(
             let local = tokio::task::LocalSet::new();
             local.block_on(&runtime, driver::run(options, shared, ends, started));
             drop(local);
-            // A plan that is still being made is of no use to anybody.
+            // A plan that is still being made is useless now.
             runtime.shutdown_timeout(Duration::from_millis(100));
         })?;
-    // Closed without a word only if the thread panicked.
+    // The channel closes without an answer only if the thread panicked.
     has_started
         .recv()
         .unwrap_or_else(|_| Err(io::Error::other("it panicked")))?;

@@ -1,8 +1,9 @@
 //! Doyen: a peer-to-peer in-memory data grid.
 //!
-//! Nodes find each other by gossip over QUIC, the oldest live member is the first to stand for
-//! coordinator, and versioned partition tables say who owns which key. A write is acknowledged when
-//! every copy in sync has it; a read sees every write that was acknowledged before it began.
+//! Nodes find each other by gossip over QUIC. The oldest live member is the first candidate for
+//! coordinator. Versioned partition tables say which member holds which key. A write is
+//! acknowledged when every copy in sync has it. A read sees every write that was acknowledged
+//! before it began.
 //!
 //! # Embedding
 //!
@@ -28,29 +29,33 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Every node of the cluster answers for all of it: `users.get` goes to whichever node holds the
-//! key. Errors say whether anything happened; only [`WriteError::Unknown`] leaves it open.
+//! Any node of the cluster can be asked for any key: `users.get` asks the node that leads the key.
+//! An error says whether anything happened; only [`WriteError::Unknown`] leaves that open.
 //!
 //! # From another process
 //!
-//! A [`Client`] gives the same maps to a program that is no member: it dials the data port of any
-//! node, learns who holds which key, and asks there.
+//! A [`Client`] gives the same maps to a program that is not a member. It dials the data port of
+//! any node, learns which node leads which key, and asks that one.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = doyen::Client::builder().seed("10.0.0.1:7401").secret_file("/etc/doyen/secret").connect().await?;
+//! let client = doyen::Client::builder()
+//!     .seed("10.0.0.1:7401")
+//!     .secret_file("/etc/doyen/secret")
+//!     .connect()
+//!     .await?;
 //! let visits = client.map::<String, u64>("visits").await?;
 //! visits.insert("/", &1).await?;
 //! client.close().await;
 //! # Ok(()) }
 //! ```
 //!
-//! # The rooms of this crate
+//! # The parts of this crate
 //!
-//! `node` builds a [`Node`] from [`config`]; `control` drives agreement and `data` drives the engine
-//! (the crate `doyen-engine`), each on a thread of its own; `net` is both of their networks; `resp`
-//! and `http` are the doors for programs in other languages and for people. ARCHITECTURE.md is the
-//! map of it all.
+//! `node` builds a [`Node`] from [`config`]. `control` drives agreement, and `data` drives the
+//! engine (the crate `doyen-engine`), each on a thread of its own. `net` has the networks of both.
+//! `resp` and `http` serve programs in other languages, and people. ARCHITECTURE.md is the map of
+//! all parts.
 
 pub mod admin;
 mod advice;

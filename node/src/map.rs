@@ -1,4 +1,4 @@
-//! A map of the cluster, typed: what programs call that embed a node or connect as clients.
+//! A typed map of the cluster, for programs that embed a node or connect as clients.
 
 mod counter;
 mod range;
@@ -21,9 +21,9 @@ use std::time::Duration;
 
 /// A named map that the whole cluster shares.
 ///
-/// Keys and values are stored as bytes (serde, bincode's standard encoding): a field's type or
-/// order is part of what is stored. Each operation is atomic for its key, and linearizable: a read
-/// sees every write that was acknowledged before it began, on whichever node. Cheap to clone.
+/// Keys and values are stored as bytes (serde, bincode's standard encoding), so the types and the
+/// order of fields are part of the format. Each operation is atomic for its key, and linearizable:
+/// on any node, a read sees every write that was acknowledged before it began. Cheap to clone.
 pub struct Map<K, V> {
     entry: MapEntry,
     data: DataHandle,
@@ -57,7 +57,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         }
     }
 
-    /// Its name.
+    /// The name of the map.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.entry.name
@@ -66,7 +66,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// The value of a key.
     ///
     /// # Errors
-    /// When nobody serves the key for 5 s, or the stored bytes are no `V`.
+    /// No node serves the key for 5 s, or the stored bytes are not a `V`.
     pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, ReadError>
     where
         K: Borrow<Q>,
@@ -81,7 +81,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         }
     }
 
-    /// Whether there is a value.
+    /// Whether the key has a value.
     ///
     /// # Errors
     /// As for [`Map::get`].
@@ -96,10 +96,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         }
     }
 
-    /// Writes a value; it is on every copy in sync when this returns.
+    /// Writes a value. When this returns, every copy in sync has it.
     ///
     /// # Errors
-    /// [`WriteError::Unknown`] where it may have happened; with every other error nothing happened.
+    /// [`WriteError::Unknown`]: the write may have happened. With every other error it did not.
     pub async fn insert<Q>(&self, key: &Q, value: &V) -> Result<(), WriteError>
     where
         K: Borrow<Q>,
@@ -110,7 +110,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             .map(|_| ())
     }
 
-    /// Writes a value that vanishes after `ttl` (at once, if that is below a millisecond).
+    /// Writes a value that expires after `ttl` (at once, if `ttl` is below a millisecond).
     ///
     /// # Errors
     /// As for [`Map::insert`].
@@ -137,7 +137,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             .await
     }
 
-    /// Writes a value that vanishes after `ttl`, if the key has none. Returns whether it was
+    /// Writes a value that expires after `ttl`, if the key has none. Returns whether it was
     /// written.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     }
 
     /// Writes `value` if the present value is `expected` (`None`: if the key has none). Returns
-    /// whether it was written. Values are compared as they are stored: byte by byte.
+    /// whether it was written. Values are compared as they are stored, byte by byte.
     ///
     /// # Errors
     /// As for [`Map::insert`].
@@ -267,7 +267,7 @@ fn expiry(ttl: Duration) -> Expiry {
     Expiry::In(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Every node refuses what is above its own limit; what is above any is not even sent.
+/// Every node refuses a value above its own limit. A value above any node's limit is not even sent.
 fn not_encoded(e: CodecError, invalid: fn(CodecError) -> WriteError) -> WriteError {
     match e {
         CodecError::TooLarge { .. } => WriteError::TooLarge,
@@ -275,7 +275,7 @@ fn not_encoded(e: CodecError, invalid: fn(CodecError) -> WriteError) -> WriteErr
     }
 }
 
-/// Map 0 of a keyspace, as bytes: RESP's database 0, or what a Redis client uses after
+/// Map 0 of a keyspace, as bytes: RESP's database 0, or the one that a Redis client selects with
 /// `CLIENT KEYSPACE NAME`.
 #[derive(Debug, Clone)]
 pub struct Database {
@@ -291,7 +291,7 @@ impl Database {
     /// The value that a Redis client would GET.
     ///
     /// # Errors
-    /// When nobody serves the key for 5 s.
+    /// No node serves the key for 5 s.
     pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<Value>, ReadError> {
         match self.execute(key.into(), Action::Get).await {
             Outcome::Bulk(value) => Ok(Some(value)),
@@ -301,7 +301,7 @@ impl Database {
         }
     }
 
-    /// Writes as a Redis client's SET.
+    /// Writes like a Redis client's SET.
     ///
     /// # Errors
     /// As for [`Map::insert`].
@@ -329,21 +329,21 @@ impl Database {
         }
     }
 
-    /// A number that many add to at once, in so many keys: 1 to [`SHARDS_MAX`](crate::SHARDS_MAX),
-    /// others are taken as the nearest of those. Whoever shares it must say the same number, and
-    /// more only after all others do; a name with a `{tag}` would keep all of them in one
-    /// partition.
+    /// A number that many callers add to at once, stored in `shards` keys: 1 to
+    /// [`SHARDS_MAX`](crate::SHARDS_MAX); other numbers become the nearest of those. All programs
+    /// that share the counter must give the same number, and may raise it only once all others
+    /// have. A name with a `{tag}` would keep all keys in one partition.
     #[must_use]
     pub fn sharded_counter(&self, name: impl AsRef<[u8]>, shards: u16) -> ShardedCounter {
         ShardedCounter::new(self.clone(), name.as_ref(), shards)
     }
 
-    /// The keys from one on, up to another and without that one, in order; an empty `to` is the
-    /// end, or that of the `{tag}`. `None` where the keyspace keeps no order: it was not made with
-    /// [`KeyspaceOptions::ranges`](crate::KeyspaceOptions::ranges), or this node has not heard of
-    /// it yet; and where it keeps one within a `{tag}` only
-    /// ([`KeyspaceOptions::ordered`](crate::KeyspaceOptions::ordered)), and the ends do not begin
-    /// with the same.
+    /// The keys from `from` up to `to`, in order, without `to` itself. An empty `to` is the end of
+    /// the keyspace, or of the `{tag}`. `None` if the keyspace keeps no order: it was not made with
+    /// [`KeyspaceOptions::ranges`](crate::KeyspaceOptions::ranges), or this node does not know it
+    /// yet. Also `None` if it keeps an order only within a `{tag}`
+    /// ([`KeyspaceOptions::ordered`](crate::KeyspaceOptions::ordered)), and the two ends do not
+    /// begin with the same tag.
     #[must_use]
     pub fn range(&self, from: impl Into<Bytes>, to: impl Into<Bytes>) -> Option<RangeScan> {
         let (from, mut to) = (from.into(), to.into());

@@ -1,9 +1,9 @@
-//! Log lines that an outsider can cause: at most one in a while, with the number of those that were
-//! left out.
+//! Limits log lines that a stranger can cause: one line per interval, with the number of lines that
+//! were left out.
 
 use std::time::{Duration, Instant};
 
-/// The usual distance between two such lines.
+/// The usual interval.
 pub(crate) const A_MINUTE: Duration = Duration::from_secs(60);
 
 /// Says when the next line is due.
@@ -15,7 +15,7 @@ pub(crate) struct Seldom {
 }
 
 impl Seldom {
-    /// One line in `every`.
+    /// One line per interval `every`.
     pub(crate) const fn new(every: Duration) -> Self {
         Self {
             every,
@@ -24,8 +24,8 @@ impl Seldom {
         }
     }
 
-    /// Something happened. If a line is due: how often the same happened since the last line and
-    /// was not logged.
+    /// Notes an occurrence. If a line is due, returns the number of occurrences since the last line
+    /// that were not logged.
     pub(crate) fn happened(&mut self, now: Instant) -> Option<u64> {
         if self.due.is_some_and(|due| now < due) {
             self.left_out += 1;
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_told_and_then_one_in_a_while_with_the_number_of_the_others() {
+    fn the_first_line_is_logged_and_then_one_per_interval_with_the_number_of_the_others() {
         let (mut seldom, begin) = (Seldom::new(A_MINUTE), Instant::now());
         assert_eq!(seldom.happened(begin), Some(0));
         let told = (1..60)

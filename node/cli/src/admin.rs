@@ -1,5 +1,5 @@
-//! `doyen status`, `table`, `keyspace`, `moves`, `rebalance`, `drain`, `remove`, `restart-plan`,
-//! `events`, `recover`: they ask a node by HTTP.
+//! Commands that ask a node by HTTP: `doyen status`, `table`, `keyspace`, `moves`, `rebalance`,
+//! `drain`, `remove`, `restart-plan`, `events`, `recover`.
 
 mod drain;
 mod events;
@@ -30,23 +30,30 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Between two looks of `status --watch`.
+/// Time between two requests of `status --watch`.
 const WATCH: Duration = Duration::from_millis(500);
-/// How long `recover` looks what becomes of the partitions, and how often.
+/// How long `recover` watches the partitions, and how often it asks.
 const RECOVERS_WITHIN: Duration = Duration::from_secs(10);
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
 
 /// The `on_loss` of a keyspace whose partitions wait for a copy to come back.
 const WAIT: &str = "wait";
 
-/// What scripts wait for.
-const NO_CLUSTER_HELP: &str = "Status: 0 the node is a member of a cluster, safe or not; 1 it is a member of none yet, or does not answer.";
+/// For scripts that wait until a node is a member.
+const NO_CLUSTER_HELP: &str = "Status: 0 the node is a member of a cluster, safe or not; \
+    1 it is not a member yet, or does not answer.";
 
-/// Which node to ask.
+/// The node to ask.
 #[derive(Debug, clap::Args)]
 struct Target {
     /// The node's --http address
-    #[arg(long, env = "DOYEN_HTTP", value_name = "ADDR", value_parser = http_address, default_value_t = format!("127.0.0.1:{HTTP_PORT}"))]
+    #[arg(
+        long,
+        env = "DOYEN_HTTP",
+        value_name = "ADDR",
+        value_parser = http_address,
+        default_value_t = format!("127.0.0.1:{HTTP_PORT}")
+    )]
     http: String,
 }
 
@@ -56,7 +63,7 @@ struct Target {
 pub(super) struct Status {
     #[command(flatten)]
     target: Target,
-    /// Look again and again, until Ctrl-C
+    /// Repeat until Ctrl-C
     #[arg(long)]
     watch: bool,
     /// Print JSON
@@ -64,7 +71,7 @@ pub(super) struct Status {
     json: bool,
 }
 
-/// Show who holds what.
+/// Show which member holds which partition.
 #[derive(Debug, clap::Args)]
 #[command(after_help = NO_CLUSTER_HELP)]
 pub(super) struct Table {
@@ -77,41 +84,41 @@ pub(super) struct Table {
     credentials: Credentials,
 }
 
-/// Go on without the dead.
+/// Continue without members that are dead.
 #[derive(Debug, clap::Args)]
 pub(super) struct Recover {
     #[command(flatten)]
     target: Target,
-    /// Names of members that are dead and will not come back. If one of them lives all the same,
-    /// two clusters may go on.
+    /// Names of members that are dead and will not come back. If one of them is still alive, there
+    /// may be two clusters
     #[arg(long, value_name = "NAME", required = true, num_args = 1.., value_delimiter = ',')]
     assert_dead: Vec<String>,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
     credentials: Credentials,
 }
 
-/// What shows that one may change something, and see keys.
+/// The proof that a caller may change something and see keys.
 #[derive(Debug, clap::Args)]
 pub(super) struct Credentials {
     /// File with the cluster's secret (or DOYEN_SECRET_FILE, or DOYEN_SECRET)
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// File with the token for HTTP (or DOYEN_HTTP_TOKEN_FILE), where nodes have one: they take no
-    /// other, so this goes before a secret
+    /// File with the HTTP token (or DOYEN_HTTP_TOKEN_FILE). If the nodes have one, they accept
+    /// nothing else, so it wins over a secret
     #[arg(long, value_name = "FILE")]
     http_token_file: Option<PathBuf>,
 }
 
-/// What became of the partitions when the dead were left behind.
+/// What became of the partitions after `recover`.
 #[derive(Debug, PartialEq, Eq)]
 struct Recovered {
     partitions: usize,
-    /// Those that began empty.
+    /// Partitions that began empty.
     lost: usize,
-    /// Those that a dead member still leads.
+    /// Partitions that a dead member still leads.
     waiting: usize,
 }
 
@@ -134,13 +141,13 @@ impl Recovered {
     }
 }
 
-/// What going on without some members costs, as far as the node that is asked can know.
+/// What it costs to continue without some members, as far as the asked node knows.
 #[derive(Debug, PartialEq, Eq)]
 struct Cost {
     partitions: usize,
-    /// Those that begin empty: every copy is at a member that is asserted dead.
+    /// Partitions that begin empty: every copy is at a member that is asserted dead.
     lost: usize,
-    /// The same, in keyspaces that wait for a copy to come back (`--on-loss wait`).
+    /// As `lost`, but in keyspaces that wait for a copy to come back (`--on-loss wait`).
     waiting: usize,
 }
 
@@ -174,14 +181,16 @@ impl fmt::Display for Cost {
             0 => f.write_str("as far as this node knows, no partition begins empty")?,
             _ => write!(
                 f,
-                "{lost} of {partitions} partitions begin empty and lose their data: this node knows of no other copy"
+                "{lost} of {partitions} partitions begin empty and lose their data: \
+                 this node knows of no other copy"
             )?,
         }
         match waiting {
             0 => Ok(()),
             _ => write!(
                 f,
-                "; {waiting} of {partitions} stay unavailable (--on-loss wait): this node knows of no other copy"
+                "; {waiting} of {partitions} stay unavailable (--on-loss wait): \
+                 this node knows of no other copy"
             ),
         }
     }
@@ -190,19 +199,18 @@ impl fmt::Display for Cost {
 /// Asks the person at the terminal. Without a terminal, only `--yes` is an answer.
 fn confirm(dead: &str, cost: &Cost) -> Result<(), Failed> {
     let what = format!(
-        "going on without {dead}: {cost}. If one of them still runs, two clusters may go on"
+        "continuing without {dead}: {cost}. If one of them still runs, there may be two clusters"
     );
-    let refusal =
-        || format!("{what}. There is no terminal to ask at: add --yes if that is what you want");
-    let answer = ask(&format!("{what}. Type yes to go on: "), refusal)?;
+    let refusal = || format!("{what}. There is no terminal to ask at: add --yes to confirm");
+    let answer = ask(&format!("{what}. Type yes to continue: "), refusal)?;
     if answer.eq_ignore_ascii_case("yes") {
         Ok(())
     } else {
-        Err(Failed::new("that was not yes: nothing was done"))
+        Err(Failed::new("the answer was not yes: nothing was changed"))
     }
 }
 
-/// What the person at the terminal answers, without the spaces around it. Without a terminal the
+/// The answer of the person at the terminal, without the spaces around it. Without a terminal, the
 /// command fails with `refusal`.
 fn ask(question: &str, refusal: impl FnOnce() -> String) -> Result<String, Failed> {
     if !std::io::stdin().is_terminal() {
@@ -235,14 +243,15 @@ impl fmt::Display for Recovered {
             0 => f.write_str("no partition began empty")?,
             _ => write!(
                 f,
-                "{lost} of {partitions} partitions began empty: the dead had their only copies, and what was in them is lost"
+                "{lost} of {partitions} partitions began empty: only dead members had copies, \
+                 and the data in them is lost"
             )?,
         }
         match waiting {
             0 => Ok(()),
             _ => write!(
                 f,
-                "; {waiting} still wait for the dead, who had their only copies"
+                "; {waiting} still wait for dead members, which had the only copies"
             ),
         }
     }
@@ -254,8 +263,8 @@ impl Target {
     }
 }
 
-/// `HOST:PORT` of a node's HTTP, as a person writes it: like every other address, or as the URL of
-/// a browser.
+/// The address of a node's HTTP port, in the forms that people write: like every other address, or
+/// as the URL of a browser.
 pub(super) fn http_address(text: &str) -> Result<String, String> {
     let text = text
         .strip_prefix("http://")
@@ -281,11 +290,11 @@ impl Status {
             let text = match (looked, self.watch) {
                 (Ok(report), _) if self.json => json(&report, !self.watch)?,
                 (Ok(report), _) => print::cluster(&report),
-                // A node that is watched may come back.
+                // A node that is watched may answer again later.
                 (Err(e), true) => format!("{}\n", failed(e).message),
                 (Err(e), false) => return Err(failed(e)),
             };
-            // A terminal that does not tell its size gets it all.
+            // If the terminal does not tell its size, it gets the whole text.
             let text = match redraw.then(crossterm::terminal::size) {
                 Some(Ok((columns, rows))) => print::screen(&text, columns.into(), rows.into()),
                 Some(Err(_)) => format!("\x1b[2J\x1b[H{text}"),
@@ -330,7 +339,7 @@ impl Recover {
             .into_iter()
             .filter(|m| self.assert_dead.contains(&m.name) || self.assert_dead.contains(&m.id));
         let dead: Vec<String> = dead.map(|m| m.name).collect();
-        // If no member is called that, the node refuses, and says which members there are.
+        // If no member has that name, the node refuses and lists the members.
         if !self.yes && !dead.is_empty() {
             confirm(&dead.join(", "), &Cost::new(&before, &keyspaces, &dead))?;
         }
@@ -338,14 +347,14 @@ impl Recover {
             .await
             .map_err(failed)?;
         write(&format!(
-            "going on without {}\n",
+            "continuing without {}\n",
             self.assert_dead.join(", ")
         ))?;
         tell_what_became((&address, &token), &before, &dead).await
     }
 }
 
-/// Waits until no partition waits for the dead any more, and tells how many began empty.
+/// Waits until no partition waits for dead members, and tells how many began empty.
 async fn tell_what_became(
     (address, token): (&str, &str),
     before: &TableReport,
@@ -353,7 +362,7 @@ async fn tell_what_became(
 ) -> Result<ExitCode, Failed> {
     let until = Instant::now() + RECOVERS_WITHIN;
     loop {
-        // That it does not answer for a moment changes nothing of what was done.
+        // If the node does not answer for a moment, the change still holds.
         let after = client::get_with::<TableReport>(address, "/table", token)
             .await
             .ok();
@@ -365,7 +374,8 @@ async fn tell_what_became(
             }
             None if Instant::now() >= until => {
                 write(
-                    "the node does not answer any more: `doyen status` and its log say what became of its partitions\n",
+                    "the node no longer answers: `doyen status` and its log tell \
+                     what became of the partitions\n",
                 )?;
                 return Ok(ExitCode::SUCCESS);
             }
@@ -376,8 +386,7 @@ async fn tell_what_became(
 
 impl Credentials {
     pub(super) fn token(&self) -> Result<String, Failed> {
-        // What was typed goes before what the environment says, and clap would not tell the one
-        // from the other.
+        // Flags win over the environment. Clap's `env` would hide which of them a value came from.
         let said = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let typed = self.http_token_file.is_some() || self.secret_file.is_some();
         let from = |flag: &Option<PathBuf>, name: &str| {
@@ -400,7 +409,7 @@ impl Credentials {
     }
 }
 
-/// A node answered that is a member of a cluster, or of none yet.
+/// The exit status of a node that answered: whether it is a member of a cluster.
 fn answered(member: bool) -> ExitCode {
     if member {
         ExitCode::SUCCESS
@@ -412,10 +421,12 @@ fn answered(member: bool) -> ExitCode {
 fn failed(e: HttpError) -> Failed {
     match e {
         HttpError::NoToken => Failed::new(
-            "the node wants a token, and none was sent: give the cluster's --secret-file (or DOYEN_SECRET), or --http-token-file if nodes have one",
+            "the node requires a token: give the cluster's --secret-file (or DOYEN_SECRET), \
+             or --http-token-file if the nodes have one",
         ),
         HttpError::Refused { status: 401, .. } => Failed::new(
-            "the node refuses the token: give the cluster's own --secret-file (or DOYEN_SECRET), or --http-token-file",
+            "the node refuses the token: give the cluster's own --secret-file (or DOYEN_SECRET), \
+             or --http-token-file",
         ),
         e => Failed::new(e.to_string()),
     }
@@ -431,7 +442,7 @@ fn json<T: Serialize>(report: &T, pretty: bool) -> Result<String, Failed> {
         .map_err(|e| Failed::new(e.to_string()))
 }
 
-/// Writes to stdout; says whether anybody still reads (`doyen table | head`).
+/// Writes to stdout. `false`: the reader has closed the pipe (`doyen table | head`).
 fn write(text: &str) -> Result<bool, Failed> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -475,13 +486,13 @@ mod tests {
     }
 
     #[test]
-    fn recover_says_beforehand_what_is_lost() {
+    fn recover_tells_beforehand_which_partitions_are_lost() {
         let mut table = table(&[("ada", 1), ("boris", 1), ("boris", 1), ("clara", 1)]);
         table.keyspaces[0].partitions[1]
             .backups
             .push("clara".into());
         table.keyspaces[0].partitions[2].backups.push("ada".into());
-        // One that learns has not everything yet.
+        // A learner does not have everything yet.
         table.keyspaces[0].partitions[3].learners.push("ada".into());
         let mut keyspaces = ClusterReport::sample(&["ada", "boris", "clara"], true).keyspaces;
         keyspaces[0].on_loss = "reset:10m".into();
@@ -528,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn recover_counts_what_began_empty_and_what_waits() {
+    fn recover_counts_partitions_that_began_empty_and_that_wait() {
         let before = table(&[("a", 1), ("b", 1), ("b", 3), ("b", 1)]);
         let after = |of| Recovered::new(&before, &table(of), &["b".to_owned()]);
         let one = after(&[("a", 1), ("a", 2), ("a", 3), ("b", 1)]);
@@ -540,8 +551,8 @@ mod tests {
                 waiting: 1
             }
         );
-        let said = "1 of 4 partitions began empty: the dead had their only copies, and what was in them is lost; \
-                    1 still wait for the dead, who had their only copies";
+        let said = "1 of 4 partitions began empty: only dead members had copies, and the data in \
+                    them is lost; 1 still wait for dead members, which had the only copies";
         assert_eq!(one.to_string(), said);
         assert_eq!(
             after(&[("a", 1), ("a", 1), ("a", 3), ("a", 1)]).to_string(),

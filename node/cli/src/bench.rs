@@ -1,12 +1,12 @@
-//! `doyen bench`: puts load on servers and tells how fast they answer. The loop is closed (so many
-//! operations unanswered at a time) or open (so many operations a second, latency counted from when
-//! each should have started).
+//! `doyen bench`: puts load on servers, and measures latency and throughput. In the closed loop, a
+//! fixed number of operations is unanswered at a time. In the open loop, a fixed number of
+//! operations starts each second, and latency counts from the intended start.
 //!
 //! ```text
 //!   load ── plan: what (keys) ──┐
 //!        └─ schedule: when ─────┴──> target (resp, native) ──> recorder ──> report
 //! ```
-//! A target has its own loop and connections; all else is the same whichever way the load goes.
+//! Each target has its own loop and connections. Everything else is the same for all targets.
 
 mod keys;
 mod load;
@@ -23,16 +23,19 @@ use load::Load;
 use report::Report;
 use std::process::ExitCode;
 
-/// Put load on servers and tell how fast they answer.
+/// Puts load on servers, and measures latency and throughput.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Errors that servers answer are counted by their first word, from the first write of --fill on; an operation that has no \
-    reply 6 s after the end counts as `unanswered`.\nIn the open loop, what is due and finds --in-flight unanswered on its connection waits; \
-    the longer it waits, the later it is. What is never sent is told as `behind`.\n\n\
-    Status: 0 done; 1 a server refused, went away, or answered nothing but errors; 2 a flag says something wrong."
-)]
+#[command(after_help = "\
+Errors are counted by the first word of the reply, from the first write of --fill on. An \
+operation without a reply 6 s after the end counts as `unanswered`.
+In the open loop, an operation that is due waits while its connection has --in-flight \
+operations unanswered; the wait counts as latency. Operations that are due but never sent are \
+counted as `behind`.
+
+Status: 0 success; 1 a server refused, went away, or answered only with errors; 2 a flag is \
+wrong.")]
 pub(super) struct Bench {
-    /// Print one JSON object: times in microseconds
+    /// Print one JSON object; times are in microseconds
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -75,10 +78,10 @@ impl Bench {
         }
         match (recorder.operations(), recorder.first_error()) {
             (0, Some(error)) => Err(Failed::new(format!(
-                "no operation went well, the first was answered with: {error}"
+                "no operation succeeded; the first reply was: {error}"
             ))),
             (0, None) => Err(Failed::new(
-                "no operation was answered while it was measured",
+                "no operation was answered during the measurement: try more --seconds",
             )),
             _ => Ok(ExitCode::SUCCESS),
         }

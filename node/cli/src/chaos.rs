@@ -1,15 +1,16 @@
-//! `doyen chaos`: a cluster of real processes on this machine, everything that may go wrong with
-//! them, one thing after the other, and a judgement of every operation that clients made meanwhile.
+//! `doyen chaos`: runs a cluster of real processes on this machine, injects one fault after the
+//! other, and judges every operation that clients made meanwhile.
 //!
 //! ```text
 //!   plan (a seed) ──> strike ── SIGKILL, SIGSTOP, joins, leaves ──> testkit::Cluster
-//!                       │    ── cuts, loss, delay, corruption ────> its relays
-//!                       │ what, when, when healed                        ▲
-//!                       └──> book <── answers, waits ── load: clients ───┘
-//!                             └──> report, page                 └──> testkit::History: every operation, judged at the end
+//!                        │   ── cuts, loss, delay, corruption ────> its relays
+//!                        │ what, when, when healed                      ▲
+//!                        └──> book <── answers, waits ── load: clients ─┘
+//!                               └──> report, page            └──> testkit::History:
+//!                                                                 judges every operation
 //! ```
 //!
-//! Faults stay within what Doyen promises to survive: `plan` says how.
+//! Faults stay within what Doyen promises to survive; see `plan`.
 
 mod book;
 mod end;
@@ -34,56 +35,75 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
-/// How long the cluster may take, after a fault is over, until all is safe.
+/// How long the cluster may take to become safe after a fault has ended.
 const HEAL_MAX: Duration = Duration::from_secs(60);
-/// Operations of a run at most: all of them are remembered, some 150 bytes each, until they are
-/// judged.
+/// Operations of a run, at most. All of them are kept until they are judged, at some 150 bytes
+/// each.
 const OPERATIONS_MAX: f64 = 4e6;
 /// The shortest round.
 const MINUTES_LEAST: f64 = 0.1;
-/// Between two lines of figures.
+/// Time between two lines of figures.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Let everything go wrong that may, and judge what clients saw.
+/// Starts a cluster, injects faults, and checks every answer that clients got.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "A fault at a time, at random by the seed: SIGKILL, SIGSTOP, restarts in order, joins and leaves; cuts in one direction and in \
-    both, of one port or of both; loss, delay, duplication, reordering, corruption, little bandwidth, and datagrams above a size that vanish. After each \
-    of them all must become safe again. Never are a majority of the voters or all copies in sync of a partition taken away at once: that is \
-    what Doyen does not promise to survive. The same seed gives the same faults in the same order; what they meet is never the same.\n\n\
-    Ctrl-C ends it early, with the figures up to then; once more ends it at once.\n\n\
-    Status 1 if an acknowledged write was lost, a read was stale, any answer has no explanation, or the cluster did not heal."
-)]
+#[command(after_help = "\
+One fault at a time, chosen by the seed: SIGKILL, SIGSTOP, restarts in order, joins and leaves; \
+cuts in one or both directions, of one or both ports; loss, delay, duplication, reordering, \
+corruption, low bandwidth, and datagrams above a size that vanish. The next fault comes when all \
+data is safe again. Faults never take away a majority of the voters, or all copies in sync of a \
+partition: Doyen does not promise to survive that. The same seed gives the same faults in the \
+same order, but not the same timing.
+
+Ctrl-C ends the run early and prints the figures so far. A second Ctrl-C ends it at once.
+
+Status 1 if an acknowledged write was lost, a read was stale, an answer has no explanation, or \
+the cluster did not heal.")]
 pub(super) struct Chaos {
-    /// Nodes at the start; there are 7 at most, so that everybody votes, and 3 at least
-    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=7))]
+    /// Nodes at the start: at least 3, and at most 7, so that every node votes
+    #[arg(
+        long,
+        default_value_t = 5,
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(3..=7)
+    )]
     nodes: u8,
-    /// Minutes under load and faults, about, 0.1 to 60; 0.25 is a quarter of one
+    /// Minutes under load and faults, about: 0.1 to 60
     #[arg(long, default_value_t = 10.0, value_name = "M", value_parser = minutes)]
     minutes: f64,
-    /// Goes on for so many hours, 0.01 to 1000: rounds of --minutes, each of a new cluster with the
-    /// next seed, until one does not hold
+    /// Repeat for this many hours, 0.01 to 1000: each round has --minutes, a new cluster and the
+    /// next seed. The first round that fails ends the run
     #[arg(long, value_name = "H", value_parser = hours)]
     hours: Option<f64>,
-    /// Which faults, and in which order [default: drawn, and printed]
+    /// Seed that chooses the faults and their order [default: random, and printed]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Copies beside the primary, 1 to 3 and fewer than nodes; with 2, two nodes die at once now
-    /// and then
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
+    /// Copies beside the primary, 1 to 3 and fewer than nodes. With 2 or more, two nodes die at
+    /// once now and then
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(1..=3)
+    )]
     backups: u8,
-    /// Operations a second at most, of all clients together, 1 to 5000
-    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5000))]
+    /// Limit on the operations a second of all clients together, 1 to 5000
+    #[arg(
+        long,
+        default_value_t = 1000,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=5000)
+    )]
     rate: u32,
-    /// Write a page with a timeline there; of several rounds, the last one's
+    /// Write a page with a timeline to this file; of several rounds, the last one
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
-    /// Keep the nodes' logs in this directory [default: a temporary one, kept if something is
-    /// wrong]
+    /// Keep the logs of the nodes in this directory [default: a temporary one, kept if the run
+    /// fails]
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
-    /// Print the report as JSON, and no lines before it; with --hours a line for each round, and
-    /// one for all
+    /// Print the report as JSON and nothing else; with --hours, one line for each round and one for
+    /// the total
     #[arg(long)]
     json: bool,
 }
@@ -92,17 +112,17 @@ fn minutes(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|m| (MINUTES_LEAST..=60.0).contains(m))
-        .ok_or_else(|| "a number from 0.1 to 60".into())
+        .ok_or_else(|| "give a number from 0.1 to 60".into())
 }
 
 fn hours(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|h| (0.01..=1000.0).contains(h))
-        .ok_or_else(|| "a number from 0.01 to 1000".into())
+        .ok_or_else(|| "give a number from 0.01 to 1000".into())
 }
 
-/// What all parts share; they run on one thread.
+/// State that all parts share. They run on one thread.
 type Shared = Rc<RefCell<Book>>;
 
 impl Chaos {
@@ -119,7 +139,8 @@ impl Chaos {
     async fn play(self, by_hand: watch::Receiver<bool>) -> Result<ExitCode, Failed> {
         if self.backups >= self.nodes {
             return Err(Failed::usage(format!(
-                "--nodes {} --backups {}: {} copies of everything need {} nodes; say --nodes {} or --backups {}",
+                "--nodes {} --backups {}: {} copies of each partition need {} nodes; \
+                 use --nodes {} or --backups {}",
                 self.nodes,
                 self.backups,
                 self.backups + 1,
@@ -131,13 +152,13 @@ impl Chaos {
         let operations = self.minutes * 60.0 * f64::from(self.rate);
         if operations > OPERATIONS_MAX {
             return Err(Failed::usage(format!(
-                "--minutes {} at --rate {} are {operations:.0} operations, and {OPERATIONS_MAX:.0} can be judged: lower one of them",
+                "--minutes {} at --rate {} make {operations:.0} operations, but only \
+                 {OPERATIONS_MAX:.0} can be judged: lower one of them",
                 self.minutes, self.rate
             )));
         }
         if let Some(path) = &self.report {
-            // Before anything runs: what cannot be written in the end would have been run for
-            // nothing.
+            // Before the run: a report that cannot be written would make it useless.
             let open = std::fs::OpenOptions::new()
                 .append(true)
                 .create(true)
@@ -183,11 +204,11 @@ impl Chaos {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Where JSON is wanted.
+    /// Prints a line of JSON, if JSON is requested.
     fn print(&self, what: &impl serde::Serialize) -> Result<(), Failed> {
         if self.json {
             let text = serde_json::to_string(what)
-                .map_err(|e| Failed::new(format!("cannot tell it as JSON: {e}")))?;
+                .map_err(|e| Failed::new(format!("cannot write it as JSON: {e}")))?;
             say(format_args!("{text}\n"));
         }
         Ok(())
@@ -207,7 +228,7 @@ impl Chaos {
         Ok(())
     }
 
-    /// One cluster, and what came of it.
+    /// Runs one cluster, and returns its report.
     async fn round(
         &self,
         seed: u64,
@@ -220,12 +241,12 @@ impl Chaos {
         }
         let book = Rc::new(RefCell::new(book));
         book.borrow().say(format_args!(
-            "seed {seed}: {} nodes with {} copies of everything, behind relays",
+            "seed {seed}: {} nodes behind relays, {} copies of each partition",
             self.nodes,
             self.backups + 1
         ));
         let itself = std::env::current_exe()
-            .map_err(|e| Failed::new(format!("cannot tell which program this is: {e}")))?;
+            .map_err(|e| Failed::new(format!("cannot find the path of this program: {e}")))?;
         let mut builder = Cluster::builder()
             .binary(itself)
             .apart()
@@ -243,7 +264,9 @@ impl Chaos {
             .await;
         let mut cluster = started.ok_or_else(|| super::ended_by_hand("chaos"))??;
         book.borrow().say(format_args!(
-            "all is safe. Faults come one at a time, each when all is safe again: a majority of voters and a copy in sync of every partition stay untouched"
+            "all data is safe. Faults come one at a time, and each waits until all data is safe \
+             again: a majority of the voters, and a copy in sync of every partition, stay \
+             untouched"
         ));
         let history = History::new();
         book.borrow_mut().see(&cluster);
@@ -259,10 +282,10 @@ impl Chaos {
         load.finish().await?;
         ticker.abort();
         book.borrow().say(format_args!(
-            "reading everything back, and looking for an explanation of every answer"
+            "reading all keys back, and looking for an explanation of every answer"
         ));
         let unread = load::read_back(&book, &history).await;
-        // Judging computes for a while, and nothing else has to happen meanwhile.
+        // Judging blocks this thread for a while. Nothing else has to run meanwhile.
         let violations = history.judge();
         let operations = history.keys().len();
         let mut report = Report::new(
@@ -287,7 +310,7 @@ impl Chaos {
     }
 }
 
-/// Fault after fault. What is wrong with the cluster, if it does not heal.
+/// Injects one fault after the other. Returns what is wrong with the cluster, if it does not heal.
 async fn rampage(
     mut plan: Plan,
     cluster: &mut Cluster,
@@ -304,7 +327,7 @@ async fn rampage(
             Ok(aim) => aim,
             Err(why) => {
                 book.borrow().say(format_args!(
-                    "left out this time ({}): {why}",
+                    "skipped this time ({}): {why}",
                     episode.kind.name()
                 ));
                 continue;
@@ -331,7 +354,8 @@ async fn rampage(
                 "over"
             },
         );
-        // Who still waits is counted once there is an answer: the report at the end knows of all.
+        // Clients that still wait are counted once they have an answer, so only the final report
+        // has all waits.
         let unavailable = book.borrow().unavailable(&fault);
         book.borrow_mut().faults.push(fault);
         book.borrow_mut().excused.clear();
@@ -340,7 +364,8 @@ async fn rampage(
             return Some(e.to_string());
         }
         book.borrow().say(format_args!(
-            "  {over} after {:.2} s, all is safe {:.2} s later; the longest wait for an answer meanwhile: {:.2} s",
+            "  {over} after {:.2} s; all data is safe {:.2} s later; \
+             longest wait for an answer meanwhile: {:.2} s",
             lasted.as_secs_f64(),
             took.as_secs_f64(),
             unavailable.as_secs_f64()

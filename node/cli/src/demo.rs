@@ -1,6 +1,6 @@
-//! `doyen demo`: a cluster of real processes on this machine, its coordinator killed under load,
-//! and a count of what was lost. Nothing is staged: the same binary, protocol and ports as in
-//! production, and the load goes through RESP.
+//! `doyen demo`: runs a cluster of real processes on this machine, kills its coordinator under
+//! load, and counts lost writes. Nothing is staged: the binary, the protocol and the ports are
+//! those of production, and the load uses RESP.
 //!
 //! ```text
 //!   script ── starts, kills, adds ──> nodes (child processes)
@@ -26,24 +26,35 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use tokio::task::LocalSet;
 
-/// Start a cluster on this machine, kill its coordinator under load, and count what was lost.
+/// Starts a cluster on this machine, kills its coordinator under load, and counts lost writes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Ends with one line of figures. Status 1 if an acknowledged write was lost or a read was stale."
+    after_help = "The last line has the figures. Status 1 if an acknowledged write was lost or a \
+                  read was stale."
 )]
 pub(super) struct Demo {
     /// Nodes at the start, 2 to 9
-    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=9))]
+    #[arg(
+        long,
+        default_value_t = 3,
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(2..=9)
+    )]
     nodes: u8,
-    /// Seconds under load, about, 4 to 3600
-    #[arg(long, default_value_t = 15, value_name = "S", value_parser = clap::value_parser!(u16).range(4..=3600))]
+    /// Seconds under load, about: 4 to 3600
+    #[arg(
+        long,
+        default_value_t = 15,
+        value_name = "S",
+        value_parser = clap::value_parser!(u16).range(4..=3600)
+    )]
     seconds: u16,
-    /// Print lines, also on a terminal
+    /// Print plain lines, even on a terminal
     #[arg(long)]
     plain: bool,
 }
 
-/// What all parts of the demo share; they run on one thread.
+/// State that all parts of the demo share. They run on one thread.
 type Shared = Rc<RefCell<Scene>>;
 
 impl Demo {
@@ -60,7 +71,7 @@ impl Demo {
             why = view.run() => Err(why),
             why = interrupted("demo") => Err(why),
         };
-        // The terminal first, whatever happened: what follows is for the scrollback.
+        // Leave the terminal's full screen first: the rest belongs into the scrollback.
         view.close();
         let verdict = outcome?;
         super::say(format_args!("{verdict}\n"));

@@ -1,14 +1,14 @@
-//! The command line. Every command that fails ends in one line on stderr that says what to do, and
-//! a status that is not 0:
+//! The command line. A command that fails prints one line on stderr, which says what to do, and
+//! ends with a status that is not 0:
 //!
 //! | status | |
 //! |---|---|
-//! | 0 | done; for `run`: left in order |
-//! | 1 | it failed |
-//! | 2 | a flag, a file or the environment says something wrong |
-//! | 3 | `run` left, and keys are gone that no other member has |
-//! | 130 | `demo` was ended by hand; or `chaos`, twice or before it had begun (once, it still gives its figures) |
-//! | 141 | nobody reads what it prints |
+//! | 0 | success; for `run`: the node left in order |
+//! | 1 | failure |
+//! | 2 | a flag, a file or a variable is wrong |
+//! | 3 | `run` left, and keys are lost that no other member has |
+//! | 130 | `demo` was interrupted; or `chaos`, twice or before its first fault |
+//! | 141 | the reader of the output closed the pipe |
 //! | 128 + n | `run` was told twice to end (signal n), and ended at once |
 
 mod admin;
@@ -27,7 +27,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Nobody reads what is printed: as of a program that SIGPIPE ended.
+/// The reader of stdout closed the pipe. The status is that of a program that SIGPIPE ended.
 const CANNOT_PRINT: i32 = 141;
 
 /// A peer-to-peer in-memory data grid that speaks Redis.
@@ -38,48 +38,49 @@ struct Cli {
     command: Command,
 }
 
-const STATUS_HELP: &str = "Status: 0 done; 1 it failed; 2 a flag, a file or a variable says something wrong; 3 `run` left, but not in order; \
-    130 `demo` was ended by hand, or `chaos` twice. What failed is said in one line on stderr.";
+const STATUS_HELP: &str = "Status: 0 success; 1 failure; 2 a flag, a file or a variable is wrong; \
+                           3 `run` left, and keys are lost that no other member has; 130 `demo` \
+                           was interrupted, or `chaos` was interrupted twice. A command that \
+                           fails prints the reason in one line on stderr.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a node
     Run(Box<run::Run>),
-    /// Start a cluster on this machine, kill its coordinator under load, and count what was lost
+    /// Start a cluster on this machine, kill its coordinator under load, and count lost writes
     Demo(demo::Demo),
-    /// Start a cluster on this machine, let everything go wrong that may, and judge what clients
-    /// saw
+    /// Start a cluster on this machine, inject faults, and check every answer that clients got
     Chaos(chaos::Chaos),
-    /// Put load on servers that speak Redis, and tell how fast they answer
+    /// Put load on servers that speak Redis, and measure throughput and latency
     Bench(Box<bench::Bench>),
-    /// Compare ways of placing keys on nodes that come and go, without a cluster
+    /// Compare ways of placing keys on nodes that come and go; no cluster is needed
     Simulate(Box<simulate::Simulate>),
-    /// Show the members, the keyspaces and whether all is safe
+    /// Show members, keyspaces, and whether all data is safe
     Status(admin::Status),
-    /// Show who holds which partition
+    /// Show which member holds which partition
     Table(admin::Table),
-    /// Make, list, show, alter and drop keyspaces
+    /// Create, list, show, alter, split, merge and drop keyspaces
     Keyspace(admin::KeyspaceCommand),
-    /// Show what moves, how far it has come and why
+    /// Show which partitions move, how far they are, and why they move
     Moves(admin::Moves),
-    /// Show what would move and why, apply such a plan, or say whether, when and how fast copies
-    /// move by themselves
+    /// Show what would move, apply a plan, or control when and how fast partitions move
+    /// automatically
     Rebalance(admin::Rebalance),
-    /// Empty a member, so that it can be stopped without anything being lost
+    /// Empty a member, so that it can be stopped without data loss
     Drain(admin::Drain),
-    /// Go on without a member whose machine will not return
+    /// Remove a member whose machine will not return; data that only it had is lost
     Remove(admin::Remove),
-    /// Restart every node, one after the other
+    /// Restart every node, one at a time, without data loss
     RestartPlan(admin::RestartPlan),
-    /// Show what has happened
+    /// Show the latest events of the cluster
     Events(admin::Events),
-    /// Go on without members that are gone for good, when too few are left to agree
+    /// Continue without members that are gone for good, when no majority of the voters is left
     Recover(admin::Recover),
     /// Show the version
     Version,
 }
 
-/// A command failed: what to say, and the exit status.
+/// A command failed: the message, and the exit status.
 #[derive(Debug)]
 struct Failed {
     message: String,
@@ -146,8 +147,9 @@ pub fn main() -> ExitCode {
     done.unwrap_or_else(|failed| fail(&failed))
 }
 
-/// What the command line of a program says: of this one, and of Doyen's own tools. Help is printed;
-/// where something is wrong, it is said in one line on stderr, and the program ends with status 2.
+/// Parses the command line of a program: of this one, and of Doyen's own tools. Help goes to
+/// stdout. If the command line is wrong, the program prints one line on stderr and ends with status
+/// 2.
 #[must_use]
 pub fn parse<P: Parser>() -> P {
     P::try_parse().unwrap_or_else(|e| {
@@ -167,8 +169,8 @@ pub fn parse<P: Parser>() -> P {
     })
 }
 
-/// Prints. Who closed the pipe wants no more: this ends as any program does there, instead of with
-/// a panic.
+/// Prints to stdout. If the reader closed the pipe, the program ends as SIGPIPE would end it, and
+/// does not panic.
 fn say(text: fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     if let Err(e) = out.write_fmt(text).and_then(|()| out.flush()) {
@@ -180,7 +182,7 @@ fn say(text: fmt::Arguments<'_>) {
 }
 
 fn fail(failed: &Failed) -> ExitCode {
-    // Messages of others (the system, a peer) may have more lines than one.
+    // A message of the system or of a peer may have several lines.
     let line = failed
         .message
         .split('\n')
@@ -192,12 +194,12 @@ fn fail(failed: &Failed) -> ExitCode {
     ExitCode::from(failed.status)
 }
 
-/// Says it on stderr, if anybody can be told there; the status says the rest.
+/// Prints to stderr. If stderr is closed, the exit status alone says that something failed.
 fn complain(what: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "doyen: {what}");
 }
 
-/// What clap says in a page, in a line.
+/// Clap's message of several lines, in one line.
 fn one_line(e: &clap::Error, program: &clap::Command) -> String {
     let name = program.get_name();
     let commands: Vec<&str> = program
@@ -206,7 +208,7 @@ fn one_line(e: &clap::Error, program: &clap::Command) -> String {
         .collect();
     if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return format!(
-            "say what to do: {name} {}; `{name} --help` tells more",
+            "name a command: {name} {}; `{name} --help` explains them",
             commands.join(", ")
         );
     }
@@ -224,7 +226,7 @@ fn one_line(e: &clap::Error, program: &clap::Command) -> String {
             );
         }
     }
-    // What the standard library says of numbers says nothing to people.
+    // The standard library's words for a wrong number do not help an operator.
     let mut said = parts.join(" ");
     for cryptic in [
         "invalid digit found in string",
@@ -243,7 +245,7 @@ fn one_line(e: &clap::Error, program: &clap::Command) -> String {
     format!("{said} (see `{name} --help`{each})")
 }
 
-/// The variable from which a wrong value came, if it was not typed.
+/// The variable that a wrong value came from; `None` if it came from a flag.
 fn variable_of(e: &clap::Error) -> Option<String> {
     let (Some(ContextValue::String(arg)), Some(ContextValue::String(value))) = (
         e.get(ContextKind::InvalidArg),
@@ -273,7 +275,7 @@ fn variable_of(e: &clap::Error) -> Option<String> {
     (std::env::var(&variable).ok()? == *value).then_some(variable)
 }
 
-/// So many of something: what one of them is called, and several.
+/// A count with its noun, in the singular or the plural.
 fn counted(count: usize, (one, several): (&str, &str)) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
@@ -281,7 +283,7 @@ fn counted(count: usize, (one, several): (&str, &str)) -> String {
 const PARTITIONS: (&str, &str) = ("partition", "partitions");
 const COPIES: (&str, &str) = ("copy", "copies");
 
-/// A number of bytes as people read it.
+/// A number of bytes with a unit.
 #[allow(clippy::cast_precision_loss)] // one digit after the point
 fn bytes(count: u64) -> String {
     match count {
@@ -292,7 +294,7 @@ fn bytes(count: u64) -> String {
     }
 }
 
-/// A sentence in lines of so many columns; a word that is longer has a line of its own.
+/// Breaks a text into lines of at most `columns`. A longer word gets a line of its own.
 fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -316,7 +318,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
         .map_err(|e| Failed::new(format!("cannot start: {e}")))
 }
 
-/// Waits for Ctrl-C or SIGTERM. Whatever was started ends with its owner.
+/// Waits for Ctrl-C or SIGTERM. The processes that the command started end with their owner.
 async fn interrupted(command: &str) -> Failed {
     let (Ok(mut interrupt), Ok(mut terminate)) = (
         signal(SignalKind::interrupt()),
@@ -333,7 +335,7 @@ async fn interrupted(command: &str) -> Failed {
 
 fn ended_by_hand(command: &str) -> Failed {
     Failed {
-        message: format!("interrupted: every node of the {command} was ended"),
+        message: format!("interrupted: every node of the {command} was stopped"),
         status: 130,
     }
 }
@@ -379,7 +381,7 @@ mod tests {
                     variable.to_string_lossy(),
                     format!("DOYEN_{}", name.replace('-', "_").to_uppercase())
                 );
-                // Whatever is wrong with the value: the key is known.
+                // Whatever is wrong with the value, a known key is not called unknown.
                 let read = toml::from_str::<doyen::config::Options>(&format!("{name} = []"));
                 let unknown = read.is_err_and(|e| e.message().contains("unknown field"));
                 assert!(

@@ -1,4 +1,4 @@
-//! The binary: a thin user of the library.
+//! The binary `doyen`: chooses the allocator and calls the library.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `doyen run`: one node, until it is told to leave.
+//! `doyen run`: runs one node until it is told to leave.
 
 mod limits;
 
@@ -15,18 +15,21 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Run a node.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Every option is also a variable (DOYEN_VALUE_MAX) and a key of the file (value-max). Flags win over variables, \
-    variables over the file.\nSIGTERM or Ctrl-C: leave in order. A second one: leave at once.\nSIGHUP: \
-    read the PEM files again; nothing else changes without a restart.\n\n\
-    Status: 0 left in order; 1 it failed (a port in use, no seed accepts this node, its name is taken); 2 a flag, a file or a variable says \
-    something wrong; 3 left, and keys are gone that no other member has; 128 + n told twice to end by signal n."
-)]
+#[command(after_help = "\
+Every option is also a variable (DOYEN_VALUE_MAX) and a key of the file (value-max). A flag wins \
+over a variable, and a variable over the file.
+
+SIGTERM or Ctrl-C: the node hands over its data and leaves. A second one: it ends at once.
+SIGHUP: the node reads its PEM files again. Every other change needs a restart.
+
+Status: 0 left in order; 1 failure (a port is in use, no seed accepts this node, its name is \
+taken); 2 a flag, a file or a variable is wrong; 3 left, and keys are lost that no other member \
+has; 128 + n told twice to end by signal n.")]
 pub(super) struct Run {
     /// TOML file with options
     #[arg(long, env = "DOYEN_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Ends at once when stdin ends: for a parent that must not leave nodes behind
+    /// End at once when stdin ends: for a parent process that must not leave nodes behind
     #[arg(long, hide = true)]
     exit_with_stdin: bool,
     #[command(flatten)]
@@ -48,7 +51,7 @@ impl Run {
         let log = options.log.take().unwrap_or_else(|| "info".into());
         let filter = tracing_subscriber::EnvFilter::try_new(&log).map_err(|_| {
             Failed::usage(format!(
-                "--log `{log}` is not a filter: write error, warn, info, debug, or doyen=debug"
+                "--log `{log}` is not a filter: use error, warn, info, debug, or doyen=debug"
             ))
         })?;
         let config = options.resolve(Defaults::Binary)?;
@@ -57,8 +60,8 @@ impl Run {
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .with_target(false)
-            // Who reads the log may end, and a disk may be full: to say that on the same stderr
-            // would be a panic, and this node's end.
+            // If the reader of the log has ended, or a disk is full, writing that to the same
+            // stderr would panic and end this node.
             .log_internal_errors(false)
             .init();
         let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -75,30 +78,32 @@ impl Run {
 }
 
 async fn run(config: doyen::config::Config) -> Result<ExitCode, Failed> {
-    // Before the node starts: a signal that arrives in between must not kill it unawares.
+    // Before the node starts: a signal that arrives in between must not kill it.
     let system = |e: std::io::Error| Failed::new(format!("cannot watch signals: {e}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
-    // The end of a terminal, and what many programs reload by. From here on it ends nothing, also
-    // while this node leaves.
+    // A closing terminal sends SIGHUP, and many programs reload on it. From here on it ends
+    // nothing, also while this node leaves.
     let mut hangup = signal(SignalKind::hangup()).map_err(system)?;
     let (connections_max, takes_no_commands) = (config.connections_max, config.takes_no_commands());
     let node = doyen::start(config).await.map_err(|e| match e {
         StartError::Config(e) => e.into(),
-        // Files that were named and are not what they should be.
+        // The configuration names a file, and that file is missing or wrong.
         StartError::Identity(_) => Failed::usage(e.to_string()),
         StartError::Bind { .. } | StartError::System(_) => Failed::new(e.to_string()),
     })?;
-    // Only now: where a port is in use, that is all there is to say.
+    // Not before the start: if a port is in use, that error stands alone.
     if node.insecure() {
         tracing::warn!(
-            "no secret is given (--secret-file or DOYEN_SECRET): this node talks to nodes on this machine only"
+            "no secret is given (--secret-file or DOYEN_SECRET): this node talks only to nodes on \
+             this machine"
         );
     }
     if takes_no_commands {
         tracing::warn!(
-            "no token is given: this node refuses doyen drain, remove, recover, keyspace create, rebalance pause and all other commands that \
-             change something. Start every node with --http-token-file FILE, and give the commands the same file"
+            "no token is given: this node refuses doyen drain, remove, recover, keyspace create, \
+             rebalance pause, and all other commands that change something. Start every node with \
+             --http-token-file FILE, and give the commands the same file"
         );
     }
     limits::warn(connections_max);
@@ -109,11 +114,19 @@ async fn run(config: doyen::config::Config) -> Result<ExitCode, Failed> {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             Some(()) = hangup.recv() => match node.reload() {
-                true => tracing::info!("SIGHUP: the PEM files are read again; other options need a restart"),
-                false => tracing::info!("SIGHUP: nothing to read again without --tls-* files; other options need a restart"),
+                true => tracing::info!(
+                    "SIGHUP: the PEM files were read again; all other options need a restart"
+                ),
+                false => tracing::info!(
+                    "SIGHUP: there is nothing to read again without --tls-* files; \
+                     all other options need a restart"
+                ),
             },
             why = fatal.wait_for(Option::is_some) => {
-                let why = why.ok().and_then(|why| why.clone()).unwrap_or_else(|| "the control thread ended: this is a defect".into());
+                let why = why
+                    .ok()
+                    .and_then(|why| why.clone())
+                    .unwrap_or_else(|| "the control thread ended: this is a defect".into());
                 node.kill().await;
                 return Err(Failed::new(why));
             }
@@ -121,7 +134,7 @@ async fn run(config: doyen::config::Config) -> Result<ExitCode, Failed> {
     }
     if node.is_member() {
         tracing::info!(
-            "leaving: handing over what this node holds (a second signal leaves at once)"
+            "leaving: handing over the data of this node (a second signal ends it at once)"
         );
     }
     let leave = node.shutdown();
@@ -137,39 +150,49 @@ async fn run(config: doyen::config::Config) -> Result<ExitCode, Failed> {
                 ExitCode::SUCCESS
             }
             Departure::Unrepaired => {
-                tracing::warn!("left after --leave-timeout: others hold everything, some of it in fewer copies than it should have");
+                tracing::warn!(
+                    "left after --leave-timeout: other members hold all data, \
+                     some of it in fewer copies than it should have"
+                );
                 ExitCode::SUCCESS
             }
             Departure::Alone => {
-                tracing::warn!("left: this node never had another member, so the keys that it held are gone");
+                tracing::warn!(
+                    "left: this node never had another member, so the keys that it held are lost"
+                );
                 ExitCode::SUCCESS
             }
             Departure::Last { keys } => {
-                tracing::error!("left, and no member stayed or came to take over: the {keys} keys that it held are gone");
+                tracing::error!(
+                    "left, and no member stayed or came to take over: \
+                     the {keys} keys that it held are lost"
+                );
                 ExitCode::from(3)
             }
             Departure::TimedOut { partitions: 0 } => {
                 tracing::warn!(
-                    "left before everything was handed over (--leave-timeout): other members hold all keys that this node held; \
-                     `doyen status` says `safe` when each key has all its copies again"
+                    "left before everything was handed over (--leave-timeout): other members hold \
+                     all keys that this node held; `doyen status` says `safe` when each key has \
+                     all its copies again"
                 );
                 ExitCode::SUCCESS
             }
             Departure::TimedOut { partitions } => {
                 tracing::error!(
-                    "left before everything was handed over (--leave-timeout): the keys of {partitions} partitions are gone, because no \
-                     member that answers and stays has a copy of them"
+                    "left before everything was handed over (--leave-timeout): the keys of \
+                     {partitions} partitions are lost, because no member that answers and stays \
+                     has a copy of them"
                 );
                 ExitCode::from(3)
             }
         }),
-        // At once means at once: destructors would wait for the very threads that are too slow.
+        // No destructors: they would wait for the very threads that are too slow.
         _ = terminate.recv() => std::process::exit(128 + SignalKind::terminate().as_raw_value()),
         _ = interrupt.recv() => std::process::exit(128 + SignalKind::interrupt().as_raw_value()),
     }
 }
 
-/// The real ports, in one line that programs can read.
+/// Prints the ports that the node listens on, in one line that programs can read.
 fn announce(node: &Node) -> Result<(), Failed> {
     let line = Ready::of(node);
     let mut out = std::io::stdout().lock();
@@ -178,8 +201,8 @@ fn announce(node: &Node) -> Result<(), Failed> {
         .map_err(|e| Failed::new(format!("cannot write to stdout: {e}")))
 }
 
-/// A broken invariant in one thread must not leave a node half alive: its members would wait for
-/// what never comes.
+/// A broken invariant in one thread must not leave a node half alive: the other members would wait
+/// for it forever.
 fn stop_loudly() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -188,7 +211,7 @@ fn stop_loudly() {
     }));
 }
 
-/// Each connection is a file to the system, and shells allow few of them.
+/// Raises the limit on open files. Each connection is an open file, and shells allow few.
 fn allow_many_files() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = Rlimit {
@@ -203,7 +226,7 @@ fn allow_many_files() {
 fn exit_with_stdin() -> Result<(), Failed> {
     let watch = || {
         let mut byte = [0];
-        // A parent that dies closes the pipe; what it writes means nothing.
+        // When the parent dies, its end of the pipe closes. Bytes that it writes mean nothing.
         while !matches!(std::io::stdin().read(&mut byte), Ok(0) | Err(_)) {}
         std::process::exit(1);
     };

@@ -1,13 +1,13 @@
-//! `doyen simulate`: what each way of placing keys would make of a cluster, without a cluster.
+//! `doyen simulate`: how each way of placing keys would serve a cluster, without a cluster.
 //!
 //! ```text
 //!   Cluster ── Event, Event, .. ──> nodes at each stage ──┐
 //!   Keys: names, sizes, loads ────────────────────────────┴─> run(strategy) ──> Outcome
 //! ```
 //!
-//! An [`Outcome`] says how even the cluster is and how much moved. The strategies that Doyen has
-//! are its own code: the planner of production drives `fixed`, and [`doyen_placement::ring`] drives
-//! `ring`. So a prediction says what a cluster does. The other strategies are there to compare with.
+//! An [`Outcome`] says how even the cluster is and how much moved. Doyen's own strategies run its
+//! own code: the planner of production drives `fixed`, and [`doyen_placement::ring`] drives `ring`.
+//! So a prediction says what a cluster does. The other strategies are there for comparison.
 //!
 //! The flags, the files, the clock that measures look-ups, and the printed text are here too.
 
@@ -38,9 +38,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use strategy::{Kind, Options};
 
-/// Copies at most, as a keyspace may have.
+/// The most copies beside the primary that a keyspace may have.
 const BACKUPS_MAX: i64 = doyen_placement::table::validate::BACKUPS_MAX as i64;
-/// For how long look-ups of one strategy are measured.
+/// How long look-ups of one strategy are measured.
 const MEASURED_FOR: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -51,24 +51,26 @@ enum Which {
     TimeSeries,
 }
 
-/// Compare ways of placing keys.
+/// Compares ways of placing keys.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Events: +2 (two nodes come), -node3 (it goes), x2 (twice as many nodes), node1=200 (another weight; 100 is usual).\n\
-    Strategies: mod, fixed, ring-16, ring-16-random (with any number of tokens), range, rendezvous, jump.\n\n\
-    Status: 0 done; 1 a file could not be written; 2 a flag or the file of keys says something wrong."
-)]
+#[command(after_help = "\
+Events: +2 (two nodes join), -node3 (node3 leaves), x2 (twice as many nodes), node1=200 (another \
+weight; 100 is the default).
+Strategies: mod, fixed, ring-16, ring-16-random (or another number of tokens), range, rendezvous, \
+jump.
+
+Status: 0 success; 1 a file could not be written; 2 a flag or the file of keys is wrong.")]
 pub(super) struct Simulate {
     /// Nodes at the start: node1, node2 and so on
     #[arg(long, default_value_t = 4, value_name = "N")]
     nodes: usize,
-    /// Their weights, in order; 100 for those that are not named
+    /// Weights of the nodes, in order; 100 for the others
     #[arg(long, value_name = "WEIGHT", value_delimiter = ',')]
     weights: Vec<u32>,
-    /// Zones in which nodes stand in turn
+    /// Zones, which the nodes get in turn
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     zones: Vec<String>,
-    /// What happens, one after the other, such as +1,-node3,x2
+    /// Events, in order, for example +1,-node3,x2
     #[arg(
         long,
         value_name = "EVENT",
@@ -76,7 +78,7 @@ pub(super) struct Simulate {
         allow_hyphen_values = true
     )]
     events: Vec<Event>,
-    /// Keys, of 64 to 4096 bytes
+    /// Number of keys, each of 64 to 4096 bytes
     #[arg(
         long,
         default_value_t = 100_000,
@@ -84,8 +86,8 @@ pub(super) struct Simulate {
         conflicts_with = "key_file"
     )]
     keys: usize,
-    /// What keys are like: names without order asked alike, or few of them most of the time;
-    /// numbers that count up; times, the newest asked most
+    /// Names and loads of the keys: random names with equal loads, or with most of the load on some
+    /// of them; numbers that count up; or times, the newest with the most load
     #[arg(
         long,
         value_enum,
@@ -97,39 +99,49 @@ pub(super) struct Simulate {
     /// Zipf's exponent: the larger, the hotter the first keys [default: 0.99]
     #[arg(long, value_name = "S")]
     exponent: Option<f64>,
-    /// File with a key, its bytes and how often it is asked on each line, between blanks
+    /// File with a key, its bytes and its number of operations on each line, separated by blanks
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Strategies to compare [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     strategies: Vec<Kind>,
     /// Copies beside the primary
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=BACKUPS_MAX))]
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(0..=BACKUPS_MAX)
+    )]
     backups: u8,
-    /// Partitions of fixed and ranges of range: a power of two up to 16384
+    /// Partitions of fixed, and ranges of range: a power of two up to 16384
     #[arg(long, default_value_t = 1024, value_name = "N")]
     partitions: u16,
-    /// Show what it buys to spread the hottest key over so many names
+    /// Show how even the load is if the hottest key is spread over this many names
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
     salt: Option<u32>,
-    /// Draws keys and tokens: the same seed, the same figures
+    /// Seed for keys and tokens: the same seed gives the same figures
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Ask what would become of a cluster that is there: its table and loads, from this node's
-    /// --http address
-    #[arg(long, value_name = "ADDR", value_parser = super::admin::http_address, conflicts_with_all = [
-        "nodes", "weights", "zones", "keys", "distribution", "exponent", "key_file", "strategies", "backups", "partitions", "salt"
-    ])]
+    /// Start from a running cluster: take the table and the loads from this node's --http address
+    #[arg(
+        long,
+        value_name = "ADDR",
+        value_parser = super::admin::http_address,
+        conflicts_with_all = [
+            "nodes", "weights", "zones", "keys", "distribution", "exponent", "key_file",
+            "strategies", "backups", "partitions", "salt",
+        ]
+    )]
     from_cluster: Option<String>,
     #[command(flatten)]
     credentials: Credentials,
-    /// Print JSON: every stage, every node
+    /// Print JSON with every stage and every node
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// Print CSV: a line for each strategy and stage
+    /// Print CSV, one line for each strategy and stage
     #[arg(long)]
     csv: bool,
-    /// Draw charts into this file, as SVG
+    /// Write charts to this file, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -181,9 +193,9 @@ impl Simulate {
         let asked = asked.map_err(|e| Failed::new(e.to_string()))?;
         let (table, loads) = asked
             .checked()
-            .map_err(|e| Failed::new(format!("{address} tells a table that is none: {e}")))?;
+            .map_err(|e| Failed::new(format!("{address} answers with an invalid table: {e}")))?;
         let words = format!(
-            "the cluster at {address}: table {}, {} partitions, each a key here",
+            "the cluster at {address}: table {}, {} partitions, each counted as a key",
             table.version,
             table.partitions().count()
         );
@@ -195,7 +207,7 @@ impl Simulate {
     fn stages(&self) -> Result<Vec<Stage>, Failed> {
         if !self.partitions.is_power_of_two() || self.partitions > doyen_placement::hash::SLOTS {
             return Err(Failed::usage(format!(
-                "--partitions {}: it is a power of two up to 16384",
+                "--partitions {}: give a power of two up to 16384",
                 self.partitions
             )));
         }
@@ -203,7 +215,8 @@ impl Simulate {
             zone.is_empty() || zone.len() > doyen_placement::table::validate::NAME_BYTES_MAX
         }) {
             return Err(Failed::usage(format!(
-                "--zones: `{wrong}` is no name of a zone"
+                "--zones: `{wrong}` is not the name of a zone: give 1 to {} bytes",
+                doyen_placement::table::validate::NAME_BYTES_MAX
             )));
         }
         let cluster = Cluster::new(self.nodes, &self.weights, &self.zones);
@@ -218,13 +231,17 @@ impl Simulate {
         }
         if !(1..=KEYS_MAX).contains(&self.keys) {
             return Err(Failed::usage(format!(
-                "--keys {}: there may be 1 to {KEYS_MAX}",
+                "--keys {}: give 1 to {KEYS_MAX}",
                 self.keys
             )));
         }
         let distribution = match (self.distribution, self.exponent) {
             (Which::Zipf, exponent) => Distribution::Zipf(exponent.unwrap_or(0.99)),
-            (_, Some(_)) => return Err(Failed::usage("--exponent is for --distribution zipf")),
+            (_, Some(_)) => {
+                return Err(Failed::usage(
+                    "--exponent does not apply: use it with --distribution zipf",
+                ));
+            }
             (Which::Uniform, None) => Distribution::Uniform,
             (Which::Sequential, None) => Distribution::Sequential,
             (Which::TimeSeries, None) => Distribution::TimeSeries,
@@ -232,7 +249,7 @@ impl Simulate {
         match distribution {
             Distribution::Zipf(exponent) if !(0.0..=100.0).contains(&exponent) => {
                 Err(Failed::usage(format!(
-                    "--exponent {exponent} is none of Zipf's: give 0 to 100, as in 0.99"
+                    "--exponent {exponent} is not an exponent of Zipf's law: give 0 to 100"
                 )))
             }
             _ => Ok(Keys::drawn(self.keys, distribution, self.seed)),
@@ -265,7 +282,7 @@ impl Simulate {
         );
         let mut holders = Vec::with_capacity(copies);
         let (began, mut looked_up) = (Instant::now(), 0_u64);
-        // At least one round, and a clock read for many look-ups.
+        // At least one round. Each reading of the clock covers many look-ups.
         'measured: while looked_up == 0 || began.elapsed() < MEASURED_FOR {
             for number in 0..keys.len() {
                 holders.clear();
@@ -281,14 +298,16 @@ impl Simulate {
         outcome
     }
 
-    /// What was asked for.
+    /// The simulated cluster and its keys, in words.
     fn words(&self, keys: &Keys) -> String {
         let kind = match (&self.key_file, self.distribution) {
             (Some(path), _) => format!("keys of {}", path.display()),
-            (None, Which::Uniform) => "keys asked alike".to_owned(),
-            (None, Which::Zipf) => "keys asked by Zipf's law".to_owned(),
+            (None, Which::Uniform) => "keys with equal loads".to_owned(),
+            (None, Which::Zipf) => "keys with loads by Zipf's law".to_owned(),
             (None, Which::Sequential) => "keys that count up".to_owned(),
-            (None, Which::TimeSeries) => "keys in order of time, the newest asked most".to_owned(),
+            (None, Which::TimeSeries) => {
+                "keys in order of time, the newest with the most load".to_owned()
+            }
         };
         let events: Vec<String> = self.events.iter().map(ToString::to_string).collect();
         let events = if events.is_empty() {

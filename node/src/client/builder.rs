@@ -1,5 +1,5 @@
-//! Puts a client together: reads what it was told, opens its socket, and waits until a member has
-//! taken it.
+//! Builds a client: reads the files, opens the socket, and waits until a member has accepted the
+//! client.
 
 use super::Client;
 use crate::config::{Options, Trust};
@@ -21,20 +21,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long `connect` takes at most, where nothing is said.
+/// How long `connect` takes at most, by default.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// How often `connect` looks whether a member has taken this client.
+/// How often `connect` checks whether a member has accepted this client.
 const LOOK: Duration = Duration::from_millis(5);
-/// Names of seeds are resolved again this often.
+/// How often names of seeds are resolved again.
 const NAMES_INTERVAL: Duration = Duration::from_secs(30);
-/// The largest value that a client takes; nodes allow less. Not allocated before it arrives.
+/// The largest value that a client accepts; nodes allow less. Memory is allocated only as bytes
+/// arrive.
 const VALUE_BYTES_MAX: usize = 512 << 20;
 
-/// Builds a [`Client`]. It needs seeds, and the secret of the nodes where they have one.
+/// Builds a [`Client`]. It needs seeds, and the secret of the nodes if they have one.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let client = doyen::Client::builder().seeds(["10.0.0.1:7401", "10.0.0.2:7401"]).secret("a secret of at least 16 bytes").connect().await?;
+/// let client = doyen::Client::builder()
+///     .seeds(["10.0.0.1:7401", "10.0.0.2:7401"])
+///     .secret("a secret of at least 16 bytes")
+///     .connect()
+///     .await?;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -45,34 +50,34 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The data address (`--data`) of a node, as `host:port`; without a port, 7401. Any living
-    /// member will do; it tells of the others.
+    /// Adds the data address (`--data`) of a node, as `host:port`; without a port, 7401. One live
+    /// member is enough: it tells of the others.
     pub fn seed(mut self, seed: impl Into<String>) -> Self {
         self.options.seed.push(seed.into());
         self
     }
 
-    /// Data addresses of nodes: the more, the fewer must be alive.
+    /// Adds data addresses of nodes. One of them must be alive.
     pub fn seeds<S: Into<String>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
         self.options.seed.extend(seeds.into_iter().map(Into::into));
         self
     }
 
-    /// The secret that all nodes share. Without one, a client talks to nodes on this machine that
-    /// have none either.
+    /// Sets the secret that all nodes share. Without one, a client can talk only to nodes on this
+    /// machine that have no secret either.
     pub fn secret(mut self, secret: impl AsRef<[u8]>) -> Self {
         self.options.secret = Some(secret.as_ref().to_vec());
         self
     }
 
-    /// The file that holds the secret; read by `connect`.
+    /// Sets the file with the secret; `connect` reads it.
     pub fn secret_file(mut self, path: impl AsRef<Path>) -> Self {
         self.options.secret_file = Some(path.as_ref().into());
         self
     }
 
-    /// PEM files instead of a secret: the authority of the nodes, a certificate that it signed (for
-    /// TLS clients, whatever name it bears) and its key.
+    /// Sets PEM files instead of a secret: the authority of the nodes, a certificate that it signed
+    /// (for TLS clients; its name does not matter), and its key.
     pub fn certificates(
         mut self,
         ca: impl AsRef<Path>,
@@ -85,29 +90,29 @@ impl ClientBuilder {
         self
     }
 
-    /// What nodes call this client in their logs; by default `client`.
+    /// Sets the name of this client in the logs of nodes; by default `client`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.options.name = Some(name.into());
         self
     }
 
-    /// How long `connect` takes at most; 10 s by default.
+    /// Sets how long `connect` takes at most; by default 10 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Connects. When this returns, the client knows who holds which key.
+    /// Connects. When this returns, the client knows which node leads which key.
     ///
     /// # Errors
-    /// In one line that says what to do, after `connect_timeout` at the latest: what this client
-    /// was told cannot hold, no seed answers, or they refuse it (another secret, another version,
-    /// too many clients).
+    /// The configuration is invalid, no seed answers, or the seeds refuse this client (another
+    /// secret, another version, too many clients). The message has one line and says what to do. It
+    /// comes after `connect_timeout` at the latest.
     pub async fn connect(self) -> Result<Client, ConnectError> {
         let timeout = self.timeout.unwrap_or(CONNECT_MAX);
         let until = Instant::now() + timeout;
         let options = self.options;
-        // Files are read.
+        // Reading files blocks.
         let told = tokio::task::spawn_blocking(move || options.client())
             .await
             .map_err(|e| ConnectError::System(e.to_string()))??;
@@ -124,19 +129,19 @@ impl ClientBuilder {
         let resolving = tokio::time::timeout_at(until, seeds::resolve(&told.seeds, choice)).await;
         let resolved = resolving.map_err(|_| {
             ConnectError::Unreachable(format!(
-                "the names of the seeds do not resolve within {timeout:?}"
+                "the names of the seeds do not resolve within {timeout:?}: check them"
             ))
         })?;
         if resolved.addresses.is_empty() {
             let names = resolved.unresolved.join(", ");
             return Err(ConnectError::Unreachable(format!(
-                "no seed is an address or resolves to one ({names}): give HOST:PORT of a data port"
+                "no seed is an address, and none resolves ({names}): give HOST:PORT of a data port"
             )));
         }
         let (trust, name, addresses) = (told.trust, told.name, resolved.addresses.clone());
         let shared = Arc::new(Shared::new(MemberId::of_client(rand::random())));
         let thread_shared = shared.clone();
-        // Keys are made, and a thread is waited for.
+        // Making keys, and waiting for a thread, block.
         let started = tokio::task::spawn_blocking(move || {
             start(&trust, &name, socket, addresses, thread_shared)
         });
@@ -163,8 +168,8 @@ impl ClientBuilder {
     }
 }
 
-/// A socket for both families of addresses, or for IPv4 where this machine has no other. Nobody
-/// dials it.
+/// A socket for both families of addresses, or for IPv4 if this machine has no IPv6. No node dials
+/// it.
 fn open() -> io::Result<UdpSocket> {
     UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
         .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))
@@ -201,14 +206,14 @@ fn start(
         whole_process: false,
         seeds,
     };
-    // It answers by what members say, and they have leases.
+    // The client answers by the members' words, and the members have leases.
     shared.extend_lease(Time(u64::MAX));
-    // There is no control thread: what would be told to it is dropped.
+    // There is no control thread: messages to it are dropped.
     let (upcalls, _) = tokio::sync::mpsc::channel(1);
     data::start(options, shared, upcalls).map_err(|e| system(&e))
 }
 
-/// A client holds nothing: only what bounds calls and frames matters.
+/// A client holds no data: only the limits of calls and frames matter.
 fn limits() -> Limits {
     Limits {
         value_bytes_max: VALUE_BYTES_MAX,
@@ -229,7 +234,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Until there is a table in which keys have owners.
+/// Waits for a table in which keys have owners.
 async fn wait(
     client: &Client,
     resolved: &Resolved,
@@ -263,11 +268,12 @@ async fn wait(
             return Err(ConnectError::Unreachable(match view {
                 Some(_) => {
                     format!(
-                        "the cluster did not give its keys to members within {timeout:?}: it may wait for more of them (--members-min)"
+                        "the cluster has not assigned its keys to members within {timeout:?}: it \
+                         may wait for more members (--members-min)"
                     )
                 }
                 None => format!(
-                    "no node took this client within {timeout:?}: {}",
+                    "no node accepted this client within {timeout:?}: {}",
                     reasons(&refusals, resolved)
                 ),
             }));
@@ -285,7 +291,7 @@ fn reasons(refusals: &[(SocketAddr, Failure)], resolved: &Resolved) -> String {
             .map(|(_, failure)| failure);
         format!(
             "{seed}: {}",
-            why.map_or_else(|| "nobody answers yet".to_owned(), reason)
+            why.map_or_else(|| "no answer yet".to_owned(), reason)
         )
     });
     let unresolved = resolved
@@ -298,16 +304,22 @@ fn reasons(refusals: &[(SocketAddr, Failure)], resolved: &Resolved) -> String {
 fn reason(failure: &Failure) -> String {
     match failure {
         Failure::OtherSecret => {
-            "it and this client do not trust each other: give the client the secret of the nodes, or a valid certificate of their authority"
+            "the node and this client do not trust each other: give the client the secret of the \
+             nodes, or a valid certificate of their authority"
                 .into()
         }
-        Failure::Stranger => "that node is not part of a cluster yet".into(),
-        Failure::Unreachable(why) => format!("{why}: give the data address (--data, by default port 7401) of a running node"),
-        Failure::OtherProtocol | Failure::Hello(_) | Failure::Refused(_) | Failure::OutOfReach(_) => failure.to_string(),
+        Failure::Stranger => "the node is not a member of a cluster yet".into(),
+        Failure::Unreachable(why) => {
+            format!("{why}: give the data address (--data, by default port 7401) of a running node")
+        }
+        Failure::OtherProtocol
+        | Failure::Hello(_)
+        | Failure::Refused(_)
+        | Failure::OutOfReach(_) => failure.to_string(),
     }
 }
 
-/// Names move. Ends with the client, which aborts it.
+/// Resolves names again, because they may change. Ends with the client, which aborts it.
 async fn resolve_again(names: Vec<String>, choice: Choice, mut last: Resolved, data: DataHandle) {
     loop {
         tokio::time::sleep(NAMES_INTERVAL).await;

@@ -1,52 +1,51 @@
-//! How much memory this process may use: the machine's, or the least limit of the control groups
-//! that it is in.
+//! How much memory this process may use: the machine's, or the lowest limit of its control groups.
 //!
 //! ```text
-//!   /proc/self/mountinfo   where the hierarchies of control groups are mounted, and which part of each
+//!   /proc/self/mountinfo   where hierarchies of control groups are mounted, and which part of each
 //!   /proc/self/cgroup      the group of this process in each hierarchy
-//!        └─> directory of the group, and of each group around it that is visible
+//!          └─> the directory of the group, and of each visible group around it
 //! ```
-//! A process is held to the limits of its group and of every group around it. Which files say so
-//! depends on the version of the hierarchy; some machines have both versions.
+//! The limits of its group and of every group around it hold for a process. The version of the
+//! hierarchy decides which files have the limits. Some machines have both versions.
 
 use crate::data::ITSELF_BYTES;
 use std::path::{Component, Path, PathBuf};
 use std::{fmt, fs};
 
-/// The least limit on the memory of this process.
+/// The lowest limit on the memory of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bound {
     bytes: u64,
-    /// The file that says so.
+    /// The file with the limit.
     source: PathBuf,
 }
 
 /// How much memory the node may hold, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// As much as this.
+    /// The amount in bytes.
     pub bytes: u64,
     said: bool,
     bound: Option<Bound>,
 }
 
-/// Where the memory of the machine is told.
+/// The file with the memory of the machine.
 const MEMINFO: &str = "/proc/meminfo";
-/// Files of a group of version 2 that limit it. Above `memory.high` the kernel slows its processes
-/// down until they hold less.
+/// Files of a version 2 group with limits. Above `memory.high`, the kernel slows the group's
+/// processes down until they hold less.
 const LIMITS_V2: [&str; 2] = ["memory.max", "memory.high"];
 const LIMIT_V1: &str = "memory.limit_in_bytes";
-/// Of version 1: names the least limit of all groups around this one, also of those that are not
-/// visible.
+/// A file of version 1 with the lowest limit of all groups around this one, also of those that are
+/// not visible.
 const STAT_V1: &str = "memory.stat";
 const HIERARCHICAL_V1: &str = "hierarchical_memory_limit";
 
 impl Memory {
-    /// What was said, or three quarters of what is there.
+    /// The amount that the operator gave, or three quarters of the bound.
     pub(super) fn resolve(said: Option<u64>, bound: Option<Bound>) -> Self {
-        // Where nothing is known (not Linux), a careful guess.
+        // If the bound is unknown (not Linux), make a careful guess.
         let there = bound.as_ref().map_or(4 << 30, |bound| bound.bytes);
-        // The kernel's buffers count, too, and what comes all at once: they have the rest.
+        // The rest is for the kernel's buffers and for peaks.
         let default = (there.saturating_sub(ITSELF_BYTES) / 4 * 3).max(there / 4);
         Self {
             bytes: said.unwrap_or(default),
@@ -55,7 +54,7 @@ impl Memory {
         }
     }
 
-    /// Whether the process would be killed before it holds as much as it may.
+    /// Whether the system would kill the process before it holds as much as it may.
     #[must_use]
     pub fn exceeds_bound(&self) -> bool {
         self.bound
@@ -71,31 +70,31 @@ impl fmt::Display for Memory {
         match (&self.bound, self.said) {
             (Some(bound), true) => write!(
                 f,
-                "by --memory-max; {} allows {} MiB",
+                "given by --memory-max; {} allows {} MiB",
                 bound.source.display(),
                 mib(bound.bytes)
             ),
             (Some(bound), false) => write!(
                 f,
-                "three quarters of the {} MiB that {} allows, less what the process itself takes",
+                "three quarters of the {} MiB that {} allows, less the needs of the process itself",
                 mib(bound.bytes),
                 bound.source.display()
             ),
-            (None, true) => write!(f, "by --memory-max"),
+            (None, true) => write!(f, "given by --memory-max"),
             (None, false) => write!(
                 f,
-                "because this system does not say how much there is; give --memory-max"
+                "because this system does not report its memory; give --memory-max"
             ),
         }
     }
 }
 
-/// What bounds this process. `None`: nothing is known, as on systems other than Linux.
+/// The bound of this process; `None` if it is unknown, as on systems other than Linux.
 pub(super) fn bound() -> Option<Bound> {
     bound_under(Path::new("/"))
 }
 
-/// The same, with all paths taken from `root`.
+/// The same, with all paths below `root`.
 fn bound_under(root: &Path) -> Option<Bound> {
     let read = |path: &str| fs::read_to_string(under(root, Path::new(path))).unwrap_or_default();
     let machine = meminfo(&read(MEMINFO)).map(|bytes| Bound {
@@ -114,14 +113,14 @@ fn bound_under(root: &Path) -> Option<Bound> {
             .unwrap_or("/");
         hierarchy.limits(root, Path::new(group))
     });
-    // The machine first: a group without a limit says a number that is larger than any machine.
+    // The machine comes first: a group without a limit reports a number above any machine's memory.
     machine
         .into_iter()
         .chain(limits)
         .min_by_key(|bound| bound.bytes)
 }
 
-/// A path as it is below another root.
+/// A path below another root.
 fn under(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
@@ -139,7 +138,7 @@ enum Version {
 }
 
 impl Version {
-    /// The group that a line of `/proc/self/cgroup` names, if the line is about this hierarchy.
+    /// The group in a line of `/proc/self/cgroup`, if the line is about this hierarchy.
     fn group(self, line: &str) -> Option<&str> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, group) = (fields.next()?, fields.next()?);
@@ -155,14 +154,14 @@ impl Version {
 #[derive(Debug, PartialEq, Eq)]
 struct Hierarchy {
     version: Version,
-    /// The group that is mounted: those below it are visible.
+    /// The group that is mounted: the groups below it are visible.
     mounted: PathBuf,
     at: PathBuf,
 }
 
 impl Hierarchy {
-    /// What a line of `mountinfo` says, if it is about a hierarchy that may limit memory: `36 35
-    /// 98:0 /group /mount/point rw,noatime master:1 - type source options`, with any number of
+    /// Parses a line of `mountinfo`, if it is about a hierarchy that may limit memory: `36 35 98:0
+    /// /group /mount/point rw,noatime master:1 - type source options`. There may be any number of
     /// words before the dash.
     fn of(line: &str) -> Option<Self> {
         let (mount, kind) = line.split_once(" - ")?;
@@ -182,12 +181,12 @@ impl Hierarchy {
         })
     }
 
-    /// The directories of a group and of the groups around it, as far as they are visible.
+    /// The directories of a group and of the groups around it that are visible.
     fn directories(&self, group: &Path) -> impl Iterator<Item = PathBuf> {
         let plain = |path: &Path| !path.components().any(|c| c == Component::ParentDir);
-        // The group may be above what is mounted or beside it, as in a container that mounts its
-        // own part only and does not say that to the process. Then what is mounted is the nearest
-        // that can be looked at.
+        // The group may be above the mounted part or beside it, for example in a container that
+        // mounts only its own part and still sees the full name. Then the mounted part is the
+        // nearest that is visible.
         let below = group
             .strip_prefix(&self.mounted)
             .ok()
@@ -210,7 +209,7 @@ impl Hierarchy {
                 &LIMITS_V2
             };
             for source in names.iter().map(|name| directory.join(name)) {
-                // `max` is no number, and no limit.
+                // `max` is not a number, and means no limit.
                 let bytes = read(&source).and_then(|text| text.trim().parse().ok());
                 limits.extend(bytes.map(|bytes| Bound { bytes, source }));
             }
@@ -227,8 +226,8 @@ impl Hierarchy {
     }
 }
 
-/// A path of `mountinfo`, where spaces, tabs, line ends and backslashes are three octal digits
-/// behind a backslash.
+/// Decodes a path of `mountinfo`, where a backslash and three octal digits stand for a space, tab,
+/// line end or backslash.
 fn unescaped(field: &str) -> String {
     let mut path = String::new();
     let mut rest = field;
@@ -254,7 +253,7 @@ mod tests {
     const MEMORY_V1: &str =
         "41 32 0:37 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n";
 
-    /// A machine with 16 GiB, these groups and mounts, and these files.
+    /// A machine with 16 GiB, and with these groups, mounts and files.
     fn machine(groups: &str, mounts: &str, files: &[(&str, &str)]) -> TempDir {
         let root = tempfile::tempdir().expect("a directory");
         let all = [
@@ -270,7 +269,7 @@ mod tests {
         root
     }
 
-    /// What bounds a process there.
+    /// The bound of a process on such a machine.
     fn found(groups: &str, mounts: &str, files: &[(&str, &str)]) -> (u64, String) {
         let bound =
             bound_under(machine(groups, mounts, files).path()).expect("the machine has memory");
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn meminfo_is_understood() {
+    fn meminfo_is_parsed() {
         assert_eq!(
             meminfo("MemTotal:       16318412 kB\nMemFree: 1 kB\n"),
             Some(16_318_412 * 1024)
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn three_quarters_of_what_is_there_are_used_and_it_is_said_why() {
+    fn three_quarters_of_the_bound_are_used_and_the_text_says_why() {
         let bound = Bound {
             bytes: 512 << 20,
             source: "/sys/fs/cgroup/a/memory.max".into(),
@@ -296,17 +295,19 @@ mod tests {
         assert_eq!((default.bytes, default.exceeds_bound()), (360 << 20, false));
         assert_eq!(
             default.to_string(),
-            "memory: at most 360 MiB, three quarters of the 512 MiB that /sys/fs/cgroup/a/memory.max allows, less what the process itself takes"
+            "memory: at most 360 MiB, three quarters of the 512 MiB that \
+             /sys/fs/cgroup/a/memory.max allows, less the needs of the process itself"
         );
         let said = Memory::resolve(Some(480 << 20), Some(bound.clone()));
         assert_eq!((said.bytes, said.exceeds_bound()), (480 << 20, false));
         assert_eq!(
             said.to_string(),
-            "memory: at most 480 MiB, by --memory-max; /sys/fs/cgroup/a/memory.max allows 512 MiB"
+            "memory: at most 480 MiB, given by --memory-max; /sys/fs/cgroup/a/memory.max allows \
+             512 MiB"
         );
         assert!(
             Memory::resolve(Some(481 << 20), Some(bound)).exceeds_bound(),
-            "the process itself takes some"
+            "the process itself needs some"
         );
         assert!(!Memory::resolve(Some(1 << 60), None).exceeds_bound());
         assert_eq!(
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn without_groups_the_machine_counts_and_without_that_nothing_is_known() {
+    fn without_groups_the_machine_counts_and_without_it_the_bound_is_unknown() {
         assert_eq!(found("", "", &[]), (16 * GIB, "/proc/meminfo".into()));
         assert_eq!(
             bound_under(tempfile::tempdir().expect("a directory").path()),
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_of_all_groups_around_counts_and_so_does_where_the_kernel_slows_down() {
+    fn the_lowest_limit_of_all_groups_around_counts_including_the_one_that_slows_down() {
         let files = [
             ("/sys/fs/cgroup/a/b/c/memory.max", "4294967296\n"),
             ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
@@ -378,10 +379,10 @@ mod tests {
         assert_eq!(found("0::/\n", UNIFIED, &[max]), (GIB, max.0.into()));
     }
 
-    /// Docker with the host's namespace, version 1: the group is named from the host's root, and
-    /// only its own part is mounted.
+    /// Docker with the host's namespace, version 1: the name of the group begins at the host's
+    /// root, but only its own part is mounted.
     #[test]
-    fn a_part_of_a_hierarchy_that_is_mounted_is_found_below_its_mount_point() {
+    fn a_mounted_part_of_a_hierarchy_is_found_below_its_mount_point() {
         let mount =
             "41 32 0:37 /docker/abc /sys/fs/cgroup/memory ro master:9 - cgroup cgroup rw,memory\n";
         let limit = ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "536870912\n");
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_outside_of_what_is_mounted_leaves_what_is_mounted() {
+    fn for_a_group_outside_the_mounted_part_the_mounted_part_counts() {
         let limit = ("/sys/fs/cgroup/memory.max", "1073741824\n");
         for group in ["0::/../elsewhere\n", "0::/..\n", "0::/docker/other\n"] {
             let mount = "30 23 0:26 /docker/abc /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n";
@@ -423,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_without_a_limit_says_a_number_larger_than_any_machine() {
+    fn version_1_without_a_limit_reports_a_number_above_any_machine() {
         let none = (
             "/sys/fs/cgroup/memory/a/memory.limit_in_bytes",
             "9223372036854771712\n",
@@ -435,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_tells_the_limits_of_groups_that_are_not_visible() {
+    fn version_1_reports_limits_of_groups_that_are_not_visible() {
         let mount =
             "41 32 0:37 /docker/abc /sys/fs/cgroup/memory ro master:9 - cgroup cgroup rw,memory\n";
         let stat = (
@@ -455,9 +456,9 @@ mod tests {
         );
     }
 
-    /// Both versions on one machine: version 2 names the process, version 1 has the memory.
+    /// Both versions on one machine: version 2 has the process, version 1 controls the memory.
     #[test]
-    fn of_both_versions_the_least_limit_counts() {
+    fn with_both_versions_the_lowest_limit_counts() {
         let unified = "43 32 0:39 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw\n";
         let (groups, mounts) = (
             "4:memory:/a\n3:cpu,cpuacct:/other\n0::/b\n",
@@ -476,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_points_with_spaces_and_lines_of_no_use_are_read() {
+    fn mount_points_with_spaces_are_parsed_and_other_lines_are_ignored() {
         let line = r"41 32 0:37 / /a\040b\134 rw shared:9 master:1 - cgroup2 cgroup2 rw";
         let found = Hierarchy::of(line).expect("it is one");
         assert_eq!(

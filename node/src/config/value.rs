@@ -1,5 +1,5 @@
-//! Values as people write them: `512mb`, `30s`, `off`, `reset:10m`. Each parses from a flag, from
-//! the environment and from TOML alike, and an error says what was expected.
+//! Values as people write them: `512mb`, `30s`, `off`, `reset:10m`. They parse alike from a flag,
+//! the environment and TOML, and an error says what was expected.
 
 use crate::net::address::canonical;
 use doyen_placement::{Assignment, Eviction, OnLoss, Rule};
@@ -36,8 +36,8 @@ impl FromStr for Size {
     }
 }
 
-/// A duration: `500ms`, `30s`, `2m`, `1h`. A number without a unit is refused, but for 0: to one it
-/// is seconds, to another milliseconds.
+/// A duration: `500ms`, `30s`, `2m`, `1h`. A number without a unit is refused unless it is 0: some
+/// would read it as seconds, others as milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -68,11 +68,11 @@ impl FromStr for Span {
 }
 
 impl fmt::Display for Span {
-    /// In the largest unit in which it is a whole number.
+    /// In the largest unit that gives a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0.as_millis();
         let units = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
-        // Ninety seconds, not a minute and a half; but two hours.
+        // 90 s stays `90s`, and 2 h becomes `2h`.
         match units
             .into_iter()
             .find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit))
@@ -83,12 +83,12 @@ impl fmt::Display for Span {
     }
 }
 
-/// How long a key stays: a duration, or `none` for ever.
+/// The lifetime of a key: a duration, or `none` for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime(pub Option<Duration>);
 
 impl Lifetime {
-    /// In milliseconds.
+    /// The lifetime in milliseconds.
     #[must_use]
     pub fn millis(self) -> Option<u64> {
         self.0
@@ -105,7 +105,7 @@ impl FromStr for Lifetime {
         }
         match text.parse() {
             Ok(Span(Duration::ZERO)) => {
-                Err("a key cannot stay for no time: write a duration as in 60s, or none".into())
+                Err("a key cannot live for 0 s: write a duration as in 60s, or none".into())
             }
             Ok(Span(lifetime)) => Ok(Self(Some(lifetime))),
             Err(why) => Err(format!("{why}, or none")),
@@ -122,12 +122,12 @@ impl fmt::Display for Lifetime {
     }
 }
 
-/// Something that can be switched off by the word `off`.
+/// An option that the word `off` switches off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Toggle {
-    /// Not wanted.
+    /// Switched off.
     Off,
-    /// Wanted, with this text.
+    /// Switched on, with this text.
     On(String),
 }
 
@@ -136,19 +136,18 @@ impl FromStr for Toggle {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "" => Err("an address, or the word off, is expected".into()),
+            "" => Err("write an address, or the word off".into()),
             "off" | "none" => Ok(Self::Off),
             _ => Ok(Self::On(text.into())),
         }
     }
 }
 
-/// A name or text of an address has at most this many bytes.
+/// Bytes of an address or a name, at most.
 const ADDRESS_BYTES_MAX: usize = 255;
 
-/// An address: `HOST`, `HOST:PORT` or `:PORT`, where a host is a name or an IP address. IPv6
-/// addresses stand in brackets where a port follows. Every flag that takes an address reads it
-/// here.
+/// An address: `HOST`, `HOST:PORT` or `:PORT`. A host is a name or an IP address. An IPv6 address
+/// with a port stands in brackets. Every flag with an address uses this parser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     host: Host,
@@ -157,7 +156,7 @@ pub struct Address {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Host {
-    /// Not written.
+    /// The text has no host.
     Default,
     /// An IP address, with its scope and without a port.
     Ip(SocketAddr),
@@ -171,7 +170,7 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |hint: &str| Err(format!("`{}` is not an address: write {hint}", shown(text)));
         if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-            // A resolver takes a bare number for an address: 7440 is 0.0.29.16.
+            // A resolver takes a bare number for an address: 7440 would be 0.0.29.16.
             return wrong(&format!(":{} for the port, or HOST:PORT", shown(text)));
         }
         let ip = |address: SocketAddr| {
@@ -226,7 +225,7 @@ impl FromStr for Address {
     }
 }
 
-/// As much of a text as an error repeats.
+/// The part of a text that an error repeats.
 fn shown(text: &str) -> String {
     text.chars()
         .take(ADDRESS_BYTES_MAX)
@@ -236,13 +235,13 @@ fn shown(text: &str) -> String {
 }
 
 impl Address {
-    /// The port, where one is written.
+    /// The port, if the text has one.
     #[must_use]
     pub const fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// The name, where the host is none of the IP addresses.
+    /// The name, if the host is not an IP address.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match &self.host {
@@ -251,15 +250,15 @@ impl Address {
         }
     }
 
-    /// `HOST:PORT`, with this port where none is written. Names are not resolved.
+    /// `HOST:PORT`, with this port if the text has none. Names are not resolved.
     ///
     /// # Errors
-    /// No host is written.
+    /// The text has no host.
     pub fn with_port(&self, port: u16) -> Result<String, String> {
         let port = self.port.unwrap_or(port);
         match &self.host {
             Host::Default => Err(format!(
-                "`:{port}` names no host: write HOST:PORT, as in 10.0.0.1:{port}"
+                "`:{port}` has no host: write HOST:PORT, as in 10.0.0.1:{port}"
             )),
             Host::Ip(ip) => {
                 let mut address = *ip;
@@ -270,8 +269,8 @@ impl Address {
         }
     }
 
-    /// The socket addresses that it stands for, at least one. What is not written comes from
-    /// `default`. Blocks while a name is looked up.
+    /// The socket addresses that it stands for, at least one. Missing parts come from `default`.
+    /// Blocks while a name is resolved.
     ///
     /// # Errors
     /// The name does not resolve.
@@ -287,7 +286,7 @@ impl Address {
             Host::Name(name) => name,
         };
         let cannot = |why: &str| {
-            format!("cannot resolve `{name}`: {why}: check the name, or write an IP address")
+            format!("cannot resolve `{name}` ({why}): check the name, or write an IP address")
         };
         match (name.as_str(), port).to_socket_addrs() {
             Ok(found) => Some(found.map(canonical).collect::<Vec<_>>())
@@ -304,12 +303,12 @@ impl Address {
     }
 }
 
-/// What happens to lost partitions, as written: `wait`, `reset` or `reset:10m`.
+/// What happens to lost partitions: `wait`, `reset` or `reset:10m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LossPolicy(pub OnLoss);
 
-/// How long `reset` waits where nothing else is said. It is longer than most cuts and restarts of
-/// machines: a silent holder comes back with all that it has, unless it is proved dead.
+/// The default delay of `reset`. It is longer than most cuts and reboots: a silent holder that
+/// comes back still has its data.
 pub const RESET_AFTER_MS: u64 = 600_000;
 
 impl FromStr for LossPolicy {
@@ -331,7 +330,7 @@ impl FromStr for LossPolicy {
             .ok_or_else(|| format!("`{text}` is not a policy: write wait, reset or reset:10m"))?
             .trim()
             .parse()?;
-        // A span is built from u64 milliseconds.
+        // The delay was parsed from u64 milliseconds.
         Ok(Self(OnLoss::Reset {
             after_ms: u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
         }))
@@ -349,7 +348,7 @@ impl fmt::Display for LossPolicy {
     }
 }
 
-/// Which keys go where memory is full, as written: `none`, `lru`, `random` or `ttl`.
+/// Which keys are evicted when memory is full: `none`, `lru`, `random` or `ttl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EvictionPolicy(pub Eviction);
 
@@ -371,7 +370,7 @@ impl FromStr for EvictionPolicy {
 }
 
 impl EvictionPolicy {
-    /// What Redis calls the like of it.
+    /// The name of the nearest policy of Redis.
     pub(crate) const fn in_redis(self) -> &'static str {
         match self.0 {
             Eviction::None => "noeviction",
@@ -388,7 +387,7 @@ impl fmt::Display for EvictionPolicy {
     }
 }
 
-/// How partitions are first assigned, as written: `round-robin` or `rendezvous`.
+/// How partitions are first assigned: `round-robin` or `rendezvous`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AssignmentName(pub Assignment);
 
@@ -406,7 +405,7 @@ impl FromStr for AssignmentName {
     }
 }
 
-/// A rule of placement, as written: `primary in zone=a`.
+/// A rule of placement as text: `primary in zone=a`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleText(pub Rule);
 
@@ -426,7 +425,7 @@ impl fmt::Display for RuleText {
     }
 }
 
-/// A number and what follows it.
+/// A number, and the text after it.
 fn split(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
     let digits = text
@@ -436,7 +435,7 @@ fn split(text: &str) -> Option<(u64, &str)> {
     Some((number.parse().ok()?, unit.trim()))
 }
 
-/// In TOML these may be strings or, where that reads better, integers.
+/// A TOML value that may be a string or an integer.
 struct Text<T>(std::marker::PhantomData<T>);
 
 impl<T: FromStr<Err = String>> Visitor<'_> for Text<T> {
@@ -460,7 +459,7 @@ impl<T: FromStr<Err = String>> Visitor<'_> for Text<T> {
 
     fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<T, E> {
         if on {
-            Err(E::custom("an address is expected, or false"))
+            Err(E::custom("write an address, or false"))
         } else {
             self.visit_str("off")
         }
@@ -504,7 +503,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_read_as_people_write_them() {
+    fn sizes_parse_as_people_write_them() {
         assert_eq!("16mb".parse(), Ok(Size(16 << 20)));
         assert_eq!("2 GiB".parse(), Ok(Size(2 << 30)));
         assert_eq!("4096".parse(), Ok(Size(4096)));
@@ -514,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_as_people_write_them() {
+    fn durations_parse_as_people_write_them() {
         assert_eq!("30s".parse(), Ok(Span(Duration::from_secs(30))));
         assert_eq!("250ms".parse(), Ok(Span(Duration::from_millis(250))));
         assert_eq!("0".parse(), Ok(Span(Duration::ZERO)));
@@ -524,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_read_as_people_write_them() {
+    fn addresses_parse_as_people_write_them() {
         let default = SocketAddr::from(([127, 0, 0, 1], 7400));
         let read = |text: &str| {
             text.parse::<Address>()
@@ -566,16 +565,16 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_names_and_get_the_port_that_is_not_written() {
+    fn names_stay_names_and_get_the_default_port() {
         let with_port = |text: &str| text.parse::<Address>().and_then(|a| a.with_port(7400));
         assert_eq!(with_port("db.internal").as_deref(), Ok("db.internal:7400"));
         assert_eq!(with_port("db_1:9").as_deref(), Ok("db_1:9"));
         assert_eq!(with_port("::ffff:10.0.0.1").as_deref(), Ok("10.0.0.1:7400"));
-        assert!(with_port(":9").is_err_and(|why| why.contains("names no host")));
+        assert!(with_port(":9").is_err_and(|why| why.contains("has no host")));
     }
 
     #[test]
-    fn loss_policies_read_as_people_write_them() {
+    fn loss_policies_parse_as_people_write_them() {
         assert_eq!("wait".parse(), Ok(LossPolicy(OnLoss::Wait)));
         assert_eq!(
             "reset".parse(),
@@ -589,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn printed_values_parse_again() {
         for text in [
             "wait",
             "reset:60ms",

@@ -1,14 +1,14 @@
-//! Signs of life of the data threads. A node of which one hangs is as good as hung (rule 12): what
-//! that thread leads, nobody else serves.
+//! Signs of life of the data threads. If one of them hangs, the whole node counts as hung (rule
+//! 12): no other node serves the partitions that this thread leads.
 
 use doyen_placement::THREADS_MAX;
 
-/// Who has said that it makes progress since all of them last had: a bit a thread.
+/// The threads that made progress since all of them last had, one bit each.
 #[derive(Debug, Default)]
 pub(super) struct Alive(u32);
 
 impl Alive {
-    /// One of so many threads makes progress; true if with it all of them do.
+    /// The thread made progress. Returns true if all threads have made progress now.
     pub(super) fn heard(&mut self, thread: u8, threads: u8) -> bool {
         self.0 |= 1 << (thread % THREADS_MAX);
         let all = (1 << threads.min(THREADS_MAX)) - 1;
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_lives_as_long_as_all_of_its_threads_do() {
+    fn a_node_is_alive_while_all_its_threads_are() {
         let mut alive = Alive::default();
         assert!(!alive.heard(0, 3) && !alive.heard(2, 3) && !alive.heard(0, 3));
         assert!(alive.heard(1, 3));

@@ -1,10 +1,9 @@
-//! Lookups of names that this node does not know (yet). A keyspace or a map that another member has
-//! just made is committed, and its table is on the way here: the coordinator is asked which table
-//! is committed, and that one is waited for.
+//! Lookups of names that this node does not know yet. If another member has just made a keyspace or
+//! a map, its table is committed, and is on the way here. So this node asks the coordinator which
+//! table is committed, and waits for that one.
 //!
-//! One question serves all lookups that were waiting when it was asked. Questions are limited in
-//! rate, so lookups of names that do not exist cannot load the coordinator, however many there are.
-
+//! One question serves all lookups that were waiting when it was asked. The rate of questions is
+//! limited, so that lookups of names that do not exist cannot overload the coordinator.
 use super::ClusterStatus;
 use super::driver::Driver;
 use crate::clock;
@@ -13,23 +12,24 @@ use doyen_placement::TableName;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// In the long run a question this often, at most.
+/// The average distance between two questions, at least.
 const INTERVAL: Duration = Duration::from_millis(200);
-/// After a rest, questions may follow each other at once until they are this far ahead of that
-/// pace.
+/// After a pause, questions may follow each other at once until they are this far ahead of the
+/// average.
 const AHEAD_MAX: Duration = Duration::from_secs(4);
-/// A lookup waits this long for the coordinator and for its table, at most.
+/// How long a lookup waits for the coordinator and for its table, at most.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Lookups that wait at the same time, at most. Others are answered by what this node knows.
+/// Lookups that wait at the same time, at most. Further ones are answered from what this node
+/// knows.
 const WAITING_MAX: usize = 4096;
-/// After so many lookups those that gave up are taken from the list: not at each one, since that
-/// looks at all of them.
+/// The number of new lookups after which those that gave up are removed. Removing looks at all of
+/// them, so it does not happen each time.
 const SWEPT_EVERY: usize = WAITING_MAX / 8;
 
 /// Lookups that wait for the newest table.
 #[derive(Debug, Default)]
 pub(super) struct CatchingUp {
-    /// For the next question.
+    /// Lookups for the next question.
     waiting: Waiting,
     round: Option<Round>,
     pace: Pace,
@@ -39,12 +39,12 @@ pub(super) struct CatchingUp {
 #[derive(Debug, Default)]
 struct Waiting {
     lookups: Vec<oneshot::Sender<()>>,
-    /// How many came since those that gave up were last taken out.
+    /// How many came since the last removal.
     unswept: usize,
 }
 
 impl Waiting {
-    /// One more; it is dropped, and thereby answered, if too many wait.
+    /// Adds a lookup. If too many wait, it is dropped, and thereby answered.
     fn push(&mut self, lookup: oneshot::Sender<()>) {
         self.unswept += 1;
         if self.unswept >= SWEPT_EVERY {
@@ -57,7 +57,7 @@ impl Waiting {
     }
 }
 
-/// A question that is under way, and the lookups that it serves.
+/// A question under way, and the lookups that it serves.
 #[derive(Debug)]
 struct Round {
     waiting: Vec<oneshot::Sender<()>>,
@@ -67,7 +67,7 @@ struct Round {
 
 #[derive(Debug)]
 enum Step {
-    /// The coordinator is asked.
+    /// The coordinator was asked.
     Asked(oneshot::Receiver<ClusterStatus>),
     /// This table is committed.
     Named(TableName),
@@ -90,13 +90,13 @@ impl Pace {
 }
 
 impl Driver {
-    /// `answer` is told once this node has installed what was committed before now, or cannot find
-    /// out.
+    /// `answer` is sent once this node has installed every table that was committed before now, or
+    /// cannot find out.
     pub(super) fn catch_up(&mut self, answer: oneshot::Sender<()>) {
         self.catching_up.waiting.push(answer);
     }
 
-    /// Goes on with the question that is under way, or asks the next one.
+    /// Continues with the question under way, or asks the next one.
     pub(super) fn go_on_catching_up(&mut self, now: Time) {
         if let Some(mut round) = self.catching_up.round.take() {
             if let Step::Asked(answered) = &mut round.step {
@@ -114,7 +114,7 @@ impl Driver {
                         }
                     }
                     Err(oneshot::error::TryRecvError::Empty) => {}
-                    // Nobody coordinates: what this node knows has to do.
+                    // There is no coordinator: rely on what this node knows.
                     Ok(_) | Err(oneshot::error::TryRecvError::Closed) => round.until = now,
                 }
             }
@@ -136,13 +136,13 @@ impl Driver {
                 step: Step::Asked(answered),
             });
             self.on_status(answer);
-            // Where this node coordinates, it has answered already.
+            // If this node is the coordinator, the answer has already come.
             self.go_on_catching_up(clock::now());
         }
     }
 
-    /// Whether data threads see this table or a later one. A table of another cluster is not waited
-    /// for.
+    /// Whether data threads see this table or a later one. A table of another cluster is not
+    /// awaited.
     fn has_installed(&self, name: TableName) -> bool {
         let Some(table) = self.installed() else {
             return false;
@@ -155,17 +155,16 @@ impl Driver {
 mod tests {
     use super::*;
 
-    /// Each lookup looked at all that waited: those that came together cost as much as their number
-    /// squared.
+    /// Each lookup used to look at all waiting ones, so the cost of many at once was quadratic.
     #[test]
-    fn lookups_that_gave_up_make_room_and_are_not_looked_for_at_each_one() {
+    fn lookups_that_gave_up_make_room_but_are_not_searched_each_time() {
         let mut waiting = Waiting::default();
         let gave_up = || oneshot::channel().0;
         (1..SWEPT_EVERY).for_each(|_| waiting.push(gave_up()));
         assert_eq!(
             waiting.lookups.len(),
             SWEPT_EVERY - 1,
-            "nothing was looked at yet"
+            "no lookup was removed yet"
         );
         waiting.push(gave_up());
         assert_eq!(waiting.lookups.len(), 1);
@@ -180,12 +179,12 @@ mod tests {
         (0..SWEPT_EVERY).for_each(|_| others.push(gave_up()));
         assert!(
             others.lookups.len() < SWEPT_EVERY,
-            "a full list has room once those in it gave up"
+            "a full list has room once its lookups gave up"
         );
     }
 
     #[test]
-    fn questions_follow_at_once_after_a_rest_and_are_limited_in_the_long_run() {
+    fn questions_follow_at_once_after_a_pause_but_their_average_rate_is_limited() {
         let (mut pace, begin) = (Pace::default(), Time::ZERO + Duration::from_secs(100));
         let burst = (0..1000).filter(|_| pace.may_ask(begin)).count();
         assert_eq!(burst, 21);

@@ -1,5 +1,5 @@
-//! What the control thread counts, for `/metrics`: what agreement costs, how long a table takes,
-//! how often a lease ran out.
+//! Counters of the control thread for `/metrics`: messages, the time that tables take, and lapses
+//! of the lease.
 
 use crate::net::envelope::Envelope;
 use doyen_gossip::Time;
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Commits whose time is kept until somebody asks for it; of more, the oldest are kept.
+/// Times of commits that are kept until they are asked for. Of more, the oldest are kept.
 const SAMPLES_MAX: usize = 4096;
 
-/// What a message is for.
+/// The purpose of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Pings and pongs.
@@ -25,7 +25,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, as metrics call it.
+    /// Every kind, with its name in metrics.
     pub const ALL: [(Self, &'static str); 4] = [
         (Self::Pulse, "pulse"),
         (Self::Table, "table"),
@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// Written by the control thread, read by whoever answers `/metrics`.
+/// Written by the control thread, read by the HTTP side for `/metrics`.
 #[derive(Debug, Default)]
 pub struct Counted {
     messages: [AtomicU64; 4],
@@ -62,13 +62,13 @@ pub struct Counted {
     dropped: AtomicU64,
     lapses: AtomicU64,
     lapsed_us: AtomicU64,
-    /// Seconds from proposal to commit. A lock because two threads touch it; held for a push or a
+    /// Seconds from proposal to commit. Two threads use the lock, and hold it only for a push or a
     /// swap.
     commits: Mutex<Vec<f64>>,
 }
 
 impl Counted {
-    /// A message goes out, encoded in this many bytes.
+    /// Counts a message of this many encoded bytes.
     pub fn sent(&self, envelope: &Envelope, bytes: usize) {
         let kind = Kind::of(envelope) as usize;
         self.messages[kind].fetch_add(1, Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Counted {
         )
     }
 
-    /// A message is dropped: there is no connection, or too much waits.
+    /// Counts a message that was dropped: there is no connection, or too much waits.
     pub fn dropped(&self) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
@@ -95,7 +95,7 @@ impl Counted {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// A lease reaches further again that reached to `until`.
+    /// Notes that a lease which ended at `until` was extended at `now`.
     pub fn renewed(&self, until: Time, now: Time) {
         if until > Time::ZERO && until < now {
             self.lapses.fetch_add(1, Ordering::Relaxed);
@@ -106,7 +106,7 @@ impl Counted {
         }
     }
 
-    /// How often a lease ran out and came back, and for how long all in all nothing could be
+    /// How often a lease lapsed and came back, and the total time during which nothing could be
     /// served.
     #[must_use]
     pub fn lapses(&self) -> (u64, Duration) {
@@ -116,7 +116,7 @@ impl Counted {
         )
     }
 
-    /// A table that this node proposed is committed.
+    /// Notes that a table of this node was committed.
     pub fn committed(&self, took: Duration) {
         let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
         if commits.len() < SAMPLES_MAX {
@@ -124,7 +124,7 @@ impl Counted {
         }
     }
 
-    /// How long commits took, in seconds, since this was asked last.
+    /// How long commits took, in seconds, since the last call.
     #[must_use]
     pub fn take_commits(&self) -> Vec<f64> {
         std::mem::take(&mut *self.commits.lock().unwrap_or_else(PoisonError::into_inner))
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_that_is_renewed_in_time_is_no_lapse() {
+    fn a_lease_renewed_in_time_does_not_lapse() {
         let at = |ms: u64| Time(ms * 1_000_000);
         let counted = Counted::default();
         counted.renewed(Time::ZERO, at(100));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_counted_by_what_they_are_for() {
+    fn messages_are_counted_by_purpose() {
         let counted = Counted::default();
         counted.sent(&Envelope::Gossip(vec![0; 10]), 12);
         counted.sent(&Envelope::StatusRequest { ticket: 1 }, 2);

@@ -34,21 +34,21 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-/// Tables before the last one of which it is known what is new since.
+/// Former tables that are kept, to tell what is new since then.
 const FORMER_MAX: usize = 8;
-/// Requests that wait for an answer at most.
+/// Requests that may wait for an answer, at most.
 const TICKETS_MAX: usize = 1024;
-/// How long the coordinator may take to say how the cluster stands.
+/// How long the coordinator may take to answer a request for the status.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
-/// A peer is probed for this long after the last ping to it.
+/// How long a peer is probed after the last ping to it.
 const PROBED_FOR: Duration = Duration::from_secs(1);
-/// For this long, who refuses a node that was never a member is not worth a line of its own.
+/// For this long, refusals of a node that was never a member are not logged one by one.
 const REFUSED_QUIETLY: Duration = Duration::from_secs(2);
-/// Inputs handled before the machine's outputs are carried out, so that a flood delays nothing for
-/// long.
+/// Inputs that are handled before the machine's outputs are carried out. The limit keeps a flood of
+/// inputs from delaying the outputs.
 const BATCH_MAX: usize = 64;
 
-/// The control thread's ends of what others hold.
+/// The control thread's ends of channels and shared state.
 pub(super) struct Ends {
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) upcalls: mpsc::Receiver<Upcall>,
@@ -59,7 +59,7 @@ pub(super) struct Ends {
     pub(super) counted: Arc<Counted>,
 }
 
-/// Runs until it is told to stop.
+/// Runs until the node is told to stop.
 pub(super) async fn run(
     options: ControlOptions,
     shared: Arc<Shared>,
@@ -83,7 +83,7 @@ pub(super) async fn run(
         Ok(peers) => peers,
         Err(e) => return drop(started.send(Err(e))),
     };
-    // Fails only if `start` panicked.
+    // Sending fails only if `start` panicked.
     let _ = started.send(Ok(()));
 
     let choice = seeds::Choice {
@@ -169,7 +169,7 @@ struct Inputs {
 
 pub(super) struct Driver {
     agreement: Agreement,
-    /// For the next machine, should this process be expelled.
+    /// For the next machine, if this process is expelled.
     config: AgreementConfig,
     shared: Arc<Shared>,
     peers: Rc<Peers>,
@@ -183,27 +183,27 @@ pub(super) struct Driver {
     company: watch::Sender<Company>,
     notices: Notices,
     view: Option<View>,
-    /// Tables that were in force before, so that it can be told what is new since.
+    /// Tables that were in force before, to tell what is new since then.
     before: VecDeque<Arc<Table>>,
     was_member: bool,
     started: Time,
-    /// Where the other members were when the cluster went on without this process: seeds from then
-    /// on.
+    /// The addresses of the other members when the cluster continued without this process. They are
+    /// seeds from then on.
     former: Vec<SocketAddr>,
     alive: Alive,
-    /// With whom each data thread is not connected.
+    /// For each data thread, the members that it is not connected with.
     unheard: BTreeMap<u8, Vec<MemberId>>,
-    /// The proposal that this node made last, and when.
+    /// The latest proposal of this node, and its time.
     proposed: Option<((Term, Version), Time)>,
     leaving: Leaving,
     tickets: Tickets,
     pub(super) catching_up: CatchingUp,
     planning: Planning,
-    /// Whom this node pings, and when it last did.
+    /// The members that this node pings, and the time of the last ping to each.
     pinged: BTreeMap<MemberId, Time>,
-    /// Of the day, as the machine was told last.
+    /// The time of day that the machine was told last.
     minute: Option<u16>,
-    /// Seeds that refuse this node in a way that trying again does not help.
+    /// Seeds that refuse this node for a reason that another attempt does not change.
     refusals: BTreeMap<SocketAddr, Failure>,
 }
 
@@ -211,9 +211,9 @@ pub(super) struct Driver {
 struct Leaving {
     hand_over: Vec<oneshot::Sender<()>>,
     depart: Vec<oneshot::Sender<()>>,
-    /// The machine has said that nothing is held any more.
+    /// The machine has said that this node holds nothing any more.
     handed_over: bool,
-    /// This process is out for good.
+    /// This process is no longer a member, for good.
     gone: bool,
     begun: bool,
 }
@@ -225,7 +225,7 @@ struct Tickets {
     admin: BTreeMap<u64, oneshot::Sender<AdminReply>>,
     status: BTreeMap<u64, (Time, MemberId, oneshot::Sender<ClusterStatus>)>,
     loads: BTreeMap<u64, (Time, MemberId, oneshot::Sender<Loads>)>,
-    /// Data threads that wait until their cluster of one is marked used.
+    /// Data threads that wait until their cluster of one is marked as used.
     used: Vec<oneshot::Sender<()>>,
 }
 
@@ -262,13 +262,13 @@ impl Driver {
                 }
                 upcall = inputs.upcalls.recv(), if upcalls_open => match upcall {
                     Some(upcall) => self.on_upcall(upcall),
-                    // The data threads are gone: this node answers no more pings, and is deposed
+                    // The data threads have ended: this node stops answering pings, and is deposed
                     // (rule 12).
                     None => upcalls_open = false,
                 },
                 command = inputs.commands.recv() => match command {
                     Some(command) => self.on_command(command),
-                    // Every handle is dropped: nobody can stop this thread any more but by that.
+                    // Every handle is dropped: this is the only way left to stop the thread.
                     None => return,
                 },
                 Some((base, proposal)) = inputs.plans.recv() => {
@@ -293,7 +293,7 @@ impl Driver {
                 }
                 () = tokio::time::sleep(wait) => {}
             }
-            // After a suspend, or when the timer was due while something else came first.
+            // After a suspend, or if the timer was due while another input came first.
             let now = clock::now();
             if self.agreement.poll_timeout().is_some_and(|due| due <= now) {
                 self.handle(Input::Tick);
@@ -304,7 +304,7 @@ impl Driver {
         }
     }
 
-    /// The time of day matters where balancing has a window.
+    /// Tells the machine the time of day, which matters if balancing has a window.
     fn look_at_clock(&mut self) {
         let minute = minute_of_day();
         if self.minute.replace(minute) != Some(minute) {
@@ -312,8 +312,8 @@ impl Driver {
         }
     }
 
-    /// Until the machine's timer, and never longer than a ping interval: tokio's clock stops while
-    /// the machine is suspended, the machine's does not.
+    /// The time until the machine's timer, and at most a ping interval. Tokio's clock stops during
+    /// a suspend, but the machine's clock does not.
     fn wait(&self) -> Duration {
         let now = clock::now();
         let due = self.agreement.poll_timeout().map(|due| due.since(now));
@@ -403,8 +403,8 @@ impl Driver {
             PeerEvent::Scouted { id, address } => self.handle(Input::Scouted { id, address }),
             PeerEvent::Unreached { address, failure } => self.on_unreached(address, failure),
             PeerEvent::TurnedAway { address, failure } => {
-                // The port of a passer-by says nothing; a node dials from the port on which it
-                // listens.
+                // A node dials from the port on which it listens. The port of a stranger says
+                // nothing.
                 if failure.is_lasting() {
                     self.note_failure(address, &failure);
                 } else {
@@ -432,16 +432,16 @@ impl Driver {
         let refused_by_all =
             others.peek().is_some() && others.all(|seed| self.refusals.contains_key(seed));
         if refused_by_all && !self.was_member {
-            // The last word, so the only one: whoever reads it has nothing to look for above it.
+            // This line ends the log, so it must be the only one about the refusals.
             return self.end(format!("no seed accepts this node; {address}: {failure}"));
         }
         self.note_failure(address, &failure);
     }
 
-    /// One line for each pair of nodes, whoever of the two dialled.
+    /// Logs one line for each pair of nodes, whichever of them dialled.
     fn note_failure(&mut self, address: SocketAddr, failure: &Failure) {
-        // A fresh node that all seeds refuse says so once, when it ends; if it goes on, they refuse
-        // it again soon.
+        // If all seeds refuse a new node, it says so once, when it ends. If it continues, the seeds
+        // soon refuse it again.
         if !self.was_member && clock::now().since(self.started) < REFUSED_QUIETLY {
             return tracing::debug!("cannot talk with {address}: {failure}");
         }
@@ -614,7 +614,7 @@ impl Driver {
         }
     }
 
-    /// Who asked and got no answer from the coordinator gets what this node knows.
+    /// Answers requests that the coordinator did not answer in time with what this node knows.
     fn expire_status(&mut self, now: Time) {
         while let Some(ticket) = self
             .tickets
@@ -647,12 +647,13 @@ impl Driver {
         let unheard = threads.fold(first, |all, thread| {
             all.into_iter().filter(|id| thread.contains(id)).collect()
         });
-        // A coordinator's word is of itself.
+        // The coordinator's status names the coordinator as `me`.
         let mut status = Status {
             me: self.config.id,
             ..status
         };
-        // What this node has met itself counts, whether the coordinator has met it or not.
+        // Conflicts that this node itself has seen count, whether the coordinator has seen them or
+        // not.
         let known: Vec<ClusterId> = status.others.iter().map(|other| other.cluster).collect();
         let met = self.agreement.status(clock::now()).others;
         status.others.extend(
@@ -676,8 +677,7 @@ impl Driver {
         self.before.iter().cloned().collect()
     }
 
-    /// Carries out what the machine wants, in its order: a view is visible to the data threads
-    /// before an ack leaves.
+    /// Carries out the machine's outputs in order: data threads see a view before the ack leaves.
     pub(super) fn carry_out(&mut self) {
         while let Some(output) = self.agreement.poll_output() {
             if self.leaving.gone {
@@ -685,7 +685,7 @@ impl Driver {
             }
             match output {
                 Output::Send { to, message } => {
-                    // Who is only answered is watched by others.
+                    // Members that this node only answers are watched by other members.
                     if let (Peer::Member(id), Message::Ping(_)) = (to, &message) {
                         self.pinged.insert(id, clock::now());
                     }
@@ -726,7 +726,7 @@ impl Driver {
             me: self.config.id,
             view: Some(view.clone()),
         });
-        // Who is in either table is reached where that table says.
+        // A member of either table is reached at the address in that table.
         let tables = [&view.installed, &view.accepted];
         let members = tables
             .iter()
@@ -765,9 +765,9 @@ impl Driver {
         }
     }
 
-    /// How long tables take: what the coordinator stores is what it proposes just after.
+    /// Measures how long tables take. The coordinator proposes a table just after it stores it.
     fn follow_tables(&mut self, view: &View) {
-        // Not by name: that is a hash of the whole table.
+        // Compare without the name, which is a hash of the whole table.
         let order = |table: &Table| (table.term, table.version);
         let (installed, accepted) = (order(&view.installed), order(&view.accepted));
         let before = self
@@ -783,7 +783,7 @@ impl Driver {
             let (term, version, members) =
                 (installed.0.0, installed.1.0, view.installed.members.len());
             let now = clock::now();
-            // Tenures of this node that have to wait for a predecessor's lease: nobody serves those
+            // Tenures of this node that wait for the predecessor's lease. No node serves those
             // partitions meanwhile.
             let waits = || {
                 view.opens_at
@@ -792,7 +792,10 @@ impl Driver {
                     .filter(|wait| !wait.is_zero())
             };
             let (waiting, longest) = (waits().count(), waits().max().unwrap_or_default());
-            tracing::debug!(target: "doyen::table", term, version, members, waiting, ?longest, "installed");
+            tracing::debug!(
+                target: "doyen::table",
+                term, version, members, waiting, ?longest, "installed"
+            );
             if let Some((_, at)) = self
                 .proposed
                 .take_if(|(proposed, _)| *proposed == installed)
@@ -808,7 +811,8 @@ impl Driver {
         }
     }
 
-    /// The cluster went on without this process: a fresh identity, a fresh machine, nothing held.
+    /// The cluster continued without this process: it takes a new id and a new machine, and holds
+    /// nothing.
     fn start_anew(&mut self) {
         self.shared.extend_lease(Time::ZERO);
         if self.leaving.begun {
@@ -821,7 +825,10 @@ impl Driver {
         self.config.id = MemberId::of_member(rand::random());
         self.config.order_key = OrderKey(rand::random());
         self.config.rng_seed = rand::random();
-        tracing::warn!(me = %self.config.id, "the cluster went on without this process: it joins again as a new member");
+        tracing::warn!(
+            me = %self.config.id,
+            "the cluster continued without this process: it joins again as a new member"
+        );
         self.shared.publish(Local {
             me: self.config.id,
             view: None,
@@ -831,16 +838,17 @@ impl Driver {
         self.company.send_replace(Company::None);
         self.pinged.clear();
         self.planning.next = None;
-        // Dropped unanswered: that cluster of one surrendered, and the write must not be applied.
+        // These are dropped unanswered: that cluster of one gave way, and the write must not be
+        // applied.
         self.tickets.used.clear();
         for (_, answer) in std::mem::take(&mut self.tickets.admin) {
             let why =
                 "this node was expelled meanwhile: it is not known whether the change was made";
             waking::answer(answer, AdminReply::Refused(why.into()));
         }
-        // The seeds may be gone; those who were members are the ones to ask. They are seeds before
-        // the machine begins: a node without any would form a cluster of itself, and its waiting
-        // clients would use it at once.
+        // The seeds may be gone, so ask the former members as well. They must be seeds before the
+        // machine begins: a node without seeds forms a cluster of its own, and waiting clients
+        // would use it at once.
         let members = former
             .iter()
             .flat_map(|view| &view.installed.members)
@@ -852,8 +860,7 @@ impl Driver {
         self.agreement = Agreement::new(self.config.clone(), clock::now());
     }
 
-    /// Seeds that were resolved anew do not take the place of those who were members with this
-    /// process.
+    /// Adds the former members, which must stay seeds when names are resolved anew.
     fn add_former(&mut self) {
         for address in &self.former {
             if !self.config.seeds.addresses.contains(address) {
@@ -883,7 +890,7 @@ impl Driver {
         }
     }
 
-    /// Plans away from this thread, one table at a time; of those that wait, only the newest
+    /// Plans on another thread, one table at a time. Of the tables that wait, only the newest
     /// matters.
     fn plan(&mut self, table: Arc<Table>, loads: Arc<Loads>) {
         if self.planning.under_way {
@@ -892,19 +899,19 @@ impl Driver {
         }
         self.planning.under_way = true;
         let done = self.planning.done.clone();
-        // Owned by the runtime, which waits for it when the thread ends.
+        // The runtime owns the task, and waits for it when the thread ends.
         tokio::task::spawn_blocking(move || {
             let proposal = planner::propose(&table, &loads);
-            // Fails only when the control thread is ending.
+            // Sending fails only if the control thread is ending.
             let _ = done.blocking_send((table.name(), proposal));
         });
     }
 
     fn gossip(&mut self, to: SocketAddr, bytes: Vec<u8>) {
-        // Only to members at their addresses: gossip must not make this node dial wherever somebody
-        // says. And only where agreement has a connection already: everybody has one with most
-        // voters, who carry on what they hear, and one between any two members would cost a large
-        // cluster more than all the rest.
+        // Send gossip only to members at their addresses, so that gossip cannot make this node dial
+        // any address. And only if agreement already has a connection: every member has one with
+        // most voters, who pass on what they hear. A connection between any two members would cost
+        // a large cluster more than everything else.
         let members = self.view.iter().flat_map(|view| &view.installed.members);
         if let Some(member) = members
             .into_iter()
@@ -933,11 +940,13 @@ impl Driver {
 
     fn note_unresolved(&mut self, resolved: &Resolved) {
         for seed in &resolved.unresolved {
-            self.note(format!("the seed {seed:?} is no address and does not resolve: it is tried again. Is the name right?"));
+            self.note(format!(
+                "the seed {seed:?} does not resolve, and is tried again: check the name"
+            ));
         }
     }
 
-    /// For people: once in a while, in the log and as an event.
+    /// Tells operators something once in a while, in the log and as an event.
     fn note(&mut self, text: String) {
         if self.notices.due(&text) {
             self.tell(Event::note(text));
@@ -950,14 +959,14 @@ impl Driver {
             (_, Event::NoCoordinator { why }) if self.view.is_none() => {
                 tracing::warn!("no cluster yet: {why}")
             }
-            // Thousands of them where much moves: they are in the log of events.
+            // Moves cause thousands of events. The list of events has them.
             (Severity::Info, Event::Moved { .. }) => tracing::debug!("{text}"),
             (Severity::Info, _) => tracing::info!("{text}"),
             (Severity::Warning, _) => tracing::warn!("{text}"),
             (Severity::Error, _) => tracing::error!("{text}"),
         }
         self.log.push(event.clone());
-        // Nobody may be listening.
+        // There may be no listener.
         waking::guarded(|| drop(self.events.send(event)));
     }
 

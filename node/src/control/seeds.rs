@@ -1,5 +1,5 @@
-//! Seed names to addresses, again and again: names move, and in some places do not resolve until
-//! their node runs.
+//! Resolves the names of seeds, again and again: names change, and in some environments they do not
+//! resolve until their node runs.
 
 use crate::net::address::{Reach, canonical};
 use doyen_gossip::agreement::Seeds;
@@ -9,30 +9,29 @@ use std::time::Duration;
 use tokio::net::lookup_host;
 use tokio::sync::{mpsc, watch};
 
-/// One name may take this long.
+/// How long resolving one name may take.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Names are looked up this often while this process is part of no cluster.
+/// How often names are resolved while this process is not in a cluster.
 const INTERVAL_JOINING: Duration = Duration::from_secs(1);
-/// This often while it is the only member: others may have begun beside it, and one of the two can
-/// give way as long as it is unused.
+/// How often while it is the only member. Another cluster may have begun at the same time, and one
+/// of the two can give way as long as it is unused.
 const INTERVAL_ALONE: Duration = Duration::from_secs(2);
-/// And this often afterwards.
+/// How often while there are other members.
 const INTERVAL_MEMBER: Duration = Duration::from_secs(30);
-/// Addresses of one name at most. Of more, everybody takes the same ones: those that come first in
-/// their order.
+/// Addresses of one name, at most. Of more, every node takes the same ones: the first in order.
 const ADDRESSES_MAX: usize = 64;
 
-/// What seeds resolve to.
+/// The result of resolving the seeds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Resolved {
     /// Distinct addresses.
     pub(crate) addresses: Vec<SocketAddr>,
-    /// What did not resolve.
+    /// Seeds that did not resolve.
     pub(crate) unresolved: Vec<String>,
 }
 
 impl Resolved {
-    /// As the machine is told it, where these of the seeds are names.
+    /// The form that the machine takes; `names` are the seeds that are names.
     pub(super) fn into_seeds(self, names: &[String]) -> Seeds {
         Seeds {
             addresses: self.addresses,
@@ -42,20 +41,20 @@ impl Resolved {
     }
 }
 
-/// Which addresses of a name are of use to a process.
+/// Which addresses of a name a process can use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice {
     /// The families of its socket.
     pub(crate) reach: Reach,
-    /// Of a node: where others reach it. A node takes the addresses of one family only, if possible
-    /// of this one, because a host with addresses of both would count as two seeds. A client takes
-    /// all.
+    /// Where others reach this node; `None` for a client. A node takes the addresses of one family,
+    /// if possible of this one: otherwise a host with addresses of both families would count as two
+    /// seeds. A client takes all addresses.
     pub(crate) own: Option<IpAddr>,
 }
 
 impl Choice {
     fn choose(self, mut found: Vec<SocketAddr>) -> Vec<SocketAddr> {
-        // Where none is in reach, the attempt to dial says so.
+        // If no address is in reach, the attempt to dial reports that.
         if found.iter().any(|a| self.reach.takes(a.ip())) {
             found.retain(|a| self.reach.takes(a.ip()));
         }
@@ -98,18 +97,18 @@ pub(crate) async fn resolve(seeds: &[String], choice: Choice) -> Resolved {
     }
 }
 
-/// How many members the cluster of this process has, as far as looking names up depends on it.
+/// How many members the cluster of this process has. The interval depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Company {
-    /// It is part of no cluster.
+    /// The process is not in a cluster.
     None,
     /// It is the only member.
     Alone,
-    /// There are others.
+    /// There are other members.
     Others,
 }
 
-/// Those of the seeds that are names.
+/// The seeds that are names.
 pub(super) fn names(seeds: &[String]) -> Vec<String> {
     seeds
         .iter()
@@ -118,8 +117,8 @@ pub(super) fn names(seeds: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Resolves names for as long as somebody listens, and tells changes. Without names there is
-/// nothing to do.
+/// Resolves names until the receiver is dropped, and reports changes. Without names it ends at
+/// once.
 pub(super) async fn watch_names(
     seeds: Vec<String>,
     choice: Choice,
@@ -138,7 +137,7 @@ pub(super) async fn watch_names(
         };
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
-            // A node that is part of no cluster any more does not wait for half a minute.
+            // A node that has left its cluster must not wait for half a minute.
             changed = company.changed() => if changed.is_err() { return } else { continue },
         }
         let now = resolve(&seeds, choice).await;
@@ -155,7 +154,7 @@ pub(super) async fn watch_names(
 mod tests {
     use super::*;
 
-    /// Addresses of both families.
+    /// Takes addresses of both families.
     const ANY: Choice = Choice {
         reach: Reach::Both,
         own: None,
@@ -191,7 +190,7 @@ mod tests {
         let seeds = vec!["localhost:7401".to_owned()];
         let (company, has_company) = watch::channel(Company::None);
         let (changes_in, mut changes) = mpsc::channel(1);
-        // Nothing was resolved before, so the first look is a change.
+        // Nothing was resolved before, so the first result is a change.
         let watching = tokio::spawn(watch_names(
             seeds.clone(),
             ANY,
@@ -202,7 +201,7 @@ mod tests {
         let began = tokio::time::Instant::now();
         company.send_replace(Company::Others);
         tokio::task::yield_now().await;
-        // It is left alone: the next look does not wait for the half minute that was begun.
+        // The node becomes the only member: the wait of half a minute ends early.
         company.send_replace(Company::Alone);
         assert_eq!(changes.recv().await, Some(resolve(&seeds, ANY).await));
         assert!(
@@ -213,9 +212,9 @@ mod tests {
         watching.abort();
     }
 
-    /// A node on 127.0.0.1 was told of `localhost`, which is ::1 first, and found nobody.
+    /// A node on 127.0.0.1 resolved `localhost` to ::1 first, and reached no seed.
     #[test]
-    fn of_a_name_a_node_takes_the_family_that_it_is_reached_at_and_a_client_takes_both() {
+    fn a_node_takes_the_addresses_of_its_own_family_and_a_client_takes_all() {
         let (v4, v6) = (
             SocketAddr::from(([127, 0, 0, 1], 7400)),
             SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 7400)),
@@ -236,7 +235,7 @@ mod tests {
         assert_eq!(
             choose(Reach::V4, Some(v4), &[v6]),
             [v6],
-            "the dial says that it is out of reach"
+            "the dial reports that it is out of reach"
         );
     }
 }

@@ -1,8 +1,8 @@
 //! What the control thread shows to the data threads: views and the lease.
 //!
-//! The control thread writes, data threads read. A view is published before the ack of the table
-//! that it shows leaves this node (rule 8), and a data thread compares `generation` and `lease`
-//! *after* it read a value and before the answer leaves.
+//! The control thread writes, and data threads read. A view is published before the ack of its
+//! table leaves this node (rule 8). A data thread compares `generation` and `lease` *after* it has
+//! read a value and before the answer leaves.
 
 use arc_swap::ArcSwap;
 use doyen_gossip::Time;
@@ -20,7 +20,7 @@ pub struct Shared {
     listener: OnceLock<Listener>,
 }
 
-/// Is told that another view was published.
+/// Called after each published view.
 struct Listener(Box<dyn Fn() + Send + Sync>);
 
 impl std::fmt::Debug for Listener {
@@ -29,17 +29,17 @@ impl std::fmt::Debug for Listener {
     }
 }
 
-/// This process and what it acts on.
+/// This process, and the tables that it acts on.
 #[derive(Debug, Clone)]
 pub struct Local {
-    /// This process; another one after an expulsion, and then everything held is void.
+    /// The id of this process. After an expulsion it is another one, and everything held is void.
     pub me: MemberId,
     /// The tables in force; `None` until this process is a member.
     pub view: Option<View>,
 }
 
 impl Shared {
-    /// For a process that is no member yet.
+    /// The state of a process that is not a member yet.
     #[must_use]
     pub fn new(me: MemberId) -> Self {
         Self {
@@ -50,7 +50,8 @@ impl Shared {
         }
     }
 
-    /// Shows another view. When this returns, every data thread that compares generations sees it.
+    /// Publishes another view. When this returns, every data thread that compares generations sees
+    /// it.
     pub fn publish(&self, local: Local) {
         self.local.store(Arc::new(local));
         self.generation.fetch_add(1, Ordering::SeqCst);
@@ -59,31 +60,31 @@ impl Shared {
         }
     }
 
-    /// Moves the lease. It may also move back (to `Time::ZERO`, when a process is expelled).
+    /// Moves the lease. It moves back only when a process is expelled (to `Time::ZERO`).
     pub fn extend_lease(&self, until: Time) {
         self.lease.store(until.0, Ordering::SeqCst);
     }
 
-    /// Rises with every published view.
+    /// A number that rises with each published view.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// Until when this node may serve.
+    /// The time until which this node may serve.
     #[must_use]
     pub fn lease(&self) -> Time {
         Time(self.lease.load(Ordering::SeqCst))
     }
 
-    /// The present view. Load `generation` first: a view is at least as new as the generation read
-    /// before it.
+    /// The present view. Load `generation` first: then the view is at least as new as that
+    /// generation.
     #[must_use]
     pub fn local(&self) -> Arc<Local> {
         self.local.load_full()
     }
 
-    /// Which partition holds this key of this map, by the present view.
+    /// The partition that holds this key of this map, by the present view.
     pub(crate) fn partition_of(
         &self,
         keyspace: KeyspaceId,
@@ -99,8 +100,8 @@ impl Shared {
             .partition_of(map, key)
     }
 
-    /// Calls this after every published view, for whoever sleeps meanwhile. There is one listener,
-    /// which wakes the data threads; a second one is not heard.
+    /// Calls `changed` after each published view, to wake sleeping data threads. There is only one
+    /// listener: further calls have no effect.
     pub fn listen(&self, changed: impl Fn() + Send + Sync + 'static) {
         let _ = self.listener.set(Listener(Box::new(changed)));
     }

@@ -17,7 +17,7 @@ const SECRET: &[u8] = b"a secret of the tests";
 struct Node {
     name: String,
     shared: Arc<Shared>,
-    /// Another view was published.
+    /// Notified after each published view.
     changed: Arc<Notify>,
     control: Option<Control>,
     handle: ControlHandle,
@@ -44,7 +44,7 @@ impl Node {
             id,
             name: name.to_owned(),
             role: Role::Data,
-            // Nobody uses the data address here.
+            // No data thread listens at the data address here.
             addresses: Addresses {
                 control,
                 data: control,
@@ -131,7 +131,7 @@ impl Node {
                 .installed()
                 .is_some_and(|table| condition(self, &table))
             {
-                // A lease may be what is waited for, and that notifies nobody.
+                // A lease causes no notification, so look again after a while.
                 let _ =
                     tokio::time::timeout(Duration::from_millis(20), self.changed.notified()).await;
             }
@@ -164,8 +164,7 @@ fn live(table: &Table) -> usize {
         .count()
 }
 
-/// As many nodes that are each other's seeds, once every one of them serves under the same
-/// membership.
+/// A cluster of nodes that are each other's seeds, once all of them serve with the same members.
 async fn cluster(size: usize) -> Vec<Node> {
     let sockets: Vec<_> = (0..size).map(|_| socket()).collect();
     let seeds: Vec<_> = sockets.iter().map(|(_, address)| *address).collect();
@@ -198,7 +197,7 @@ async fn a_node_without_seeds_is_a_cluster_and_leaves_it() {
     );
     node.stop();
     assert_eq!(node.handle.status().await.unwrap_err(), ControlClosed);
-    assert!(!node.has_lease(), "who has stopped serves nothing");
+    assert!(!node.has_lease(), "a stopped node serves nothing");
 }
 
 #[tokio::test]
@@ -218,7 +217,7 @@ async fn two_nodes_form_one_cluster_and_the_coordinator_answers_for_both() {
 }
 
 #[tokio::test]
-async fn three_nodes_go_on_without_the_one_that_stops() {
+async fn three_nodes_continue_without_the_one_that_stops() {
     let mut nodes = cluster(3).await;
     let coordinator = nodes[0]
         .handle
@@ -245,12 +244,12 @@ async fn three_nodes_go_on_without_the_one_that_stops() {
 }
 
 #[tokio::test]
-async fn a_node_that_leaves_is_told_when_it_may_go() {
+async fn a_leaving_node_learns_when_it_may_end() {
     let mut nodes = cluster(3).await;
     let mut leaver = nodes.pop().unwrap();
     let id = leaver.shared.local().me;
-    // Its copies would be handed over by data threads, of which there are none here: only that it
-    // is asked is shown.
+    // There are no data threads here to hand over copies. This test shows only that the node is
+    // asked to.
     let asked = tokio::time::timeout(
         Duration::from_secs(1),
         leaver.handle.hand_over(Pace::Repair),

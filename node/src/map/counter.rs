@@ -1,5 +1,5 @@
-//! A number that many add to at once: the additions spread over several keys, so that no partition
-//! has them all.
+//! A number that many callers add to at once. The additions are spread over several keys, so that
+//! they are spread over several partitions.
 
 use crate::error::{ReadError, WriteError};
 use crate::map::Database;
@@ -12,16 +12,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
 
-/// Keys of one counter, at most: every sum reads all of them.
+/// Keys of one counter, at most, because every sum reads all of them.
 pub const SHARDS_MAX: u16 = 1024;
 
 /// A number in several keys of a database, from [`Database::sharded_counter`]. Cheap to clone.
 ///
-/// One key takes as many additions as one partition's primary does; `n` keys take about `n` times
-/// as many, and a sum costs `n` reads. What `n` buys on your keys is shown by
-/// `doyen simulate --salt n`. The keys are `NAME#0`, `NAME#1` and so on, which Redis clients see as
-/// numbers. In a keyspace of ranges they are neighbours, so that one partition has them all: count
-/// elsewhere.
+/// One key takes as many additions as the primary of one partition does. `n` keys take about `n`
+/// times as many, but a sum costs `n` reads. `doyen simulate --salt n` shows the effect on your
+/// keys. The keys are `NAME#0`, `NAME#1` and so on, which Redis clients see as numbers. In a
+/// keyspace of ranges these keys are neighbours, in one partition, so put counters into another
+/// keyspace.
 ///
 /// ```no_run
 /// # async fn example(node: &doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
@@ -56,14 +56,14 @@ impl ShardedCounter {
         }
     }
 
-    /// Adds a number, which may be negative. It is in every sum that begins after this has
-    /// returned.
+    /// Adds a number, which may be negative. Every sum that begins after this has returned includes
+    /// it.
     ///
     /// # Errors
-    /// As for [`Database::set`]; [`WriteError::Unexpected`] where the key holds no number, or the
-    /// sum of a shard would not fit into an `i64`.
+    /// As for [`Database::set`]. [`WriteError::Unexpected`] if the key holds something else than a
+    /// number, or the sum of a shard would not fit into an `i64`.
     pub async fn add(&self, by: i64) -> Result<(), WriteError> {
-        // One after the other: however few callers there are, all shards get their part.
+        // Shards take turns, so that a few callers also use all of them.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
         match self
             .database
@@ -79,11 +79,12 @@ impl ShardedCounter {
         }
     }
 
-    /// The sum of all shards. Each is read at its own moment, so that of additions under way
-    /// meanwhile some may be in it and others not.
+    /// The sum of all shards. Each shard is read at its own moment, so the sum may include only
+    /// some of the additions that run meanwhile.
     ///
     /// # Errors
-    /// As for [`Database::get`]; [`ReadError::Unexpected`] where a shard holds no number.
+    /// As for [`Database::get`]. [`ReadError::Unexpected`] if a shard holds something else than a
+    /// number.
     pub async fn sum(&self) -> Result<i128, ReadError> {
         let asked = self
             .shards
@@ -97,7 +98,7 @@ impl ShardedCounter {
                     .ok()
                     .and_then(|text| text.parse::<i64>().ok());
                 number.map(i128::from).ok_or_else(|| {
-                    ReadError::Unexpected("a shard of the counter is no number".into())
+                    ReadError::Unexpected("a shard of the counter is not a number".into())
                 })
             }
             Outcome::Failed(failure) => Err(failure.into()),
@@ -106,10 +107,10 @@ impl ShardedCounter {
         all(asked).await.into_iter().map(number).sum()
     }
 
-    /// Removes all shards, one after the other: additions meanwhile may be lost with them, or stay.
+    /// Removes all shards, one after the other. Additions that run meanwhile may be lost or stay.
     ///
     /// # Errors
-    /// As for [`Database::remove`]. What was removed before stays removed.
+    /// As for [`Database::remove`]. Shards that were removed before the error stay removed.
     pub async fn remove(&self) -> Result<(), WriteError> {
         for shard in &*self.shards {
             self.database.remove(shard.clone()).await?;
@@ -118,7 +119,7 @@ impl ShardedCounter {
     }
 }
 
-/// What comes of all of these, which run at the same time.
+/// The results of futures that run at the same time.
 async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut done: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();

@@ -6,17 +6,17 @@ use bytes::Bytes;
 use doyen_engine::op::{Failure, Outcome, PartitionAction, PartitionOperation, RangeQuery};
 use doyen_placement::{Division, KeyspaceId, MapId};
 
-/// How often a page is asked for again because partitions were split or merged meanwhile.
+/// How often a page is requested again because partitions were split or merged meanwhile.
 const RENEWED_MAX: u32 = 16;
-/// Keys of a page where nothing is said.
+/// Keys of a page, by default.
 const PAGE: u32 = 1000;
 
 /// Keys in the order of their bytes, each with its value, page by page: from
 /// [`Database::range`](crate::Database::range).
 ///
-/// Each page is read from one partition, at one moment. A key that is there all the time is given
-/// exactly once, whatever moves meanwhile. Only partitions that may hold some of the keys are
-/// asked.
+/// Each page is read from one partition, at one moment. A key that exists all the time is returned
+/// exactly once, even if partitions move meanwhile. Only partitions that may hold some of the keys
+/// are read.
 ///
 /// ```no_run
 /// # async fn example(node: &doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
@@ -54,33 +54,33 @@ impl RangeScan {
         }
     }
 
-    /// From the last key to the first.
+    /// Reverses the order: from the last key to the first.
     #[must_use]
     pub const fn reverse(mut self) -> Self {
         self.query.reverse = true;
         self
     }
 
-    /// So many keys a page at most, 1 to 10,000; 1000 where nothing is said. A page ends before
-    /// that where it has half a megabyte.
+    /// Sets the number of keys of a page, 1 to 10,000; 1000 by default. A page ends earlier if it
+    /// has half a megabyte.
     #[must_use]
     pub fn page(mut self, keys: u32) -> Self {
         self.query.count = keys.clamp(1, 10_000);
         self
     }
 
-    /// What is left, as `(from, to)`: a scan of that goes on where this one is, in another process,
-    /// too. `None`: nothing.
+    /// The rest, as `(from, to)`: a scan of it continues where this one is, also in another
+    /// process. `None`: nothing is left.
     #[must_use]
     pub fn rest(&self) -> Option<(Bytes, Bytes)> {
         (!self.over).then(|| (self.query.from.clone(), self.query.to.clone()))
     }
 
     /// The next page, which has at least one key; `None` at the end. After an error it may be
-    /// called again, and goes on where it was.
+    /// called again, and continues where it was.
     ///
     /// # Errors
-    /// When nobody serves a partition of the range for 5 s, or the keyspace is gone.
+    /// No node serves a partition of the range for 5 s, or the keyspace is gone.
     pub async fn next(&mut self) -> Result<Option<Vec<(Bytes, Bytes)>>, ReadError> {
         let mut renewed = 0;
         while !self.over {
@@ -107,7 +107,7 @@ impl RangeScan {
             };
             let (more, found) = match self.data.execute_partition(operation).await {
                 Outcome::Keys { next, keys } => (next != 0, keys),
-                // It was split or merged since: others have its keys.
+                // The partition was split or merged since: other partitions have its keys.
                 Outcome::Failed(Failure::Stale) if renewed < RENEWED_MAX => {
                     renewed += 1;
                     continue;
@@ -126,7 +126,7 @@ impl RangeScan {
             match found.chunks_exact(2).last().map(|last| last[0].clone()) {
                 Some(last) if more && self.query.reverse => self.query.to = last,
                 Some(last) if more => self.query.from = [&*last, &[0]].concat().into(),
-                // The partition has no more: another one follows, or none.
+                // The partition has no more keys: continue with the next one, if any.
                 _ if within.len() == 1 => self.over = true,
                 _ if self.query.reverse => {
                     self.query.to = begins(partition).ok_or(ReadError::Unavailable)?

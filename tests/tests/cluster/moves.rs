@@ -226,7 +226,7 @@ fn a_restart_plan_names_the_coordinator_last() {
     );
     let (done, said) = cluster.asks("n0", &["restart-plan", "--exec", "exit 3"], false);
     assert!(
-        !done && said.contains("nothing further was restarted"),
+        !done && said.contains("no further node was restarted"),
         "{said}"
     );
 }

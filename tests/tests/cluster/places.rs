@@ -189,7 +189,7 @@ fn a_hang_up_reads_the_certificates_again_and_ends_nothing() {
     cluster.eventually("it says that there is nothing to read again", |c| {
         c.node("secret")
             .log()
-            .contains("SIGHUP: nothing to read again")
+            .contains("SIGHUP: there is nothing to read again")
     });
     assert_eq!(
         cluster.command_at("secret", &["PING"]),
@@ -221,7 +221,7 @@ fn a_hang_up_reads_the_certificates_again_and_ends_nothing() {
         cluster
             .node("n0")
             .log()
-            .contains("SIGHUP: the PEM files are read again"),
+            .contains("SIGHUP: the PEM files were read again"),
         "{}",
         cluster.node("n0").log()
     );

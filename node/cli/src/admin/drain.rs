@@ -1,5 +1,5 @@
-//! `doyen drain` empties a member, and waits until it is empty; `doyen remove` goes on without one
-//! that will not return.
+//! `doyen drain` empties a member and waits until it is empty. `doyen remove` continues without a
+//! member that will not return.
 
 use super::{Credentials, Target, failed, tell_what_became, write};
 use crate::{Failed, PARTITIONS, bytes, counted};
@@ -10,23 +10,24 @@ use serde_json::Value;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Time between two requests.
 const LOOK: Duration = Duration::from_millis(500);
-/// Between two lines of progress, where it goes on.
+/// Time between two lines of progress.
 const SAY: Duration = Duration::from_secs(5);
-/// The status of who was ended by Ctrl-C, as shells know it.
+/// The exit status of a command that Ctrl-C ended, as shells know it.
 const INTERRUPTED: u8 = 130;
 
-/// Empty a member, so that it can be stopped without anything being lost: what it leads goes to
-/// others at once, its copies as they are made elsewhere. Ends once it holds nothing.
+/// Empties a member, so that it can be stopped without data loss. Other members take over its
+/// primaries at once, and its copies as they are made elsewhere. The command ends when the member
+/// holds nothing.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Drain {
     /// The member's name
     name: String,
-    /// Let it hold data again instead
+    /// Stop emptying the member: it may hold data again
     #[arg(long)]
     cancel: bool,
-    /// Return at once: `doyen moves` shows how far it is
+    /// Return at once; `doyen moves` shows the progress
     #[arg(long, conflicts_with = "cancel")]
     no_wait: bool,
     #[command(flatten)]
@@ -35,13 +36,13 @@ pub(crate) struct Drain {
     credentials: Credentials,
 }
 
-/// Go on without a member whose machine will not return, and that is waited for because it alone
-/// held data. What it alone held is lost.
+/// Removes a member whose machine will not return. The cluster waits for such a member as long as
+/// it alone holds some data. That data is lost.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Remove {
     /// The member's name
     name: String,
-    /// It is lost, and so is what it alone held
+    /// Confirm: the member is lost, and so is the data that only it holds
     #[arg(long, required = true)]
     lost: bool,
     #[command(flatten)]
@@ -64,24 +65,25 @@ impl Drain {
                 .map_err(failed)?;
             write(&match moves.balance.on {
                 true => {
-                    format!("{name} may hold data again: `doyen moves` shows what it is given\n")
+                    format!("{name} may hold data again: `doyen moves` shows what moves to it\n")
                 }
                 false => format!(
-                    "{name} may hold data again, and is given none for balance while balancing is {}\n",
+                    "{name} may hold data again. While balancing is {}, it is given none for \
+                     balance\n",
                     moves.balance.state
                 ),
             })?;
             return Ok(ExitCode::SUCCESS);
         }
         let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
-        // Members may be named by their ids, too.
+        // The argument may also be the member's id.
         let name = status
             .members
             .iter()
             .find(|m| m.id == *name)
             .map_or_else(|| name.clone(), |m| m.name.clone());
         let name = &name;
-        // Before anything is dropped, and not when it is too late.
+        // Before any copy is dropped.
         write(&few(&status, name))?;
         let _: Value = client::change(&address, "POST", &path, &token, "")
             .await
@@ -92,7 +94,7 @@ impl Drain {
                 Some(m) if m.state == "drained" => {
                     format!("{name} is drained: it holds nothing, and may be stopped\n")
                 }
-                _ => format!("{name} is being drained: `doyen moves` shows how far it is\n"),
+                _ => format!("{name} is being drained: `doyen moves` shows the progress\n"),
             })?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -104,24 +106,25 @@ impl Drain {
             let status: ClusterReport = client::get(&address, "/status").await.map_err(failed)?;
             if !status.members.iter().any(|m| m.name == *name) {
                 return Err(Failed::new(format!(
-                    "{name} is no member any more: it left, or does not answer"
+                    "{name} is no longer a member: it left, or does not answer"
                 )));
             }
             let Some(drain) = moves.draining.iter().find(|d| d.member == *name) else {
                 return Err(Failed::new(format!(
-                    "{name} is not being drained any more: somebody has cancelled that"
+                    "{name} is no longer being drained: another command cancelled it"
                 )));
             };
             if drain.holds == 0 {
                 write(&format!(
-                    "{name} holds nothing any more: it may be stopped without anything being lost\n"
+                    "{name} holds nothing: it may be stopped without data loss\n"
                 ))?;
-                // What others lack is not waited for: a member that does not return may be the only
-                // one who has it.
+                // The command does not wait until every partition has all its copies: the missing
+                // copy may need a member that never returns.
                 for k in status.keyspaces.iter().filter(|k| k.under_replicated > 0) {
                     let lack = counted(k.under_replicated, PARTITIONS);
                     write(&format!(
-                        "beware: {lack} of keyspace {} have fewer copies than they should (`doyen status`)\n",
+                        "beware: {lack} of keyspace {} have fewer copies than they should \
+                         (`doyen status`)\n",
                         k.name
                     ))?;
                 }
@@ -129,11 +132,11 @@ impl Drain {
             }
             if let Some(why) = &drain.waits_for {
                 let held = format!(
-                    "{name} cannot be emptied further, and holds {} partitions: {why}",
+                    "{name} cannot be emptied further, and still holds {} partitions: {why}",
                     drain.holds
                 );
                 return Err(Failed::new(format!(
-                    "{held}; it is given nothing until `doyen drain {name} --cancel`"
+                    "{held}; it gets no new data until `doyen drain {name} --cancel`"
                 )));
             }
             if said.is_none_or(|at| at.elapsed() >= SAY) {
@@ -148,10 +151,10 @@ impl Drain {
                     .map(|m| m.rate)
                     .fold(0, u64::saturating_add);
                 let text = match drain.holds {
-                    // Nothing is known of what is to go before the first copies begin.
+                    // The bytes to move are unknown until the first copies begin.
                     holds if left == 0 => format!("{name} leads {}, holds {holds}\n", drain.leads),
                     holds => format!(
-                        "{name} leads {}, holds {holds}; {} to go at {} a second\n",
+                        "{name} leads {}, holds {holds}; {} left at {} a second\n",
                         drain.leads,
                         bytes(left),
                         bytes(rate)
@@ -165,7 +168,10 @@ impl Drain {
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
                 _ = tokio::signal::ctrl_c() => {
-                    write(&format!("{name} is emptied all the same: `doyen moves` shows how far it is, `doyen drain {name} --cancel` ends it\n"))?;
+                    write(&format!(
+                        "the drain of {name} goes on: `doyen moves` shows the progress, \
+                         `doyen drain {name} --cancel` stops it\n"
+                    ))?;
                     return Ok(ExitCode::from(INTERRUPTED));
                 }
             }
@@ -173,8 +179,8 @@ impl Drain {
     }
 }
 
-/// A line for each keyspace of which fewer copies are left without this member than somebody
-/// wanted, however safe all then is.
+/// One line for each keyspace that will have fewer copies than its `backups` ask for, once this
+/// member is empty. The cluster counts as safe all the same.
 fn few(status: &ClusterReport, drained: &str) -> String {
     let left = status
         .members
@@ -187,7 +193,8 @@ fn few(status: &ClusterReport, drained: &str) -> String {
         .filter(|k| (1..=usize::from(k.backups)).contains(&left));
     let line = |k: &KeyspaceReport| {
         format!(
-            "beware: {left} of {} copies of keyspace {} will be left: no other member may hold data\n",
+            "beware: only {left} of {} copies of keyspace {} will be left: \
+             no other member may hold data\n",
             usize::from(k.backups) + 1,
             k.name
         )
@@ -203,7 +210,7 @@ impl Remove {
         let names: Vec<&str> = status.members.iter().map(|m| m.name.as_str()).collect();
         if !names.contains(&name.as_str()) {
             return Err(Failed::new(format!(
-                "there is no member {name}, so nothing waits for it: there are {}",
+                "there is no member {name}: the members are {}",
                 names.join(", ")
             )));
         }
@@ -219,12 +226,12 @@ impl Remove {
         )
         .await
         .map_err(failed)?;
-        write(&format!("going on without {name}\n"))?;
+        write(&format!("continuing without {name}\n"))?;
         tell_what_became((&address, &token), &before, std::slice::from_ref(name)).await
     }
 }
 
-/// A name as part of a path.
+/// A name as one segment of a URL's path.
 fn escaped(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
     name.bytes()
@@ -243,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_one_part_of_a_path() {
+    fn a_name_is_one_segment_of_a_path() {
         assert_eq!(escaped("10.0.0.1:7400"), "10.0.0.1%3A7400");
         assert_eq!(escaped("a/../b"), "a%2F..%2Fb");
     }

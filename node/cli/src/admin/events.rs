@@ -1,4 +1,4 @@
-//! `doyen events`: what has happened, as far as a node has learned.
+//! `doyen events`: the latest events of the cluster, as one node has seen them.
 
 use super::{Target, failed, write};
 use crate::Failed;
@@ -9,24 +9,23 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long a node waits for the next event before it says that there was none, in milliseconds.
+/// How long a node waits for the next event before it answers that there was none, in milliseconds.
 const WAIT_MS: u64 = 2000;
-/// Before a node that did not answer is asked again.
+/// Pause before a node that did not answer is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Show what has happened in the cluster, as far as this node has learned: the last thousand
-/// events.
+/// Shows the latest thousand events of the cluster, as far as this node has learned of them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Events {
     #[command(flatten)]
     target: Target,
-    /// Go on with what comes, until Ctrl-C
+    /// Go on with new events, until Ctrl-C
     #[arg(long)]
     follow: bool,
-    /// Only events after the one of this number
+    /// Show only events with a higher number than this one
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     since: u64,
-    /// Print JSON, a line for each
+    /// Print JSON, one line for each event
     #[arg(long)]
     json: bool,
 }
@@ -47,7 +46,7 @@ impl Events {
                 match client::get(&address, &format!("/events?since={since}&wait={wait}")).await {
                     Ok(answer) => answer,
                     Err(e) if self.follow && wait > 0 => {
-                        // It may come back, with events that are numbered anew.
+                        // The node may come back. Its events are then numbered from 1 again.
                         tracing::debug!("{e}");
                         tokio::time::sleep(PAUSE).await;
                         continue;
@@ -65,7 +64,7 @@ impl Events {
             if !write(&text)? || !self.follow {
                 return Ok(ExitCode::SUCCESS);
             }
-            // Another process of that address counts from 1 on.
+            // A lower number: another process now has that address, and counts from 1.
             since = if answer.last < since { 0 } else { answer.last };
             wait = WAIT_MS;
         }
@@ -79,7 +78,7 @@ fn line(event: &Value) -> String {
         "error" => "ERROR    ",
         _ => "         ",
     };
-    // What `--since` takes.
+    // The number that `--since` takes.
     let number = event
         .get("number")
         .and_then(Value::as_u64)

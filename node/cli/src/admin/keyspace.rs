@@ -18,13 +18,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long `create`, `split`, `merge` and `drop` look whether it is so, and how often.
+/// How long `create`, `split`, `merge` and `drop` wait until the node shows the change, and how
+/// often they ask.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
-/// Bytes of a sample of keys, at most.
+/// The size of a file of sample keys, at most.
 const SAMPLE_BYTES_MAX: u64 = 256 << 20;
 
-/// Make, look at, change and drop keyspaces: names for keys that are kept alike.
+/// Creates, lists, shows, alters, splits, merges and drops keyspaces.
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeyspaceCommand {
     #[command(subcommand)]
@@ -33,19 +34,19 @@ pub(crate) struct KeyspaceCommand {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Make a keyspace; one that is there already with the same settings is left as it is
+    /// Create a keyspace; if it exists with the same settings, it is left as it is
     Create(Create),
     /// List the keyspaces
     List(List),
     /// Show one keyspace, and what each member holds of it
     Show(Show),
-    /// Change a keyspace while it is used: copies are made or dropped as needed
+    /// Change a keyspace while it is in use: copies are made or dropped as needed
     Alter(Alter),
-    /// Split a range in two at a key, which begins the second one
+    /// Split a range in two: the second one begins with the given key
     Split(Place),
-    /// Merge the range that begins with a key with the one before it
+    /// Merge the range that begins with the given key into the one before it
     Merge(Place),
-    /// Drop a keyspace with its maps and all that is in them
+    /// Drop a keyspace with its maps and all its data
     Drop(Drop),
 }
 
@@ -55,8 +56,8 @@ struct Create {
     name: String,
     #[command(flatten)]
     options: KeyspaceOptions,
-    /// Of --mode range: split so that the keys of this file, one on each line, fall evenly into
-    /// --ranges ranges
+    /// Only --mode range: choose the borders so that the keys of this file, one on each line, fall
+    /// evenly into --ranges ranges
     #[arg(
         long,
         value_name = "FILE",
@@ -64,8 +65,13 @@ struct Create {
         conflicts_with = "split_at"
     )]
     sample: Option<PathBuf>,
-    /// Ranges to begin with, with --sample: 2 to 16384
-    #[arg(long, value_name = "N", requires = "sample", value_parser = clap::value_parser!(u16).range(2..=16384))]
+    /// Only with --sample: how many ranges to begin with, 2 to 16384
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "sample",
+        value_parser = clap::value_parser!(u16).range(2..=16384)
+    )]
     ranges: Option<u16>,
     #[command(flatten)]
     target: Target,
@@ -98,14 +104,15 @@ struct Show {
 #[derive(Debug, clap::Args)]
 #[command(mut_args(alterable))]
 #[command(
-    after_help = "What a keyspace is made with stays: its mode, tokens, splits and order. Partitions can be doubled."
+    after_help = "The mode, tokens, splits and order of a keyspace are fixed when it is created. \
+        The number of its partitions can be doubled."
 )]
 struct Alter {
     /// Its name
     name: String,
     #[command(flatten)]
     options: KeyspaceOptions,
-    /// No rules any more
+    /// Remove all rules
     #[arg(long, conflicts_with = "rules")]
     no_rules: bool,
     #[command(flatten)]
@@ -118,7 +125,7 @@ struct Alter {
 struct Place {
     /// Its name
     name: String,
-    /// The key; bytes that are not printable as \xNN
+    /// The key; write bytes that are not printable as \xNN
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     at: SplitKey,
     #[command(flatten)]
@@ -131,7 +138,7 @@ struct Place {
 struct Drop {
     /// Its name
     name: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -140,8 +147,8 @@ struct Drop {
     credentials: Credentials,
 }
 
-/// The flags of `create` as `alter` shows them: what is not given stays as it is, and what a
-/// keyspace is made with is only there to be refused.
+/// The flags of `create`, as `alter` shows them. Settings that are not given stay as they are.
+/// Flags of fixed settings are hidden: they exist only to be refused with a reason.
 fn alterable(arg: clap::Arg) -> clap::Arg {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     let stays =
@@ -173,7 +180,8 @@ impl Create {
         if let (Some(file), Some(ranges)) = (&self.sample, self.ranges) {
             self.options.split_at = sampled(file, ranges)?.into_iter().map(SplitKey).collect();
         }
-        // What cannot hold is told in the words of the flags, and before anybody is asked.
+        // Settings that contradict each other are refused in the words of the flags, before a
+        // request.
         self.options.create(&self.name)?;
         let address = self.target.address();
         let mut body =
@@ -197,12 +205,12 @@ impl Create {
                     counted(usize::from(k.backups) + 1, COPIES),
                 );
                 write(&format!(
-                    "keyspace {} is there: {partitions}, {copies} of each\n",
+                    "keyspace {} is ready: {partitions}, {copies} of each\n",
                     k.name
                 ))
             }
             None => write(&format!(
-                "keyspace {} is made, and not served yet: `doyen status` shows why\n",
+                "keyspace {} is created, but not served yet: `doyen status` shows why\n",
                 self.name
             )),
         }?;
@@ -210,7 +218,7 @@ impl Create {
     }
 }
 
-/// Splits by a file of keys.
+/// The borders of ranges, chosen from a file of keys.
 fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, Failed> {
     let cannot = |why: String| Failed::usage(format!("--sample {}: {why}", file.display()));
     let mut text = Vec::new();
@@ -221,7 +229,7 @@ fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, Failed> {
         .map_err(|e| cannot(e.to_string()))?;
     if length as u64 > SAMPLE_BYTES_MAX {
         return Err(cannot(format!(
-            "it has more than {} MiB: some of its lines are sample enough",
+            "it has more than {} MiB: give some of its lines, which are sample enough",
             SAMPLE_BYTES_MAX >> 20
         )));
     }
@@ -235,7 +243,7 @@ fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, Failed> {
     let (count, splits) = (keys.len(), splits_of_sample(keys, ranges.into()));
     if splits.len() + 1 < usize::from(ranges) {
         return Err(cannot(format!(
-            "its {count} keys make no {ranges} ranges, but {} at most",
+            "its {count} keys are not enough for {ranges} ranges, but for {} at most",
             splits.len() + 1
         )));
     }
@@ -261,7 +269,7 @@ impl Show {
         let table: TableReport = client::get_with(&address, "/table", &token)
             .await
             .map_err(failed)?;
-        let nobody = || PartitionsReport {
+        let none = || PartitionsReport {
             name: self.name.clone(),
             partitions: Vec::new(),
             gone: Vec::new(),
@@ -270,7 +278,7 @@ impl Show {
             .keyspaces
             .into_iter()
             .find(|k| k.name == self.name)
-            .unwrap_or_else(nobody);
+            .unwrap_or_else(none);
         let maps: Vec<String> = table
             .maps
             .into_iter()
@@ -286,7 +294,8 @@ impl Show {
         loads.retain(|load| load.keyspace == self.name);
         let text = if self.json {
             json(
-                &json!({ "keyspace": keyspace, "maps": maps, "partitions": partitions.partitions, "loads": loads }),
+                &json!({ "keyspace": keyspace, "maps": maps, "partitions": partitions.partitions,
+                         "loads": loads }),
                 true,
             )?
         } else {
@@ -330,13 +339,13 @@ impl Alter {
         .await
         .map_err(failed)?;
         write(&format!(
-            "keyspace {name} is altered; `doyen status` shows what moves for that\n{beware}"
+            "keyspace {name} is altered; `doyen status` shows what moves because of it\n{beware}"
         ))?;
         Ok(())
     }
 }
 
-/// A line for what so many more copies of a keyspace lack as things stand: members, and memory.
+/// Warnings if more copies are wanted than there are members or memory for.
 fn lacking(
     former: &KeyspaceReport,
     backups: u8,
@@ -355,7 +364,7 @@ fn lacking(
     if usize::from(backups) >= members {
         let wanted = usize::from(backups) + 1;
         lines += &format!(
-            "beware: {members} of {wanted} copies can be made: no other member may hold data\n"
+            "beware: only {members} of {wanted} copies can be made: no other member may hold data\n"
         );
     }
     let held: u64 = loads
@@ -375,7 +384,8 @@ fn lacking(
     if more > room {
         let (more, room) = (bytes(more), bytes(room));
         lines += &format!(
-            "beware: {more} are to be copied, and members have room for {room} in all: some copies wait for another member, or for memory (--memory-max)\n"
+            "beware: {more} are to be copied, but the members have room for {room} in all: \
+             some copies wait for another member, or for memory (--memory-max)\n"
         );
     }
     lines
@@ -392,7 +402,7 @@ impl Place {
             && begins((&address, &token), name, &self.at).await == Some(true)
         {
             write(&format!(
-                "keyspace {name} has a range that begins there already\n"
+                "keyspace {name} already has a range that begins there\n"
             ))?;
             return Ok(());
         }
@@ -426,7 +436,7 @@ impl Place {
             )
         } else {
             format!(
-                "keyspace {name} is still at it: `doyen keyspace show {name}` tells what becomes of it\n"
+                "keyspace {name} is not done yet: `doyen keyspace show {name}` shows the progress\n"
             )
         })?;
         Ok(())
@@ -457,23 +467,26 @@ impl Drop {
         .await;
         write(&match gone {
             Some(()) => format!("keyspace {name} is dropped\n"),
-            None => format!("keyspace {name} is dropped, and this node has not heard of it yet\n"),
+            None => format!("keyspace {name} is dropped, but this node does not show it yet\n"),
         })?;
         Ok(())
     }
 }
 
-/// The name once more: who drops a keyspace by mistake drops all that is in it.
+/// Asks for the name once more: dropping a keyspace by mistake drops all its data.
 fn confirm(name: &str) -> Result<(), Failed> {
-    let refusal =
-        || format!("dropping {name} loses all that is in it: say --yes where nobody can be asked");
+    let refusal = || {
+        format!("dropping {name} loses all its data: add --yes, as there is no terminal to ask at")
+    };
     let question = format!(
-        "this drops keyspace {name} with its maps and all that is in them. Type its name to go on: "
+        "this drops keyspace {name} with its maps and all its data. Type its name to continue: "
     );
     if ask(&question, refusal)? == name {
         Ok(())
     } else {
-        Err(Failed::new("that is not its name: nothing was dropped"))
+        Err(Failed::new(
+            "the answer was not its name: nothing was dropped",
+        ))
     }
 }
 
@@ -488,7 +501,7 @@ fn the(keyspaces: &[KeyspaceReport], name: &str) -> Result<KeyspaceReport, Faile
     })
 }
 
-/// Whether a range of this keyspace begins with this key; nothing, if the node does not answer.
+/// Whether a range of this keyspace begins with this key; `None` if the node does not answer.
 async fn begins((address, token): (&str, &str), name: &str, at: &SplitKey) -> Option<bool> {
     let table: TableReport = client::get_with(address, "/table", token).await.ok()?;
     let at = StartReport {
@@ -514,7 +527,7 @@ async fn begins((address, token): (&str, &str), name: &str, at: &SplitKey) -> Op
     )
 }
 
-/// Looks until the node shows it, for a while.
+/// Asks until the node shows it, or time is over.
 async fn seen<T>(address: &str, look: impl Fn(&[KeyspaceReport]) -> Option<T>) -> Option<T> {
     eventually(async || {
         keyspaces(address)
@@ -528,7 +541,7 @@ async fn seen<T>(address: &str, look: impl Fn(&[KeyspaceReport]) -> Option<T>) -
 async fn eventually<T>(look: impl AsyncFn() -> Option<T>) -> Option<T> {
     let until = Instant::now() + SEEN_WITHIN;
     loop {
-        // That it does not answer for a moment changes nothing of what was done.
+        // If the node does not answer for a moment, the change still holds.
         if let Some(found) = look().await {
             return Some(found);
         }
@@ -544,17 +557,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_more_copies_lack_is_told() {
+    fn alter_warns_if_more_copies_lack_members_or_memory() {
         let status = ClusterReport::sample(&["ada", "boris", "clara"], true);
         let loads = |memory: u64, held: u64| {
-            let member = |name: &str| json!({ "name": name, "memory": memory, "memory_max": 100_000_000, "cpu": 0, "busy": false });
-            let partition = |keyspace: &str| {
-                json!({ "keyspace": keyspace, "partition": 0, "primary": "ada", "bytes": held, "keys": 1, "reads": 0, "writes": 0,
-                        "read_bytes": 0, "written_bytes": 0, "share": 0 })
+            let member = |name: &str| {
+                json!({ "name": name, "memory": memory, "memory_max": 100_000_000, "cpu": 0,
+                        "busy": false })
             };
-            // Who is emptied, or silent, has room for nothing.
-            let all = json!({ "members": [member("ada"), member("boris"), member("clara"), { "name": "dora", "memory": 0, "memory_max": 900_000_000,
-                                           "cpu": 0, "busy": false }],
+            let partition = |keyspace: &str| {
+                json!({ "keyspace": keyspace, "partition": 0, "primary": "ada", "bytes": held,
+                        "keys": 1, "reads": 0, "writes": 0, "read_bytes": 0, "written_bytes": 0,
+                        "share": 0 })
+            };
+            // Dora may not hold data, as if she were being emptied or silent: her room does not
+            // count.
+            let dora = json!({ "name": "dora", "memory": 0, "memory_max": 900_000_000, "cpu": 0,
+                               "busy": false });
+            let all = json!({ "members": [member("ada"), member("boris"), member("clara"), dora],
                               "partitions": [partition("default"), partition("other")] });
             serde_json::from_value::<LoadsReport>(all).expect("loads")
         };
@@ -566,12 +585,12 @@ mod tests {
             "30 MB are left in each of three"
         );
         let no_room =
-            "beware: 90.0 MB are to be copied, and members have room for 60.0 MB in all: ";
+            "beware: 90.0 MB are to be copied, but the members have room for 60.0 MB in all: ";
         assert!(told(2, &loads(70_000_000, 90_000_000)).starts_with(no_room));
         let few = told(3, &loads(0, 1));
         assert_eq!(
             few,
-            "beware: 3 of 4 copies can be made: no other member may hold data\n"
+            "beware: only 3 of 4 copies can be made: no other member may hold data\n"
         );
         assert_eq!(told(3, &loads(70_000_000, 90_000_000)).lines().count(), 2);
     }

@@ -1,4 +1,4 @@
-//! `doyen moves`: what moves, how far it has come and why.
+//! `doyen moves`: which partitions move, how far they are, and why.
 
 use super::{Credentials, Target, failed, json, print, write};
 use crate::{Failed, bytes, counted};
@@ -10,40 +10,38 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Time between two requests.
 const WATCH: Duration = Duration::from_millis(500);
-/// Moves that are shown without --all.
+/// Moves that are shown without `--all`.
 const SHOWN: usize = 20;
-/// Columns of a bar, and of a terminal that has room for bars and for all else that is known of a
-/// move.
+/// Columns of a bar, and of a terminal that has room for bars and all other columns.
 const BAR: usize = 20;
 const WIDE: usize = 120;
-/// Over how long the rate is measured while it is watched. A copy takes a moment, and so do pauses
-/// between two.
+/// The time over which `--watch` measures the rate. It covers several copies and the pauses between
+/// them.
 const MEASURED: Duration = Duration::from_secs(15);
 
 const STAGES: &str = "\
 Stages:
-  waiting      others go first
-  no room      who shall have it lacks memory: add a member, or memory (--memory-max)
-  copying      what is there is sent
-  catching up  what was written meanwhile is sent
-  comparing    both ends sum up what they have
-  equal        both have the same: it counts with the next table
-  switching    another member is to lead
-  dropping     the old copy goes";
+  waiting      other moves go first
+  no room      the target lacks memory: add a member, or raise --memory-max
+  copying      the existing entries are sent
+  catching up  the entries written meanwhile are sent
+  comparing    both sides compute checksums
+  equal        the checksums are equal: the copy counts with the next table
+  switching    another member takes over as primary
+  dropping     the old copy is dropped";
 
-/// Show what moves, how far it has come and why.
+/// Shows which partitions move, how far they are, and why.
 #[derive(Debug, clap::Args)]
 #[command(after_help = STAGES)]
 pub(crate) struct Moves {
     #[command(flatten)]
     target: Target,
-    /// Look again and again, until Ctrl-C
+    /// Repeat until Ctrl-C
     #[arg(long)]
     watch: bool,
-    /// Show every move, not only the first twenty: those that are under way, and then the most
-    /// urgent
+    /// Show every move, not only the first 20: moves under way come first, then the most urgent
     #[arg(long)]
     all: bool,
     /// Print JSON
@@ -75,7 +73,7 @@ impl Moves {
                     let measured = looks.rate(Instant::now(), left(&report));
                     told(&report, most, shape, measured)
                 }
-                // A node that is watched may come back.
+                // A node that is watched may answer again later.
                 Err(e) if self.watch => format!("{}\n", failed(e).message),
                 Err(e) => return Err(failed(e)),
             };
@@ -92,27 +90,26 @@ impl Moves {
     }
 }
 
-/// What there is room for.
+/// How much the terminal has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
-    /// Everything; bars where they are seen as they change.
+    /// All columns; with bars if the text is watched.
     Wide {
         /// Whether there are bars.
         bars: bool,
     },
-    /// What one asks first.
+    /// The most important columns.
     Narrow,
 }
 
-/// How much was left, and when.
+/// How many bytes were left at which time.
 #[derive(Debug, Default)]
 struct Looks(VecDeque<(Instant, u64)>);
 
 impl Looks {
-    /// Bytes a second since the looks began, or for as long as is measured; `None`: this is the
-    /// first.
+    /// Bytes a second over the measured time; `None` at the first request.
     fn rate(&mut self, now: Instant, left: u64) -> Option<u64> {
-        // More is to be moved than before: it begins anew.
+        // More bytes are left than before: another move began, so measure anew.
         if self.0.back().is_some_and(|(_, before)| left > *before) {
             self.0.clear();
         }
@@ -138,7 +135,7 @@ fn left(report: &MovesReport) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// The report for people; `measured`: bytes a second, if it was looked at for long enough.
+/// The report as text. `measured`: bytes a second, if it was watched for long enough.
 fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) -> String {
     let mut text = report.halted_line();
     let of = |stage: &str| report.moves.iter().filter(|m| m.stage == stage).count();
@@ -188,7 +185,8 @@ fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) 
     if full > 0 {
         let _ = writeln!(
             text,
-            "{full} of them find no room: start another member, or give those there more memory (--memory-max)"
+            "{full} of them find no room: start another member, or raise --memory-max \
+             of those that are there"
         );
     }
     for drain in &report.draining {
@@ -329,10 +327,10 @@ mod tests {
         );
     }
 
-    /// Of one look alone, the rate was that of the copies that happened to be on their way then:
-    /// time left went up and down.
+    /// A rate taken from one request alone counted only the copies that were on their way at that
+    /// moment: the time left went up and down.
     #[test]
-    fn what_is_watched_has_the_rate_of_the_last_seconds() {
+    fn a_watched_rate_covers_the_last_seconds() {
         let (mut looks, began) = (Looks::default(), Instant::now());
         let mut at =
             |seconds: u64, left: u64| looks.rate(began + Duration::from_secs(seconds), left);

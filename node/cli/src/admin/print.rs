@@ -1,4 +1,4 @@
-//! Reports for people: aligned columns, the important line first.
+//! Reports as text: aligned columns, the important line first.
 
 use crate::{PARTITIONS, bytes, counted, wrap};
 use doyen::report::loads::PartitionLoadReport;
@@ -12,7 +12,7 @@ use doyen_placement::loads::FILLED;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Rows of cells, each column as wide as its widest cell.
+/// Rows of cells. Each column is as wide as its widest cell.
 pub(super) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| {
@@ -54,12 +54,12 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         (true, true, _) if report.members.len() == 1 => {
             "safe, with one copy: there is no other member".to_owned()
         }
-        (true, true, _) => "safe, with one copy: no other member may hold any".to_owned(),
+        (true, true, _) => "safe, with one copy: no other member may hold data".to_owned(),
         (true, false, _) => "safe".to_owned(),
         (false, _, Some(why)) => format!("not safe: {why}"),
         (false, _, None) => "not safe".to_owned(),
     };
-    let coordinator = report.coordinator.as_deref().unwrap_or("nobody");
+    let coordinator = report.coordinator.as_deref().unwrap_or("none");
     let _ = writeln!(
         text,
         "{verdict}   coordinator {coordinator}   table {} of term {}   cluster {id}",
@@ -174,7 +174,8 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         let wanted = usize::from(k.backups) + 1;
         let _ = writeln!(
             text,
-            "\n  keyspace {}: {wanted} copies are wanted, and {holders} members may hold them",
+            "\n  keyspace {}: it asks for {wanted} copies, but only {holders} members may hold \
+             data",
             k.name
         );
     }
@@ -182,7 +183,7 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         let are = if report.moves.len() == 1 { "is" } else { "are" };
         let _ = write!(
             text,
-            "\n  {} {are} on the way (`doyen moves` tells how far, or what is waited for)",
+            "\n  {} {are} moving (`doyen moves` shows the progress and the reasons)",
             counted(report.moves.len(), PARTITIONS)
         );
         for m in report.moves.iter().take(10) {
@@ -248,7 +249,7 @@ pub(super) fn keyspaces(keyspaces: &[KeyspaceReport]) -> String {
     columns(&rows)
 }
 
-/// Partitions that are shown by themselves, at most.
+/// Keyspaces with at most this many partitions show each of them.
 const SHOWN_MAX: usize = 64;
 
 /// `doyen keyspace show`, with what the partitions of that keyspace carry.
@@ -297,7 +298,8 @@ pub(super) fn keyspace(
             let asked = load.reads + load.writes;
             let _ = write!(
                 text,
-                "\nhot: most of the {asked} operations a second of partition {partition} are for \"{}\"",
+                "\nhot: most of the {asked} operations a second of partition {partition} are for \
+                 \"{}\"",
                 key.escape_default()
             );
         }
@@ -311,7 +313,7 @@ pub(super) fn keyspace(
     text
 }
 
-/// `doyen table`: neighbours that are held alike share a line.
+/// `doyen table`: neighbouring partitions with the same holders share a line.
 pub(super) fn table(report: &TableReport) -> String {
     let Some(id) = &report.cluster_id else {
         return "no cluster yet\n".into();
@@ -329,7 +331,7 @@ pub(super) fn table(report: &TableReport) -> String {
             );
             continue;
         }
-        // The summary last: it is what is left on the screen.
+        // The summary comes last: it stays on the screen.
         let _ = write!(
             text,
             "{}\n{}",
@@ -347,10 +349,10 @@ pub(super) fn table(report: &TableReport) -> String {
     text
 }
 
-/// What partitions have to carry, by their numbers; empty where nobody was asked.
+/// The load of partitions, by their numbers; empty if the loads were not asked for.
 type Carried<'a> = BTreeMap<u32, &'a PartitionLoadReport>;
 
-/// How many keys, how many bytes, and operations a second.
+/// Keys, bytes, and reads and writes a second.
 fn carried<'a>(loads: impl Iterator<Item = &'a &'a PartitionLoadReport>) -> [String; 4] {
     let [keys, stored, reads, writes] =
         loads.fold([0; 4], |[keys, stored, reads, writes], load| {
@@ -371,7 +373,7 @@ fn carried<'a>(loads: impl Iterator<Item = &'a &'a PartitionLoadReport>) -> [Str
 
 const CARRIED: [&str; 4] = ["keys", "stored", "reads/s", "writes/s"];
 
-/// How many partitions each member leads and copies, and what it leads has to carry.
+/// How many partitions each member leads and copies, and the load of those that it leads.
 fn shares(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
     let mut shares: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     for p in &keyspace.partitions {
@@ -422,7 +424,7 @@ fn runs(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
     }
     let alike = |a: &doyen::report::status::PartitionReport,
                  b: &doyen::report::status::PartitionReport| {
-        // Where a range begins is what one wants to see of it.
+        // For ranges, their borders matter most.
         let folds = !matches!(a.keys, KeysReport::Range(_));
         folds
             && (&a.primary, &a.backups, &a.learners, a.state)
@@ -454,7 +456,7 @@ fn runs(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
     columns(&rows)
 }
 
-/// Neighbours, which need not have followed one another.
+/// The numbers of neighbouring partitions. After splits they need not be consecutive.
 fn numbers(run: &[doyen::report::status::PartitionReport]) -> String {
     match run {
         [one] => one.id.to_string(),
@@ -470,9 +472,9 @@ fn numbers(run: &[doyen::report::status::PartitionReport]) -> String {
     }
 }
 
-/// The keys of neighbours, from the first to the last of them.
+/// The keys of neighbouring partitions, from the first to the last.
 fn keys_of(first: &KeysReport, last: &KeysReport) -> String {
-    // The first range begins with no key, and the last one never ends.
+    // The first range begins with the empty key, and the last one has no end.
     let start = |s: &Option<StartReport>| match s {
         None => "the end".to_owned(),
         Some(StartReport { map: 0, key }) if key.is_empty() => "the beginning".to_owned(),
@@ -491,8 +493,8 @@ fn keys_of(first: &KeysReport, last: &KeysReport) -> String {
     }
 }
 
-/// What fits on a terminal, drawn over what was there: without a flash, and without a line that
-/// wraps and moves the others.
+/// The part of a text that fits on a terminal, drawn over the former one. The screen does not
+/// flash, and no line wraps and moves the others.
 pub(super) fn screen(text: &str, columns: usize, rows: usize) -> String {
     let columns = columns.max(1);
     let lines: Vec<String> = text.lines().flat_map(|line| fit(line, columns)).collect();
@@ -507,14 +509,14 @@ pub(super) fn screen(text: &str, columns: usize, rows: usize) -> String {
     } else {
         lines.iter().take(room - 1).for_each(|line| draw(line));
         draw(&clip(
-            &format!("... {} lines more", lines.len() - (room - 1)),
+            &format!("... {} more lines", lines.len() - (room - 1)),
             columns,
         ));
     }
     out + "\x1b[J"
 }
 
-/// Rows of tables are cut, sentences go on in the next line.
+/// Rows of tables are cut; sentences wrap.
 fn fit(line: &str, columns: usize) -> Vec<String> {
     if line.starts_with(' ') || line.chars().count() <= columns {
         return vec![clip(line, columns)];
@@ -539,9 +541,9 @@ fn clip(line: &str, columns: usize) -> String {
 mod tests {
     use super::*;
 
-    /// In a terminal of 40x10, lines wrapped and the picture scrolled away with every look.
+    /// In a terminal of 40x10, lines wrapped, and the picture scrolled away at every refresh.
     #[test]
-    fn a_small_terminal_shows_what_fits() {
+    fn a_small_terminal_shows_as_much_as_fits() {
         let text = format!(
             "safe   coordinator a   cluster {}\n\n{}",
             "7".repeat(32),
@@ -566,7 +568,7 @@ mod tests {
         }
         let drawn = screen(&text, 40, 10);
         assert!(
-            drawn.contains("safe coordinator a cluster") && drawn.contains("lines more"),
+            drawn.contains("safe coordinator a cluster") && drawn.contains("more lines"),
             "{drawn:?}"
         );
     }

@@ -1,5 +1,5 @@
-//! `doyen rebalance`: what would move and why, a plan that is confirmed, and whether, when and how
-//! fast anything moves by itself.
+//! `doyen rebalance`: what would move and why, plans that an operator confirms, and whether, when
+//! and how fast partitions move automatically.
 
 use super::{Credentials, Target, failed, json, write};
 use crate::{Failed, PARTITIONS, counted};
@@ -13,30 +13,42 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Show what would move and why, apply such a plan, or say whether, when and how fast copies move
-/// by themselves.
+/// Shows what would move, applies a plan, or controls automatic moves.
 #[derive(Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("what").required(true).args(["plan", "apply", "verb", "automatic", "move_rate", "window"]).multiple(true)))]
+#[command(group(
+    clap::ArgGroup::new("what")
+        .required(true)
+        .args(["plan", "apply", "verb", "automatic", "move_rate", "window"])
+        .multiple(true)
+))]
 pub(crate) struct Rebalance {
     /// What to do
     #[arg(value_enum)]
     verb: Option<Verb>,
-    /// With cancel: which move, as `doyen moves` names it, as in default/17
+    /// With cancel: the move, as `doyen moves` names it, for example default/17
     #[arg(value_name = "ID")]
     id: Option<String>,
     /// With cancel: every move that is for balance
     #[arg(long, conflicts_with = "id")]
     all: bool,
-    /// How many bytes a second each member sends and takes for copies at most, as in 50mb; or
-    /// adaptive, which is the default: as many as those who read and write do not notice
-    #[arg(long, value_name = "RATE", value_parser = |text: &str| moves::rate(text).map(|_| text.to_owned()))]
+    /// How many bytes of copies each member sends and receives a second at most, for example 50mb;
+    /// or adaptive, the default: as fast as clients do not notice
+    #[arg(
+        long,
+        value_name = "RATE",
+        value_parser = |text: &str| moves::rate(text).map(|_| text.to_owned())
+    )]
     move_rate: Option<String>,
-    /// Balance only at this time of day, in UTC, as in 22:00-06:00; or always. What is lost is
-    /// mended at any time
-    #[arg(long, value_name = "FROM-TO", value_parser = |text: &str| moves::window(text).map(|_| text.to_owned()))]
+    /// Balance only at this time of day, in UTC, for example 22:00-06:00; or always. Lost copies
+    /// are replaced at any time
+    #[arg(
+        long,
+        value_name = "FROM-TO",
+        value_parser = |text: &str| moves::window(text).map(|_| text.to_owned())
+    )]
     window: Option<String>,
-    /// What happens by itself, and nothing else: any of repair, drain, place, copies, primaries,
-    /// hot, splits and merges
+    /// Which moves happen automatically, and no others: any of repair, drain, place, copies,
+    /// primaries, hot, splits and merges
     #[arg(
         long,
         value_name = "REASON",
@@ -44,14 +56,21 @@ pub(crate) struct Rebalance {
         conflicts_with = "verb"
     )]
     automatic: Option<Vec<Scheduler>>,
-    /// Show what would move, every step with its reason
-    #[arg(long, conflicts_with_all = ["verb", "automatic", "apply", "move_rate", "window"])]
+    /// Show what would move, with the reason of every step
+    #[arg(
+        long,
+        conflicts_with_all = ["verb", "automatic", "apply", "move_rate", "window"]
+    )]
     plan: bool,
-    /// Print the plan as JSON, a file for --apply; or the status
+    /// Print JSON: with --plan, a file for --apply; with status, the status
     #[arg(long)]
     json: bool,
     /// Apply a plan that --plan --json made, if the table has not changed since
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["verb", "automatic", "move_rate", "window"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["verb", "automatic", "move_rate", "window"]
+    )]
     apply: Option<PathBuf>,
     #[command(flatten)]
     target: Target,
@@ -61,19 +80,19 @@ pub(crate) struct Rebalance {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Verb {
-    /// Show whether, when and how fast copies move
+    /// Show whether, when and how fast partitions move automatically
     Status,
-    /// Move nothing more for balance: what is lost is mended all the same, and what is being copied
-    /// is finished
+    /// Start no more moves for balance. Lost copies are still replaced, and copies under way are
+    /// finished
     Pause,
-    /// Go on, also with what was cancelled
+    /// Balance again, and allow moves that were cancelled
     Resume,
-    /// Give up a move: the partition stays where it is until you resume, or until members come or
-    /// go. With --all, all that are for balance, and pause
+    /// Cancel a move: the partition stays where it is until `resume`, or until a member joins or
+    /// leaves. With --all: cancel every move for balance, and pause
     Cancel,
-    /// Balance only by --apply; what is lost or breaks a rule is mended in any case
+    /// Balance only by --apply; lost copies and broken rules are still repaired automatically
     Manual,
-    /// Balance by itself
+    /// Balance automatically
     Auto,
 }
 
@@ -98,7 +117,7 @@ impl Rebalance {
             self.change("POST", "/rebalance", &body).await?;
             let are = if plan.goals.len() == 1 { "is" } else { "are" };
             write(&format!(
-                "{} {are} on the way; `doyen moves` shows how far they are\n",
+                "{} {are} moving; `doyen moves` shows the progress\n",
                 counted(plan.goals.len(), PARTITIONS)
             ))?;
             return Ok(ExitCode::SUCCESS);
@@ -125,10 +144,10 @@ impl Rebalance {
             let rest = if on.len() == Scheduler::ALL.len() {
                 ""
             } else {
-                "; for all else by `doyen rebalance --apply`"
+                "; all other moves need `doyen rebalance --apply`"
             };
             write(&format!(
-                "copies move by themselves for: {}{rest}\n",
+                "partitions move automatically for: {}{rest}\n",
                 if on.is_empty() {
                     "nothing".into()
                 } else {
@@ -157,16 +176,19 @@ impl Rebalance {
             };
             if cancel.id.is_some() == cancel.all {
                 return Err(Failed::usage(
-                    "say which move is cancelled, by its ID as `doyen moves` shows it, or --all",
+                    "name the move to cancel by its ID, as `doyen moves` shows it, or give --all",
                 ));
             }
             self.change("POST", "/moves/cancel", &json(&cancel, false)?)
                 .await?;
             let said = match &self.id {
-                Some(id) => {
-                    format!("{id} moves no further: it stays where it is until `doyen rebalance resume`, or until members come or go\n")
-                }
-                None => "every move for balance is given up, and balancing is paused until `doyen rebalance resume`\n".to_owned(),
+                Some(id) => format!(
+                    "the move of {id} is cancelled: the partition stays where it is until \
+                     `doyen rebalance resume`, or until a member joins or leaves\n"
+                ),
+                None => "every move for balance is cancelled, and balancing is paused until \
+                         `doyen rebalance resume`\n"
+                    .to_owned(),
             };
             write(&said)?;
         } else if self.verb == Some(Verb::Status) || options != BalanceOptions::default() {
@@ -191,7 +213,7 @@ impl Rebalance {
     }
 }
 
-/// How balancing stands, for people.
+/// The state of balancing, as text.
 fn standing(report: &MovesReport) -> String {
     let BalanceReport {
         state,
@@ -206,7 +228,7 @@ fn standing(report: &MovesReport) -> String {
     let _ = writeln!(text, "balancing: {state}");
     let _ = writeln!(
         text,
-        "moves by itself, now: {}",
+        "moves automatically, now: {}",
         if automatic.is_empty() {
             "nothing".into()
         } else {
@@ -227,19 +249,19 @@ fn standing(report: &MovesReport) -> String {
     if !held.is_empty() {
         let _ = writeln!(
             text,
-            "cancelled, and held where they are: {}",
+            "cancelled, and kept where they are: {}",
             some_of(held)
         );
     }
     let _ = writeln!(
         text,
-        "{} on the way (`doyen moves`)",
+        "{} under way (`doyen moves`)",
         counted(report.moves.len(), ("move", "moves"))
     );
     text
 }
 
-/// The first of them, and how many more there are.
+/// The first few names, and how many more there are.
 fn some_of(names: &[String]) -> String {
     const SHOWN: usize = 8;
     let more = names.len().saturating_sub(SHOWN);
@@ -264,7 +286,7 @@ fn read(file: &Path) -> Result<RebalancePlan, Failed> {
         .len();
     if bytes > PLAN_BYTES_MAX as u64 {
         return Err(cannot(format!(
-            "it has {bytes} bytes, and a plan at most {PLAN_BYTES_MAX}"
+            "it has {bytes} bytes, but a plan has at most {PLAN_BYTES_MAX}"
         )));
     }
     let text = std::fs::read(file).map_err(|e| cannot(e.to_string()))?;
@@ -289,7 +311,7 @@ fn told(plan: &RebalancePlan) -> String {
         .map(|((_, reason), count)| format!("{count} for {reason}"))
         .collect();
     let _ = match counts.is_empty() {
-        true => writeln!(text, "nothing is to be moved"),
+        true => writeln!(text, "nothing would move"),
         false => writeln!(
             text,
             "{}: {}",
@@ -300,13 +322,13 @@ fn told(plan: &RebalancePlan) -> String {
     if plan.bytes > 0 {
         let _ = writeln!(
             text,
-            "{} bytes are copied for that, as far as their sizes are known",
+            "{} bytes would be copied, as far as sizes are known",
             plan.bytes
         );
     }
     let _ = writeln!(
         text,
-        "moved automatically: {}",
+        "moves automatically: {}",
         if plan.automatic.is_empty() {
             "nothing".into()
         } else {

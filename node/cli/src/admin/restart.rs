@@ -1,4 +1,4 @@
-//! `doyen restart-plan`: every node once, one after the other, and the coordinator last.
+//! `doyen restart-plan`: restarts every node once, one at a time, the coordinator last.
 
 use super::{Target, failed, json, write};
 use crate::Failed;
@@ -8,17 +8,17 @@ use serde::Serialize;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Time between two requests.
 const LOOK: Duration = Duration::from_millis(200);
-/// For so long after the last line it says nothing new of what it waits for.
+/// Time between two lines that say what the command waits for.
 const TELL: Duration = Duration::from_secs(3);
 
-/// Restart every node, one after the other, without anything being lost: waits until the cluster is
-/// safe before each, and hands the coordinator over last, once.
+/// Restarts every node, one at a time, without data loss: it waits until the cluster is safe before
+/// each restart. The coordinator comes last, so it changes only once.
 ///
-/// Without --exec it says which node is to be restarted, waits until you have done that and it is
-/// back, and goes on with the next; --print only shows the order. Restart nodes by SIGTERM, so that
-/// they leave in order.
+/// Without --exec, the command names the node to restart, waits until you have restarted it, and
+/// goes on with the next. --print only shows the order. Restart nodes by SIGTERM, so that they
+/// leave in order.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RestartPlan {
     #[command(flatten)]
@@ -26,15 +26,24 @@ pub(crate) struct RestartPlan {
     /// Only print the order
     #[arg(long, conflicts_with = "exec")]
     print: bool,
-    /// With --print: as JSON
+    /// With --print: print JSON
     #[arg(long, requires = "print")]
     json: bool,
     /// A shell command that restarts a node: DOYEN_NODE is its name, DOYEN_ADDRESS its control
     /// address
-    #[arg(long, value_name = "COMMAND", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        value_parser = clap::builder::NonEmptyStringValueParser::new()
+    )]
     exec: Option<String>,
-    /// How long a node may take to be back, and the cluster to be safe
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    /// How long to wait until a node is back and the cluster is safe
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 600,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     timeout: u64,
 }
 
@@ -51,7 +60,10 @@ impl RestartPlan {
         let first = self.target.address();
         let report: ClusterReport = client::get(&first, "/status").await.map_err(failed)?;
         if report.cluster_id.is_none() {
-            return Err(Failed::new("the node is a member of no cluster yet"));
+            return Err(Failed::new(
+                "the node is not a member of a cluster yet: wait until `doyen status` shows its \
+                 members",
+            ));
         }
         let turns = order(&report);
         if self.print {
@@ -70,7 +82,8 @@ impl RestartPlan {
             })?;
             if let Some(why) = report.unsafe_for.filter(|_| !report.safe) {
                 eprintln!(
-                    "beware: the cluster is not safe now, {why} (`doyen status`); restart nothing before it is"
+                    "beware: the cluster is not safe now, {why} (`doyen status`); \
+                     restart no node before it is safe"
                 );
             }
             return Ok(ExitCode::SUCCESS);
@@ -84,7 +97,7 @@ impl RestartPlan {
             let before = asked.until_safe(None).await?;
             let Some(former) = before.members.iter().find(|m| m.name == turn.name) else {
                 return Err(Failed::new(format!(
-                    "{} is no member any more: nothing further was restarted",
+                    "{} is no longer a member: no further node was restarted",
                     turn.name
                 )));
             };
@@ -97,7 +110,8 @@ impl RestartPlan {
                 None => {
                     let seconds = self.timeout;
                     write(&format!(
-                        "{restarts}: restart it now (SIGTERM, then start it again); waits {seconds} s for it (--timeout)\n"
+                        "{restarts}: restart it now (SIGTERM, then start it again); \
+                         waiting up to {seconds} s (--timeout)\n"
                     ))?;
                 }
             }
@@ -118,8 +132,8 @@ impl RestartPlan {
     }
 }
 
-/// The youngest first: whoever is restarted is the youngest then, so that the oldest of those who
-/// were not stays where it is, and the next coordinator is one that has been restarted.
+/// The youngest first. A restarted node becomes the youngest member, so the oldest member stays the
+/// oldest until its own turn. The next coordinator is then a node that was already restarted.
 fn order(report: &ClusterReport) -> Vec<Turn> {
     let leads = |m: &MemberReport| report.coordinator.as_ref() == Some(&m.name);
     let mut members: Vec<&MemberReport> = report.members.iter().collect();
@@ -134,18 +148,20 @@ fn order(report: &ClusterReport) -> Vec<Turn> {
         .collect()
 }
 
-/// The nodes that may be asked: the one that was named is restarted, too.
+/// The nodes that can be asked. The node that the operator named is restarted as well, so others
+/// must answer meanwhile.
 struct Asked {
     addresses: Vec<String>,
     timeout: Duration,
 }
 
 impl Asked {
-    /// Until a node says that the cluster is safe, and that this member is another process than it
-    /// was.
+    /// Waits until a node says that the cluster is safe, and that this member is another process
+    /// than before.
     async fn until_safe(&mut self, renewed: Option<(&str, &str)>) -> Result<ClusterReport, Failed> {
         let until = Instant::now() + self.timeout;
-        let mut why = "no node answers: where HTTP is off, or elsewhere than members say, nobody can be asked".to_owned();
+        let mut why =
+            "no node answers by HTTP: check the addresses that `doyen status` shows".to_owned();
         let mut told = (Instant::now(), String::new());
         while Instant::now() < until {
             for address in self.addresses.clone() {
@@ -171,7 +187,7 @@ impl Asked {
                 why = match renewed {
                     Some((name, _)) if member(name).is_none() => format!("{name} is not back yet"),
                     Some((name, id)) if member(name).is_some_and(|m| m.id == id) => {
-                        format!("{name} was not restarted yet")
+                        format!("{name} has not been restarted yet")
                     }
                     _ if report.safe => return Ok(report),
                     _ => format!(
@@ -179,12 +195,12 @@ impl Asked {
                         report
                             .unsafe_for
                             .as_deref()
-                            .unwrap_or("it is not known why")
+                            .unwrap_or("the reason is not known")
                     ),
                 };
             }
-            // Whoever watches wants to know what it waits for, but not each time that a number
-            // changes.
+            // The operator wants to know what the command waits for, but not every change of a
+            // number.
             if told.0.elapsed() > TELL && told.1 != why {
                 eprintln!("waiting: {why}");
                 told = (Instant::now(), why.clone());
@@ -192,7 +208,7 @@ impl Asked {
             tokio::time::sleep(LOOK).await;
         }
         Err(Failed::new(format!(
-            "after {} s: {why}; nothing further was restarted",
+            "after {} s: {why}; no further node was restarted",
             self.timeout.as_secs()
         )))
     }
@@ -200,8 +216,8 @@ impl Asked {
 
 async fn run(command: &str, turn: &Turn) -> Result<(), Failed> {
     let mut shell = std::process::Command::new("sh");
-    // Whom to ask is said to this command; a node that is started takes it for where it shall
-    // listen.
+    // For this command DOYEN_HTTP is the node to ask. A node that the shell starts would take it
+    // for the address to listen on.
     shell
         .args(["-c", command])
         .env("DOYEN_NODE", &turn.name)
@@ -211,12 +227,10 @@ async fn run(command: &str, turn: &Turn) -> Result<(), Failed> {
     match ended {
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(Failed::new(format!(
-            "restarting {} failed ({status}): nothing further was restarted",
+            "restarting {} failed ({status}): no further node was restarted",
             turn.name
         ))),
-        Ok(Err(e)) => Err(Failed::new(format!("the command cannot be run: {e}"))),
-        Err(e) => Err(Failed::new(format!(
-            "the command cannot be waited for: {e}"
-        ))),
+        Ok(Err(e)) => Err(Failed::new(format!("cannot run the command: {e}"))),
+        Err(e) => Err(Failed::new(format!("cannot wait for the command: {e}"))),
     }
 }

@@ -1,14 +1,14 @@
-//! Which keys: names of one width, drawn evenly or as Zipf says.
+//! The keys: names of one length, drawn evenly or by Zipf's law.
 
 use rand::Rng;
 use rand::distr::{Distribution, Uniform};
 use rand_distr::Zipf;
 
-/// The first key. All names are that long, so that commands are too.
+/// The name of the first key. All names have its length, so all commands have one length as well.
 pub(super) const FIRST: &[u8; 16] = b"key:000000000000";
 /// Where the digits of a name begin.
 pub(super) const DIGITS_AT: usize = 4;
-/// As many keys as the digits can name.
+/// The number of names that the digits can tell apart.
 pub(super) const KEYS_MAX: u64 = 1_000_000_000_000;
 
 /// The name of a key.
@@ -18,7 +18,7 @@ pub(super) fn name(key: u64) -> [u8; FIRST.len()] {
     name
 }
 
-/// Writes a key over digits that are all zero.
+/// Writes the number of a key over digits that are all zero.
 pub(super) fn write_digits(mut key: u64, digits: &mut [u8]) {
     for digit in digits.iter_mut().rev() {
         if key == 0 {
@@ -32,32 +32,32 @@ pub(super) fn write_digits(mut key: u64, digits: &mut [u8]) {
 /// How keys are drawn.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Keys {
-    /// Each as often as any other.
+    /// Every key equally often.
     Uniform(Uniform<u64>),
     /// Key `k` in proportion to `1 / (k + 1)^exponent`: the first key is the hottest.
     Zipf(Zipf<f64>),
 }
 
 impl Keys {
-    /// Any of `keys` keys, evenly. `keys` is at least 1.
+    /// Draws from `keys` keys evenly; `keys` is at least 1.
     pub(super) fn uniform(keys: u64) -> Self {
-        // A range that begins at 0 and has a key is not empty.
+        // The range is not empty: it has at least one key.
         Self::Uniform(Uniform::new(0, keys.max(1)).expect("there are keys"))
     }
 
-    /// Any of `keys` keys, by rank.
+    /// Draws from `keys` keys by rank, by Zipf's law.
     ///
     /// # Errors
-    /// An exponent that is none.
+    /// The exponent is not a number from 0 on.
     pub(super) fn zipf(keys: u64, exponent: f64) -> Result<Self, String> {
-        // Zipf::new takes infinity for an exponent.
+        // Zipf::new accepts infinity.
         let zipf = if exponent.is_finite() {
             Zipf::new(keys.max(1) as f64, exponent).ok()
         } else {
             None
         };
         zipf.map(Self::Zipf).ok_or_else(|| {
-            format!("--exponent {exponent} is none of Zipf's: give 0 or more, as in 0.99")
+            format!("--exponent {exponent} is not an exponent of Zipf's law: give 0 or more")
         })
     }
 
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_of_one_width() {
+    fn names_have_one_length() {
         assert_eq!(&name(0), b"key:000000000000");
         assert_eq!(&name(12_345), b"key:000000012345");
         assert_eq!(&name(KEYS_MAX - 1), b"key:999999999999");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_draws_all_keys_alike() {
+    fn uniform_draws_all_keys_equally_often() {
         for drawn in counts(Keys::uniform(10), 10) {
             assert!(
                 (drawn as f64 - DRAWS as f64 / 10.0).abs() < 1000.0,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn exponents_that_are_none_are_refused() {
+    fn invalid_exponents_are_refused() {
         for wrong in [-1.0, f64::NAN, f64::INFINITY] {
             assert!(Keys::zipf(10, wrong).is_err_and(|why| why.contains("--exponent")));
         }

@@ -1,4 +1,4 @@
-//! What load is asked for, whichever way it goes: flags, and what each thread makes of them.
+//! The load that the flags ask for, and each thread's part of it. It is the same for all targets.
 
 use super::Failed;
 use super::keys::{KEYS_MAX, Keys};
@@ -27,100 +27,122 @@ enum Distribution {
     Zipf,
 }
 
-/// What load.
+/// The load.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Load")]
 pub(super) struct Load {
-    /// What is done
+    /// Which operations to run
     #[arg(long, value_enum, default_value = "mixed", value_name = "WHICH")]
     operation: Which,
-    /// Reads among mixed operations, in percent [default: 80]
+    /// Share of reads among mixed operations, in percent [default: 80]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     reads: Option<u8>,
-    /// Keys: key:000000000000 and those that follow
-    #[arg(long, default_value_t = 100_000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX))]
+    /// Number of keys: key:000000000000 and so on
+    #[arg(
+        long,
+        default_value_t = 100_000,
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX)
+    )]
     keys: u64,
-    /// How keys are drawn: each as often as any other, or few of them most of the time
+    /// How keys are drawn: all equally often, or some of them much more often
     #[arg(long, value_enum, default_value = "uniform", value_name = "HOW")]
     distribution: Distribution,
     /// Zipf's exponent: the larger, the hotter the first keys [default: 0.99]
     #[arg(long, value_name = "S")]
     exponent: Option<f64>,
-    /// Bytes of a value
+    /// Size of a value in bytes
     #[arg(long, default_value_t = 100, value_name = "N")]
     value_bytes: usize,
-    /// Connections, over all threads
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    /// Connections of all threads together
+    #[arg(
+        long,
+        default_value_t = 50,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     connections: u16,
-    /// Operations of a connection that are unanswered at a time
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    /// Unanswered operations of one connection at a time
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
     in_flight: u16,
-    /// Wait for the replies to all operations in flight before the next ones are sent
+    /// Wait for the replies to all operations in flight, then send the next ones at once
     #[arg(long)]
     batch: bool,
-    /// Open loop: that many operations a second, however fast the answers come; latency counts from
-    /// the intended start
+    /// Open loop: start this many operations a second, however fast the replies come. Latency
+    /// counts from the intended start
     #[arg(long, value_name = "OPS")]
     rate: Option<f64>,
-    /// Seconds that are measured
+    /// Length of the measurement in seconds
     #[arg(long, default_value_t = 5.0, value_name = "S")]
     seconds: f64,
-    /// Seconds of the same load before that
+    /// Seconds of the same load before the measurement
     #[arg(long, default_value_t = 1.0, value_name = "S")]
     warmup: f64,
-    /// Write every key once before, so that reads find something
+    /// Write every key once before the measurement, so that reads find values
     #[arg(long)]
     fill: bool,
-    /// Threads of the generator
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    /// Threads that generate load
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
     threads: u16,
-    /// What operations, keys and values are drawn from
+    /// Seed for operations, keys and values: the same seed gives the same load
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     seed: u64,
 }
 
 impl Load {
-    /// What no single flag can tell.
+    /// Checks what depends on several flags.
     pub(super) fn check(&self) -> Result<(), Failed> {
         let wrong = |what: String| Err(Failed::usage(what));
         if !(self.seconds > 0.0 && self.seconds <= SECONDS_MAX) {
             return wrong(format!(
-                "--seconds {} measures nothing: give more than 0 and at most {SECONDS_MAX}",
+                "--seconds {} is too short or too long: give more than 0 and at most {SECONDS_MAX}",
                 self.seconds
             ));
         }
         if !(self.warmup >= 0.0 && self.warmup <= SECONDS_MAX) {
             return wrong(format!(
-                "--warmup {} is no time: give 0 to {SECONDS_MAX} seconds",
+                "--warmup {} is not a time: give 0 to {SECONDS_MAX} seconds",
                 self.warmup
             ));
         }
         if let Some(rate) = self.rate.filter(|rate| !(*rate > 0.0 && rate.is_finite())) {
             return wrong(format!(
-                "--rate {rate} is no rate: give operations a second, or leave it out for the closed loop"
+                "--rate {rate} is not a rate: give operations a second, or omit it for the closed \
+                 loop"
             ));
         }
         if self.value_bytes > VALUE_BYTES_MAX {
             return wrong(format!(
-                "--value-bytes {} is too much: give at most {VALUE_BYTES_MAX}",
+                "--value-bytes {} is too large: give at most {VALUE_BYTES_MAX}",
                 self.value_bytes
             ));
         }
         if self.threads > self.connections {
             return wrong(format!(
-                "--threads {} leaves threads without a connection: give at least as many --connections",
+                "--threads {} leaves threads without a connection: give at least as many \
+                 --connections as --threads",
                 self.threads
             ));
         }
         if self.reads.is_some() && self.operation != Which::Mixed {
             return wrong(format!(
-                "--reads says nothing of --operation {}: it is for mixed",
+                "--reads does not apply to --operation {}: use it with --operation mixed",
                 self.operation()
             ));
         }
         if self.exponent.is_some() && matches!(self.distribution, Distribution::Uniform) {
             return wrong(
-                "--exponent says nothing of uniform keys: it is for --distribution zipf".into(),
+                "--exponent does not apply to uniform keys: use it with --distribution zipf".into(),
             );
         }
         self.drawn().map(drop)
@@ -134,7 +156,7 @@ impl Load {
         self.exponent.unwrap_or(0.99)
     }
 
-    /// Whether anything is written but what fills.
+    /// Whether anything is written, apart from `--fill`.
     pub(super) fn writes(&self) -> bool {
         self.operation != Which::Get
     }
@@ -183,14 +205,14 @@ impl Load {
         Duration::from_secs_f64(self.warmup)
     }
 
-    /// Connections of one of the threads.
+    /// The connections of one thread.
     pub(super) fn lanes(&self, thread: usize) -> usize {
         let (all, threads) = (usize::from(self.connections), self.threads());
         all / threads + usize::from(thread < all % threads)
     }
 
-    /// The bytes of every value: letters and digits, so that they can be read in a dump, and are
-    /// not packed to nothing.
+    /// The bytes of every value: letters and digits, which are readable in a dump and do not
+    /// compress to nothing.
     pub(super) fn value(&self) -> Vec<u8> {
         StdRng::seed_from_u64(self.seed)
             .sample_iter(Alphanumeric)
@@ -198,7 +220,7 @@ impl Load {
             .collect()
     }
 
-    /// What one of the threads writes first.
+    /// The keys that one thread writes for `--fill`.
     pub(super) fn filling(&self, thread: usize) -> Plan {
         let bound = |thread: usize| {
             (u128::from(self.keys) * thread as u128 / self.threads() as u128) as u64
@@ -206,14 +228,14 @@ impl Load {
         Plan::every(bound(thread)..bound(thread + 1))
     }
 
-    /// What one of the threads does.
+    /// The operations of one thread.
     pub(super) fn plan(&self, thread: usize) -> Result<Plan, Failed> {
         let reads = match self.operation {
             Which::Get => 100,
             Which::Set => 0,
             Which::Mixed => self.reads(),
         };
-        // Threads must not do the same; neighbouring seeds are no neighbours to the generator.
+        // Each thread needs operations of its own. Neighbouring seeds give unrelated sequences.
         Ok(Plan::drawn(
             self.drawn()?,
             reads,
@@ -221,7 +243,7 @@ impl Load {
         ))
     }
 
-    /// When one of the threads does it.
+    /// When the operations of one thread start.
     pub(super) fn schedule(&self, thread: usize, starts_at: u64) -> Schedule {
         let ends_at = starts_at
             + self.warmup().as_nanos() as u64
@@ -230,7 +252,7 @@ impl Load {
             return Schedule::closed(ends_at);
         };
         let lanes = self.lanes(thread);
-        // The threads' starts are woven into each other.
+        // The starts of the threads are interleaved.
         let offset = (thread as f64 * 1e9 / rate) as u64;
         Schedule::open(
             rate * lanes as f64 / f64::from(self.connections),
@@ -247,7 +269,7 @@ impl Load {
         }
     }
 
-    /// All that in words; `native`: through the native client.
+    /// The load in words; `native`: through the native client.
     pub(super) fn words(&self, native: bool) -> String {
         let mut words = self.operation().to_owned();
         if self.operation == Which::Mixed {
@@ -330,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_as_long_as_asked_for() {
+    fn values_have_the_requested_length() {
         assert_eq!(load("--value-bytes 33").value().len(), 33);
         assert!(
             load("--value-bytes 33")

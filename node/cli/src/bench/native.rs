@@ -1,13 +1,13 @@
-//! Load through the native client: what a program does that uses `doyen::Client`.
+//! Load through the native client, as a program causes it that uses `doyen::Client`.
 //!
 //! ```text
-//!   worker (a thread) ── polls ──> caller (a future) ── map.get, map.insert ──> Client (a thread of its own)
+//!   worker (a thread) ── polls ──> caller (a future) ── map.get, map.insert ──> Client (thread)
 //!     │ due lanes ───────────────────^  │
 //!     └ Shared: plan, schedule, <───────┘
 //!               recorder
 //! ```
-//! Each thread has a client, and for each operation in flight one caller, which does one operation
-//! after the other.
+//! Each thread has a client, and one caller for each operation in flight. A caller runs one
+//! operation at a time.
 
 mod worker;
 
@@ -23,21 +23,21 @@ use doyen::config::DATA_PORT;
 use std::path::PathBuf;
 use worker::{Shared, Worker};
 
-/// Which nodes.
+/// The nodes to connect to.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Native client")]
 #[group(skip)]
 pub(super) struct Target {
-    /// Through the native client: get and insert of a map, every caller has one operation in flight
+    /// Use the native client: `get` and `insert` of a map. Every caller has one operation in flight
     #[arg(long, conflicts_with_all = ["resp", "cluster", "password_file", "wait"])]
     pub(super) native: bool,
-    /// Data ports of nodes, any of them [default: 127.0.0.1:7401]
+    /// Data ports of one or more nodes [default: 127.0.0.1:7401]
     #[arg(long, value_name = "ADDR", value_delimiter = ',', requires = "native")]
     data: Vec<String>,
     /// File with the cluster's secret (or DOYEN_SECRET)
     #[arg(long, env = "DOYEN_SECRET_FILE", value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// The map
+    /// Name of the map
     #[arg(
         long,
         value_name = "NAME",
@@ -48,7 +48,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Puts the load on the cluster; returns what came of it, and by how many starts it was behind.
+    /// Puts the load on the cluster. Returns the record, and how many starts were due but never
+    /// sent.
     pub(super) fn run(&self, load: &Load) -> Result<(Recorder, u64), Failed> {
         let clock = Clock::start();
         let runtime = runtime()?;
@@ -115,7 +116,7 @@ impl Target {
         Ok((client, map))
     }
 
-    /// What people should know of it beside the load.
+    /// The target, in words.
     pub(super) fn words(&self) -> String {
         let nodes = if self.data.is_empty() {
             String::new()

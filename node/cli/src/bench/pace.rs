@@ -1,5 +1,5 @@
-//! How long a generator's thread goes on, and how long it may sleep: the same whichever way the
-//! load goes.
+//! How long a thread of the generator runs, and how long it may sleep. It is the same for all
+//! targets.
 
 use super::Failed;
 use super::plan::Plan;
@@ -9,16 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How long replies are awaited after the end: a Doyen node parks a request for 5 s at most.
+/// How long the generator waits for replies after the end. A Doyen node parks a request for 5 s at
+/// most.
 const DRAIN_MAX: u64 = 6_000_000_000;
-/// How long filling may stand still.
+/// How long filling may go on without any reply.
 const FILL_STALL_MAX: u64 = 30_000_000_000;
-/// Asleep at most, so that a thread notices that another one has failed.
+/// The longest sleep: a thread then notices that another one has failed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// The system sleeps whole milliseconds, and one more: nearer starts are waited for awake.
+/// The system sleeps for whole milliseconds, and up to one more. For nearer starts the thread stays
+/// awake.
 const SLEEP_MARGIN: u64 = 2_000_000;
 
-/// Whether the plan or the schedule has ended, and what was sent is answered.
+/// Whether the plan or the schedule has ended, and every operation that was sent is answered.
 pub(super) fn is_over(
     clock: Clock,
     plan: &Plan,
@@ -30,7 +32,7 @@ pub(super) fn is_over(
         if recorder.outstanding() > 0 && now.saturating_sub(recorder.quiet_since()) > FILL_STALL_MAX
         {
             return Err(Failed::new(format!(
-                "--fill stands still: no reply for {} s",
+                "--fill makes no progress: no reply for {} s",
                 FILL_STALL_MAX / 1_000_000_000
             )));
         }
@@ -40,7 +42,7 @@ pub(super) fn is_over(
         && (recorder.outstanding() == 0 || now - schedule.ends_at() > DRAIN_MAX))
 }
 
-/// How long nothing is due, as far as the schedule knows.
+/// How long the thread may sleep until the next start is due.
 pub(super) fn sleep(clock: Clock, schedule: &Schedule) -> Duration {
     let now = clock.now();
     match schedule.next_start() {
@@ -53,7 +55,7 @@ pub(super) fn sleep(clock: Clock, schedule: &Schedule) -> Duration {
     }
 }
 
-/// Runs all workers to their end, each on a thread; the first failure ends them all.
+/// Runs every worker on a thread of its own. The first failure ends all of them.
 pub(super) fn on_threads<W: Send>(
     workers: &mut [W],
     run: impl Fn(&mut W, &AtomicBool) -> Result<(), Failed> + Sync,
@@ -71,7 +73,7 @@ pub(super) fn on_threads<W: Send>(
             .into_iter()
             .map(|t| {
                 t.join()
-                    .unwrap_or_else(|_| Err(Failed::new("a thread of the generator broke")))
+                    .unwrap_or_else(|_| Err(Failed::new("a thread of the generator panicked")))
             })
             .collect();
         ended.into_iter().collect()

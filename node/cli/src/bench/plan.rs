@@ -1,25 +1,25 @@
-//! What comes next: every key once, or operations drawn from a seed.
+//! The operations to run: every key once, or operations drawn from a seed.
 
 use super::keys::Keys;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::ops::Range;
 
-/// What is done with a key.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It is read.
+    /// Reads the key.
     Get,
-    /// It is written.
+    /// Writes the key.
     Set,
 }
 
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Operation {
-    /// What is done.
+    /// The kind.
     pub(super) kind: Kind,
-    /// With which key.
+    /// The key.
     pub(super) key: u64,
 }
 
@@ -38,12 +38,12 @@ enum Source {
 }
 
 impl Plan {
-    /// Writes every key once.
+    /// Writes every key once, then ends.
     pub(super) fn every(keys: Range<u64>) -> Self {
         Self(Source::Every(keys))
     }
 
-    /// Never ends; of a hundred operations, `reads_percent` are reads.
+    /// Never ends. Of a hundred operations, `reads_percent` are reads.
     pub(super) fn drawn(keys: Keys, reads_percent: u8, seed: u64) -> Self {
         Self(Source::Drawn {
             keys,
@@ -52,8 +52,8 @@ impl Plan {
         })
     }
 
-    /// Whether each operation is there once: whoever is given one that is not for him must see to
-    /// it that it is done.
+    /// Whether each operation appears only once. A connection that cannot run such an operation
+    /// must pass it on.
     pub(super) fn is_finite(&self) -> bool {
         matches!(self.0, Source::Every(_))
     }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_are_as_many_as_asked_for() {
+    fn the_share_of_reads_is_as_requested() {
         assert_eq!(reads(0), 0);
         assert_eq!(reads(100), 10_000);
         assert!((7_800..8_200).contains(&reads(80)), "{}", reads(80));

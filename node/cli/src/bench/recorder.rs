@@ -1,21 +1,21 @@
-//! What came of the operations: latencies, errors, hits, and how long nobody answered. Times are
+//! Records the results: latencies, errors, hits, and the longest time without a reply. Times are in
 //! nanoseconds.
 
 use super::plan::Kind;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
-/// Latencies are told apart to three digits, up to an hour.
+/// The histogram holds latencies up to an hour, with three significant digits.
 const LATENCY_MAX: u64 = 3_600_000_000_000;
-/// Kinds of errors that are told apart; the others are one more.
+/// Kinds of errors that are counted separately. All further kinds are counted together.
 const ERROR_KINDS_MAX: usize = 32;
-/// What is counted for operations that had no reply when the run was over.
+/// The kind of operations that had no reply when the run ended.
 const UNANSWERED: &str = "unanswered";
-/// What is counted for errors of too many kinds.
+/// The kind that collects errors of further kinds.
 const OTHERS: &str = "others";
 
-/// Counts for one thread. Errors count from the beginning; latencies and stalls from `measure_from`
-/// on, whenever the operation began.
+/// The counts of one thread. Errors count from the beginning. Latencies and stalls count from
+/// `measure_from` on, even if the operation began earlier.
 #[derive(Debug)]
 pub(super) struct Recorder {
     measured_from: u64,
@@ -25,18 +25,19 @@ pub(super) struct Recorder {
     errors: BTreeMap<String, u64>,
     first_error: Option<String>,
     outstanding: u64,
-    /// The last reply, or when the first operation after quiet times was sent.
+    /// The time of the last reply, or of the first operation that was sent while none was
+    /// unanswered.
     quiet_since: u64,
     longest_stall: u64,
     last_reply: u64,
 }
 
 impl Recorder {
-    /// Measures nothing yet.
+    /// A recorder that does not measure yet.
     pub(super) fn new() -> Self {
         Self {
             measured_from: u64::MAX,
-            // The bounds are right: 1 is at least 1, and the other one is more than twice that.
+            // The lower bound is at least 1, and the upper one is more than twice the lower.
             latencies: Histogram::new_with_bounds(1, LATENCY_MAX, 3)
                 .expect("bounds of a histogram"),
             gets: 0,
@@ -63,7 +64,7 @@ impl Recorder {
         self.outstanding += 1;
     }
 
-    /// Something came. Before the operations that it completes are told.
+    /// Bytes arrived. Called before the operations that they complete.
     pub(super) fn heard(&mut self, now: u64) {
         let stall = now.saturating_sub(self.quiet_since.max(self.measured_from));
         self.longest_stall = self.longest_stall.max(stall);
@@ -71,7 +72,7 @@ impl Recorder {
         self.last_reply = now;
     }
 
-    /// An operation is done; `found` says whether there was a value.
+    /// An operation succeeded; `found`: there was a value.
     pub(super) fn answered(&mut self, kind: Kind, found: bool, intended: u64, now: u64) {
         self.outstanding -= 1;
         if now >= self.measured_from {
@@ -82,15 +83,14 @@ impl Recorder {
         }
     }
 
-    /// An operation was answered with an error, which begins with a word that says of which kind it
-    /// is.
+    /// An operation was answered with an error. The first word of the error is its kind.
     pub(super) fn failed(&mut self, error: &str) {
         self.outstanding -= 1;
         self.count(error.split_whitespace().next().unwrap_or(OTHERS), 1);
         self.first_error.get_or_insert_with(|| error.to_owned());
     }
 
-    /// The run is over: nobody waits any longer.
+    /// The run is over: unanswered operations are counted as errors.
     pub(super) fn finish(&mut self, now: u64) {
         if self.outstanding > 0 {
             self.heard(now);
@@ -111,8 +111,8 @@ impl Recorder {
         }
     }
 
-    /// What another thread counted beside this one. Stalls are those of one thread: while others
-    /// hear, it may hear nothing.
+    /// Adds the counts of another thread. A stall belongs to one thread: it may get no reply while
+    /// other threads do.
     pub(super) fn merge(&mut self, other: Self) {
         self.latencies += other.latencies;
         self.measured_from = self.measured_from.min(other.measured_from);
@@ -128,47 +128,47 @@ impl Recorder {
         self.last_reply = self.last_reply.max(other.last_reply);
     }
 
-    /// Operations that are not answered.
+    /// Operations that are unanswered.
     pub(super) fn outstanding(&self) -> u64 {
         self.outstanding
     }
 
-    /// Since when nothing came.
+    /// The time since which nothing has arrived.
     pub(super) fn quiet_since(&self) -> u64 {
         self.quiet_since
     }
 
-    /// Operations that were done, without errors, while it was measured.
+    /// Operations that succeeded during the measurement.
     pub(super) fn operations(&self) -> u64 {
         self.latencies.len()
     }
 
-    /// How long they took from their intended start.
+    /// Their latencies, from the intended start.
     pub(super) fn latencies(&self) -> &Histogram<u64> {
         &self.latencies
     }
 
-    /// Of the operations: reads, and those that found something.
+    /// The reads among them, and the reads that found a value.
     pub(super) fn gets_and_hits(&self) -> (u64, u64) {
         (self.gets, self.hits)
     }
 
-    /// Errors by their first word.
+    /// Counts of errors by their first word.
     pub(super) fn errors(&self) -> &BTreeMap<String, u64> {
         &self.errors
     }
 
-    /// The first error, in full.
+    /// The full text of the first error.
     pub(super) fn first_error(&self) -> Option<&str> {
         self.first_error.as_deref()
     }
 
-    /// The longest time without any reply while some were awaited.
+    /// The longest time without any reply while operations were unanswered.
     pub(super) fn longest_stall(&self) -> u64 {
         self.longest_stall
     }
 
-    /// From the beginning of the measurement to its last reply.
+    /// The time from the beginning of the measurement to its last reply.
     pub(super) fn span(&self) -> u64 {
         self.last_reply.saturating_sub(self.measured_from)
     }
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_answered_before_the_measurement_is_not_counted() {
+    fn replies_before_the_measurement_are_not_counted() {
         let mut recorder = Recorder::new();
         recorder.measure_from(100);
         for (sent, replied) in [(10, 99), (20, 100), (150, 170)] {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_times_without_operations_are_no_stall() {
+    fn a_time_without_operations_is_no_stall() {
         let mut recorder = Recorder::new();
         recorder.measure_from(0);
         recorder.sent(10);
@@ -213,7 +213,7 @@ mod tests {
         recorder.heard(1007);
         recorder.answered(Kind::Set, true, 1000, 1007);
         assert_eq!(recorder.longest_stall(), 7);
-        // The other one is never answered.
+        // The other operation is never answered.
         recorder.finish(1050);
         assert_eq!(
             (

@@ -1,22 +1,22 @@
-//! What is told in the end: a block for people, or one JSON object for programs.
+//! The report: a block of text for people, or one JSON object for programs.
 
 use super::recorder::Recorder;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Width of the longest bar.
+/// The width of the longest bar.
 const BAR: u64 = 50;
-/// The largest unit in which latencies are told.
+/// Latencies from here on are printed in seconds.
 const SECOND_US: f64 = 1e6;
 
-/// The figures of a run. The names are those of the JSON, and stay.
+/// The figures of a run. The names are those of the JSON, and must not change.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     operation: &'static str,
-    /// Done without errors.
+    /// Operations that succeeded.
     operations: u64,
-    /// From the beginning of the measurement to its last reply.
+    /// The time from the beginning of the measurement to its last reply.
     seconds: f64,
     /// Operations a second.
     throughput: f64,
@@ -29,23 +29,23 @@ pub(super) struct Report {
     p9999_us: f64,
     max_us: f64,
     longest_stall_us: f64,
-    /// Starts of the open loop that were due before the end, and were not sent.
+    /// Starts of the open loop that were due before the end, but were never sent.
     behind: u64,
     /// Reads that found a value.
     hits: u64,
-    /// What the first operation that failed was told, in full.
+    /// The full text of the first error.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_error: Option<String>,
     #[serde(skip)]
     gets: u64,
-    /// What was asked for, in words.
+    /// The requested load, in words.
     #[serde(skip)]
     load: String,
     #[serde(skip)]
     bars: Vec<Bar>,
 }
 
-/// Latencies from one bound (the one before) to another.
+/// How many latencies lie between the bound before this one and this bound.
 #[derive(Debug, PartialEq)]
 struct Bar {
     below_us: f64,
@@ -53,7 +53,7 @@ struct Bar {
 }
 
 impl Report {
-    /// `seconds` is how long it was measured, at least.
+    /// `seconds` is the length of the measurement at least.
     pub(super) fn new(
         operation: &'static str,
         load: String,
@@ -89,8 +89,8 @@ impl Report {
     }
 }
 
-/// Counts between 1, 2, 5, 10, 20, 50, .. microseconds, from the first that is not empty to the
-/// last.
+/// Counts between the bounds 1, 2, 5, 10, 20, 50, .. microseconds, from the first to the last that
+/// is not empty.
 fn bars(recorder: &Recorder) -> Vec<Bar> {
     let latencies = recorder.latencies();
     let mut bars: Vec<Bar> = Vec::new();
@@ -108,8 +108,8 @@ fn bars(recorder: &Recorder) -> Vec<Bar> {
                 });
             }
             told += count;
-            // The histogram counts in steps: the one that holds the bound was counted with what is
-            // below.
+            // The histogram counts in steps. The step that contains the bound was counted with the
+            // values below it.
             from = latencies.highest_equivalent(below - 1) + 1;
         }
         decade *= 10;
@@ -117,13 +117,16 @@ fn bars(recorder: &Recorder) -> Vec<Bar> {
     bars
 }
 
-/// What to do about errors that the flags are to blame for.
+/// Advice for errors that wrong flags cause.
 const HINTS: [(&str, &str); 2] = [
     (
         "MOVED",
         "these ports are for cluster-aware clients: add --cluster, or ask the --resp ports",
     ),
-    ("NOAUTH", "the servers want a password: --password-file"),
+    (
+        "NOAUTH",
+        "the servers require a password: give --password-file",
+    ),
 ];
 
 impl fmt::Display for Report {
@@ -164,15 +167,13 @@ impl fmt::Display for Report {
         if self.behind > 0 {
             writeln!(
                 f,
-                "behind by      {:>12}  starts that were due, warm-up included, and never sent: no latency below knows them",
+                "behind by      {:>12}  starts that were due, warm-up included, but never sent; \
+                 the latencies below do not include them",
                 self.behind
             )?;
         }
         if self.operations == 0 {
-            return writeln!(
-                f,
-                "latency                   -  nothing was done without an error"
-            );
+            return writeln!(f, "latency                   -  no operation succeeded");
         }
         let latencies = [
             ("mean", self.mean_us),
@@ -198,7 +199,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A bound, in the unit in which it is short.
+/// A bound, in the largest unit that fits.
 fn bound(us: f64) -> String {
     match us {
         _ if us >= SECOND_US => format!("{} s", us / SECOND_US),
@@ -211,7 +212,7 @@ fn us(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e3
 }
 
-/// To three digits after the point: what is beyond them says nothing.
+/// Rounds to three digits after the point. Further digits mean nothing.
 fn rounded(figure: f64) -> f64 {
     (figure * 1e3).round() / 1e3
 }
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_stable_names_in_microseconds() {
+    fn the_json_has_stable_names_and_microseconds() {
         let json = serde_json::to_value(report(7)).expect("JSON");
         let names: Vec<&str> = json
             .as_object()
@@ -278,7 +279,7 @@ mod tests {
             ),
             (Some(100), Some(90), Some(7))
         );
-        // The last reply came after the time that was asked for.
+        // The last reply came after the requested time.
         assert_eq!(
             (json["seconds"].as_f64(), json["errors"]["BUSY"].as_u64()),
             (Some(1.2), Some(1))
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn people_get_one_aligned_block() {
+    fn the_text_is_one_aligned_block() {
         let text = report(0).to_string();
         assert!(
             text.starts_with("get of 100 keys\n\noperations              100  in 1.20 s\n"),
@@ -353,13 +354,13 @@ mod tests {
         nothing.measure_from(0);
         let nothing = Report::new("set", "set".into(), 1.0, 0, &nothing).to_string();
         assert!(
-            nothing.ends_with("latency                   -  nothing was done without an error\n"),
+            nothing.ends_with("latency                   -  no operation succeeded\n"),
             "{nothing}"
         );
     }
 
     #[test]
-    fn nothing_done_is_told_as_well() {
+    fn a_run_without_operations_is_reported_as_well() {
         let text = Report::new("set", "set".into(), 5.0, 0, &Recorder::new()).to_string();
         assert!(
             text.contains("operations                0  in 5.00 s") && !text.contains("below"),

@@ -1,10 +1,10 @@
-//! Load on servers that speak RESP: Doyen, Redis, and others with commands of their own.
+//! Load on servers that speak RESP: Doyen, Redis, and others whose commands the flags give.
 //!
 //! ```text
-//!   main ── connects, fills, starts ──> worker (a thread) ──ready──> connection ──> server
-//!                                         │ due lanes ─────────────────^  │  command: bytes with a key
-//!                                         └ Shared: plan, schedule, <─────┘  scan: bytes to replies
-//!                                           recorder, route
+//!   main ─ connects, fills, starts ─> worker (a thread) ─ready─> connection ──> server
+//!                                        │ due lanes ───────────────^  │  command: bytes, a key
+//!                                        └ Shared: plan, schedule, <───┘  scan: bytes to replies
+//!                                                  recorder, route
 //! ```
 
 mod command;
@@ -27,34 +27,35 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use worker::Worker;
 
-/// Unanswered writes of a connection while keys are filled, at most.
+/// Unanswered writes of a connection during `--fill`, at most.
 const FILL_IN_FLIGHT_MAX: usize = 16;
-/// Bytes of unanswered writes while keys are filled, about: a server should not need to refuse any.
+/// Bytes of unanswered writes during `--fill`, about. So few that no server needs to refuse any.
 const FILL_BYTES: usize = 32 << 20;
 
-/// Where the password is that is in no file.
+/// The variable with the password, if no file has it.
 const PASSWORD_VARIABLE: &str = "DOYEN_BENCH_PASSWORD";
 
-/// Which servers, and how they are spoken to.
+/// The servers, and how to talk to them.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
 pub(super) struct Target {
-    /// RESP ports, among which the connections are shared out [default: 127.0.0.1:7379, with
-    /// --cluster 127.0.0.1:7380]
+    /// RESP ports; the connections are divided among them [default: 127.0.0.1:7379, with --cluster
+    /// 127.0.0.1:7380]
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     resp: Vec<String>,
-    /// Ask each key of its master, as CLUSTER SLOTS tells them; every connection belongs to one
-    /// master
+    /// Send each operation to the master of its key, as CLUSTER SLOTS tells it. Every connection
+    /// belongs to one master
     #[arg(long)]
     cluster: bool,
-    /// File with the password of the servers (or DOYEN_BENCH_PASSWORD; never a flag, because other
-    /// users see flags)
+    /// File with the password of the servers (or DOYEN_BENCH_PASSWORD; there is no flag for the
+    /// password, because other users can see flags)
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
-    /// Follow every write with WAIT N 0, and count it when both are answered, and N copies have it
+    /// Send WAIT N 0 after every write; the write counts once both are answered and N copies have
+    /// it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     wait: Option<u16>,
-    /// What a read says
+    /// The command of a read
     #[arg(
         long,
         value_name = "WORDS",
@@ -62,7 +63,7 @@ pub(super) struct Target {
         conflicts_with = "cluster"
     )]
     command_get: String,
-    /// What a write says
+    /// The command of a write
     #[arg(
         long,
         value_name = "WORDS",
@@ -73,12 +74,12 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Puts the load on the servers; returns what came of it, and by how many starts they were
-    /// behind.
+    /// Puts the load on the servers. Returns the record, and how many starts were due but never
+    /// sent.
     pub(super) fn run(&self, load: &Load) -> Result<(Recorder, u64), Failed> {
         if self.wait.is_some() && !load.writes() {
             return Err(Failed::usage(
-                "--wait says nothing of --operation get: it follows writes",
+                "--wait does not apply to --operation get: it follows writes",
             ));
         }
         let clock = Clock::start();
@@ -118,7 +119,7 @@ impl Target {
         }
     }
 
-    /// All connections of all threads, about to fill.
+    /// Opens all connections of all threads, ready for `--fill`.
     fn connect(&self, load: &Load, clock: Clock) -> Result<Vec<Worker>, Failed> {
         let addresses = self.addresses()?;
         let value = load.value();
@@ -140,7 +141,7 @@ impl Target {
             .filter(|masters| *masters > load.lanes(load.threads() - 1))
         {
             return Err(Failed::usage(format!(
-                "--connections are too few: each thread needs one for each of {masters} masters"
+                "too few --connections: each thread needs one for each of the {masters} masters"
             )));
         }
         let fill_in_flight = (FILL_BYTES / load.value_bytes().max(1) / load.connections())
@@ -158,8 +159,8 @@ impl Target {
                     in_flight: fill_in_flight,
                     batch: false,
                 };
-                // Threads begin with different servers, so that all of them get their share of
-                // connections.
+                // Each thread begins with another server, so that every server gets its share of
+                // the connections.
                 let before: usize = (0..thread).map(|t| load.lanes(t)).sum();
                 let mut addresses = addresses.clone();
                 let first = before % addresses.len();
@@ -187,7 +188,7 @@ impl Target {
             .collect()
     }
 
-    /// What people should know of it beside the load.
+    /// The target, in words.
     pub(super) fn words(&self) -> String {
         let mut words = match (&self.resp[..], self.cluster) {
             ([], _) => String::new(),

@@ -1,16 +1,16 @@
-//! When: in the closed loop as soon as there is room; in the open loop at a constant rate, whatever
-//! the servers do.
+//! When operations start. In the closed loop, an operation starts as soon as there is room. In the
+//! open loop, operations start at a constant rate, whatever the servers do.
 //!
-//! Operations of the open loop have intended starts, dealt out to the lanes (connections) in turn:
-//! lane 0 has starts 0, 3, 6, .. of three lanes. A lane that may not send holds its starts back,
-//! and sends them late: since latency counts from the intended start, what stood still is not left
-//! out (no coordinated omission). Times are nanoseconds since the generator began.
+//! Operations of the open loop have intended starts. The lanes (connections) get them in turn: of
+//! three lanes, lane 0 has starts 0, 3, 6, .. A lane that may not send keeps its starts and sends
+//! them late. Latency counts from the intended start, so the time that an operation waits here is
+//! included (no coordinated omission). Times are in nanoseconds since the generator began.
 
 use std::time::Instant;
 
 const SECOND: f64 = 1e9;
 
-/// Where time is counted from.
+/// The zero of all times.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock(Instant);
 
@@ -19,7 +19,7 @@ impl Clock {
         Self(Instant::now())
     }
 
-    /// Nanoseconds: enough for centuries.
+    /// Nanoseconds since the start; they do not overflow for centuries.
     pub(super) fn now(self) -> u64 {
         self.0.elapsed().as_nanos() as u64
     }
@@ -37,9 +37,9 @@ struct Open {
     starts_at: u64,
     /// Nanoseconds between two starts.
     interval: f64,
-    /// How many starts of each lane were taken.
+    /// How many starts each lane has taken.
     taken: Vec<u64>,
-    /// How many starts `due_lane` has told.
+    /// How many starts `due_lane` has returned.
     told: u64,
 }
 
@@ -65,12 +65,12 @@ impl Schedule {
         }
     }
 
-    /// When nothing starts any more.
+    /// From this time on no operation starts.
     pub(super) fn ends_at(&self) -> u64 {
         self.ends_at
     }
 
-    /// The intended start of the lane's next operation, if that may be sent now.
+    /// The intended start of the lane's next operation, if it may be sent now.
     pub(super) fn take(&mut self, lane: usize, now: u64) -> Option<u64> {
         if now >= self.ends_at {
             return None;
@@ -86,15 +86,15 @@ impl Schedule {
         Some(start)
     }
 
-    /// There was nothing to do for the start that the lane took last: it is still to come.
+    /// Returns the start that the lane took last: the lane had no operation for it.
     pub(super) fn give_back(&mut self, lane: usize) {
         if let Some(open) = &mut self.open {
             open.taken[lane] -= 1;
         }
     }
 
-    /// A lane that got a start since this was last asked; again and again, until there is none.
-    /// Nothing in the closed loop.
+    /// A lane whose next start has become due; call it until it returns `None`. Always `None` in
+    /// the closed loop.
     pub(super) fn due_lane(&mut self, now: u64) -> Option<usize> {
         let open = self.open.as_mut()?;
         let start = open.start(open.told);
@@ -105,16 +105,16 @@ impl Schedule {
         Some(((open.told - 1) % open.taken.len() as u64) as usize)
     }
 
-    /// When `due_lane` has something to tell again.
+    /// When `due_lane` returns a lane again.
     pub(super) fn next_start(&self) -> Option<u64> {
         let open = self.open.as_ref()?;
         Some(open.start(open.told)).filter(|start| *start < self.ends_at)
     }
 
-    /// Starts before the end that nobody took.
+    /// Starts before the end that no lane took.
     pub(super) fn behind(&self) -> u64 {
         let Some(open) = &self.open else { return 0 };
-        // The division may be off by one: `start` alone says what is before the end.
+        // The division may be off by one, so `start` decides which starts lie before the end.
         let mut starts =
             (self.ends_at.saturating_sub(open.starts_at) as f64 / open.interval) as u64;
         while open.start(starts) < self.ends_at {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_are_dealt_out_to_the_lanes_in_turn() {
+    fn lanes_get_starts_in_turn() {
         let mut schedule = Schedule::open(1000.0, 3, 100, 100 + 6 * MS);
         assert_eq!(schedule.due_lane(99), None);
         assert_eq!(schedule.next_start(), Some(100));
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(schedule.take(1, 100 + 4 * MS), Some(100 + MS));
         assert_eq!(schedule.take(1, 100 + 4 * MS), Some(100 + 4 * MS));
         assert_eq!(schedule.take(1, 100 + 4 * MS), None);
-        // Nothing starts at the end or after it: of six starts, two were taken.
+        // No operation starts at the end or later: of six starts, two were taken.
         assert_eq!(schedule.due_lane(u64::MAX), Some(2));
         assert_eq!(
             (schedule.due_lane(u64::MAX), schedule.next_start()),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_starts_as_the_rate_says() {
+    fn the_number_of_starts_follows_the_rate() {
         for (rate, seconds) in [(1.0, 3), (333.3, 3), (99_999.0, 2), (1_000_000.0, 1)] {
             let schedule = Schedule::open(rate, 7, 5, 5 + seconds * 1000 * MS);
             let expected = rate * seconds as f64;
@@ -198,11 +198,11 @@ mod tests {
         }
     }
 
-    /// A server that answers at once, but stands still for 100 ms of one second: a tenth of the
-    /// operations waited, the longest for all of it. A generator that counts from when it sent
-    /// would see one slow operation for each lane.
+    /// A server answers at once, but pauses for 100 ms of one second. A tenth of the operations
+    /// waited, the longest for the whole pause. A generator that counts from the actual sending
+    /// would see only one slow operation for each lane.
     #[test]
-    fn who_stands_still_is_not_left_out() {
+    fn a_pause_of_the_server_counts_for_every_operation_that_it_delays() {
         let end = 1000 * MS;
         let (mut schedule, mut recorder) = (Schedule::open(1000.0, 1, 0, end), Recorder::new());
         recorder.measure_from(0);

@@ -1,4 +1,4 @@
-//! What happened, and when: operations by the second, waits, faults.
+//! What happened, and when: operations of each second, waits of clients, and faults.
 
 use crate::say;
 use doyen::testkit::Cluster;
@@ -8,22 +8,22 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Shorter waits are no unavailability, and are not kept.
+/// Shorter waits do not count as unavailability, and are not kept.
 const WAIT_LEAST: Duration = Duration::from_millis(10);
-/// Waits kept at most: what comes beyond that is no longer kept.
+/// Waits that are kept, at most; further ones are dropped.
 const WAITS_MAX: usize = 1 << 20;
 
-/// What happened so far. All times are since it began.
+/// What has happened so far. All times count from the beginning of the run.
 #[derive(Debug)]
 pub(super) struct Book {
     began: Instant,
     aloud: bool,
-    /// Whether every second's figures are printed, too.
+    /// Whether the figures of every second are printed as well.
     seconds_aloud: bool,
-    /// Where Redis clients reach each node, as clients know it: nobody tells them that one is dead.
+    /// The RESP address of each node, as far as clients know. Clients are not told of deaths.
     pub(super) endpoints: BTreeMap<usize, SocketAddr>,
-    /// Nodes that were taken away by the present fault: who waits for them waits for what was done,
-    /// not for the cluster.
+    /// Nodes that the present fault took away. A wait for such a node does not count against the
+    /// cluster.
     pub(super) excused: BTreeSet<usize>,
     pub(super) second: Second,
     pub(super) seconds: Vec<Second>,
@@ -31,25 +31,25 @@ pub(super) struct Book {
     pub(super) faults: Vec<Fault>,
 }
 
-/// What was answered in a second.
+/// The answers of one second.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Second {
     /// Operations with an answer.
     pub(super) answered: u64,
-    /// Writes of which nobody knows.
+    /// Writes whose outcome is unknown.
     pub(super) unknown: u64,
-    /// What certainly did not happen.
+    /// Operations that were refused: they certainly did not happen.
     pub(super) refused: u64,
 }
 
-/// A client's way from its first question to an answer.
+/// The time from a client's first attempt to its answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wait {
     began: Duration,
     ended: Duration,
 }
 
-/// A fault, from its beginning until all was safe again.
+/// A fault, from its beginning until all data was safe again.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
     pub(super) kind: String,
@@ -57,9 +57,9 @@ pub(super) struct Fault {
     pub(super) began: Duration,
     pub(super) ended: Duration,
     pub(super) healed: Duration,
-    /// Whether it was.
+    /// Whether all data became safe again.
     pub(super) safe: bool,
-    /// The end of the run came before its own.
+    /// The run ended before the fault did.
     pub(super) cut_short: bool,
 }
 
@@ -95,7 +95,7 @@ impl Fault {
 }
 
 impl Book {
-    /// `aloud`: what happens is printed.
+    /// `aloud`: print what happens.
     pub(super) fn new(aloud: bool) -> Self {
         Self {
             began: Instant::now(),
@@ -110,7 +110,7 @@ impl Book {
         }
     }
 
-    /// Of a run of hours: faults are told, and not every second.
+    /// For runs of hours: print faults, but not every second.
     pub(super) fn without_seconds(self) -> Self {
         Self {
             seconds_aloud: false,
@@ -131,7 +131,7 @@ impl Book {
         }
     }
 
-    /// Clients learn where the nodes are that run now.
+    /// Tells clients the addresses of the nodes that run now.
     pub(super) fn see(&mut self, cluster: &Cluster) {
         self.endpoints = cluster
             .running()
@@ -139,7 +139,7 @@ impl Book {
             .collect();
     }
 
-    /// A client that had asked since `began` has an answer.
+    /// Notes that a client which began to ask at `began` has an answer.
     pub(super) fn waited(&mut self, began: Instant) {
         let wait = Wait {
             began: began - self.began,
@@ -150,7 +150,8 @@ impl Book {
         }
     }
 
-    /// The longest that a client waited for an answer while this lasted, until all was safe.
+    /// The longest wait of a client between the beginning of this fault and the time when all data
+    /// was safe again.
     pub(super) fn unavailable(&self, fault: &Fault) -> Duration {
         let during = self
             .waits
@@ -159,7 +160,7 @@ impl Book {
         during.map(|w| w.ended - w.began).max().unwrap_or_default()
     }
 
-    /// A second is over.
+    /// Ends the current second.
     pub(super) fn tick(&mut self) {
         let Second {
             answered,

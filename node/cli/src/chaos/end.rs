@@ -1,24 +1,25 @@
-//! When a run ends: at its time, or by hand before that; and waits that end with it.
+//! The end of a run, by time or by Ctrl-C, and waits that end with it.
 
 use crate::{Failed, complain, interrupted};
 use std::future::Future;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Known to whoever waits.
+/// The end of a run, shared by everything that waits.
 #[derive(Debug, Clone)]
 pub(super) struct End {
     until: Instant,
     by_hand: watch::Receiver<bool>,
 }
 
-/// The first Ctrl-C (or SIGTERM) ends the run early, with its figures. Returns at the second one,
-/// which ends everything at once.
+/// Waits for Ctrl-C or SIGTERM twice. The first one ends the run early, with its figures. The
+/// second one ends everything at once: then this returns.
 pub(super) async fn twice(by_hand: watch::Sender<bool>) -> Failed {
     interrupted("chaos").await;
     by_hand.send_replace(true);
     complain(format_args!(
-        "ended by hand: what is under way heals, then the figures follow (once more ends at once)"
+        "interrupted: the current fault heals, then the figures follow (a second Ctrl-C ends at \
+         once)"
     ));
     interrupted("chaos").await
 }
@@ -28,17 +29,17 @@ impl End {
         Self { until, by_hand }
     }
 
-    /// Whether somebody ended it.
+    /// Whether Ctrl-C ended the run.
     pub(super) fn is_by_hand(&self) -> bool {
         *self.by_hand.borrow()
     }
 
-    /// Whether it is over, for whatever reason.
+    /// Whether the run is over, for whatever reason.
     pub(super) fn is_over(&self) -> bool {
         self.is_by_hand() || Instant::now() >= self.until
     }
 
-    /// Until its time; nothing once somebody ended it.
+    /// The time that is left; zero after Ctrl-C.
     pub(super) fn left(&self) -> Duration {
         if self.is_by_hand() {
             Duration::ZERO
@@ -47,16 +48,16 @@ impl End {
         }
     }
 
-    /// Waits so long, or until somebody ends it.
+    /// Sleeps for this long, or until Ctrl-C ends the run.
     pub(super) async fn sleep(&self, span: Duration) {
         let _ = self.unless_ended(tokio::time::sleep(span)).await;
     }
 
-    /// What this comes to. `None`: somebody ended it first.
+    /// The result of the work; `None` if Ctrl-C ended the run first.
     pub(super) async fn unless_ended<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut by_hand = self.by_hand.clone();
         tokio::select! {
-            // Nobody can end it any more where the other side is gone.
+            // The sender is gone, so Ctrl-C can no longer end this wait.
             Ok(_) = by_hand.wait_for(|ended| *ended) => None,
             done = work => Some(done),
         }
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn waits_end_by_hand_and_not_before() {
+    async fn waits_end_at_an_interrupt_and_not_before() {
         let (hand, by_hand) = watch::channel(false);
         let end = End::new(Instant::now() + Duration::from_secs(3600), by_hand);
         let (began, long) = (tokio::time::Instant::now(), Duration::from_secs(60));

@@ -1,5 +1,5 @@
-//! Clients: by Redis' protocol through every node, and native ones. All of them share the same
-//! keys, and everything that they ask is recorded.
+//! Clients: RESP clients of every node, and native ones. All of them share the same keys, and every
+//! operation is recorded.
 
 use super::Shared;
 use crate::Failed;
@@ -23,41 +23,41 @@ const RESP_CLIENTS: u32 = 12;
 const NATIVE_CLIENTS: u32 = 4;
 /// Keys in use at a time.
 const KEYS: usize = 200;
-/// Of these, the ones that are counters.
+/// The keys among them that are counters.
 const COUNTERS: usize = 40;
-/// Operations on a key, after which another one takes its place: long histories take long to judge.
+/// Operations on one key, after which a new key takes its place: long histories take long to judge.
 const HISTORY_MAX: usize = 200;
 /// How long a client waits for an answer. A node parks a request for 5 s at most.
 const ANSWER_MAX: Duration = Duration::from_secs(6);
-/// How long it takes to connect at most.
+/// How long connecting may take.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
-/// Before trying again what did not happen.
+/// The pause before another attempt after an operation that did not happen.
 const RETRY: Duration = Duration::from_millis(10);
-/// How often a key is tried at the end.
+/// How often the final reading tries each key.
 const TRIES: u32 = 50;
-/// Who reads everything back.
+/// The client that reads all keys back at the end.
 pub(super) const READER: u32 = u32::MAX;
 
-/// The clients, and what they were told.
+/// The running clients.
 pub(super) struct Load {
     running: Rc<Cell<bool>>,
     tasks: Vec<JoinHandle<()>>,
     native: doyen::Client,
 }
 
-/// What every client has.
+/// State that all clients share.
 #[derive(Clone)]
 struct Common {
     book: Shared,
     history: History,
     keys: Rc<RefCell<Vec<(u32, usize)>>>,
     running: Rc<Cell<bool>>,
-    /// Between two operations of a client.
+    /// The time between two operations of a client.
     pace: Duration,
 }
 
 impl Load {
-    /// Connects the native client and lets all begin.
+    /// Connects the native client and starts all clients.
     pub(super) async fn start(
         book: &Shared,
         history: &History,
@@ -110,33 +110,33 @@ impl Load {
         })
     }
 
-    /// Ends it; every client has its last answer.
+    /// Stops the clients, once each has its last answer.
     pub(super) async fn finish(self) -> Result<(), Failed> {
         self.running.set(false);
         for task in self.tasks {
             task.await
-                .map_err(|e| Failed::new(format!("a client of the chaos broke: {e}")))?;
+                .map_err(|e| Failed::new(format!("a client of the chaos panicked: {e}")))?;
         }
         self.native.close().await;
         Ok(())
     }
 }
 
-/// What one operation came to.
+/// The outcome of an operation.
 enum Outcome {
     Answered(Answer),
     Unknown,
     NotDone,
 }
 
-/// How a client asks.
+/// How a client talks to the cluster.
 enum Asker {
     Resp(Resp),
     Native(Database),
 }
 
 async fn run(id: u32, common: Common, mut rng: ChaCha8Rng, mut asker: Asker) {
-    // Values are told apart by who wrote them and in which turn.
+    // Every value names its writer and a serial number, so no two values are equal.
     let mut serial = 0_u64;
     let mut since = None;
     while common.running.get() {
@@ -150,7 +150,8 @@ async fn run(id: u32, common: Common, mut rng: ChaCha8Rng, mut asker: Asker) {
         let excused = excused || asker.is_excused(&common.book);
         let answered = matches!(outcome, Outcome::Answered(_));
         common.note(pending, outcome);
-        // Who waited for a node that was taken away begins anew with the next one.
+        // After a wait for a node that was taken away, the client starts a new wait with the next
+        // node.
         let first = *since.get_or_insert(began);
         if answered && !excused {
             common.book.borrow_mut().waited(first);
@@ -168,7 +169,7 @@ async fn run(id: u32, common: Common, mut rng: ChaCha8Rng, mut asker: Asker) {
 }
 
 impl Common {
-    /// A key, and whether it is a counter.
+    /// A random key, and whether it is a counter.
     fn key(&self, rng: &mut ChaCha8Rng) -> (String, bool) {
         let slot = rng.random_range(0..KEYS);
         let mut keys = self.keys.borrow_mut();
@@ -205,7 +206,7 @@ impl Asker {
         let native = matches!(self, Self::Native(_));
         match rng.random_range(0..20) {
             0..9 => Call::Get,
-            // The native client has no sums, and must not write over them.
+            // The native client has no sums, and must not overwrite counters.
             _ if counter && native => Call::Get,
             _ if counter => Call::Incr(rng.random_range(1..4)),
             9..16 => Call::Set(value),
@@ -222,7 +223,7 @@ impl Asker {
         }
     }
 
-    /// Whether the node that it asks was taken away by the present fault.
+    /// Whether the present fault took away the node that this client talks to.
     fn is_excused(&self, book: &Shared) -> bool {
         match self {
             Self::Resp(Resp {
@@ -233,7 +234,7 @@ impl Asker {
         }
     }
 
-    /// Another node next time.
+    /// Uses another node next time.
     fn turn_away(&mut self) {
         if let Self::Resp(resp) = self {
             resp.connection = None;
@@ -256,7 +257,7 @@ async fn ask_native(database: &Database, key: &str, call: &Call) -> Outcome {
                 .await
                 .map(|was| Answer::Int(was.into())),
         ),
-        // The only other call that is chosen for it.
+        // `choose` gives it no other call.
         _ => match database.get(key).await {
             Ok(Some(value)) => Outcome::Answered(Answer::Bulk(value.to_vec())),
             Ok(None) => Outcome::Answered(Answer::Nil),
@@ -265,11 +266,11 @@ async fn ask_native(database: &Database, key: &str, call: &Call) -> Outcome {
     }
 }
 
-/// A connection at a time, to one node after the other.
+/// A client with one connection at a time, to one node after the other.
 struct Resp {
     book: Shared,
     turn: usize,
-    /// The node, and the connection.
+    /// The number of the node, and the connection.
     connection: Option<(usize, Client)>,
 }
 
@@ -289,7 +290,7 @@ impl Resp {
                 sum = by.to_string();
                 vec![b"INCRBY", key, sum.as_bytes()]
             }
-            // The only other call that is chosen.
+            // `choose` gives it no other call.
             _ => vec![b"GET", key],
         };
         match tokio::time::timeout(ANSWER_MAX, client.command(&words)).await {
@@ -299,7 +300,7 @@ impl Resp {
             Ok(Ok(Reply::Int(n))) => Outcome::Answered(Answer::Int(n)),
             Ok(Ok(Reply::Bulk(value))) => Outcome::Answered(Answer::Bulk(value)),
             Ok(Ok(Reply::Error(text))) if text.starts_with("UNKNOWN") => Outcome::Unknown,
-            // What makes no sense is an answer that nothing explains.
+            // A malformed answer becomes one that no order of events explains.
             Ok(Ok(Reply::Error(text))) => Outcome::Answered(Answer::Bulk(text.into_bytes())),
             Ok(Ok(Reply::Array(_))) => Outcome::Answered(Answer::Bulk(b"an array".to_vec())),
             Ok(Err(_)) | Err(_) => Outcome::Unknown,
@@ -327,8 +328,8 @@ impl Resp {
     }
 }
 
-/// Reads every key, each through one node after the other until there is an answer. Says how many
-/// have none.
+/// Reads every key back, through one node after the other until one answers. Returns the number of
+/// keys without an answer.
 pub(super) async fn read_back(book: &Shared, history: &History) -> u64 {
     let mut reader = Resp {
         book: book.clone(),
@@ -362,7 +363,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// A client of a server that gives these answers, whatever it is asked.
+    /// A client of a server that gives these answers, whatever the requests are.
     async fn client_of(answers: &'static [&'static str]) -> Resp {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let book = Rc::new(RefCell::new(Book::new(false)));
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_store_that_forgets_or_does_what_it_refused_is_found_out() {
+    async fn lost_writes_and_refused_writes_that_happened_are_found() {
         let set = || Call::Set(b"x".to_vec());
         assert_eq!(
             judged([set(), Call::Get], &["+OK\r\n", "$1\r\nx\r\n"]).await,
@@ -427,7 +428,7 @@ mod tests {
         assert_eq!(
             judged([set(), Call::Get], &["-ERR what?\r\n", "$-1\r\n"]).await,
             [Wrong::Answer],
-            "no refusal that says so"
+            "an ERR does not say that nothing happened"
         );
         assert_eq!(
             judged([Call::Incr(2), Call::Incr(2)], &[":2\r\n", ":6\r\n"]).await,

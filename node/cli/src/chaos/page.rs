@@ -1,53 +1,67 @@
-//! The report as one page: a timeline with the faults above, throughput and what went unanswered
-//! below. No scripts, and nothing from elsewhere.
+//! The report as one page: a timeline of faults, throughput and failures, and tables. The page
+//! needs no scripts and no other files.
 
 use super::report::{FaultReport, Report};
 use std::fmt::Write;
 
-/// Of the timeline, in its own units.
+/// Width of the timeline, in its own units.
 const WIDTH: f64 = 1000.0;
-/// A fault; and so many rows, for they do not overlap, but their numbers would.
+/// Height of the row of a fault, and the number of rows. Faults do not overlap, but their numbers
+/// would.
 const ROW: f64 = 16.0;
 const ROWS: usize = 3;
-/// Throughput, and what went unanswered.
+/// Heights of the charts of throughput and of failures.
 const CHART: f64 = 160.0;
 const ERRORS: f64 = 50.0;
-/// Between the parts, and below for the seconds.
+/// Space between the charts, and below them for the seconds.
 const GAP: f64 = 22.0;
-/// Between two marks of time, in seconds, and how many there are at most.
+/// Possible distances between two marks of time, in seconds, and the number of marks at most.
 const STEPS: [f64; 11] = [
     1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
 ];
 const MARKS_MAX: f64 = 12.0;
 
 const STYLE: &str = "
-:root { color-scheme: light dark; --ink: #222; --dim: #555; --paper: #fff; --line: #ddd; --good: #2a7f4f; --bad: #c0392b; --fault: #d98e04; --heal: #8fb3d9; --error: #7d3c98 }
-@media (prefers-color-scheme: dark) { :root { --ink: #ddd; --dim: #aaa; --paper: #181818; --line: #444; --good: #58b980; --bad: #e0685c; --fault: #e5a938; --heal: #4f7299; --error: #bb8fd6 } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1100px; margin: 2em auto; padding: 0 1em }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums } td, th { padding: .15em .8em; text-align: right; border-bottom: 1px solid var(--line) }
-td:first-child, th:first-child, .text { text-align: left } td.text { min-width: 16em } tr.spread th { text-align: center } .wide { overflow-x: auto }
-svg { width: 100%; min-width: 760px; height: auto; display: block } svg text { fill: var(--ink); font-size: 11.5px } svg text.number { font-size: 10px }
+:root { color-scheme: light dark; --ink: #222; --dim: #555; --paper: #fff; --line: #ddd;
+  --good: #2a7f4f; --bad: #c0392b; --fault: #d98e04; --heal: #8fb3d9; --error: #7d3c98 }
+@media (prefers-color-scheme: dark) { :root { --ink: #ddd; --dim: #aaa; --paper: #181818;
+  --line: #444; --good: #58b980; --bad: #e0685c; --fault: #e5a938; --heal: #4f7299;
+  --error: #bb8fd6 } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 1100px; margin: 2em auto; padding: 0 1em }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+td, th { padding: .15em .8em; text-align: right; border-bottom: 1px solid var(--line) }
+td:first-child, th:first-child, .text { text-align: left } td.text { min-width: 16em }
+tr.spread th { text-align: center } .wide { overflow-x: auto }
+svg { width: 100%; min-width: 760px; height: auto; display: block }
+svg text { fill: var(--ink); font-size: 11.5px } svg text.number { font-size: 10px }
 .key { display: inline-block; width: .8em; height: .8em; margin-right: .3em }
-.item { display: inline-block; margin-right: .9em } .good { color: var(--good) } .bad { color: var(--bad) } pre { white-space: pre-wrap; overflow-wrap: anywhere } .dim { color: var(--dim) }
-@media (max-width: 700px) { body { margin: 1em auto } td, th { padding: .15em .35em } td.text { min-width: 11em } svg { min-width: 620px } }
+.item { display: inline-block; margin-right: .9em } .dim { color: var(--dim) }
+.good { color: var(--good) } .bad { color: var(--bad) }
+pre { white-space: pre-wrap; overflow-wrap: anywhere }
+@media (max-width: 700px) { body { margin: 1em auto } td, th { padding: .15em .35em }
+  td.text { min-width: 11em } svg { min-width: 620px } }
 ";
 
 /// The whole page.
 pub(super) fn page(report: &Report) -> String {
     let mut out = String::new();
     let verdict = if report.holds() {
-        ("good", "Everything held.")
+        ("good", "All checks passed.")
     } else {
-        ("bad", "Not everything held.")
+        ("bad", "Not all checks passed.")
     };
     // Writing to a String cannot fail.
     let _ = write!(
         out,
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\
          <title>doyen chaos, seed {seed}</title><style>{STYLE}</style></head><body>\
          <h1>doyen chaos, seed {seed}</h1><p class=\"{}\"><b>{}</b></p>\
-         <p>{} nodes with {} copies of everything, {:.0} s: {} operations answered, {} of unknown outcome, {} refused; {} keys, \
-         of which {} lost a write, {} were read stale, {} have another answer that nothing explains, {} were not decided (too many orders to try them all), {} could not be read back.</p>",
+         <p>{} nodes, {} copies of each partition, {:.0} s: {} operations answered, {} with an \
+         unknown outcome, {} refused. Of {} keys, {} lost a write, {} had a stale read, {} have \
+         another answer that nothing explains, {} were not decided (too many orders to try them \
+         all), {} could not be read back.</p>",
         verdict.0,
         verdict.1,
         report.nodes,
@@ -88,7 +102,8 @@ fn timeline(out: &mut String, report: &Report) {
     let height = top + CHART + GAP + ERRORS + GAP;
     let _ = write!(
         out,
-        "<div class=\"wide\"><svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"faults, throughput and errors over time\">"
+        "<div class=\"wide\"><svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
+         aria-label=\"faults, throughput and errors over time\">"
     );
     for (at, fault) in report.faults.iter().enumerate() {
         let (number, y) = (at + 1, (at % ROWS) as f64 * ROW);
@@ -104,10 +119,14 @@ fn timeline(out: &mut String, report: &Report) {
         ));
         let _ = write!(
             out,
-            "<g><title>{title}</title><rect x=\"{began:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{}\" fill=\"var(--fault)\"/>\
+            "<g><title>{title}</title>\
+             <rect x=\"{began:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{}\" \
+             fill=\"var(--fault)\"/>\
              <rect x=\"{ended:.1}\" y=\"{y}\" width=\"{:.1}\" height=\"{}\" fill=\"{colour}\"/>\
-             <rect x=\"{began:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"{CHART}\" fill=\"var(--fault)\" opacity=\".12\"/>\
-             <text class=\"number\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{}\">{number}</text></g>",
+             <rect x=\"{began:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"{CHART}\" \
+             fill=\"var(--fault)\" opacity=\".12\"/>\
+             <text class=\"number\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{}\">\
+             {number}</text></g>",
             (ended - began).max(1.0),
             ROW - 3.0,
             (healed - ended).max(0.5),
@@ -181,21 +200,23 @@ fn timeline(out: &mut String, report: &Report) {
     }
     let key = |colour, what| {
         format!(
-            "<span class=\"item\"><span class=\"key\" style=\"background: var(--{colour})\"></span>{what}</span>"
+            "<span class=\"item\"><span class=\"key\" style=\"background: \
+             var(--{colour})\"></span>{what}</span>"
         )
     };
     let _ = write!(
         out,
-        "</svg></div><p class=\"dim\">Above, numbered as in the list below: {} {} {}<br>In each second: {} {}</p>",
+        "</svg></div><p class=\"dim\">Above, with the numbers of the list below: {} {} {}<br>Per \
+         second: {} {}</p>",
         key("fault", "a fault"),
-        key("heal", "afterwards, until all was safe"),
+        key("heal", "afterwards, until all data was safe"),
         key("bad", "not safe again"),
         key("good", "operations answered"),
-        key("error", "of unknown outcome or refused"),
+        key("error", "with an unknown outcome, or refused"),
     );
 }
 
-/// Whether there is no room to the right.
+/// Whether a text at this place would leave the chart.
 fn at_end(x: f64) -> bool {
     x > WIDTH - 22.0
 }
@@ -212,7 +233,7 @@ fn bars(
     let seconds = report.seconds.max(report.timeline.len() as f64).max(1.0);
     let width = WIDTH / seconds;
     let mut path = String::new();
-    // A second is told at its end.
+    // The figures of a second are taken at its end.
     let first = (seconds - report.timeline.len() as f64).max(0.0);
     for (at, second) in report.timeline.iter().enumerate() {
         let tall = of(second) as f64 / most as f64 * height;
@@ -227,13 +248,15 @@ fn bars(
     }
     let _ = write!(
         out,
-        "<path d=\"{path}\" fill=\"{colour}\"/><line x1=\"0\" x2=\"{WIDTH}\" y1=\"{base}\" y2=\"{base}\" stroke=\"var(--line)\"/>"
+        "<path d=\"{path}\" fill=\"{colour}\"/><line x1=\"0\" x2=\"{WIDTH}\" y1=\"{base}\" \
+         y2=\"{base}\" stroke=\"var(--line)\"/>"
     );
 }
 
 fn kinds(out: &mut String, report: &Report) {
     out.push_str(
-        "<h2>By kind</h2><div class=\"wide\"><table><tr class=\"spread\"><th><th><th colspan=\"3\">a client waited at most, s<th colspan=\"3\">safe again after, s</tr>\
+        "<h2>By kind</h2><div class=\"wide\"><table><tr class=\"spread\"><th><th>\
+         <th colspan=\"3\">longest wait of a client, s<th colspan=\"3\">safe again after, s</tr>\
          <tr><th>fault<th>times<th>median<th>p99<th>worst<th>median<th>p99<th>worst</tr>",
     );
     for kind in &report.kinds {
@@ -255,17 +278,21 @@ fn kinds(out: &mut String, report: &Report) {
 }
 
 fn faults(out: &mut String, faults: &[FaultReport]) {
-    out.push_str("<h2>One by one</h2><div class=\"wide\"><table><tr><th>no.<th>at, s<th class=\"text\">what<th>lasted, s<th>safe again after, s<th>a client waited, s</tr>");
+    out.push_str(
+        "<h2>All faults</h2><div class=\"wide\"><table><tr><th>no.<th>at, s<th class=\"text\">\
+         fault<th>lasted, s<th>safe again after, s<th>longest wait of a client, s</tr>",
+    );
     for (number, fault) in (1..).zip(faults) {
         let (lasted, healing) = (fault.ended - fault.began, fault.healed - fault.ended);
         let class = if fault.safe { "" } else { " class=\"bad\"" };
         let _ = write!(
             out,
-            "<tr{class}><td>{number}<td>{:.1}<td class=\"text\">{}{}<td>{lasted:.2}<td>{healing:.2}<td>{:.2}</tr>",
+            "<tr{class}><td>{number}<td>{:.1}<td \
+             class=\"text\">{}{}<td>{lasted:.2}<td>{healing:.2}<td>{:.2}</tr>",
             fault.began,
             escape(&fault.text),
             if fault.cut_short {
-                " (cut short by the end)"
+                " (cut short by the end of the run)"
             } else {
                 ""
             },
@@ -289,7 +316,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_page_shows_faults_and_figures_and_needs_nothing_else() {
+    fn the_page_shows_faults_and_figures_and_needs_no_other_file() {
         let mut book = Book::new(false);
         book.seconds = vec![
             Second {
@@ -328,7 +355,7 @@ mod tests {
             "{page}"
         );
         assert_eq!(page.matches("<svg").count(), 1);
-        // Two things in the legend were red.
+        // Two colours of the legend used to be red.
         let colours: Vec<&str> = page
             .split("class=\"key\" style=\"")
             .skip(1)

@@ -1,12 +1,12 @@
-//! Which fault comes next, for how long, and whether it may come: by the seed alone, as far as that
-//! can be.
+//! Chooses the next fault, its length, and whether it may come. The seed alone decides, as far as
+//! possible.
 //!
-//! What Doyen promises holds while a majority of the voters is there and every partition keeps a
-//! copy in sync. A fault comes only when all is safe, and takes nodes away (or cuts them off from
-//! all others) only if, by the table of that moment, both stay true of the rest. With seven members
-//! at most, every member votes. A death beside a pause, or within another's failover, can need an
-//! operator (ARCHITECTURE.md has the known cases): so there is one fault at a time, though the
-//! links may be bad under it.
+//! Doyen keeps its promises while a majority of the voters is alive and every partition keeps a
+//! copy in sync. So a fault comes only when all data is safe. It takes nodes away, or cuts them
+//! off, only if the current table says that both conditions hold for the other nodes. There are at
+//! most seven members, so every member votes. Some pairs of faults need an operator, for example a
+//! death during another member's failover: see the known defects in ARCHITECTURE.md. So there is
+//! one fault at a time, but the links may be bad meanwhile.
 
 use doyen::testkit::{Cluster, Faults, Plane};
 use rand::Rng;
@@ -16,9 +16,9 @@ use rand_chacha::rand_core::SeedableRng;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Members at most: all of them vote.
+/// Members at most, so that all of them vote.
 pub(super) const MEMBERS_MAX: usize = 7;
-/// Members at least: of fewer, none may go.
+/// Members at least: a smaller cluster cannot spare one.
 pub(super) const MEMBERS_MIN: usize = 3;
 
 /// A kind of fault.
@@ -96,7 +96,7 @@ impl Kind {
         }
     }
 
-    /// How many nodes it takes from all others.
+    /// How many nodes the fault takes away from all others.
     const fn victims(self) -> usize {
         match self {
             Self::KillTwo => 2,
@@ -113,38 +113,38 @@ impl Kind {
     }
 }
 
-/// Draws faults.
+/// Draws the faults.
 #[derive(Debug)]
 pub(super) struct Plan {
     seed: u64,
     number: u64,
-    /// Every kind comes once, before any comes again.
+    /// Kinds that have not come yet: every kind comes once before any comes twice.
     first: VecDeque<Kind>,
 }
 
-/// A fault to come. Each has randomness of its own: what one of them meets does not change the
-/// next.
+/// A planned fault. Each has random numbers of its own, so the course of one fault does not change
+/// the next.
 #[derive(Debug)]
 pub(super) struct Episode {
     pub(super) kind: Kind,
-    /// Before it.
+    /// The quiet time before it.
     pub(super) calm: Duration,
-    /// How long it lasts.
+    /// Its length.
     pub(super) span: Duration,
-    /// What is wrong with all links meanwhile.
+    /// The faults of all links meanwhile.
     pub(super) links: Faults,
-    /// Where the kind has two forms: which.
+    /// Chooses between the two forms of the kind, if it has two.
     pub(super) coin: bool,
     rng: ChaCha8Rng,
 }
 
-/// Whom it hits.
+/// The nodes that the fault hits.
 #[derive(Debug)]
 pub(super) struct Aim {
-    /// First those that are taken away, or the two ends of a cut.
+    /// The nodes that are taken away come first, or the two ends of a cut.
     pub(super) nodes: Vec<usize>,
     pub(super) plane: Plane,
-    /// In a line.
+    /// The fault in one line.
     pub(super) text: String,
 }
 
@@ -152,7 +152,7 @@ impl Plan {
     pub(super) fn new(seed: u64, nodes: usize) -> Self {
         let mut first: Vec<Kind> = KINDS.iter().map(|(kind, _)| *kind).collect();
         first.shuffle(&mut randomness(seed, 0));
-        // Of three nodes nobody may leave until a fourth has come.
+        // With three nodes, a fourth must join before one may leave.
         let (join, leave) = (
             first.iter().position(|k| *k == Kind::Join),
             first.iter().position(|k| *k == Kind::Leave),
@@ -172,7 +172,7 @@ impl Plan {
     pub(super) fn next(&mut self) -> Episode {
         self.number += 1;
         let mut rng = randomness(self.seed, self.number);
-        // Drawn in any case, so that an episode is the same wherever it stands.
+        // Drawn in any case, so that an episode does not depend on the ones before it.
         let drawn = draw(&mut rng);
         let kind = self.first.pop_front().unwrap_or(drawn);
         let calm = Duration::from_millis(rng.random_range(500..2500));
@@ -193,7 +193,7 @@ impl Plan {
 
 fn randomness(seed: u64, stream: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    // The relays draw from the low ones.
+    // The relays use the lower streams.
     rng.set_stream(stream | 1 << 63);
     rng
 }
@@ -209,13 +209,13 @@ fn draw(rng: &mut ChaCha8Rng) -> Kind {
     Kind::Kill
 }
 
-/// Mostly short, now and then long.
+/// Mostly short, sometimes long.
 fn span(rng: &mut ChaCha8Rng) -> Duration {
     let longest = [1000, 3000, 9000][rng.random_range(0..3)];
     Duration::from_millis(rng.random_range(200..longest))
 }
 
-/// The kind's own, or where it is none of links, mildly bad ones now and then.
+/// The faults of links. A kind that has none gets mildly bad links now and then.
 fn links(kind: Kind, bad: bool, rng: &mut ChaCha8Rng) -> Faults {
     let none = Faults::NONE;
     let ms = |rng: &mut ChaCha8Rng, from, to| Duration::from_millis(rng.random_range(from..to));
@@ -259,7 +259,7 @@ fn links(kind: Kind, bad: bool, rng: &mut ChaCha8Rng) -> Faults {
     }
 }
 
-/// Finds whom it hits. An error says why it may not come.
+/// Chooses the nodes that the fault hits. An error says why the fault may not come now.
 pub(super) async fn aim(episode: &mut Episode, cluster: &Cluster) -> Result<Aim, String> {
     let mut nodes: Vec<usize> = cluster.running().collect();
     let count = nodes.len();
@@ -272,19 +272,19 @@ pub(super) async fn aim(episode: &mut Episode, cluster: &Cluster) -> Result<Aim,
     match episode.kind {
         Kind::Join if count >= MEMBERS_MAX => {
             return Err(format!(
-                "there are {count} members already, and another one would not vote"
+                "there are {count} members already, and a further one would not vote"
             ));
         }
         Kind::Leave if count <= MEMBERS_MIN => {
             return Err(format!(
-                "there are only {count} members, and so many must stay"
+                "there are only {count} members, and no fewer may stay"
             ));
         }
         Kind::KillCoordinator => {
             let coordinator = cluster
                 .coordinator()
                 .await
-                .ok_or("nobody says who coordinates")?;
+                .ok_or("no node knows the coordinator")?;
             nodes.sort_by_key(|node| *node != coordinator);
         }
         _ => {}
@@ -297,12 +297,12 @@ pub(super) async fn aim(episode: &mut Episode, cluster: &Cluster) -> Result<Aim,
     Ok(Aim { nodes, plane, text })
 }
 
-/// Whether the cluster is promised to go on without these.
+/// Whether the cluster promises to continue without these nodes.
 async fn may_go(victims: &BTreeSet<usize>, cluster: &Cluster) -> Result<(), String> {
     let asked = cluster
         .running()
         .find(|node| !victims.contains(node))
-        .ok_or("nobody would be left")?;
+        .ok_or("no node would be left")?;
     let status = cluster.status(asked).await.map_err(|e| e.to_string())?;
     let table = cluster.table(asked).await.map_err(|e| e.to_string())?;
     let gone: BTreeSet<&str> = victims.iter().map(|node| cluster.name(*node)).collect();
@@ -313,7 +313,7 @@ async fn may_go(victims: &BTreeSet<usize>, cluster: &Cluster) -> Result<(), Stri
         .count();
     if 2 * left <= status.members.len() {
         return Err(format!(
-            "of {} voters {left} would be left, which is no majority",
+            "only {left} of {} voters would be left, which is no majority",
             status.members.len()
         ));
     }
@@ -331,7 +331,7 @@ async fn may_go(victims: &BTreeSet<usize>, cluster: &Cluster) -> Result<(), Stri
     if lost > 0 {
         let names: Vec<&str> = gone.into_iter().collect();
         return Err(format!(
-            "{} alone {} all copies of {lost} partitions",
+            "only {} {} copies of {lost} partitions",
             names.join(" and "),
             if names.len() == 1 { "has" } else { "have" }
         ));
@@ -340,7 +340,7 @@ async fn may_go(victims: &BTreeSet<usize>, cluster: &Cluster) -> Result<(), Stri
 }
 
 fn told(episode: &Episode, nodes: &[usize], plane: Plane, cluster: &Cluster) -> String {
-    let name = |at: usize| nodes.get(at).map_or("nobody", |node| cluster.name(*node));
+    let name = |at: usize| nodes.get(at).map_or("no node", |node| cluster.name(*node));
     let (a, b) = (name(0), name(1));
     let seconds = episode.span.as_secs_f64();
     let links = &episode.links;
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn of_three_nodes_one_joins_before_one_leaves() {
+    fn with_three_nodes_one_joins_before_one_leaves() {
         for seed in 0..20 {
             let kinds: Vec<Kind> = told(seed, 3, KINDS.len()).iter().map(|e| e.0).collect();
             let at = |kind| kinds.iter().position(|k| *k == kind);

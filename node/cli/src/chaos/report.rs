@@ -1,4 +1,4 @@
-//! What came of it, for people and for programs.
+//! The report of a run, for people and for programs.
 
 use super::book::{Book, Fault, Second};
 use super::load::READER;
@@ -9,42 +9,43 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Violations that are told in full.
+/// Violations that are printed in full, at most.
 const TOLD_MAX: usize = 5;
 
-/// What the figures of the last line count.
+/// Explains the last line.
 const LEGEND: &str = "\
-unknown: writes that may have happened or not; refused: what certainly did not happen
-of keys: lost, an acknowledged write is gone; stale, something overwritten was read; unexplained, an answer that no order of events explains;
-         undecided, too many orders to try them all; unread, no answer in the end";
+unknown: writes that may or may not have happened; refused: operations that did not happen
+keys: lost, an acknowledged write is gone; stale, an overwritten value was read;
+      unexplained, no order of events explains an answer;
+      undecided, too many orders to try them all; unread, no answer in the end";
 
-/// What came of it. Times are in seconds.
+/// The report. Times are in seconds.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub(super) seed: u64,
     pub(super) nodes: u8,
     pub(super) backups: u8,
     pub(super) seconds: f64,
-    /// Somebody ended it before its time.
+    /// Ctrl-C ended the run early.
     pub(super) by_hand: bool,
     /// Operations with an answer.
     pub(super) operations: u64,
     pub(super) unknown: u64,
     pub(super) refused: u64,
     pub(super) keys: usize,
-    /// Keys whose acknowledged write was not there in the end, or not at all.
+    /// Keys whose acknowledged write was missing in the end, or never seen.
     pub(super) lost: usize,
-    /// Keys of which something overwritten was read.
+    /// Keys with a read of an overwritten value.
     pub(super) stale: usize,
-    /// Keys with an answer that nothing explains otherwise.
+    /// Keys with another answer that no order of events explains.
     pub(super) unexplained: usize,
-    /// Keys that were not judged within the limits of the search.
+    /// Keys that the search did not decide within its limits.
     pub(super) undecided: usize,
     /// Keys that could not be read back.
     pub(super) unread: u64,
     /// What is wrong with the cluster, if it did not heal.
     pub(super) unhealed: Option<String>,
-    /// Where the logs are, if something is wrong.
+    /// The directory of the logs, if something is wrong.
     pub(super) logs: Option<String>,
     pub(super) datagrams: Datagrams,
     pub(super) kinds: Vec<KindReport>,
@@ -53,7 +54,7 @@ pub(super) struct Report {
     pub(super) violations: Vec<String>,
 }
 
-/// What the relays did.
+/// What the relays did to datagrams.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Datagrams {
     received: u64,
@@ -82,19 +83,18 @@ impl From<Counts> for Datagrams {
     }
 }
 
-/// All faults of a kind that lasted as long as they should.
+/// All faults of one kind that were not cut short.
 #[derive(Debug, Serialize)]
 pub(super) struct KindReport {
     pub(super) kind: String,
     pub(super) faults: usize,
-    /// The longest that a client waited for an answer, while each of them lasted and until all was
-    /// safe.
+    /// The longest wait of a client for each of them, until all data was safe.
     pub(super) unavailable: Spread,
-    /// From the end of each of them until all was safe.
+    /// The time from the end of each of them until all data was safe.
     pub(super) healing: Spread,
 }
 
-/// Of several spans.
+/// The distribution of several spans.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Spread {
     pub(super) median: f64,
@@ -111,7 +111,8 @@ pub(super) struct FaultReport {
     pub(super) ended: f64,
     pub(super) healed: f64,
     pub(super) safe: bool,
-    /// The end of the run came before its own: it is in no count of faults.
+    /// The run ended before the fault did, so no count of faults includes it.
+    /// By the nearest rank; zero if there are no spans.
     pub(super) cut_short: bool,
     pub(super) unavailable: f64,
 }
@@ -198,22 +199,22 @@ impl Report {
         }
     }
 
-    /// Faults that lasted as long as they should.
+    /// The number of faults that were not cut short.
     pub(super) fn whole(&self) -> usize {
         self.faults.iter().filter(|f| !f.cut_short).count()
     }
 
-    /// Whether everything is as promised.
+    /// Whether Doyen kept all its promises.
     pub(super) fn holds(&self) -> bool {
         self.lost + self.stale + self.unexplained + self.undecided == 0
             && self.unread == 0
             && self.unhealed.is_none()
-            // Nothing was tested, so nothing was shown.
+            // Without operations, the run shows nothing.
             && self.operations > 0
     }
 }
 
-/// What came of all rounds of a soak.
+/// The total of all rounds.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Sum {
     rounds: u32,
@@ -228,7 +229,7 @@ pub(super) struct Sum {
     undecided: usize,
     unread: u64,
     unhealed: u32,
-    /// The longest that a client waited for an answer, in seconds.
+    /// The longest wait of a client for an answer, in seconds.
     waited: f64,
 }
 
@@ -258,8 +259,9 @@ impl fmt::Display for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "all in all: rounds {}  hours {:.2}  faults {}  operations {}  unknown {}  refused {}  lost {}  stale {}  unexplained {}  \
-             undecided {}  unread {}  unhealed {}  longest wait {:.2} s",
+            "total: rounds {}  hours {:.2}  faults {}  operations {}  unknown {}  refused {}  \
+             lost {}  stale {}  unexplained {}  undecided {}  unread {}  unhealed {}  \
+             longest wait {:.2} s",
             self.rounds,
             self.hours,
             self.faults,
@@ -285,7 +287,7 @@ enum Verdict {
     Undecided,
 }
 
-/// What was overwritten and is read in the end is not stale: what overwrote it is lost.
+/// If the final reading gives an overwritten value, the write is lost rather than the read stale.
 fn verdict(violation: &Violation) -> Verdict {
     let in_the_end = violation
         .entry
@@ -305,7 +307,7 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "\n{:<22}{:>6}   {:^27}   {:^27}",
-            "fault", "times", "a client waited at most, s", "safe again after, s"
+            "fault", "times", "longest wait of a client, s", "safe again after, s"
         )?;
         writeln!(
             f,
@@ -331,30 +333,36 @@ impl fmt::Display for Report {
         } = &self.datagrams;
         writeln!(
             f,
-            "\n{received} datagrams between nodes: {dropped} dropped, {delayed} delayed, {duplicated} doubled, {corrupted} corrupted"
+            "\n{received} datagrams between nodes: {dropped} dropped, {delayed} delayed, \
+             {duplicated} duplicated, {corrupted} corrupted"
         )?;
         for fault in self.faults.iter().filter(|fault| fault.cut_short) {
-            writeln!(f, "cut short by the end, and not counted: {}", fault.text)?;
+            writeln!(
+                f,
+                "cut short by the end of the run, and not counted: {}",
+                fault.text
+            )?;
         }
         self.violations
             .iter()
             .try_for_each(|violation| writeln!(f, "\n{violation}"))?;
         if self.by_hand {
-            writeln!(f, "ended by hand after {:.1} s", self.seconds)?;
+            writeln!(f, "interrupted after {:.1} s", self.seconds)?;
         }
         if self.operations == 0 {
-            writeln!(f, "no operation was answered, so nothing is shown")?;
+            writeln!(f, "no operation was answered, so the run shows nothing")?;
         }
         if let Some(why) = &self.unhealed {
             writeln!(f, "\nthe cluster did not heal: {why}")?;
         }
         if let Some(logs) = &self.logs {
-            writeln!(f, "\nthe nodes' logs are in {logs}")?;
+            writeln!(f, "\nthe logs of the nodes are in {logs}")?;
         }
         writeln!(f, "\n{LEGEND}")?;
         writeln!(
             f,
-            "seed {}  faults {}  operations {}  unknown {}  refused {}  keys {}  lost {}  stale {}  unexplained {}  undecided {}  unread {}  healed {}",
+            "seed {}  faults {}  operations {}  unknown {}  refused {}  keys {}  lost {}  stale \
+             {}  unexplained {}  undecided {}  unread {}  healed {}",
             self.seed,
             self.whole(),
             self.operations,
@@ -388,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_in_the_end_is_lost_and_what_is_read_old_before_is_stale() {
+    fn a_value_missing_in_the_end_is_lost_and_an_old_one_read_before_is_stale() {
         for (reader, lost, stale) in [(READER, 1, 0), (2, 0, 1)] {
             let history = History::new();
             history
@@ -422,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_end_cut_short_is_told_and_not_counted() {
+    fn a_fault_cut_short_is_reported_but_not_counted() {
         let mut book = Book::new(false);
         book.second.answered = 1;
         for (text, cut_short) in [("SIGKILL to ada", false), ("SIGSTOP to boris", true)] {
@@ -435,14 +443,17 @@ mod tests {
         let text = report.to_string();
         assert!(
             text.contains("faults 1 ")
-                && text.contains("cut short by the end, and not counted: SIGSTOP to boris"),
+                && text.contains(
+                    "cut short by the end of the run, and not counted: SIGSTOP to \
+                                  boris"
+                ),
             "{text}"
         );
         assert_eq!((report.kinds[0].faults, report.faults.len()), (1, 2));
     }
 
     #[test]
-    fn a_soak_sums_up_what_its_rounds_came_to() {
+    fn a_run_of_hours_sums_up_its_rounds() {
         let mut first = report(&History::new());
         first.lost = 2;
         let mut second = report(&History::new());

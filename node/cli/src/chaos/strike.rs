@@ -1,5 +1,5 @@
-//! Carries a fault out, and ends it: afterwards every node runs that should, and the network is
-//! whole. Whether all is safe is for others to wait for.
+//! Carries out a fault and ends it. Afterwards every node runs that should, and the network is
+//! whole. The caller waits until all data is safe.
 
 use super::Shared;
 use super::end::End;
@@ -8,11 +8,11 @@ use doyen::testkit::{Cluster, TestkitError};
 use std::cell::Cell;
 use std::time::Instant;
 
-/// Begins it, waits, ends it; not much later than the run. Says whether it lasted as long as it
-/// should.
+/// Begins the fault, waits, and ends it, at the latest shortly after the end of the run. Returns
+/// whether the fault lasted its full time.
 ///
 /// # Errors
-/// A node does not do what it is told, or ends unasked.
+/// A node does not do what it is told, or ends by itself.
 pub(super) async fn strike(
     episode: &Episode,
     aim: &Aim,
@@ -28,7 +28,7 @@ pub(super) async fn strike(
     let others = || nodes.iter().copied().filter(move |node| *node != a);
     let whole = Cell::new(true);
     let wait = async {
-        // Not for long beyond the end, where that is near.
+        // If the end of the run is near, the fault ends soon after it.
         let (began, left) = (Instant::now(), end.left().max(episode.span / 4));
         end.sleep(episode.span.min(left)).await;
         whole.set(began.elapsed() >= episode.span);
@@ -75,7 +75,7 @@ pub(super) async fn strike(
             wait.await;
         }
         Kind::Isolate | Kind::Mute | Kind::Deafen => {
-            // Nobody can serve its clients.
+            // No other node can serve its clients.
             book.borrow_mut().excused.insert(a);
             for other in others() {
                 if episode.kind != Kind::Deafen {
@@ -100,9 +100,9 @@ pub(super) async fn strike(
     cluster.check().map(|()| whole.get())
 }
 
-/// A node leaves in order, which is more than that its process ends.
+/// Makes a node leave in order; a process that merely ends is an error.
 async fn leave(cluster: &mut Cluster, book: &Shared, node: usize) -> Result<(), TestkitError> {
-    // What it answers while it leaves counts; that it is gone afterwards does not.
+    // Answers that the node gives while it leaves count. Its absence afterwards does not.
     let left = cluster.stop(node).await;
     book.borrow_mut().excused.insert(node);
     let status = left?;

@@ -6,35 +6,35 @@ use doyen::resp::client::{Client, Reply, nothing_happened};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Keys of a lane.
+/// The number of keys of a lane.
 const KEYS: usize = 500;
 /// How long a client waits for an answer. A node parks a request for 5 s at most.
 const ANSWER_MAX: Duration = Duration::from_secs(6);
-/// How long it takes to connect at most.
+/// How long connecting may take.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
-/// Before trying again what did not happen.
+/// The pause before another attempt after a command that did not happen.
 const RETRY: Duration = Duration::from_millis(10);
-/// Between two operations: a demo is no benchmark, and the machine has other things to do.
+/// The pause between two operations. The demo is not a benchmark, and leaves the machine some room.
 const PACE: Duration = Duration::from_micros(500);
-/// How often a key is tried at the end.
+/// How often the final reading tries each key.
 const TRIES: usize = 20;
 
-/// A client and what it was promised.
+/// A client, and the writes that the cluster acknowledged to it.
 pub(super) struct Lane {
     scene: Shared,
     ledger: Ledger,
-    /// Which of the nodes it talks to; the next one after an error.
+    /// The node that it talks to; after an error, the next one.
     turn: usize,
     client: Option<Client>,
     last_ack: Option<Instant>,
 }
 
-/// How a command ended.
+/// The outcome of a command.
 enum Answer {
     Reply(Reply),
-    /// It certainly did not happen.
+    /// The command certainly did not happen.
     NotDone,
-    /// The connection broke, or nothing came: it may have happened.
+    /// The connection broke, or no answer came: the command may have happened.
     Unknown,
 }
 
@@ -70,7 +70,7 @@ impl Lane {
                 self.scene.borrow_mut().acked(gap);
             }
             Answer::NotDone => tokio::time::sleep(RETRY).await,
-            // An answer that makes no sense promises nothing.
+            // A malformed answer promises nothing.
             Answer::Reply(_) | Answer::Unknown => self.ledger.unknown(at, sequence),
         }
     }
@@ -83,7 +83,7 @@ impl Lane {
         }
     }
 
-    /// Reads back everything that was promised. Returns how many keys there were and how many were
+    /// Reads back every acknowledged write. Returns the number of keys, and how many of them are
     /// wrong.
     pub(super) async fn verify(mut self) -> (u64, u64) {
         let entries: Vec<_> = self
@@ -102,7 +102,7 @@ impl Lane {
                 }
                 tokio::time::sleep(RETRY * 10).await;
             }
-            // What cannot be read back at all counts as lost.
+            // A key that cannot be read back counts as lost.
             lost += u64::from(verdict == Verdict::Missing);
         }
         (entries.len() as u64, lost)

@@ -1,23 +1,23 @@
-//! What one lane was promised. Each key has one writer, so that what a read must return is known
-//! exactly.
+//! The writes that the cluster acknowledged to one lane. Each key has one writer, so the value that
+//! a read must return is known exactly.
 
-/// A key and what was promised about it.
+/// A key, and its acknowledged write.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) key: String,
-    /// The last acknowledged write; 0: none.
+    /// The number of the last acknowledged write; 0: none.
     pub(super) acked: u64,
-    /// A write whose outcome is not known. It may have happened, or still happen: the key is
-    /// written no more.
+    /// A write with an unknown outcome. It may have happened, or may still happen, so the key is
+    /// not written again.
     pub(super) unknown: Option<u64>,
 }
 
-/// Whether what was read is what was promised.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is.
+    /// The read saw every acknowledged write.
     Holds,
-    /// An acknowledged write is not seen.
+    /// The read missed an acknowledged write.
     Missing,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Ledger {
 const VALUE_BYTES: usize = 100;
 
 impl Entry {
-    /// Judges a value that was read after everything in the ledger was written.
+    /// Judges a read that began after every write in the ledger was acknowledged.
     pub(super) fn judge(&self, read: Option<&[u8]>) -> Verdict {
         let sequence = match read {
             None => 0,
@@ -68,7 +68,7 @@ impl Ledger {
         }
     }
 
-    /// A write to make: which entry, its key, its sequence, its value.
+    /// The next write: the index of its entry, its key, its number, its value.
     pub(super) fn next(&mut self) -> (usize, String, u64, Vec<u8>) {
         self.sequence += 1;
         let at = usize::try_from(self.sequence).unwrap_or(0) % self.live.len();
@@ -82,8 +82,9 @@ impl Ledger {
         self.live[at].acked = sequence;
     }
 
-    /// It is not known whether the write happened. It might even happen later, over an acknowledged
-    /// one: that would be no fault. So this key rests, and another one takes its place.
+    /// The outcome of the write is unknown. It may still happen, and overwrite an acknowledged
+    /// write without a fault of the cluster. So this key is not written again, and another key
+    /// takes its place.
     pub(super) fn unknown(&mut self, at: usize, sequence: u64) {
         let fresh = Entry {
             key: format!("demo:{}:{at}:{sequence}", self.lane),
@@ -95,13 +96,13 @@ impl Ledger {
         self.retired.push(entry);
     }
 
-    /// An entry to read, some way behind the last write.
+    /// An entry to read, some writes behind the latest.
     pub(super) fn to_read(&self) -> &Entry {
         let behind = self.sequence.saturating_sub(self.sequence % 7);
         &self.live[usize::try_from(behind).unwrap_or(0) % self.live.len()]
     }
 
-    /// Everything that was promised.
+    /// All entries, also those of keys that are no longer written.
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.retired.iter().chain(&self.live)
     }

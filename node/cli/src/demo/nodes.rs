@@ -1,5 +1,5 @@
-//! The demo's nodes: child processes of this very binary, which end when the demo does, however
-//! that ends.
+//! The nodes of the demo: child processes of this same binary. They end with the demo, however it
+//! ends.
 
 use crate::Failed;
 use doyen::testkit::{Household, node_name};
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How long a process may take to open its ports.
 const OPEN_MAX: Duration = Duration::from_secs(10);
 
-/// Starts nodes that share a secret of their own.
+/// Starts nodes with a common secret.
 #[derive(Debug)]
 pub(super) struct Nursery {
     household: Household,
@@ -17,7 +17,7 @@ pub(super) struct Nursery {
     members_min: u8,
 }
 
-/// A node's process. Dropping it kills it.
+/// The process of a node. Dropping it kills the process.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) name: String,
@@ -36,7 +36,7 @@ impl Nursery {
         })
     }
 
-    /// Starts a node that finds the others through these, and waits until its ports are open.
+    /// Starts a node with these seeds, and waits until its ports are open.
     pub(super) async fn start(&mut self, seeds: &[SocketAddr]) -> Result<Process, Failed> {
         let name = node_name(self.born);
         self.born += 1;
@@ -67,7 +67,7 @@ impl Nursery {
                 http,
                 process,
             }),
-            _ => Err(Failed::new(format!("node {name} did not say its ports"))),
+            _ => Err(Failed::new(format!("node {name} did not print its ports"))),
         }
     }
 }
@@ -77,16 +77,16 @@ impl Process {
         self.process.pid()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub(super) fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Whether it ended although nobody killed it.
+    /// Fails if the process has ended by itself.
     pub(super) fn check(&mut self) -> Result<(), Failed> {
         match self.process.status() {
             None => Ok(()),
-            // With the last thing that the node itself said.
+            // The last line of the node's log tells why.
             Some(_) => Err(Failed::new(format!(
                 "node {} ended unexpectedly: {}",
                 self.name,

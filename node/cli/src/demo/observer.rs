@@ -1,18 +1,18 @@
-//! Looks at the cluster as `doyen status` and `doyen table` do, and tells the scene.
+//! Watches the cluster as `doyen status` and `doyen table` do, and updates the scene.
 
 use super::Shared;
 use doyen::http::client;
 use doyen::report::status::{ClusterReport, TableReport};
 use std::time::Duration;
 
-/// Between two looks.
+/// Time between two requests.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a node may take to answer; then the next one is asked.
 const ANSWER_MAX: Duration = Duration::from_millis(700);
-/// Every so many looks the table is asked for as well: it is large.
+/// One in so many requests also asks for the table, which is large.
 const TABLE_EVERY: u32 = 4;
 
-/// Looks until the demo ends.
+/// Watches until the demo ends.
 pub(super) async fn run(scene: Shared) {
     let mut turn = 0_usize;
     let mut looks = 0_u32;
@@ -32,7 +32,7 @@ pub(super) async fn run(scene: Shared) {
             .await
             {
                 Ok(Ok(report)) => {
-                    // One that does not know a coordinator may be cut off: ask around.
+                    // A node that knows no coordinator may be cut off: ask the next one.
                     turn += usize::from(report.coordinator.is_none());
                     scene.borrow_mut().see(report);
                 }

@@ -1,45 +1,45 @@
-//! What the demo shows at a moment: facts only; the view draws them.
+//! The state that the demo shows. It holds facts only; the view draws them.
 
 use doyen::report::status::{ClusterReport, PartitionState, TableReport};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Between two samples of the throughput.
+/// Time between two samples of the throughput.
 pub(super) const SAMPLE: Duration = Duration::from_millis(100);
-/// Samples kept.
+/// Samples that are kept.
 const SAMPLES_MAX: usize = 600;
 
-/// What the demo shows.
+/// The state that the demo shows.
 #[derive(Debug)]
 pub(super) struct Scene {
     began: Instant,
-    /// What is going on, in a few words.
+    /// The current act, in a few words.
     pub(super) act: String,
-    /// Every node that was ever started, in order.
+    /// Every node that was started, in order.
     pub(super) nodes: Vec<Actor>,
-    /// RESP addresses that clients know.
+    /// The RESP addresses that clients know.
     pub(super) endpoints: Vec<SocketAddr>,
-    /// HTTP addresses of nodes that are not known to be dead.
+    /// The HTTP addresses of nodes that are not known to be dead.
     pub(super) observed: Vec<SocketAddr>,
-    /// Whether clients write and read.
+    /// Whether clients are running.
     pub(super) under_load: bool,
-    /// The cluster as last seen.
+    /// The latest report.
     pub(super) report: Option<ClusterReport>,
-    /// The partitions as last seen, in order.
+    /// The partitions of the latest table, in order.
     pub(super) cells: Vec<Cell>,
-    /// What happened, and when.
+    /// What has happened so far, and when.
     pub(super) story: Vec<Line>,
-    /// Writes acknowledged in each of the last intervals.
+    /// Writes acknowledged in each of the latest intervals.
     pub(super) samples: VecDeque<u64>,
     sample: u64,
-    /// Writes acknowledged.
+    /// Acknowledged writes.
     pub(super) writes: u64,
-    /// Reads answered.
+    /// Answered reads.
     pub(super) reads: u64,
     /// Reads that missed an acknowledged write.
     pub(super) stale: u64,
-    /// The longest time that a client waited from one acknowledgement to the next.
+    /// The longest time between two acknowledgements that a client got.
     pub(super) gap_max: Duration,
 }
 
@@ -50,18 +50,18 @@ pub(super) struct Actor {
     pub(super) pid: u32,
     pub(super) resp: SocketAddr,
     pub(super) killed: bool,
-    /// Its seniority, once it was a member.
+    /// Its age as a member, once it was one.
     pub(super) age: Option<u64>,
-    /// Partitions that it leads, copies, and learns.
+    /// Partitions that it leads, that it backs up, and that are being copied to it.
     pub(super) leads: usize,
     pub(super) copies: usize,
     pub(super) learns: usize,
 }
 
-/// A partition. Ordered by who leads it, then by what it lacks.
+/// A partition. The order is by primary, then by what the partition lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cell {
-    /// Index among `nodes` of who leads it.
+    /// The index of its primary in `nodes`.
     pub(super) primary: Option<usize>,
     /// Whether it is served.
     pub(super) open: bool,
@@ -77,12 +77,12 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-/// What a line of the story is.
+/// The kind of a line of the story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mood {
-    /// Something that the demo does.
+    /// An action of the demo.
     Deed,
-    /// Something bad.
+    /// Bad news.
     Blow,
     /// Something that the cluster does by itself.
     Good,
@@ -133,7 +133,7 @@ impl Scene {
         self.stale += u64::from(stale);
     }
 
-    /// An interval is over.
+    /// Ends an interval.
     pub(super) fn take_sample(&mut self) {
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
@@ -141,14 +141,13 @@ impl Scene {
         self.samples.push_back(std::mem::take(&mut self.sample));
     }
 
-    /// Writes a second, over the last second.
+    /// Acknowledged writes in the last second.
     pub(super) fn rate(&self) -> u64 {
         self.samples.iter().rev().take(10).sum()
     }
 
     pub(super) fn see(&mut self, report: ClusterReport) {
-        // Nodes are asked in turn: what one of them knew earlier must not replace what another knew
-        // later.
+        // Nodes are asked in turn: an older report must not replace a newer one.
         for node in &mut self.nodes {
             node.age = report
                 .members
@@ -193,11 +192,11 @@ impl Scene {
             p.backups.iter().for_each(|m| count(m, |n| &mut n.copies));
             p.learners.iter().for_each(|m| count(m, |n| &mut n.learns));
         }
-        // What belongs together stands together.
+        // Partitions in the same state stand together.
         self.cells.sort_unstable();
     }
 
-    /// Whether this node coordinates, as last seen.
+    /// Whether this node is the coordinator of the latest report.
     pub(super) fn coordinates(&self, name: &str) -> bool {
         self.report.as_ref().and_then(|r| r.coordinator.as_deref()) == Some(name)
     }

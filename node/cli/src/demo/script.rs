@@ -1,4 +1,4 @@
-//! What happens in the demo, from the first process to the line of figures.
+//! The course of the demo, from the first process to the line of figures.
 
 use super::Shared;
 use super::lane::Lane;
@@ -12,14 +12,14 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// Clients for each node.
+/// Clients per node.
 const LANES_A_NODE: usize = 4;
-/// How long the cluster may take for anything, before the demo says that it failed.
+/// How long the cluster may take for each step, before the demo fails.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks at the scene.
+/// Time between two checks of the scene.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What came of it.
+/// The result of the demo.
 #[derive(Debug, Clone)]
 pub(super) struct Verdict {
     writes: u64,
@@ -32,7 +32,7 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// Whether everything that was acknowledged was there.
+    /// Whether every acknowledged write was found, and no read was stale.
     pub(super) const fn holds(&self) -> bool {
         self.lost == 0 && self.stale == 0
     }
@@ -44,7 +44,8 @@ impl fmt::Display for Verdict {
             [self.gap_max, self.safe_after_kill, self.safe_after_join].map(|d| d.as_secs_f64());
         write!(
             f,
-            "acknowledged {}  lost {}  stale {} of {} reads  longest gap {gap:.2} s  safe after {kill:.2} s (kill), {join:.2} s (join)",
+            "acknowledged {}  lost {}  stale {} of {} reads  longest gap {gap:.2} s  safe after \
+             {kill:.2} s (kill), {join:.2} s (join)",
             self.writes, self.lost, self.stale, self.reads
         )
     }
@@ -96,7 +97,7 @@ pub(super) async fn play(nodes: u8, seconds: u16, scene: Shared) -> Result<Verdi
         .rest((seconds * 0.3 - joining.elapsed().as_secs_f64()).max(seconds * 0.1))
         .await?;
 
-    stage.act("reading everything back");
+    stage.act("reading all keys back");
     scene.borrow_mut().under_load = false;
     let (keys, lost) = read_back(lanes).await?;
     let mood = if lost == 0 { Mood::Good } else { Mood::Blow };
@@ -120,10 +121,11 @@ pub(super) async fn play(nodes: u8, seconds: u16, scene: Shared) -> Result<Verdi
     })
 }
 
-/// Waits for every client to finish what it began, then has each check what it was promised.
+/// Waits until every client has finished its operation, then lets each check its acknowledged
+/// writes.
 async fn read_back(lanes: Vec<Owned<Lane>>) -> Result<(u64, u64), Failed> {
     let broken =
-        |e: tokio::task::JoinError| Failed::new(format!("a client of the demo broke: {e}"));
+        |e: tokio::task::JoinError| Failed::new(format!("a client of the demo panicked: {e}"));
     let mut checks = Vec::new();
     for mut lane in lanes {
         let lane = (&mut lane.0).await.map_err(broken)?;
@@ -148,7 +150,7 @@ async fn sample(scene: Shared) {
 
 /// The coordinator's name and age.
 fn coordinator(report: &ClusterReport) -> (&str, u64) {
-    let name = report.coordinator.as_deref().unwrap_or("nobody");
+    let name = report.coordinator.as_deref().unwrap_or("none");
     (
         name,
         report
@@ -159,13 +161,13 @@ fn coordinator(report: &ClusterReport) -> (&str, u64) {
     )
 }
 
-/// Whether nobody is older. Who stands first for election is held up at times, by others who want
-/// the processor, and the next one wins.
+/// Whether no member is older. On a busy machine the oldest may be too late to stand for election,
+/// and the next one wins.
 fn is_oldest(report: &ClusterReport, age: u64) -> bool {
     report.members.iter().all(|m| m.age >= age)
 }
 
-/// The nodes, and where they are seen.
+/// The nodes, and the scene that shows them.
 struct Stage {
     scene: Shared,
     nursery: Nursery,
@@ -181,18 +183,21 @@ impl Stage {
         self.scene.borrow_mut().say(mood, text);
     }
 
-    /// Starts the first nodes and waits until they are a cluster in which all is safe.
+    /// Starts the first nodes, and waits until they are one cluster with all data safe.
     async fn found(&mut self, nodes: u8) -> Result<(), Failed> {
         self.act("forming a cluster");
         let began = Instant::now();
-        self.say(Mood::Deed, format!("starting {nodes} nodes: real processes, ports of the system's choosing, a fresh secret"));
+        self.say(
+            Mood::Deed,
+            format!("starting {nodes} nodes: real processes, free ports, a fresh secret"),
+        );
         for _ in 0..nodes {
             let seeds: Vec<SocketAddr> = self.processes.iter().map(|p| p.control).take(1).collect();
             self.enter(&seeds).await?;
         }
         let wanted = usize::from(nodes);
         let report = self
-            .until("become one in which all is safe", |r| {
+            .until("become one with all data safe", |r| {
                 r.safe && r.members.len() == wanted
             })
             .await?;
@@ -200,12 +205,13 @@ impl Stage {
         let rank = if is_oldest(&report, age) {
             "is the oldest and coordinates"
         } else {
-            "coordinates, though not the oldest, who stood too late"
+            "coordinates, because the oldest was too late for the election"
         };
         let partitions = report.keyspaces.first().map_or(0, |k| k.partitions);
         let (after, term) = (seconds(began.elapsed()), report.term);
         let text = format!(
-            "one cluster after {after}: {name} {rank}, in term {term}; {partitions} partitions, two copies of each"
+            "one cluster after {after}: {name} {rank}, in term {term}; \
+             {partitions} partitions, two copies of each"
         );
         self.say(Mood::Good, text);
         Ok(())
@@ -232,7 +238,7 @@ impl Stage {
         Ok(name)
     }
 
-    /// SIGKILL. Clients are not told: they find out as clients do.
+    /// Sends SIGKILL. Clients are not told: they notice as any client does.
     fn kill_coordinator(&mut self) -> Result<(), Failed> {
         let coordinator = self
             .scene
@@ -246,7 +252,7 @@ impl Stage {
             .position(|p| Some(&p.name) == coordinator.as_ref());
         let mut process = found
             .map(|i| self.processes.remove(i))
-            .ok_or_else(|| Failed::new("the cluster names no coordinator to kill"))?;
+            .ok_or_else(|| Failed::new("the cluster has no coordinator to kill"))?;
         process.kill();
         let mut scene = self.scene.borrow_mut();
         scene.act = "the coordinator is dead".into();
@@ -265,7 +271,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Who takes over, when all is served, when all is safe. Returns how long the last took.
+    /// Reports the new coordinator, the time when every partition is served, and the time when all
+    /// data is safe. Returns the latter.
     async fn watch_takeover(&mut self, killed: Instant) -> Result<Duration, Failed> {
         let dead = self
             .scene
@@ -284,7 +291,7 @@ impl Stage {
         let rank = if is_oldest(&report, age) {
             "now the oldest"
         } else {
-            "not the oldest, who stood too late"
+            "the oldest was too late for the election"
         };
         let after = seconds(killed.elapsed());
         self.say(
@@ -319,15 +326,12 @@ impl Stage {
         Ok(took)
     }
 
-    /// A new node comes, and takes its share.
+    /// Adds a new node, and waits until it has its share.
     async fn join(&mut self, began: Instant) -> Result<Duration, Failed> {
         self.act("a new node joins");
         let seeds: Vec<SocketAddr> = self.processes.iter().map(|p| p.control).collect();
         let name = self.enter(&seeds).await?;
-        self.say(
-            Mood::Deed,
-            format!("a new node, {name}, knocks at the door"),
-        );
+        self.say(Mood::Deed, format!("a new node, {name}, asks to join"));
         let report = self
             .until("admit the new node", |r| {
                 r.members.iter().any(|m| m.name == name)
@@ -367,7 +371,7 @@ impl Stage {
         self.say(
             Mood::Good,
             format!(
-                "{name} leads {leads} partitions; all is safe, {} after its start",
+                "{name} leads {leads} partitions; all data is safe, {} after its start",
                 seconds(took)
             ),
         );
@@ -375,7 +379,7 @@ impl Stage {
         Ok(took)
     }
 
-    /// Lets time pass; a node that ends unasked ends the demo.
+    /// Lets time pass. If a node ends by itself, the demo fails.
     async fn rest(&mut self, seconds: f64) -> Result<(), Failed> {
         let end = Instant::now() + Duration::from_secs_f64(seconds.max(0.0));
         while Instant::now() < end {
@@ -385,7 +389,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until the cluster looks like this.
+    /// Waits until the report satisfies `holds`.
     async fn until(
         &mut self,
         what: &str,

@@ -1,4 +1,4 @@
-//! How the scene looks: drawn on a terminal, or told in lines where there is none.
+//! Shows the scene: drawn on a terminal, or as plain lines.
 
 mod draw;
 
@@ -8,16 +8,16 @@ use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::DefaultTerminal;
 use std::time::{Duration, Instant};
 
-/// Between two pictures.
+/// Time between two pictures.
 const FRAME: Duration = Duration::from_millis(66);
-/// Between two lines of figures, where there is no terminal.
+/// Time between two plain lines of figures.
 const FIGURES: Duration = Duration::from_secs(1);
 
-/// A terminal or a stream of lines.
+/// A terminal, or a stream of lines.
 pub(super) struct View {
     scene: Shared,
     terminal: Option<DefaultTerminal>,
-    /// Lines of the story that were told already.
+    /// Lines of the story that were printed already.
     told: usize,
 }
 
@@ -39,7 +39,7 @@ impl View {
         })
     }
 
-    /// Shows the scene until somebody wants it to end.
+    /// Shows the scene until the user wants to end.
     pub(super) async fn run(&mut self) -> Failed {
         let mut figures = Instant::now();
         loop {
@@ -52,7 +52,7 @@ impl View {
                     drop(scene);
                     if wants_to_end() {
                         return Failed {
-                            message: "ended by hand: every node of the demo was ended".into(),
+                            message: "interrupted: every node of the demo was stopped".into(),
                             status: 130,
                         };
                     }
@@ -69,7 +69,7 @@ impl View {
         }
     }
 
-    /// Gives the terminal back, and leaves the story in the scrollback.
+    /// Gives the terminal back, and prints the story into the scrollback.
     pub(super) fn close(&mut self) {
         if self.terminal.take().is_some() {
             ratatui::restore();
@@ -94,7 +94,8 @@ impl View {
         let count =
             |f: fn(&super::scene::Cell) -> bool| scene.cells.iter().filter(|c| f(c)).count();
         say(format_args!(
-            "{:6.2} s    {:>6} writes/s  {} acknowledged  {} of {} partitions served, {} with two copies\n",
+            "{:6.2} s    {:>6} writes/s  {} acknowledged  {} of {} partitions served, \
+             {} with two copies\n",
             scene.elapsed().as_secs_f64(),
             scene.rate(),
             scene.writes,
@@ -105,7 +106,7 @@ impl View {
     }
 }
 
-/// q, Escape or Ctrl-C (which is no signal while the terminal is ours).
+/// Whether q, Escape or Ctrl-C was pressed. Ctrl-C is no signal while the terminal is in raw mode.
 fn wants_to_end() -> bool {
     while event::poll(Duration::ZERO).unwrap_or(false) {
         let Ok(Event::Key(key)) = event::read() else {

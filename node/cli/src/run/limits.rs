@@ -1,24 +1,25 @@
-//! Limits of the system that are too small for a node, said once at the start, each with the
-//! command that mends it.
+//! Limits of the system that are too small for a node. Each is logged once at the start, with the
+//! command that raises it.
 
 use doyen::net::endpoint::DATA_SOCKET_BYTES as SOCKET_BYTES;
 use rustix::process::{Resource, getrlimit};
 use std::net::{Ipv4Addr, UdpSocket};
 
-/// Files beside those of Redis clients: sockets, probes of peers, HTTP, the runtimes' own.
+/// Open files that are not connections of Redis clients: sockets, probes of peers, HTTP, the
+/// runtimes' own.
 const OTHER_FILES: u64 = 256;
 
-/// What the system grants.
+/// The limits that the system grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Granted {
-    /// Bytes of a UDP socket's buffers.
+    /// Bytes of a UDP socket's receive buffer.
     receive: usize,
     send: usize,
-    /// `None`: without a limit.
+    /// `None`: unlimited.
     files: Option<u64>,
 }
 
-/// Logs what is too small.
+/// Logs every limit that is too small.
 pub(super) fn warn(connections_max: usize) {
     for line in complaints(&granted(), connections_max as u64) {
         tracing::warn!("{line}");
@@ -34,14 +35,16 @@ fn complaints(granted: &Granted, connections_max: u64) -> Vec<String> {
         if bytes < SOCKET_BYTES {
             let command = if cfg!(any(target_os = "linux", target_os = "android")) {
                 format!(
-                    "sysctl -w net.core.{key}_max={SOCKET_BYTES} (and a line in /etc/sysctl.d keeps it)"
+                    "sysctl -w net.core.{key}_max={SOCKET_BYTES} \
+                     (a line in /etc/sysctl.d keeps it)"
                 )
             } else {
                 format!("sysctl -w kern.ipc.maxsockbuf={}", SOCKET_BYTES * 2)
             };
             let (kib, wanted) = (bytes >> 10, SOCKET_BYTES >> 10);
             lines.push(format!(
-                "the system gives a UDP socket {kib} KiB to {what}, {wanted} are wanted; under load, packets are lost: {command}"
+                "the system gives a UDP socket {kib} KiB to {what}, but Doyen wants {wanted} KiB; \
+                 under load, packets are lost: run {command}"
             ));
         }
     }
@@ -49,15 +52,19 @@ fn complaints(granted: &Granted, connections_max: u64) -> Vec<String> {
     if let Some(files) = granted.files.filter(|files| *files < wanted) {
         let fits = files.saturating_sub(OTHER_FILES);
         lines.push(format!(
-            "the system allows {files} open files, --connections-max {connections_max} may need {wanted}: ulimit -n {wanted} (systemd: \
-             LimitNOFILE={wanted}){}",
-            if fits > 0 { format!(", or --connections-max {fits}") } else { String::new() }
+            "the system allows {files} open files, but --connections-max {connections_max} may \
+             need {wanted}: run ulimit -n {wanted} (systemd: LimitNOFILE={wanted}){}",
+            if fits > 0 {
+                format!(", or start with --connections-max {fits}")
+            } else {
+                String::new()
+            }
         ));
     }
     lines
 }
 
-/// Asks with a socket of its own: the limit is the system's, whichever socket meets it.
+/// Asks with a socket of its own. The limit holds for every socket alike.
 fn granted() -> Granted {
     let (receive, send) = buffers().unwrap_or((SOCKET_BYTES, SOCKET_BYTES));
     Granted {
@@ -67,14 +74,14 @@ fn granted() -> Granted {
     }
 }
 
-/// `None`: it could not be found out, so there is nothing to say.
+/// `None` if the system does not tell: then there is nothing to warn about.
 fn buffers() -> Option<(usize, usize)> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
     let socket = socket2::SockRef::from(&socket);
-    // Some systems refuse what is too much, and keep what there was.
+    // Some systems refuse a size that is too large, and keep the former one.
     let _ = socket.set_recv_buffer_size(SOCKET_BYTES);
     let _ = socket.set_send_buffer_size(SOCKET_BYTES);
-    // Linux doubles what it grants, for its own bookkeeping, and says the double.
+    // Linux doubles the size for its own bookkeeping, and reports the double.
     let own = if cfg!(any(target_os = "linux", target_os = "android")) {
         2
     } else {
@@ -97,7 +104,7 @@ mod tests {
     };
 
     #[test]
-    fn who_has_enough_hears_nothing() {
+    fn sufficient_limits_log_nothing() {
         assert_eq!(complaints(&ENOUGH, 10_000), Vec::<String>::new());
         assert_eq!(
             complaints(
@@ -112,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_is_one_line_with_what_mends_it() {
+    fn each_low_limit_is_one_line_with_its_remedy() {
         let lines = complaints(
             &Granted {
                 receive: 212_992,
@@ -133,7 +140,7 @@ mod tests {
 
     #[test]
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    fn linux_is_told_which_sysctl() {
+    fn linux_lines_name_the_sysctl() {
         let lines = complaints(
             &Granted {
                 receive: 212_992,
@@ -163,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handful_of_files_names_no_number_of_connections() {
+    fn a_limit_below_the_nodes_own_files_suggests_no_number_of_connections() {
         let lines = complaints(
             &Granted {
                 files: Some(100),
@@ -179,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_grants_something() {
+    fn the_system_reports_its_limits() {
         let (receive, send) = buffers().expect("a socket on loopback");
         assert!(receive > 0 && send > 0);
     }

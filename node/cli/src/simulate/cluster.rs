@@ -1,4 +1,4 @@
-//! Nodes, and what happens to them.
+//! The nodes of a cluster, and events that change them.
 
 use doyen_placement::id::{Age, MemberId};
 use doyen_placement::planner::may_receive;
@@ -8,47 +8,48 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// One thing that happens to a cluster.
+/// An event that changes a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
-    /// So many nodes come, of weight 100, in the zones in turn: `+1`.
+    /// Nodes of weight 100 join, and get the zones in turn: `+1`.
     Join(usize),
-    /// The node of this name goes: `-node3`.
+    /// The node of this name leaves: `-node3`.
     Leave(String),
-    /// There are so many times as many nodes: `x2`.
+    /// The number of nodes is multiplied: `x2`.
     Times(usize),
-    /// The node of this name has another weight: `node3=200`.
+    /// The node of this name gets another weight: `node3=200`.
     Weigh(String, u32),
 }
 
-/// Why there is no such event, or why it cannot happen.
+/// An event is malformed or impossible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum EventError {
-    /// It says nothing.
+    /// The text is not an event.
     #[error(
-        "`{0}` is no event: say +1 (a node comes), -node3 (it goes), x2 (twice as many nodes) or node3=200 (another weight)"
+        "`{0}` is not an event: give +1 (a node joins), -node3 (node3 leaves), x2 (twice as many \
+         nodes) or node3=200 (another weight)"
     )]
     Unknown(String),
-    /// There is no node of this name then.
-    #[error("`{event}`: there is no node {name} then; there are {first} to {last}")]
+    /// At that stage there is no node of this name.
+    #[error("`{event}`: at that stage there is no node {name}; there are {first} to {last}")]
     NoSuchNode {
-        /// What was to happen.
+        /// The event.
         event: String,
-        /// Who is not there.
+        /// The name that is missing.
         name: String,
-        /// The first that is there.
+        /// The first node.
         first: String,
-        /// The last that is there.
+        /// The last node.
         last: String,
     },
-    /// Nobody would be left.
-    #[error("`{0}`: it is the last node")]
+    /// No node would be left.
+    #[error("`{0}`: this is the last node, and a cluster needs one")]
     LastNode(String),
-    /// It would be too many.
+    /// There would be no nodes, or too many.
     #[error("{0}: a cluster has 1 to {MEMBERS_MAX} nodes")]
     Nodes(String),
-    /// It is no weight.
-    #[error("{0}: a weight is 1 to {WEIGHT_MAX}, and 100 is usual")]
+    /// The weight is out of bounds.
+    #[error("{0}: a weight is 1 to {WEIGHT_MAX}; the default is 100")]
     Weight(String),
 }
 
@@ -94,17 +95,16 @@ impl fmt::Display for Event {
     }
 }
 
-/// The nodes at one time.
+/// The nodes at one stage.
 #[derive(Debug, Clone)]
 pub(super) struct Stage {
-    /// What has just happened; empty at the start.
+    /// The latest event; empty at the start.
     pub(super) event: String,
-    /// Who is there, in order of age.
+    /// The nodes, in order of age.
     pub(super) nodes: Vec<Arc<Member>>,
 }
 
-/// A cluster to which things happen. Its nodes are called node1, node2 and so on; a number is never
-/// used again.
+/// A cluster and its events. Its nodes are called node1, node2 and so on. No number is used twice.
 #[derive(Debug, Clone)]
 pub(super) struct Cluster {
     nodes: Vec<Arc<Member>>,
@@ -113,11 +113,11 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// So many nodes, in these zones in turn (none, where there are none), with these weights (100,
-    /// where there are no more).
+    /// A cluster of `nodes` nodes. They get the zones in turn, and the weights in order; further
+    /// nodes have weight 100.
     ///
     /// # Errors
-    /// Too many nodes, or none; more weights than nodes, or one that is none.
+    /// There are no nodes or too many, more weights than nodes, or a weight is out of bounds.
     pub(super) fn new(nodes: usize, weights: &[u32], zones: &[String]) -> Result<Self, EventError> {
         if !(1..=MEMBERS_MAX).contains(&nodes) {
             return Err(EventError::Nodes(format!("{nodes} nodes")));
@@ -139,8 +139,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The members of this table that may hold data; what comes later stands in their zones in
-    /// turn.
+    /// The members of this table that may hold data. Nodes that join later get their zones in turn.
     pub(super) fn of(table: &Table) -> Result<Self, EventError> {
         let nodes: Vec<Arc<Member>> = table
             .members
@@ -150,7 +149,7 @@ impl Cluster {
             .collect();
         if nodes.is_empty() {
             return Err(EventError::Nodes(
-                "nobody in the table may hold data".into(),
+                "no member in the table may hold data".into(),
             ));
         }
         let mut zones: Vec<String> = nodes
@@ -167,10 +166,10 @@ impl Cluster {
         })
     }
 
-    /// The nodes at the start and after each of these events.
+    /// The nodes at the start, and after each of these events.
     ///
     /// # Errors
-    /// An event that cannot happen.
+    /// An event is impossible.
     pub(super) fn stages(mut self, events: &[Event]) -> Result<Vec<Stage>, EventError> {
         let mut stages = vec![Stage {
             event: String::new(),
@@ -230,7 +229,7 @@ impl Cluster {
 
     fn join(&mut self, weight: u32) -> Result<(), EventError> {
         let weight = checked(weight, || format!("weight {weight}"))?;
-        // Nodes of a living cluster may have any name and number.
+        // Nodes of a running cluster may have any name and number.
         let taken = |number: u64| {
             self.nodes
                 .iter()
@@ -243,11 +242,11 @@ impl Cluster {
         let zone = (number as usize - 1)
             .checked_rem(self.zones.len())
             .map(|place| self.zones[place].clone());
-        // No address is used; a valid table wants different ones.
+        // No node listens at the address, but a valid table needs distinct ones.
         let [high, low] = (number as u16).to_be_bytes();
         let address = ([10, 0, high, low], 7400).into();
         self.nodes.push(Arc::new(Member {
-            // The lowest bits of ids are for threads.
+            // The lowest bits of an id are for data threads.
             id: MemberId(number << 4),
             age: Age(number),
             name: format!("node{number}"),
@@ -324,21 +323,21 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_told_in_a_line() {
+    fn malformed_and_impossible_events_are_reported_in_a_line() {
         let cases: [(usize, &[&str], &str); 12] = [
             (0, &[], "0 nodes"),
             (1001, &[], "1001 nodes"),
-            (2, &["fly"], "`fly` is no event"),
-            (2, &["+0"], "`+0` is no event"),
-            (2, &["x"], "`x` is no event"),
-            (2, &["-"], "`-` is no event"),
-            (2, &["ä"], "`ä` is no event"),
+            (2, &["fly"], "`fly` is not an event"),
+            (2, &["+0"], "`+0` is not an event"),
+            (2, &["x"], "`x` is not an event"),
+            (2, &["-"], "`-` is not an event"),
+            (2, &["ä"], "`ä` is not an event"),
             (
                 2,
                 &["-node3"],
-                "there is no node node3 then; there are node1 to node2",
+                "there is no node node3; there are node1 to node2",
             ),
-            (1, &["-node1"], "it is the last node"),
+            (1, &["-node1"], "this is the last node"),
             (2, &["node1=0"], "a weight is 1 to"),
             (2, &["node1=much"], "a weight is 1 to"),
             (2, &["+999"], "a cluster has 1 to 1000 nodes"),

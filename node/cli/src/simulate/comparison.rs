@@ -1,4 +1,4 @@
-//! Runs one strategy through the stages of a cluster, and counts what it does to the keys.
+//! Runs one strategy through the stages of a cluster, and counts how it places the keys.
 
 use super::cluster::Stage;
 use super::figures::{Imbalance, Outcome, Tally};
@@ -6,11 +6,11 @@ use super::keys::Keys;
 use super::strategy::Strategy;
 use doyen_placement::id::MemberId;
 
-/// In place of a copy that there is not.
-pub(super) const NOBODY: MemberId = MemberId(u64::MAX);
+/// Stands for a copy that does not exist.
+pub(super) const NO_HOLDER: MemberId = MemberId(u64::MAX);
 
-/// Lets a strategy follow a cluster through its stages, and tells what it does to these keys. With
-/// `salt`, the hottest key's load in the last stage is also spread over so many names.
+/// Runs a strategy through the stages, and returns the figures for these keys. With `salt`, it also
+/// computes the load of the last stage with the hottest key spread over `salt` names.
 #[must_use]
 pub(super) fn run(
     name: &str,
@@ -36,7 +36,7 @@ pub(super) fn run(
                 holders
                     .iter()
                     .copied()
-                    .chain(std::iter::repeat(NOBODY))
+                    .chain(std::iter::repeat(NO_HOLDER))
                     .take(copies),
             );
         }

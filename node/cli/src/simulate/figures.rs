@@ -1,7 +1,7 @@
-//! What is told of a simulation.
+//! The figures of a simulation.
 
 use super::cluster::Stage;
-use super::comparison::NOBODY;
+use super::comparison::NO_HOLDER;
 use super::keys::Key;
 use doyen_placement::id::MemberId;
 use doyen_placement::ring::Spread;
@@ -10,90 +10,91 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What one strategy made of a cluster's life.
+/// The figures of one strategy.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Outcome {
-    /// What it is called.
+    /// Its name.
     pub(super) strategy: String,
-    /// The start, and after each event.
+    /// The start, and the stage after each event.
     pub(super) stages: Vec<StageFigures>,
-    /// How even the load was in the end with the hottest key salted, where that was asked.
+    /// The load of the last stage with the hottest key salted, if requested.
     pub(super) load_salted: Option<Imbalance>,
-    /// What whoever looks keys up has to know, in bytes: 8 a member, a token or the place of a
-    /// split, 4 a copy of a partition, and the splits themselves.
+    /// The size of the table that look-ups need, in bytes: 8 for each member, token and position of
+    /// a split, 4 for each copy of a partition, and the keys of the splits.
     pub(super) table_bytes: usize,
-    /// What it costs to find all copies of a key, in nanoseconds: for whoever has a clock to fill
-    /// in.
+    /// The time to find all copies of a key, in nanoseconds. The caller fills it in, because this
+    /// module has no clock.
     pub(super) lookup_ns: Option<f64>,
 }
 
-/// The cluster at one time.
+/// The cluster at one stage.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct StageFigures {
-    /// What has just happened; empty at the start.
+    /// The latest event; empty at the start.
     pub(super) event: String,
-    /// How even the number of keys is that nodes hold, copies counted.
+    /// The number of keys that nodes hold, with all copies.
     pub(super) keys: Imbalance,
-    /// How even the bytes are that nodes hold, copies counted.
+    /// The bytes that nodes hold, with all copies.
     pub(super) bytes: Imbalance,
-    /// How even the load is that nodes answer as primaries.
+    /// The load of the primaries.
     pub(super) load: Imbalance,
-    /// What the event moved; none at the start.
+    /// What the event moved; `None` at the start.
     pub(super) moved: Option<Moved>,
-    /// Each node.
+    /// The figures of each node.
     pub(super) nodes: Vec<NodeFigures>,
 }
 
-/// How even something is: 1 is what is fair by weight, as far as keeping copies apart allows.
+/// How evenly something is spread, as a multiple of the fair share. The fair share follows the
+/// weights, as far as keeping copies apart allows; 1 is fair.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Imbalance {
-    /// Of the node that has most of what is fair.
+    /// The multiple of the node with the highest one.
     pub(super) max: f64,
-    /// Of the node below which 99 of 100 nodes are.
+    /// The 99th percentile of all nodes.
     pub p99: f64,
 }
 
-/// What an event moved.
+/// The data that an event moved.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Moved {
     /// Bytes that were copied to nodes that did not hold them.
     pub(super) bytes: f64,
-    /// Bytes that must be copied to get from what was fair before to what is fair after.
+    /// Bytes that must be copied at least, to get from the former fair shares to the new ones.
     pub(super) bytes_least: f64,
-    /// The share of all keys of which a copy went to a node that did not hold it, from 0 to 1.
+    /// The share of keys with a copy at a node that did not hold the key before, from 0 to 1.
     pub(super) keys: f64,
-    /// The share of all keys that another node leads, from 0 to 1.
+    /// The share of keys with another primary, from 0 to 1.
     pub(super) led: f64,
 }
 
 impl Moved {
-    /// How many times as much was moved as must be; none where nothing must be.
+    /// What was moved, as a multiple of what must move; `None` if nothing must.
     #[must_use]
     pub(super) fn times(&self) -> Option<f64> {
         (self.bytes_least > 0.0).then(|| self.bytes / self.bytes_least)
     }
 }
 
-/// One node.
+/// The figures of one node.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct NodeFigures {
-    /// What it is called.
+    /// Its name.
     pub(super) name: String,
-    /// Where it stands; empty where nothing was said.
+    /// Its zone; empty if none is given.
     pub(super) zone: String,
-    /// Its capacity; 100 is usual.
+    /// Its weight; 100 is the default.
     pub(super) weight: u32,
     /// Copies of keys that it holds.
     pub(super) keys: u64,
-    /// Bytes of them.
+    /// Bytes of those copies.
     pub(super) bytes: f64,
-    /// Load that it answers as a primary.
+    /// The load that it serves as a primary.
     pub(super) load: f64,
-    /// What part of what is fair the bytes are: 1 is all of it.
+    /// Its bytes as a multiple of its fair share.
     pub(super) bytes_fair: f64,
 }
 
-/// Counts keys.
+/// Counts where keys are.
 #[derive(Debug)]
 pub(super) struct Tally {
     /// Keys, bytes and load of each node.
@@ -115,7 +116,7 @@ impl Tally {
         }
     }
 
-    /// Counts a key that these hold, the primary first, and those held before.
+    /// Counts a key with its holders, primary first, and its former holders.
     pub(super) fn add(&mut self, key: &Key<'_>, holders: &[MemberId], before: Option<&[MemberId]>) {
         self.keys += 1;
         self.bytes += key.size as f64;
@@ -132,14 +133,14 @@ impl Tally {
             self.moved.2 += u64::from(
                 before
                     .first()
-                    .is_some_and(|m| *m != NOBODY && holders.first() != Some(m)),
+                    .is_some_and(|m| *m != NO_HOLDER && holders.first() != Some(m)),
             );
         }
     }
 
     pub(super) fn figures(self, stage: &Stage, from: Option<&[Arc<Member>]>) -> StageFigures {
         let shares = shares(&stage.nodes, self.copies);
-        // Of a living cluster, keyspaces may have fewer copies than the one that has most.
+        // In a running cluster, some keyspaces may have fewer copies than others.
         let wanted: f64 = shares.values().map(|(_, held)| held).sum();
         let held = self
             .nodes
@@ -160,7 +161,7 @@ impl Tally {
             };
             let least = shares.iter().map(short).sum::<f64>() * held_bytes;
             let share = |count: u64| ratio(count as f64, self.keys as f64);
-            // What rounding leaves of nothing is nothing.
+            // A difference due to rounding does not count.
             let bytes_least = if least < self.bytes * 1e-6 {
                 0.0
             } else {
@@ -200,7 +201,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// What each of these nodes should lead and hold.
+/// The share of primaries and of copies that each node should have.
 fn shares(nodes: &[Arc<Member>], copies: usize) -> BTreeMap<MemberId, (f64, f64)> {
     let shares = Spread::new(nodes, copies).fair();
     nodes.iter().map(|n| n.id).zip(shares).collect()
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fullest_node_has_no_less_than_what_is_fair_though_some_keys_have_fewer_copies() {
+    fn the_fullest_node_has_at_least_its_fair_share_though_some_keys_have_fewer_copies() {
         let nodes = nodes(3, &[100]);
         let mut tally = Tally::new(&nodes, 3);
         let key = Key {
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_counts_copies_loads_and_what_arrived() {
+    fn a_tally_counts_copies_loads_and_moved_bytes() {
         let nodes = nodes(3, &[100, 100, 200]);
         let [a, b, c] = [nodes[0].id, nodes[1].id, nodes[2].id];
         let mut tally = Tally::new(&nodes, 2);
@@ -291,8 +292,8 @@ mod tests {
             .map(|n| (n.keys, n.bytes, n.load))
             .collect();
         assert_eq!(counted, [(1, 100.0, 0.0), (1, 300.0, 0.0), (2, 400.0, 4.0)]);
-        // node3 holds a copy of everything, as it should; it leads everything, and should lead
-        // half.
+        // node3 holds a copy of every key, as it should. It leads all keys, and should lead half of
+        // them.
         assert!(
             (figures.load.max - 2.0).abs() < 1e-6 && (figures.bytes.max - 1.5).abs() < 1e-6,
             "{figures:?}"

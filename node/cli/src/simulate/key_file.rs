@@ -1,19 +1,19 @@
-//! Keys from a file: a key, its bytes and how often it is asked on each line.
+//! Keys from a file. Each line has a key, its bytes, and its number of operations.
 
 use super::keys::{KEYS_MAX, Keys};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-/// A line: keys of up to 64 KiB, and two numbers.
+/// The longest line: a key of up to 64 KiB, and two numbers.
 const LINE_BYTES_MAX: u64 = 1 << 17;
-/// The largest value that a node may be set to take, and more.
+/// The largest size of a key; it is above the largest value that a node can be set to take.
 const SIZE_MAX: u64 = 1 << 40;
 
-/// Reads it.
+/// Reads the file.
 ///
 /// # Errors
-/// A file that cannot be read, or a line of it that is none, with its number.
+/// The file cannot be read, or a line is malformed; the error has the number of the line.
 pub(super) fn read(path: &Path) -> Result<Keys, String> {
     let file =
         File::open(path).map_err(|e| format!("cannot read --key-file {}: {e}", path.display()))?;
@@ -48,18 +48,22 @@ fn parse(mut file: impl BufRead) -> Result<Keys, String> {
             ));
         }
         let (name, size, count) = fields(text).ok_or_else(|| {
-            format!("line {number} is not a key, its bytes and how often it is asked, as in `user:7 1200 35`: {}", shown(text))
+            format!(
+                "line {number} is not a key, its bytes and its number of operations, \
+                 as in `user:7 1200 35`: {}",
+                shown(text)
+            )
         })?;
         keys.push(name, size, count);
     }
     if keys.is_empty() {
-        Err("there is no key in it".to_owned())
+        Err("the file has no keys".to_owned())
     } else {
         Ok(keys)
     }
 }
 
-/// Keys may have blanks in them, numbers have none: the last two are the numbers.
+/// The fields of a line. A key may contain blanks, so the last two fields are the numbers.
 fn fields(text: &[u8]) -> Option<(&[u8], u64, f64)> {
     let last = |text: &[u8]| text.iter().rposition(u8::is_ascii_whitespace);
     let (rest, count) = text.split_at(last(text)?);
@@ -101,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_key_its_bytes_and_its_count() {
+    fn a_line_is_a_key_its_bytes_and_its_operations() {
         let keys =
             parse(&b"user:7 1200 35\n\n a key with blanks\t64 0.5\r\n\xFF 1 1"[..]).expect("keys");
         let told: Vec<_> = keys.iter().map(|k| (k.name, k.size, k.load)).collect();
@@ -116,11 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn malformed_lines_are_reported_with_their_numbers() {
         let cases = [
             (
                 "a 1 1\nb 1\n",
-                "line 2 is not a key, its bytes and how often it is asked, as in `user:7 1200 35`: `b 1`",
+                "line 2 is not a key, its bytes and its number of operations, as in \
+                 `user:7 1200 35`: `b 1`",
             ),
             ("a 1 -1", "line 1 is not"),
             ("a 1 NaN", "line 1 is not"),
@@ -128,8 +133,8 @@ mod tests {
             ("a -1 1", "line 1 is not"),
             ("1 1", "line 1 is not"),
             ("a 99999999999999 1", "line 1 is not"),
-            ("\n", "there is no key in it"),
-            ("", "there is no key in it"),
+            ("\n", "the file has no keys"),
+            ("", "the file has no keys"),
         ];
         for (text, told) in cases {
             let error = parse(text.as_bytes()).expect_err("wrong");

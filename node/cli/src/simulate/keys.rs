@@ -2,19 +2,20 @@
 
 use super::strategy::mixed;
 
-/// As many keys at most.
+/// The number of keys, at most.
 pub(super) const KEYS_MAX: usize = 20_000_000;
 
-/// What the keys of a simulation are like.
+/// The names and loads of simulated keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Distribution {
-    /// Names without order, each asked as often as any other.
+    /// Random names with equal loads.
     Uniform,
-    /// Names without order, the `n`-th hottest asked in proportion to `1 / n^exponent`.
+    /// Random names; the load of the `n`-th hottest is in proportion to `1 / n^exponent`.
     Zipf(f64),
-    /// Numbers that count up, each asked as often as any other.
+    /// Numbers that count up, with equal loads.
     Sequential,
-    /// Times that go on: the newest are asked most, half as often every fiftieth of all keys back.
+    /// Times that count up. The newest have the most load; it halves with each fiftieth of all
+    /// keys.
     TimeSeries,
 }
 
@@ -25,11 +26,11 @@ pub(super) struct Key<'a> {
     pub(super) name: &'a [u8],
     /// Bytes of key and value.
     pub(super) size: u64,
-    /// How often it is asked, in any unit.
+    /// Its load, in any unit.
     pub(super) load: f64,
 }
 
-/// Many keys. Names stand together, so that millions fit.
+/// Many keys. All names are in one buffer, so that millions of keys fit.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Keys {
     names: Vec<u8>,
@@ -39,8 +40,8 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// So many keys, drawn by a seed; of 64 to 4096 bytes, where the small ones are as many as the
-    /// large ones at each factor of two.
+    /// Draws `count` keys from a seed, each of 64 to 4096 bytes. Sizes are spread evenly over the
+    /// factors of two.
     #[must_use]
     pub(super) fn drawn(count: usize, distribution: Distribution, seed: u64) -> Self {
         let mut keys = Self::default();
@@ -62,7 +63,7 @@ impl Keys {
             };
             let load = match distribution {
                 Distribution::Uniform | Distribution::Sequential => 1.0,
-                // Names are drawn, so that the order in which they are is none.
+                // Names are drawn at random, so the loads need no shuffling.
                 Distribution::Zipf(exponent) => (number as f64 + 1.0).powf(-exponent),
                 Distribution::TimeSeries => {
                     (-((count as u64 - 1 - number) as f64) * 50.0 / count as f64).exp2()
@@ -74,7 +75,7 @@ impl Keys {
         keys
     }
 
-    /// One more key.
+    /// Adds a key.
     pub(super) fn push(&mut self, name: &[u8], size: u64, load: f64) {
         self.names.extend_from_slice(name);
         self.ends.push(self.names.len());
@@ -82,13 +83,13 @@ impl Keys {
         self.loads.push(load);
     }
 
-    /// How many there are.
+    /// The number of keys.
     #[must_use]
     pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no keys.
     #[must_use]
     pub(super) fn is_empty(&self) -> bool {
         self.ends.is_empty()
@@ -105,13 +106,13 @@ impl Keys {
         }
     }
 
-    /// All of them.
+    /// All keys.
     pub(super) fn iter(&self) -> impl Iterator<Item = Key<'_>> {
         (0..self.len()).map(|number| self.key(number))
     }
 
-    /// These keys, but that the hottest is so many keys which share its load: `name#0`, `name#1`
-    /// and so on.
+    /// These keys, with the hottest one replaced by `parts` keys that share its load: `name#0`,
+    /// `name#1` and so on.
     #[must_use]
     pub(super) fn with_hottest_salted(&self, parts: u32) -> Self {
         let Some(hottest) =
@@ -133,7 +134,7 @@ impl Keys {
     }
 }
 
-/// From 0 to 1.
+/// Maps a draw to the interval from 0 to 1.
 fn unit(draw: u64) -> f64 {
     (draw >> 11) as f64 / (1_u64 << 53) as f64
 }
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_are_as_the_distribution_says() {
+    fn loads_follow_the_distribution() {
         let loads = |distribution| {
             Keys::drawn(1000, distribution, 7)
                 .iter()

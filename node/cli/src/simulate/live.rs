@@ -1,7 +1,7 @@
-//! What would become of a cluster that is there: its table and its loads, and things that happen.
+//! Simulates events on the table and the loads of a running cluster.
 //!
-//! Each partition is a key here, as large and as busy as it was measured. The planner of production
-//! goes on with the table.
+//! Each partition counts as a key, with its measured size and load. The planner of production
+//! continues from the table.
 
 use super::cluster::{Cluster, Event, EventError};
 use super::comparison::run;
@@ -13,11 +13,10 @@ use doyen_placement::loads::Loads;
 use doyen_placement::table::{Member, Table};
 use std::sync::Arc;
 
-/// What these events would make of this cluster: as it is once all that is under way is done, and
-/// after each of them.
+/// The figures of this cluster once all moves under way are done, and after each event.
 ///
 /// # Errors
-/// An event that cannot happen.
+/// An event is impossible.
 pub(super) fn what_if(
     table: Table,
     loads: &Loads,
@@ -33,7 +32,7 @@ pub(super) fn what_if(
     let mut keys = Keys::default();
     for (at, _) in table.partitions() {
         let load = loads.partition(at);
-        // Something of everything, so that nothing moves for free.
+        // Every partition counts a little, so that no move is free.
         keys.push(
             &name(at),
             load.map_or(0, |l| l.bytes).max(1),

@@ -1,4 +1,4 @@
-//! Charts: for each strategy how much each node holds before and after, and for each event how much
+//! Charts: for each strategy, what each node holds before and after; and for each event, what it
 //! moved.
 
 use super::figures::{Outcome, StageFigures};
@@ -7,16 +7,17 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::collections::BTreeMap;
 
-/// In pixels: the picture, its head, a panel, a row of bars, and what is free at the sides.
+/// Sizes in pixels: the picture, its head, a panel, a row of bars, and the margin.
 const WIDTH: u32 = 1200;
 const HEAD: u32 = 96;
 const PANEL: u32 = 190;
 const ROW: u32 = 15;
 const SIDE: u32 = 32;
 const COLUMNS: usize = 3;
-/// Nodes of one panel, at most: those that hold most. More would be thinner than a pixel.
+/// Nodes of one panel, at most. With more nodes, those that hold most are shown; otherwise bars
+/// would be thinner than a pixel.
 const NODES_MAX: usize = 160;
-/// A bar that is longer than so many times what is least ends there, with its number.
+/// A bar above this multiple of the least is cut off there, and shows its number.
 const TIMES_SHOWN: f64 = 6.0;
 
 const INK: RGBColor = RGBColor(34, 34, 34);
@@ -25,7 +26,7 @@ const LINE: RGBColor = RGBColor(221, 221, 221);
 const BEFORE: RGBColor = RGBColor(183, 196, 209);
 const AFTER: RGBColor = RGBColor(42, 111, 151);
 const FAIR: RGBColor = RGBColor(192, 57, 43);
-/// Of the events, in turn.
+/// Colours of the events, in turn.
 const EVENTS: [RGBColor; 6] = [
     RGBColor(42, 111, 151),
     RGBColor(217, 142, 4),
@@ -37,7 +38,7 @@ const EVENTS: [RGBColor; 6] = [
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// The whole picture; `words` say what was simulated.
+/// The whole picture; `words` describe the simulation.
 pub(super) fn svg(outcomes: &[Outcome], words: &str) -> Result<String, String> {
     let mut text = String::new();
     draw(&mut text, outcomes, words).map_err(|e| e.to_string())?;
@@ -65,7 +66,7 @@ fn draw(
     let (first, rest) = root.split_vertically(HEAD);
     head(
         &first,
-        "Bytes that each node holds, as a multiple of what is fair; the oldest node first",
+        "Bytes that each node holds, as a multiple of its fair share; the oldest node first",
         words,
     )?;
     let legend = if events == 0 {
@@ -128,7 +129,7 @@ fn head(
     area.draw_text(words, &style(13, &DIM), (SIDE as i32, 52))
 }
 
-/// Below the words of the head.
+/// Draws the legend below the text of the head.
 fn legend_at(
     area: &Area<'_>,
     names: impl Iterator<Item = (String, RGBColor)>,
@@ -137,13 +138,13 @@ fn legend_at(
     for (name, colour) in names {
         area.draw(&Rectangle::new([(x, 76), (x + 11, 87)], colour.filled()))?;
         area.draw_text(&name, &style(13, &INK), (x + 17, 74))?;
-        // About as wide as the letters are: the picture has no font to measure.
+        // An estimate of the width of the text: there is no font to measure here.
         x += 40 + 8 * name.chars().count() as i32;
     }
     Ok(())
 }
 
-/// One strategy: two bars a node, all panels to the same scale.
+/// One strategy: two bars for each node. All panels have the same scale.
 fn panel(
     area: &Area<'_>,
     outcome: &Outcome,
@@ -202,13 +203,13 @@ fn panel(
     Ok(())
 }
 
-/// What each node holds of what is fair, before and after; those that hold most, if they are too
-/// many to show, in order of age.
+/// What each node holds, as a multiple of its fair share, before and after; in order of age. If
+/// there are too many nodes to show, only those that hold most.
 fn nodes(start: &StageFigures, end: &StageFigures) -> Vec<[f64; 2]> {
     let mut nodes: BTreeMap<usize, [f64; 2]> = BTreeMap::new();
     for (place, stage) in [start, end].into_iter().enumerate() {
         for node in &stage.nodes {
-            // node1, node2 and so on are in order of age by their numbers.
+            // The numbers of node1, node2 and so on give the order of age.
             let number = node
                 .name
                 .trim_start_matches("node")
@@ -227,7 +228,7 @@ fn nodes(start: &StageFigures, end: &StageFigures) -> Vec<[f64; 2]> {
     nodes.into_values().collect()
 }
 
-/// One group of bars a strategy, one bar an event.
+/// One group of bars for each strategy, one bar for each event.
 fn movements(
     area: &Area<'_>,
     outcomes: &[Outcome],
@@ -272,7 +273,7 @@ fn movements(
                 || "nothing must move".to_owned(),
                 |times| format!("{times:.2}"),
             );
-            // Behind the red line, where it would run through the number.
+            // Draw the number behind the red line, which would otherwise cross it.
             let from = if (x(1.0) - 36..=x(1.0)).contains(&end) {
                 x(1.0)
             } else {
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn charts_name_every_strategy_and_event() {
+    fn charts_name_every_strategy_and_every_event() {
         let text = svg(
             &outcomes(4, &["+1", "-node2", "node1=100"]),
             "4 nodes & more",
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn without_events_and_with_many_nodes_there_is_a_picture_as_well() {
+    fn charts_work_without_events_and_with_many_nodes() {
         for (nodes, events) in [(1, &[][..]), (300, &["+1"])] {
             let text = svg(&outcomes(nodes, events), "").expect("drawn");
             assert_eq!(text.contains("must move"), !events.is_empty());

@@ -1,17 +1,19 @@
-//! A table for people, and lines for programs.
+//! A table for people, and CSV for programs.
 
 use super::figures::{Imbalance, Moved, Outcome, StageFigures};
 use crate::bytes;
 use std::fmt::Write;
 
-const MEANING: &str = "keys, bytes, load   of the fullest node in the end, as a multiple of what is fair by weight: 1.00 is even
-p99                 the same of bytes, of the node below which 99 of 100 nodes are
-moved               bytes that events copied, as a multiple of what makes a fair cluster fair again (less: it ends less even);
-                    `led` is the share of keys that another node leads after an event, on average
-table               what whoever looks keys up must know; `look-up` is the time to find all copies of a key on this machine
+const MEANING: &str = "\
+keys, bytes, load   the fullest node in the end, as a multiple of its fair share: 1.00 is even
+p99                 the same for bytes, but the 99th percentile of all nodes
+moved               bytes that events copied, as a multiple of the least that a fair cluster
+                    needs (below 1.00: the result is less even)
+led                 the share of keys with another primary after an event, on average
+table, look-up      the table that look-ups need; the time to find all copies of a key here
 ";
 
-/// One row a strategy.
+/// One row for each strategy.
 pub(super) fn table(outcomes: &[Outcome]) -> String {
     let salted = outcomes.iter().any(|o| o.load_salted.is_some());
     let mut header = vec!["", "keys", "bytes", "p99", "load"];
@@ -59,10 +61,11 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
     format!("{}\n{MEANING}", aligned(&rows))
 }
 
-/// One line for each strategy and stage. The names of the columns stay.
+/// One line for each strategy and stage. The names of the columns must not change.
 pub(super) fn csv(outcomes: &[Outcome]) -> String {
-    let mut text = "strategy,stage,event,nodes,keys_max,keys_p99,bytes_max,bytes_p99,load_max,load_p99,load_salted_max,\
-        moved_bytes,moved_bytes_least,moved_keys,moved_led,table_bytes,lookup_ns\n"
+    let mut text = "strategy,stage,event,nodes,keys_max,keys_p99,bytes_max,bytes_p99,load_max,\
+                    load_p99,load_salted_max,moved_bytes,moved_bytes_least,moved_keys,moved_led,\
+                    table_bytes,lookup_ns\n"
         .to_owned();
     for outcome in outcomes {
         for (
@@ -77,7 +80,7 @@ pub(super) fn csv(outcomes: &[Outcome]) -> String {
             },
         ) in outcome.stages.iter().enumerate()
         {
-            // Writing to a String cannot fail. Events and strategies have no comma in their names.
+            // Writing to a String cannot fail. Names of events and strategies contain no comma.
             let _ = write!(
                 text,
                 "{},{number},{event},{}",
@@ -116,7 +119,8 @@ pub(super) fn csv(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// All events together: those where nothing must move count with what they moved all the same.
+/// What all events moved, as a multiple of what must move. An event that need not move anything
+/// counts with what it moved.
 pub(super) fn times(moved: &[&Moved]) -> Option<f64> {
     let (bytes, least) = moved.iter().fold((0.0, 0.0), |sum, m| {
         (sum.0 + m.bytes, sum.1 + m.bytes_least)
@@ -136,7 +140,7 @@ fn nanoseconds(ns: f64) -> String {
     }
 }
 
-/// The first column to the left, the others to the right.
+/// Aligns the first column to the left, and the others to the right.
 fn aligned(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter()
@@ -196,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn people_get_aligned_columns_and_what_they_mean() {
+    fn the_table_has_aligned_columns_and_explains_them() {
         let text = table(&[outcome()]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
@@ -211,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_as_many_fields_as_the_header_names() {
+    fn the_csv_has_as_many_fields_as_the_header() {
         let text = csv(&[outcome()]);
         let fields: Vec<usize> = text.lines().map(|line| line.split(',').count()).collect();
         assert_eq!(fields, [17; 3]);
@@ -223,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_must_move_is_no_multiple() {
+    fn a_move_that_nothing_required_has_no_multiple() {
         assert_eq!(times(&[]), None);
         let moved = |bytes, bytes_least| Moved {
             bytes,

@@ -1,4 +1,4 @@
-//! Ways of placing keys, one a file.
+//! Ways of placing keys, one in each file.
 
 mod fixed;
 mod jump;
@@ -22,62 +22,63 @@ use std::sync::Arc;
 
 /// A way of placing keys on nodes that come and go.
 pub(super) trait Strategy {
-    /// Takes note of who is there now, and places anew what must be.
+    /// Takes the new list of nodes, and moves what must move.
     fn follow(&mut self, nodes: &[Arc<Member>]);
 
-    /// Adds who holds this key, the primary first: as many as there shall be copies, or as there
-    /// are nodes.
+    /// Appends the holders of this key, primary first: one for each copy, or one for each node if
+    /// there are fewer nodes.
     fn holders(&self, key: &[u8], holders: &mut Vec<MemberId>);
 
-    /// What whoever looks keys up has to know, in bytes: see [`super::figures::Outcome::table_bytes`].
+    /// The size of the table that look-ups need; see [`super::figures::Outcome::table_bytes`].
     fn table_bytes(&self) -> usize;
 }
 
-/// The ways there are.
+/// The kinds of strategies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The hash modulo the number of nodes: what the literature warns of. Knows no weights.
+    /// The hash modulo the number of nodes, as a bad example. It ignores weights.
     Modulo,
     /// A fixed number of partitions, placed by the planner of production.
     Fixed,
-    /// So many tokens a node on a ring.
+    /// A number of tokens for each node, on a ring.
     Ring {
-        /// How many.
+        /// The number of tokens.
         tokens: usize,
-        /// Drawn, instead of allocated so that they are even.
+        /// Drawn at random, rather than chosen so that shares are even.
         random: bool,
     },
     /// Ordered ranges of equal bytes, placed by the planner of production.
     Range,
     /// The nodes whose hash with the key is highest.
     Rendezvous,
-    /// Jump consistent hash: nodes are numbered, and only the last number ever goes. Knows no
+    /// Jump consistent hash: nodes are numbered, and only the last number can disappear. It ignores
     /// weights.
     Jump,
 }
 
-/// There is no such strategy.
+/// The name is not a strategy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no strategy: say mod, fixed, ring-16 (or another number of tokens), ring-16-random, range, rendezvous or jump"
+    "`{0}` is not a strategy: give mod, fixed, ring-16 (or another number of tokens), \
+     ring-16-random, range, rendezvous or jump"
 )]
 pub(super) struct UnknownStrategy(String);
 
-/// What all of them are told.
+/// The options of all strategies.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Options<'a> {
     /// Copies, the primary among them.
     pub(super) copies: usize,
     /// Partitions of fixed and of range: a power of two up to 16384.
     pub(super) partitions: u16,
-    /// Draws what is random.
+    /// The seed of random choices.
     pub(super) seed: u64,
-    /// Range is split where these keys say.
+    /// The keys that range takes its splits from.
     pub(super) keys: &'a Keys,
 }
 
 impl Kind {
-    /// All that are compared where nothing else is asked.
+    /// The strategies that are compared by default.
     pub(super) const ALL: [Self; 11] = [
         Self::Modulo,
         Self::Fixed,
@@ -110,7 +111,7 @@ impl Kind {
         Self::Jump,
     ];
 
-    /// The strategy, before it has seen any node.
+    /// Creates the strategy, before it has seen any node.
     #[must_use]
     pub(super) fn strategy(self, options: &Options<'_>) -> Box<dyn Strategy> {
         let Options {
@@ -180,7 +181,7 @@ impl FromStr for Kind {
     }
 }
 
-/// A number that a seed draws.
+/// A hash of a seed and a number.
 pub(super) fn mixed(seed: u64, number: u64) -> u64 {
     let mut digest = Digest::new();
     digest.write_u64(seed);
@@ -188,7 +189,8 @@ pub(super) fn mixed(seed: u64, number: u64) -> u64 {
     digest.finish()
 }
 
-/// Nodes of which a strategy takes those that come first in an order of its own and stand apart.
+/// The nodes of a strategy that has an order for each key: a key takes the first nodes of its order
+/// that stand apart.
 #[derive(Debug)]
 struct Nodes(Spread);
 
@@ -201,8 +203,8 @@ impl Nodes {
         self.0.members().len()
     }
 
-    /// Takes the first that may be taken, again and again; `next` gives the order, and is asked
-    /// with those that were taken.
+    /// Takes the first node that may be taken, again and again. `next` gives the order, and gets
+    /// the nodes that were taken.
     fn take(
         &self,
         holders: &mut Vec<MemberId>,

@@ -1,4 +1,4 @@
-//! What the simulator says must be what is known of each strategy.
+//! The simulator must show the known properties of each strategy.
 
 use super::cluster::{Cluster, Event};
 use super::comparison::run;
@@ -70,7 +70,7 @@ fn the_classic_comparison_holds() {
 }
 
 #[test]
-fn all_but_modulo_move_hardly_more_than_must_be() {
+fn all_but_modulo_move_hardly_more_than_the_least() {
     let keys = uniform();
     for kind in [
         Kind::Fixed,
@@ -140,7 +140,7 @@ fn every_strategy_keeps_copies_on_different_nodes_and_zones() {
 }
 
 #[test]
-fn weights_are_followed_where_the_strategy_knows_them() {
+fn weights_count_if_the_strategy_knows_them() {
     let keys = uniform();
     for kind in [
         Kind::Fixed,
@@ -161,7 +161,7 @@ fn weights_are_followed_where_the_strategy_knows_them() {
 }
 
 #[test]
-fn a_hot_key_is_shown_and_salting_it_helps() {
+fn a_hot_key_shows_and_salting_it_helps() {
     let mut keys = uniform();
     keys.push(b"hot", 100, KEYS as f64);
     let outcome = simulated(Kind::Fixed, 4, &[], 1, &[], &keys);
@@ -169,7 +169,7 @@ fn a_hot_key_is_shown_and_salting_it_helps() {
         outcome.stages[0].load.max,
         outcome.load_salted.expect("asked").max,
     );
-    // Half of the load, beside an eighth of the rest: 2.5 of the fair quarter.
+    // Half of the load and an eighth of the rest: 2.5 times the fair quarter.
     assert!(
         (2.4..2.6).contains(&plain) && salted < 1.6,
         "{plain}, {salted}"
@@ -191,7 +191,7 @@ fn hashing_spreads_the_newest_keys_and_ranges_follow_the_bytes() {
 }
 
 #[test]
-fn the_same_seed_tells_the_same() {
+fn the_same_seed_gives_the_same_figures() {
     for kind in Kind::ALL {
         let told = || {
             format!(
@@ -211,7 +211,7 @@ fn the_same_seed_tells_the_same() {
 }
 
 #[test]
-fn strategies_are_called_by_name() {
+fn strategies_are_parsed_by_name() {
     for kind in Kind::ALL {
         assert_eq!(kind.to_string().parse(), Ok(kind));
     }
@@ -227,7 +227,7 @@ fn strategies_are_called_by_name() {
         assert!(
             wrong
                 .parse::<Kind>()
-                .is_err_and(|e| e.to_string().contains("is no strategy")),
+                .is_err_and(|e| e.to_string().contains("is not a strategy")),
             "{wrong}"
         );
     }

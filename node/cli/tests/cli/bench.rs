@@ -1,5 +1,5 @@
-//! `doyen bench` against real nodes: every kind of load gets answers and no errors. How fast is no
-//! matter of tests.
+//! `doyen bench` against real nodes: every kind of load gets answers and no errors. Speed is not
+//! tested.
 
 use crate::common::Node;
 use serde_json::Value;
@@ -16,7 +16,7 @@ fn node(more: &[&str]) -> Node {
     Node::start(command.args(more))
 }
 
-/// Likewise, and waits until its keys have owners: ports are open before.
+/// Starts a node, and waits until its keys have owners. Its ports are open before that.
 fn serving(more: &[&str]) -> Node {
     let node = node(more);
     let mut client = TcpStream::connect(node.address("resp")).expect("its port is open");
@@ -43,7 +43,7 @@ fn doyen(args: &[&str]) -> Command {
     command
 }
 
-/// Status, stdout and stderr of a short run.
+/// Runs a short benchmark. Returns its status, stdout and stderr.
 fn bench(resp: &str, more: &str) -> (i32, String, String) {
     let mut command = doyen(&["bench", "--resp", resp]);
     for (flag, value) in [
@@ -56,7 +56,7 @@ fn bench(resp: &str, more: &str) -> (i32, String, String) {
             command.args([flag, value]);
         }
     }
-    // Words of a template are held together by other spaces.
+    // The template's words are joined by no-break spaces, so that they stay one argument.
     let output = command
         .args(more.split(' ').filter(|word| !word.is_empty()))
         .output()
@@ -75,7 +75,7 @@ fn report(resp: &str, more: &str) -> Value {
     serde_json::from_str(&out).unwrap_or_else(|e| panic!("{more}: {e}: {out}"))
 }
 
-/// Operations were done, and none of them failed.
+/// Checks that some operations were done, and that none of them failed.
 fn went_well(resp: &str, more: &str) -> Value {
     let report = report(resp, more);
     assert!(
@@ -86,7 +86,7 @@ fn went_well(resp: &str, more: &str) -> Value {
     report
 }
 
-/// Ends with this status, and one line on stderr that has these words.
+/// Checks that the command ends with this status and one line on stderr with these words.
 fn refused(resp: &str, more: &str, status: i32, words: &[&str]) {
     let (ended, _, said) = bench(resp, more);
     assert!(
@@ -121,14 +121,14 @@ fn every_kind_of_load_is_answered() {
     went_well(plain, "--command-get EXISTS\u{a0}{key} --threads 3");
     let open = went_well(plain, "--rate 500");
     let operations = open["operations"].as_u64().expect("a number");
-    // Replies to some that started during the warm-up count as well.
+    // Replies to operations that started during the warm-up count as well.
     assert!(
         (400..=600).contains(&(operations + open["behind"].as_u64().expect("a number"))),
         "{open}"
     );
 }
 
-/// Status, stdout and stderr of a short run through the native client.
+/// Runs a short benchmark through the native client. Returns its status, stdout and stderr.
 fn native(data: &str, more: &str) -> (i32, String, String) {
     let mut command = doyen(&["bench", "--native", "--data", data]);
     for (flag, value) in [
@@ -185,7 +185,7 @@ fn every_kind_of_load_goes_through_the_native_client() {
 }
 
 #[test]
-fn what_the_native_client_cannot_do_is_said_in_one_line() {
+fn errors_of_the_native_client_are_one_line() {
     let refused = |data: &str, more: &str, status: i32, words: &[&str]| {
         let (ended, _, said) = native(data, more);
         assert!(
@@ -212,12 +212,12 @@ fn what_the_native_client_cannot_do_is_said_in_one_line() {
         data,
         "--operation set --value-bytes 20000",
         1,
-        &["no operation went well", "TooLarge"],
+        &["no operation succeeded", "TooLarge"],
     );
 }
 
 #[test]
-fn people_get_a_block() {
+fn the_text_is_one_block() {
     let node = serving(&[]);
     let (status, out, said) = bench(node.address("resp"), "--fill");
     assert_eq!((status, said.as_str()), (0, ""));
@@ -238,7 +238,7 @@ fn people_get_a_block() {
 fn wait_counts_writes_that_copies_have() {
     let one = node(&["--members-min", "2"]);
     let two = node(&["--members-min", "2", "--seed", one.address("listen")]);
-    // While they find each other, writes find no owner, or too few copies.
+    // Until the nodes have found each other, writes find no owner, or too few copies.
     let deadline = Instant::now() + Duration::from_secs(30);
     while bench(
         two.address("resp"),
@@ -264,9 +264,9 @@ fn wait_counts_writes_that_copies_have() {
     );
 }
 
-/// Every user of a machine sees what is on a command line.
+/// Other users of a machine can see command lines.
 #[test]
-fn the_password_is_in_a_file_or_in_the_environment() {
+fn the_password_comes_from_a_file_or_the_environment() {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(b"sesame\n").expect("written");
     let path = file.path().to_str().expect("a path");
@@ -317,7 +317,7 @@ fn the_password_is_in_a_file_or_in_the_environment() {
 }
 
 #[test]
-fn what_cannot_be_is_said_in_one_line() {
+fn impossible_loads_are_refused_in_one_line() {
     let free = TcpListener::bind("127.0.0.1:0")
         .and_then(|l| l.local_addr())
         .expect("a port")
@@ -351,29 +351,29 @@ fn what_cannot_be_is_said_in_one_line() {
         node.address("resp"),
         "--command-get FLY\u{a0}{key} --operation get",
         1,
-        &["no operation went well", "FLY"],
+        &["no operation succeeded", "FLY"],
     );
 }
 
 #[test]
-fn a_server_that_goes_away_ends_it() {
+fn a_server_that_goes_away_ends_the_run() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("known").to_string();
     let server = std::thread::spawn(move || {
-        // It answers once, then it has enough.
+        // The server answers once, then closes the connection.
         let (mut stream, _) = listener.accept().expect("a connection");
         let _ = stream.read(&mut [0; 1024]);
         let _ = stream.write_all(b"+OK\r\n");
     });
-    refused(&at, "--connections 1", 1, &[&at, "gone"]);
+    refused(&at, "--connections 1", 1, &[&at, "lost the server"]);
     server.join().expect("it ends");
 }
 
-/// Answers whatever comes in one read with what `answer` says, on one connection after the other.
+/// A server that answers each read with what `answer` returns, on one connection after the other.
 fn server(answer: impl Fn(&str) -> String + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("known").to_string();
-    // It ends with the test's process.
+    // The thread ends with the test's process.
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             let mut asked = [0; 1024];
@@ -386,7 +386,7 @@ fn server(answer: impl Fn(&str) -> String + Send + 'static) -> String {
 }
 
 #[test]
-fn a_key_that_moved_is_asked_for_where_it_went() {
+fn a_key_that_moved_is_asked_for_at_its_new_owner() {
     let new = server(|_| "$1\r\nv\r\n".to_owned());
     let moved = format!(
         "-MOVED {} {new}\r\n",
@@ -394,7 +394,7 @@ fn a_key_that_moved_is_asked_for_where_it_went() {
     );
     let old = server(move |_| moved.clone());
     let port = old.rsplit(':').next().expect("a port").to_owned();
-    // Whom it asks first knows only the old one.
+    // The server of the first request knows only the old owner.
     let front = server(move |_| format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:{port}\r\n"));
     let report = went_well(&front, "--cluster --keys 1 --connections 1 --operation get");
     assert_eq!(report["hits"], report["operations"]);

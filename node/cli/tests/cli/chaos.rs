@@ -1,5 +1,4 @@
-//! A short chaos on real processes: it ends as it should, tells what it did, and finds nothing
-//! wrong.
+//! A short chaos on real processes: it ends, reports what it did, and finds nothing wrong.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
@@ -8,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 #[test]
-fn a_short_chaos_finds_everything_as_promised_and_says_so() {
+fn a_short_chaos_finds_every_promise_kept_and_reports_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let page = dir.path().join("report.html");
     let chaos = Command::new(env!("CARGO_BIN_EXE_doyen"))
@@ -42,8 +41,8 @@ fn a_short_chaos_finds_everything_as_promised_and_says_so() {
         report["operations"].as_u64().is_some_and(|n| n > 500),
         "clients did their part: {said}"
     );
-    // The first two of this seed, whatever the machine does: a restart and flipped bits, which only
-    // the relays can have done.
+    // The first two faults of this seed are always the same: a restart, and flipped bits, which
+    // only the relays can cause.
     let faults: Vec<&str> = report["faults"]
         .as_array()
         .expect("faults")
@@ -69,9 +68,9 @@ fn a_short_chaos_finds_everything_as_promised_and_says_so() {
     );
 }
 
-/// An hour of it that is ended by hand after its first fault, as Ctrl-C does it.
+/// A run of an hour that Ctrl-C ends after its first fault.
 #[test]
-fn whoever_ends_it_by_hand_has_the_figures_up_to_then() {
+fn an_interrupted_run_prints_its_figures() {
     let mut chaos = Command::new(env!("CARGO_BIN_EXE_doyen"))
         .args([
             "chaos",
@@ -100,14 +99,14 @@ fn whoever_ends_it_by_hand_has_the_figures_up_to_then() {
         .ok()
         .and_then(Pid::from_raw)
         .expect("a process id");
-    // A terminal tells the whole group.
+    // A terminal sends the signal to the whole process group.
     kill_process_group(pid, Signal::INT).expect("it runs");
     let said: Vec<String> = lines.collect();
     let status = chaos.wait().expect("it ends");
     assert!(begun.is_some() && status.success(), "{status}: {said:#?}");
     assert!(
         said.iter()
-            .any(|line| line.starts_with("ended by hand after")),
+            .any(|line| line.starts_with("interrupted after")),
         "{said:#?}"
     );
     let last = said.last().expect("figures");
@@ -118,14 +117,14 @@ fn whoever_ends_it_by_hand_has_the_figures_up_to_then() {
 }
 
 #[test]
-fn what_cannot_be_played_is_refused_in_a_line() {
+fn impossible_runs_are_refused_in_a_line() {
     let wrong: [(&[&str], &str); 4] = [
         (&["--nodes", "2"], "3..=7"),
         (&["--minutes", "0"], "0.1 to 60"),
         (&["--minutes", "60", "--rate", "5000"], "lower one of them"),
         (
             &["--nodes", "3", "--backups", "3"],
-            "4 copies of everything need 4 nodes",
+            "4 copies of each partition need 4 nodes",
         ),
     ];
     for (wrong, word) in wrong {

@@ -1,4 +1,4 @@
-//! Whatever a person types wrong ends in one line that says what to do, and a status that is not 0.
+//! A wrong command ends with one line that says what to do, and with a status that is not 0.
 
 use crate::common::Node;
 use std::io::{BufRead, BufReader, Write};
@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs the binary to its end; returns its status and what it said on stderr.
+/// Runs the binary to its end. Returns its status and its stderr.
 fn doyen(args: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_doyen"));
     for (variable, _) in
@@ -26,7 +26,7 @@ fn doyen(args: &[&str], variables: &[(&str, &str)]) -> (i32, String) {
     )
 }
 
-/// Every port on loopback, chosen by the system, then whatever the test adds.
+/// Arguments that put every port on loopback, chosen by the system, and then those of the test.
 fn run_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     let mut args = vec!["run"];
     if !more.contains(&"--log") {
@@ -41,7 +41,7 @@ fn run_with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     args
 }
 
-/// The configuration is wrong: status 2.
+/// Checks that the configuration is refused with status 2.
 fn wrong(args: &[&str], variables: &[(&str, &str)], expected: &[&str]) {
     assert_eq!(refused(args, variables, expected), 2, "{args:?}");
 }
@@ -73,7 +73,7 @@ fn node(more: &[&str]) -> Node {
 }
 
 #[test]
-fn wrong_words_are_answered_in_one_line() {
+fn wrong_arguments_are_answered_in_one_line() {
     refused(&[], &[], &["doyen run", "--help"]);
     refused(&["fly"], &[], &["fly", "--help"]);
     refused(&["run", "--sead", "x"], &[], &["--sead", "--seed"]);
@@ -117,7 +117,7 @@ fn wrong_words_are_answered_in_one_line() {
 }
 
 #[test]
-fn a_variable_is_checked_as_a_flag_is() {
+fn a_variable_is_checked_like_a_flag() {
     refused(
         &run_with(&[]),
         &[("DOYEN_PARTITIONS", "1000")],
@@ -184,7 +184,7 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
-fn certificates_that_are_none_are_a_wrong_configuration() {
+fn files_without_certificates_are_a_wrong_configuration() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("no.pem");
     std::fs::write(&path, "no certificate\n").expect("written");
@@ -241,7 +241,7 @@ fn a_port_in_use_is_named_with_its_flag() {
         &[],
         &[&tcp, "--http", "in use"],
     );
-    // Whatever is logged: a line of the log above it is one too many.
+    // The error must be the only line, whatever the log level.
     refused(
         &run_with(&["--http", &tcp, "--log", "info"]),
         &[],
@@ -249,7 +249,7 @@ fn a_port_in_use_is_named_with_its_flag() {
     );
 }
 
-/// The ports of further data threads follow the first one's.
+/// The ports of further data threads follow those of the first.
 #[test]
 fn a_port_that_a_further_data_thread_needs_is_named_with_its_flag() {
     refused(
@@ -265,7 +265,7 @@ fn a_port_that_a_further_data_thread_needs_is_named_with_its_flag() {
 }
 
 #[test]
-fn ports_of_one_node_that_meet_are_named_with_both_flags() {
+fn colliding_ports_of_one_node_are_named_with_both_flags() {
     let port = |number: u16| format!("127.0.0.1:{number}");
     let (first, second) = (port(7_600), port(7_601));
     let both = [
@@ -296,9 +296,9 @@ fn ports_of_one_node_that_meet_are_named_with_both_flags() {
     );
 }
 
-/// It was a panic with its backtrace.
+/// Printing into a closed pipe used to panic with a backtrace.
 #[test]
-fn who_closes_the_pipe_ends_what_is_printed() {
+fn a_closed_pipe_ends_the_output() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let output = Command::new(env!("CARGO_BIN_EXE_doyen"))
@@ -315,7 +315,7 @@ fn who_closes_the_pipe_ends_what_is_printed() {
 }
 
 #[test]
-fn what_is_unsafe_is_refused_with_what_to_do() {
+fn unsafe_addresses_are_refused_with_a_remedy() {
     refused(
         &run_with(&["--listen", "0.0.0.0:0"]),
         &[],
@@ -334,8 +334,8 @@ fn what_is_unsafe_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn nobody_there_to_ask_is_said_so() {
-    // A port that was just free: nobody listens there.
+fn a_node_that_does_not_listen_is_named() {
+    // A port that was just free, so no process listens there.
     let free = TcpListener::bind("127.0.0.1:0")
         .and_then(|l| l.local_addr())
         .expect("a port")
@@ -354,7 +354,7 @@ fn nobody_there_to_ask_is_said_so() {
 }
 
 #[test]
-fn a_port_that_does_not_speak_http_is_said_so_at_once() {
+fn a_port_that_does_not_speak_http_is_named_at_once() {
     let node = node(&[]);
     for port in ["resp", "resp-cluster"] {
         let started = Instant::now();
@@ -371,9 +371,9 @@ fn a_port_that_does_not_speak_http_is_said_so_at_once() {
     }
 }
 
-/// 256 connections that asked nothing kept everybody out.
+/// 256 connections that sent no request used to block all others.
 #[test]
-fn idle_connections_do_not_keep_people_from_looking() {
+fn idle_connections_do_not_block_http() {
     let node = node(&[]);
     let http = node.address("http");
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -384,18 +384,18 @@ fn idle_connections_do_not_keep_people_from_looking() {
         .map(|_| TcpStream::connect(http).expect("a connection"))
         .collect();
     assert_eq!(doyen(&["status", "--http", http], &[]).0, 0);
-    // Those that began to ask and do not go on go too, a little later.
+    // Connections that began a request and do not continue are closed as well, a little later.
     for stream in &mut idle {
         let _ = stream.write_all(b"GET /st");
     }
     let deadline = Instant::now() + Duration::from_secs(20);
     while doyen(&["status", "--http", http], &[]).0 != 0 {
-        assert!(Instant::now() < deadline, "nobody is let in");
+        assert!(Instant::now() < deadline, "no request is served");
     }
 }
 
 #[test]
-fn a_node_that_never_was_a_member_says_that_nothing_is_lost() {
+fn a_node_that_never_was_a_member_reports_no_loss() {
     let free = UdpSocket::bind("127.0.0.1:0")
         .and_then(|s| s.local_addr())
         .expect("a port")
@@ -414,7 +414,7 @@ fn a_node_that_never_was_a_member_says_that_nothing_is_lost() {
     BufReader::new(process.stdout.take().expect("piped"))
         .read_line(&mut ready)
         .expect("ready");
-    // Scripts wait for a cluster by this.
+    // Scripts wait for a cluster by this status.
     let http = ready
         .split_whitespace()
         .find_map(|word| word.strip_prefix("http="))
@@ -433,7 +433,7 @@ fn a_node_that_never_was_a_member_says_that_nothing_is_lost() {
     assert!(kill.success() && process.wait().expect("it ends").success());
     let said = std::fs::read_to_string(log.path()).expect("its log");
     assert!(
-        said.contains("part of no cluster") && !said.contains("gone"),
+        said.contains("part of no cluster") && !said.contains("are lost"),
         "{said}"
     );
 }

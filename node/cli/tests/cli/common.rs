@@ -3,14 +3,14 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// On ports of the system's choosing, ended with the test.
+/// A node on ports that the system chose. It ends with the test.
 pub(crate) struct Node {
     process: Child,
     ready: String,
 }
 
 impl Node {
-    /// Starts what the command says, and waits until it is ready.
+    /// Starts the command, and waits until the node is ready.
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut process = command
             .stdin(Stdio::piped())
@@ -24,7 +24,7 @@ impl Node {
         Self { process, ready }
     }
 
-    /// An address of its first line.
+    /// An address of its first line of output.
     pub(crate) fn address(&self, of: &str) -> &str {
         self.ready
             .split_whitespace()

@@ -1,10 +1,10 @@
-//! The demo is a promise to whoever tries Doyen first: it runs where there is no terminal, and
-//! loses nothing.
+//! The demo is the first thing that a newcomer runs: it works without a terminal, and loses
+//! nothing.
 
 use std::process::{Command, Stdio};
 
 #[test]
-fn the_demo_loses_nothing_and_says_so_in_its_last_line() {
+fn the_demo_loses_nothing_and_its_last_line_shows_it() {
     let demo = Command::new(env!("CARGO_BIN_EXE_doyen"))
         .args(["demo", "--seconds", "4"])
         .stdin(Stdio::null())
@@ -18,8 +18,8 @@ fn the_demo_loses_nothing_and_says_so_in_its_last_line() {
         last.starts_with("acknowledged ") && last.contains("  lost 0  stale 0 of "),
         "{said}{complaint}"
     );
-    // The oldest stands first, in the next term; where this machine holds everybody up for longer
-    // than that, it takes more of them.
+    // The oldest member stands for election first, in the next term. If this machine delays all
+    // nodes for longer than that, the election takes more terms.
     let (victim, after_kill) = said
         .split_once("SIGKILL to ")
         .and_then(|(_, rest)| rest.split_once(' '))
@@ -28,7 +28,7 @@ fn the_demo_loses_nothing_and_says_so_in_its_last_line() {
     assert!(second.0 != victim && second.1 > first.1, "{said}");
 }
 
-/// Who coordinates, and in which term, by the first line that says so.
+/// The coordinator and the term of the first line that names them.
 fn coordinator(said: &str) -> (&str, u64) {
     let line = said
         .lines()

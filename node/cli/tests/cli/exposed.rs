@@ -1,5 +1,5 @@
-//! What a node lets strangers do: those that reach its ports by network, and pages in the browsers
-//! of those who may.
+//! What strangers can do to a node: programs that reach its ports, and web pages in the browsers of
+//! its users.
 
 use crate::common::Node;
 use std::fs;
@@ -37,7 +37,7 @@ fn node(more: &[&str]) -> Node {
     Node::start(doyen(&[]).args(run(more)).args(["--log", "error"]))
 }
 
-/// Status, what it printed, and what it said.
+/// Runs a command. Returns its status, stdout and stderr.
 fn ran(args: &[&str]) -> (i32, String, String) {
     let output = doyen(args).output().expect("the binary runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -48,7 +48,7 @@ fn ran(args: &[&str]) -> (i32, String, String) {
     )
 }
 
-/// The whole answer to a request with these lines.
+/// Sends a request with these lines, and returns the whole answer.
 fn http(node: &Node, request: &str, lines: &[&str]) -> String {
     let mut stream = TcpStream::connect(node.address("http")).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -79,9 +79,9 @@ fn file(directory: &Path, name: &str, text: &str) -> String {
     path.to_str().expect("a path").to_owned()
 }
 
-/// A page whose name was made to lead to this machine read what a node answers.
+/// A web page whose name resolved to this machine could read a node's answers.
 #[test]
-fn a_web_page_is_answered_nothing() {
+fn a_web_page_gets_no_answers() {
     let node = node(&["--http-host", "ada.example"]);
     let at = node.address("http");
     for host in [at, "localhost", "ada.example:7480", "10.9.8.7"] {
@@ -119,7 +119,7 @@ fn a_web_page_is_answered_nothing() {
         ),
         421
     );
-    // A name that leads to this machine is nothing to the command line, which says the address.
+    // The command line resolves the name itself, and sends the address.
     let (_, port) = at.rsplit_once(':').expect("a port");
     let (code, out, said) = ran(&["status", "--http", &format!("localhost:{port}"), "--json"]);
     assert!(out.starts_with('{'), "{code}: {said}");
@@ -200,13 +200,13 @@ fn keys_are_shown_only_with_the_token_where_resp_has_a_password() {
     assert_eq!((simulated.0, simulated.2.as_str()), (0, ""));
 }
 
-/// A byte each few seconds kept a connection for ever.
+/// A byte every few seconds used to keep a connection for ever.
 #[test]
 fn a_request_whose_head_never_ends_or_is_long_is_closed() {
     let node = node(&[]);
     let mut long = TcpStream::connect(node.address("http")).expect("a connection");
     long.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    // It is closed before all of that is read, so what it is told may be lost.
+    // The node closes the connection before it has read everything, so its answer may be lost.
     let _ = long.write_all(
         format!(
             "GET /healthz HTTP/1.1\r\nx: {}\r\n\r\n",
@@ -238,20 +238,20 @@ fn a_request_whose_head_never_ends_or_is_long_is_closed() {
                         e.kind(),
                         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
                     ) => {}
-            // What it is told, the end, or a reset.
+            // An answer, the end of the stream, or a reset.
             Ok(_) | Err(_) => break,
         }
     }
     assert!(
         began.elapsed() > Duration::from_secs(5),
-        "who types by hand needs some seconds"
+        "a person who types a request needs some seconds"
     );
 }
 
-/// No health check was answered while clients had all descriptors, and the log had twenty lines a
-/// second.
+/// While clients held all descriptors, no health check was answered, and the log grew by twenty
+/// lines a second.
 #[test]
-fn health_is_answered_while_clients_have_all_the_descriptors_that_there_are() {
+fn health_is_answered_while_clients_hold_all_descriptors() {
     const CLIENTS: usize = 250;
     let log = tempfile::NamedTempFile::new().expect("a file");
     let mut shell = Command::new("sh");
@@ -273,7 +273,7 @@ fn health_is_answered_while_clients_have_all_the_descriptors_that_there_are() {
         client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let _ = client.write_all(b"PING\r\n");
         let mut answer = [0; 5];
-        // One that was refused may be reset before it reads why.
+        // A refused connection may be reset before the client reads the reason.
         refused += usize::from(client.read_exact(&mut answer).is_err() || &answer == b"-ERR ");
     }
     assert!(

@@ -1,4 +1,4 @@
-//! What a person who types commands relies on.
+//! Tests of the command line with the real binary.
 
 mod bench;
 mod chaos;

@@ -1,7 +1,7 @@
-//! One thread: callers, polled when they are woken or due.
+//! One thread with its callers. It polls a caller when the caller is woken or due.
 //!
-//! It is an executor of the smallest kind, so that what is measured is the client: a wake-up notes
-//! the number of a caller, and unparks the thread if it was the first.
+//! It is a minimal executor, so that the client is what the figures measure. A wake-up notes the
+//! number of the caller, and unparks the thread if it is the first one.
 
 use super::super::Failed;
 use super::super::keys;
@@ -20,10 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Keys are text, so are values.
+/// Keys and values are text.
 pub(super) type Keys = Map<String, String>;
 
-/// What the callers of a thread share.
+/// State that the callers of a thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
     clock: Clock,
@@ -33,24 +33,24 @@ pub(super) struct Shared {
     lanes: Vec<Lane>,
     in_flight: usize,
     batch: bool,
-    /// When callers began to be polled.
+    /// When the current round of polling began.
     now: u64,
-    /// Whether an answer came since.
+    /// Whether a reply came in this round.
     heard: bool,
 }
 
-/// What a connection is elsewhere: so many callers, who share its starts.
+/// The counterpart of a connection: a number of callers that share its starts.
 #[derive(Debug, Default, Clone)]
 struct Lane {
     /// Callers without an operation.
     idle: Vec<usize>,
     outstanding: usize,
-    /// How many may still begin, in batches.
+    /// How many callers may still begin in this batch.
     left: usize,
 }
 
 impl Shared {
-    /// `(lanes, in_flight)`: callers of each lane.
+    /// `(lanes, in_flight)`: the number of lanes, and of callers in each.
     pub(super) fn new(
         clock: Clock,
         plan: Plan,
@@ -75,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// What a caller does next, and when it should have begun.
+    /// The caller's next operation, and its intended start.
     fn next(&mut self, caller: usize) -> Option<(Operation, u64)> {
         let (at, now) = (caller / self.in_flight, self.now);
         let lane = &mut self.lanes[at];
@@ -99,7 +99,7 @@ impl Shared {
         Some((operation, intended))
     }
 
-    /// What came of it: whether a value was found, or an error.
+    /// Records a result: whether a value was found, or an error.
     fn done(
         &mut self,
         caller: usize,
@@ -123,7 +123,7 @@ impl Shared {
         }
     }
 
-    /// Idle callers of lanes that may begin a batch.
+    /// Appends the idle callers of lanes that may begin a batch.
     fn begin_batches(&mut self, into: &mut Vec<usize>) {
         if self.batch && self.now < self.schedule.ends_at() {
             let ready = self
@@ -135,13 +135,13 @@ impl Shared {
     }
 }
 
-/// The first word of an error says of which kind it is.
+/// The text of an error, with its kind as the first word.
 fn told(error: &(impl Debug + std::fmt::Display)) -> String {
     let kind = format!("{error:?}");
     format!("{} {error}", kind.split('(').next().unwrap_or_default())
 }
 
-/// Does one operation after the other.
+/// Runs one operation at a time, for ever.
 async fn call(caller: usize, map: Keys, value: Rc<String>, shared: Rc<RefCell<Shared>>) {
     loop {
         let (operation, intended) = poll_fn(|_| {
@@ -152,7 +152,7 @@ async fn call(caller: usize, map: Keys, value: Rc<String>, shared: Rc<RefCell<Sh
         })
         .await;
         let name = keys::name(operation.key);
-        // Letters and digits.
+        // Values consist of letters and digits.
         let key = std::str::from_utf8(&name).unwrap_or_default();
         let done = match operation.kind {
             Kind::Get => map
@@ -170,7 +170,7 @@ async fn call(caller: usize, map: Keys, value: Rc<String>, shared: Rc<RefCell<Sh
     }
 }
 
-/// Callers that were woken, and whom to wake for them.
+/// Callers that were woken, and the thread to unpark for them.
 #[derive(Debug)]
 struct Woken {
     callers: Mutex<Vec<usize>>,
@@ -204,10 +204,10 @@ impl Wake for WakeCaller {
     }
 }
 
-/// A caller: it never ends.
+/// A caller; it never ends.
 type Caller = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A thread's callers, and what they do.
+/// The callers of a thread.
 #[derive(Debug)]
 pub(super) struct Worker {
     map: Keys,
@@ -217,7 +217,7 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(map: Keys, value: Vec<u8>, shared: Shared) -> Self {
-        // Letters and digits.
+        // Values consist of letters and digits.
         Self {
             map,
             value: String::from_utf8(value).unwrap_or_default(),
@@ -225,17 +225,17 @@ impl Worker {
         }
     }
 
-    /// From now on it does this; answers count from a time on.
+    /// Begins another phase of the run. Replies count from `measured_from` on.
     pub(super) fn go_on(&mut self, mut shared: Shared, measured_from: u64) {
         if let Some(before) = self.shared.take() {
-            // Its errors count.
+            // Errors of the former phase count as well.
             shared.recorder.merge(before.recorder);
         }
         shared.recorder.measure_from(measured_from);
         self.shared = Some(shared);
     }
 
-    /// What was recorded, and by how many starts it was behind.
+    /// The record, and how many starts were due but never sent.
     pub(super) fn end(self) -> (Recorder, u64) {
         self.shared.map_or_else(
             || (Recorder::new(), 0),
@@ -243,8 +243,8 @@ impl Worker {
         )
     }
 
-    /// Until the plan or the schedule ends, and what was sent is answered. Ends early when another
-    /// thread has failed.
+    /// Runs until the plan or the schedule ends and every operation is answered. Ends early if
+    /// another thread has failed.
     pub(super) fn run(&mut self, failed: &AtomicBool) -> Result<(), Failed> {
         let Some(shared) = self.shared.take() else {
             return Ok(());
@@ -252,7 +252,7 @@ impl Worker {
         let callers = shared.lanes.len() * shared.in_flight;
         let shared = Rc::new(RefCell::new(shared));
         let result = self.drive(callers, &shared, failed);
-        // The callers are gone, and nobody else has it.
+        // The callers are dropped, so this is the last reference.
         self.shared = Rc::into_inner(shared).map(RefCell::into_inner);
         result
     }

@@ -1,30 +1,31 @@
-//! A command, encoded once: what changes from one operation to the next are the digits of its key.
+//! A command that is encoded once. Only the digits of its key change from one operation to the
+//! next.
 
 use super::super::keys::{DIGITS_AT, FIRST, write_digits};
 
 const KEY: &str = "{key}";
 const VALUE: &str = "{value}";
 
-/// A command of which only the key is open.
+/// An encoded command with a place for the key.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Command {
-    /// With the first key.
+    /// The bytes, with the first key.
     bytes: Vec<u8>,
     digits_at: Vec<usize>,
-    /// How many copies `WAIT` shall find, if it follows.
+    /// How many copies the `WAIT` that follows must report; `None` if none follows.
     wait: Option<u16>,
 }
 
 impl Command {
-    /// Words with `{key}` and `{value}` in them, as in `SET {key} {value}`.
+    /// Parses words with `{key}` and `{value}`, for example `SET {key} {value}`.
     ///
     /// # Errors
-    /// There is no key in it.
+    /// The words contain no `{key}`.
     pub(super) fn parse(template: &str, value: &[u8]) -> Result<Self, String> {
         let words: Vec<&str> = template.split_whitespace().collect();
         if !template.contains(KEY) {
             return Err(format!(
-                "`{template}` names no key: write {KEY} where it belongs, as in `GET {KEY}`"
+                "`{template}` has no key: write {KEY} where the key belongs, as in `GET {KEY}`"
             ));
         }
         let mut command = Self {
@@ -36,7 +37,7 @@ impl Command {
         Ok(command)
     }
 
-    /// Sends `WAIT copies 0` after it: the operation is done when both are answered.
+    /// Appends `WAIT copies 0`: an operation is done when both commands are answered.
     pub(super) fn then_wait(&mut self, copies: u16) {
         let copies_text = copies.to_string();
         self.bytes.extend_from_slice(
@@ -77,12 +78,12 @@ impl Command {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// How many copies `WAIT` shall find; `None` if it does not follow.
+    /// How many copies `WAIT` must report; `None` if it does not follow.
     pub(super) fn wait(&self) -> Option<u16> {
         self.wait
     }
 
-    /// Appends it, with this key.
+    /// Appends the command with this key to `out`.
     pub(super) fn write(&self, key: u64, out: &mut Vec<u8>) {
         let begin = out.len();
         out.extend_from_slice(&self.bytes);

@@ -1,4 +1,4 @@
-//! One connection: what was sent and not answered, and the bytes on their way.
+//! One connection: its unanswered operations, and the bytes on their way.
 
 use super::super::Failed;
 use super::super::plan::{Kind, Operation};
@@ -12,14 +12,14 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 
-/// What the connections of a thread share.
+/// State that the connections of a thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) plan: Plan,
     pub(super) schedule: Schedule,
     pub(super) recorder: Recorder,
-    /// Of a Redis Cluster; without one, any server is asked for any key.
+    /// Only with a Redis Cluster. Without one, every server answers for every key.
     pub(super) router: Option<Router>,
     pub(super) get: Command,
     pub(super) set: Command,
@@ -32,9 +32,9 @@ pub(super) struct Shared {
 pub(super) struct Sent {
     pub(super) operation: Operation,
     pub(super) intended: u64,
-    /// Replies that are still to come: two where WAIT follows.
+    /// Replies that have not come yet: two if WAIT follows.
     left: u8,
-    /// Whether another master has sent it here.
+    /// Whether another master redirected the operation to this one.
     pub(super) moved: bool,
     outcome: Outcome,
 }
@@ -57,7 +57,7 @@ impl Sent {
         }
     }
 
-    /// The same, for another master.
+    /// The same operation, redirected to another master.
     pub(super) fn sent_on(self) -> Self {
         Self {
             moved: true,
@@ -74,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// What the lane does next, if anything.
+    /// The next operation of the lane, if one may start.
     fn next(&mut self, lane: usize, master: usize, now: u64) -> Option<Sent> {
         let moved = self
             .router
@@ -104,13 +104,13 @@ impl Shared {
     }
 }
 
-/// A connection to a server; its number is its lane in the schedule.
+/// A connection to a server. Its number is its lane in the schedule.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     peer: SocketAddr,
     lane: usize,
-    /// Index among the masters.
+    /// The index of its master.
     master: usize,
     out: Vec<u8>,
     written: usize,
@@ -132,12 +132,12 @@ impl Connection {
         }
     }
 
-    /// Whether nothing is awaited here.
+    /// Whether every operation is answered.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether slots have moved, and it should be connected elsewhere.
+    /// Whether slots have moved, and the connection should go to another master.
     pub(super) fn is_elsewhere(&self, shared: &Shared) -> bool {
         shared
             .router
@@ -145,8 +145,8 @@ impl Connection {
             .is_some_and(|router| router.home(self.lane).0 != self.master)
     }
 
-    /// Takes in what came, and sends what there is room for then. `ending`: the server has said
-    /// that it sends no more.
+    /// Reads what arrived, and sends what then has room. `ending`: the server has said that it
+    /// sends no more.
     pub(super) fn read(
         &mut self,
         shared: &mut Shared,
@@ -164,15 +164,15 @@ impl Connection {
             let now = shared.clock.now();
             self.take(shared, &buffer[..got], now)?;
             self.send(shared, now)?;
-            // A buffer that was not filled was all there is: what comes later is a readiness of its
-            // own.
+            // The buffer was not filled, so nothing is left to read. The next bytes cause another
+            // readiness event.
             if got < buffer.len() && !ending {
                 return Ok(());
             }
         }
     }
 
-    /// Sends what is due and has room, and what is left from before.
+    /// Sends operations that are due and have room, and bytes that are left from before.
     pub(super) fn send(&mut self, shared: &mut Shared, now: u64) -> Result<(), Failed> {
         let room = match shared.batch {
             true if !self.is_idle() => 0,
@@ -192,11 +192,12 @@ impl Connection {
         self.write()
     }
 
-    /// Writes until all is written or the system takes no more: then it says when it does again.
+    /// Writes until everything is written or the socket is full. A full socket causes a readiness
+    /// event later.
     pub(super) fn write(&mut self) -> Result<(), Failed> {
         while self.written < self.out.len() {
             match self.stream.write(&self.out[self.written..]) {
-                Ok(0) => return Err(self.lost("it takes nothing")),
+                Ok(0) => return Err(self.lost("it takes no data")),
                 Ok(n) => self.written += n,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -219,7 +220,7 @@ impl Connection {
                 shared.recorder.heard(now);
             }
             let Some(mut sent) = self.waiting.front().copied() else {
-                return Err(self.lost("it answers what was not asked"));
+                return Err(self.lost("it sent a reply without a request"));
             };
             sent.left -= 1;
             if let Outcome::Done { .. } = sent.outcome {
@@ -236,14 +237,14 @@ impl Connection {
                         .recorder
                         .answered(sent.operation.kind, found, sent.intended, now)
                 }
-                // The recorder knows it already, and the router has it.
+                // The recorder has counted the error; the router has the operation.
                 Outcome::Failed | Outcome::Moved => {}
             }
         }
         Ok(())
     }
 
-    /// What a reply makes of an operation that went well so far.
+    /// The outcome of an operation after one more reply.
     fn judge(&self, shared: &mut Shared, sent: Sent, reply: Reply) -> Outcome {
         let wait = shared
             .command(sent.operation.kind)
@@ -264,9 +265,9 @@ impl Connection {
                 Outcome::Failed
             }
             (Reply::Integer(copies), Some(wanted)) if copies < wanted.into() => {
-                shared.recorder.failed(&format!(
-                    "WAIT was answered with {copies} copies, not {wanted}"
-                ));
+                shared
+                    .recorder
+                    .failed(&format!("WAIT reported {copies} copies, not {wanted}"));
                 Outcome::Failed
             }
             (_, Some(_)) => sent.outcome,
@@ -277,13 +278,14 @@ impl Connection {
     }
 
     fn lost(&self, why: &str) -> Failed {
-        Failed::new(format!("the server at {} is gone: {why}", self.peer))
+        Failed::new(format!("lost the server at {}: {why}", self.peer))
     }
 }
 
-/// What answers there is no Redis server.
+/// The peer does not speak RESP.
 pub(super) fn foreign(peer: SocketAddr) -> Failed {
     Failed::new(format!(
-        "{peer} does not answer as a Redis server does: give the address of a RESP port, --resp or --resp-cluster of a node"
+        "{peer} does not answer like a Redis server: give the address of a RESP port \
+         (--resp or --resp-cluster of a node)"
     ))
 }

@@ -1,5 +1,5 @@
-//! Connecting: with a password where there is one, and finding the masters of a cluster. All of it
-//! waits; none of it is measured.
+//! Connects to servers, with a password if there is one, and finds the masters of a cluster. All of
+//! it blocks, and none of it is measured.
 
 use super::super::Failed;
 use super::connection::foreign;
@@ -9,36 +9,36 @@ use doyen::resp::client::{Client, ClientError, Reply};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How long a server may take to answer before any load is on it.
+/// How long a server may take to answer before there is load.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// How servers are connected to.
+/// How to connect to servers.
 #[derive(Debug, Clone)]
 pub(super) struct Dial {
     pub(super) password: Option<String>,
 }
 
 impl Dial {
-    /// A connection that is ready for commands, and does not block.
+    /// A connection that is ready for commands and does not block.
     pub(super) fn connect(&self, address: SocketAddr) -> Result<TcpStream, Failed> {
         let stream = match self.password {
             None => TcpStream::connect_timeout(&address, ANSWER_MAX)
-                .map_err(|e| nobody(address, &e.to_string()))?,
+                .map_err(|e| no_answer(address, &e.to_string()))?,
             Some(_) => block_on(address, async {
                 self.client(address)
                     .await?
                     .into_std()
-                    .map_err(|e| nobody(address, &e.to_string()))
+                    .map_err(|e| no_answer(address, &e.to_string()))
             })?,
         };
         stream
             .set_nodelay(true)
             .and_then(|()| stream.set_nonblocking(true))
-            .map_err(|e| nobody(address, &e.to_string()))?;
+            .map_err(|e| no_answer(address, &e.to_string()))?;
         Ok(stream)
     }
 
-    /// Asks the first server that answers which slots are whose.
+    /// Asks the first server that answers which master owns which slots.
     pub(super) fn router(&self, addresses: &[SocketAddr], keys: u64) -> Result<Router, Failed> {
         let mut failed = None;
         for address in addresses {
@@ -51,7 +51,7 @@ impl Dial {
                     .map_err(|e| unanswered(*address, &e))?;
                 match reply {
                     Reply::Error(why) => Err(Failed::new(format!(
-                        "{address} is no member of a Redis Cluster: {why}"
+                        "{address} is not a member of a Redis Cluster: {why}"
                     ))),
                     reply => runs(*address, reply).ok_or_else(|| foreign(*address)),
                 }
@@ -67,7 +67,7 @@ impl Dial {
     async fn client(&self, address: SocketAddr) -> Result<Client, Failed> {
         let mut client = Client::connect(address)
             .await
-            .map_err(|e| nobody(address, &e.to_string()))?;
+            .map_err(|e| no_answer(address, &e.to_string()))?;
         if let Some(password) = &self.password {
             match client
                 .command(&["AUTH", password])
@@ -90,14 +90,17 @@ fn block_on<T>(
     address: SocketAddr,
     work: impl Future<Output = Result<T, Failed>>,
 ) -> Result<T, Failed> {
-    // The timer, too, belongs to the runtime.
+    // A timer needs the runtime, so it is created within.
     let within = async { tokio::time::timeout(ANSWER_MAX, work).await };
-    runtime()?
-        .block_on(within)
-        .unwrap_or_else(|_| Err(nobody(address, &format!("nothing within {ANSWER_MAX:?}"))))
+    runtime()?.block_on(within).unwrap_or_else(|_| {
+        Err(no_answer(
+            address,
+            &format!("nothing within {ANSWER_MAX:?}"),
+        ))
+    })
 }
 
-fn nobody(address: SocketAddr, why: &str) -> Failed {
+fn no_answer(address: SocketAddr, why: &str) -> Failed {
     Failed::new(format!(
         "no answer from {address} ({why}): give the addresses of running servers with --resp"
     ))
@@ -106,12 +109,12 @@ fn nobody(address: SocketAddr, why: &str) -> Failed {
 fn unanswered(address: SocketAddr, e: &ClientError) -> Failed {
     match e {
         ClientError::Protocol(_) => foreign(address),
-        ClientError::Io(e) => nobody(address, &e.to_string()),
+        ClientError::Io(e) => no_answer(address, &e.to_string()),
     }
 }
 
-/// `[[from, to, [host, port, ..], ..], ..]`; a host is an IP address or a name, and an empty one is
-/// the one that was asked.
+/// Reads the reply of `CLUSTER SLOTS`: `[[from, to, [host, port, ..], ..], ..]`. A host is an IP
+/// address or a name. An empty host means the server that was asked.
 fn runs(asked: SocketAddr, reply: Reply) -> Option<Vec<(u16, u16, SocketAddr)>> {
     let Reply::Array(runs) = reply else {
         return None;
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn masters_are_read_from_what_a_cluster_says() {
+    fn masters_are_read_from_the_reply_of_cluster_slots() {
         let asked = SocketAddr::from(([10, 0, 0, 9], 1));
         let reply = Reply::Array(vec![
             run(0, 5, Reply::Bulk(b"10.0.0.1".to_vec()), 7),
@@ -180,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_cluster_says_is_none() {
+    fn malformed_slots_are_refused() {
         let asked = SocketAddr::from(([10, 0, 0, 9], 1));
         let host = || Reply::Bulk(b"10.0.0.1".to_vec());
         for wrong in [

@@ -1,8 +1,8 @@
-//! Which master of a Redis Cluster is asked for which key.
+//! Which master of a Redis Cluster gets which key.
 //!
-//! Each connection belongs to one master and asks for its keys alone, as redis-benchmark's do; all
-//! masters have the same number of connections. What a master says with MOVED is believed at once:
-//! the slot has a new owner, and the operation is sent to that one, once.
+//! Each connection belongs to one master and asks only for keys of that master, like those of
+//! redis-benchmark. All masters have the same number of connections. If a master answers MOVED, the
+//! slot belongs to the new owner at once, and the operation is sent to it, once.
 
 use super::super::keys;
 use super::super::plan::{Operation, Plan};
@@ -11,44 +11,45 @@ use doyen_placement::hash::{SLOTS, slot};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// A slot that nobody owns.
-const NOBODY: u16 = u16::MAX;
-/// Draws that found other masters' keys, before the next key of the right one is taken.
+/// The owner of a slot that no master owns.
+const NO_OWNER: u16 = u16::MAX;
+/// Draws in a row that may give keys of other masters. After them the router takes the next key of
+/// the right master.
 const DRAWS_MAX: usize = 10_000;
-/// Keys that are looked at to see whether a master has any.
+/// Keys that are tried to see whether a master has any.
 const KEYS_LOOKED_AT: u64 = 1_000_000;
 
-/// Masters, their slots, and what waits until a connection to them has room.
+/// The masters, their slots, and operations that wait for a connection with room.
 #[derive(Debug, Clone)]
 pub(super) struct Router {
     keys: u64,
     masters: Vec<Master>,
     owners: Vec<u16>,
-    /// Indices of the masters that have keys.
+    /// The indices of the masters that have keys.
     with_keys: Vec<usize>,
-    /// Operations whose masters have changed.
+    /// The number of operations that wait for a new master.
     moved: usize,
 }
 
 #[derive(Debug, Clone)]
 struct Master {
     address: SocketAddr,
-    /// Drawn while another master's were wanted, and there only once.
+    /// Operations that were drawn for another master, and that the plan gives only once.
     set_aside: VecDeque<Operation>,
-    /// Sent to another one, which said that they belong here.
+    /// Operations that another master redirected to this one.
     moved: VecDeque<Sent>,
 }
 
 impl Router {
-    /// Runs of slots with their masters, as CLUSTER SLOTS tells them.
+    /// Takes ranges of slots with their masters, as CLUSTER SLOTS tells them.
     ///
     /// # Errors
-    /// Not every slot has a master.
+    /// A slot has no master.
     pub(super) fn new(keys: u64, runs: &[(u16, u16, SocketAddr)]) -> Result<Self, String> {
         let mut router = Self {
             keys,
             masters: Vec::new(),
-            owners: vec![NOBODY; SLOTS.into()],
+            owners: vec![NO_OWNER; SLOTS.into()],
             with_keys: Vec::new(),
             moved: 0,
         };
@@ -61,8 +62,10 @@ impl Router {
                 .skip((*from).into())
                 .for_each(|owner| *owner = master as u16);
         }
-        if let Some(slot) = router.owners.iter().position(|owner| *owner == NOBODY) {
-            return Err(format!("the cluster is not whole: nobody owns slot {slot}"));
+        if let Some(slot) = router.owners.iter().position(|owner| *owner == NO_OWNER) {
+            return Err(format!(
+                "the cluster is incomplete: no master owns slot {slot}"
+            ));
         }
         router.find_keys();
         Ok(router)
@@ -104,25 +107,26 @@ impl Router {
         self.with_keys = (0..found.len()).filter(|m| found[*m]).collect();
     }
 
-    /// How many masters must be asked.
+    /// The number of masters that have keys.
     pub(super) fn masters(&self) -> usize {
         self.with_keys.len()
     }
 
-    /// The master to which a connection belongs, by the connection's number.
+    /// The master that a connection belongs to, by the number of the connection.
     pub(super) fn home(&self, lane: usize) -> (usize, SocketAddr) {
         let master = self.with_keys[lane % self.with_keys.len()];
         (master, self.masters[master].address)
     }
 
-    /// The next operation of the plan for this master; `None` when the plan has no more.
+    /// The next operation of the plan for this master; `None` if the plan has ended.
     pub(super) fn next(&mut self, master: usize, plan: &mut Plan) -> Option<Operation> {
         if let Some(operation) = self.masters[master].set_aside.pop_front() {
             return Some(operation);
         }
         let mut last = None;
         let finite = plan.is_finite();
-        // All of a plan that ends, few of one that goes on: what is dropped of that is drawn again.
+        // A finite plan gives each operation once, so all of them are kept. Of an endless plan only
+        // a few draws are tried: it draws further ones.
         for operation in plan.take(if finite { usize::MAX } else { DRAWS_MAX }) {
             match self.owner(operation.key) {
                 owner if owner == master => return Some(operation),
@@ -130,19 +134,19 @@ impl Router {
                 _ => last = Some(operation),
             }
         }
-        // Its keys are rare: the next one after the last that was drawn.
+        // The keys of this master are drawn rarely: take its next key after the one drawn last.
         let Operation { kind, key } = last?;
         let found = (key..self.keys)
             .chain(0..key)
             .find(|key| self.owner(*key) == master);
         if found.is_none() {
-            // It had some until slots moved.
+            // The master lost all its keys when slots moved.
             self.find_keys();
         }
         found.map(|key| Operation { kind, key })
     }
 
-    /// What others have sent here.
+    /// The next operation that was redirected to this master.
     pub(super) fn next_moved(&mut self, master: usize) -> Option<Sent> {
         self.masters[master]
             .moved
@@ -150,12 +154,12 @@ impl Router {
             .inspect(|_| self.moved -= 1)
     }
 
-    /// Whether operations wait for their new master.
+    /// Whether operations wait for a new master.
     pub(super) fn has_moved(&self) -> bool {
         self.moved > 0
     }
 
-    /// A master said `MOVED slot address`. `false` if that cannot be followed.
+    /// A master answered `MOVED slot address`. `false` if the redirection cannot be followed.
     pub(super) fn moved(&mut self, error: &str, sent: Sent) -> bool {
         let mut words = error.split_whitespace().skip(1);
         let (Some(slot), Some(address)) = (
@@ -236,7 +240,7 @@ mod tests {
     #[test]
     fn filling_leaves_no_key_out() {
         let (mut router, mut plan) = (three(1000), Plan::every(0..1000));
-        // One after the other: the first one sets aside all that belongs to others.
+        // One master after the other: the first one sets aside all operations of the others.
         let mut filled: Vec<u64> = (0..3)
             .flat_map(|m| {
                 std::iter::from_fn(|| router.next(m, &mut plan))
@@ -256,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_keys_are_found_all_the_same() {
+    fn rarely_drawn_keys_are_found_all_the_same() {
         let (mut router, mut plan) = (
             three(1000),
             Plan::drawn(Keys::zipf(1000, 20.0).expect("an exponent"), 100, 1),
@@ -268,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moved_slot_is_asked_for_where_it_went_once() {
+    fn a_moved_slot_is_asked_for_at_its_new_owner_once() {
         let mut router = three(1000);
         let slot = slot(&keys::name(7));
         assert!(router.moved(&format!("MOVED {slot} 127.0.0.1:4"), sent(7)));
@@ -288,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_with_holes_is_refused() {
+    fn a_cluster_with_unowned_slots_is_refused() {
         assert!(Router::new(10, &[(0, 99, address(1))]).is_err_and(|why| why.contains("slot 100")));
     }
 }

@@ -1,35 +1,35 @@
-//! Counts replies as their bytes come in, without keeping them: of a value it is enough that it was
-//! there.
+//! Counts replies as their bytes arrive, and keeps none of them: of a value, only its presence
+//! counts.
 
-/// A reply at most, and elements of one at most.
+/// Limit on the bytes of a reply, and on the elements of an array.
 const LENGTH_MAX: i64 = 1 << 30;
-/// As much of an error is kept.
+/// Bytes of an error that are kept.
 const ERROR_BYTES_MAX: usize = 1024;
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// A value: a string or an array.
+    /// A string or an array.
     Value,
-    /// Nothing.
+    /// Nil.
     Nil,
     /// A number.
     Integer(i64),
-    /// An error; `Scanner::error` has its text until the next byte is taken.
+    /// An error. `Scanner::error` returns its text until more bytes are read.
     Error,
 }
 
-/// The server sent what is no reply.
+/// The bytes are not a reply.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Garbage;
 
-/// Where in a stream of RESP2 replies the bytes end so far.
+/// Finds the ends of replies in a stream of RESP2.
 #[derive(Debug)]
 pub(super) struct Scanner {
     state: State,
-    /// Elements, of however many arrays, until the reply is whole.
+    /// Elements, of all nested arrays, that the reply still lacks.
     left: i64,
-    /// What the reply is, once its first element has said so.
+    /// The kind of the reply, known from its first element.
     whole: Option<Reply>,
     error: Vec<u8>,
 }
@@ -46,7 +46,7 @@ enum State {
         value: i64,
         negative: bool,
     },
-    /// Bytes of a string with its end.
+    /// Bytes of a string, with its line end.
     Bytes(usize),
 }
 
@@ -60,12 +60,12 @@ impl Scanner {
         }
     }
 
-    /// What the error said that `next` has just told.
+    /// The text of the error that `next` has just returned.
     pub(super) fn error(&self) -> String {
         String::from_utf8_lossy(&self.error).trim_end().to_owned()
     }
 
-    /// Takes bytes off `input` until a reply is whole or nothing is left.
+    /// Takes bytes off `input` until a reply is complete or no byte is left.
     pub(super) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Reply>, Garbage> {
         while let Some(&first) = input.first() {
             let element = match &mut self.state {
@@ -142,7 +142,7 @@ impl Scanner {
         Ok(None)
     }
 
-    /// What a number means; `None` if more follows.
+    /// What a number in a header means; `None` if more bytes belong to the reply.
     fn number(&mut self, kind: u8, value: i64) -> Result<Option<Reply>, Garbage> {
         match (kind, value) {
             (b':', _) => return Ok(Some(Reply::Integer(value))),
@@ -152,7 +152,7 @@ impl Scanner {
             (_, 0) => return Ok(Some(Reply::Value)),
             (_, _) => {
                 self.whole.get_or_insert(Reply::Value);
-                // The array itself is one of those that were awaited.
+                // The array itself is one of the elements that were lacking.
                 self.left = self.left.checked_add(value - 1).ok_or(Garbage)?;
                 self.state = State::Kind;
             }
@@ -175,7 +175,7 @@ fn begin(kind: u8) -> Result<State, Garbage> {
     }
 }
 
-/// Takes the rest of a line off `input`, and says whether it ended.
+/// Takes the rest of a line off `input`. The flag says whether the line has ended.
 fn line<'a>(input: &mut &'a [u8]) -> (&'a [u8], bool) {
     let all = *input;
     match all.iter().position(|&b| b == b'\n') {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_reply_is_told() {
+    fn every_kind_of_reply_is_recognized() {
         assert_eq!(kinds(b"+OK\r\n"), [Reply::Value]);
         assert_eq!(
             kinds(b":-12\r\n:7\r\n"),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_one_reply_whatever_is_in_it() {
+    fn an_array_is_one_reply_whatever_it_contains() {
         assert_eq!(kinds(b"*0\r\n+OK\r\n"), [Reply::Value, Reply::Value]);
         assert_eq!(
             kinds(b"*3\r\n$1\r\na\r\n*2\r\n:1\r\n*0\r\n-ERR no\r\n$-1\r\n"),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn malformed_replies_are_refused() {
         for wrong in [
             &b"HTTP/1.1 400\r\n"[..],
             b"$x\r\n",
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!((replies.len(), replies[0].1.len()), (2, ERROR_BYTES_MAX));
     }
 
-    /// One encoded reply, and what is told of it.
+    /// One encoded reply, and its kind.
     fn reply() -> impl Strategy<Value = (Vec<u8>, Reply)> {
         let leaf = prop_oneof![
             "[a-z ]{0,20}".prop_map(|s| (format!("+{s}\r\n").into_bytes(), Reply::Value)),
@@ -301,19 +301,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_a_stream_is_split_the_replies_are_the_same(replies in proptest::collection::vec(reply(), 1..12), cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..20)) {
+        fn splitting_a_stream_does_not_change_its_replies(
+            replies in proptest::collection::vec(reply(), 1..12),
+            cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..20),
+        ) {
             let stream: Vec<u8> = replies.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
             cuts.extend([0, stream.len()]);
             cuts.sort_unstable();
             let split = scan(cuts.windows(2).map(|w| &stream[w[0]..w[1]]));
             prop_assert_eq!(&split, &scan([&stream[..]]));
-            let told: Vec<Reply> = split.expect("replies").into_iter().map(|(reply, _)| reply).collect();
+            let told: Vec<Reply> =
+                split.expect("replies").into_iter().map(|(reply, _)| reply).collect();
             prop_assert_eq!(told, replies.into_iter().map(|(_, reply)| reply).collect::<Vec<_>>());
         }
 
         #[test]
-        fn bytes_of_any_kind_are_replies_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_replies_or_refused(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
             let _ = scan([&bytes[..]]);
         }
     }

@@ -1,4 +1,4 @@
-//! One thread: a loop over whatever connection is ready, and over the starts that are due.
+//! One thread: a loop over the connections that are ready and the starts that are due.
 
 use super::super::Failed;
 use super::super::pace;
@@ -8,11 +8,11 @@ use mio::{Events, Interest, Poll, Token};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Read at a time.
+/// The size of the read buffer.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Events at a time.
+/// Events of one poll, at most.
 const EVENTS_MAX: usize = 1024;
-/// A thread's connections, and what they do.
+/// The connections of a thread.
 #[derive(Debug)]
 pub(super) struct Worker {
     poll: Poll,
@@ -63,8 +63,8 @@ impl Worker {
         Ok(Connection::new(stream, address, lane, master))
     }
 
-    /// Until the plan or the schedule ends, and what was sent is answered. Ends early when another
-    /// thread has failed.
+    /// Runs until the plan or the schedule ends and every operation is answered. Ends early if
+    /// another thread has failed.
     pub(super) fn run(&mut self, failed: &AtomicBool) -> Result<(), Failed> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         self.send_all()?;
@@ -91,7 +91,7 @@ impl Worker {
                 self.connections[lane].send(&mut self.shared, now)?;
             }
             if sleep.is_zero() && events.is_empty() {
-                // Servers may share this core.
+                // The servers may share this core.
                 std::thread::yield_now();
             }
         }
@@ -118,8 +118,7 @@ impl Worker {
         pace::is_over(*clock, plan, schedule, recorder)
     }
 
-    /// Slots have moved: what waits for a new master is sent to it, by connections that are moved
-    /// there when nothing is awaited on them.
+    /// After slots have moved, idle connections go to the masters whose operations wait.
     fn follow(&mut self) -> Result<(), Failed> {
         for lane in 0..self.connections.len() {
             if self.connections[lane].is_elsewhere(&self.shared) && self.connections[lane].is_idle()
@@ -143,5 +142,5 @@ impl Worker {
 }
 
 fn system(e: &std::io::Error) -> Failed {
-    Failed::new(format!("the system lets no connections be watched: {e}"))
+    Failed::new(format!("cannot watch connections: {e}"))
 }

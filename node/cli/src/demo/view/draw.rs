@@ -1,11 +1,11 @@
 //! One picture of the scene.
 //!
 //! ```text
-//!   title: what is going on
-//!   members      who coordinates, who leads how much, who is dead
-//!   partitions   a strip, ordered by who leads: as long as the share, in its colour
-//!   throughput   writes acknowledged, ten samples a second
-//!   story        what happened, newest below
+//!   title          the current act
+//!   members        who coordinates, who leads how much, who is dead
+//!   partitions     a strip, ordered by primary: each node's part has its length and colour
+//!   throughput     acknowledged writes, ten samples a second
+//!   story          what happened, the latest at the bottom
 //! ```
 
 use crate::demo::scene::{self, Actor, Cell, Mood, Scene};
@@ -17,7 +17,7 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Padding, Paragraph, Sparkline};
 
-/// A colour for each node, told apart on light and on dark ground.
+/// A colour for each node; they differ on a light and on a dark background.
 const COLOURS: [Color; 8] = [
     Color::Cyan,
     Color::Magenta,
@@ -110,9 +110,9 @@ fn member<'a>(scene: &Scene, index: usize, node: &'a Actor, most: usize) -> Line
     let name = format!("{:<8}", node.name);
     if node.killed {
         let fate = if seen.is_some() {
-            "killed, and not yet given up by the others"
+            "killed, not yet removed by the others"
         } else {
-            "killed, and out of the cluster"
+            "killed, out of the cluster"
         };
         return Line::from(vec![
             "✝ ".red(),
@@ -126,7 +126,7 @@ fn member<'a>(scene: &Scene, index: usize, node: &'a Actor, most: usize) -> Line
         "  ".into()
     };
     let Some(member) = seen else {
-        return Line::from(vec![mark, name.dim(), " on its way in".dim()]);
+        return Line::from(vec![mark, name.dim(), " joining".dim()]);
     };
     let bar = "█".repeat((node.leads * 24).div_ceil(most).min(24));
     let mut spans = vec![
@@ -144,10 +144,10 @@ fn member<'a>(scene: &Scene, index: usize, node: &'a Actor, most: usize) -> Line
 }
 
 fn draw_partitions(frame: &mut Frame<'_>, area: Rect, scene: &Scene) {
-    let block = panel("partitions: colour is who leads, full block has two copies");
+    let block = panel("partitions: the colour is the primary's, a full block has two copies");
     let width = usize::from(block.inner(area).width).max(1);
     let rows = 2;
-    // Each place of the strip stands for a run of partitions, and shows the worst of them.
+    // Each character stands for several partitions, and shows the worst of them.
     let (places, count) = (width * rows, scene.cells.len());
     let run = |i: usize| {
         scene
@@ -206,7 +206,7 @@ fn counts(report: Option<&ClusterReport>) -> Line<'static> {
             "with too few copies",
             Color::Yellow,
         ),
-        figure(report.moves.len(), "on their way", Color::Yellow),
+        figure(report.moves.len(), "moving", Color::Yellow),
         format!("table {} of term {}", report.version, report.term).dim(),
     ])
 }
@@ -248,7 +248,7 @@ fn draw_story(frame: &mut Frame<'_>, area: Rect, scene: &Scene) {
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-/// What happened, in as many lines as it takes.
+/// The line of the story, wrapped.
 fn told(line: &scene::Line, width: usize) -> impl Iterator<Item = Line<'static>> {
     let (mark, style) = match line.mood {
         Mood::Deed => ("▸ ", Style::new()),
@@ -313,9 +313,9 @@ mod tests {
             .iter()
             .map(ratatui::buffer::Cell::symbol)
             .collect();
-        // The end of a long sentence was cut off.
-        let sentence = "one cluster after 12.04 s: clara coordinates, though not the oldest, who stood too late, in term 1; 1024 partitions, two \
-                        copies of each";
+        // The end of a long sentence used to be cut off.
+        let sentence = "one cluster after 12.04 s: clara coordinates, because the oldest was too \
+                        late for the election, in term 1; 1024 partitions, two copies of each";
         stage.say(Mood::Good, sentence);
         for width in [120, 80] {
             let mut terminal =

@@ -1,5 +1,5 @@
-//! A fixed number of partitions, which the planner of production places: this drives it as the
-//! coordinator and the primaries of a cluster do.
+//! A fixed number of partitions, placed by the planner of production. This module drives the
+//! planner as a coordinator and the primaries do.
 
 use super::Strategy;
 use doyen_placement::division::Division;
@@ -13,14 +13,14 @@ use doyen_placement::table::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// All moves at once: how long they take is not asked here.
+/// All moves run at once: their duration does not matter here.
 const LIMITS: MoveLimits = MoveLimits {
     learners_per_source: usize::MAX,
     learners_per_target: usize::MAX,
     learners: usize::MAX,
 };
-/// Steps of a plan, and plans after one another. Both come to an end by themselves; this is for the
-/// day on which they do not.
+/// Steps of a plan, and plans in a row. Both end by themselves; these limits only guard against a
+/// defect.
 const STEPS_MAX: usize = 1000;
 const PLANS_MAX: usize = 20;
 
@@ -29,7 +29,7 @@ pub(in crate::simulate) struct Fixed {
     partitions: u16,
     copies: usize,
     table: Option<Table>,
-    /// Copies that were made, counted as the planner orders them.
+    /// Copies that were made, as the planner ordered them.
     learned: usize,
 }
 
@@ -43,7 +43,7 @@ impl Fixed {
         }
     }
 
-    /// Goes on with this table, whatever its keyspaces are.
+    /// Continues from this table, whatever its keyspaces are.
     pub(in crate::simulate) const fn of(table: Table, copies: usize) -> Self {
         Self {
             partitions: 0,
@@ -65,7 +65,7 @@ impl Fixed {
                 partitions: self.partitions,
             },
             division: Division::Slots,
-            // At most 31.
+            // There are at most 31 copies.
             backups: (self.copies - 1) as u8,
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
@@ -85,7 +85,7 @@ impl Fixed {
         )
     }
 
-    /// Plans and carries plans out until nothing is left to do.
+    /// Plans and applies plans until nothing is left to do.
     fn settle(&mut self, mut table: Table) -> Table {
         for _ in 0..PLANS_MAX {
             let plan = planner::plan(&table, &Loads::default());
@@ -108,7 +108,7 @@ impl Fixed {
         table
     }
 
-    /// Who holds the partition of this number, the primary first.
+    /// The holders of a partition, primary first.
     pub(super) fn holders_of(&self, partition: usize) -> impl Iterator<Item = MemberId> + '_ {
         let partitions = self
             .table
@@ -153,7 +153,7 @@ impl Strategy for Fixed {
                 .collect(),
         );
         for leaver in gone {
-            // In order: others have its copies before it goes.
+            // The node leaves in order: other nodes get its copies first.
             let leaving = planner::hand_over(&table, leaver, Pace::Repair);
             let settled = self.settle(leaving);
             table = planner::remove(
@@ -182,7 +182,7 @@ impl Strategy for Fixed {
     }
 }
 
-/// Every learner has caught up: the primaries ask for them, and are given them; how many that were.
+/// Admits every learner, as if each had caught up. Returns the table, and the number of learners.
 fn all_learned(table: &Table) -> (Table, usize) {
     let mut all = 0;
     let mut table = table.clone();
@@ -211,10 +211,9 @@ mod tests {
     use super::*;
     use doyen_placement::hash::{self, SLOTS};
 
-    /// What is counted as moved, by who holds what before and after, is what the planner has copied
-    /// on the way.
+    /// The figures count moves by comparing holders. That must agree with what the planner copied.
     #[test]
-    fn what_is_moved_is_what_the_planner_copies() {
+    fn counted_moves_are_those_that_the_planner_copies() {
         let events: Vec<Event> = ["+1", "-node2", "x2", "node1=250"]
             .iter()
             .map(|e| e.parse().expect("an event"))
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_where_their_slot_is() {
+    fn keys_are_in_the_partition_of_their_slot() {
         let mut fixed = Fixed::new(256, 2);
         fixed.follow(
             &Cluster::new(5, &[], &[])

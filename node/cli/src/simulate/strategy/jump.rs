@@ -1,8 +1,8 @@
 //! Jump consistent hash (Lamping and Veach, 2014): keys jump to ever higher numbers of nodes, a
 //! share of `1 / n` to the `n`-th.
 //!
-//! It numbers nodes and has no gaps: where another than the last goes, the last takes over its
-//! number. Copies are on where the key jumps with further hashes.
+//! Jump numbers the nodes without gaps. If another node than the last one leaves, the last one
+//! takes over its number. Further hashes of the key choose the nodes of the other copies.
 
 use super::{Nodes, Strategy, mixed};
 use doyen_placement::id::MemberId;
@@ -10,14 +10,14 @@ use doyen_placement::table::Member;
 use doyen_placement::token::Token;
 use std::sync::Arc;
 
-/// Further hashes that are tried for one copy. Then the nodes are taken in order.
+/// Further hashes that are tried for one copy. After them the nodes are taken in order.
 const TRIES_MAX: u64 = 256;
 
 #[derive(Debug)]
 pub(super) struct Jump {
     copies: usize,
     nodes: Nodes,
-    /// The number of each node that has one, by place in the ground.
+    /// The places of the numbered nodes in `nodes`.
     numbers: Vec<usize>,
     members: Vec<MemberId>,
 }
@@ -77,7 +77,7 @@ impl Strategy for Jump {
     }
 }
 
-/// The bucket of this hash among so many, at least one.
+/// The bucket of this hash among `buckets`, which is at least 1.
 fn jump(mut hash: u64, buckets: usize) -> usize {
     let (mut bucket, mut next) = (0, 0);
     while next < buckets {
@@ -92,9 +92,9 @@ fn jump(mut hash: u64, buckets: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// As the reference of the paper and its many ports give them.
+    /// The values are those of the paper's reference code and its many ports.
     #[test]
-    fn jumps_are_those_of_the_paper() {
+    fn jumps_match_the_paper() {
         for (hash, buckets, bucket) in [
             (1, 1, 0),
             (42, 57, 43),

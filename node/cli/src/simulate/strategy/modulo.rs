@@ -1,4 +1,4 @@
-//! The hash of the key modulo the number of nodes, copies on the nodes that follow.
+//! The hash of the key modulo the number of nodes. The other copies are on the nodes that follow.
 
 use super::{Nodes, Strategy};
 use doyen_placement::id::MemberId;
@@ -28,7 +28,7 @@ impl Strategy for Modulo {
 
     fn holders(&self, key: &[u8], holders: &mut Vec<MemberId>) {
         let count = self.nodes.len();
-        // Below the number of nodes.
+        // The remainder is below the number of nodes.
         let first = (Token::of(key).place() % count.max(1) as u64) as usize;
         self.nodes.take(holders, |may| {
             (0..count)

@@ -1,5 +1,5 @@
-//! Ordered ranges, split so that each has as many bytes as any other, and placed by the planner of
-//! production as partitions are.
+//! Ordered ranges, split so that each has the same number of bytes. The planner of production
+//! places them like partitions.
 
 use super::super::keys::Keys;
 use super::Strategy;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Ranges {
     lookup: RangeLookup,
-    /// Bytes of all splits, and how many there are.
+    /// The bytes of all splits, and their number.
     splits: (usize, usize),
     placed: Fixed,
 }
@@ -21,7 +21,7 @@ impl Ranges {
     pub(super) fn new(ranges: u16, copies: usize, keys: &Keys) -> Self {
         let splits = splits(ranges, keys);
         let bytes = splits.iter().map(|split| split.len()).sum();
-        // They are distinct, in order and not empty: one range, should that ever not be so.
+        // The splits are distinct, in order and not empty. If they ever are not, use one range.
         let lookup = RangeLookup::new(&splits).or_else(|_| RangeLookup::new::<&[u8]>(&[]));
         let lookup = lookup.expect("no splits are in order");
         Self {
@@ -32,7 +32,7 @@ impl Ranges {
     }
 }
 
-/// Keys before which about as many bytes stand as between any two of them.
+/// Keys that divide all bytes about evenly.
 fn splits(ranges: u16, keys: &Keys) -> Vec<&[u8]> {
     let mut sorted: Vec<(&[u8], u64)> = keys.iter().map(|key| (key.name, key.size)).collect();
     sorted.sort_unstable();

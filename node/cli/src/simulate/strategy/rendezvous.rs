@@ -1,6 +1,6 @@
-//! Rendezvous hashing: every node draws a number for every key, and the highest numbers have it.
-//! Weighted as Mosharaf and Resch do: a draw from 0 to 1 becomes `-weight / ln(draw)`, so that each
-//! node wins in proportion to its weight.
+//! Rendezvous hashing: every node draws a number for every key, and the nodes with the highest
+//! numbers hold it. The weights follow Mosharaf and Resch: a draw from 0 to 1 becomes `-weight /
+//! ln(draw)`, so that each node wins in proportion to its weight.
 
 use super::{Nodes, Strategy, mixed};
 use doyen_placement::id::MemberId;
@@ -32,7 +32,7 @@ impl Strategy for Rendezvous {
         let hash = Token::of(key).place();
         let nodes = self.nodes.0.members();
         let score = |place: usize| {
-            // Above 0 and below 1.
+            // The draw is above 0 and below 1.
             let draw = ((mixed(nodes[place].id.0, hash) >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
             -f64::from(nodes[place].weight) / draw.ln()
         };
@@ -46,7 +46,7 @@ impl Strategy for Rendezvous {
     }
 
     fn table_bytes(&self) -> usize {
-        // And a weight.
+        // Each node's entry includes its weight.
         self.nodes.len() * (size_of::<MemberId>() + size_of::<u32>())
     }
 }

@@ -1,4 +1,4 @@
-//! Tokens on a ring, chosen and divided as [`doyen_placement::ring`] does.
+//! Tokens on a ring, chosen and divided by [`doyen_placement::ring`].
 
 use super::Strategy;
 use doyen_placement::id::MemberId;
@@ -42,13 +42,14 @@ impl OnRing {
             self.ring = self.ring.shrink(node.id, wanted);
         } else if present < wanted {
             let more = wanted - present;
-            // Drawn tokens of a node are always the same ones: those that it has are left out.
+            // A node always draws the same tokens in the same order, so those that it has are
+            // skipped.
             let tokens = if self.random {
                 random(&self.ring, node.id, more, self.seed)
             } else {
                 allocate(&self.ring, nodes, node.id, more, self.copies, self.seed)
             };
-            // Neither gives a token that is there.
+            // Neither way gives a token that exists already.
             self.ring = self
                 .ring
                 .join(node.id, tokens)
