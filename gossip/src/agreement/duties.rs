@@ -767,16 +767,16 @@ impl Council {
             self.refuse(
                 cx,
                 leader.abandoned(),
-                "the coordinator changed meanwhile: it is not known whether the change was made",
+                &AdminReply::unknown("the coordinator changed meanwhile"),
             );
         }
     }
 
     /// Tells those who asked for the changes in this draft why they do not learn that these were
     /// made.
-    pub(super) fn refuse(&mut self, cx: &mut Context, draft: Draft, why: &str) {
+    pub(super) fn refuse(&mut self, cx: &mut Context, draft: Draft, reply: &AdminReply) {
         for (origin, ticket, _) in draft.replies {
-            self.reply(cx, origin, ticket, AdminReply::Refused(why.to_owned()));
+            self.reply(cx, origin, ticket, reply.clone());
         }
     }
 }

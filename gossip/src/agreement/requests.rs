@@ -343,7 +343,7 @@ impl Council {
 
     pub(super) fn admin(&mut self, cx: &mut Context, ticket: u64, request: AdminRequest) {
         if self.requests.tickets.len() >= TICKETS_MAX {
-            let reply = AdminReply::Refused("too many requests wait already".into());
+            let reply = AdminReply::busy();
             return cx.outputs.push_back(Output::AdminReply { ticket, reply });
         }
         self.requests.tickets.insert(
@@ -433,12 +433,7 @@ impl Council {
                 if let Role::Leader(leader) = &mut self.role
                     && !leader.duties.administer(origin, ticket, request)
                 {
-                    self.reply(
-                        cx,
-                        origin,
-                        ticket,
-                        AdminReply::Refused("too many requests wait already".into()),
-                    );
+                    self.reply(cx, origin, ticket, AdminReply::busy());
                 }
             }
             Message::Leave { member, step, .. } => {

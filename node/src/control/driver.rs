@@ -548,10 +548,7 @@ impl Driver {
             self.tickets.admin.retain(|_, waiting| !waiting.is_closed());
         }
         if self.tickets.admin.len() >= TICKETS_MAX {
-            waking::answer(
-                answer,
-                AdminReply::Refused("too many requests are waiting: try again".into()),
-            );
+            waking::answer(answer, AdminReply::busy());
             return None;
         }
         if self.leaving.gone {
@@ -833,9 +830,10 @@ impl Driver {
         // Dropped unanswered: that cluster of one surrendered, and the write must not be applied.
         self.tickets.used.clear();
         for (_, answer) in std::mem::take(&mut self.tickets.admin) {
-            let why =
-                "this node was expelled meanwhile: it is not known whether the change was made";
-            waking::answer(answer, AdminReply::Refused(why.into()));
+            waking::answer(
+                answer,
+                AdminReply::unknown("this node was expelled meanwhile"),
+            );
         }
         // The seeds may be gone; those who were members are the ones to ask. They are seeds before
         // the machine begins: a node without any would form a cluster of itself, and its waiting
