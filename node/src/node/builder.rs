@@ -1,12 +1,13 @@
 //! Puts a node together: reads the configuration, opens every socket, then starts the threads.
 
+use crate::admin::Admin;
 use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span, Toggle};
 use crate::config::{ClientAddress, Config, Defaults, Options, Trust};
 use crate::control::shared::Shared;
 use crate::control::{self, ControlOptions};
 use crate::data::{self, DataOptions, ThreadSockets};
 use crate::error::StartError;
-use crate::http::{self, AdminOptions, LOCAL_TOKEN};
+use crate::http::{self, LOCAL_TOKEN, ServerOptions};
 use crate::net::identity::Identity;
 use crate::node::{Node, Parts};
 use doyen_engine::Limits;
@@ -468,8 +469,9 @@ fn assemble(config: Config) -> Result<Node, StartError> {
             return Err(system(&e));
         }
     };
-    let admin_options = AdminOptions {
+    let admin_options = ServerOptions {
         listener: sockets.http,
+        admin: Admin::new(control.clone(), shared.clone()),
         control: control.clone(),
         data: data.clone(),
         identity: identity.clone(),

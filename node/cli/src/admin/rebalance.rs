@@ -3,8 +3,9 @@
 
 use super::{Credentials, Target, failed, json, write};
 use crate::{Failed, PARTITIONS, counted};
+use doyen::admin::balance::{self, BalanceOptions, CancelRequest};
 use doyen::http::client;
-use doyen::report::moves::{self, BalanceOptions, BalanceReport, CancelRequest, MovesReport};
+use doyen::report::moves::{BalanceReport, MovesReport};
 use doyen::report::rebalance::{PLAN_BYTES_MAX, RebalancePlan, Step};
 use doyen_placement::{Scheduler, Schedulers};
 use serde_json::{Value, json};
@@ -29,11 +30,11 @@ pub(crate) struct Rebalance {
     all: bool,
     /// How many bytes a second each member sends and takes for copies at most, as in 50mb; or
     /// adaptive, which is the default: as many as those who read and write do not notice
-    #[arg(long, value_name = "RATE", value_parser = |text: &str| moves::rate(text).map(|_| text.to_owned()))]
+    #[arg(long, value_name = "RATE", value_parser = |text: &str| balance::rate(text).map(|_| text.to_owned()))]
     move_rate: Option<String>,
     /// Balance only at this time of day, in UTC, as in 22:00-06:00; or always. What is lost is
     /// mended at any time
-    #[arg(long, value_name = "FROM-TO", value_parser = |text: &str| moves::window(text).map(|_| text.to_owned()))]
+    #[arg(long, value_name = "FROM-TO", value_parser = |text: &str| balance::window(text).map(|_| text.to_owned()))]
     window: Option<String>,
     /// What happens by itself, and nothing else: any of repair, drain, place, copies, primaries,
     /// hot, splits and merges
