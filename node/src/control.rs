@@ -96,7 +96,7 @@ pub enum Upcall {
 
 /// The control thread could not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum ControlStartError {
     /// The system refused.
     #[error("cannot start the control thread: {0}")]
     Io(#[from] io::Error),
@@ -327,7 +327,7 @@ pub fn start(
     options: ControlOptions,
     shared: Arc<Shared>,
     upcalls: mpsc::Receiver<Upcall>,
-) -> Result<(Control, ControlHandle), StartError> {
+) -> Result<(Control, ControlHandle), ControlStartError> {
     let (commands, commands_out) = mpsc::channel(COMMANDS_MAX);
     let (events, _) = broadcast::channel(EVENTS_MAX);
     let log = Arc::new(EventLog::new());

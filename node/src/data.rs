@@ -95,7 +95,7 @@ struct ThreadOptions {
 /// A data thread could not start.
 #[derive(Debug, thiserror::Error)]
 #[error("a data thread could not start: {0}")]
-pub struct StartError(#[from] io::Error);
+pub struct DataStartError(#[from] io::Error);
 
 /// Counters and gauges of the data threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -378,7 +378,7 @@ pub fn start(
     options: DataOptions,
     shared: Arc<Shared>,
     upcalls: mpsc::Sender<Upcall>,
-) -> Result<(Data, DataHandle), StartError> {
+) -> Result<(Data, DataHandle), DataStartError> {
     let DataOptions {
         me,
         limits,

@@ -26,12 +26,18 @@
 //! What shows keys, or where data lies, needs the token where the data is protected: once RESP has
 //! a password, and wherever HTTP listens beyond this machine.
 
+mod changes;
 pub mod client;
+mod events;
+mod failure;
 mod guard;
 mod listener;
 mod metrics;
+mod probes;
+mod reports;
 mod routes;
 
+use crate::admin::Admin;
 use crate::control::ControlHandle;
 use crate::data::DataHandle;
 use crate::http::metrics::Metrics;
@@ -43,11 +49,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tokio::sync::{broadcast, watch};
 
-/// What the admin thread works with.
-pub(crate) struct AdminOptions {
+/// What the admin thread needs to start.
+pub(crate) struct ServerOptions {
     /// Where HTTP listens, if it does.
     pub(crate) listener: Option<std::net::TcpListener>,
-    /// The control thread.
+    /// Reports and changes.
+    pub(crate) admin: Admin,
+    /// The control thread, for probes and metrics.
     pub(crate) control: ControlHandle,
     /// The data thread.
     pub(crate) data: DataHandle,
@@ -64,6 +72,7 @@ pub(crate) struct AdminOptions {
 /// What the routes share.
 #[derive(Debug)]
 struct State {
+    admin: Admin,
     control: ControlHandle,
     data: DataHandle,
     identity: Arc<Identity>,
@@ -78,13 +87,13 @@ struct State {
 
 /// The admin thread: HTTP, metrics, events.
 #[derive(Debug)]
-pub struct Admin {
+pub struct Server {
     state: Arc<State>,
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
 }
 
-impl Admin {
+impl Server {
     /// From now on `/readyz` says that this node is leaving.
     pub(crate) fn leaving(&self) {
         self.state.leaving.store(true, Ordering::Relaxed);
@@ -102,12 +111,13 @@ impl Admin {
 }
 
 /// Starts the admin thread.
-pub(crate) fn start(options: AdminOptions) -> io::Result<Admin> {
+pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let (stop, stopped) = watch::channel(false);
     let state = Arc::new(State {
+        admin: options.admin,
         control: options.control,
         data: options.data,
         identity: options.identity,
@@ -123,7 +133,7 @@ pub(crate) fn start(options: AdminOptions) -> io::Result<Admin> {
     let thread = std::thread::Builder::new()
         .name("doyen-admin".into())
         .spawn(move || runtime.block_on(run))?;
-    Ok(Admin {
+    Ok(Server {
         state,
         stop,
         thread,

@@ -86,6 +86,7 @@ mod seldom;
 pub mod testkit;
 
 pub use admin::keyspace::{KeyspaceMode, KeyspaceOptions};
+pub use admin::{Admin, AdminError, InvalidField, Refusal, ReportError};
 pub use client::{Client, ClientBuilder};
 pub use doyen_gossip::agreement::{Event, Severity, Stage};
 pub use doyen_placement::{

@@ -4,26 +4,21 @@ pub(crate) mod builder;
 
 pub use builder::{Builder, start};
 
-use crate::admin::keyspace::KeyspaceOptions;
+use crate::admin::Admin;
 use crate::config::{Config, Trust};
 use crate::control::shared::Shared;
 use crate::control::{Control, ControlHandle};
 use crate::data::{Data, DataHandle};
 use crate::error::NodeError;
 #[cfg(feature = "http")]
-use crate::http::Admin;
+use crate::http::Server;
 use crate::map::{Database, Map};
 use crate::net::identity::Identity;
 use crate::report::events::LoggedEvent;
-use crate::report::moves::{CancelRequest, MovesReport};
-use crate::report::rebalance::RebalancePlan;
 use crate::report::status::ClusterReport;
-use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Event};
+use doyen_gossip::agreement::Event;
 use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace, Refused};
-use doyen_placement::{
-    Addresses, KeyspaceId, MapEntry, MapId, MemberId, MemberState, MoveRate, Partition, Paused,
-    Schedulers, Table, Window,
-};
+use doyen_placement::{Addresses, KeyspaceId, MapEntry, MemberId, MemberState, Partition, Table};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -32,9 +27,7 @@ use tokio::sync::{broadcast, watch};
 
 /// How long `map` waits for a cluster.
 const READY_MAX: Duration = Duration::from_secs(30);
-/// How long a change may take until the coordinator has answered.
-const ADMIN_MAX: Duration = Duration::from_secs(10);
-/// How often something is looked at that nobody reports.
+/// Between two looks at what no event tells.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long dropping what other members hold too may take, once `leave_timeout` is over.
 const HASTE_MAX: Duration = Duration::from_secs(2);
@@ -72,7 +65,7 @@ struct Threads {
     control: Control,
     data: Data,
     #[cfg(feature = "http")]
-    admin: Admin,
+    admin: Server,
 }
 
 /// What `builder` started.
@@ -87,7 +80,7 @@ pub(crate) struct Parts {
     pub(crate) control_thread: Control,
     pub(crate) data_thread: Data,
     #[cfg(feature = "http")]
-    pub(crate) admin: Admin,
+    pub(crate) admin: Server,
 }
 
 /// How a node left.
@@ -168,6 +161,12 @@ impl Node {
         self.insecure
     }
 
+    /// Administers its cluster: keyspaces, members, moves, and reports of all of them.
+    #[must_use]
+    pub fn admin(&self) -> Admin {
+        Admin::new(self.control.clone(), self.shared.clone())
+    }
+
     /// What it tells of: members that come and go, coordinators, losses. A receiver that lags
     /// misses the oldest.
     #[must_use]
@@ -181,17 +180,13 @@ impl Node {
         self.control.fatal()
     }
 
-    /// The cluster, as the coordinator knows it, or this node if that does not answer within 300
-    /// ms.
+    /// The cluster as the coordinator knows it. If the coordinator does not answer within 300 ms,
+    /// the cluster as this node knows it. The same as [`Admin::status`].
     ///
     /// # Errors
-    /// When the node has stopped.
+    /// [`NodeError::Stopped`] alone.
     pub async fn status(&self) -> Result<ClusterReport, NodeError> {
-        self.control
-            .status()
-            .await
-            .map(|s| ClusterReport::new(&s))
-            .map_err(|_| NodeError::Stopped)
+        Ok(self.admin().status().await?)
     }
 
     /// Waits until this node is a member and keys have owners.
@@ -239,7 +234,7 @@ impl Node {
         self.map_in(DEFAULT_KEYSPACE, name).await
     }
 
-    /// The map of this name in this keyspace, which must be there ([`Node::create_keyspace`]); the
+    /// The map of this name in this keyspace, which must be there ([`Admin::create_keyspace`]); the
     /// map is made if it is not. Waits up to 30 s for the cluster.
     ///
     /// # Errors
@@ -251,98 +246,12 @@ impl Node {
     {
         match tokio::time::timeout(READY_MAX, self.wait_ready()).await {
             Ok(ready) => ready?,
-            Err(_) => return Err(NodeError::NotReady(self.waits_for().await)),
+            Err(_) => return Err(NodeError::NotReady(self.admin().waits_for().await)),
         }
         Ok(Map::new(
             self.map_entry(keyspace, name).await?,
             self.data.clone(),
         ))
-    }
-
-    /// Makes a keyspace, unless it is there already with the same settings, and waits until it is
-    /// served.
-    ///
-    /// ```no_run
-    /// # async fn example(node: doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
-    /// node.create_keyspace("orders", &doyen::KeyspaceOptions::new().partitions(64).backups(2)).await?;
-    /// let open = node.map_in::<u64, String>("orders", "open").await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// What was asked for cannot hold, there is another keyspace of this name, or there is no
-    /// cluster.
-    pub async fn create_keyspace(
-        &self,
-        name: &str,
-        options: &KeyspaceOptions,
-    ) -> Result<(), NodeError> {
-        let wanted = options.create(name).map_err(|e| NodeError::Refused(e.0))?;
-        self.administer(AdminRequest::CreateKeyspace(wanted))
-            .await?;
-        self.wait_until(|table| {
-            table
-                .keyspace_named(name)
-                .is_some_and(|k| !k.partitions.is_empty())
-        })
-        .await
-    }
-
-    /// Changes a keyspace while it is used. When this returns, the change is agreed on; copies are
-    /// made or dropped afterwards ([`Node::status`] shows them).
-    ///
-    /// # Errors
-    /// There is no such keyspace, what was asked for cannot hold, or there is no cluster.
-    pub async fn alter_keyspace(
-        &self,
-        name: &str,
-        options: &KeyspaceOptions,
-    ) -> Result<(), NodeError> {
-        let request = options.alter(name).map_err(|e| NodeError::Refused(e.0))?;
-        self.administer(request).await.map(|_| ())
-    }
-
-    /// Splits a range of a keyspace at a key, which begins the second part. When this returns, it
-    /// is agreed on; it is done some milliseconds later, and writes to that range wait for it.
-    /// Where a range begins there already nothing happens.
-    ///
-    /// # Errors
-    /// There is no such keyspace, it has no ranges, the range is moving just now, or there is no
-    /// cluster.
-    pub async fn split_at(&self, keyspace: &str, key: &[u8]) -> Result<(), NodeError> {
-        self.administer(AdminRequest::SplitAt {
-            keyspace: keyspace.into(),
-            map: MapId(0),
-            key: key.into(),
-        })
-        .await
-        .map(|_| ())
-    }
-
-    /// Merges the range that begins with this key with the one before it, likewise. Both must be
-    /// held by the same members.
-    ///
-    /// # Errors
-    /// As [`Node::split_at`], or no range begins there.
-    pub async fn merge_at(&self, keyspace: &str, key: &[u8]) -> Result<(), NodeError> {
-        self.administer(AdminRequest::MergeAt {
-            keyspace: keyspace.into(),
-            map: MapId(0),
-            key: key.into(),
-        })
-        .await
-        .map(|_| ())
-    }
-
-    /// Drops a keyspace with its maps and all that is in them.
-    ///
-    /// # Errors
-    /// There is no such keyspace, it is `default`, or there is no cluster.
-    pub async fn drop_keyspace(&self, name: &str) -> Result<(), NodeError> {
-        self.administer(AdminRequest::DropKeyspace { name: name.into() })
-            .await?;
-        self.wait_until(|table| table.keyspace_named(name).is_none())
-            .await
     }
 
     /// Map 0, which Redis clients use, as bytes.
@@ -351,163 +260,8 @@ impl Node {
         Database::new(KeyspaceId(0), self.data.clone())
     }
 
-    /// What a plan for the table in force would move, for all reasons, and every step of it.
-    ///
-    /// # Errors
-    /// There is no cluster yet.
-    pub async fn rebalance_plan(&self) -> Result<RebalancePlan, NodeError> {
-        let table = self.installed().await?;
-        let loads = self.control.loads().await.map_err(|_| NodeError::Stopped)?;
-        tokio::task::spawn_blocking(move || RebalancePlan::new(&table, &loads))
-            .await
-            .map_err(|_| NodeError::Stopped)
-    }
-
-    /// Moves what this plan says, if the table that it was made for is still in force.
-    ///
-    /// # Errors
-    /// Another table is in force, the plan names what is not there, or there is no cluster. Nothing
-    /// moves then.
-    pub async fn rebalance(&self, plan: &RebalancePlan) -> Result<(), NodeError> {
-        let request = plan
-            .request(&*self.installed().await?)
-            .map_err(|why| NodeError::Refused(why.to_string()))?;
-        self.administer(request).await.map(|_| ())
-    }
-
-    /// For which reasons copies and primaries move by themselves: `Schedulers::ALL`, which is the
-    /// default; `Schedulers::MANUAL`, which mends what is lost or breaks a rule, and leaves balance
-    /// to [`Node::rebalance`]; or any others.
-    ///
-    /// # Errors
-    /// There is no cluster.
-    pub async fn rebalance_automatically(&self, schedulers: Schedulers) -> Result<(), NodeError> {
-        self.administer(AdminRequest::Schedule(schedulers))
-            .await
-            .map(|_| ())
-    }
-
-    /// What moves, how far it has come and why; and what was said of moves.
-    ///
-    /// # Errors
-    /// There is no cluster yet.
-    pub async fn moves(&self) -> Result<MovesReport, NodeError> {
-        let table = self.installed().await?;
-        let loads = self.control.loads().await.map_err(|_| NodeError::Stopped)?;
-        let halted = self
-            .control
-            .status()
-            .await
-            .map_err(|_| NodeError::Stopped)?
-            .halted();
-        tokio::task::spawn_blocking(move || MovesReport::new(&table, &loads, halted))
-            .await
-            .map_err(|_| NodeError::Stopped)
-    }
-
-    /// Moves nothing more for balance, until [`Node::resume_balance`]: what is lost is mended, and
-    /// members are emptied, all the same. What is being copied is finished.
-    ///
-    /// # Errors
-    /// There is no cluster.
-    pub async fn pause_balance(&self) -> Result<(), NodeError> {
-        self.administer(AdminRequest::Balance(BalanceChange::Pause(
-            Paused::Operator,
-        )))
-        .await
-        .map(|_| ())
-    }
-
-    /// Lets balancing go on, also that of partitions whose move was cancelled.
-    ///
-    /// # Errors
-    /// There is no cluster.
-    pub async fn resume_balance(&self) -> Result<(), NodeError> {
-        self.administer(AdminRequest::Balance(BalanceChange::Resume))
-            .await
-            .map(|_| ())
-    }
-
-    /// How fast copies are made.
-    ///
-    /// # Errors
-    /// There is no cluster, or it is below 64 KiB a second.
-    pub async fn set_move_rate(&self, rate: MoveRate) -> Result<(), NodeError> {
-        self.administer(AdminRequest::Balance(BalanceChange::Rate(rate)))
-            .await
-            .map(|_| ())
-    }
-
-    /// At which time of day, in UTC, there is balancing; `None`: at any. What is lost is mended at
-    /// any time.
-    ///
-    /// # Errors
-    /// There is no cluster.
-    pub async fn set_balance_window(&self, window: Option<Window>) -> Result<(), NodeError> {
-        self.administer(AdminRequest::Balance(BalanceChange::Window(window)))
-            .await
-            .map(|_| ())
-    }
-
-    /// Gives a move up (`KEYSPACE/PARTITION`, as [`Node::moves`] tells it): the partition stays
-    /// where it is until [`Node::resume_balance`], or until members come or go. With `None`, gives
-    /// all up that are for balance, and pauses balancing.
-    ///
-    /// # Errors
-    /// There is no such partition, it does not move, or its move mends something; or there is no
-    /// cluster.
-    pub async fn cancel_move(&self, id: Option<&str>) -> Result<(), NodeError> {
-        let request = CancelRequest {
-            id: id.map(str::to_owned),
-            all: id.is_none(),
-        };
-        let request = request
-            .request(&*self.installed().await?)
-            .map_err(NodeError::Refused)?;
-        self.administer(request).await.map(|_| ())
-    }
-
-    /// Begins to empty a member: what it leads goes to others at once, its copies as they are made
-    /// elsewhere. [`Node::moves`] tells how far it is (`draining`); once it holds nothing it may be
-    /// stopped without anything being lost.
-    ///
-    /// # Errors
-    /// There is no such member, it holds no data, or no other may hold any; or there is no cluster.
-    pub async fn drain(&self, member: &str) -> Result<(), NodeError> {
-        self.administer(AdminRequest::Drain {
-            name: member.into(),
-        })
-        .await
-        .map(|_| ())
-    }
-
-    /// Lets a member hold data again that was being emptied.
-    ///
-    /// # Errors
-    /// It was not being emptied, or there is no cluster.
-    pub async fn fill(&self, member: &str) -> Result<(), NodeError> {
-        self.administer(AdminRequest::Fill {
-            name: member.into(),
-        })
-        .await
-        .map(|_| ())
-    }
-
-    /// Goes on without a silent member whose machine will not return: what it alone held is lost.
-    ///
-    /// # Errors
-    /// It answers, there is no such member, or there is no cluster.
-    pub async fn remove_lost(&self, member: &str) -> Result<(), NodeError> {
-        self.administer(AdminRequest::GiveUp {
-            name: member.into(),
-        })
-        .await
-        .map(|_| ())
-    }
-
-    /// What has happened in the cluster since the event of this number (0: since the first one), as
-    /// far as this node has learned and still knows: the last thousand. [`Node::events`] tells what
-    /// comes.
+    /// The events after the one with this number (0: all of them). A node keeps about the last
+    /// thousand that it has learned of; [`Node::events`] gives those that come.
     #[must_use]
     pub fn logged_events(&self, since: u64) -> Vec<LoggedEvent> {
         self.control.logged_events(since)
@@ -533,14 +287,16 @@ impl Node {
         if found().is_none() {
             self.control.catch_up().await;
         }
-        match found() {
-            Some(id) => Ok(Database::new(id, self.data.clone())),
-            None => {
-                let table = self.installed().await?;
-                let refused =
-                    Refused::no_keyspace(keyspace, table.keyspaces.iter().map(|k| &k.name));
+        if let Some(id) = found() {
+            return Ok(Database::new(id, self.data.clone()));
+        }
+        match &self.shared.local().view {
+            Some(view) => {
+                let known = view.installed.keyspaces.iter().map(|k| &k.name);
+                let refused = Refused::no_keyspace(keyspace, known);
                 Err(NodeError::Refused(refused.to_string()))
             }
+            None => Err(NodeError::NotReady(self.admin().waits_for().await)),
         }
     }
 
@@ -551,73 +307,10 @@ impl Node {
             .view
             .as_ref()
             .and_then(|v| v.installed.map_in(keyspace, name).cloned());
-        if let Some(entry) = known {
-            return Ok(entry);
+        match known {
+            Some(entry) => Ok(entry),
+            None => Ok(self.admin().create_map(keyspace, name).await?),
         }
-        let request = AdminRequest::CreateMap {
-            name: name.into(),
-            keyspace: keyspace.into(),
-        };
-        let entry = self.administer(request).await?;
-        let entry = entry.ok_or_else(|| {
-            NodeError::Refused(format!("the cluster did not say which map `{name}` is"))
-        })?;
-        // What leads to the map's keyspace may be newer than what this node has installed.
-        self.wait_until(|table| {
-            table
-                .keyspace(entry.keyspace)
-                .is_some_and(|k| !k.partitions.is_empty())
-        })
-        .await?;
-        Ok(entry)
-    }
-
-    async fn installed(&self) -> Result<Arc<Table>, NodeError> {
-        let installed = self
-            .shared
-            .local()
-            .view
-            .as_ref()
-            .map(|view| view.installed.clone());
-        match installed {
-            Some(table) => Ok(table),
-            None => Err(NodeError::NotReady(self.waits_for().await)),
-        }
-    }
-
-    async fn administer(&self, request: AdminRequest) -> Result<Option<MapEntry>, NodeError> {
-        match tokio::time::timeout(ADMIN_MAX, self.control.admin(request)).await {
-            Ok(Ok(AdminReply::Done(entry))) => Ok(entry),
-            Ok(Ok(AdminReply::Refused(why))) => Err(NodeError::Refused(why)),
-            Ok(Err(_)) => Err(NodeError::Stopped),
-            Err(_) => Err(NodeError::NotReady(self.waits_for().await)),
-        }
-    }
-
-    /// Waits until the table that this node has installed is so.
-    async fn wait_until(&self, so: impl Fn(&Table) -> bool) -> Result<(), NodeError> {
-        let until = Instant::now() + ADMIN_MAX;
-        while !self
-            .shared
-            .local()
-            .view
-            .as_ref()
-            .is_some_and(|view| so(&view.installed))
-        {
-            if self.control.fatal().has_changed().is_err() {
-                return Err(NodeError::Stopped);
-            }
-            if Instant::now() >= until {
-                return Err(NodeError::NotReady(self.waits_for().await));
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        Ok(())
-    }
-
-    async fn waits_for(&self) -> String {
-        let waiting = self.status().await.ok().and_then(|s| s.waiting);
-        waiting.unwrap_or_else(|| "no coordinator has answered".into())
     }
 
     /// Reads again what may change while a node runs: the PEM files. False: it was given none.
@@ -702,8 +395,7 @@ impl Node {
         if matches!(departure, Departure::TimedOut { .. }) {
             return departure;
         }
-        // What it held is with others (or with nobody), whether they know that it is gone or have
-        // to notice.
+        // What it held is with others, or lost. They know that this node is gone, or notice it.
         let depart_max = left(DEPART_MAX);
         if !matches!(
             tokio::time::timeout(depart_max, self.control.depart()).await,

@@ -3,7 +3,10 @@
 //! of its members; none changes anything.
 
 pub mod events;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod loads;
 pub mod moves;
 pub mod rebalance;
 pub mod status;
+pub mod table;

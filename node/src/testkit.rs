@@ -56,7 +56,7 @@ mod safety;
 pub use cluster::{Cluster, ClusterBuilder, NODES_MAX, PATIENCE};
 pub use history::{History, Pending, Violation, Wrong};
 pub use household::{Household, node_name};
-pub use link::{Counts, Faults};
+pub use link::{DatagramCounts, Faults};
 pub use process::{NotStarted, Process, Ready, Unready};
 pub use relay::{Plane, Relay};
 

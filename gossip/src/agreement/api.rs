@@ -234,6 +234,36 @@ pub enum AdminReply {
     Refused(String),
 }
 
+impl AdminReply {
+    const BUSY: &str = "too many requests wait already: try again later";
+    const UNKNOWN: &str = "it is not known whether the change was made";
+
+    /// Too many requests wait, so this one was not taken.
+    #[must_use]
+    pub fn busy() -> Self {
+        Self::Refused(Self::BUSY.into())
+    }
+
+    /// The change was under way when this happened, and may be made or not.
+    #[must_use]
+    pub fn unknown(happened: &str) -> Self {
+        Self::Refused(format!("{happened}: {}", Self::UNKNOWN))
+    }
+
+    /// Whether this is [`AdminReply::busy`], of this node or another one.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Refused(why) if why == Self::BUSY)
+    }
+
+    /// Whether this is [`AdminReply::unknown`], of this node or another one. Only the text travels,
+    /// so the text decides.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Refused(why) if why.ends_with(Self::UNKNOWN))
+    }
+}
+
 /// The inputs of the machine.
 #[derive(Debug)]
 pub enum Input {

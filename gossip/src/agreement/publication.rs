@@ -1,5 +1,6 @@
 //! Proposing, storing and committing tables (rules 3 and 4), one at a time.
 
+use super::api::AdminReply;
 use super::context::{Context, Named};
 use super::election::Role;
 use super::lease::deposed;
@@ -124,7 +125,9 @@ impl MemberCore {
             return self.refuse(
                 cx,
                 draft,
-                &format!("the change was not made: the next table would be invalid ({why})"),
+                &AdminReply::Refused(format!(
+                    "the change was not made: the next table would be invalid ({why})"
+                )),
             );
         }
         // A cluster of one is used before it proposes a second member.

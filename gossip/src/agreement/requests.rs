@@ -337,7 +337,7 @@ impl MemberCore {
 
     pub(super) fn admin(&mut self, cx: &mut Context, ticket: u64, request: AdminRequest) {
         if self.requests.tickets.len() >= TICKETS_MAX {
-            let reply = AdminReply::Refused("too many requests wait already".into());
+            let reply = AdminReply::busy();
             return cx.outputs.push_back(Output::AdminReply { ticket, reply });
         }
         self.requests.tickets.insert(
@@ -427,12 +427,7 @@ impl MemberCore {
                 if let Role::Leader(leader) = &mut self.role
                     && !leader.tasks.administer(origin, ticket, request)
                 {
-                    self.reply(
-                        cx,
-                        origin,
-                        ticket,
-                        AdminReply::Refused("too many requests wait already".into()),
-                    );
+                    self.reply(cx, origin, ticket, AdminReply::busy());
                 }
             }
             Message::Leave { member, step, .. } => {

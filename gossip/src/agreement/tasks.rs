@@ -778,15 +778,15 @@ impl MemberCore {
             self.refuse(
                 cx,
                 leader.abandoned(),
-                "the coordinator changed meanwhile: it is not known whether the change was made",
+                &AdminReply::unknown("the coordinator changed meanwhile"),
             );
         }
     }
 
     /// Tells the members that asked for the changes in this draft why the outcome is not known.
-    pub(super) fn refuse(&mut self, cx: &mut Context, draft: Draft, why: &str) {
+    pub(super) fn refuse(&mut self, cx: &mut Context, draft: Draft, reply: &AdminReply) {
         for (origin, ticket, _) in draft.replies {
-            self.reply(cx, origin, ticket, AdminReply::Refused(why.to_owned()));
+            self.reply(cx, origin, ticket, reply.clone());
         }
     }
 }

@@ -21,7 +21,8 @@ use doyen::config::value::Address;
 use doyen::config::{self, HTTP_PORT};
 use doyen::http::client::{self, HttpError};
 use doyen::net::identity::{Identity, LOCAL_TOKEN};
-use doyen::report::status::{ClusterReport, KeyspaceReport, PartitionReport, TableReport};
+use doyen::report::status::{ClusterReport, KeyspaceReport};
+use doyen::report::table::{PartitionReport, TableReport};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -455,7 +456,7 @@ fn write(text: &str) -> Result<bool, Failed> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use doyen::report::status::{KeysReport, PartitionState, PartitionsReport};
+    use doyen::report::table::{KeysReport, PartitionState, PartitionsReport};
 
     fn table(of: &[(&str, u64)]) -> TableReport {
         let partition = |(id, &(primary, lineage)): (usize, &(&str, u64))| PartitionReport {

@@ -20,6 +20,7 @@ mod simulate;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
+use doyen::InvalidField;
 use doyen::config::ConfigError;
 use doyen::testkit::{NotStarted, TestkitError};
 use std::fmt;
@@ -106,6 +107,12 @@ impl Failed {
 impl From<ConfigError> for Failed {
     fn from(e: ConfigError) -> Self {
         Self::usage(e.0)
+    }
+}
+
+impl From<InvalidField> for Failed {
+    fn from(e: InvalidField) -> Self {
+        Self::usage(e.why)
     }
 }
 

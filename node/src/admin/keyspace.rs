@@ -2,7 +2,7 @@
 //! the JSON of HTTP and what the library takes; what was not said has the default of a cluster's
 //! first keyspace.
 
-use crate::config::ConfigError;
+use super::error::InvalidField;
 use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy, RESET_AFTER_MS, RuleText};
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::planner::{KeyspaceChange, NewKeyspace};
@@ -248,20 +248,31 @@ impl KeyspaceOptions {
     }
 
     /// A new keyspace of this name.
-    pub fn create(&self, name: &str) -> Result<NewKeyspace, ConfigError> {
+    ///
+    /// # Errors
+    /// An option cannot hold, or contradicts another one.
+    pub fn create(&self, name: &str) -> Result<NewKeyspace, InvalidField> {
         if !may_be_called(name) {
-            return fail(format!(
-                "{name:?} is no name for a keyspace: 1 to 64 letters, digits, dots, hyphens and underscores"
-            ));
+            return fail(
+                "name",
+                format!(
+                    "{name:?} is no name for a keyspace: use 1 to 64 letters, digits, dots, \
+                     hyphens and underscores"
+                ),
+            );
         }
         let (mode, division) = self.divided()?;
         let backups = self.checked_backups()?.unwrap_or(1);
         let min_in_sync = self.checked_min_in_sync()?.unwrap_or(1);
         if min_in_sync > backups + 1 {
             let copies = backups + 1;
-            return fail(format!(
-                "--min-in-sync {min_in_sync} can never hold with --backups {backups}: at most {copies} copies exist"
-            ));
+            return fail(
+                "min_in_sync",
+                format!(
+                    "--min-in-sync {min_in_sync} can never hold with --backups {backups}: \
+                     at most {copies} copies exist"
+                ),
+            );
         }
         Ok(NewKeyspace {
             name: name.to_owned(),
@@ -284,45 +295,63 @@ impl KeyspaceOptions {
 
     /// How its keys are divided. What belongs to another mode is a mistake, and not left out
     /// silently.
-    fn divided(&self) -> Result<(Mode, Division), ConfigError> {
+    fn divided(&self) -> Result<(Mode, Division), InvalidField> {
         let mode = self.mode.unwrap_or(KeyspaceMode::Fixed);
         let strange = [
             (
-                "--partitions",
+                ("partitions", "--partitions"),
                 KeyspaceMode::Fixed,
                 self.partitions.is_some(),
             ),
-            ("--tokens", KeyspaceMode::Ring, self.tokens.is_some()),
-            ("--random-tokens", KeyspaceMode::Ring, self.random_tokens),
-            ("--split-at", KeyspaceMode::Range, !self.split_at.is_empty()),
+            (
+                ("tokens", "--tokens"),
+                KeyspaceMode::Ring,
+                self.tokens.is_some(),
+            ),
+            (
+                ("random_tokens", "--random-tokens"),
+                KeyspaceMode::Ring,
+                self.random_tokens,
+            ),
+            (
+                ("split_at", "--split-at"),
+                KeyspaceMode::Range,
+                !self.split_at.is_empty(),
+            ),
         ];
-        if let Some((flag, of, _)) = strange
+        if let Some(((field, flag), of, _)) = strange
             .into_iter()
             .find(|(_, of, said)| *said && *of != mode)
         {
-            return fail(format!(
-                "{flag} is for --mode {}, and this is --mode {}",
-                of.name(),
-                mode.name()
-            ));
+            let (of, mode) = (of.name(), mode.name());
+            let why = format!("{flag} is for --mode {of}, and this is --mode {mode}");
+            return fail(field, why);
         }
         match mode {
             KeyspaceMode::Fixed => {
                 let partitions = self.partitions.unwrap_or(PARTITIONS);
                 if !partitions.is_power_of_two() || usize::from(partitions) > PARTITIONS_MAX {
                     let max = PARTITIONS_MAX;
-                    return fail(format!(
-                        "--partitions {partitions} is not a power of two up to {max}: the default is {PARTITIONS}"
-                    ));
+                    return fail(
+                        "partitions",
+                        format!(
+                            "--partitions {partitions} is not a power of two up to {max}: \
+                             the default is {PARTITIONS}"
+                        ),
+                    );
                 }
                 Ok((Mode::Fixed { partitions }, Division::Slots))
             }
             KeyspaceMode::Ring => {
                 let tokens = self.tokens.unwrap_or(TOKENS);
                 if !(1..=TOKENS_EACH_MAX).contains(&tokens) {
-                    return fail(format!(
-                        "--tokens {tokens} is not 1 to {TOKENS_EACH_MAX}: the default is {TOKENS}"
-                    ));
+                    return fail(
+                        "tokens",
+                        format!(
+                            "--tokens {tokens} is not 1 to {TOKENS_EACH_MAX}: \
+                             the default is {TOKENS}"
+                        ),
+                    );
                 }
                 Ok((
                     Mode::Ring {
@@ -336,21 +365,33 @@ impl KeyspaceOptions {
                 let division = Division::split_at(self.split_at.iter().map(|split| &split.0));
                 Ok((
                     Mode::Range,
-                    division.map_err(|why| ConfigError(format!("--split-at: {why}")))?,
+                    division.map_err(|why| {
+                        InvalidField::new("split_at", format!("--split-at: {why}"))
+                    })?,
                 ))
             }
         }
     }
 
     /// A change of the keyspace of this name.
-    pub fn alter(&self, name: &str) -> Result<AdminRequest, ConfigError> {
-        if self.ordered
-            || self.mode.is_some()
-            || self.tokens.is_some()
-            || self.random_tokens
-            || !self.split_at.is_empty()
-        {
-            return fail("the mode of a keyspace, its tokens and its first splits cannot be altered: `doyen keyspace split` splits a range, and --partitions doubles those of a fixed keyspace".into());
+    ///
+    /// # Errors
+    /// No option is given, one cannot hold, or one cannot be altered.
+    pub fn alter(&self, name: &str) -> Result<AdminRequest, InvalidField> {
+        let made_with = [
+            ("mode", self.mode.is_some()),
+            ("tokens", self.tokens.is_some()),
+            ("random_tokens", self.random_tokens),
+            ("split_at", !self.split_at.is_empty()),
+            ("ordered", self.ordered),
+        ];
+        if let Some((field, _)) = made_with.into_iter().find(|(_, said)| *said) {
+            return fail(
+                field,
+                "the mode of a keyspace, its tokens, its order and its first splits cannot be \
+                 altered: `doyen keyspace split` splits a range, and --partitions doubles those \
+                 of a fixed keyspace",
+            );
         }
         let change = KeyspaceChange {
             backups: self.checked_backups()?,
@@ -363,8 +404,9 @@ impl KeyspaceOptions {
         };
         if change == KeyspaceChange::default() {
             return fail(
-                "say what to alter: --backups, --min-in-sync, --on-loss, --default-ttl, --eviction, --partitions, --rule or --no-rules"
-                    .into(),
+                "backups",
+                "say what to alter: --backups, --min-in-sync, --on-loss, --default-ttl, \
+                 --eviction, --partitions, --rule or --no-rules",
             );
         }
         Ok(AdminRequest::AlterKeyspace {
@@ -373,27 +415,33 @@ impl KeyspaceOptions {
         })
     }
 
-    fn checked_backups(&self) -> Result<Option<u8>, ConfigError> {
+    fn checked_backups(&self) -> Result<Option<u8>, InvalidField> {
         match self.backups {
-            Some(backups) if backups > BACKUPS_MAX => fail(format!(
-                "--backups {backups} is more than {BACKUPS_MAX}, the most that Doyen keeps"
-            )),
+            Some(backups) if backups > BACKUPS_MAX => fail(
+                "backups",
+                format!(
+                    "--backups {backups} is more than {BACKUPS_MAX}, the most that Doyen keeps"
+                ),
+            ),
             backups => Ok(backups),
         }
     }
 
-    fn checked_rules(&self) -> Result<Option<Vec<Rule>>, ConfigError> {
+    fn checked_rules(&self) -> Result<Option<Vec<Rule>>, InvalidField> {
         let Some(rules) = &self.rules else {
             return Ok(None);
         };
         let rules: Vec<Rule> = rules.iter().map(|text| text.0.clone()).collect();
-        rule::check(&rules).map_err(|why| ConfigError(format!("--rule: {why}")))?;
+        rule::check(&rules).map_err(|why| InvalidField::new("rules", format!("--rule: {why}")))?;
         Ok(Some(rules))
     }
 
-    fn checked_min_in_sync(&self) -> Result<Option<u8>, ConfigError> {
+    fn checked_min_in_sync(&self) -> Result<Option<u8>, InvalidField> {
         match self.min_in_sync {
-            Some(0) => fail("--min-in-sync 0 makes no sense: at least 1".into()),
+            Some(0) => fail(
+                "min_in_sync",
+                "--min-in-sync 0 makes no sense: give at least 1",
+            ),
             copies => Ok(copies),
         }
     }
@@ -415,8 +463,8 @@ const fn is_false(said: &bool) -> bool {
     !*said
 }
 
-fn fail<T>(message: String) -> Result<T, ConfigError> {
-    Err(ConfigError(message))
+fn fail<T>(field: &'static str, why: impl Into<String>) -> Result<T, InvalidField> {
+    Err(InvalidField::new(field, why))
 }
 
 #[cfg(test)]
@@ -425,7 +473,7 @@ mod tests {
 
     #[test]
     fn what_cannot_hold_is_refused_with_what_would() {
-        let wrong = |options: KeyspaceOptions| options.create("k").expect_err("it cannot hold").0;
+        let wrong = |options: KeyspaceOptions| options.create("k").expect_err("it cannot hold").why;
         assert!(wrong(KeyspaceOptions::new().partitions(1000)).contains("power of two"));
         assert!(wrong(KeyspaceOptions::new().backups(7)).contains("more than 6"));
         assert!(wrong(KeyspaceOptions::new().ring(0)).contains("1 to 256"));

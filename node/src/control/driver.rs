@@ -549,10 +549,7 @@ impl Driver {
             self.tickets.admin.retain(|_, waiting| !waiting.is_closed());
         }
         if self.tickets.admin.len() >= TICKETS_MAX {
-            waking::answer(
-                answer,
-                AdminReply::Refused("too many requests are waiting: try again".into()),
-            );
+            waking::answer(answer, AdminReply::busy());
             return None;
         }
         if self.leaving.gone {
@@ -842,9 +839,10 @@ impl Driver {
         // applied.
         self.tickets.used.clear();
         for (_, answer) in std::mem::take(&mut self.tickets.admin) {
-            let why =
-                "this node was expelled meanwhile: it is not known whether the change was made";
-            waking::answer(answer, AdminReply::Refused(why.into()));
+            waking::answer(
+                answer,
+                AdminReply::unknown("this node was expelled meanwhile"),
+            );
         }
         // The seeds may be gone, so ask the former members as well. They must be seeds before the
         // machine begins: a node without seeds forms a cluster of its own, and waiting clients

@@ -2,7 +2,7 @@
 //! control thread.
 
 use super::*;
-use crate::resp::client::{Client, Reply};
+use crate::resp::client::{Reply, RespClient as Client};
 use doyen_engine::op::{Action, Failure, PartitionAction};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;

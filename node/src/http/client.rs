@@ -23,7 +23,7 @@ const GREETING: &[u8] = b"HTTP/";
 /// No answer, or not the one that was hoped for.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// Nobody there, or the connection broke.
+    /// No process listens there, or the connection broke.
     #[error("no answer from {address}: {why}")]
     Connection {
         /// Who was asked.
@@ -206,8 +206,7 @@ async fn exchange(
     {
         Ok(_) if greeting == GREETING => {}
         Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => return Err(e),
-        // Closed at once by somebody who does not understand, or a full node; else another
-        // protocol.
+        // A full node, or a server of another protocol, which closes or answers something else.
         Ok(_) | Err(_) => return Err(io::ErrorKind::InvalidData.into()),
     }
     let mut answer = greeting.to_vec();
@@ -223,10 +222,10 @@ async fn exchange(
 fn reason(e: &io::Error) -> String {
     match e.kind() {
         io::ErrorKind::ConnectionRefused => {
-            "nobody listens there; is the node running, and is this its --http address?".into()
+            "no process listens there; is the node running, and is this its --http address?".into()
         }
         io::ErrorKind::TimedOut => {
-            "nobody says anything there in time; is this the node's --http address?".into()
+            "no answer came in time; is this the node's --http address?".into()
         }
         _ => e.to_string(),
     }

@@ -7,7 +7,7 @@
 //! page asks of another server than its own has an `Origin`.
 
 use super::State;
-use super::routes::{Failure, same};
+use super::failure::Failure;
 use axum::extract::{FromRequestParts, Request, State as Shared};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
@@ -88,7 +88,7 @@ fn is_own(hosts: &[String], said: &str) -> bool {
         })
 }
 
-/// Refuses those that do not have the token.
+/// Refuses requests without the token.
 pub(super) fn authorize(state: &State, headers: &HeaderMap) -> Result<(), Failure> {
     let Some(wanted) = &state.token else {
         let hint = "this node has neither a secret nor --http-token-file: restart it with one of them, or ask a node that has";
@@ -104,8 +104,19 @@ pub(super) fn authorize(state: &State, headers: &HeaderMap) -> Result<(), Failur
     Err(Failure(StatusCode::UNAUTHORIZED, hint.into()))
 }
 
-/// The request may see keys, and where data lies: it has the token, or this node lets everybody see
-/// the data itself.
+/// The request has the token, so it may change something.
+pub(super) struct Authorized;
+
+impl FromRequestParts<Arc<State>> for Authorized {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<State>) -> Result<Self, Failure> {
+        authorize(state, &parts.headers).map(|()| Self)
+    }
+}
+
+/// The request may see keys, and where data lies: it has the token, or this node shows the data
+/// itself to every client.
 pub(super) struct MaySee;
 
 impl FromRequestParts<Arc<State>> for MaySee {
@@ -119,10 +130,21 @@ impl FromRequestParts<Arc<State>> for MaySee {
     }
 }
 
+/// Compares in a time that does not depend on where two texts differ.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (x, y)| differs | (x ^ y)) == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use axum::http::{HeaderValue, Uri};
+
+    #[test]
+    fn tokens_are_the_same_or_not() {
+        assert!(same(b"abc", b"abc"));
+        assert!(!same(b"abc", b"abd") && !same(b"abc", b"ab") && !same(b"", b"a"));
+    }
 
     fn status(hosts: &[&str], uri: &str, headers: &[(header::HeaderName, &str)]) -> Option<u16> {
         let hosts: Vec<String> = hosts.iter().map(|h| (*h).to_owned()).collect();

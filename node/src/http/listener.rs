@@ -1,6 +1,6 @@
-//! Accepts connections, few at a time, and closes those that do nothing: after a while, and at once
-//! where somebody else waits. What they hold is bounded: a head has a largest size and a latest
-//! end, and bodies are bounded by what takes them (`routes.rs`).
+//! Accepts connections, few at a time, and closes idle ones: after a while, or at once if another
+//! caller waits. What they hold is bounded: a head has a largest size and a latest end, and bodies
+//! have limits by route (`routes.rs`).
 
 use super::wait;
 use crate::seldom::{A_MINUTE, Seldom};
@@ -33,13 +33,14 @@ const HEAD_BYTES_MAX: usize = 32 << 10;
 const STOP_MAX: Duration = Duration::from_millis(200);
 /// A question may take this long, where others wait.
 const ASKING_MAX: Duration = Duration::from_secs(2);
-/// Between two looks for somebody who may go.
+/// Between two looks for a connection that may be closed.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// How long accepting pauses when the system refuses (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener with a bound on connections. When all places are taken, whoever has asked nothing for
-/// longest makes room: a program that keeps connections open must not keep people from looking.
+/// A listener with a bound on connections. When all places are taken, the connection
+/// that has been idle for longest is closed: a program that keeps connections open must not keep
+/// operators out.
 pub(super) struct Bounded {
     listener: TcpListener,
     places: Arc<Semaphore>,
@@ -145,8 +146,8 @@ impl Bounded {
             if self.places.available_permits() == 0 {
                 self.seats.make_room();
             }
-            // The semaphore is never closed. Somebody may be in the way a moment later who is not
-            // now.
+            // The semaphore is never closed. A connection that is busy now may be idle a moment
+            // later.
             if let Ok(Ok(place)) =
                 tokio::time::timeout(LOOK_AGAIN, self.places.clone().acquire_owned()).await
             {

@@ -31,7 +31,7 @@ pub(crate) struct Clocks {
     boot: f64,
 }
 
-/// What is seen when somebody asks.
+/// What is seen when the metrics are asked for.
 pub(crate) struct Seen<'a> {
     pub(crate) clocks: Clocks,
     pub(crate) data: &'a DataStats,
@@ -39,7 +39,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) control: &'a Counted,
     /// `None`: the node is stopping.
     pub(crate) cluster: Option<&'a ClusterStatus>,
-    /// `None`: another node coordinates, or nobody does.
+    /// `None`: another node coordinates, or none does.
     pub(crate) coordinated: Option<&'a Coordinated>,
     pub(crate) certificate: CertificateReport,
 }
@@ -101,7 +101,7 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_certificate_expiry_timestamp_seconds",
         Unit::Seconds,
-        "When the first certificate of the chain that this node shows ends; of one that comes of a secret nobody asks",
+        "When the first certificate of the chain that this node shows ends; a certificate made from a secret is not asked for its end",
     ),
     (
         "doyen_operations_parked",
@@ -204,7 +204,7 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_partitions_surplus",
         Unit::Count,
-        "At the coordinator: by how many partitions of a keyspace somebody holds or leads more than its share; not of rings, nor where there are rules",
+        "At the coordinator: by how many partitions of a keyspace a member holds or leads more than its share; not of rings, nor where there are rules",
     ),
     (
         "doyen_keyspace_under_replicated",
@@ -214,7 +214,7 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_keyspace_unavailable",
         Unit::Count,
-        "Partitions of a keyspace that nobody serves",
+        "Partitions of a keyspace that no member serves",
     ),
 ];
 
@@ -396,7 +396,7 @@ impl Metrics {
                 metrics::describe_histogram!(name, unit, meaning);
             }
             metrics::counter!("doyen_partitions_lost_total").absolute(0);
-            // Whoever asks by how much one has grown needs to see it before.
+            // By how much a counter has grown can only be seen if it was there before.
             for stage in Stage::ALL {
                 metrics::counter!("doyen_move_steps_total", "stage" => stage.name()).absolute(0);
             }

@@ -1,5 +1,7 @@
 //! Puts a node together: reads the configuration, opens every socket, then starts the threads.
 
+#[cfg(feature = "http")]
+use crate::admin::Admin;
 use crate::advice::{self, Access, Reach};
 use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span, Toggle};
 use crate::config::{ClientAddress, Config, ConfigError, Defaults, Options, Trust};
@@ -8,7 +10,7 @@ use crate::control::{self, ControlOptions};
 use crate::data::{self, DataOptions, ThreadSockets};
 use crate::error::StartError;
 #[cfg(feature = "http")]
-use crate::http::{self, AdminOptions};
+use crate::http::{self, ServerOptions};
 use crate::net::identity::Identity;
 use crate::node::{Node, Parts};
 use doyen_engine::Limits;
@@ -489,8 +491,9 @@ fn assemble(config: Config) -> Result<Node, StartError> {
     };
     #[cfg(feature = "http")]
     let admin = {
-        let admin_options = AdminOptions {
+        let options = ServerOptions {
             listener: sockets.http,
+            admin: Admin::new(control.clone(), shared.clone()),
             control: control.clone(),
             data: data.clone(),
             identity: identity.clone(),
@@ -505,7 +508,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
                 .chain(machine_name())
                 .collect(),
         };
-        match http::start(admin_options) {
+        match http::start(options) {
             Ok(admin) => admin,
             Err(e) => {
                 control.stop();

@@ -1,5 +1,5 @@
-//! What has happened in the cluster, as far as this node has learned: the last of it is kept, and
-//! whoever wants to know waits for more.
+//! What has happened in the cluster, as far as this node has learned. The last events are kept, and
+//! readers can wait for the next one.
 
 use crate::advice;
 use doyen_gossip::agreement::{Event, Severity};
@@ -105,7 +105,7 @@ impl EventLog {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Nobody panics while holding it, and the lists are whole at any time.
+        // No holder of the lock panics, and the lists are whole at any time.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -83,7 +83,7 @@ impl LoadsReport {
         let work = loads.work_of_members(table);
         let partitions = loads.partitions().filter_map(|(at, load)| {
             let primary = table.partition(at)?.primary();
-            // Of one that does not answer nobody knows what it is asked for.
+            // What a member is asked for is not known if it does not answer.
             let answers = table
                 .member(primary)
                 .is_some_and(|m| m.state != MemberState::Silent);

@@ -1,13 +1,11 @@
-//! What moves, how far it has come and why: what `GET /moves` answers, what `doyen moves` shows,
-//! and what the library gives. And what people say of moves: whether, when and how fast.
+//! What moves, how far it is and why, and the settings of balancing: what `GET /moves` and
+//! `GET /balance` answer, what `doyen moves` shows, and what the library gives.
 
-use crate::config::value::Size;
-use doyen_gossip::agreement::{AdminRequest, BalanceChange};
 use doyen_placement::loads::CopyPhase;
 use doyen_placement::planner::{self, OperatorAction, Reason};
 use doyen_placement::{
-    Balancing, Loads, MemberId, MemberState, MoveRate, Partition, PartitionRef, Paused, Scheduler,
-    Schedulers, Table, Window,
+    Balancing, Loads, MemberId, MemberState, MoveRate, Partition, PartitionRef, Scheduler,
+    Schedulers, Table,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,7 +16,7 @@ use std::collections::BTreeMap;
 pub struct MovesReport {
     /// Those that are under way first, and of these and of the others the most urgent.
     pub moves: Vec<MoveReport>,
-    /// Why nothing of all this goes on: nobody coordinates.
+    /// Why nothing goes on: no member coordinates the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halted: Option<String>,
     /// What was said of moves.
@@ -34,7 +32,7 @@ pub struct MovesReport {
 pub struct MoveReport {
     /// What `doyen rebalance cancel` takes: `KEYSPACE/PARTITION`.
     pub id: String,
-    /// `waiting`, `no room` (there, before it is given more memory or somebody else comes),
+    /// `waiting`, `no room` (the target needs more memory, or the cluster another member),
     /// `copying`, `catching up`, `comparing`, `equal`, `switching` (another member is to lead) or
     /// `dropping`.
     pub stage: String,
@@ -50,7 +48,7 @@ pub struct MoveReport {
     pub bytes_left: u64,
     /// Bytes a second, lately.
     pub rate: u64,
-    /// For how long it goes on at that rate; `None`: nobody knows.
+    /// For how long it goes on at that rate; `None`: not known.
     #[serde(default)]
     pub seconds_left: Option<u64>,
 }
@@ -89,115 +87,8 @@ pub struct DrainReport {
     pub waits_for: Option<String>,
 }
 
-/// What `PATCH /balance` takes: what is left out stays as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BalanceOptions {
-    /// Whether nothing shall move for balance.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paused: Option<bool>,
-    /// `adaptive` or a size, a second: `50mb`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<String>,
-    /// `always` or `22:00-06:00`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window: Option<String>,
-}
-
-/// What `POST /moves/cancel` takes.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CancelRequest {
-    /// `KEYSPACE/PARTITION`.
-    #[serde(default)]
-    pub id: Option<String>,
-    /// Every move that is for balance.
-    #[serde(default)]
-    pub all: bool,
-}
-
-impl BalanceOptions {
-    /// What is to be asked for.
-    pub fn requests(&self) -> Result<Vec<AdminRequest>, String> {
-        let paused = self.paused.map(|paused| {
-            if paused {
-                BalanceChange::Pause(Paused::Operator)
-            } else {
-                BalanceChange::Resume
-            }
-        });
-        let rate = self
-            .rate
-            .as_deref()
-            .map(rate)
-            .transpose()?
-            .map(BalanceChange::Rate);
-        let window = self
-            .window
-            .as_deref()
-            .map(window)
-            .transpose()?
-            .map(BalanceChange::Window);
-        let all: Vec<AdminRequest> = paused
-            .into_iter()
-            .chain(rate)
-            .chain(window)
-            .map(AdminRequest::Balance)
-            .collect();
-        if all.is_empty() {
-            Err("say at least one of paused, rate and window".into())
-        } else {
-            Ok(all)
-        }
-    }
-}
-
-/// `adaptive` or a size.
-pub fn rate(text: &str) -> Result<MoveRate, String> {
-    if text == "adaptive" {
-        return Ok(MoveRate::Adaptive);
-    }
-    let Size(bytes) = text
-        .parse()
-        .map_err(|why| format!("{why}; or say `adaptive`"))?;
-    if bytes < Balancing::RATE_LEAST {
-        return Err(format!(
-            "{text} a second is too slow for any copy to be made: at least {}kb",
-            Balancing::RATE_LEAST >> 10
-        ));
-    }
-    Ok(MoveRate::Bytes(bytes))
-}
-
-/// `always` or a time of day.
-pub fn window(text: &str) -> Result<Option<Window>, String> {
-    if text == "always" {
-        Ok(None)
-    } else {
-        text.parse()
-            .map(Some)
-            .map_err(|why: doyen_placement::NoWindow| why.to_string())
-    }
-}
-
-impl CancelRequest {
-    /// What is to be asked for.
-    pub fn request(&self, table: &Table) -> Result<AdminRequest, String> {
-        match (&self.id, self.all) {
-            (Some(id), false) => {
-                let at = table.partition_named(id).ok_or_else(|| {
-                    format!("there is no partition {id:?}: `doyen moves` names those that move")
-                })?;
-                Ok(AdminRequest::Cancel(Some(at)))
-            }
-            (None, true) => Ok(AdminRequest::Cancel(None)),
-            _ => Err("say either which move, by its id, or all of them".into()),
-        }
-    }
-}
-
 impl MovesReport {
-    /// What this table and these loads say; `halted`: why nobody coordinates, if nobody does.
+    /// What this table and these loads say; `halted`: why no member coordinates, if none does.
     pub fn new(table: &Table, loads: &Loads, halted: Option<String>) -> Self {
         let mut reasons: BTreeMap<PartitionRef, Reason> = BTreeMap::new();
         for operator in planner::operators(table, &Vec::new(), loads) {
@@ -438,45 +329,6 @@ impl DrainReport {
             leads: held().filter(|(_, p)| p.primary() == member).count(),
             holds: held().count(),
             waits_for,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_said_of_moves_is_understood_or_refused_in_a_line() {
-        let options = |paused, rate: Option<&str>, window: Option<&str>| BalanceOptions {
-            paused,
-            rate: rate.map(str::to_owned),
-            window: window.map(str::to_owned),
-        };
-        let said = options(Some(true), Some("50mb"), Some("22:00-06:00"))
-            .requests()
-            .expect("it can be");
-        assert_eq!(
-            said[0],
-            AdminRequest::Balance(BalanceChange::Pause(Paused::Operator))
-        );
-        assert_eq!(
-            said[1],
-            AdminRequest::Balance(BalanceChange::Rate(MoveRate::Bytes(50 << 20)))
-        );
-        assert_eq!(said.len(), 3);
-        assert_eq!(
-            options(None, None, Some("always")).requests(),
-            Ok(vec![AdminRequest::Balance(BalanceChange::Window(None))])
-        );
-        for (rate, window) in [
-            (Some("fast"), None),
-            (Some("1kb"), None),
-            (None, Some("at night")),
-            (None, None),
-        ] {
-            let why = options(None, rate, window).requests().expect_err("wrong");
-            assert!(!why.contains('\n') && why.len() < 200, "{why}");
         }
     }
 }

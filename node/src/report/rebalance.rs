@@ -2,13 +2,9 @@
 //! `GET /rebalance` answers, what `doyen rebalance --plan --json` writes, what `POST /rebalance`
 //! takes, and what the library gives and takes.
 
-use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::division::Cut;
-use doyen_placement::planner::{self, Operator, OperatorAction, Plan};
-use doyen_placement::{
-    Loads, MapId, MemberId, NoScheduler, NoTableName, PartitionId, PartitionRef, ReplicaState,
-    Scheduler, Schedulers, Table, TableName,
-};
+use doyen_placement::planner::{self, Operator, OperatorAction};
+use doyen_placement::{Loads, MapId, MemberId, PartitionRef, ReplicaState, Schedulers, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,7 +56,8 @@ pub struct Step {
     /// `add learner`, `promote`, `transfer primary` or `remove copy`; or `split` or `merge`, which
     /// happen without a plan that is applied.
     pub action: String,
-    /// Of whom; for `transfer primary`, to whom; of nobody for `split` and `merge`.
+    /// The member whose copy it is; for `transfer primary`, the next primary; none for `split` and
+    /// `merge`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
     /// For `split`, where: a key, a token, or `half` of the slots.
@@ -87,26 +84,6 @@ pub struct Step {
     /// and who is catching up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub learners: Vec<String>,
-}
-
-/// Why a plan says nothing for a table.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unreadable {
-    #[error(transparent)]
-    Name(#[from] NoTableName),
-    #[error(
-        "the plan was made for table {made_for}, and table {in_force} is in force: make another plan"
-    )]
-    OtherTable {
-        made_for: TableName,
-        in_force: TableName,
-    },
-    #[error("the plan names a keyspace {0:?}, which is not there")]
-    Keyspace(String),
-    #[error("the plan names a member {0:?}, which is not there")]
-    Member(String),
-    #[error("the plan moves nothing")]
-    Nothing,
 }
 
 impl RebalancePlan {
@@ -195,54 +172,6 @@ impl RebalancePlan {
                 .fold(0, u64::saturating_add),
         }
     }
-
-    /// What to ask the coordinator for.
-    pub(crate) fn request(&self, table: &Table) -> Result<AdminRequest, Unreadable> {
-        let (made_for, in_force) = (self.table.parse()?, table.name());
-        if made_for != in_force {
-            return Err(Unreadable::OtherTable { made_for, in_force });
-        }
-        if self.goals.is_empty() {
-            return Err(Unreadable::Nothing);
-        }
-        let names: BTreeMap<&str, MemberId> = table
-            .members
-            .iter()
-            .map(|m| (m.name.as_str(), m.id))
-            .collect();
-        let member = |name: &String| {
-            names
-                .get(name.as_str())
-                .copied()
-                .ok_or_else(|| Unreadable::Member(name.clone()))
-        };
-        let goal = |goal: &Goal| {
-            let keyspace = table
-                .keyspace_named(&goal.keyspace)
-                .ok_or_else(|| Unreadable::Keyspace(goal.keyspace.clone()))?
-                .id;
-            let at = PartitionRef {
-                keyspace,
-                partition: PartitionId(goal.partition),
-            };
-            Ok((
-                at,
-                goal.members
-                    .iter()
-                    .map(member)
-                    .collect::<Result<Vec<_>, Unreadable>>()?,
-            ))
-        };
-        let goals = self
-            .goals
-            .iter()
-            .map(goal)
-            .collect::<Result<Plan, Unreadable>>()?;
-        Ok(AdminRequest::ApplyPlan {
-            base: made_for,
-            goals,
-        })
-    }
 }
 
 impl fmt::Display for Step {
@@ -290,120 +219,5 @@ fn place(cut: &Cut) -> String {
         Cut::Token { token, .. } => token.0.to_string(),
         Cut::Key { map: MapId(0), key } => format!("\"{}\"", key.escape_ascii()),
         Cut::Key { map, key } => format!("map {} \"{}\"", map.0, key.escape_ascii()),
-    }
-}
-
-/// The schedulers of these names.
-pub fn schedulers(names: &[String]) -> Result<Schedulers, NoScheduler> {
-    names.iter().map(|name| name.parse::<Scheduler>()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{Defaults, Options};
-    use doyen_placement::planner::DEFAULT_KEYSPACE;
-    use doyen_placement::{
-        Addresses, Age, ClusterId, Location, Member, MemberState, Role, Version,
-    };
-
-    fn member(number: u64) -> Member {
-        let control = ([127, 0, 0, 1], 7400 + number as u16).into();
-        Member {
-            id: MemberId(number << 4),
-            age: Age(0),
-            name: format!("n{number}"),
-            role: Role::Data,
-            state: MemberState::Live,
-            addresses: Addresses {
-                control,
-                data: control,
-                resp: None,
-                resp_cluster: None,
-                http: None,
-                further: Vec::new(),
-                hostname: None,
-            },
-            location: Location::default(),
-            weight: 100,
-        }
-    }
-
-    /// Two members, and a third that has come since.
-    fn joined() -> Table {
-        let config = Options {
-            partitions: Some(16),
-            ..Options::default()
-        }
-        .resolve(Defaults::Binary)
-        .expect("it can hold");
-        let table = planner::first(
-            ClusterId(7),
-            config.settings,
-            config.keyspace,
-            vec![member(1), member(2)],
-        );
-        planner::admit(&table, vec![member(3)])
-    }
-
-    #[test]
-    fn a_plan_comes_back_from_a_file_as_the_request_that_it_is() {
-        let table = joined();
-        let plan = RebalancePlan::new(&table, &Loads::default());
-        assert!(
-            plan.operators.iter().any(|step| step
-                .to_string()
-                .contains("add learner n3 (balance of copies), then n")),
-            "{plan:?}"
-        );
-        let text = serde_json::to_string(&plan).expect("it can be written");
-        let read: RebalancePlan = serde_json::from_str(&text).expect("it can be read");
-        assert_eq!(read, plan);
-        let Ok(AdminRequest::ApplyPlan { base, goals }) = read.request(&table) else {
-            panic!("it is for this table")
-        };
-        assert_eq!(
-            (base, goals),
-            (table.name(), planner::plan(&table, &Loads::default()))
-        );
-    }
-
-    #[test]
-    fn what_a_plan_says_wrong_is_told() {
-        let table = joined();
-        let wrong = |spoil: &dyn Fn(&mut RebalancePlan)| {
-            let mut plan = RebalancePlan::new(&table, &Loads::default());
-            spoil(&mut plan);
-            plan.request(&table)
-                .expect_err("it says something wrong")
-                .to_string()
-        };
-        let later = Table {
-            version: Version(9),
-            ..table.clone()
-        };
-        assert!(wrong(&|p| p.table = later.name().to_string()).contains("make another plan"));
-        assert!(wrong(&|p| p.table = "the one of yesterday".into()).contains("no name of a table"));
-        assert!(wrong(&|p| p.goals.clear()).contains("moves nothing"));
-        assert!(wrong(&|p| p.goals[0].keyspace = "other".into()).contains("keyspace \"other\""));
-        assert!(wrong(&|p| p.goals[0].members[0] = "n9".into()).contains("member \"n9\""));
-        assert_eq!(table.keyspaces[0].name, DEFAULT_KEYSPACE);
-    }
-
-    #[test]
-    fn schedulers_are_named() {
-        let names = |names: &[&str]| {
-            schedulers(
-                &names
-                    .iter()
-                    .map(|name| (*name).to_owned())
-                    .collect::<Vec<_>>(),
-            )
-        };
-        assert_eq!(names(&["place", "drain", "repair"]), Ok(Schedulers::MANUAL));
-        assert!(names(&["balance"]).is_err_and(|why| {
-            why.to_string()
-                .contains("repair, drain, place, copies, primaries, hot, splits and merges")
-        }));
     }
 }

@@ -31,7 +31,7 @@ pub enum Reply {
 
 /// There is no reply.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum RespError {
     /// The connection failed or ended: what was sent may or may not have happened.
     #[error("the connection to the server failed: {0}")]
     Io(#[from] io::Error),
@@ -56,13 +56,13 @@ pub fn nothing_happened(error: &str) -> bool {
 
 /// A connection to a server. After an error it is of no further use.
 #[derive(Debug)]
-pub struct Client {
+pub struct RespClient {
     stream: TcpStream,
     input: BytesMut,
     output: BytesMut,
 }
 
-impl Client {
+impl RespClient {
     /// Connects.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Client {
     ///
     /// # Errors
     /// No reply came.
-    pub async fn command<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Reply, ClientError> {
+    pub async fn command<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<Reply, RespError> {
         self.push(args);
         self.flush().await?;
         self.reply().await
@@ -95,7 +95,7 @@ impl Client {
     pub async fn pipeline<A: AsRef<[u8]>>(
         &mut self,
         commands: &[Vec<A>],
-    ) -> Result<Vec<Reply>, ClientError> {
+    ) -> Result<Vec<Reply>, RespError> {
         self.send(commands).await?;
         let mut replies = Vec::with_capacity(commands.len());
         for _ in commands {
@@ -116,7 +116,7 @@ impl Client {
     pub(crate) async fn send<A: AsRef<[u8]>>(
         &mut self,
         commands: &[Vec<A>],
-    ) -> Result<(), ClientError> {
+    ) -> Result<(), RespError> {
         commands.iter().for_each(|args| self.push(args));
         self.flush().await
     }
@@ -134,7 +134,7 @@ impl Client {
     }
 
     /// Sends, and takes in what comes meanwhile, so that a long pipeline cannot block both sides.
-    async fn flush(&mut self) -> Result<(), ClientError> {
+    async fn flush(&mut self) -> Result<(), RespError> {
         let (mut read, mut write) = self.stream.split();
         while !self.output.is_empty() {
             tokio::select! {
@@ -151,7 +151,7 @@ impl Client {
     }
 
     /// The next reply.
-    pub(crate) async fn reply(&mut self) -> Result<Reply, ClientError> {
+    pub(crate) async fn reply(&mut self) -> Result<Reply, RespError> {
         loop {
             let mut rest = &self.input[..];
             let before = rest.len();
@@ -161,7 +161,7 @@ impl Client {
                 return Ok(reply);
             }
             if self.input.len() > REPLY_BYTES_MAX {
-                return Err(ClientError::Protocol("a reply is too long"));
+                return Err(RespError::Protocol("a reply is too long"));
             }
             if self.stream.read_buf(&mut self.input).await? == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
@@ -178,18 +178,18 @@ pub(crate) fn read_all(bytes: &[u8]) {
 }
 
 /// One reply from the front; `None` while it is not whole.
-fn parse(rest: &mut &[u8], depth: usize) -> Result<Option<Reply>, ClientError> {
+fn parse(rest: &mut &[u8], depth: usize) -> Result<Option<Reply>, RespError> {
     let Some(end) = rest.windows(2).position(|w| w == b"\r\n") else {
         return Ok(None);
     };
     let (line, after) = (&rest[..end], &rest[end + 2..]);
     let (kind, text) = line
         .split_first()
-        .ok_or(ClientError::Protocol("an empty line"))?;
+        .ok_or(RespError::Protocol("an empty line"))?;
     let text = String::from_utf8_lossy(text);
     let number = || {
         text.parse::<i64>()
-            .map_err(|_| ClientError::Protocol("a bad number"))
+            .map_err(|_| RespError::Protocol("a bad number"))
     };
     let mut after = after;
     let reply = match kind {
@@ -202,7 +202,7 @@ fn parse(rest: &mut &[u8], depth: usize) -> Result<Option<Reply>, ClientError> {
             let length = usize::try_from(number()?)
                 .ok()
                 .filter(|n| *n <= REPLY_BYTES_MAX);
-            let length = length.ok_or(ClientError::Protocol("a reply is too long"))?;
+            let length = length.ok_or(RespError::Protocol("a reply is too long"))?;
             if after.len() < length + 2 {
                 return Ok(None);
             }
@@ -220,7 +220,7 @@ fn parse(rest: &mut &[u8], depth: usize) -> Result<Option<Reply>, ClientError> {
             }
             Reply::Array(elements)
         }
-        _ => return Err(ClientError::Protocol("an unknown kind")),
+        _ => return Err(RespError::Protocol("an unknown kind")),
     };
     *rest = after;
     Ok(Some(reply))

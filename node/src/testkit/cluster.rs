@@ -4,13 +4,14 @@
 //! cluster lives, dead or alive.
 
 use super::household::{Household, deafen, node_name};
-use super::link::{Counts, Faults};
+use super::link::{DatagramCounts, Faults};
 use super::process::{Process, Ready};
 use super::relay::{Plane, Relay};
 use super::{NotStarted, TestkitError, safety};
 use crate::config::{Options, nearest};
 use crate::http::client;
-use crate::report::status::{ClusterReport, TableReport};
+use crate::report::status::ClusterReport;
+use crate::report::table::TableReport;
 use clap::Args as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -611,7 +612,7 @@ impl Cluster {
 
     /// What happened to datagrams between nodes so far.
     #[must_use]
-    pub fn datagrams(&self) -> Counts {
+    pub fn datagrams(&self) -> DatagramCounts {
         self.relay.counts()
     }
 

@@ -72,7 +72,7 @@ impl Default for Faults {
 
 /// What happened to datagrams on their way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct DatagramCounts {
     /// Datagrams that came in.
     pub received: u64,
     /// Of these, those that were dropped, for whatever reason.
@@ -85,7 +85,7 @@ pub struct Counts {
     pub delayed: u64,
 }
 
-impl Counts {
+impl DatagramCounts {
     pub(super) fn add(&mut self, other: &Self) {
         self.received += other.received;
         self.dropped += other.dropped;
@@ -101,7 +101,7 @@ pub(super) struct Link {
     rng: ChaCha8Rng,
     /// When the last of what was sent before has left, where there is a limit to bandwidth.
     free_at: Option<Instant>,
-    pub(super) counts: Counts,
+    pub(super) counts: DatagramCounts,
 }
 
 impl Link {
@@ -112,7 +112,7 @@ impl Link {
         Self {
             rng,
             free_at: None,
-            counts: Counts::default(),
+            counts: DatagramCounts::default(),
         }
     }
 
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     /// What becomes of so many datagrams of 100 bytes that come at the same moment.
-    fn sent(faults: &Faults, count: usize) -> (Vec<Sent>, Counts, Instant) {
+    fn sent(faults: &Faults, count: usize) -> (Vec<Sent>, DatagramCounts, Instant) {
         let (mut link, now) = (Link::new(7, 1), Instant::now());
         let sent = (0..count)
             .map(|_| link.pass(now, faults, false, &mut [0; 100]))
@@ -207,9 +207,9 @@ mod tests {
         assert!(sent.iter().all(|s| *s == Sent::Once(None)));
         assert_eq!(
             counts,
-            Counts {
+            DatagramCounts {
                 received: 100,
-                ..Counts::default()
+                ..DatagramCounts::default()
             }
         );
     }

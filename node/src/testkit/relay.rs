@@ -17,7 +17,7 @@
 mod front;
 mod post;
 
-use super::link::{Counts, Faults, Link, Sent};
+use super::link::{DatagramCounts, Faults, Link, Sent};
 use post::PostOffice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -236,8 +236,8 @@ impl Relay {
 
     /// What happened to datagrams between nodes so far.
     #[must_use]
-    pub fn counts(&self) -> Counts {
-        let mut all = Counts::default();
+    pub fn counts(&self) -> DatagramCounts {
+        let mut all = DatagramCounts::default();
         self.switch
             .state()
             .links
@@ -248,7 +248,7 @@ impl Relay {
 
     /// What happened to datagrams from one node to another so far.
     #[must_use]
-    pub fn counts_of(&self, from: usize, to: usize, plane: Plane) -> Counts {
+    pub fn counts_of(&self, from: usize, to: usize, plane: Plane) -> DatagramCounts {
         self.switch
             .state()
             .links

@@ -1,6 +1,7 @@
 //! What lacks until all is safe, in words: for whoever has waited in vain.
 
-use crate::report::status::{ClusterReport, PartitionReport, PartitionState, TableReport};
+use crate::report::status::ClusterReport;
+use crate::report::table::{PartitionReport, PartitionState, TableReport};
 use std::collections::BTreeSet;
 
 /// Partitions that are named, of those that lack something.

@@ -140,12 +140,9 @@ async fn a_range_scan_goes_page_by_page_and_continues_on_any_node() {
     let one = node("one", &[]).await;
     let two = node("two", &[&one]).await;
     safe(&one, 2).await;
-    one.create_keyspace(
-        "names",
-        &KeyspaceOptions::new().ranges(["key-30", "key-60"]),
-    )
-    .await
-    .expect("made");
+    let ranges = KeyspaceOptions::new().ranges(["key-30", "key-60"]);
+    let admin = one.admin();
+    admin.create_keyspace("names", &ranges).await.expect("made");
     let names = one.database_in("names").await.expect("it is known here");
     let keys: Vec<String> = (0..90).map(|i| format!("key-{i:02}")).collect();
     for key in &keys {
@@ -223,7 +220,8 @@ async fn a_keyspace_made_on_one_node_is_found_at_once_on_every_other() {
     let mut redis = TcpStream::connect(resp).await.expect("it listens");
     for i in 0..20 {
         let name = format!("made-{i}");
-        one.create_keyspace(&name, &KeyspaceOptions::new().partitions(2))
+        one.admin()
+            .create_keyspace(&name, &KeyspaceOptions::new().partitions(2))
             .await
             .expect("made");
         // The commands after `CLIENT KEYSPACE` in a pipeline use the keyspace that it chose.

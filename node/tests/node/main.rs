@@ -1,5 +1,7 @@
 //! What a program that embeds nodes, or is a client of them, relies on.
 
+#[cfg(feature = "http")]
+mod administration;
 mod client;
 mod embedded;
 mod embedding;

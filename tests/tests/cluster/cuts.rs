@@ -1,6 +1,7 @@
 //! Real processes, some of which do not reach each other while all others reach them.
 
-use doyen::report::status::{ClusterReport, KeysReport, PartitionReport, TableReport};
+use doyen::report::status::ClusterReport;
+use doyen::report::table::{KeysReport, PartitionReport, TableReport};
 use doyen::testkit::{Cluster, PATIENCE, Plane, TestkitError};
 use doyen_tests::process::http;
 use doyen_tests::resp::{Client, Reply};

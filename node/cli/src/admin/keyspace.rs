@@ -5,9 +5,8 @@ use crate::{COPIES, Failed, PARTITIONS, bytes, counted};
 use doyen::admin::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
 use doyen::http::client;
 use doyen::report::loads::LoadsReport;
-use doyen::report::status::{
-    ClusterReport, KeysReport, KeyspaceReport, PartitionsReport, StartReport, TableReport,
-};
+use doyen::report::status::{ClusterReport, KeyspaceReport};
+use doyen::report::table::{KeysReport, PartitionsReport, StartReport, TableReport};
 use doyen_placement::division::splits_of_sample;
 use doyen_placement::loads::FULL;
 use doyen_placement::planner::Refused;

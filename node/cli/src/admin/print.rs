@@ -3,9 +3,9 @@
 use crate::{PARTITIONS, bytes, counted, wrap};
 use doyen::report::loads::PartitionLoadReport;
 use doyen::report::moves::BalanceReport;
-use doyen::report::status::{
-    ClusterReport, KeysReport, KeyspaceReport, PartitionState, PartitionsReport, StartReport,
-    TableReport,
+use doyen::report::status::{ClusterReport, KeyspaceReport};
+use doyen::report::table::{
+    KeysReport, PartitionState, PartitionsReport, StartReport, TableReport,
 };
 use doyen_gossip::agreement::consequence;
 use doyen_placement::loads::FILLED;
@@ -422,8 +422,8 @@ fn runs(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
     if !loads.is_empty() {
         rows[0].extend(CARRIED.map(str::to_owned));
     }
-    let alike = |a: &doyen::report::status::PartitionReport,
-                 b: &doyen::report::status::PartitionReport| {
+    let alike = |a: &doyen::report::table::PartitionReport,
+                 b: &doyen::report::table::PartitionReport| {
         // For ranges, their borders matter most.
         let folds = !matches!(a.keys, KeysReport::Range(_));
         folds
@@ -457,7 +457,7 @@ fn runs(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
 }
 
 /// The numbers of neighbouring partitions. After splits they need not be consecutive.
-fn numbers(run: &[doyen::report::status::PartitionReport]) -> String {
+fn numbers(run: &[doyen::report::table::PartitionReport]) -> String {
     match run {
         [one] => one.id.to_string(),
         [first, .., last] if run.windows(2).all(|two| two[0].id + 1 == two[1].id) => {

@@ -3,8 +3,9 @@
 
 use super::{Credentials, Target, failed, json, write};
 use crate::{Failed, PARTITIONS, counted};
+use doyen::admin::balance::{self, BalanceOptions, CancelRequest};
 use doyen::http::client;
-use doyen::report::moves::{self, BalanceOptions, BalanceReport, CancelRequest, MovesReport};
+use doyen::report::moves::{BalanceReport, MovesReport};
 use doyen::report::rebalance::{PLAN_BYTES_MAX, RebalancePlan, Step};
 use doyen_placement::{Scheduler, Schedulers};
 use serde_json::{Value, json};
@@ -36,7 +37,7 @@ pub(crate) struct Rebalance {
     #[arg(
         long,
         value_name = "RATE",
-        value_parser = |text: &str| moves::rate(text).map(|_| text.to_owned())
+        value_parser = |text: &str| balance::rate(text).map(|_| text.to_owned())
     )]
     move_rate: Option<String>,
     /// Balance only at this time of day, in UTC, for example 22:00-06:00; or always. Lost copies
@@ -44,7 +45,7 @@ pub(crate) struct Rebalance {
     #[arg(
         long,
         value_name = "FROM-TO",
-        value_parser = |text: &str| moves::window(text).map(|_| text.to_owned())
+        value_parser = |text: &str| balance::window(text).map(|_| text.to_owned())
     )]
     window: Option<String>,
     /// Which moves happen automatically, and no others: any of repair, drain, place, copies,

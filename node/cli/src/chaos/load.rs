@@ -5,7 +5,7 @@ use super::Shared;
 use crate::Failed;
 use doyen::Database;
 use doyen::WriteError;
-use doyen::resp::client::{Client, Reply, nothing_happened};
+use doyen::resp::client::{Reply, RespClient, nothing_happened};
 use doyen::testkit::linear::{Answer, Call};
 use doyen::testkit::{Cluster, History, Pending};
 use rand::Rng;
@@ -271,7 +271,7 @@ struct Resp {
     book: Shared,
     turn: usize,
     /// The number of the node, and the connection.
-    connection: Option<(usize, Client)>,
+    connection: Option<(usize, RespClient)>,
 }
 
 impl Resp {
@@ -307,7 +307,7 @@ impl Resp {
         }
     }
 
-    async fn connected(&mut self) -> Option<&mut Client> {
+    async fn connected(&mut self) -> Option<&mut RespClient> {
         if self.connection.is_none() {
             self.turn += 1;
             let (node, address): (usize, SocketAddr) = {
@@ -318,7 +318,7 @@ impl Resp {
                     .nth(at)
                     .map(|(node, address)| (*node, *address))?
             };
-            let client = tokio::time::timeout(CONNECT_MAX, Client::connect(address))
+            let client = tokio::time::timeout(CONNECT_MAX, RespClient::connect(address))
                 .await
                 .ok()?
                 .ok()?;

@@ -3,7 +3,7 @@
 use super::book::{Book, Fault, Second};
 use super::load::READER;
 use doyen::testkit::linear::Call;
-use doyen::testkit::{Counts, Violation, Wrong};
+use doyen::testkit::{DatagramCounts, Violation, Wrong};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,9 +64,9 @@ pub(super) struct Datagrams {
     delayed: u64,
 }
 
-impl From<Counts> for Datagrams {
-    fn from(counts: Counts) -> Self {
-        let Counts {
+impl From<DatagramCounts> for Datagrams {
+    fn from(counts: DatagramCounts) -> Self {
+        let DatagramCounts {
             received,
             dropped,
             duplicated,

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::ledger::{Ledger, Verdict};
-use doyen::resp::client::{Client, Reply, nothing_happened};
+use doyen::resp::client::{Reply, RespClient, nothing_happened};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub(super) struct Lane {
     ledger: Ledger,
     /// The node that it talks to; after an error, the next one.
     turn: usize,
-    client: Option<Client>,
+    client: Option<RespClient>,
     last_ack: Option<Instant>,
 }
 
@@ -138,7 +138,7 @@ impl Lane {
         }
     }
 
-    async fn connected(&mut self) -> Option<&mut Client> {
+    async fn connected(&mut self) -> Option<&mut RespClient> {
         if self.client.is_none() {
             self.turn += 1;
             let address: SocketAddr = {
@@ -146,7 +146,7 @@ impl Lane {
                 let nodes = &scene.endpoints;
                 *nodes.get(self.turn.checked_rem(nodes.len())?)?
             };
-            self.client = tokio::time::timeout(CONNECT_MAX, Client::connect(address))
+            self.client = tokio::time::timeout(CONNECT_MAX, RespClient::connect(address))
                 .await
                 .ok()?
                 .ok();

@@ -2,7 +2,8 @@
 
 use super::Shared;
 use doyen::http::client;
-use doyen::report::status::{ClusterReport, TableReport};
+use doyen::report::status::ClusterReport;
+use doyen::report::table::TableReport;
 use std::time::Duration;
 
 /// Time between two requests.

@@ -1,6 +1,7 @@
 //! The state that the demo shows. It holds facts only; the view draws them.
 
-use doyen::report::status::{ClusterReport, PartitionState, TableReport};
+use doyen::report::status::ClusterReport;
+use doyen::report::table::{PartitionState, TableReport};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

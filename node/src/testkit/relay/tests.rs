@@ -292,5 +292,5 @@ fn strangers_pass_without_faults() {
     assert_eq!(text, "a native client's first datagram");
     pair.nodes[1].send_to(b"welcome", upstream).expect("sent");
     assert_eq!(receive(&stranger), ("welcome".into(), pair.fronts[1]));
-    assert_eq!(pair.relay.counts(), Counts::default());
+    assert_eq!(pair.relay.counts(), DatagramCounts::default());
 }

@@ -5,7 +5,7 @@ use super::super::Failed;
 use super::connection::foreign;
 use super::route::Router;
 use crate::runtime;
-use doyen::resp::client::{Client, ClientError, Reply};
+use doyen::resp::client::{Reply, RespClient, RespError};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -64,8 +64,8 @@ impl Dial {
         Err(failed.unwrap_or_else(|| Failed::usage("--resp names no server")))
     }
 
-    async fn client(&self, address: SocketAddr) -> Result<Client, Failed> {
-        let mut client = Client::connect(address)
+    async fn client(&self, address: SocketAddr) -> Result<RespClient, Failed> {
+        let mut client = RespClient::connect(address)
             .await
             .map_err(|e| no_answer(address, &e.to_string()))?;
         if let Some(password) = &self.password {
@@ -106,10 +106,10 @@ fn no_answer(address: SocketAddr, why: &str) -> Failed {
     ))
 }
 
-fn unanswered(address: SocketAddr, e: &ClientError) -> Failed {
+fn unanswered(address: SocketAddr, e: &RespError) -> Failed {
     match e {
-        ClientError::Protocol(_) => foreign(address),
-        ClientError::Io(e) => no_answer(address, &e.to_string()),
+        RespError::Protocol(_) => foreign(address),
+        RespError::Io(e) => no_answer(address, &e.to_string()),
     }
 }
 

@@ -1,0 +1,378 @@
+//! The changes that an operator, or a program, makes to a cluster.
+
+use super::balance::BalanceOptions;
+use super::error::{AdminError, InvalidField, Refusal};
+use super::keyspace::KeyspaceOptions;
+use super::{Admin, RECOVER_MAX, plan, refusal, stopped};
+use crate::report::rebalance::RebalancePlan;
+use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange};
+use doyen_placement::{
+    Balancing, Keyspace, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, Window,
+};
+use std::sync::Arc;
+use std::time::Instant;
+
+impl Admin {
+    /// Creates a keyspace, unless it exists with the same settings, and waits until this node
+    /// serves it.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
+    /// let options = doyen::KeyspaceOptions::new().partitions(64).backups(2);
+    /// node.admin().create_keyspace("orders", &options).await?;
+    /// let open = node.map_in::<u64, String>("orders", "open").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Refusal::Invalid`]: the name or an option cannot hold, whatever the cluster is like.
+    /// - [`Refusal::Conflict`]: another keyspace has this name, or there are too many.
+    /// - [`AdminError::NotInForce`]: the keyspace was created, and has no partitions yet. It gets
+    ///   them once the cluster has enough members (`--members-min`).
+    pub async fn create_keyspace(
+        &self,
+        name: &str,
+        options: &KeyspaceOptions,
+    ) -> Result<(), AdminError> {
+        let until = self.deadline();
+        let wanted = options.create(name)?;
+        self.ask(until, AdminRequest::CreateKeyspace(wanted))
+            .await?;
+        self.await_table(until, |table| {
+            // As long as no keyspace has partitions, the cluster waits for members.
+            let assigned = |k: &Keyspace| !k.partitions.is_empty();
+            table
+                .keyspace_named(name)
+                .is_some_and(|k| assigned(k) || !table.keyspaces.iter().any(assigned))
+        })
+        .await?;
+        if self.serves(name) {
+            return Ok(());
+        }
+        Err(AdminError::NotInForce {
+            why: format!(
+                "keyspace {name:?} gets its partitions once the cluster has enough members \
+                 (--members-min): start more nodes"
+            ),
+        })
+    }
+
+    fn serves(&self, keyspace: &str) -> bool {
+        self.installed().is_some_and(|table| {
+            table
+                .keyspace_named(keyspace)
+                .is_some_and(|k| !k.partitions.is_empty())
+        })
+    }
+
+    /// Changes a keyspace while it is in use. Options that are not given stay as they are.
+    ///
+    /// When this returns, the change is agreed on. The cluster then makes or drops copies, which
+    /// [`Admin::status`] and [`Admin::moves`] show.
+    ///
+    /// # Errors
+    /// - [`Refusal::NotFound`]: there is no such keyspace.
+    /// - [`Refusal::Invalid`]: no option is given, or one that cannot be altered.
+    /// - [`Refusal::Conflict`]: the result would contradict other settings of this keyspace.
+    pub async fn alter_keyspace(
+        &self,
+        name: &str,
+        options: &KeyspaceOptions,
+    ) -> Result<(), AdminError> {
+        self.change(options.alter(name)?).await
+    }
+
+    /// Drops a keyspace with its maps and all their data, and waits until this node has dropped it.
+    ///
+    /// # Errors
+    /// - [`Refusal::NotFound`]: there is no such keyspace.
+    /// - [`Refusal::Conflict`]: it is `default`, which stays.
+    pub async fn drop_keyspace(&self, name: &str) -> Result<(), AdminError> {
+        let until = self.deadline();
+        self.ask(until, AdminRequest::DropKeyspace { name: name.into() })
+            .await?;
+        self.await_table(until, |table| table.keyspace_named(name).is_none())
+            .await
+    }
+
+    /// Splits a range of a keyspace in two. The second range begins with this key.
+    ///
+    /// When this returns, the split is agreed on. It happens some milliseconds later, and writes to
+    /// the range wait for it. If a range begins with this key already, nothing happens.
+    ///
+    /// # Errors
+    /// - [`Refusal::NotFound`]: there is no such keyspace.
+    /// - [`Refusal::Invalid`]: the key is empty.
+    /// - [`Refusal::Conflict`]: the keyspace has no ranges, or too many.
+    /// - [`Refusal::NotYet`]: the range moves, lacks copies, or is being split or merged.
+    pub async fn split_at(&self, keyspace: &str, key: &[u8]) -> Result<(), AdminError> {
+        self.change(AdminRequest::SplitAt {
+            keyspace: keyspace.into(),
+            map: MapId(0),
+            key: begins_with(key)?,
+        })
+        .await
+    }
+
+    /// Merges the range that begins with this key with the one before it. The same members must
+    /// hold both, with the same primary.
+    ///
+    /// When this returns, the merge is agreed on. It happens some milliseconds later.
+    ///
+    /// # Errors
+    /// As [`Admin::split_at`]. [`Refusal::NotFound`] also means that no range begins with this key.
+    pub async fn merge_at(&self, keyspace: &str, key: &[u8]) -> Result<(), AdminError> {
+        self.change(AdminRequest::MergeAt {
+            keyspace: keyspace.into(),
+            map: MapId(0),
+            key: begins_with(key)?,
+        })
+        .await
+    }
+
+    /// Begins to empty a member. What it leads goes to other members at once, and its copies once
+    /// they are made elsewhere.
+    ///
+    /// [`Admin::moves`] shows how far this is (`draining`). Once the member holds nothing, it may
+    /// be stopped without any loss.
+    ///
+    /// # Errors
+    /// - [`Refusal::NotFound`]: there is no such member.
+    /// - [`Refusal::Conflict`]: it holds no data, does not answer, or is leaving.
+    /// - [`Refusal::Unsafe`]: no other member may hold data.
+    pub async fn drain(&self, member: &str) -> Result<(), AdminError> {
+        self.change(AdminRequest::Drain {
+            name: member.into(),
+        })
+        .await
+    }
+
+    /// Ends a drain: the member may hold data again.
+    ///
+    /// # Errors
+    /// - [`Refusal::NotFound`]: there is no such member.
+    /// - [`Refusal::Conflict`]: it is not being drained.
+    pub async fn fill(&self, member: &str) -> Result<(), AdminError> {
+        self.change(AdminRequest::Fill {
+            name: member.into(),
+        })
+        .await
+    }
+
+    /// Goes on without a silent member whose machine will not return. Data that this member alone
+    /// held is lost.
+    ///
+    /// # Errors
+    /// - [`Refusal::NotFound`]: there is no such member.
+    /// - [`Refusal::Unsafe`]: the member answers. [`Admin::drain`] empties it.
+    pub async fn remove_lost(&self, member: &str) -> Result<(), AdminError> {
+        self.change(AdminRequest::GiveUp {
+            name: member.into(),
+        })
+        .await
+    }
+
+    /// Goes on without a majority of the voters. The caller asserts that these members are dead and
+    /// will not come back. If one of them lives all the same, two clusters may go on.
+    ///
+    /// Ask a member that has a vote. Name every member that is gone. Takes 11 s at most.
+    ///
+    /// # Errors
+    /// - [`Refusal::Invalid`]: no member is named.
+    /// - [`Refusal::NotFound`]: a name is not that of a member.
+    /// - [`Refusal::Unsafe`]: a named member answers, or is this node.
+    /// - [`Refusal::Conflict`]: a coordinator works, so there is nothing to recover; or this node
+    ///   cannot lead.
+    /// - [`AdminError::Unknown`]: the members that are left did not agree in time.
+    pub async fn recover(&self, dead: &[String]) -> Result<(), AdminError> {
+        if dead.is_empty() {
+            let why = "name at least one member that is dead and will not come back";
+            return Err(InvalidField::new("assert_dead", why).into());
+        }
+        let began = Instant::now();
+        let asked = tokio::time::timeout(RECOVER_MAX, self.control.recover(dead.to_vec())).await;
+        let why = match asked {
+            Ok(Ok(AdminReply::Done(_))) => return Ok(()),
+            Ok(Ok(AdminReply::Refused(why))) => why,
+            Ok(Err(closed)) => return Err(stopped(closed)),
+            Err(_) => {
+                return Err(AdminError::Unknown {
+                    why: self.waits_for().await,
+                });
+            }
+        };
+        let cluster = self.control.status().await.map_err(stopped)?;
+        Err(refusal::of_recover(&cluster, dead, why, began.elapsed()))
+    }
+
+    /// Moves what this plan says.
+    ///
+    /// ```no_run
+    /// # async fn example(admin: doyen::Admin) -> Result<(), Box<dyn std::error::Error>> {
+    /// let plan = admin.rebalance_plan().await?;
+    /// for step in &plan.operators {
+    ///     println!("{step}");
+    /// }
+    /// if !plan.goals.is_empty() {
+    ///     admin.rebalance(&plan).await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Refusal::Conflict`]: the table has changed since the plan was made, or the plan names what
+    /// is not there, or nothing. Nothing moves then: make another plan.
+    pub async fn rebalance(&self, plan: &RebalancePlan) -> Result<(), AdminError> {
+        let until = self.deadline();
+        self.await_coordinator(until).await?;
+        let request = plan::request(plan, &*self.table_or_not_member()?)?;
+        self.ask(until, request).await.map(|_| ())
+    }
+
+    /// Says for which reasons copies and primaries move by themselves.
+    ///
+    /// `Schedulers::ALL` is the default. With `Schedulers::MANUAL`, the cluster repairs losses and
+    /// broken rules, and leaves balance to [`Admin::rebalance`].
+    ///
+    /// # Errors
+    /// No refusals; see [`AdminError`].
+    pub async fn rebalance_automatically(&self, schedulers: Schedulers) -> Result<(), AdminError> {
+        self.change(AdminRequest::Schedule(schedulers)).await
+    }
+
+    /// Moves nothing more for balance until [`Admin::resume_balance`]. Copies under way are
+    /// finished. Repairs and drains go on.
+    ///
+    /// # Errors
+    /// No refusals; see [`AdminError`].
+    pub async fn pause_balance(&self) -> Result<(), AdminError> {
+        self.change_balance(BalanceChange::Pause(Paused::Operator))
+            .await
+    }
+
+    /// Lets balancing go on, also for partitions whose move was cancelled.
+    ///
+    /// # Errors
+    /// No refusals; see [`AdminError`].
+    pub async fn resume_balance(&self) -> Result<(), AdminError> {
+        self.change_balance(BalanceChange::Resume).await
+    }
+
+    /// Sets how fast copies are made: `MoveRate::Adaptive`, or so many bytes a second that each
+    /// member sends and takes at most.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`]: less than 64 KiB a second.
+    pub async fn set_move_rate(&self, rate: MoveRate) -> Result<(), AdminError> {
+        if let MoveRate::Bytes(bytes) = rate
+            && bytes < Balancing::RATE_LEAST
+        {
+            return Err(super::balance::too_slow(&format!("{bytes} bytes")).into());
+        }
+        self.change_balance(BalanceChange::Rate(rate)).await
+    }
+
+    /// Sets at which time of day (UTC) there is balancing; `None`: at any time. Losses are repaired
+    /// at any time.
+    ///
+    /// # Errors
+    /// No refusals; see [`AdminError`].
+    pub async fn set_balance_window(&self, window: Option<Window>) -> Result<(), AdminError> {
+        self.change_balance(BalanceChange::Window(window)).await
+    }
+
+    /// Changes several settings of balancing, one after the other, as texts say them.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`]: no setting is given, or one of them is not understood; nothing is
+    /// changed then. With any other error, the first settings may have been changed.
+    pub async fn set_balance(&self, options: &BalanceOptions) -> Result<(), AdminError> {
+        let until = self.deadline();
+        for change in options.changes()? {
+            self.ask(until, AdminRequest::Balance(change)).await?;
+        }
+        Ok(())
+    }
+
+    async fn change_balance(&self, change: BalanceChange) -> Result<(), AdminError> {
+        self.change(AdminRequest::Balance(change)).await
+    }
+
+    /// Gives up a move, named `KEYSPACE/PARTITION` as in [`Admin::moves`]. The partition stays
+    /// where it is until [`Admin::resume_balance`], or until members come or go.
+    ///
+    /// # Errors
+    /// - [`Refusal::NotFound`]: there is no such partition.
+    /// - [`Refusal::Conflict`]: it does not move.
+    /// - [`Refusal::Unsafe`]: its move repairs a loss or drains a member.
+    pub async fn cancel_move(&self, id: &str) -> Result<(), AdminError> {
+        let until = self.deadline();
+        self.await_coordinator(until).await?;
+        let find = || Some(self.installed()?.partition_named(id)?);
+        let mut found = find();
+        if found.is_none() {
+            // Another member may know a newer table.
+            let _ = tokio::time::timeout_at(until.into(), self.control.catch_up()).await;
+            found = find();
+        }
+        let at = found.ok_or_else(|| Refusal::NotFound {
+            why: format!("there is no partition {id:?}: `doyen moves` names those that move"),
+        })?;
+        self.ask(until, AdminRequest::Cancel(Some(at)))
+            .await
+            .map(|_| ())
+    }
+
+    /// Gives up every move that is for balance, and pauses balancing until
+    /// [`Admin::resume_balance`].
+    ///
+    /// # Errors
+    /// No refusals; see [`AdminError`].
+    pub async fn cancel_moves(&self) -> Result<(), AdminError> {
+        self.change(AdminRequest::Cancel(None)).await
+    }
+
+    /// Creates a map unless it exists, and waits until this node knows the partitions of its
+    /// keyspace.
+    pub(crate) async fn create_map(
+        &self,
+        keyspace: &str,
+        name: &str,
+    ) -> Result<MapEntry, AdminError> {
+        let until = self.deadline();
+        let request = AdminRequest::CreateMap {
+            name: name.into(),
+            keyspace: keyspace.into(),
+        };
+        let entry = self.ask(until, request).await?;
+        let entry = entry.ok_or_else(|| AdminError::Unknown {
+            why: format!("the coordinator did not say which map {name:?} is"),
+        })?;
+        self.await_table(until, |table| {
+            table
+                .keyspace(entry.keyspace)
+                .is_some_and(|k| !k.partitions.is_empty())
+        })
+        .await?;
+        Ok(entry)
+    }
+
+    async fn change(&self, request: AdminRequest) -> Result<(), AdminError> {
+        self.ask(self.deadline(), request).await.map(|_| ())
+    }
+
+    fn table_or_not_member(&self) -> Result<Arc<Table>, AdminError> {
+        self.installed().ok_or_else(|| AdminError::NotMember {
+            why: "it was expelled, and joins again: try again in a moment".into(),
+        })
+    }
+}
+
+/// A key with which a range may begin.
+fn begins_with(key: &[u8]) -> Result<Box<[u8]>, InvalidField> {
+    if key.is_empty() {
+        let why = "a range cannot begin with an empty key: the first range begins there already";
+        return Err(InvalidField::new("at", why));
+    }
+    Ok(key.into())
+}

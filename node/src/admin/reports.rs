@@ -1,0 +1,177 @@
+//! The reports of a cluster: how it stands, where data lies, what it carries and what moves.
+
+use super::Admin;
+use super::error::ReportError;
+use crate::control::{ClusterStatus, ControlClosed};
+use crate::report::events::LoggedEvent;
+use crate::report::loads::{LoadsReport, Placement};
+use crate::report::moves::{BalanceReport, MovesReport};
+use crate::report::rebalance::RebalancePlan;
+use crate::report::status::{ClusterReport, KeyspaceReport};
+use crate::report::table::{TableReport, TableVersion};
+use doyen_gossip::agreement::Event;
+use doyen_placement::planner::Refused;
+use doyen_placement::{Loads, Table};
+use std::sync::Arc;
+use tokio::sync::{broadcast, watch};
+
+impl Admin {
+    /// The cluster as the coordinator knows it. If the coordinator does not answer within 300 ms,
+    /// the cluster as this node knows it.
+    ///
+    /// # Errors
+    /// [`ReportError::Stopped`] alone.
+    pub async fn status(&self) -> Result<ClusterReport, ReportError> {
+        self.known().await.map(|known| ClusterReport::new(&known))
+    }
+
+    /// Which member holds which partition.
+    ///
+    /// # Errors
+    /// [`ReportError::Stopped`] alone: a node that is no member has an empty table.
+    pub async fn table(&self) -> Result<TableReport, ReportError> {
+        self.known().await.map(|known| TableReport::new(&known))
+    }
+
+    /// What has changed in the table since this one. If this node does not know that table any
+    /// more, the whole table (`since` is `None` then).
+    ///
+    /// # Errors
+    /// [`ReportError::Stopped`] alone.
+    pub async fn table_since(&self, since: TableVersion) -> Result<TableReport, ReportError> {
+        let known = self.known().await?;
+        Ok(TableReport::since(&known, since))
+    }
+
+    /// The keyspaces with their settings.
+    ///
+    /// # Errors
+    /// [`ReportError::Stopped`] alone.
+    pub async fn keyspaces(&self) -> Result<Vec<KeyspaceReport>, ReportError> {
+        self.status().await.map(|report| report.keyspaces)
+    }
+
+    /// One keyspace with its settings. Finds a keyspace that another member has just created.
+    ///
+    /// # Errors
+    /// [`ReportError::NotFound`]: there is no such keyspace.
+    pub async fn keyspace(&self, name: &str) -> Result<KeyspaceReport, ReportError> {
+        let mut keyspaces = self.keyspaces().await?;
+        if !keyspaces.iter().any(|k| k.name == name) {
+            self.control.catch_up().await;
+            keyspaces = self.keyspaces().await?;
+        }
+        let unknown = Refused::no_keyspace(name, keyspaces.iter().map(|k| &k.name)).to_string();
+        keyspaces
+            .into_iter()
+            .find(|k| k.name == name)
+            .ok_or(ReportError::NotFound { why: unknown })
+    }
+
+    /// What partitions and members carry, as the coordinator was told within the last seconds.
+    ///
+    /// # Errors
+    /// [`ReportError::NotMember`] until this node is a member.
+    pub async fn loads(&self) -> Result<LoadsReport, ReportError> {
+        let (table, loads) = self.loaded().await?;
+        made(move || LoadsReport::new(&table, &loads)).await
+    }
+
+    /// The input of `doyen simulate --from-cluster`: the table with its loads.
+    ///
+    /// # Errors
+    /// [`ReportError::NotMember`] until this node is a member.
+    pub async fn placement(&self) -> Result<Placement, ReportError> {
+        let (table, loads) = self.loaded().await?;
+        made(move || Placement::new(&table, &loads)).await
+    }
+
+    /// What moves, how far it is, and why; the settings of balancing; and which members are being
+    /// drained.
+    ///
+    /// # Errors
+    /// [`ReportError::NotMember`] until this node is a member.
+    pub async fn moves(&self) -> Result<MovesReport, ReportError> {
+        let (table, loads) = self.loaded().await?;
+        let halted = self.known().await?.halted();
+        made(move || MovesReport::new(&table, &loads, halted)).await
+    }
+
+    /// The settings of balancing: whether, when and how fast data moves for balance.
+    ///
+    /// # Errors
+    /// [`ReportError::NotMember`] until this node is a member.
+    pub async fn balance(&self) -> Result<BalanceReport, ReportError> {
+        Ok(BalanceReport::new(&*self.table_in_force().await?))
+    }
+
+    /// What would move in the table in force if every scheduler were on, step by step.
+    /// [`Admin::rebalance`] applies it.
+    ///
+    /// # Errors
+    /// - [`ReportError::NotMember`] until this node is a member.
+    /// - [`ReportError::NoCoordinator`]: no member coordinates, so loads are not known and nothing
+    ///   could be applied.
+    pub async fn rebalance_plan(&self) -> Result<RebalancePlan, ReportError> {
+        let (table, loads) = self.loaded().await?;
+        if let Some(why) = self.known().await?.halted() {
+            return Err(ReportError::NoCoordinator { why });
+        }
+        made(move || RebalancePlan::new(&table, &loads)).await
+    }
+
+    /// Events from now on: members that come and go, coordinators, losses. A receiver that lags
+    /// misses the oldest ones.
+    #[must_use]
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.control.events()
+    }
+
+    /// The events after the one with this number (0: all of them). A node keeps about the last
+    /// thousand that it has learned of.
+    #[must_use]
+    pub fn logged_events(&self, since: u64) -> Vec<LoggedEvent> {
+        self.control.logged_events(since)
+    }
+
+    /// The number of the last event. It changes with every event.
+    #[must_use]
+    pub fn last_event(&self) -> watch::Receiver<u64> {
+        self.control.watch_events()
+    }
+
+    async fn known(&self) -> Result<ClusterStatus, ReportError> {
+        self.control.status().await.map_err(stopped)
+    }
+
+    /// The table in force, and what its partitions and members carry.
+    async fn loaded(&self) -> Result<(Arc<Table>, Loads), ReportError> {
+        let table = self.table_in_force().await?;
+        let loads = self.control.loads().await.map_err(stopped)?;
+        Ok((table, loads))
+    }
+
+    async fn table_in_force(&self) -> Result<Arc<Table>, ReportError> {
+        let known = self.known().await?;
+        let why = || {
+            let waiting = known.status.waiting;
+            waiting.unwrap_or_else(|| "wait a moment, and try again".into())
+        };
+        known
+            .installed
+            .ok_or_else(|| ReportError::NotMember { why: why() })
+    }
+}
+
+/// Makes a report on another thread: some go through a table of 65,536 partitions.
+async fn made<T: Send + 'static>(
+    report: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ReportError> {
+    tokio::task::spawn_blocking(report)
+        .await
+        .map_err(|_| ReportError::Stopped)
+}
+
+fn stopped(_: ControlClosed) -> ReportError {
+    ReportError::Stopped
+}

@@ -1,0 +1,115 @@
+//! Events by HTTP: those that are kept, the next one, or a stream of them.
+
+use super::State;
+use super::failure::{Answer, Failure};
+use crate::admin::Admin;
+use crate::report::events::LoggedEvent;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State as Shared};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long `GET /events` may wait for an event. A stream of events says as often that it is alive.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Parameters of `GET /events`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventsQuery {
+    /// Only events after the one with this number.
+    #[serde(default)]
+    since: u64,
+    /// If there are none, waits so many milliseconds for one, 5000 at most.
+    #[serde(default)]
+    wait: u64,
+    /// Goes on with the events that come, as server-sent events.
+    #[serde(default)]
+    follow: bool,
+}
+
+pub(super) async fn events(
+    Shared(state): Shared<Arc<State>>,
+    headers: HeaderMap,
+    query: Result<Query<EventsQuery>, QueryRejection>,
+) -> Answer<Response> {
+    let usage =
+        "there is /events, with since=NUMBER, wait=MILLISECONDS, or follow=true, joined by &";
+    let Query(query) = query.map_err(|_| Failure::bad_request(usage))?;
+    if query.follow {
+        // A browser that connects again says the number of the last event that it has seen.
+        let seen = headers
+            .get("last-event-id")
+            .and_then(|id| id.to_str().ok()?.parse().ok());
+        return Ok(stream(&state, seen.unwrap_or(query.since)));
+    }
+    let mut last = state.admin.last_event();
+    let wait = Duration::from_millis(query.wait).min(WAIT_MAX);
+    if !wait.is_zero() {
+        // If no event comes, that is an answer, too.
+        let _ = tokio::time::timeout(wait, last.wait_for(|number| *number != query.since)).await;
+    }
+    let (last, events) = (*last.borrow(), state.admin.logged_events(query.since));
+    Ok(Json(serde_json::json!({ "last": last, "events": events })).into_response())
+}
+
+/// Where a stream of events is.
+struct Follower {
+    admin: Admin,
+    last: watch::Receiver<u64>,
+    stopped: watch::Receiver<bool>,
+    since: u64,
+}
+
+impl Follower {
+    /// The next events as text, or a comment if there were none for a while; `None`: the node
+    /// stops.
+    async fn next(&mut self) -> Option<String> {
+        let since = self.since;
+        tokio::select! {
+            // An error means that the sender is gone, and the node with it.
+            waited = self.last.wait_for(|number| *number > since) => {
+                waited.ok()?;
+            }
+            () = super::wait(&mut self.stopped) => return None,
+            // A connection on which nothing moves is closed, and the reader could not tell it from
+            // one that is cut.
+            () = tokio::time::sleep(WAIT_MAX) => return Some(": nothing\n\n".into()),
+        }
+        let events = self.admin.logged_events(since);
+        self.since = events.last().map_or(since, |event| event.number);
+        Some(events.iter().map(sent).collect())
+    }
+}
+
+/// Server-sent events after the one with this number.
+fn stream(state: &State, since: u64) -> Response {
+    let follower = Follower {
+        admin: state.admin.clone(),
+        last: state.admin.last_event(),
+        stopped: state.stopped.clone(),
+        since,
+    };
+    let texts = futures_util::stream::unfold(follower, |mut follower| async move {
+        let text = follower.next().await?;
+        Some((Ok::<_, Infallible>(text), follower))
+    });
+    let head = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (head, Body::from_stream(texts)).into_response()
+}
+
+/// An event as a server sends it.
+fn sent(event: &LoggedEvent) -> String {
+    let json = serde_json::to_string(event).unwrap_or_default();
+    let (id, kind) = (event.number, event.event.kind());
+    format!("id: {id}\nevent: {kind}\ndata: {json}\n\n")
+}

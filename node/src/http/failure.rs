@@ -1,0 +1,115 @@
+//! Errors of HTTP. Each kind of error has its status here, and nowhere else.
+
+use crate::admin::{AdminError, Refusal, ReportError};
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+/// An error, as JSON: `{"error": "what is wrong, and what to do"}`.
+#[derive(Debug)]
+pub(super) struct Failure(pub(super) StatusCode, pub(super) String);
+
+pub(super) type Answer<T> = Result<T, Failure>;
+
+impl Failure {
+    pub(super) fn bad_request(why: impl Into<String>) -> Self {
+        Self(StatusCode::BAD_REQUEST, why.into())
+    }
+
+    pub(super) fn unavailable(why: impl Into<String>) -> Self {
+        Self(StatusCode::SERVICE_UNAVAILABLE, why.into())
+    }
+
+    /// The node stops, and answers nothing more.
+    pub(super) fn stopped() -> Self {
+        ReportError::Stopped.into()
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        (self.0, Json(serde_json::json!({ "error": self.1 }))).into_response()
+    }
+}
+
+impl From<AdminError> for Failure {
+    fn from(error: AdminError) -> Self {
+        let status = match &error {
+            AdminError::Refused(refusal) => match refusal {
+                Refusal::NotFound { .. } => StatusCode::NOT_FOUND,
+                Refusal::Invalid { .. } => StatusCode::BAD_REQUEST,
+                Refusal::Conflict { .. } | Refusal::Unsafe { .. } | Refusal::NotYet { .. } => {
+                    StatusCode::CONFLICT
+                }
+            },
+            AdminError::NotMember { .. }
+            | AdminError::NoCoordinator { .. }
+            | AdminError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+            AdminError::Unknown { .. } | AdminError::NotInForce { .. } => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+        };
+        Self(status, error.to_string())
+    }
+}
+
+impl From<ReportError> for Failure {
+    fn from(error: ReportError) -> Self {
+        let status = match &error {
+            ReportError::NotFound { .. } => StatusCode::NOT_FOUND,
+            ReportError::NotMember { .. }
+            | ReportError::NoCoordinator { .. }
+            | ReportError::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self(status, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_of_a_change_has_the_status_that_the_documentation_says() {
+        let why = || "why".to_owned();
+        let field = "rate";
+        let refused = [
+            (Refusal::NotFound { why: why() }, 404),
+            (Refusal::Invalid { field, why: why() }, 400),
+            (Refusal::Conflict { why: why() }, 409),
+            (Refusal::Unsafe { why: why() }, 409),
+            (Refusal::NotYet { why: why() }, 409),
+        ];
+        for (refusal, status) in refused {
+            let error = AdminError::from(refusal);
+            assert!(!error.may_have_happened(), "{error:?}");
+            let Failure(code, text) = error.into();
+            assert_eq!((code.as_u16(), &*text), (status, "why"));
+        }
+        let others = [
+            (AdminError::NotMember { why: why() }, false, 503),
+            (AdminError::NoCoordinator { why: why() }, false, 503),
+            (AdminError::Stopped, true, 503),
+            (AdminError::Unknown { why: why() }, true, 504),
+            (AdminError::NotInForce { why: why() }, true, 504),
+        ];
+        for (error, may_have_happened, status) in others {
+            assert_eq!(error.may_have_happened(), may_have_happened, "{error:?}");
+            assert_eq!(Failure::from(error).0.as_u16(), status);
+        }
+    }
+
+    #[test]
+    fn every_error_of_a_report_has_the_status_that_the_documentation_says() {
+        let why = || "why".to_owned();
+        let errors = [
+            (ReportError::NotFound { why: why() }, 404),
+            (ReportError::NotMember { why: why() }, 503),
+            (ReportError::NoCoordinator { why: why() }, 503),
+            (ReportError::Stopped, 503),
+        ];
+        for (error, status) in errors {
+            assert_eq!(Failure::from(error).0.as_u16(), status);
+        }
+    }
+}

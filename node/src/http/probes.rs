@@ -1,0 +1,104 @@
+//! What orchestrators and Prometheus ask: whether the node lives, whether it serves, and its
+//! metrics.
+
+use super::State;
+use super::failure::{Answer, Failure};
+use super::metrics::{Clocks, Seen};
+use crate::report::status::ClusterReport;
+use axum::Json;
+use axum::extract::State as Shared;
+use axum::http::header;
+use axum::response::IntoResponse;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long the node's threads may take to answer `/healthz`.
+const HEALTH_MAX: Duration = Duration::from_secs(1);
+
+pub(super) async fn healthz(Shared(state): Shared<Arc<State>>) -> Answer<Json<Value>> {
+    let both = async { tokio::join!(state.control.status(), state.data.stats()) };
+    match tokio::time::timeout(HEALTH_MAX, both).await {
+        // A thread that has ended makes no caller wait.
+        Ok(_) if state.data.has_ended() => Err(ended()),
+        Ok((Ok(_), _)) => Ok(Json(json!({ "healthy": true }))),
+        Ok((Err(_), _)) => Err(Failure::stopped()),
+        Err(_) => Err(Failure::unavailable(format!(
+            "a thread of this node has not answered within {HEALTH_MAX:?}: \
+             if this goes on, start the node again"
+        ))),
+    }
+}
+
+pub(super) async fn readyz(Shared(state): Shared<Arc<State>>) -> Answer<Json<Value>> {
+    if state.leaving.load(Ordering::Relaxed) {
+        return Err(Failure::unavailable("this node is leaving: ask another"));
+    }
+    if state.data.has_ended() {
+        return Err(ended());
+    }
+    let cluster = state.control.status().await;
+    let cluster = cluster.map_err(|_| Failure::stopped())?;
+    let report = ClusterReport::brief(&cluster);
+    let waits_for = |otherwise: &str| {
+        let waiting = report.waiting.as_deref().unwrap_or(otherwise);
+        Err(Failure::unavailable(waiting))
+    };
+    let me = cluster.status.me.to_string();
+    if !report.members.iter().any(|m| m.id == me) {
+        return waits_for("this node is no member yet");
+    }
+    let unassigned =
+        |t: &doyen_placement::Table| t.keyspaces.iter().any(|k| k.partitions.is_empty());
+    if cluster.installed.as_deref().is_none_or(unassigned) {
+        return Err(Failure::unavailable(
+            "partitions are not assigned yet: the cluster waits for more members (--members-min)",
+        ));
+    }
+    if report.coordinator.is_none() {
+        return waits_for("no member coordinates the cluster at the moment");
+    }
+    if let Some(other) = report.others.first() {
+        return Err(Failure::unavailable(other.to_string()));
+    }
+    if cluster.is_cut_off() {
+        return Err(Failure::unavailable(
+            "this node reaches no other member's data port: is UDP let through to its own \
+             (--data), and from it?",
+        ));
+    }
+    Ok(Json(json!({ "ready": true })))
+}
+
+fn ended() -> Failure {
+    Failure::unavailable(
+        "a data thread of this node has ended, and what it held is gone: start this node again",
+    )
+}
+
+pub(super) async fn metrics(Shared(state): Shared<Arc<State>>) -> impl IntoResponse {
+    // First of all: they are compared with the moment of the request.
+    let clocks = Clocks::now();
+    let (data, longest_pass, cluster, coordinated) = tokio::join!(
+        state.data.stats(),
+        state.data.longest_pass(),
+        state.control.status(),
+        state.control.coordinated()
+    );
+    let (cluster, coordinated) = (cluster.ok(), coordinated.ok().flatten());
+    let seen = Seen {
+        clocks,
+        data: &data,
+        longest_pass,
+        control: state.control.counted(),
+        cluster: cluster.as_ref(),
+        coordinated: coordinated.as_deref(),
+        certificate: state.identity.certificate(),
+    };
+    let head = [(
+        header::CONTENT_TYPE,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )];
+    (head, state.metrics.render(&seen))
+}

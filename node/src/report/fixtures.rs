@@ -1,0 +1,83 @@
+//! Clusters for tests of reports.
+
+use crate::config::{Defaults, Options};
+use crate::control::ClusterStatus;
+use doyen_gossip::agreement::Status;
+use doyen_placement::planner;
+use doyen_placement::{
+    Addresses, Age, ClusterId, Location, Member, MemberId, MemberState, PartitionRef, Role, Table,
+};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The identity of the member with this number.
+pub(crate) fn id(number: u64) -> MemberId {
+    MemberId(number << 4)
+}
+
+/// A live member with this number.
+pub(crate) fn member(number: u64) -> Member {
+    let at =
+        |port: u64| SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).expect("a small port")));
+    Member {
+        id: id(number),
+        age: Age(0),
+        name: format!("node-{number}"),
+        role: Role::Data,
+        state: MemberState::Live,
+        addresses: Addresses {
+            control: at(number),
+            data: at(number + 100),
+            resp: Some(at(number + 200)),
+            resp_cluster: None,
+            http: None,
+            further: Vec::new(),
+            hostname: None,
+        },
+        location: Location::default(),
+        weight: 100,
+    }
+}
+
+/// A cluster of so many members, with 16 partitions.
+pub(crate) fn cluster(members: u64) -> Table {
+    let config = Options {
+        partitions: Some(16),
+        ..Options::default()
+    }
+    .resolve(Defaults::Binary)
+    .expect("holds");
+    planner::first(
+        ClusterId(7),
+        config.settings,
+        config.keyspace,
+        (1..=members).map(member).collect(),
+    )
+}
+
+/// What a node knows of this table.
+pub(crate) fn seen(
+    table: Table,
+    closed: Vec<PartitionRef>,
+    from_coordinator: bool,
+) -> ClusterStatus {
+    let status = Status {
+        me: id(1),
+        coordinator: Some(id(1)),
+        leading: true,
+        installed: Some(table.name()),
+        closed,
+        planning: false,
+        unanswered: Vec::new(),
+        filled: Vec::new(),
+        waiting: None,
+        others: Vec::new(),
+    };
+    ClusterStatus {
+        status,
+        from_coordinator,
+        installed: Some(Arc::new(table)),
+        former: Vec::new(),
+        unheard: Vec::new(),
+    }
+}
