@@ -411,7 +411,7 @@ mod tests {
         };
         let begun = planner::reshape::begin(&table, KeyspaceId(0), split).expect("it can be split");
         let still = |at| {
-            Some(planner::Stillness {
+            Some(planner::WritesStopped {
                 epoch: begun.partition(at)?.epoch,
                 ahead_ms: 0,
             })

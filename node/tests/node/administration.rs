@@ -1,8 +1,8 @@
 //! Administration by the library and by HTTP: the same operations, and the same refusals.
 
 use crate::embedded::{node_with, safe};
-use doyen::http::LOCAL_TOKEN;
 use doyen::http::client::{self, HttpError};
+use doyen::net::identity::LOCAL_TOKEN;
 use doyen::report::rebalance::RebalancePlan;
 use doyen::{
     Admin, AdminError, Builder, KeyspaceOptions, MoveRate, Node, Refusal, ReportError, Schedulers,
