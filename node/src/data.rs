@@ -1,25 +1,28 @@
-//! The data threads: each one loop that drives a shard, a data network and Redis clients.
+//! The data threads: each one loop that drives a shard, a data network and a front door.
 //!
 //! Everything that an operation needs on this node happens on the one thread that has its
 //! partition; other threads hand over in batches and wait for answers. Of several data threads each
 //! is a peer of the others (`siblings`), and a few things are theirs together (`crew`).
 
 mod bell;
-pub(crate) mod core;
-pub(crate) mod crew;
+pub(crate) mod context;
+mod core;
+mod crew;
 mod desk;
+pub(crate) mod door;
 mod passes;
 mod process;
 mod reactor;
 #[doc(hidden)]
 pub mod siblings;
 mod turns;
-pub(crate) mod waiters;
+mod waiters;
 pub(crate) mod waking;
 
 use self::bell::Bell;
-use self::crew::{Back, Crew, Question, Seat, Told};
+use self::crew::Crew;
 use self::desk::{Asked, Attended, Desk};
+use self::door::Opener;
 use self::reactor::Reactor;
 use self::siblings::Siblings;
 use crate::control::Upcall;
@@ -32,48 +35,29 @@ use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table};
 pub use passes::Longest;
 pub(crate) use process::ITSELF_BYTES;
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// What the data threads are started with.
 #[derive(Debug)]
-pub struct DataOptions {
-    /// This process: a node, or a client, which serves nobody.
-    pub me: MemberId,
+pub(crate) struct DataOptions {
+    /// This process: a node, or a client, which serves no others.
+    pub(crate) me: MemberId,
     /// Limits of the data path, of all threads together.
-    pub limits: Limits,
-    /// The sockets of each thread, 1 to 16 of them. A client has one.
-    pub threads: Vec<ThreadSockets>,
-    /// Who this node is to its peers.
-    pub identity: Arc<Identity>,
-    /// RESP for the whole cluster: the first thread accepts for all.
-    pub resp: Option<TcpListener>,
-    /// What Redis clients must say first.
-    pub password: Option<String>,
-    /// How long Redis clients may take to say it; `None`: for ever.
-    pub auth_timeout: Option<Duration>,
-    /// How long Redis clients may send nothing; `None`: for ever.
-    pub idle_timeout: Option<Duration>,
-    /// Redis clients at the same time, all ports together.
-    pub connections_max: usize,
+    pub(crate) limits: Limits,
+    /// Of each thread, 1 to 16 of them, the socket of `--data` or of a port after it. A client has
+    /// one.
+    pub(crate) sockets: Vec<UdpSocket>,
+    /// What this node is to its peers.
+    pub(crate) identity: Arc<Identity>,
     /// Of a node: native clients at the same time.
-    pub clients_max: usize,
+    pub(crate) clients_max: usize,
     /// Whether the process is this node's alone, so that all of its memory counts.
-    pub whole_process: bool,
+    pub(crate) whole_process: bool,
     /// Of a client: data ports of nodes, where it begins.
-    pub seeds: Vec<SocketAddr>,
-}
-
-/// The sockets of one data thread.
-#[derive(Debug)]
-pub struct ThreadSockets {
-    /// Of `--data`, or of a port after it.
-    pub data: UdpSocket,
-    /// RESP as a Redis Cluster node answers: to such clients each thread is one.
-    pub resp_cluster: Option<TcpListener>,
+    pub(crate) seeds: Vec<SocketAddr>,
 }
 
 /// What one data thread is started with.
@@ -81,11 +65,8 @@ pub struct ThreadSockets {
 struct ThreadOptions {
     me: MemberId,
     limits: Limits,
-    sockets: ThreadSockets,
+    data: UdpSocket,
     identity: Arc<Identity>,
-    resp: Option<TcpListener>,
-    password: Option<String>,
-    auth_timeout: Option<Duration>,
     clients_max: usize,
     seeds: Vec<SocketAddr>,
     siblings: Siblings,
@@ -102,35 +83,34 @@ pub struct DataStartError(#[from] io::Error);
 pub struct DataStats {
     /// Those of the shard.
     pub shard: doyen_engine::Stats,
-    /// Redis clients at present.
+    /// Clients of the front door at present.
     pub connections: u64,
-    /// Redis clients accepted since the start.
+    /// Clients of the front door accepted since the start.
     pub connections_accepted: u64,
-    /// Redis clients refused because there were too many.
+    /// Clients of the front door refused because there were too many.
     pub connections_rejected: u64,
-    /// Commands of Redis clients.
+    /// Their commands.
     pub commands: u64,
     /// Commands that were refused before they reached the shard, and protocol errors.
     pub command_errors: u64,
-    /// Redis clients that did not speak the protocol.
+    /// Clients that did not speak the protocol of the front door.
     pub protocol_errors: u64,
     /// Links that were closed because the peer's bytes made no sense.
     pub malformed_links: u64,
-    /// Bytes of commands of Redis clients that are not whole or not run.
+    /// Bytes of commands that are not whole or not run.
     pub input_bytes: u64,
     /// Bytes of commands that are not answered and of answers that are not written, but for what
     /// the store holds as well.
     pub answer_bytes: u64,
-    /// Bytes of answers of Redis clients that send commands and read nothing.
+    /// Bytes of answers to clients that send commands and read nothing.
     pub spilled_bytes: u64,
-    /// Redis clients that were disconnected because they held much and stood still while room was
-    /// wanted.
+    /// Clients that were disconnected because they held much and stood still while room was wanted.
     pub connections_expelled: u64,
-    /// Wrong passwords of Redis clients.
+    /// Wrong passwords.
     pub auth_failures: u64,
-    /// Redis clients that did not say the password in time.
+    /// Clients that did not say the password in time.
     pub auth_timeouts: u64,
-    /// Redis clients that were disconnected because they sent nothing for long.
+    /// Clients that were disconnected because they sent nothing for long.
     pub idle_timeouts: u64,
     /// Passes of the loop with more work than 20 ms.
     pub long_passes: u64,
@@ -162,23 +142,6 @@ impl DataStats {
     }
 }
 
-/// What the loop counts.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Counters {
-    pub(crate) connections: u64,
-    pub(crate) connections_rejected: u64,
-    pub(crate) connections_expelled: u64,
-    pub(crate) commands: u64,
-    pub(crate) errors: u64,
-    pub(crate) protocol_errors: u64,
-    /// Bytes that clients sent, and that they were sent.
-    pub(crate) input_bytes: u64,
-    pub(crate) output_bytes: u64,
-    pub(crate) malformed: u64,
-    pub(crate) auth_timeouts: u64,
-    pub(crate) idle_timeouts: u64,
-}
-
 /// The running threads.
 #[derive(Debug)]
 pub struct Data {
@@ -206,17 +169,17 @@ impl Data {
 
 /// Reaches the data threads from other threads. Once all handles are dropped, they end.
 #[derive(Debug, Clone)]
-pub struct DataHandle(Arc<Door>);
+pub struct DataHandle(Arc<Desks>);
 
 /// What all handles share.
 #[derive(Debug)]
-struct Door {
+struct Desks {
     /// One a thread, at least one.
     desks: Vec<Arc<Desk>>,
     shared: Arc<Shared>,
 }
 
-impl Drop for Door {
+impl Drop for Desks {
     fn drop(&mut self) {
         self.desks.iter().for_each(|desk| desk.close());
     }
@@ -240,12 +203,8 @@ enum Message {
     Refusals(oneshot::Sender<Vec<(SocketAddr, endpoint::Failure)>>),
     /// To a client's: where to begin from now on.
     Seeds(Vec<SocketAddr>),
-    /// From the first thread: a Redis client of the plain port.
-    Accepted(mio::net::TcpStream, Seat),
-    /// From another thread: a client of its plain port asks about the whole node.
-    Question(Question, Back),
-    /// From another thread: its part of the answer.
-    Told(Told, Back),
+    /// From the door of another thread.
+    Door(door::Message),
     /// From a test: panic, as a broken invariant does.
     #[cfg(test)]
     Panic,
@@ -324,7 +283,7 @@ impl DataHandle {
             .fold(Longest::default(), Longest::max)
     }
 
-    /// Accepts no more Redis clients, answers every request received, closes each connection in
+    /// Accepts no more clients, answers every request received, closes each connection in
     /// order, and returns when that is done.
     pub async fn drain(&self) {
         // No answer means that the thread has ended, and its connections with it.
@@ -370,37 +329,30 @@ impl DataHandle {
     }
 }
 
-/// Starts the data threads.
+/// Starts the data threads, each with one of these doors.
 ///
 /// # Errors
 /// A socket cannot be used, or the system gives no thread; then none runs.
-pub fn start(
+pub(crate) fn start<O: Opener>(
     options: DataOptions,
+    doors: Vec<O>,
     shared: Arc<Shared>,
     upcalls: mpsc::Sender<Upcall>,
 ) -> Result<(Data, DataHandle), DataStartError> {
     let DataOptions {
         me,
         limits,
-        threads: sockets,
+        sockets,
         identity,
-        mut resp,
-        ..
-    } = options;
-    let DataOptions {
-        password,
-        auth_timeout,
-        idle_timeout,
-        connections_max,
         clients_max,
         whole_process,
         seeds,
-        ..
     } = options;
     let count = u8::try_from(sockets.len())
         .ok()
         .filter(|n| (1..=THREADS_MAX).contains(n));
     let count = count.ok_or_else(|| io::Error::other("there are 1 to 16 data threads"))?;
+    debug_assert_eq!(doors.len(), sockets.len(), "each thread has a door");
     let (mut polls, mut desks) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let poll = mio::Poll::new()?;
@@ -410,38 +362,29 @@ pub fn start(
     }
     let listeners = desks.clone();
     shared.listen(move || listeners.iter().for_each(|desk| desk.bell().ring()));
-    let handle = DataHandle(Arc::new(Door {
+    let handle = DataHandle(Arc::new(Desks {
         desks: desks.clone(),
         shared: shared.clone(),
     }));
-    let crew = Arc::new(Crew::new(
-        desks,
-        limits.memory_bytes_max,
-        connections_max,
-        idle_timeout,
-        whole_process,
-    ));
+    let crew = Arc::new(Crew::new(desks, whole_process));
     let mut data = Data {
         threads: Vec::new(),
     };
     let limits = limits.shared_by(count);
-    for (number, ((poll, sockets), siblings)) in
-        (0..).zip(polls.into_iter().zip(sockets).zip(Siblings::of(me, count)))
-    {
+    let siblings = Siblings::of(me, count);
+    let each = polls.into_iter().zip(sockets).zip(doors).zip(siblings);
+    for (number, (((poll, data_socket), door), siblings)) in (0..).zip(each) {
         let options = ThreadOptions {
             me: me.thread(number),
             limits: limits.clone(),
-            sockets,
+            data: data_socket,
             identity: identity.clone(),
-            resp: resp.take(),
-            password: password.clone(),
-            auth_timeout,
             clients_max,
             seeds: seeds.clone(),
             siblings,
             crew: crew.clone(),
         };
-        match start_one(poll, options, shared.clone(), upcalls.clone()) {
+        match start_one(poll, options, door, shared.clone(), upcalls.clone()) {
             Ok(thread) => data.threads.push(thread),
             Err(why) => {
                 handle.stop();
@@ -456,6 +399,7 @@ pub fn start(
 fn start_one(
     poll: mio::Poll,
     options: ThreadOptions,
+    door: impl Opener,
     shared: Arc<Shared>,
     upcalls: mpsc::Sender<Upcall>,
 ) -> io::Result<JoinHandle<()>> {
@@ -472,7 +416,7 @@ fn start_one(
             .filter(|other| *other != number)
             .map(|other| options.crew.desk(other).clone());
         let attended = Attended::new(desk.clone(), others.collect(), upcalls.clone());
-        match Reactor::new(poll, desk, options, shared, upcalls) {
+        match Reactor::new(poll, desk, options, door, shared, upcalls) {
             Ok(mut reactor) => {
                 // The thread that started this one waits for this.
                 let _ = started.send(Ok(()));
@@ -493,4 +437,4 @@ fn start_one(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

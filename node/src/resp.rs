@@ -1,17 +1,22 @@
-//! What Redis clients speak: RESP2 and RESP3.
+//! The front door for Redis clients: RESP2 and RESP3.
 //!
 //! ```text
 //!   bytes ──frame──> arguments ──command──> Request ──session──> operations of the shard, or an answer at once
 //!   bytes <──encode── replies, in order <──session── outcomes, in any order
 //! ```
+//!
+//! Each data thread has such a door (`data::door`): its sockets are in `server`, and what its
+//! clients share is in `door`. What the doors of all threads of a node share is in `common`.
 
 pub(crate) mod budget;
 pub mod client;
 pub mod cluster;
 pub mod command;
+mod common;
 pub mod counts;
 pub mod databases;
 pub mod describe;
+pub(crate) mod door;
 pub mod encode;
 pub mod frame;
 mod gather;
@@ -27,3 +32,9 @@ pub(crate) mod settings;
 pub(crate) mod slowlog;
 pub(crate) mod spill;
 mod usage;
+
+/// A data thread whose front door is RESP.
+pub(crate) type Context = crate::data::context::Context<door::Resp>;
+
+#[cfg(test)]
+mod tests;

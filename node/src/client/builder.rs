@@ -5,7 +5,8 @@ use super::Client;
 use crate::config::{Options, Trust};
 use crate::control::seeds::{self, Choice, Resolved};
 use crate::control::shared::Shared;
-use crate::data::{self, DataHandle, DataOptions, ThreadSockets};
+use crate::data::door::NoDoor;
+use crate::data::{self, DataHandle, DataOptions};
 use crate::error::ConnectError;
 use crate::net::address::Reach;
 use crate::net::endpoint::Failure;
@@ -192,16 +193,8 @@ fn start(
     let options = DataOptions {
         me: shared.local().me,
         limits: limits(),
-        threads: vec![ThreadSockets {
-            data: socket,
-            resp_cluster: None,
-        }],
+        sockets: vec![socket],
         identity: Arc::new(identity),
-        resp: None,
-        password: None,
-        auth_timeout: None,
-        idle_timeout: None,
-        connections_max: 0,
         clients_max: 0,
         whole_process: false,
         seeds,
@@ -210,7 +203,7 @@ fn start(
     shared.extend_lease(Time(u64::MAX));
     // There is no control thread: messages to it are dropped.
     let (upcalls, _) = tokio::sync::mpsc::channel(1);
-    data::start(options, shared, upcalls).map_err(|e| system(&e))
+    data::start(options, vec![NoDoor], shared, upcalls).map_err(|e| system(&e))
 }
 
 /// A client holds no data: only the limits of calls and frames matter.

@@ -1,54 +1,39 @@
-//! The shard and everything around it but the sockets of clients.
+//! Drives the shard and everything around it but the sockets of clients.
 //!
 //! A pass of the data thread's loop calls `begin`, lets the network, other threads and clients
 //! submit what they have, and then `pump`, which judges what was executed against a clock, a lease
 //! and a generation that are read after it, hands out the outcomes, and carries away bytes and
 //! requests.
 
-use super::crew::Crew;
-use super::desk::{Desk, Slot};
+use super::ThreadOptions;
+use super::context::Context;
+use super::desk::Desk;
+use super::door::Door;
 use super::siblings::Siblings;
-use super::waiters::{Waiter, Waiters};
-use super::{Counters, ThreadOptions};
 use crate::clock;
 use crate::control::Upcall;
 use crate::control::shared::{Local, Shared};
 use crate::data::waking;
-use crate::net::links::{LinkHandler, Links};
-use crate::resp::budget::Budget;
-use crate::resp::cluster;
-use crate::resp::counts::{Counts, Rates, Stopwatch};
-use crate::resp::guard::Guard;
-use crate::resp::info::Totals;
-use crate::resp::ready::Ready;
-use crate::resp::session::Connection;
-use crate::resp::session::pause::Paused;
-use crate::resp::slowlog::SlowLog;
-use crate::seldom::{A_MINUTE, Seldom};
-use bytes::BytesMut;
-use doyen_engine::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
-use doyen_engine::{Lane, Limits, Malformed, Outside, Patience, Request, Shard};
+use crate::net::links::Links;
+use doyen_engine::{Outside, Request, Shard};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, View};
 use doyen_placement::loads::MemberLoad;
-use doyen_placement::{KeyspaceId, MapEntry, MapId, Member, MemberId, Role};
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use doyen_placement::{MapEntry, Member, MemberId, Role};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// Rounds of one pass: a sweep over partitions that goes on at once takes its next steps in the
-/// same pass.
+/// Rounds of one pass: an operation of several steps that goes on at once takes its next steps in
+/// the same pass.
 const ROUNDS_MAX: usize = 4;
-/// Comparisons of keys with patterns in one pass, in characters: well below a millisecond.
-const COMPARE_WORK: usize = 1 << 17;
-/// How often connections that stand still are looked for while others want room.
-const STALLED_INTERVAL: Duration = Duration::from_secs(1);
+/// Work of one pass on operations of several steps, in comparisons of characters: well below a
+/// millisecond.
+const STEPS_WORK: usize = 1 << 17;
 /// How often it is looked at what the process holds.
 const PROCESS_INTERVAL: Duration = Duration::from_millis(100);
 /// It is looked at sooner where clients have given back this part of the memory, and no less than
@@ -72,8 +57,8 @@ const ALIVE_INTERVAL: Duration = Duration::from_millis(200);
 const WAITING_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What a data thread drives.
-pub(crate) struct Core {
-    pub(crate) inner: Inner,
+pub(super) struct Core<D: Door> {
+    pub(super) context: Context<D>,
     shared: Arc<Shared>,
     links: Links,
     /// The other data threads of this process.
@@ -83,22 +68,21 @@ pub(crate) struct Core {
     clients_max: usize,
     /// Maps that clients have asked for, and the coordinator's answers.
     making: Vec<MapWanted>,
-    /// RESP connections that look up a keyspace, and the control thread's answer.
+    /// Clients that wait for the newest table, and the control thread's answer.
     catching_up: Option<Lookup>,
-    /// Of a client: who waits for a map, by ticket.
+    /// Of a client: calls that wait for a map, by ticket.
     maps: BTreeMap<u64, oneshot::Sender<Result<MapEntry, String>>>,
     ticket_last: u64,
     /// Of a client: members of another cluster were met.
     met_others: bool,
     upcalls: mpsc::Sender<Upcall>,
     waiting_upcalls: VecDeque<Upcall>,
-    /// Who asked the control thread to mark the cluster as used, and its answer.
+    /// As which member this thread asked the control thread to mark the cluster as used, and the
+    /// answer.
     asked_used: Option<(MemberId, oneshot::Receiver<()>)>,
     /// What this thread has taken of its core, and until when.
     cpu: (Duration, Time),
     alive_at: Time,
-    stalled_at: Time,
-    expelled: Seldom,
     process_at: Time,
     /// What was loose at the last look at the process.
     loose: u64,
@@ -107,377 +91,29 @@ pub(crate) struct Core {
 /// Of a core in thousandths, from when on a thread has no time to spare.
 const BUSY: u16 = 900;
 
-/// Connections that look up a keyspace, the control thread's answer, and until when it is waited
-/// for.
+/// Numbers of those that wait for the newest table, the control thread's answer, and until when it
+/// is waited for.
 type Lookup = (Vec<u64>, oneshot::Receiver<()>, Time);
 
 /// A client, its ticket, and the coordinator's answer.
 type MapWanted = (MemberId, u64, oneshot::Receiver<AdminReply>);
 
-/// How long reads of a process that was expelled wait until it is in again. That takes a fifth of a
-/// second, unless something keeps it outside: then others can answer its clients.
-const REDO_MAX: Duration = Duration::from_secs(1);
-/// A connection waits this long for the lookup of a keyspace, at most: the control thread answers
-/// earlier, unless it hangs.
+/// A client waits this long for the newest table, at most: the control thread answers earlier,
+/// unless it hangs.
 const LOOKUP_MAX: Duration = Duration::from_secs(5);
-/// How long a lease may be over before this node says that the cluster is down.
-const LED_MAX: Duration = Duration::from_secs(2);
 
-/// What is borrowed for a batch.
-pub(crate) struct Inner {
-    pub(crate) shard: Shard,
-    /// The data thread that this is.
-    pub(crate) me: MemberId,
-    pub(crate) crew: Arc<Crew>,
-    pub(crate) view: Option<View>,
-    /// The least number of in-sync backups that any partition has in it.
-    pub(crate) backups_least: i64,
-    /// What cluster-aware clients are told of it.
-    pub(crate) topology: cluster::Answers,
-    /// Connections that look up a keyspace which this node does not know (yet).
-    pub(crate) looking: Vec<u64>,
-    generation: Option<u64>,
-    /// The generation under which what was looked at before may be answered, as of the last look at
-    /// lease and generation.
-    pub(crate) judged: Option<u64>,
-    waiters: Waiters,
-    /// For callers of other threads, at the end of the pass.
-    answers: Vec<(Slot, Outcome)>,
-    /// Read at the beginning of a batch.
-    pub(crate) now: Time,
-    /// How far this node's lease reached at the last look.
-    lease: Time,
-    pub(crate) unix_ms: u64,
-    pub(crate) started: Time,
-    /// Connections with replies that must not leave unless the pass is judged well.
-    pub(crate) provisional: Vec<Rc<Connection>>,
-    /// Connections whose sweep over partitions can go on.
-    sweeping: VecDeque<(Rc<Connection>, u64)>,
-    pub(crate) connections: BTreeMap<u64, Rc<Connection>>,
-    /// What they may hold together.
-    pub(crate) budget: Rc<Budget>,
-    pub(crate) counters: Counters,
-    pub(crate) limits: Limits,
-    pub(crate) password: Option<String>,
-    /// What clients did, for `INFO`; since when it counts; and rates of late.
-    pub(crate) counts: Counts,
-    pub(crate) totals_from: Totals,
-    pub(crate) rates: Rates,
-    pub(crate) memory_peak_bytes: u64,
-    pub(crate) stopwatch: Stopwatch,
-    pub(crate) slow: SlowLog,
-    pub(crate) paused: Paused,
-    /// Who gave a wrong one. In a cell, because sessions borrow everything else meanwhile.
-    pub(crate) guard: RefCell<Guard>,
-    /// How long a Redis client may take to say the password; `None`: for ever.
-    pub(crate) auth_timeout: Option<Duration>,
-    /// No more clients, and those that there are leave once they are answered.
-    pub(crate) draining: bool,
-    incarnations: u64,
-    /// Reads of an earlier incarnation, which wait for a view so long at most.
-    redo: Vec<(u64, Work)>,
-    redo_until: Time,
-}
-
-impl Inner {
-    /// Hands an operation to the shard: its token, and whether its outcome comes from elsewhere.
-    /// `waiter`: who waits, given whether it is a read.
-    pub(crate) fn submit(
-        &mut self,
-        operation: Operation,
-        patience: Patience,
-        waiter: impl FnOnce(bool) -> Waiter,
-    ) -> (u64, bool) {
-        let token = self.waiters.insert(waiter(!operation.action.is_write()));
-        let elsewhere = self
-            .shard
-            .submit(self.now, self.unix_ms, token, operation, patience);
-        (token, elsewhere)
-    }
-
-    /// Whether this thread leads a key.
-    pub(crate) fn leads(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> bool {
-        self.shard.leads(keyspace, map, key)
-    }
-
-    /// The generation under which this thread may look at what it leads: the last pass was judged
-    /// well under it.
-    pub(crate) fn looks_under(&self) -> Option<u64> {
-        self.judged
-            .filter(|judged| self.generation == Some(*judged))
-    }
-
-    /// Hands a write without conditions to the shard, if this thread leads its key and nothing
-    /// stands in its way; its token.
-    pub(crate) fn set(
-        &mut self,
-        keyspace: KeyspaceId,
-        map: MapId,
-        pair: (&[u8], &[u8]),
-        waiter: impl FnOnce() -> Waiter,
-    ) -> Option<u64> {
-        let mut token = None;
-        let waiters = &mut self.waiters;
-        self.shard.set(self.now, keyspace, map, pair, || {
-            *token.insert(waiters.insert(waiter()))
-        });
-        token
-    }
-
-    /// Keeps what was read at once and may not be answered now; its token.
-    pub(crate) fn keep(
-        &mut self,
-        n: u64,
-        operation: Operation,
-        outcome: Outcome,
-        waiter: Waiter,
-    ) -> u64 {
-        let token = self.waiters.insert(waiter);
-        self.shard.keep(token, n, operation, outcome);
-        token
-    }
-
-    /// Hands an operation on a partition to the shard.
-    pub(crate) fn submit_partition(
-        &mut self,
-        operation: PartitionOperation,
-        patience: Patience,
-        waiter: impl FnOnce(bool) -> Waiter,
-    ) -> u64 {
-        let token = self
-            .waiters
-            .insert(waiter(operation.action != PartitionAction::Clear));
-        self.shard
-            .submit_partition(self.now, token, operation, patience);
-        token
-    }
-
-    /// Whether a majority of the voters answered this node not long ago. Without that for so long,
-    /// clients should not be sent to whomever an old table names.
-    pub(crate) fn is_led(&self) -> bool {
-        self.now <= self.lease + LED_MAX
-    }
-
-    /// What was read at once in this pass may leave, or is taken back.
-    fn settle(&mut self, well: bool) {
-        let mut connections = std::mem::take(&mut self.provisional);
-        connections.drain(..).for_each(|c| c.settle(self, well));
-        self.provisional = connections;
-    }
-
-    /// Nobody waits for this any more.
-    pub(crate) fn forget(&mut self, token: u64) {
-        if self.waiters.remove(token).is_some() {
-            self.shard.forget(token);
-        }
-    }
-
-    fn deliver(&mut self, token: u64, outcome: Outcome) {
-        match self.waiters.remove(token) {
-            Some(Waiter::Reply {
-                connection,
-                slot,
-                part,
-                read,
-            }) => {
-                let goes_on =
-                    connection.deliver((self.now, self.judged), (slot, part), token, outcome, read);
-                self.sweeping.extend(goes_on.then_some((connection, slot)));
-            }
-            Some(Waiter::Call(slot)) => self.answers.push((slot, outcome)),
-            None => {}
-        }
-    }
-
-    /// This process is another member now: nothing that was held counts. Reads are asked again; of
-    /// writes it is not known whether they happened.
-    fn restart(&mut self, me: MemberId) {
-        self.incarnations += 1;
-        self.me = me;
-        self.view = None;
-        let shard = Shard::new(
-            me,
-            self.limits.clone(),
-            seed(me, self.incarnations),
-            self.now,
-        );
-        let former = std::mem::replace(&mut self.shard, shard);
-        self.redo_until = self.now + self.limits.park.min(REDO_MAX);
-        let calls: Vec<_> = former
-            .into_calls(&mut self.shard)
-            .filter(|(_, call, _)| !call.is_write())
-            .collect();
-        for (token, call, overtaken) in calls {
-            if !overtaken || self.may_ask_again(token) {
-                self.redo.push((token, call));
-            }
-        }
-        let again: BTreeSet<u64> = self.redo.iter().map(|(token, _)| *token).collect();
-        for token in self
-            .waiters
-            .tokens()
-            .into_iter()
-            .filter(|token| !again.contains(token))
-        {
-            let read = matches!(
-                self.waiters.get(token),
-                Some(Waiter::Reply { read: true, .. })
-            );
-            self.deliver(
-                token,
-                Outcome::Failed(if read {
-                    Failure::Unavailable
-                } else {
-                    Failure::Unknown
-                }),
-            );
-        }
-    }
-
-    /// Asks again what an earlier incarnation did not answer, now that there is a view.
-    fn redo(&mut self) {
-        for (token, call) in std::mem::take(&mut self.redo) {
-            if !self.waiters.contains(token) {
-                continue;
-            }
-            self.submit_again(token, call);
-        }
-    }
-
-    /// Hands the work of somebody who waits already to the shard.
-    fn submit_again(&mut self, token: u64, work: Work) {
-        if let Some(Waiter::Reply { connection, .. }) = self.waiters.get(token) {
-            connection.waits_until(self.now + self.limits.park);
-        }
-        match work {
-            Work::Key(operation) => {
-                let _ =
-                    self.shard
-                        .submit(self.now, self.unix_ms, token, operation, Patience::Whole);
-            }
-            Work::Partition(operation) => {
-                self.shard
-                    .submit_partition(self.now, token, operation, Patience::Whole)
-            }
-        }
-    }
-
-    /// Whether nobody could tell if an operation that changed nothing was executed later than it
-    /// was: what a connection asked after it is to come after it, and callers of the library ask
-    /// for nothing before they have their answer.
-    fn may_ask_again(&self, token: u64) -> bool {
-        match self.waiters.get(token) {
-            Some(Waiter::Reply {
-                connection, slot, ..
-            }) => connection.awaits_last(*slot),
-            Some(Waiter::Call(_)) => true,
-            None => false,
-        }
-    }
-
-    /// Operations that changed nothing, and whose outcomes are lost, are asked again where nobody
-    /// can tell the difference; true, if there are any.
-    fn ask_overtaken(&mut self) -> bool {
-        let mut some = false;
-        while let Some((token, work)) = self.shard.poll_overtaken() {
-            if !self.waiters.contains(token) {
-                continue;
-            }
-            if self.may_ask_again(token) {
-                self.submit_again(token, work);
-                some = true;
-            } else {
-                self.deliver(token, Outcome::Failed(Failure::Unavailable));
-            }
-        }
-        some
-    }
-
-    /// Looks at what changes, for rates and peaks.
-    fn sample(&mut self) {
-        let counters = &self.counters;
-        self.rates.sample(
-            self.now,
-            [
-                counters.commands,
-                counters.input_bytes,
-                counters.output_bytes,
-            ],
-        );
-        self.memory_peak_bytes = self.memory_peak_bytes.max(self.shard.memory_bytes());
-    }
-
-    /// No view came for too long.
-    fn give_up_redo(&mut self) {
-        if self.now >= self.redo_until {
-            for (token, _) in std::mem::take(&mut self.redo) {
-                self.deliver(token, Outcome::Failed(Failure::Unavailable));
-            }
-        }
-    }
-}
-
-/// Jitter needs numbers that differ between members, nothing more.
-const fn seed(me: MemberId, incarnation: u64) -> u64 {
-    me.0.rotate_left(17) ^ incarnation
-}
-
-impl Core {
+impl<D: Door> Core<D> {
     pub(super) fn new(
         options: ThreadOptions,
+        door: D,
         mut links: Links,
-        ready: &Rc<Ready>,
         shared: Arc<Shared>,
         upcalls: mpsc::Sender<Upcall>,
         desk: Arc<Desk>,
     ) -> Self {
         links.set_seeds(&options.seeds);
-        let now = clock::now();
-        let me = options.me;
-        let inner = Inner {
-            shard: Shard::new(me, options.limits.clone(), seed(me, 0), now),
-            me,
-            crew: options.crew.clone(),
-            view: None,
-            backups_least: 0,
-            topology: cluster::Answers::default(),
-            looking: Vec::new(),
-            generation: None,
-            judged: None,
-            waiters: Waiters::default(),
-            answers: Vec::new(),
-            now,
-            unix_ms: clock::unix_ms(),
-            lease: Time::ZERO,
-            started: now,
-            provisional: Vec::new(),
-            sweeping: VecDeque::new(),
-            connections: BTreeMap::new(),
-            budget: Rc::new(Budget::new(
-                &options.limits,
-                options.crew.threads(),
-                ready.clone(),
-                options.crew.spill().clone(),
-            )),
-            counters: Counters::default(),
-            limits: options.limits,
-            password: options.password,
-            counts: Counts::new(),
-            totals_from: Totals::default(),
-            rates: Rates::default(),
-            memory_peak_bytes: 0,
-            stopwatch: Stopwatch::new(),
-            slow: SlowLog::default(),
-            paused: Paused::default(),
-            guard: RefCell::new(Guard::new()),
-            auth_timeout: options.auth_timeout,
-            draining: false,
-            incarnations: 0,
-            redo: Vec::new(),
-            redo_until: now,
-        };
         Self {
-            inner,
+            context: Context::new(options.me, options.limits, options.crew, door),
             shared,
             links,
             siblings: options.siblings,
@@ -494,56 +130,54 @@ impl Core {
             asked_used: None,
             cpu: (Duration::ZERO, Time::ZERO),
             alive_at: Time::ZERO,
-            stalled_at: Time::ZERO,
-            expelled: Seldom::new(A_MINUTE),
             process_at: Time::ZERO,
             loose: 0,
         }
     }
 
     /// The data network.
-    pub(crate) fn links(&mut self) -> &mut Links {
+    pub(super) fn links(&mut self) -> &mut Links {
         &mut self.links
     }
 
     /// Reads the clocks and installs the present view: whatever is submitted next meets it.
-    pub(crate) fn begin(&mut self) {
-        let inner = &mut self.inner;
-        inner.now = clock::now();
-        inner.unix_ms = clock::unix_ms();
-        inner.lease = self.shared.lease();
+    pub(super) fn begin(&mut self) {
+        let context = &mut self.context;
+        context.now = clock::now();
+        context.unix_ms = clock::unix_ms();
+        context.lease = self.shared.lease();
         // The generation first: the view is at least as new.
         let generation = self.shared.generation();
-        if inner.generation == Some(generation) {
+        if context.generation == Some(generation) {
             return;
         }
         let local = self.shared.local();
-        inner.generation = Some(generation);
-        let me = local.me.thread(inner.me.thread_number());
-        if me != inner.me {
+        context.generation = Some(generation);
+        let me = local.me.thread(context.me.thread_number());
+        if me != context.me {
             self.links.reset(me);
             self.siblings.restart(local.me);
-            inner.restart(me);
+            context.restart(me);
         }
-        inner.view.clone_from(&local.view);
-        inner.backups_least = cluster::backups_least(inner.view.as_ref(), cluster::KEYSPACE);
+        context.view.clone_from(&local.view);
+        context.door.view_changed(context.view.as_ref());
         let Some(view) = local.view.clone() else {
             return;
         };
-        self.links.set_peers(&peers(&view, inner.me));
-        // Only now: whoever is no member yet has nothing to tell them.
+        self.links.set_peers(&peers(&view, context.me));
+        // Only now: a process that is no member yet has nothing to tell them.
         self.links.set_clients_max(Some(self.clients_max));
-        inner.shard.install(inner.now, view);
-        inner.redo();
+        context.shard.install(context.now, view);
+        context.redo();
     }
 
-    /// `begin` once more, if there is another view by now: who has seen it asks for what it has.
-    /// What was taken out of the desk or a socket before this was asked by somebody who cannot know
-    /// more. Not while there are provisional replies: they were read under the view that they are
-    /// judged by.
-    pub(crate) fn catch_up(&mut self) {
+    /// Calls `begin` once more if there is another view by now. A client that has seen that view
+    /// asks for what it has. Everything that was taken out of the desk or a socket before this call
+    /// was asked by clients that cannot know more. Not while there are provisional replies: they
+    /// are judged by the view that they were read under.
+    pub(super) fn catch_up(&mut self) {
         debug_assert!(
-            self.inner.provisional.is_empty(),
+            !self.context.door.is_provisional(),
             "replies would be judged by a view that they were not read under"
         );
         if !self.is_current(&self.shared) {
@@ -552,71 +186,64 @@ impl Core {
     }
 
     /// Whether the present view is installed.
-    pub(crate) fn is_current(&self, shared: &Shared) -> bool {
-        self.inner.generation == Some(shared.generation())
+    pub(super) fn is_current(&self, shared: &Shared) -> bool {
+        self.context.generation == Some(shared.generation())
     }
 
     /// What the data network has. True: there is more, for the next pass.
     ///
     /// # Errors
     /// The socket is broken.
-    pub(crate) fn receive(&mut self, now: Instant) -> io::Result<bool> {
-        Ok(self.links.work(now, &mut self.inner)? | self.siblings.work(&mut self.inner))
+    pub(super) fn receive(&mut self, now: Instant) -> io::Result<bool> {
+        Ok(self.links.work(now, &mut self.context)? | self.siblings.work(&mut self.context))
     }
 
     /// Whether other data threads left nothing that was not looked at.
-    pub(crate) fn is_left_alone(&self) -> bool {
+    pub(super) fn is_left_alone(&self) -> bool {
         self.siblings.is_quiet()
     }
 
     /// Sends what there is for peers. True: there is more, for the next pass.
-    pub(crate) fn transmit(&mut self, now: Instant) -> bool {
-        self.siblings.flush(|thread| self.inner.crew.ring(thread));
+    pub(super) fn transmit(&mut self, now: Instant) -> bool {
+        self.siblings.flush(|thread| self.context.crew.ring(thread));
         self.links.transmit(now)
     }
 
     /// Hands out what may be answered, and carries away the rest. True: what went on in the last
     /// round may have answers for the next pass, which need not wait for anything.
-    pub(crate) fn pump(&mut self) -> bool {
-        let (mut work, mut more) = (COMPARE_WORK, false);
+    pub(super) fn pump(&mut self) -> bool {
+        let (mut work, mut more) = (STEPS_WORK, false);
         for round in 0..ROUNDS_MAX {
             if round > 0 {
                 self.begin();
             }
-            let inner = &mut self.inner;
+            let context = &mut self.context;
             let lease = self.shared.lease();
             let now = clock::now();
-            let current = inner.generation == Some(self.shared.generation());
+            let current = context.generation == Some(self.shared.generation());
             let well = Shard::may_answer(now, lease, current);
-            inner.judged = inner.generation.filter(|_| well);
-            inner.settle(well);
-            inner.shard.release(now, lease, current);
-            while let Some((token, outcome)) = inner.shard.poll_outcome() {
-                inner.deliver(token, outcome);
+            context.judged = context.generation.filter(|_| well);
+            D::settle(context, well);
+            context.shard.release(now, lease, current);
+            while let Some((token, outcome)) = context.shard.poll_outcome() {
+                context.deliver(token, outcome);
             }
-            let asks_again = inner.ask_overtaken();
-            let steps = inner.sweeping.len();
-            for _ in 0..steps {
-                if work > 0
-                    && let Some((connection, slot)) = inner.sweeping.pop_front()
-                    && connection.sweep_on(inner, slot, &mut work)
-                {
-                    inner.sweeping.push_back((connection, slot));
-                }
-            }
+            let asks_again = context.ask_overtaken();
+            let steps = D::step(context, &mut work);
             self.carry_away();
             more = well && (steps > 0 || asks_again);
             if steps == 0 && !asks_again || work == 0 {
                 break;
             }
         }
-        self.desk.answer(&mut self.inner.answers, &mut self.wakers);
+        self.desk
+            .answer(&mut self.context.answers, &mut self.wakers);
         more
     }
 
     /// Bytes to peers, requests to the control thread.
     fn carry_away(&mut self) {
-        while let Some((peer, lane, bytes)) = self.inner.shard.poll_transmit() {
+        while let Some((peer, lane, bytes)) = self.context.shard.poll_transmit() {
             let here = self.siblings.has(peer);
             let congested = if here {
                 self.siblings.send(peer, lane, bytes)
@@ -624,16 +251,16 @@ impl Core {
                 self.links.send(peer, lane, bytes)
             };
             if congested {
-                self.inner.shard.congested(self.inner.now, peer, true);
+                self.context.shard.congested(self.context.now, peer, true);
             }
         }
-        while let Some(request) = self.inner.shard.poll_request() {
+        while let Some(request) = self.context.shard.poll_request() {
             match request {
                 Request::Opened(opened) => self.upcall(Upcall::Opened(opened)),
                 Request::Loads(mut report) => {
                     report.member = self.with_cpu(report.member);
                     self.upcall(Upcall::Loads {
-                        thread: self.inner.me.thread_number(),
+                        thread: self.context.me.thread_number(),
                         report,
                     });
                 }
@@ -660,7 +287,7 @@ impl Core {
                         opens_at: Arc::default(),
                     };
                     self.shared.publish(Local {
-                        me: self.inner.me.member(),
+                        me: self.context.me.member(),
                         view: Some(view),
                     });
                 }
@@ -674,7 +301,7 @@ impl Core {
                 }
                 Request::Used => {
                     let (answer, marked) = oneshot::channel();
-                    self.asked_used = Some((self.inner.me, marked));
+                    self.asked_used = Some((self.context.me, marked));
                     self.upcall(Upcall::Used(answer));
                 }
             }
@@ -688,8 +315,8 @@ impl Core {
             spent.tv_sec.unsigned_abs(),
             u32::try_from(spent.tv_nsec).unwrap_or(0),
         );
-        let (before, at) = std::mem::replace(&mut self.cpu, (spent, self.inner.now));
-        let passed = self.inner.now.since(at).as_micros().max(1);
+        let (before, at) = std::mem::replace(&mut self.cpu, (spent, self.context.now));
+        let passed = self.context.now.since(at).as_micros().max(1);
         let thousandths = spent.saturating_sub(before).as_micros() * 1000 / passed;
         let cpu = u16::try_from(thousandths.min(1000)).unwrap_or(1000);
         MemberLoad {
@@ -704,9 +331,9 @@ impl Core {
         if self.making.len() >= MAKING_MAX {
             let refused = Err("too many maps are being made: try again".to_owned());
             return self
-                .inner
+                .context
                 .shard
-                .map_made(self.inner.now, client, ticket, refused);
+                .map_made(self.context.now, client, ticket, refused);
         }
         let (answer, answered) = oneshot::channel();
         self.making.push((client, ticket, answered));
@@ -719,7 +346,7 @@ impl Core {
 
     /// Maps that were made since, or refused.
     fn look_for_maps(&mut self) {
-        let (now, shard) = (self.inner.now, &mut self.inner.shard);
+        let (now, shard) = (self.context.now, &mut self.context.shard);
         self.making.retain_mut(|(client, ticket, answered)| {
             let made = match answered.try_recv() {
                 Err(oneshot::error::TryRecvError::Empty) => return true,
@@ -737,8 +364,8 @@ impl Core {
         });
     }
 
-    /// Of a client: somebody waits for a map.
-    pub(crate) fn want_map(
+    /// Of a client: a call waits for a map.
+    pub(super) fn want_map(
         &mut self,
         keyspace: String,
         name: String,
@@ -747,45 +374,37 @@ impl Core {
         self.maps.retain(|_, waiting| !waiting.is_closed());
         self.ticket_last += 1;
         if self
-            .inner
+            .context
             .shard
-            .ask_map(self.inner.now, self.ticket_last, keyspace, name)
+            .ask_map(self.context.now, self.ticket_last, keyspace, name)
         {
             self.maps.insert(self.ticket_last, answer);
         }
     }
 
-    /// Asks for the newest table on behalf of connections that look up a keyspace, and lets them go
-    /// on once it is here.
-    fn look_for_keyspaces(&mut self) {
+    /// Asks for the newest table on behalf of clients that wait for it, and lets them go on once it
+    /// is here.
+    fn look_for_table(&mut self) {
         if let Some((_, answered, until)) = &mut self.catching_up {
             let waits = matches!(
                 answered.try_recv(),
                 Err(oneshot::error::TryRecvError::Empty)
             );
-            if waits && self.inner.now < *until {
+            if waits && self.context.now < *until {
                 return;
             }
             // What was published before the answer is to be seen by those that go on.
             self.begin();
-            for id in self
-                .catching_up
-                .take()
-                .map(|(waiting, ..)| waiting)
-                .into_iter()
-                .flatten()
-            {
-                if let Some(connection) = self.inner.connections.get(&id) {
-                    connection.looked();
-                }
+            if let Some((waiting, ..)) = self.catching_up.take() {
+                self.context.door.looked(waiting);
             }
         }
-        if !self.inner.looking.is_empty() {
+        if !self.context.looking.is_empty() {
             let (answer, answered) = oneshot::channel();
             self.catching_up = Some((
-                std::mem::take(&mut self.inner.looking),
+                std::mem::take(&mut self.context.looking),
                 answered,
-                self.inner.now + LOOKUP_MAX,
+                self.context.now + LOOKUP_MAX,
             ));
             self.upcall(Upcall::CatchUp(answer));
         }
@@ -798,8 +417,8 @@ impl Core {
         };
         match marked.try_recv() {
             Ok(()) => {
-                if *me == self.inner.me {
-                    self.inner.shard.used(self.inner.now);
+                if *me == self.context.me {
+                    self.context.shard.used(self.context.now);
                 }
                 self.asked_used = None;
             }
@@ -834,41 +453,23 @@ impl Core {
     }
 
     /// What is due by the clock, and a sign of life.
-    pub(crate) fn tick(&mut self) {
+    pub(super) fn tick(&mut self) {
         self.look_for_used();
         self.look_for_maps();
-        self.look_for_keyspaces();
+        self.look_for_table();
         self.look_at_process();
-        let inner = &mut self.inner;
-        let now = inner.now;
-        if inner.shard.poll_timeout().is_some_and(|due| due <= now) {
-            inner.shard.tick(now);
+        let context = &mut self.context;
+        let now = context.now;
+        if context.shard.poll_timeout().is_some_and(|due| due <= now) {
+            context.shard.tick(now);
         }
-        inner.give_up_redo();
-        inner.end_pause();
-        if now >= self.stalled_at && inner.budget.is_wanted() {
-            self.stalled_at = now + STALLED_INTERVAL;
-            let expelled = inner
-                .connections
-                .values()
-                .filter(|c| c.expel_if_stalled(now))
-                .count();
-            inner.counters.connections_expelled += expelled as u64;
-            if expelled > 0
-                && let Some(others) = self.expelled.happened(Instant::now())
-            {
-                tracing::warn!(
-                    "{expelled} RESP clients are disconnected: each holds more than 128 KiB of commands or answers and has not moved for 10 s, and \
-                     other clients wait for room ({others} more times since the last such line)"
-                );
-            }
-        }
+        context.give_up_redo();
+        D::tick(context);
         if now >= self.alive_at {
             self.alive_at = now + ALIVE_INTERVAL;
-            inner.sample();
-            let alive = Upcall::Alive(inner.me.thread_number());
+            let alive = Upcall::Alive(context.me.thread_number());
             if self.waiting_upcalls.is_empty() {
-                // A full channel is emptied by somebody who will see the next one.
+                // If the channel is full, the control thread empties it and sees the next one.
                 let _ = self.upcalls.try_send(alive);
             } else {
                 self.upcall(alive);
@@ -879,72 +480,71 @@ impl Core {
     /// Tells the shard what is held beside what it counts, and clients how much room that leaves
     /// them.
     fn look_at_process(&mut self) {
-        let inner = &mut self.inner;
-        let (input, answers) = inner.budget.counted();
-        // Of what is put aside for clients that read nothing, large values may be shared with the
-        // store: counted twice is better than not.
-        let buffers = (input + answers + inner.budget.spilled()) as u64;
-        let much = (inner.limits.memory_bytes_max / GIVEN_BACK_PART).max(GIVEN_BACK_BYTES_LEAST);
-        if inner.now >= self.process_at || inner.budget.has_given_back(much) {
-            self.process_at = inner.now + PROCESS_INTERVAL;
-            let counted = inner.shard.memory() as u64 + buffers;
-            self.loose = inner.crew.process().look(inner.me.thread_number(), counted);
+        let context = &mut self.context;
+        let held = context.door.held();
+        // Large values among them may be shared with the store: counted twice is better than not.
+        let buffers = (held.bounded + held.other) as u64;
+        let much = (context.limits.memory_bytes_max / GIVEN_BACK_PART).max(GIVEN_BACK_BYTES_LEAST);
+        if context.now >= self.process_at || context.door.has_given_back(much) {
+            self.process_at = context.now + PROCESS_INTERVAL;
+            let counted = context.shard.memory() as u64 + buffers;
+            self.loose = context
+                .crew
+                .process()
+                .look(context.me.thread_number(), counted);
         }
-        inner.shard.set_outside(Outside {
+        context.shard.set_outside(Outside {
             buffers,
             loose: self.loose,
         });
         // Buffers have what is left; what is stored must not take it from them, nor they the last
         // of it: one command at a time goes beyond.
-        let limits = &inner.limits;
+        let limits = &context.limits;
         let largest = limits
             .value_bytes_max
             .saturating_mul(LARGEST_TAKES)
             .min(limits.memory_bytes_max / LARGEST_PART_MAX);
         let leave = largest.max(limits.memory_bytes_max / BUFFERS_LEAVE_PART);
-        let left = inner.shard.memory_left();
-        inner.budget.set_room(
-            inner.now,
-            (left + input + answers).saturating_sub(leave),
+        let left = context.shard.memory_left();
+        context.door.set_room(
+            context.now,
+            (left + held.bounded).saturating_sub(leave),
             left == 0,
         );
     }
 
     /// Whether a pause that is for the sake of others keeps something waiting.
-    pub(crate) fn pauses(&self) -> bool {
-        self.inner.shard.pauses()
+    pub(super) fn pauses(&self) -> bool {
+        self.context.shard.pauses()
     }
 
     /// Whether others want the processor on which this thread runs.
-    pub(crate) fn set_short_of_time(&mut self, short: bool) {
-        self.inner.shard.set_short_of_time(short);
+    pub(super) fn set_short_of_time(&mut self, short: bool) {
+        self.context.shard.set_short_of_time(short);
     }
 
     /// There are no others: what pauses for their sake goes on.
-    pub(crate) fn go_on(&mut self) {
-        self.inner.shard.go_on();
+    pub(super) fn go_on(&mut self) {
+        self.context.shard.go_on();
     }
 
     /// How long nothing is due.
-    pub(crate) fn idle(&self) -> Duration {
-        let inner = &self.inner;
+    pub(super) fn idle(&self) -> Duration {
+        let context = &self.context;
         let mut due = self.alive_at;
         let asks_control = self.asked_used.is_some()
             || !self.making.is_empty()
             || self.catching_up.is_some()
-            || !inner.looking.is_empty();
-        if !inner.waiters.is_empty() || !self.waiting_upcalls.is_empty() || asks_control {
-            due = due.min(inner.now + WAITING_INTERVAL);
+            || !context.looking.is_empty();
+        if !context.waiters.is_empty() || !self.waiting_upcalls.is_empty() || asks_control {
+            due = due.min(context.now + WAITING_INTERVAL);
         }
-        if !inner.sweeping.is_empty() {
-            return Duration::ZERO;
-        }
-        due = inner.paused.due().map_or(due, |end| due.min(end));
-        inner
+        due = context.door.due().map_or(due, |at| due.min(at));
+        context
             .shard
             .poll_timeout()
             .map_or(due, |timeout| due.min(timeout))
-            .since(inner.now)
+            .since(context.now)
     }
 }
 
@@ -961,32 +561,4 @@ fn peers(view: &View, me: MemberId) -> Vec<(MemberId, Arc<str>, SocketAddr)> {
         threads.filter_map(move |t| Some((m.id.thread(t), name.clone(), m.addresses.data_of(t)?)))
     };
     members.into_values().flat_map(threads).collect()
-}
-
-/// The network's news are the shard's.
-impl LinkHandler for Inner {
-    fn connected(&mut self, peer: MemberId) {
-        self.shard.connected(self.now, peer);
-    }
-
-    fn disconnected(&mut self, peer: MemberId) {
-        self.shard.disconnected(self.now, peer);
-    }
-
-    fn drained(&mut self, peer: MemberId) {
-        self.shard.congested(self.now, peer, false);
-    }
-
-    fn received(
-        &mut self,
-        peer: MemberId,
-        lane: Lane,
-        bytes: &mut BytesMut,
-    ) -> Result<bool, Malformed> {
-        let result = self
-            .shard
-            .receive(self.now, self.unix_ms, peer, lane, bytes);
-        self.counters.malformed += u64::from(result.is_err());
-        result
-    }
 }

@@ -11,16 +11,15 @@
 
 use super::core::Core;
 use super::desk::{Desk, Slot};
+use super::door::{Door, Opener, Place, Sockets};
 use super::passes::Passes;
 use super::turns::Turns;
-use super::waiters::Waiter;
+use super::waiters::Recipient;
 use super::{DataStats, Message, ThreadOptions};
 use crate::control::Upcall;
 use crate::control::shared::Shared;
 use crate::data::waking;
 use crate::net::links::Links;
-use crate::resp::ready::Ready;
-use crate::resp::server::Clients;
 use doyen_engine::Patience;
 use doyen_engine::op::Work;
 use mio::unix::SourceFd;
@@ -28,14 +27,13 @@ use mio::{Events, Interest, Poll, Token};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 pub(super) const BELL: Token = Token(0);
 const NETWORK: Token = Token(1);
-const CLIENTS_FROM: usize = 2;
+const DOOR_FROM: usize = 2;
 /// News of sockets in one pass.
 const EVENTS_MAX: usize = 256;
 /// Operations of other threads in one pass.
@@ -43,13 +41,13 @@ const BATCH_MAX: usize = 512;
 /// How long the end waits until peers have been told.
 const CLOSE_MAX: Duration = Duration::from_millis(300);
 
-pub(super) struct Reactor {
+pub(super) struct Reactor<S: Sockets> {
     poll: Poll,
     events: Events,
     desk: Arc<Desk>,
     shared: Arc<Shared>,
-    core: Core,
-    clients: Clients,
+    core: Core<S::Door>,
+    sockets: S,
     /// Taken from the desk, for this pass or the next.
     calls: VecDeque<(Work, Slot)>,
     drained: Vec<oneshot::Sender<()>>,
@@ -61,16 +59,17 @@ pub(super) struct Reactor {
     more: bool,
 }
 
-impl Reactor {
+impl<S: Sockets> Reactor<S> {
     pub(super) fn new(
         poll: Poll,
         desk: Arc<Desk>,
-        mut options: ThreadOptions,
+        options: ThreadOptions,
+        door: impl Opener<Sockets = S>,
         shared: Arc<Shared>,
         upcalls: mpsc::Sender<Upcall>,
     ) -> io::Result<Self> {
         let mut links = Links::new(
-            options.sockets.data.try_clone()?,
+            options.data.try_clone()?,
             options.identity.clone(),
             options.me,
         )?;
@@ -80,36 +79,20 @@ impl Reactor {
             NETWORK,
             Interest::READABLE,
         )?;
-        let listeners = [
-            (options.resp.take(), false),
-            (options.sockets.resp_cluster.take(), true),
-        ];
-        let listeners = listeners
-            .into_iter()
-            .filter_map(|(listener, cluster_port)| Some((listener?, cluster_port)))
-            .collect();
-        let ready = Rc::new(Ready::default());
-        let clients = Clients::new(
-            poll.registry().try_clone()?,
-            listeners,
-            CLIENTS_FROM,
-            ready.clone(),
-        )?;
-        let core = Core::new(
-            options,
-            links,
-            &ready,
-            shared.clone(),
-            upcalls,
-            desk.clone(),
-        );
+        let (sockets, door) = door.open(Place {
+            registry: poll.registry().try_clone()?,
+            token_first: DOOR_FROM,
+            threads: options.crew.threads(),
+            limits: &options.limits,
+        })?;
+        let core = Core::new(options, door, links, shared.clone(), upcalls, desk.clone());
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS_MAX),
             desk,
             shared,
             core,
-            clients,
+            sockets,
             calls: VecDeque::new(),
             drained: Vec::new(),
             passes: Passes::new(),
@@ -139,12 +122,15 @@ impl Reactor {
         self.more = self.core.receive(now)?;
         self.core.tick();
         self.take_messages();
-        self.clients.input(&mut self.core, now);
+        self.sockets.read(&mut self.core.context, now);
+        // Clients may ask for what they saw under a newer view.
+        self.core.catch_up();
+        self.sockets.run(&mut self.core.context, now);
         self.more |= self.core.pump();
         // Clients first: they go on elsewhere while the peers are told.
-        self.clients.output(&mut self.core, now);
+        self.sockets.write(&mut self.core.context, now);
         self.more |= self.transmit(now)?;
-        if self.core.inner.connections.is_empty() {
+        if self.core.context.door.is_empty() {
             self.drained
                 .drain(..)
                 .for_each(|answer| waking::answer(answer, ()));
@@ -177,12 +163,14 @@ impl Reactor {
 
     /// Waits until something comes or is due, and notes what.
     fn wait(&mut self) -> io::Result<()> {
-        // Where they come one by one, to wait for company helps nobody. (While nobody need ring.)
+        // If events come one by one, waiting for company helps none of them. (Before the bell is
+        // asked to ring.)
         if self.events.iter().nth(1).is_some() {
             self.turns.offer();
         }
-        let busy = self.more || self.clients.is_busy();
-        // Who pauses for the sake of others looks whether there are any, here or at other threads.
+        let busy = self.more || self.sockets.is_busy();
+        // A shard that pauses for the sake of others looks whether there are any, here or at other
+        // threads.
         let disturbed = self.passes.is_disturbed(Instant::now());
         self.core.set_short_of_time(disturbed);
         let pauses = !busy && self.core.pauses() && !disturbed;
@@ -213,7 +201,7 @@ impl Reactor {
             match event.token() {
                 BELL => {}
                 NETWORK => self.core.links().ready(),
-                _ => self.clients.event(event),
+                _ => self.sockets.event(event),
             }
         }
         Ok(())
@@ -225,7 +213,7 @@ impl Reactor {
             .links()
             .timeout()
             .into_iter()
-            .chain(self.clients.timeout())
+            .chain(self.sockets.timeout())
             .min();
         let idle = self.core.idle();
         due.map_or(idle, |due| {
@@ -241,15 +229,17 @@ impl Reactor {
             Vec::new()
         };
         self.core.catch_up();
-        let inner = &mut self.core.inner;
+        let context = &mut self.core.context;
         for (work, slot) in self.calls.drain(..self.calls.len().min(BATCH_MAX)) {
             match work {
                 Work::Key(operation) => {
-                    let _ = inner.submit(operation, Patience::Whole, |_| Waiter::Call(slot));
+                    let _ =
+                        context.submit_for(operation, Patience::Whole, |_| Recipient::Call(slot));
                 }
                 Work::Partition(operation) => {
-                    let _ =
-                        inner.submit_partition(operation, Patience::Whole, |_| Waiter::Call(slot));
+                    let _ = context.submit_partition_for(operation, Patience::Whole, |_| {
+                        Recipient::Call(slot)
+                    });
                 }
             }
         }
@@ -259,9 +249,7 @@ impl Reactor {
                 Message::Stats(answer) => waking::answer(answer, self.stats()),
                 Message::LongestPass(answer) => waking::answer(answer, self.passes.take()),
                 Message::Drain(answer) => {
-                    self.core.inner.draining = true;
-                    self.core.inner.unpause();
-                    self.clients.drain();
+                    self.sockets.drain(&mut self.core.context);
                     self.drained.push(answer);
                 }
                 Message::Map {
@@ -271,19 +259,7 @@ impl Reactor {
                 } => self.core.want_map(keyspace, name, answer),
                 Message::Refusals(answer) => waking::answer(answer, self.core.links().refusals()),
                 Message::Seeds(addresses) => self.core.links().set_seeds(&addresses),
-                Message::Accepted(stream, seat) => {
-                    self.clients.take_in(&mut self.core, stream, seat)
-                }
-                Message::Question(question, back) => {
-                    let inner = &mut self.core.inner;
-                    let told = inner.answer(&question);
-                    inner.crew.tell(told, back);
-                }
-                Message::Told(told, back) => {
-                    if let Some(connection) = self.core.inner.connections.get(&back.connection) {
-                        connection.told(back.slot, told);
-                    }
-                }
+                Message::Door(message) => self.sockets.receive(&mut self.core.context, message),
                 #[cfg(test)]
                 Message::Panic => panic!("a test ends this data thread"),
             }
@@ -292,31 +268,21 @@ impl Reactor {
 
     fn stats(&mut self) -> DataStats {
         let clients = self.core.links().clients() as u64;
-        let inner = &self.core.inner;
-        DataStats {
+        let context = &self.core.context;
+        let mut stats = DataStats {
             clients,
-            shard: inner.shard.stats(),
-            connections: inner.connections.len() as u64,
-            connections_accepted: inner.counters.connections,
-            connections_rejected: inner.counters.connections_rejected,
-            commands: inner.counters.commands,
-            command_errors: inner.counters.errors,
-            protocol_errors: inner.counters.protocol_errors,
-            malformed_links: inner.counters.malformed,
-            input_bytes: inner.budget.counted().0 as u64,
-            answer_bytes: inner.budget.counted().1 as u64,
-            spilled_bytes: inner.budget.spilled() as u64,
-            connections_expelled: inner.counters.connections_expelled,
-            auth_failures: inner.guard.borrow().failures(),
-            auth_timeouts: inner.counters.auth_timeouts,
-            idle_timeouts: inner.counters.idle_timeouts,
+            shard: context.shard.stats(),
+            malformed_links: context.malformed,
             long_passes: self.passes.long(),
-        }
+            ..DataStats::default()
+        };
+        context.door.add_stats(&mut stats);
+        stats
     }
 
     /// Tells the peers, for a moment.
     fn close(&mut self) {
-        let me = self.core.inner.me;
+        let me = self.core.context.me;
         self.core.links().reset(me);
         let end = Instant::now() + CLOSE_MAX;
         loop {

@@ -1,47 +1,46 @@
-//! Who waits for which operation.
+//! What waits for which operation.
 
 use super::desk::Slot;
-use crate::resp::session::Connection;
-use std::rc::Rc;
 
-/// Who waits.
+/// What gets the outcome of an operation.
 #[derive(Debug)]
-pub(crate) enum Waiter {
-    /// A reply of a connection: which slot of its queue, and which part of it. `read`: nothing is
-    /// lost with the outcome.
-    Reply {
-        connection: Rc<Connection>,
-        slot: u64,
-        part: u32,
-        read: bool,
-    },
+pub(super) enum Recipient<W> {
+    /// A client of the front door.
+    Client(W),
     /// A caller of the library.
     Call(Slot),
 }
 
-/// Waiters by token. Tokens are reused under another number, so that a late outcome finds nobody.
-#[derive(Debug, Default)]
-pub(crate) struct Waiters {
-    entries: Vec<Entry>,
+/// Recipients by token. Tokens are reused under another number, so that a late outcome finds none.
+#[derive(Debug)]
+pub(super) struct Waiters<W> {
+    entries: Vec<Entry<W>>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct Entry<W> {
     uses: u32,
-    waiter: Option<Waiter>,
+    recipient: Option<Recipient<W>>,
 }
 
-impl Waiters {
-    pub(crate) fn is_empty(&self) -> bool {
+impl<W> Waiters<W> {
+    pub(super) const fn new() -> Self {
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
         self.free.len() == self.entries.len()
     }
 
-    pub(crate) fn insert(&mut self, waiter: Waiter) -> u64 {
+    pub(super) fn insert(&mut self, recipient: Recipient<W>) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(Entry {
                 uses: 0,
-                waiter: None,
+                recipient: None,
             });
             // As many waiters as fit into memory are fewer than 2^32: each takes more than a
             // hundred bytes.
@@ -49,40 +48,40 @@ impl Waiters {
         });
         let entry = &mut self.entries[index as usize];
         entry.uses = entry.uses.wrapping_add(1);
-        entry.waiter = Some(waiter);
+        entry.recipient = Some(recipient);
         u64::from(entry.uses) << 32 | u64::from(index)
     }
 
-    pub(crate) fn remove(&mut self, token: u64) -> Option<Waiter> {
+    pub(super) fn remove(&mut self, token: u64) -> Option<Recipient<W>> {
         let index = token as u32;
         let entry = self
             .entries
             .get_mut(index as usize)
             .filter(|e| u64::from(e.uses) == token >> 32)?;
-        let waiter = entry.waiter.take()?;
+        let recipient = entry.recipient.take()?;
         self.free.push(index);
-        Some(waiter)
+        Some(recipient)
     }
 
-    pub(crate) fn get(&self, token: u64) -> Option<&Waiter> {
+    pub(super) fn get(&self, token: u64) -> Option<&Recipient<W>> {
         let entry = self
             .entries
             .get(token as u32 as usize)
             .filter(|e| u64::from(e.uses) == token >> 32)?;
-        entry.waiter.as_ref()
+        entry.recipient.as_ref()
     }
 
-    pub(crate) fn contains(&self, token: u64) -> bool {
+    pub(super) fn contains(&self, token: u64) -> bool {
         self.get(token).is_some()
     }
 
     /// Everything that waits.
-    pub(crate) fn tokens(&self) -> Vec<u64> {
+    pub(super) fn tokens(&self) -> Vec<u64> {
         let waiting = self
             .entries
             .iter()
             .zip(0_u64..)
-            .filter(|(e, _)| e.waiter.is_some());
+            .filter(|(e, _)| e.recipient.is_some());
         waiting.map(|(e, i)| u64::from(e.uses) << 32 | i).collect()
     }
 }

@@ -7,7 +7,7 @@ use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Spa
 use crate::config::{ClientAddress, Config, ConfigError, Defaults, Options, Trust};
 use crate::control::shared::Shared;
 use crate::control::{self, ControlOptions};
-use crate::data::{self, DataOptions, ThreadSockets};
+use crate::data::{self, DataOptions};
 use crate::error::StartError;
 #[cfg(feature = "http")]
 use crate::http::{self, ServerOptions};
@@ -137,8 +137,9 @@ impl Builder {
         self
     }
 
-    /// Where clients reach this node, behind NAT: `HOST`, or `HOST:PORT` with the port of
-    /// [`resp`](Self::resp). Where it is a name, cluster-aware clients are sent by that name.
+    /// Where clients reach this node, behind NAT: `HOST`, or `HOST:PORT` with the port of the plain
+    /// RESP port. If it is a name, cluster-aware clients are sent to that name. The host is that of
+    /// [`http`](Self::http), too.
     pub fn advertise_resp(mut self, address: impl ToString) -> Self {
         self.options.advertise_resp = Some(address.to_string());
         self
@@ -281,6 +282,14 @@ pub async fn start(config: Config) -> Result<Node, StartError> {
     tokio::task::spawn_blocking(move || assemble(config))
         .await
         .map_err(|e| StartError::System(e.to_string()))?
+}
+
+/// The ports of one data thread, open.
+struct ThreadSockets {
+    /// Of `--data`, or of a port after it.
+    data: UdpSocket,
+    /// RESP as a Redis Cluster node answers: to such clients each thread is one.
+    resp_cluster: Option<TcpListener>,
 }
 
 /// Every port of a node, open.
@@ -458,23 +467,24 @@ fn assemble(config: Config) -> Result<Node, StartError> {
 
     let shared = Arc::new(Shared::new(me));
     let (upcall, upcalls) = tokio::sync::mpsc::channel(UPCALLS_MAX);
+    let (data_sockets, cluster_listeners) = sockets
+        .threads
+        .into_iter()
+        .map(|t| (t.data, t.resp_cluster))
+        .unzip();
+    let doors = doors(&config, sockets.resp, cluster_listeners)?;
     let data_options = DataOptions {
         me,
         limits,
-        threads: sockets.threads,
+        sockets: data_sockets,
         identity: identity.clone(),
-        resp: sockets.resp,
-        password: config.resp_password.clone(),
-        auth_timeout: config.resp_auth_timeout,
-        idle_timeout: config.resp_idle_timeout,
-        connections_max: config.connections_max,
         clients_max: config.clients_max,
         whole_process: config.whole_process,
         seeds: Vec::new(),
     };
     let system = |e: &dyn std::fmt::Display| StartError::System(e.to_string());
     let (data_thread, data) =
-        data::start(data_options, shared.clone(), upcall).map_err(|e| system(&e))?;
+        data::start(data_options, doors, shared.clone(), upcall).map_err(|e| system(&e))?;
     let control_options = ControlOptions {
         agreement,
         identity: identity.clone(),
@@ -532,6 +542,34 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         #[cfg(feature = "http")]
         admin,
     }))
+}
+
+/// What clients of the data threads speak: RESP, at these ports.
+#[cfg(feature = "resp")]
+fn doors(
+    config: &Config,
+    plain: Option<TcpListener>,
+    cluster: Vec<Option<TcpListener>>,
+) -> Result<Vec<crate::resp::door::RespOpener>, StartError> {
+    Ok(crate::resp::door::doors(crate::resp::door::Options {
+        plain,
+        cluster,
+        password: config.resp_password.clone(),
+        auth_timeout: config.resp_auth_timeout,
+        idle_timeout: config.resp_idle_timeout,
+        connections_max: config.connections_max,
+        memory_bytes_max: config.memory_bytes_max,
+    }))
+}
+
+/// This build has no front door: the library and other members ask the data threads.
+#[cfg(not(feature = "resp"))]
+fn doors(
+    _: &Config,
+    _: Option<TcpListener>,
+    cluster: Vec<Option<TcpListener>>,
+) -> Result<Vec<crate::data::door::NoDoor>, StartError> {
+    Ok(vec![crate::data::door::NoDoor; cluster.len()])
 }
 
 /// The lease must be the same at every node, so nobody may choose it; how soon silence counts may

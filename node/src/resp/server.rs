@@ -1,17 +1,19 @@
 //! Sockets of Redis clients. The first data thread accepts those of the plain port and hands them
 //! to all threads, so that each has as many; of the cluster-aware port each thread has its own.
-//! Each pass of the data thread's loop reads what the ready ones sent and runs every whole command
-//! of it (`input`), and once the outcomes were handed out writes what each of them is answered
-//! (`output`), at once.
+//! Each pass of the data thread's loop reads what the ready ones sent (`read`) and runs every whole
+//! command of it (`run`). Once the outcomes are handed out, it writes all that each of them is
+//! answered (`write`).
 
+use super::Context;
 use super::budget::{Budget, STALLED_MAX};
 use super::cluster;
+use super::common::{Message, Seat};
+use super::door::Resp;
 use super::frame::Parser;
 use super::output::Output;
 use super::ready::Ready;
 use super::session::{Connection, Judging, OUTPUT_BYTES_SOFT, Session};
-use crate::data::core::Core;
-use crate::data::crew::Seat;
+use crate::data::door::{self, Sockets};
 use crate::net::address::canonical;
 use crate::net::grow;
 use crate::seldom::{A_MINUTE, Seldom};
@@ -34,8 +36,8 @@ use std::time::{Duration, Instant};
 const PASS_COMMANDS_MAX: usize = 256;
 /// Bytes of values handled for one client in one pass, about.
 const PASS_WORK_MAX: usize = 4 << 20;
-/// Commands, and bytes of values, of all clients in one pass, about; who is left comes first in the
-/// next.
+/// Commands, and bytes of values, of all clients in one pass, about. Clients that are left come
+/// first in the next pass.
 const PASS_ALL_COMMANDS_MAX: usize = 1024;
 const PASS_ALL_WORK_MAX: usize = 4 << 20;
 /// Commands from which on it pays to load what they look up beforehand, and the longest key for
@@ -46,7 +48,7 @@ const WARM_KEY_BYTES: usize = 512;
 const PASS_ACCEPTS_MAX: usize = 64;
 /// Clients with more output than this share what one pass writes, so that others do not wait for
 /// megabytes to be copied: that many bytes, about, which is a tenth of a millisecond. Less would
-/// cost more: each write wakes who reads. Who is left comes first in the next pass.
+/// cost more: each write wakes its reader. Clients that are left come first in the next pass.
 const LARGE_OUTPUT: usize = 64 << 10;
 const PASS_LARGE_BYTES: usize = 512 << 10;
 /// The common room for reading, and how little of it is too little for one read.
@@ -89,6 +91,8 @@ pub(crate) struct Clients {
     /// Those of this pass, and those for whom there was no time.
     turn: Vec<usize>,
     late: Vec<usize>,
+    /// How many commands those of this pass have sent.
+    commands: usize,
     /// Where what clients send is read.
     scratch: BytesMut,
     /// When those that were closed in order are closed at last.
@@ -206,6 +210,7 @@ impl Clients {
             ready,
             turn: Vec::new(),
             late: Vec::new(),
+            commands: 0,
             scratch: BytesMut::new(),
             lingering: Vec::new(),
             files_max: files_max(),
@@ -234,9 +239,13 @@ impl Clients {
         }
         Ok(clients)
     }
+}
 
-    /// The system's news of a socket.
-    pub(crate) fn event(&mut self, event: &Event) {
+/// The half of the door that the loop drives.
+impl Sockets for Clients {
+    type Door = Resp;
+
+    fn event(&mut self, event: &Event) {
         let token = event.token().0;
         let Some(at) = token.checked_sub(self.first_tokens.1) else {
             if let Some(listener) = self.listeners.get_mut(token - self.first_tokens.0) {
@@ -253,15 +262,13 @@ impl Clients {
         client.connection.wake();
     }
 
-    /// Whether a pass would find something to do at once.
-    pub(crate) fn is_busy(&self) -> bool {
+    fn is_busy(&self) -> bool {
         !self.ready.is_empty()
             || !self.late.is_empty()
             || self.listeners.iter().any(|l| l.ready && l.paused.is_none())
     }
 
-    /// When something is due, if nothing comes.
-    pub(crate) fn timeout(&self) -> Option<Instant> {
+    fn timeout(&self) -> Option<Instant> {
         let paused = self.listeners.iter().filter_map(|l| l.paused);
         let spilling = (!self.spilling.is_empty()).then_some(self.spilling_at);
         let judged = (!self.judged_later.is_empty()).then_some(self.judge_at);
@@ -276,19 +283,8 @@ impl Clients {
             .min()
     }
 
-    /// No more clients; those that there are leave once they are answered.
-    pub(crate) fn drain(&mut self) {
-        for mut listener in self.listeners.drain(..) {
-            let _ = self.registry.deregister(&mut listener.socket);
-        }
-        self.all
-            .iter()
-            .for_each(|(_, client)| client.connection.wake());
-    }
-
-    /// Accepts clients, reads the ready ones and runs what they sent.
-    pub(crate) fn input(&mut self, core: &mut Core, now: Instant) {
-        self.accept(core, now);
+    fn read(&mut self, context: &mut Context, now: Instant) {
+        self.accept(context, now);
         while let Some((_, at, id)) = self
             .lingering
             .first()
@@ -297,13 +293,13 @@ impl Clients {
         {
             self.lingering.remove(0);
             if self.all.get(at).is_some_and(|c| c.id == id) {
-                self.remove(core, at);
+                self.remove(context, at);
             }
         }
-        self.look_at_spilling(core, now);
-        self.look_at_judged(core, now);
-        self.look_at_idle(core, now);
-        // The room of the last pass: nobody is in it any more.
+        self.look_at_spilling(context, now);
+        self.look_at_judged(context, now);
+        self.look_at_idle(context, now);
+        // The room of the last pass: it is empty by now.
         let mut turn = std::mem::take(&mut self.turn);
         turn.append(&mut self.late);
         self.ready.append_to(&mut turn);
@@ -318,15 +314,20 @@ impl Clients {
             };
             // From now on a change puts it among those that are written.
             client.connection.queued.set(false);
-            commands += client.prepare(core, &mut self.scratch);
+            commands += client.prepare(context, &mut self.scratch);
         }
-        core.catch_up();
-        if commands >= WARM_LEAST {
+        self.turn = turn;
+        self.commands = commands;
+    }
+
+    fn run(&mut self, context: &mut Context, now: Instant) {
+        let mut turn = std::mem::take(&mut self.turn);
+        if self.commands >= WARM_LEAST {
             let keys = turn
                 .iter()
                 .filter_map(|at| self.all.get(*at))
                 .flat_map(Client::keys);
-            core.inner.shard.warm(cluster::KEYSPACE, MapId(0), keys);
+            context.shard().warm(cluster::KEYSPACE, MapId(0), keys);
         }
         let mut bytes = 0;
         for next in 0..turn.len() {
@@ -338,7 +339,7 @@ impl Clients {
             let Some(client) = self.all.get_mut(turn[next]) else {
                 continue;
             };
-            bytes += client.run_commands(core);
+            bytes += client.run_commands(context);
             let waits = matches!(client.connection.session.borrow().judging, Judging::At(_));
             if waits && !std::mem::replace(&mut client.judged_later, true) {
                 if self.judged_later.is_empty() {
@@ -350,8 +351,7 @@ impl Clients {
         self.turn = turn;
     }
 
-    /// Writes what was answered.
-    pub(crate) fn output(&mut self, core: &mut Core, now: Instant) {
+    fn write(&mut self, context: &mut Context, now: Instant) {
         let mut turn = std::mem::take(&mut self.turn);
         self.ready.append_to(&mut turn);
         let (mut left, mut again, mut room) = (Vec::new(), 0, PASS_LARGE_BYTES);
@@ -361,7 +361,7 @@ impl Clients {
                 continue;
             };
             client.connection.queued.set(false);
-            let next = client.output(core, &mut room);
+            let next = client.output(context, &mut room);
             if (client.spill.stuck || client.spill.counted > 0)
                 && !std::mem::replace(&mut client.spill.listed, true)
             {
@@ -377,8 +377,8 @@ impl Clients {
                     turn[again] = at;
                     again += 1;
                 }
-                Next::Finished => self.close(core, at, now),
-                Next::Broken => self.remove(core, at),
+                Next::Finished => self.close(context, at, now),
+                Next::Broken => self.remove(context, at),
             }
         }
         for at in left.into_iter().chain(turn.drain(..).take(again)) {
@@ -389,21 +389,52 @@ impl Clients {
         self.turn = turn;
     }
 
+    fn receive(&mut self, context: &mut Context, message: door::Message) {
+        // All threads of a node have this kind of door, which sends nothing else.
+        let Ok(message) = message.downcast::<Message>() else {
+            return;
+        };
+        match *message {
+            Message::Accepted(stream, seat) => self.seat(context, stream, false, seat),
+            Message::Question(question, back) => {
+                let told = context.answer(&question);
+                context.tell(back.thread, Box::new(Message::Told(told, back)));
+            }
+            Message::Told(told, back) => {
+                if let Some(connection) = context.door.connections.get(&back.connection) {
+                    connection.told(back.slot, told);
+                }
+            }
+        }
+    }
+
+    fn drain(&mut self, context: &mut Context) {
+        context.door.draining = true;
+        context.unpause();
+        for mut listener in self.listeners.drain(..) {
+            let _ = self.registry.deregister(&mut listener.socket);
+        }
+        self.all
+            .iter()
+            .for_each(|(_, client)| client.connection.wake());
+    }
+}
+
+impl Clients {
     /// Finds clients that take no answers and send more commands, and lets these be taken. Where
     /// the room for their answers is used up, it ends the one that holds most.
-    fn look_at_spilling(&mut self, core: &mut Core, now: Instant) {
+    fn look_at_spilling(&mut self, context: &mut Context, now: Instant) {
         if self.spilling.is_empty() || now < self.spilling_at {
             return;
         }
         self.spilling_at = now + SPILL_AFTER;
-        let inner = &mut core.inner;
         let (mut wanted_at, mut largest) = (None, None);
         let all = &mut self.all;
         self.spilling.retain(|&(at, id)| {
             let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else {
                 return false;
             };
-            let idle = inner.now.since(client.spill.took_at);
+            let idle = context.now().since(client.spill.took_at);
             if client.spill.stuck && idle >= SPILL_AFTER {
                 client.spill.on = true;
                 client.connection.wake();
@@ -417,10 +448,10 @@ impl Clients {
             client.spill.listed
         });
         let (bytes, at, long) = largest.unwrap_or_default();
-        let spill = inner.crew.spill();
+        let spill = context.door.common.spill().clone();
         if !spill.largest_ends(
-            inner.now,
-            inner.me.thread_number(),
+            context.now(),
+            context.me().thread_number(),
             wanted_at,
             (bytes, long),
         ) {
@@ -438,13 +469,13 @@ impl Clients {
                 spill.bytes_max(),
             );
         }
-        inner.counters.connections_expelled += 1;
+        context.door.counters.connections_expelled += 1;
         client.connection.expelled.set(true);
         client.connection.wake();
     }
 
     /// Lets those go on whose passwords may be judged now.
-    fn look_at_judged(&mut self, core: &Core, now: Instant) {
+    fn look_at_judged(&mut self, context: &Context, now: Instant) {
         if self.judged_later.is_empty() || now < self.judge_at {
             return;
         }
@@ -456,7 +487,7 @@ impl Clients {
             };
             let mut session = client.connection.session.borrow_mut();
             match session.judging {
-                Judging::At(until) if core.inner.now < until => return true,
+                Judging::At(until) if context.now() < until => return true,
                 Judging::At(_) => session.judging = Judging::Now,
                 Judging::AtOnce | Judging::Now => {}
             }
@@ -467,10 +498,12 @@ impl Clients {
     }
 
     /// Ends clients that have not said the password in time, or nothing at all for too long.
-    fn look_at_idle(&mut self, core: &mut Core, now: Instant) {
-        let inner = &mut core.inner;
-        let auth_timeout = inner.auth_timeout.filter(|_| inner.password.is_some());
-        let idle_timeout = inner.crew.settings.timeout();
+    fn look_at_idle(&mut self, context: &mut Context, now: Instant) {
+        let auth_timeout = context
+            .door
+            .auth_timeout
+            .filter(|_| context.door.password.is_some());
+        let idle_timeout = context.door.common.settings.timeout();
         self.looks_for_idle = auth_timeout.is_some() || idle_timeout.is_some();
         if !self.looks_for_idle || now < self.idle_at {
             return;
@@ -486,16 +519,16 @@ impl Clients {
             };
             let mut session = client.connection.session.borrow_mut();
             let late = auth_timeout.filter(|most| {
-                !session.authenticated && inner.now.since(session.stranger_since) > *most
+                !session.authenticated && context.now().since(session.stranger_since) > *most
             });
             let idle = idle_timeout.is_some_and(|most| {
-                session.is_at_rest() && inner.now.since(client.connection.active_at()) > most
+                session.is_at_rest() && context.now().since(client.connection.active_at()) > most
             });
             if session.closing || late.is_none() && !idle {
                 continue;
             }
-            inner.counters.auth_timeouts += u64::from(late.is_some());
-            inner.counters.idle_timeouts += u64::from(late.is_none());
+            context.door.counters.auth_timeouts += u64::from(late.is_some());
+            context.door.counters.idle_timeouts += u64::from(late.is_none());
             // One that does not read what it is told is not told more.
             if client.output.is_empty() && session.out.is_empty() && session.is_answered() {
                 session.end(late.map(|most| {
@@ -514,11 +547,11 @@ impl Clients {
         };
     }
 
-    fn accept(&mut self, core: &mut Core, now: Instant) {
-        // Who comes before this node is a member waits, as for anything else that is not served at
-        // the moment.
-        let early = core.inner.view.is_none()
-            && core.inner.now.since(core.inner.started) < core.inner.limits.park;
+    fn accept(&mut self, context: &mut Context, now: Instant) {
+        // A client that comes before this node is a member waits, as for anything else that is not
+        // served at the moment.
+        let early = context.view().is_none()
+            && context.now().since(context.started()) < context.limits().park;
         for at in 0..self.listeners.len() {
             let listener = &mut self.listeners[at];
             if listener.paused.is_some_and(|until| until <= now) {
@@ -544,11 +577,11 @@ impl Clients {
                                  or lower --connections-max ({others} more since the last such line)"
                             );
                         }
-                        refuse(core, stream);
+                        refuse(context, stream);
                     }
                     Ok((stream, _)) => {
                         let cluster_port = listener.cluster_port;
-                        self.admit(core, stream, cluster_port);
+                        self.admit(context, stream, cluster_port);
                     }
                     Err(e) if e.kind() == ErrorKind::WouldBlock => listener.ready = false,
                     // It was gone before it was accepted.
@@ -571,10 +604,9 @@ impl Clients {
     }
 
     /// Gives a client its place, at this thread or another one.
-    fn admit(&mut self, core: &mut Core, stream: TcpStream, cluster_port: bool) {
-        let inner = &mut core.inner;
-        let own = inner.me.thread_number();
-        let Some(seat) = inner.crew.seat(cluster_port.then_some(own)) else {
+    fn admit(&mut self, context: &mut Context, stream: TcpStream, cluster_port: bool) {
+        let own = context.me().thread_number();
+        let Some(seat) = context.door.common.seat(cluster_port.then_some(own)) else {
             if let Some(others) = self.refused.happened(Instant::now()) {
                 let strangers = self
                     .all
@@ -587,34 +619,28 @@ impl Clients {
                      last such line)"
                 );
             }
-            return refuse(core, stream);
+            return refuse(context, stream);
         };
         if seat.thread() == own {
-            self.seat(core, stream, cluster_port, seat);
+            self.seat(context, stream, cluster_port, seat);
         } else {
-            inner.crew.hand_over(stream, seat);
+            context.hand_over(stream, seat);
         }
     }
 
-    /// A client of the plain port that the first thread accepted.
-    pub(crate) fn take_in(&mut self, core: &mut Core, stream: TcpStream, seat: Seat) {
-        self.seat(core, stream, false, seat);
-    }
-
-    fn seat(&mut self, core: &mut Core, stream: TcpStream, cluster_port: bool, seat: Seat) {
-        if let Err(why) = self.begin(core, stream, cluster_port, seat) {
+    fn seat(&mut self, context: &mut Context, stream: TcpStream, cluster_port: bool, seat: Seat) {
+        if let Err(why) = self.begin(context, stream, cluster_port, seat) {
             tracing::warn!("a client could not be admitted: {why}");
         }
     }
 
     fn begin(
         &mut self,
-        core: &mut Core,
+        context: &mut Context,
         mut stream: TcpStream,
         cluster_port: bool,
         seat: Seat,
     ) -> io::Result<()> {
-        let inner = &mut core.inner;
         let (Ok(local), Ok(peer)) = (
             stream.local_addr().map(canonical),
             stream.peer_addr().map(canonical),
@@ -629,23 +655,23 @@ impl Clients {
         let token = Token(self.first_tokens.1 + at);
         self.registry
             .register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
-        inner.counters.connections += 1;
-        let id = inner.crew.next_connection();
-        let (budget, now) = (inner.budget.clone(), inner.now);
+        context.door.counters.connections += 1;
+        let id = context.door.common.next_connection();
+        let (budget, now) = (context.door.budget.clone(), context.now());
         let connection = Connection::new(
             (id, at),
             cluster_port,
             (local, peer),
-            inner.password.is_none(),
+            context.door.password.is_none(),
             budget.clone(),
             now,
         );
-        inner.connections.insert(id, connection.clone());
+        context.door.connections.insert(id, connection.clone());
         entry.insert(Client {
             id,
             connection,
             stream,
-            parser: Parser::new(inner.limits.value_bytes_max),
+            parser: Parser::new(context.limits().value_bytes_max),
             readable: true,
             ending: false,
             writable: true,
@@ -672,24 +698,24 @@ impl Clients {
 
     /// Says that nothing more comes, and reads on for a while: closing with unread bytes would send
     /// a reset, which can overtake the last replies.
-    fn close(&mut self, core: &mut Core, at: usize, now: Instant) {
+    fn close(&mut self, context: &mut Context, at: usize, now: Instant) {
         let Some(client) = self.all.get_mut(at) else {
             return;
         };
-        client.forget(core);
+        client.forget(context);
         if client.stream.shutdown(Shutdown::Write).is_err() || client.ended {
-            return self.remove(core, at);
+            return self.remove(context, at);
         }
         client.lingers = true;
         self.lingering.push((now + LINGER, at, client.id));
         if client.sink() == Next::Broken {
-            self.remove(core, at);
+            self.remove(context, at);
         }
     }
 
-    fn remove(&mut self, core: &mut Core, at: usize) {
+    fn remove(&mut self, context: &mut Context, at: usize) {
         if let Some(mut client) = self.all.try_remove(at) {
-            client.forget(core);
+            client.forget(context);
             self.lingering.retain(|(_, _, id)| *id != client.id);
             let _ = self.registry.deregister(&mut client.stream);
         }
@@ -697,9 +723,9 @@ impl Clients {
 }
 
 /// Tells a client that there are too many.
-fn refuse(core: &mut Core, mut stream: TcpStream) {
-    core.inner.counters.connections_rejected += 1;
-    // Into an empty socket buffer; who does not get it sees the connection closed.
+fn refuse(context: &mut Context, mut stream: TcpStream) {
+    context.door.counters.connections_rejected += 1;
+    // Into an empty socket buffer. A client that does not get it sees the connection closed.
     let _ = stream.write(b"-ERR max number of clients reached\r\n");
 }
 
@@ -714,7 +740,7 @@ fn files_max() -> u64 {
 impl Client {
     /// Parses what is there or can be read, unless there are commands already; how many there are
     /// to run.
-    fn prepare(&mut self, core: &mut Core, scratch: &mut BytesMut) -> usize {
+    fn prepare(&mut self, context: &mut Context, scratch: &mut BytesMut) -> usize {
         {
             let session = self.connection.session.borrow();
             if self.lingers
@@ -725,8 +751,8 @@ impl Client {
                 return 0;
             }
         }
-        if self.chunk_next >= self.chunk_len && (self.unparsed || self.read(core, scratch)) {
-            self.parse(core);
+        if self.chunk_next >= self.chunk_len && (self.unparsed || self.read(context, scratch)) {
+            self.parse(context);
         }
         self.chunk_len - self.chunk_next
     }
@@ -739,8 +765,8 @@ impl Client {
     }
 
     /// Whether there is something new to parse.
-    fn read(&mut self, core: &mut Core, scratch: &mut BytesMut) -> bool {
-        if self.ended || !self.readable || !self.connection.may_read(self.id, core.inner.now) {
+    fn read(&mut self, context: &mut Context, scratch: &mut BytesMut) -> bool {
+        if self.ended || !self.readable || !self.connection.may_read(self.id, context.now()) {
             return false;
         }
         if scratch.len() < READ_BYTES_MIN {
@@ -758,11 +784,11 @@ impl Client {
                 false
             }
             Ok(read) => {
-                core.inner.counters.input_bytes += read as u64;
+                context.door.counters.input_bytes += read as u64;
                 // Less than there was room for: there was no more, and what comes next is
                 // announced, but for the end.
                 self.readable = read == room || self.ending;
-                self.connection.heard_at.set(core.inner.now);
+                self.connection.heard_at.set(context.now());
                 let new = scratch.split_to(read);
                 if self.input.is_empty() {
                     self.input = new;
@@ -788,7 +814,7 @@ impl Client {
 
     /// Writes what is ready, then finds out what is next. `room` is what large outputs may still
     /// take of this pass.
-    fn output(&mut self, core: &mut Core, room: &mut usize) -> Next {
+    fn output(&mut self, context: &mut Context, room: &mut usize) -> Next {
         if self.lingers {
             return self.sink();
         }
@@ -805,7 +831,7 @@ impl Client {
                 }
                 let mut session = self.connection.session.borrow_mut();
                 session.encode_ready();
-                core.inner.count_errors(&mut session.failed);
+                context.count_errors(&mut session.failed);
                 if session.out.is_empty() {
                     break;
                 }
@@ -825,7 +851,7 @@ impl Client {
             ) {
                 Ok((0, _)) => return Next::Broken,
                 Ok((written, whole)) => {
-                    core.inner.counters.output_bytes += written as u64;
+                    context.door.counters.output_bytes += written as u64;
                     // The system has no more room where it took a part, and says when it has some:
                     // it need not be asked.
                     self.writable = whole;
@@ -840,8 +866,8 @@ impl Client {
             }
         }
         if moved {
-            self.connection.moved_at.set(core.inner.now);
-            (self.spill.took_at, self.spill.on) = (core.inner.now, false);
+            self.connection.moved_at.set(context.now());
+            (self.spill.took_at, self.spill.on) = (context.now(), false);
         }
         let commands_wait =
             self.chunk_next < self.chunk_len || self.unparsed || self.readable && !self.ended;
@@ -849,10 +875,10 @@ impl Client {
             let mut session = self.connection.session.borrow_mut();
             let more = self
                 .spill
-                .run(core.inner.now, &mut session, &self.output, &self.budget);
-            core.inner.count_errors(&mut session.failed);
+                .run(context.now(), &mut session, &self.output, &self.budget);
+            context.count_errors(&mut session.failed);
             let blocked = session.is_blocked();
-            // Who has not said the password sends no more than fits.
+            // A client that has not said the password sends no more than fits.
             let unread = blocked && !self.writable && !self.output.is_empty();
             self.spill.stuck = unread && commands_wait && session.authenticated && !session.closing;
             (blocked, session.is_answered(), session.closing, more)
@@ -876,10 +902,10 @@ impl Client {
         if self.chunk_next < self.chunk_len || self.unparsed {
             return Next::Again;
         }
-        if !self.ended && self.readable && self.connection.may_read(self.id, core.inner.now) {
+        if !self.ended && self.readable && self.connection.may_read(self.id, context.now()) {
             return Next::Again;
         }
-        if answered && (self.ended || core.inner.draining) {
+        if answered && (self.ended || context.door.draining) {
             Next::Finished
         } else {
             Next::Wait
@@ -887,31 +913,31 @@ impl Client {
     }
 
     /// Runs parsed commands, at most one pass of them, and says how many bytes of values that was.
-    fn run_commands(&mut self, core: &mut Core) -> usize {
+    fn run_commands(&mut self, context: &mut Context) -> usize {
         if self.chunk_next >= self.chunk_len {
             return 0;
         }
         let mut work = 0;
-        let inner = &mut core.inner;
         // What others left of theirs is not ours.
-        inner.shard.take_work();
-        inner.stopwatch.forget();
+        context.take_work();
+        context.door.stopwatch.forget();
         for args in self.parser.commands(&self.chunk).skip(self.chunk_next) {
             // Also because of what others have run since it was parsed.
             if work >= PASS_WORK_MAX || self.connection.session.borrow().is_blocked() {
                 break;
             }
-            // Only who does something moves: one that waits is woken as often as others give room.
-            self.connection.moved_at.set(inner.now);
-            if !self.connection.execute(inner, args) {
+            // Only a client that does something moves: one that waits is woken as often as others
+            // give room.
+            self.connection.moved_at.set(context.now());
+            if !self.connection.execute(context, args) {
                 // A slice: others first.
                 break;
             }
             self.chunk_next += 1;
-            work += inner.shard.take_work();
+            work += context.take_work();
         }
         if self.chunk_next >= self.chunk_len {
-            self.end_chunk(core);
+            self.end_chunk(context);
         }
         self.count_input();
         let behind = self.chunk_next < self.chunk_len || self.unparsed || self.readable;
@@ -949,7 +975,7 @@ impl Client {
     }
 
     /// Finds whole commands, and a protocol error that follows them.
-    fn parse(&mut self, core: &mut Core) {
+    fn parse(&mut self, context: &mut Context) {
         let authenticated = self.connection.session.borrow().authenticated;
         // One by one before the password, because each may change what is allowed.
         let most = if authenticated { PASS_COMMANDS_MAX } else { 1 };
@@ -967,30 +993,30 @@ impl Client {
             self.own_input();
         }
         if self.chunk_len == 0 {
-            self.end_chunk(core);
+            self.end_chunk(context);
         }
         self.count_input();
     }
 
     /// All parsed commands are run.
-    fn end_chunk(&mut self, core: &mut Core) {
+    fn end_chunk(&mut self, context: &mut Context) {
         self.parser.clear();
         // The common room gets it back once no operation holds a key of it.
         self.chunk = Bytes::new();
         if let Some(text) = self.error.take() {
-            core.inner.counters.protocol_errors += 1;
+            context.door.counters.protocol_errors += 1;
             self.connection.session.borrow_mut().protocol_error(&text);
         }
     }
 
     /// It counts no more.
-    fn forget(&mut self, core: &mut Core) {
+    fn forget(&mut self, context: &mut Context) {
         self.budget
             .count_input(self.id, self.connection.input_held.take(), 0);
         self.seat = None;
         self.spill.end(&self.budget);
-        if core.inner.connections.remove(&self.id).is_some() {
-            self.connection.abandon(&mut core.inner);
+        if context.door.connections.remove(&self.id).is_some() {
+            self.connection.abandon(context);
         }
     }
 

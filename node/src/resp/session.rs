@@ -14,17 +14,16 @@ use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_M
 use super::command::{
     self, All, Cluster, Constant, ErrorText, Many, Request, Server, Shape, table,
 };
+use super::common::{Back, Question, Told};
 use super::counts::{self, Failed};
 use super::encode::{Encoder, Protocol};
 use super::frame::{Args, TooLarge};
 use super::gather::{Gather, Kind, Wanted};
 use super::output::{APART_BYTES_MIN, Output};
 use super::ready::Ready;
-use super::{cluster, databases, describe, info, reply, slowlog};
+use super::{Context, cluster, databases, describe, info, reply, slowlog};
 use crate::advice;
-use crate::data::core::Inner;
-use crate::data::crew::{Back, Question, Told};
-use crate::data::waiters::Waiter;
+use crate::data::door::Waiter;
 use asking::Asking;
 use bytes::{Bytes, BytesMut};
 use client::{Library, Mute};
@@ -282,6 +281,32 @@ enum State {
     Encoded(Bytes),
 }
 
+/// What waits for the outcome of an operation: a slot of a connection's queue, and which part of
+/// it.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(super) connection: Rc<Connection>,
+    pub(super) slot: u64,
+    pub(super) part: u32,
+    /// Nothing is lost with the outcome.
+    pub(super) read: bool,
+}
+
+impl Waiter for Reply {
+    fn is_read(&self) -> bool {
+        self.read
+    }
+
+    // What a client asked after this operation is to come after it.
+    fn may_be_asked_again(&self) -> bool {
+        self.connection.awaits_last(self.slot)
+    }
+
+    fn is_asked_again(&self, until: Time) {
+        self.connection.waits_until(until);
+    }
+}
+
 impl Connection {
     pub(crate) fn new(
         (id, at): (u64, usize),
@@ -463,13 +488,13 @@ impl Connection {
     /// The next steps of a sweep, which take of `work`; true if it has more to do at once.
     pub(crate) fn sweep_on(
         self: &Rc<Self>,
-        inner: &mut Inner,
+        context: &mut Context,
         slot: u64,
         work: &mut usize,
     ) -> bool {
         let mut session = self.session.borrow_mut();
         let session = &mut *session;
-        let patience = session.patience(inner);
+        let patience = session.patience(context);
         let Some(at) = slot
             .checked_sub(session.first)
             .and_then(|i| usize::try_from(i).ok())
@@ -490,7 +515,7 @@ impl Connection {
             if gather.is_matching() {
                 return true;
             }
-            submit_steps(self, inner, (slot, patience), gather);
+            submit_steps(self, context, (slot, patience), gather);
         }
         if session.encode_ready() {
             self.wake();
@@ -547,40 +572,43 @@ impl Connection {
     }
 
     /// Runs one command, or a slice of it: false if the same arguments are wanted again.
-    pub(crate) fn execute(self: &Rc<Self>, inner: &mut Inner, args: Args<'_>) -> bool {
+    pub(crate) fn execute(self: &Rc<Self>, context: &mut Context, args: Args<'_>) -> bool {
         let mut session = self.session.borrow_mut();
         if session.partway.is_some() {
             let began = Instant::now();
-            session.submit_slice(self, inner, args);
-            inner.counts.went_on(session.command, began.elapsed());
-            inner.stopwatch.forget();
+            session.submit_slice(self, context, args);
+            context
+                .door
+                .counts
+                .went_on(session.command, began.elapsed());
+            context.door.stopwatch.forget();
             return session.partway.is_none();
         }
-        if !session.authenticated && session.waits_to_be_judged(inner, args) {
+        if !session.authenticated && session.waits_to_be_judged(context, args) {
             return false;
         }
-        if inner.is_paused() && session.waits_for_pause(self, inner, args) {
+        if context.is_paused() && session.waits_for_pause(self, context, args) {
             return false;
         }
         // One that is run again after a lookup was counted before, and it is known whether it gets
         // a reply.
         if session.looking == Looking::No {
-            inner.counters.commands += 1;
+            context.door.counters.commands += 1;
             session.silent = session.take_mute();
         }
         if session.in_refused_transaction && session.refuse_in_transaction(args) {
             return true;
         }
-        let began = inner.times_plain().then(Instant::now);
-        if session.read_at_once(self, inner, args) || session.write_at_once(self, inner, args) {
+        let began = context.times_plain().then(Instant::now);
+        if session.read_at_once(self, context, args) || session.write_at_once(self, context, args) {
             let took = began.map(|began| began.elapsed());
-            inner.counts.ran(session.command, took);
+            context.door.counts.ran(session.command, took);
             if let Some(took) = took {
-                session.note_if_slow(inner, args, took);
+                session.note_if_slow(context, args, took);
             }
             return true;
         }
-        session.timed(self, inner, args);
+        session.timed(self, context, args);
         session.partway.is_none() && session.looking != Looking::Waits
     }
 
@@ -594,17 +622,17 @@ impl Connection {
     }
 
     /// The pass was judged: what was read in it may leave, or is taken back.
-    pub(crate) fn settle(self: &Rc<Self>, inner: &mut Inner, well: bool) {
+    pub(crate) fn settle(self: &Rc<Self>, context: &mut Context, well: bool) {
         let mut session = self.session.borrow_mut();
         if well {
             session.provisional.clear();
         } else {
-            session.take_back(self, inner);
+            session.take_back(self, context);
         }
     }
 
     /// The client is gone: nobody waits for its outcomes.
-    pub(crate) fn abandon(&self, inner: &mut Inner) {
+    pub(crate) fn abandon(&self, context: &mut Context) {
         let slots = {
             let mut session = self.session.borrow_mut();
             session.discharge();
@@ -612,8 +640,8 @@ impl Connection {
         };
         for slot in slots {
             match slot.state {
-                State::Waiting { token, .. } => inner.forget(token),
-                State::Gathering(gather) => gather.tokens().for_each(|token| inner.forget(token)),
+                State::Waiting { token, .. } => context.forget(token),
+                State::Gathering(gather) => gather.tokens().for_each(|token| context.forget(token)),
                 State::Asking(_) | State::Done { .. } | State::Encoded(_) => {}
             }
         }
@@ -670,13 +698,12 @@ fn charge(
 /// The partitions that a sweep has to ask, by the installed table, and the number from which on
 /// there are more of them; `None` where its keyspace has none any more.
 fn partitions_of(
-    inner: &Inner,
+    context: &Context,
     (keyspace, map): (KeyspaceId, MapId),
     wanted: &Wanted<'_>,
 ) -> Option<(Vec<PartitionId>, Option<u32>)> {
-    let keyspace = inner
-        .view
-        .as_ref()?
+    let keyspace = context
+        .view()?
         .installed
         .keyspace(keyspace)
         .filter(|k| !k.partitions.is_empty())?;
@@ -684,7 +711,7 @@ fn partitions_of(
     let found = match wanted {
         Wanted::From { first, most, own } => {
             let led =
-                |p: &&Arc<Partition>| !own || cluster::leads(inner.me, inner.crew.threads(), p);
+                |p: &&Arc<Partition>| !own || cluster::leads(context.me(), context.threads(), p);
             // They are in order.
             let mut from = all[all.partition_point(|p| p.id.0 < *first)..]
                 .iter()
@@ -709,22 +736,22 @@ fn partitions_of(
 
 fn submit_steps(
     connection: &Rc<Connection>,
-    inner: &mut Inner,
+    context: &mut Context,
     (slot, patience): (u64, Patience),
     gather: &mut Gather,
 ) {
     while gather.has_next_step() {
         let about = gather.about();
         if let Some(wanted) = gather.wants() {
-            match partitions_of(inner, about, &wanted) {
+            match partitions_of(context, about, &wanted) {
                 Some(partitions) => gather.renew(partitions),
                 None => gather.fail(Failure::NoPartition),
             }
         }
         let (keyspace, map) = gather.about();
-        if let Some(generation) = inner.looks_under() {
+        if let Some(generation) = context.looks_under() {
             gather.look(generation, |partition| {
-                inner.shard.keys_of(keyspace, partition, map)
+                context.shard().keys_of(keyspace, partition, map)
             });
         }
         // There is none where it was just found out that there are no partitions.
@@ -739,7 +766,7 @@ fn submit_steps(
         };
         let connection = connection.clone();
         let part = partition.0;
-        let token = inner.submit_partition(operation, patience, |read| Waiter::Reply {
+        let token = context.submit_partition(operation, patience, |read| Reply {
             connection,
             slot,
             part,
@@ -751,27 +778,27 @@ fn submit_steps(
 
 impl Session {
     /// Runs a command that has no way of its own, and notes how long that takes.
-    fn timed(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) {
-        let number = inner.counters.commands;
-        inner.stopwatch.begin(number);
+    fn timed(&mut self, connection: &Rc<Connection>, context: &mut Context, args: Args<'_>) {
+        let number = context.door.counters.commands;
+        context.door.stopwatch.begin(number);
         self.command = counts::UNKNOWN;
-        let ran = self.run_command(connection, inner, args);
-        let took = inner.stopwatch.end(number);
+        let ran = self.run_command(connection, context, args);
+        let took = context.door.stopwatch.end(number);
         if ran && self.looking != Looking::Waits {
-            inner.counts.ran(self.command, Some(took));
+            context.door.counts.ran(self.command, Some(took));
         }
-        self.note_if_slow(inner, args, took);
+        self.note_if_slow(context, args, took);
     }
 
     /// Whether it ran, and was not refused before that.
     fn run_command(
         &mut self,
         connection: &Rc<Connection>,
-        inner: &mut Inner,
+        context: &mut Context,
         args: Args<'_>,
     ) -> bool {
         if let Some(what) = args.too_large() {
-            let max = inner.limits.value_bytes_max;
+            let max = context.limits().value_bytes_max;
             let text = match what {
                 TooLarge::Argument => {
                     format!("ERR the argument is too large: at most {max} bytes (--value-max)")
@@ -796,32 +823,32 @@ impl Session {
             }
         };
         self.command = spec.number;
-        if let Err(why) = self.admits(inner, spec, args) {
+        if let Err(why) = self.admits(context, spec, args) {
             self.refuse(&why);
             return false;
         }
-        match command::parse(spec, args, inner.unix_ms) {
-            Ok(request) => self.run(connection, inner, args, request),
+        match command::parse(spec, args, context.unix_ms()) {
+            Ok(request) => self.run(connection, context, args, request),
             Err(error) => self.answer(|e| e.error(&error.0)),
         }
         true
     }
 
     /// Keeps a command that took long.
-    fn note_if_slow(&self, inner: &mut Inner, args: Args<'_>, took: Duration) {
-        let settings = &inner.crew.settings;
+    fn note_if_slow(&self, context: &mut Context, args: Args<'_>, took: Duration) {
+        let settings = &context.door.common.settings;
         if !settings.is_slow(took) {
             return;
         }
         let verb = table::all()
             .get(usize::from(self.command))
             .map(|spec| spec.verb);
-        let (id, most) = (inner.crew.next_slow(), settings.slow_entries());
+        let (id, most) = (context.door.common.next_slow(), settings.slow_entries());
         let (args, peer, name) = (slowlog::kept(verb, args), self.peer, self.name.clone());
-        inner.slow.push(
+        context.door.slow.push(
             slowlog::Slow {
                 id,
-                unix_s: inner.unix_ms / 1000,
+                unix_s: context.unix_ms() / 1000,
                 took,
                 args,
                 peer,
@@ -837,9 +864,9 @@ impl Session {
     }
 
     /// How long what is taken now waits at most: not less long than what was taken before.
-    fn patience(&mut self, inner: &Inner) -> Patience {
-        if !self.is_hurried(inner) {
-            self.waits_until = inner.now + inner.limits.park;
+    fn patience(&mut self, context: &Context) -> Patience {
+        if !self.is_hurried(context) {
+            self.waits_until = context.now() + context.limits().park;
             return Patience::Whole;
         }
         let least = if self.slots.is_empty() {
@@ -847,12 +874,12 @@ impl Session {
         } else {
             self.waits_until
         };
-        self.waits_until = least.max(inner.now + HURRIED.min(inner.limits.park));
+        self.waits_until = least.max(context.now() + HURRIED.min(context.limits().park));
         Patience::Until(self.waits_until)
     }
 
-    fn is_hurried(&self, inner: &Inner) -> bool {
-        inner.now < self.hurried_until
+    fn is_hurried(&self, context: &Context) -> bool {
+        context.now() < self.hurried_until
     }
 
     /// All that the client sent is taken: what it sends from now on did not wait behind anything.
@@ -861,13 +888,17 @@ impl Session {
     }
 
     /// Whether this is a password that is judged later, because its address gave wrong ones.
-    fn waits_to_be_judged(&mut self, inner: &Inner, args: Args<'_>) -> bool {
-        let judged = inner.password.is_some()
+    fn waits_to_be_judged(&mut self, context: &Context, args: Args<'_>) -> bool {
+        let judged = context.door.password.is_some()
             && [&b"AUTH"[..], b"HELLO"]
                 .iter()
                 .any(|name| args.get(0).eq_ignore_ascii_case(name));
         if judged && std::mem::replace(&mut self.judging, Judging::AtOnce) == Judging::AtOnce {
-            let until = inner.guard.borrow().waits_until(inner.now, self.peer.ip());
+            let until = context
+                .door
+                .guard
+                .borrow()
+                .waits_until(context.now(), self.peer.ip());
             self.judging = until.map_or(Judging::AtOnce, Judging::At);
         }
         matches!(self.judging, Judging::At(_))
@@ -941,7 +972,7 @@ impl Session {
     fn read_at_once(
         &mut self,
         connection: &Rc<Connection>,
-        inner: &mut Inner,
+        context: &mut Context,
         args: Args<'_>,
     ) -> bool {
         let here = args.len() == 2
@@ -949,14 +980,14 @@ impl Session {
             && self.slots.is_empty()
             && self.authenticated;
         // It may have to be asked again, and then waits as long as any.
-        if !here || self.silent || !self.touches || self.is_hurried(inner) {
+        if !here || self.silent || !self.touches || self.is_hurried(context) {
             return false;
         }
         let key = args.get(1);
-        if key.len() > inner.limits.key_bytes_max {
+        if key.len() > context.limits().key_bytes_max {
             return false;
         }
-        let found = inner.shard.read(inner.now, self.keyspace, self.map, key);
+        let found = context.read(self.keyspace, self.map, key);
         // What is larger is weighed first.
         let Some((n, value)) = found.filter(|(_, v)| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX))
         else {
@@ -977,7 +1008,7 @@ impl Session {
         };
         if self.provisional.is_empty() {
             self.provisional_from = start;
-            inner.provisional.push(connection.clone());
+            context.door.provisional.push(connection.clone());
         }
         self.provisional.push(Provisional::Read {
             keyspace: self.keyspace,
@@ -997,7 +1028,7 @@ impl Session {
     fn write_at_once(
         &mut self,
         connection: &Rc<Connection>,
-        inner: &mut Inner,
+        context: &mut Context,
         args: Args<'_>,
     ) -> bool {
         let plain = args.len() == 3
@@ -1005,23 +1036,23 @@ impl Session {
             && args.too_large().is_none();
         if !plain
             || !self.authenticated
-            || self.is_hurried(inner)
-            || self.cluster_port && !inner.is_led()
+            || self.is_hurried(context)
+            || self.cluster_port && !context.is_led()
         {
             return false;
         }
         let slot = self.next();
         let pair = (args.get(1), args.get(2));
-        let waiter = || Waiter::Reply {
+        let waiter = || Reply {
             connection: connection.clone(),
             slot,
             part: 0,
             read: false,
         };
-        let Some(token) = inner.set(self.keyspace, self.map, pair, waiter) else {
+        let Some(token) = context.set(self.keyspace, self.map, pair, waiter) else {
             return false;
         };
-        self.waits_until = inner.now + inner.limits.park;
+        self.waits_until = context.now() + context.limits().park;
         self.command = table::SET;
         self.push(
             State::Waiting {
@@ -1034,8 +1065,8 @@ impl Session {
     }
 
     /// Takes provisional replies back, to be judged again.
-    fn take_back(&mut self, connection: &Rc<Connection>, inner: &mut Inner) {
-        self.waits_until = inner.now + inner.limits.park;
+    fn take_back(&mut self, connection: &Rc<Connection>, context: &mut Context) {
+        self.waits_until = context.now() + context.limits().park;
         let from = self.provisional_from;
         let taken = self.out.bytes.split_off(from).freeze();
         let provisional = std::mem::take(&mut self.provisional);
@@ -1060,13 +1091,13 @@ impl Session {
                         key,
                         action: Action::Get,
                     };
-                    let waiter = Waiter::Reply {
+                    let waiter = Reply {
                         connection: connection.clone(),
                         slot: self.next(),
                         part: 0,
                         read: true,
                     };
-                    let token = inner.keep(n, operation, outcome, waiter);
+                    let token = context.keep(n, operation, outcome, waiter);
                     self.push(
                         State::Waiting {
                             shape: Shape::Plain,
@@ -1265,7 +1296,12 @@ impl Session {
     }
 
     /// Whether this client may run this command, and this thread is to be asked for these keys.
-    fn admits(&self, inner: &Inner, spec: &table::Spec, args: Args<'_>) -> Result<(), ErrorText> {
+    fn admits(
+        &self,
+        context: &Context,
+        spec: &table::Spec,
+        args: Args<'_>,
+    ) -> Result<(), ErrorText> {
         if !self.authenticated && !spec.is_open() {
             return Err("NOAUTH Authentication required.".into());
         }
@@ -1284,7 +1320,7 @@ impl Session {
             if keys
                 .clone()
                 .step_by(step)
-                .any(|i| args.get(i).len() > inner.limits.key_bytes_max)
+                .any(|i| args.get(i).len() > context.limits().key_bytes_max)
             {
                 return Err("ERR the key is too long".into());
             }
@@ -1301,7 +1337,7 @@ impl Session {
                     )
                     .into());
                 }
-                here(inner, keys.step_by(step).map(|i| args.get(i)))?;
+                here(context, keys.step_by(step).map(|i| args.get(i)))?;
             }
         }
         Ok(())
@@ -1310,7 +1346,7 @@ impl Session {
     fn run(
         &mut self,
         connection: &Rc<Connection>,
-        inner: &mut Inner,
+        context: &mut Context,
         args: Args<'_>,
         request: Request,
     ) {
@@ -1324,9 +1360,9 @@ impl Session {
                 let (weight, answers) = (weight(&action), answers_value(&action));
                 let (token, elsewhere) = operation(
                     connection,
-                    inner,
+                    context,
                     self.about(),
-                    (self.next(), 0, self.patience(inner)),
+                    (self.next(), 0, self.patience(context)),
                     key,
                     action,
                 );
@@ -1337,24 +1373,30 @@ impl Session {
                 };
                 self.expect(State::Waiting { shape, token }, weight, expected);
             }
-            Request::Many(many) => self.many(connection, inner, args, many),
-            Request::All(all) => self.sweep(connection, inner, all),
+            Request::Many(many) => self.many(connection, context, args, many),
+            Request::All(all) => self.sweep(connection, context, all),
             Request::Wait => {
                 let least = match self.keyspace {
                     // Asked after every write by some, and known already.
-                    cluster::KEYSPACE => inner.backups_least,
-                    other => cluster::backups_least(inner.view.as_ref(), other),
+                    cluster::KEYSPACE => context.door.backups_least,
+                    other => cluster::backups_least(context.view(), other),
                 };
                 self.answer(|e| e.integer(least));
             }
-            Request::Connection(asked) => self.about_connection(connection, inner, asked),
-            Request::Cluster(asked) => self.about_cluster(inner, asked),
-            Request::Server(asked) => self.about_server(inner, asked),
+            Request::Connection(asked) => self.about_connection(connection, context, asked),
+            Request::Cluster(asked) => self.about_cluster(context, asked),
+            Request::Server(asked) => self.about_server(context, asked),
             Request::Constant(answer) => self.answer_constant(answer),
         }
     }
 
-    fn many(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>, many: Many) {
+    fn many(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut Context,
+        args: Args<'_>,
+        many: Many,
+    ) {
         let (step, kind) = match many {
             Many::Get => (1, Kind::Values),
             Many::Set => (2, Kind::Written),
@@ -1369,15 +1411,15 @@ impl Session {
             part: 0,
             hold: Hold::No,
         });
-        self.submit_slice(connection, inner, args);
+        self.submit_slice(connection, context, args);
     }
 
     /// Submits the next keys of a command, as many as others should wait for.
-    fn submit_slice(&mut self, connection: &Rc<Connection>, inner: &mut Inner, args: Args<'_>) {
+    fn submit_slice(&mut self, connection: &Rc<Connection>, context: &mut Context, args: Args<'_>) {
         let Some(mut way) = self.partway.take() else {
             return;
         };
-        let (slot, patience) = (self.next() - 1, self.patience(inner));
+        let (slot, patience) = (self.next() - 1, self.patience(context));
         let Some(entry) = self.slots.back_mut() else {
             return;
         };
@@ -1393,7 +1435,7 @@ impl Session {
                 return;
             }
             let waits = gather.waits();
-            if waits >= KEYS_ASKED_MAX || waits > 0 && inner.shard.room() == 0 {
+            if waits >= KEYS_ASKED_MAX || waits > 0 && context.shard().room() == 0 {
                 self.partway = Some(Partway {
                     hold: Hold::Outcomes(waits / 2),
                     ..way
@@ -1414,7 +1456,9 @@ impl Session {
             if answers
                 && self.budget.is_short()
                 && much
-                && !inner.leads(self.keyspace, self.map, args.get(way.at))
+                && !context
+                    .shard()
+                    .leads(self.keyspace, self.map, args.get(way.at))
             {
                 match self.budget.room_to_ask(
                     (self.id, connection.at),
@@ -1450,7 +1494,7 @@ impl Session {
             bytes += args.get(way.at).len() + weight;
             let (token, elsewhere) = operation(
                 connection,
-                inner,
+                context,
                 (self.keyspace, self.map),
                 (slot, way.part, patience),
                 args.bytes(way.at),
@@ -1477,8 +1521,8 @@ impl Session {
         self.budget.end_turn(self.id);
     }
 
-    fn sweep(&mut self, connection: &Rc<Connection>, inner: &mut Inner, mut all: All) {
-        let Some(keyspace) = cluster::assigned(inner.view.as_ref(), self.keyspace) else {
+    fn sweep(&mut self, connection: &Rc<Connection>, context: &mut Context, mut all: All) {
+        let Some(keyspace) = cluster::assigned(context.view(), self.keyspace) else {
             return self.answer(|e| e.error(reply::failure(Failure::NoPartition, Shape::Plain)));
         };
         if let All::Range(query) = &mut all
@@ -1499,15 +1543,15 @@ impl Session {
             }
             all => Gather::of_sweep(all, keyspace, &[self.map], self.cluster_port),
         };
-        self.gather(connection, inner, gather);
+        self.gather(connection, context, gather);
     }
 
-    fn gather(&mut self, connection: &Rc<Connection>, inner: &mut Inner, gather: Gather) {
+    fn gather(&mut self, connection: &Rc<Connection>, context: &mut Context, gather: Gather) {
         let mut gather = Box::new(gather);
         submit_steps(
             connection,
-            inner,
-            (self.next(), self.patience(inner)),
+            context,
+            (self.next(), self.patience(context)),
             &mut gather,
         );
         self.sweeping = true;
@@ -1522,7 +1566,7 @@ const HELLO_NOAUTH: &str = "NOAUTH HELLO must be called with the client already 
 /// Its token, and whether its outcome comes from elsewhere.
 fn operation(
     connection: &Rc<Connection>,
-    inner: &mut Inner,
+    context: &mut Context,
     (keyspace, map): (KeyspaceId, MapId),
     (slot, part, patience): (u64, u32, Patience),
     key: Bytes,
@@ -1535,7 +1579,7 @@ fn operation(
         action,
     };
     let connection = connection.clone();
-    inner.submit(operation, patience, |read| Waiter::Reply {
+    context.submit(operation, patience, |read| Reply {
         connection,
         slot,
         part,
@@ -1570,7 +1614,7 @@ fn weight(action: &Action) -> usize {
 }
 
 /// Whether this thread answers a cluster-aware client for these keys.
-fn here<'a>(inner: &Inner, keys: impl Iterator<Item = &'a [u8]>) -> Result<(), ErrorText> {
+fn here<'a>(context: &Context, keys: impl Iterator<Item = &'a [u8]>) -> Result<(), ErrorText> {
     let mut slots = keys.map(doyen_placement::hash::slot);
     let Some(slot) = slots.next() else {
         return Ok(());
@@ -1578,16 +1622,16 @@ fn here<'a>(inner: &Inner, keys: impl Iterator<Item = &'a [u8]>) -> Result<(), E
     if slots.any(|other| other != slot) {
         return Err("CROSSSLOT Keys in request don't hash to the same slot".into());
     }
-    let view = inner.view.as_ref();
+    let view = context.view();
     let (Some(view), Some(partition)) = (view, cluster::partition_of(view, slot)) else {
         return Err("CLUSTERDOWN Hash slot not served".into());
     };
-    if !inner.is_led() {
+    if !context.is_led() {
         return Err(
             "CLUSTERDOWN The cluster is down: no majority of its voters answers this node".into(),
         );
     }
-    match cluster::redirect(view, inner.me, inner.crew.threads(), partition) {
+    match cluster::redirect(view, context.me(), context.threads(), partition) {
         Some(endpoint) => Err(format!("MOVED {slot} {endpoint}").into()),
         None => Ok(()),
     }

@@ -19,7 +19,7 @@ impl Wake for Hostile {
 /// The waker of one caller ended the data thread, and with it every other caller's node.
 #[tokio::test]
 async fn a_waker_that_panics_is_its_callers_business() {
-    let node = Node::start(None, 10);
+    let node = doorless(1);
     let hostile = Arc::new(Hostile::default());
     let waker = Waker::from(hostile.clone());
     let mut call = Box::pin(node.handle.execute(operation(Action::Strlen)));
@@ -55,7 +55,7 @@ async fn a_waker_that_panics_is_its_callers_business() {
 /// Calls were told to try again, for ever.
 #[tokio::test]
 async fn calls_after_the_end_say_that_it_is_over() {
-    let node = Node::start(None, 10);
+    let node = doorless(1);
     let handle = node.handle.clone();
     assert!(!handle.has_ended());
     node.stop().await;

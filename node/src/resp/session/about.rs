@@ -20,7 +20,7 @@ impl Session {
     pub(super) fn about_connection(
         &mut self,
         connection: &Connection,
-        inner: &mut Inner,
+        context: &mut Context,
         asked: command::Connection,
     ) {
         use command::Connection as C;
@@ -31,13 +31,13 @@ impl Session {
                 protocol,
                 auth,
                 name,
-            } => self.hello(inner, protocol, auth, name),
+            } => self.hello(context, protocol, auth, name),
             C::Auth { user, password } => {
-                if user.is_none() && inner.password.is_none() {
+                if user.is_none() && context.door.password.is_none() {
                     let text = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
                     return self.answer(|e| e.error(text));
                 }
-                if self.authenticate(inner, user.as_deref().unwrap_or(b"default"), &password) {
+                if self.authenticate(context, user.as_deref().unwrap_or(b"default"), &password) {
                     self.answer(|e| e.simple("OK"));
                 } else {
                     self.answer(|e| e.error(WRONGPASS));
@@ -60,8 +60,8 @@ impl Session {
             }
             C::Reset => {
                 self.protocol = Protocol::Resp2;
-                self.authenticated = inner.password.is_none();
-                self.stranger_since = inner.now;
+                self.authenticated = context.door.password.is_none();
+                self.stranger_since = context.now();
                 self.name = Bytes::new();
                 self.keyspace = cluster::KEYSPACE;
                 (self.mute, self.silent) = (Mute::No, false);
@@ -84,9 +84,8 @@ impl Session {
                 self.answer(|e| e.bulk(&name));
             }
             C::ClientKeyspace => {
-                let name = inner
-                    .view
-                    .as_ref()
+                let name = context
+                    .view()
                     .and_then(|v| v.installed.keyspace(self.keyspace))
                     .map(|k| k.name.as_str());
                 match name {
@@ -96,29 +95,29 @@ impl Session {
                 }
             }
             C::ClientUse(name) => match (
-                self.choose_keyspace(inner, &name),
+                self.choose_keyspace(context, &name),
                 std::mem::take(&mut self.looking),
             ) {
                 (Ok(()), _) => self.answer(|e| e.simple("OK")),
                 // Another member may have made it a moment ago.
                 (Err(Unusable::Missing(_)), Looking::No) => {
                     self.looking = Looking::Waits;
-                    inner.looking.push(self.id);
+                    context.look_for_table(self.id);
                 }
                 (Err(Unusable::Missing(text) | Unusable::Refused(text)), _) => {
                     self.answer(|e| e.error(&text))
                 }
             },
             C::ClientInfo => {
-                let line = self.line(inner.now, connection.active_at());
+                let line = self.line(context.now(), connection.active_at());
                 self.answer(|e| e.text(&line));
             }
-            C::ClientList(chosen) => self.list_clients(connection, inner, chosen),
+            C::ClientList(chosen) => self.list_clients(connection, context, chosen),
             C::ClientKill {
                 chosen,
                 old_form,
                 skip_me,
-            } => self.kill_clients(inner, chosen, old_form, skip_me),
+            } => self.kill_clients(context, chosen, old_form, skip_me),
             C::ClientSetInfo(which, value) => self.set_library(which, &value),
             C::ClientReply(wanted) => self.set_mute(wanted),
             C::ClientTouches(touches) => {
@@ -126,12 +125,12 @@ impl Session {
                 self.answer(|e| e.simple("OK"));
             }
             C::ClientPause(pause) => {
-                inner.pause(pause);
-                self.ask(inner, Asking::done(Question::Pause(pause)));
+                context.pause(pause);
+                self.ask(context, Asking::done(Question::Pause(pause)));
             }
             C::ClientUnpause => {
-                inner.unpause();
-                self.ask(inner, Asking::done(Question::Unpause));
+                context.unpause();
+                self.ask(context, Asking::done(Question::Unpause));
             }
             C::ClientTrackingInfo => self.answer(|e| {
                 e.map(3);
@@ -147,13 +146,13 @@ impl Session {
     }
 
     /// Commands that follow are about this keyspace; those before keep theirs.
-    fn choose_keyspace(&mut self, inner: &Inner, name: &[u8]) -> Result<(), Unusable> {
+    fn choose_keyspace(&mut self, context: &Context, name: &[u8]) -> Result<(), Unusable> {
         if self.cluster_port && name != DEFAULT_KEYSPACE.as_bytes() {
             return Err(Unusable::Refused(
                 "ERR CLIENT KEYSPACE is for the plain port (--resp): slots tell cluster-aware clients where keys of `default` are".into(),
             ));
         }
-        let table = inner.view.as_ref().map(|v| &v.installed);
+        let table = context.view().map(|v| &v.installed);
         let table = table.ok_or_else(|| {
             Unusable::Refused("CLUSTERDOWN this node knows no cluster yet".into())
         })?;
@@ -174,13 +173,13 @@ impl Session {
 
     fn hello(
         &mut self,
-        inner: &Inner,
+        context: &Context,
         protocol: Option<i64>,
         auth: Option<(Bytes, Bytes)>,
         name: Option<Bytes>,
     ) {
         if let Some((user, password)) = auth
-            && !self.authenticate(inner, &user, &password)
+            && !self.authenticate(context, &user, &password)
         {
             return self.answer(|e| e.error(WRONGPASS));
         }
@@ -225,15 +224,20 @@ impl Session {
         });
     }
 
-    fn authenticate(&mut self, inner: &Inner, user: &[u8], password: &[u8]) -> bool {
+    fn authenticate(&mut self, context: &Context, user: &[u8], password: &[u8]) -> bool {
         let right = user == b"default"
-            && inner
+            && context
+                .door
                 .password
                 .as_ref()
                 .is_none_or(|p| equal_in_constant_time(p.as_bytes(), password));
         self.authenticated |= right;
         if !right {
-            inner.guard.borrow_mut().failed(inner.now, self.peer.ip());
+            context
+                .door
+                .guard
+                .borrow_mut()
+                .failed(context.now(), self.peer.ip());
         }
         right
     }
@@ -247,19 +251,23 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn about_cluster(&mut self, inner: &mut Inner, asked: Cluster) {
-        let (view, me) = (inner.view.as_ref(), inner.me);
+    pub(super) fn about_cluster(&mut self, context: &mut Context, asked: Cluster) {
+        let me = context.me();
         match asked {
             Cluster::Topology(asked) => {
-                let reply = inner.topology.answer(view, me, asked, self.protocol);
+                let view = context.view().cloned();
+                let answers = &mut context.door.topology;
+                let reply = answers.answer(view.as_ref(), me, asked, self.protocol);
                 self.answer(|e| e.encoded(&reply));
             }
-            Cluster::Info => self.answer(|e| e.text(&cluster::info(view, me, inner.is_led()))),
-            Cluster::MyId => self.answer(|e| e.bulk(cluster::my_id(view, me).as_bytes())),
-            Cluster::MyShardId => {
-                self.answer(|e| e.bulk(cluster::my_shard_id(view, me).as_bytes()))
+            Cluster::Info => {
+                self.answer(|e| e.text(&cluster::info(context.view(), me, context.is_led())))
             }
-            Cluster::Replicas(of) => self.answer(|e| cluster::replicas(e, view, me, &of)),
+            Cluster::MyId => self.answer(|e| e.bulk(cluster::my_id(context.view(), me).as_bytes())),
+            Cluster::MyShardId => {
+                self.answer(|e| e.bulk(cluster::my_shard_id(context.view(), me).as_bytes()))
+            }
+            Cluster::Replicas(of) => self.answer(|e| cluster::replicas(e, context.view(), me, &of)),
             // Members are connected by QUIC, and not by the cluster bus of Redis, whose links these
             // would be.
             Cluster::Links => self.answer(|e| e.array(0)),
@@ -284,50 +292,59 @@ impl Session {
 
     /// `INFO` shows what this node holds, on the cluster-aware port what this thread of it does;
     /// how many keys the cluster has takes `DBSIZE`.
-    pub(super) fn about_server(&mut self, inner: &mut Inner, asked: Server) {
+    pub(super) fn about_server(&mut self, context: &mut Context, asked: Server) {
         match asked {
             Server::Info(sections) => {
                 let needs = info::needs(&sections);
-                let asking = Asking::info(self.facts(inner, needs), needs, sections);
-                self.ask(inner, asking);
+                let asking = Asking::info(self.facts(context, needs), needs, sections);
+                self.ask(context, asking);
             }
             Server::MemoryStats => {
-                let asking = Asking::memory_stats(self.facts(inner, Needs::Counts));
-                self.ask(inner, asking);
+                let asking = Asking::memory_stats(self.facts(context, Needs::Counts));
+                self.ask(context, asking);
             }
             Server::MemoryDoctor => {
-                let asking = Asking::memory_doctor(self.facts(inner, Needs::Counts));
-                self.ask(inner, asking);
+                let asking = Asking::memory_doctor(self.facts(context, Needs::Counts));
+                self.ask(context, asking);
             }
             Server::ConfigGet(patterns) => {
-                let facts = self.facts(inner, Needs::Nothing);
-                self.answer(|e| settings::encode(e, &facts, &inner.crew.settings, &patterns));
+                let facts = self.facts(context, Needs::Nothing);
+                self.answer(|e| {
+                    settings::encode(e, &facts, &context.door.common.settings, &patterns)
+                });
             }
             Server::ConfigSet(pairs) => {
-                let set = inner
-                    .crew
+                let set = context
+                    .door
+                    .common
                     .settings
-                    .set(&self.facts(inner, Needs::Nothing), &pairs);
+                    .set(&self.facts(context, Needs::Nothing), &pairs);
                 self.answer(|e| match set {
                     Ok(()) => e.simple("OK"),
                     Err(why) => e.error(&why),
                 });
             }
             Server::ResetStat => {
-                inner.reset_counts();
-                self.ask(inner, Asking::done(Question::ResetCounts));
+                context.reset_counts();
+                self.ask(context, Asking::done(Question::ResetCounts));
             }
             Server::SlowlogGet(count) => {
-                let count = count.min(inner.crew.settings.slow_entries());
-                self.ask(inner, Asking::slow(inner.slow.newest(count), count));
+                let count = count.min(context.door.common.settings.slow_entries());
+                self.ask(
+                    context,
+                    Asking::slow(context.door.slow.newest(count), count),
+                );
             }
             Server::SlowlogLen => self.ask(
-                inner,
-                Asking::slow_length(inner.slow.len(), inner.crew.settings.slow_entries()),
+                context,
+                Asking::slow_length(
+                    context.door.slow.len(),
+                    context.door.common.settings.slow_entries(),
+                ),
             ),
             Server::SlowlogReset => {
-                inner.slow.clear();
-                self.ask(inner, Asking::done(Question::ResetSlow));
+                context.door.slow.clear();
+                self.ask(context, Asking::done(Question::ResetSlow));
             }
             Server::CommandCount => {
                 let count = i64::try_from(table::commands().count()).unwrap_or(i64::MAX);
@@ -343,7 +360,7 @@ impl Session {
             Server::CommandGetKeys(args) => self.answer(|e| describe::command_keys(e, &args)),
             Server::Help(container) => self.answer(|e| describe::help(e, container)),
             Server::Acl(asked) => {
-                self.answer(|e| describe::acl(e, asked, inner.password.as_deref()))
+                self.answer(|e| describe::acl(e, asked, context.door.password.as_deref()))
             }
             Server::Time => {
                 let us = clock::unix_us();
@@ -363,7 +380,7 @@ impl Session {
             }),
             // Nothing is saved: as Redis says before its first time, when the process began.
             Server::LastSave => {
-                let began = i64::try_from(self.facts(inner, Needs::Nothing).began_unix_s())
+                let began = i64::try_from(self.facts(context, Needs::Nothing).began_unix_s())
                     .unwrap_or(i64::MAX);
                 self.answer(|e| e.integer(began));
             }
@@ -391,15 +408,17 @@ impl Session {
         }
     }
 
-    fn facts(&self, inner: &Inner, needs: Needs) -> info::Facts {
+    fn facts(&self, context: &Context, needs: Needs) -> info::Facts {
         // On the plain port a node is one server, on the other one each of its threads is.
         let (me, memory) = match self.cluster_port {
-            true => (inner.me, inner.limits.memory_bytes_max),
-            false => (inner.me.member(), inner.crew.memory_bytes_max()),
+            true => (context.me(), context.limits().memory_bytes_max),
+            false => (
+                context.me().member(),
+                context.door.common.memory_bytes_max(),
+            ),
         };
-        let keyspace = inner
-            .view
-            .as_ref()
+        let keyspace = context
+            .view()
             .and_then(|v| v.installed.keyspace(self.keyspace));
         info::Facts {
             cluster_port: self.cluster_port,
@@ -407,17 +426,17 @@ impl Session {
             run_id: cluster::node_id(me),
             address: self.local.ip(),
             tcp_port: self.local.port(),
-            threads: inner.crew.threads(),
+            threads: context.threads(),
             unix_us: clock::unix_us(),
-            uptime_s: inner.now.since(inner.started).as_secs(),
-            connections_max: inner.crew.settings.clients_max(),
+            uptime_s: context.now().since(context.started()).as_secs(),
+            connections_max: context.door.common.settings.clients_max(),
             memory_bytes_max: u64::try_from(memory).unwrap_or(u64::MAX),
             memory_policy: EvictionPolicy(keyspace.map(|k| k.eviction).unwrap_or_default())
                 .in_redis(),
-            backups: inner.backups_least,
-            has_password: inner.password.is_some(),
-            value_bytes_max: inner.limits.value_bytes_max,
-            counted: inner.counted(needs),
+            backups: context.door.backups_least,
+            has_password: context.door.password.is_some(),
+            value_bytes_max: context.limits().value_bytes_max,
+            counted: context.counted(needs),
         }
     }
 }

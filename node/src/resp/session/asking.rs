@@ -158,28 +158,29 @@ impl Asking {
 
 impl Session {
     /// Whether this connection is answered for the whole node, and that takes other threads.
-    fn asks_others(&self, inner: &Inner) -> bool {
-        !self.cluster_port && inner.crew.threads() > 1
+    fn asks_others(&self, context: &Context) -> bool {
+        !self.cluster_port && context.threads() > 1
     }
 
     /// Answers with this thread's part, or once the others have told theirs.
-    pub(super) fn ask(&mut self, inner: &Inner, mut asking: Asking) {
-        if !self.asks_others(inner) || matches!(asking.question, Question::Counts(Needs::Nothing)) {
+    pub(super) fn ask(&mut self, context: &Context, mut asking: Asking) {
+        if !self.asks_others(context) || matches!(asking.question, Question::Counts(Needs::Nothing))
+        {
             return self.answer(|e| asking.encode(e));
         }
         let back = Back {
-            thread: inner.me.thread_number(),
+            thread: context.me().thread_number(),
             connection: self.id,
             slot: self.next(),
         };
-        asking.left = inner.crew.ask(&asking.question, back);
+        asking.left = context.ask(&asking.question, back);
         self.push(State::Asking(Box::new(asking)), 0);
     }
 }
 
 impl Connection {
     /// Another thread's part of an answer.
-    pub(crate) fn told(&self, slot: u64, told: Told) {
+    pub(in crate::resp) fn told(&self, slot: u64, told: Told) {
         let mut session = self.session.borrow_mut();
         let session = &mut *session;
         let Some(at) = slot
@@ -216,17 +217,17 @@ impl Connection {
     }
 }
 
-impl Inner {
+impl Context {
     /// This thread's part of the answer to another one's question.
-    pub(crate) fn answer(&mut self, question: &Question) -> Told {
+    pub(in crate::resp) fn answer(&mut self, question: &Question) -> Told {
         match question {
             Question::Counts(needs) => Told::Counts(Box::new(self.counted(*needs))),
             Question::Clients(chosen) => Told::Clients(self.client_lines(chosen)),
             Question::Kill(chosen) => Told::Number(self.kill_clients(chosen)),
-            Question::Slow(count) => Told::Slow(self.slow.newest(*count)),
-            Question::SlowLength => Told::Number(self.slow.len() as u64),
+            Question::Slow(count) => Told::Slow(self.door.slow.newest(*count)),
+            Question::SlowLength => Told::Number(self.door.slow.len() as u64),
             Question::ResetSlow => {
-                self.slow.clear();
+                self.door.slow.clear();
                 Told::Done
             }
             Question::ResetCounts => {
@@ -249,31 +250,31 @@ impl Inner {
         if needs == Needs::Nothing {
             return info::Counted::default();
         }
-        let stats = self.shard.stats();
+        let stats = self.shard().stats();
         // Every key has one leader, so that what all nodes say adds up to `DBSIZE`.
         let databases = match needs {
             Needs::Nothing | Needs::Counts => Box::default(),
-            Needs::Databases => Box::new(self.shard.led(cluster::KEYSPACE, databases::all())),
+            Needs::Databases => Box::new(self.shard().led(cluster::KEYSPACE, databases::all())),
         };
-        let (input, answers) = self.budget.counted();
-        let output = answers + self.budget.spilled();
+        let (input, answers) = self.door.budget.counted();
+        let output = answers + self.door.budget.spilled();
         info::Counted {
-            connected_clients: self.connections.len() as u64,
+            connected_clients: self.door.connections.len() as u64,
             client_bytes: (input + output) as u64,
             client_output_bytes: output as u64,
             memory_bytes: stats.memory_bytes,
-            memory_peak_bytes: self.memory_peak_bytes.max(stats.memory_bytes),
+            memory_peak_bytes: self.door.memory_peak_bytes.max(stats.memory_bytes),
             parked: stats.parked,
             databases,
             keys_held: stats.keys,
-            totals: self.totals(&stats).since(&self.totals_from),
-            rates: self.rates.per_second(),
-            counts: self.counts.clone(),
+            totals: self.totals(&stats).since(&self.door.totals_from),
+            rates: self.door.rates.per_second(),
+            counts: self.door.counts.clone(),
         }
     }
 
     fn totals(&self, stats: &Stats) -> info::Totals {
-        let counters = &self.counters;
+        let counters = &self.door.counters;
         info::Totals {
             connections_received: counters.connections,
             connections_rejected: counters.connections_rejected,
@@ -283,7 +284,7 @@ impl Inner {
             output_bytes: counters.output_bytes,
             expired: stats.expired,
             evicted: stats.evicted,
-            auth_failures: self.guard.borrow().failures(),
+            auth_failures: self.door.guard.borrow().failures(),
             connections_expelled: counters.connections_expelled,
             hits: stats.hits,
             misses: stats.misses,
@@ -292,21 +293,22 @@ impl Inner {
 
     /// Counts anew for `INFO`. (What `/metrics` shows goes on.)
     pub(crate) fn reset_counts(&mut self) {
-        self.totals_from = self.totals(&self.shard.stats());
-        self.counts = counts::Counts::new();
+        self.door.totals_from = self.totals(&self.shard().stats());
+        self.door.counts = counts::Counts::new();
     }
 
     /// Error replies of a connection.
     pub(crate) fn count_errors(&mut self, failed: &mut Vec<Failed>) {
         for failed in failed.drain(..) {
-            self.counters.errors += failed.times;
-            self.counts.failed(&failed);
+            self.door.counters.errors += failed.times;
+            self.door.counts.failed(&failed);
         }
     }
 
     /// Whether the plain `GET` or `SET` that comes now is timed.
     #[inline]
     pub(super) fn times_plain(&self) -> bool {
-        self.counters.commands.is_multiple_of(counts::SAMPLE) || self.crew.settings.times_all()
+        self.door.counters.commands.is_multiple_of(counts::SAMPLE)
+            || self.door.common.settings.times_all()
     }
 }

@@ -137,29 +137,34 @@ impl Session {
         self.answer(|e| e.simple("OK"));
     }
 
-    pub(super) fn list_clients(&mut self, connection: &Connection, inner: &Inner, chosen: Chosen) {
+    pub(super) fn list_clients(
+        &mut self,
+        connection: &Connection,
+        context: &Context,
+        chosen: Chosen,
+    ) {
         // This session is borrowed; the others are not.
-        let mut lines = inner.client_lines(&chosen);
-        if self.is_chosen(&chosen, inner.now) {
-            lines.push((self.id, self.line(inner.now, connection.active_at())));
+        let mut lines = context.client_lines(&chosen);
+        if self.is_chosen(&chosen, context.now()) {
+            lines.push((self.id, self.line(context.now(), connection.active_at())));
         }
-        self.ask(inner, Asking::clients(lines, chosen));
+        self.ask(context, Asking::clients(lines, chosen));
     }
 
     /// Ends connections; this one once it is answered.
     pub(super) fn kill_clients(
         &mut self,
-        inner: &Inner,
+        context: &Context,
         chosen: Chosen,
         old_form: bool,
         skip_me: bool,
     ) {
-        let mut killed = inner.kill_clients(&chosen);
-        if !skip_me && self.is_chosen(&chosen, inner.now) {
+        let mut killed = context.kill_clients(&chosen);
+        if !skip_me && self.is_chosen(&chosen, context.now()) {
             self.closing = true;
             killed += 1;
         }
-        self.ask(inner, Asking::killed(killed, chosen, old_form));
+        self.ask(context, Asking::killed(killed, chosen, old_form));
     }
 
     pub(super) fn set_mute(&mut self, wanted: Mute) {
@@ -188,14 +193,14 @@ impl Session {
     }
 }
 
-impl Inner {
+impl Context {
     /// A line for each of these connections of this thread, but for one that is borrowed.
     pub(crate) fn client_lines(&self, chosen: &Chosen) -> Vec<(u64, String)> {
-        let lines = self.connections.iter().filter_map(|(id, c)| {
+        let lines = self.door.connections.iter().filter_map(|(id, c)| {
             let session = c.session.try_borrow().ok()?;
             session
-                .is_chosen(chosen, self.now)
-                .then(|| (*id, session.line(self.now, c.active_at())))
+                .is_chosen(chosen, self.now())
+                .then(|| (*id, session.line(self.now(), c.active_at())))
         });
         lines.collect()
     }
@@ -205,9 +210,14 @@ impl Inner {
         let is_chosen = |c: &&Rc<Connection>| {
             c.session
                 .try_borrow()
-                .is_ok_and(|s| s.is_chosen(chosen, self.now))
+                .is_ok_and(|s| s.is_chosen(chosen, self.now()))
         };
-        let killed = self.connections.values().filter(is_chosen).map(|c| c.end());
+        let killed = self
+            .door
+            .connections
+            .values()
+            .filter(is_chosen)
+            .map(|c| c.end());
         killed.count() as u64
     }
 }

@@ -40,16 +40,16 @@ impl Paused {
     }
 }
 
-impl Inner {
+impl Context {
     /// A later end counts, and what stops more. A node that ends pauses nothing: its clients leave
     /// once they are answered.
     pub(crate) fn pause(&mut self, pause: Pause) {
-        if self.draining {
+        if self.door.draining {
             return;
         }
-        let until = self.now + pause.lasts;
-        let before = self.paused.now.filter(|(end, _)| *end > self.now);
-        self.paused.now = Some(match before {
+        let until = self.now() + pause.lasts;
+        let before = self.door.paused.now.filter(|(end, _)| *end > self.now());
+        self.door.paused.now = Some(match before {
             Some((end, writes_only)) => (end.max(until), writes_only && pause.writes_only),
             None => (until, pause.writes_only),
         });
@@ -57,8 +57,8 @@ impl Inner {
 
     /// The pause is over.
     pub(crate) fn unpause(&mut self) {
-        self.paused.now = None;
-        for connection in self.paused.waiting.drain(..) {
+        self.door.paused.now = None;
+        for connection in self.door.paused.waiting.drain(..) {
             // One that is borrowed runs a command, so it does not wait.
             if let Ok(mut session) = connection.session.try_borrow_mut() {
                 session.paused = false;
@@ -69,7 +69,12 @@ impl Inner {
 
     /// Ends a pause whose time is over.
     pub(crate) fn end_pause(&mut self) {
-        if self.paused.now.is_some_and(|(until, _)| until <= self.now) {
+        if self
+            .door
+            .paused
+            .now
+            .is_some_and(|(until, _)| until <= self.now())
+        {
             self.unpause();
         }
     }
@@ -80,13 +85,13 @@ impl Session {
     pub(super) fn waits_for_pause(
         &mut self,
         connection: &Rc<Connection>,
-        inner: &mut Inner,
+        context: &mut Context,
         args: Args<'_>,
     ) -> bool {
-        self.paused = inner.paused.concerns(inner.now, args);
+        self.paused = context.door.paused.concerns(context.now(), args);
         if self.paused {
-            let waiting = &mut inner.paused.waiting;
-            if waiting.len() > 2 * inner.connections.len() {
+            let waiting = &mut context.door.paused.waiting;
+            if waiting.len() > 2 * context.door.connections.len() {
                 // Those that are gone are held here alone.
                 waiting.retain(|c| Rc::strong_count(c) > 1);
             }
@@ -96,10 +101,10 @@ impl Session {
     }
 }
 
-impl Inner {
+impl Context {
     /// Whether commands have to be looked at before they run.
     #[inline]
     pub(super) fn is_paused(&self) -> bool {
-        self.paused.now.is_some()
+        self.door.paused.now.is_some()
     }
 }

@@ -2,6 +2,7 @@
 //! cluster-aware ports.
 
 use super::*;
+use doyen_placement::PartitionId;
 use std::collections::BTreeSet;
 
 fn node(threads: usize) -> Node {
@@ -288,34 +289,6 @@ async fn to_cluster_aware_clients_each_thread_is_a_node() {
         32,
         "but for the sweep of the plain port"
     );
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn the_library_leaves_operations_at_the_thread_that_has_the_key() {
-    let node = node(4);
-    for i in 0..100 {
-        let operation = Operation {
-            key: format!("key:{i}").into(),
-            ..operation(Action::IncrBy(1))
-        };
-        assert_eq!(node.handle.execute(operation).await, Outcome::Int(1));
-    }
-    for partition in 0..64 {
-        let partition = PartitionId(partition);
-        let count = PartitionOperation {
-            keyspace: KeyspaceId(0),
-            partition,
-            map: MapId(0),
-            action: PartitionAction::Count,
-        };
-        assert!(matches!(
-            node.handle.execute_partition(count).await,
-            Outcome::Int(_)
-        ));
-    }
-    let stats = node.handle.stats().await;
-    assert_eq!((stats.shard.keys, stats.shard.forwarded), (100, 0));
     node.stop().await;
 }
 

@@ -1,0 +1,424 @@
+//! What a data thread acts on: its shard, the view, the clock, and what waits for which
+//! operation.
+//!
+//! The network, other threads and the front door borrow it one after the other during a pass.
+//! `core` drives it: it lets time pass, judges the pass, and carries away what comes of it.
+
+use super::crew::Crew;
+use super::desk::Slot;
+use super::door::{Door, Message, Waiter};
+use super::waiters::{Recipient, Waiters};
+use crate::clock;
+use crate::net::links::LinkHandler;
+use bytes::BytesMut;
+use doyen_engine::op::{Failure, Operation, Outcome, PartitionAction, PartitionOperation, Work};
+use doyen_engine::{Lane, Limits, Malformed, Patience, Shard};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::View;
+use doyen_placement::{KeyspaceId, MapId, MemberId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long reads of a process that was expelled wait until it is in again. That takes a fifth of a
+/// second, unless something keeps it outside: then others can answer its clients.
+const REDO_MAX: Duration = Duration::from_secs(1);
+/// How long a lease may be over before this node says that the cluster is down.
+const LED_MAX: Duration = Duration::from_secs(2);
+
+/// A data thread as its front door sees it.
+pub(crate) struct Context<D: Door> {
+    /// The front door's half that stands here.
+    pub(crate) door: D,
+    pub(super) shard: Shard,
+    pub(super) me: MemberId,
+    pub(super) crew: Arc<Crew>,
+    pub(super) view: Option<View>,
+    pub(super) generation: Option<u64>,
+    /// The generation under which what was looked at before may be answered, as of the last look at
+    /// lease and generation.
+    pub(super) judged: Option<u64>,
+    pub(super) waiters: Waiters<D::Waiter>,
+    /// For callers of other threads, at the end of the pass.
+    pub(super) answers: Vec<(Slot, Outcome)>,
+    /// Clients that have asked for the newest table, by numbers of the front door.
+    pub(super) looking: Vec<u64>,
+    pub(super) now: Time,
+    pub(super) unix_ms: u64,
+    started: Time,
+    /// How far this node's lease reached at the last look.
+    pub(super) lease: Time,
+    pub(super) limits: Limits,
+    /// Links that were closed because the peer's bytes made no sense.
+    pub(super) malformed: u64,
+    incarnations: u64,
+    /// Reads of an earlier incarnation, which wait for a view so long at most.
+    redo: Vec<(u64, Work)>,
+    redo_until: Time,
+}
+
+/// What a front door asks of its thread.
+#[cfg_attr(
+    not(feature = "resp"),
+    allow(dead_code, reason = "this build has no front door that asks")
+)]
+impl<D: Door> Context<D> {
+    /// Hands an operation to the shard: its token, and whether its outcome comes from elsewhere.
+    /// `waiter`: what waits for it, given whether it is a read.
+    #[inline]
+    pub(crate) fn submit(
+        &mut self,
+        operation: Operation,
+        patience: Patience,
+        waiter: impl FnOnce(bool) -> D::Waiter,
+    ) -> (u64, bool) {
+        self.submit_for(operation, patience, |read| Recipient::Client(waiter(read)))
+    }
+
+    /// Hands an operation on a partition to the shard.
+    #[inline]
+    pub(crate) fn submit_partition(
+        &mut self,
+        operation: PartitionOperation,
+        patience: Patience,
+        waiter: impl FnOnce(bool) -> D::Waiter,
+    ) -> u64 {
+        self.submit_partition_for(operation, patience, |read| Recipient::Client(waiter(read)))
+    }
+
+    /// Hands a write without conditions to the shard, if this thread leads its key and nothing
+    /// stands in its way; its token.
+    #[inline]
+    pub(crate) fn set(
+        &mut self,
+        keyspace: KeyspaceId,
+        map: MapId,
+        pair: (&[u8], &[u8]),
+        waiter: impl FnOnce() -> D::Waiter,
+    ) -> Option<u64> {
+        let mut token = None;
+        let waiters = &mut self.waiters;
+        self.shard.set(self.now, keyspace, map, pair, || {
+            *token.insert(waiters.insert(Recipient::Client(waiter())))
+        });
+        token
+    }
+
+    /// Keeps what was read at once and may not be answered now; its token.
+    pub(crate) fn keep(
+        &mut self,
+        n: u64,
+        operation: Operation,
+        outcome: Outcome,
+        waiter: D::Waiter,
+    ) -> u64 {
+        let token = self.waiters.insert(Recipient::Client(waiter));
+        self.shard.keep(token, n, operation, outcome);
+        token
+    }
+
+    /// No client waits for this any more.
+    pub(crate) fn forget(&mut self, token: u64) {
+        if self.waiters.remove(token).is_some() {
+            self.shard.forget(token);
+        }
+    }
+
+    /// Asks the coordinator for the newest table. The door is told once it is here
+    /// (`Door::looked`), with this number.
+    pub(crate) fn look_for_table(&mut self, asked: u64) {
+        self.looking.push(asked);
+    }
+
+    /// The generation under which this thread may look at what it leads: the last pass was judged
+    /// well under it.
+    pub(crate) fn looks_under(&self) -> Option<u64> {
+        self.judged
+            .filter(|judged| self.generation == Some(*judged))
+    }
+
+    /// The generation under which what this thread looked at before may be answered, if it may.
+    pub(crate) fn judged(&self) -> Option<u64> {
+        self.judged
+    }
+
+    /// Whether a majority of the voters answered this node not long ago. Without that for so long,
+    /// clients should not be sent to the members that an old table names.
+    pub(crate) fn is_led(&self) -> bool {
+        self.now <= self.lease + LED_MAX
+    }
+
+    /// The partitions of this thread.
+    #[inline]
+    pub(crate) fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    /// What this thread may read at once of a key that it leads, and the number of that operation
+    /// (`Shard::read`). It may be answered once the pass is judged well; if it is not, `keep` it.
+    #[inline]
+    pub(crate) fn read(
+        &mut self,
+        keyspace: KeyspaceId,
+        map: MapId,
+        key: &[u8],
+    ) -> Option<(u64, Option<&[u8]>)> {
+        self.shard.read(self.now, keyspace, map, key)
+    }
+
+    /// Bytes of values and frames that the shard has handled since the last call.
+    #[inline]
+    pub(crate) fn take_work(&mut self) -> usize {
+        self.shard.take_work()
+    }
+
+    /// The data thread that this is.
+    pub(crate) fn me(&self) -> MemberId {
+        self.me
+    }
+
+    /// How many data threads the node has.
+    pub(crate) fn threads(&self) -> u8 {
+        self.crew.threads()
+    }
+
+    /// What is installed and accepted; `None` before there is a table.
+    pub(crate) fn view(&self) -> Option<&View> {
+        self.view.as_ref()
+    }
+
+    /// The time, as of the beginning of the batch.
+    #[inline]
+    pub(crate) fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Likewise, of the wall's clock.
+    #[inline]
+    pub(crate) fn unix_ms(&self) -> u64 {
+        self.unix_ms
+    }
+
+    /// When the thread was started.
+    pub(crate) fn started(&self) -> Time {
+        self.started
+    }
+
+    /// The limits of this thread.
+    #[inline]
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Sends a message to the door of another thread.
+    pub(crate) fn tell(&self, thread: u8, message: Message) {
+        self.crew.tell(thread, message);
+    }
+}
+
+/// What drives the thread.
+impl<D: Door> Context<D> {
+    pub(super) fn new(me: MemberId, limits: Limits, crew: Arc<Crew>, door: D) -> Self {
+        let now = clock::now();
+        Self {
+            door,
+            shard: Shard::new(me, limits.clone(), seed(me, 0), now),
+            me,
+            crew,
+            view: None,
+            generation: None,
+            judged: None,
+            waiters: Waiters::new(),
+            answers: Vec::new(),
+            looking: Vec::new(),
+            now,
+            unix_ms: clock::unix_ms(),
+            started: now,
+            lease: Time::ZERO,
+            limits,
+            malformed: 0,
+            incarnations: 0,
+            redo: Vec::new(),
+            redo_until: now,
+        }
+    }
+
+    pub(super) fn submit_for(
+        &mut self,
+        operation: Operation,
+        patience: Patience,
+        recipient: impl FnOnce(bool) -> Recipient<D::Waiter>,
+    ) -> (u64, bool) {
+        let token = self.waiters.insert(recipient(!operation.action.is_write()));
+        let elsewhere = self
+            .shard
+            .submit(self.now, self.unix_ms, token, operation, patience);
+        (token, elsewhere)
+    }
+
+    pub(super) fn submit_partition_for(
+        &mut self,
+        operation: PartitionOperation,
+        patience: Patience,
+        recipient: impl FnOnce(bool) -> Recipient<D::Waiter>,
+    ) -> u64 {
+        let token = self
+            .waiters
+            .insert(recipient(operation.action != PartitionAction::Clear));
+        self.shard
+            .submit_partition(self.now, token, operation, patience);
+        token
+    }
+
+    pub(super) fn deliver(&mut self, token: u64, outcome: Outcome) {
+        match self.waiters.remove(token) {
+            Some(Recipient::Client(waiter)) => D::deliver(self, token, waiter, outcome),
+            Some(Recipient::Call(slot)) => self.answers.push((slot, outcome)),
+            None => {}
+        }
+    }
+
+    /// This process is another member now: nothing that was held counts. Reads are asked again; of
+    /// writes it is not known whether they happened.
+    pub(super) fn restart(&mut self, me: MemberId) {
+        self.incarnations += 1;
+        self.me = me;
+        self.view = None;
+        let shard = Shard::new(
+            me,
+            self.limits.clone(),
+            seed(me, self.incarnations),
+            self.now,
+        );
+        let former = std::mem::replace(&mut self.shard, shard);
+        self.redo_until = self.now + self.limits.park.min(REDO_MAX);
+        let calls: Vec<_> = former
+            .into_calls(&mut self.shard)
+            .filter(|(_, call, _)| !call.is_write())
+            .collect();
+        for (token, call, overtaken) in calls {
+            if !overtaken || self.may_ask_again(token) {
+                self.redo.push((token, call));
+            }
+        }
+        let again: BTreeSet<u64> = self.redo.iter().map(|(token, _)| *token).collect();
+        for token in self
+            .waiters
+            .tokens()
+            .into_iter()
+            .filter(|token| !again.contains(token))
+        {
+            let read = matches!(
+                self.waiters.get(token),
+                Some(Recipient::Client(waiter)) if waiter.is_read()
+            );
+            self.deliver(
+                token,
+                Outcome::Failed(if read {
+                    Failure::Unavailable
+                } else {
+                    Failure::Unknown
+                }),
+            );
+        }
+    }
+
+    /// Asks again what an earlier incarnation did not answer, now that there is a view.
+    pub(super) fn redo(&mut self) {
+        for (token, call) in std::mem::take(&mut self.redo) {
+            if !self.waiters.contains(token) {
+                continue;
+            }
+            self.submit_again(token, call);
+        }
+    }
+
+    /// Hands an operation to the shard once more: its recipient waits already.
+    fn submit_again(&mut self, token: u64, work: Work) {
+        if let Some(Recipient::Client(waiter)) = self.waiters.get(token) {
+            waiter.is_asked_again(self.now + self.limits.park);
+        }
+        match work {
+            Work::Key(operation) => {
+                let _ =
+                    self.shard
+                        .submit(self.now, self.unix_ms, token, operation, Patience::Whole);
+            }
+            Work::Partition(operation) => {
+                self.shard
+                    .submit_partition(self.now, token, operation, Patience::Whole)
+            }
+        }
+    }
+
+    /// Whether no client could tell if an operation that changed nothing was executed later than it
+    /// was. The front door knows for its clients. Callers of the library ask for nothing before
+    /// they have their answer.
+    fn may_ask_again(&self, token: u64) -> bool {
+        match self.waiters.get(token) {
+            Some(Recipient::Client(waiter)) => waiter.may_be_asked_again(),
+            Some(Recipient::Call(_)) => true,
+            None => false,
+        }
+    }
+
+    /// Asks operations again that changed nothing and whose outcomes are lost, if no client can
+    /// tell the difference. True, if there are any.
+    pub(super) fn ask_overtaken(&mut self) -> bool {
+        let mut some = false;
+        while let Some((token, work)) = self.shard.poll_overtaken() {
+            if !self.waiters.contains(token) {
+                continue;
+            }
+            if self.may_ask_again(token) {
+                self.submit_again(token, work);
+                some = true;
+            } else {
+                self.deliver(token, Outcome::Failed(Failure::Unavailable));
+            }
+        }
+        some
+    }
+
+    /// No view came for too long.
+    pub(super) fn give_up_redo(&mut self) {
+        if self.now >= self.redo_until {
+            for (token, _) in std::mem::take(&mut self.redo) {
+                self.deliver(token, Outcome::Failed(Failure::Unavailable));
+            }
+        }
+    }
+}
+
+/// Jitter needs numbers that differ between members, nothing more.
+const fn seed(me: MemberId, incarnation: u64) -> u64 {
+    me.0.rotate_left(17) ^ incarnation
+}
+
+/// The network's news are the shard's.
+impl<D: Door> LinkHandler for Context<D> {
+    fn connected(&mut self, peer: MemberId) {
+        self.shard.connected(self.now, peer);
+    }
+
+    fn disconnected(&mut self, peer: MemberId) {
+        self.shard.disconnected(self.now, peer);
+    }
+
+    fn drained(&mut self, peer: MemberId) {
+        self.shard.congested(self.now, peer, false);
+    }
+
+    fn received(
+        &mut self,
+        peer: MemberId,
+        lane: Lane,
+        bytes: &mut BytesMut,
+    ) -> Result<bool, Malformed> {
+        let result = self
+            .shard
+            .receive(self.now, self.unix_ms, peer, lane, bytes);
+        self.malformed += u64::from(result.is_err());
+        result
+    }
+}

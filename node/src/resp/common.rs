@@ -1,0 +1,195 @@
+//! What the RESP doors of one node have together: how many clients there are, what they may set,
+//! and what one data thread asks the others for a client that asks about the whole node.
+//!
+//! Nothing here is touched by an operation, but for the settings.
+
+use super::Context;
+use super::info::{Counted, Needs};
+use super::session::client::Chosen;
+use super::session::pause::Pause;
+use super::settings::Settings;
+use super::slowlog::Slow;
+use super::spill::Spill;
+use mio::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Shared by the RESP doors of all data threads of a node.
+#[derive(Debug)]
+pub(crate) struct Common {
+    /// Clients of each thread at present.
+    seats: Vec<Seats>,
+    connection_last: AtomicU64,
+    slow_last: AtomicU64,
+    memory_bytes_max: usize,
+    /// What clients may set.
+    pub(super) settings: Settings,
+    /// What clients are answered and do not read.
+    spill: Arc<Spill>,
+}
+
+/// Clients of one thread.
+#[derive(Debug, Default)]
+struct Seats {
+    all: AtomicUsize,
+    /// Those of them that the first thread accepted for it.
+    handed: AtomicUsize,
+}
+
+/// The place of one client among those that there may be.
+#[derive(Debug)]
+pub(super) struct Seat {
+    common: Arc<Common>,
+    thread: u8,
+    /// Whether the first thread chose where it sits.
+    handed: bool,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let seats = &self.common.seats[usize::from(self.thread)];
+        seats.all.fetch_sub(1, Ordering::Relaxed);
+        if self.handed {
+            seats.handed.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Seat {
+    /// At which thread.
+    pub(super) fn thread(&self) -> u8 {
+        self.thread
+    }
+}
+
+/// What the RESP door of one thread tells that of another one.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// From the first thread: a client of the plain port.
+    Accepted(TcpStream, Seat),
+    /// A client of the plain port asks about the whole node.
+    Question(Question, Back),
+    /// A part of the answer.
+    Told(Told, Back),
+}
+
+/// What a client asks when every thread knows a part of the answer.
+#[derive(Debug, Clone)]
+pub(super) enum Question {
+    /// What `INFO` counts, as far as it is needed.
+    Counts(Needs),
+    /// Their lines of `CLIENT LIST`.
+    Clients(Arc<Chosen>),
+    /// That these end, and how many they are.
+    Kill(Arc<Chosen>),
+    /// So many of the newest slow commands.
+    Slow(usize),
+    /// How many slow commands are kept.
+    SlowLength,
+    /// That they are forgotten.
+    ResetSlow,
+    /// That `INFO` counts from zero.
+    ResetCounts,
+    /// That clients wait.
+    Pause(Pause),
+    /// That they go on.
+    Unpause,
+}
+
+/// A thread's part of the answer.
+#[derive(Debug)]
+pub(super) enum Told {
+    Counts(Box<Counted>),
+    /// By number of the connection.
+    Clients(Vec<(u64, String)>),
+    Number(u64),
+    Slow(Vec<Slow>),
+    Done,
+}
+
+/// Where an answer goes: a reply of a connection of a thread.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Back {
+    pub(super) thread: u8,
+    pub(super) connection: u64,
+    pub(super) slot: u64,
+}
+
+impl Common {
+    /// Of a node with so many data threads, with so much memory and so many clients together.
+    pub(super) fn new(
+        threads: usize,
+        memory_bytes_max: usize,
+        clients_max: usize,
+        idle_timeout: Option<Duration>,
+    ) -> Self {
+        Self {
+            seats: (0..threads).map(|_| Seats::default()).collect(),
+            connection_last: AtomicU64::new(0),
+            slow_last: AtomicU64::new(0),
+            memory_bytes_max,
+            settings: Settings::new(clients_max, idle_timeout),
+            spill: Arc::new(Spill::new(memory_bytes_max, threads)),
+        }
+    }
+
+    /// Memory of all threads.
+    pub(super) fn memory_bytes_max(&self) -> usize {
+        self.memory_bytes_max
+    }
+
+    /// What clients are answered and do not read, of all threads.
+    pub(super) fn spill(&self) -> &Arc<Spill> {
+        &self.spill
+    }
+
+    /// The number of the next client.
+    pub(super) fn next_connection(&self) -> u64 {
+        self.connection_last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The number of the next slow command.
+    pub(super) fn next_slow(&self) -> u64 {
+        self.slow_last.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A place for a client at a thread (`None`: at the one that was given fewest), unless there
+    /// are as many as there may be.
+    pub(super) fn seat(self: &Arc<Self>, thread: Option<u8>) -> Option<Seat> {
+        // Several threads may count at the same time, and be above by as many as they are.
+        let seated = self.seats.iter().map(|s| s.all.load(Ordering::Relaxed));
+        if seated.sum::<usize>() >= self.settings.clients_max() {
+            return None;
+        }
+        let handed = |at: &u8| self.seats[usize::from(*at)].handed.load(Ordering::Relaxed);
+        // A node has 16 threads at most.
+        let fewest = || (0..self.seats.len() as u8).min_by_key(handed);
+        let at = thread.or_else(fewest)?;
+        let seats = &self.seats[usize::from(at)];
+        seats.all.fetch_add(1, Ordering::Relaxed);
+        if thread.is_none() {
+            seats.handed.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(Seat {
+            common: self.clone(),
+            thread: at,
+            handed: thread.is_none(),
+        })
+    }
+}
+
+impl Context {
+    /// Gives a client to the thread at which it has its place.
+    pub(super) fn hand_over(&self, stream: TcpStream, seat: Seat) {
+        self.tell(seat.thread(), Box::new(Message::Accepted(stream, seat)));
+    }
+
+    /// Asks all other threads; how many they are.
+    pub(super) fn ask(&self, question: &Question, back: Back) -> usize {
+        let others = (0..self.threads()).filter(|t| *t != back.thread);
+        others
+            .map(|t| self.tell(t, Box::new(Message::Question(question.clone(), back))))
+            .count()
+    }
+}

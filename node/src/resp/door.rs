@@ -1,0 +1,329 @@
+//! The RESP door of a data thread: what its clients share, beside the shard.
+//!
+//! `server` has the sockets, which are the other half of the door (see [`crate::data::door`]).
+
+use super::Context;
+use super::budget::Budget;
+use super::cluster;
+use super::common::Common;
+use super::counts::{Counts, Rates, Stopwatch};
+use super::guard::Guard;
+use super::info::Totals;
+use super::ready::Ready;
+use super::server::Clients;
+use super::session::pause::Paused;
+use super::session::{Connection, Reply};
+use super::slowlog::SlowLog;
+use crate::data::DataStats;
+use crate::data::door::{Door, Halves, Held, Opener, Place};
+use crate::seldom::{A_MINUTE, Seldom};
+use doyen_engine::op::Outcome;
+use doyen_gossip::Time;
+use doyen_gossip::agreement::View;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often connections that stand still are looked for while others want room.
+const STALLED_INTERVAL: Duration = Duration::from_secs(1);
+/// How often counters are looked at, for rates and peaks.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What RESP is served with.
+#[derive(Debug)]
+pub(crate) struct Options {
+    /// The plain port: the first thread accepts for all.
+    pub(crate) plain: Option<TcpListener>,
+    /// The cluster-aware ports. To such clients each thread is a node, so each has a port.
+    pub(crate) cluster: Vec<Option<TcpListener>>,
+    /// What clients must say first.
+    pub(crate) password: Option<String>,
+    /// How long clients may take to say it; `None`: for ever.
+    pub(crate) auth_timeout: Option<Duration>,
+    /// How long clients may send nothing; `None`: for ever.
+    pub(crate) idle_timeout: Option<Duration>,
+    /// Clients at the same time, of all ports together.
+    pub(crate) connections_max: usize,
+    /// Memory of all threads together.
+    pub(crate) memory_bytes_max: usize,
+}
+
+/// The doors of a node's data threads, one for each cluster-aware port.
+pub(crate) fn doors(options: Options) -> Vec<RespOpener> {
+    let common = Arc::new(Common::new(
+        options.cluster.len(),
+        options.memory_bytes_max,
+        options.connections_max,
+        options.idle_timeout,
+    ));
+    let mut plain = options.plain;
+    let open = |cluster| RespOpener {
+        common: common.clone(),
+        plain: plain.take(),
+        cluster,
+        password: options.password.clone(),
+        auth_timeout: options.auth_timeout,
+    };
+    options.cluster.into_iter().map(open).collect()
+}
+
+/// What the door of one thread is opened with.
+#[derive(Debug)]
+pub(crate) struct RespOpener {
+    common: Arc<Common>,
+    plain: Option<TcpListener>,
+    cluster: Option<TcpListener>,
+    password: Option<String>,
+    auth_timeout: Option<Duration>,
+}
+
+impl Opener for RespOpener {
+    type Sockets = Clients;
+
+    fn open(self, place: Place<'_>) -> io::Result<Halves<Clients>> {
+        let listeners = [(self.plain, false), (self.cluster, true)];
+        let listeners = listeners
+            .into_iter()
+            .filter_map(|(listener, cluster_port)| Some((listener?, cluster_port)))
+            .collect();
+        let ready = Rc::new(Ready::default());
+        let budget = Budget::new(
+            place.limits,
+            place.threads,
+            ready.clone(),
+            self.common.spill().clone(),
+        );
+        let clients = Clients::new(place.registry, listeners, place.token_first, ready)?;
+        let door = Resp {
+            common: self.common,
+            connections: BTreeMap::new(),
+            provisional: Vec::new(),
+            sweeping: VecDeque::new(),
+            paused: Paused::default(),
+            draining: false,
+            budget: Rc::new(budget),
+            stalled_at: Time::ZERO,
+            expelled: Seldom::new(A_MINUTE),
+            password: self.password,
+            auth_timeout: self.auth_timeout,
+            guard: RefCell::new(Guard::new()),
+            backups_least: 0,
+            topology: cluster::Answers::default(),
+            counters: Counters::default(),
+            counts: Counts::new(),
+            totals_from: Totals::default(),
+            rates: Rates::default(),
+            memory_peak_bytes: 0,
+            sample_at: Time::ZERO,
+            stopwatch: Stopwatch::new(),
+            slow: SlowLog::default(),
+        };
+        Ok((clients, door))
+    }
+}
+
+/// What the RESP clients of one data thread share.
+pub(crate) struct Resp {
+    pub(super) common: Arc<Common>,
+    pub(super) connections: BTreeMap<u64, Rc<Connection>>,
+    /// Connections with replies that must not leave unless the pass is judged well.
+    pub(super) provisional: Vec<Rc<Connection>>,
+    /// Connections whose sweep over partitions can go on.
+    sweeping: VecDeque<(Rc<Connection>, u64)>,
+    pub(super) paused: Paused,
+    /// No more clients, and those that there are leave once they are answered.
+    pub(super) draining: bool,
+    /// What connections may hold together.
+    pub(super) budget: Rc<Budget>,
+    stalled_at: Time,
+    expelled: Seldom,
+    pub(super) password: Option<String>,
+    /// How long a client may take to say the password; `None`: for ever.
+    pub(super) auth_timeout: Option<Duration>,
+    /// Addresses that gave a wrong one. In a cell, because sessions borrow everything else
+    /// meanwhile.
+    pub(super) guard: RefCell<Guard>,
+    /// The least number of in-sync backups that any partition of `default` has in the view.
+    pub(super) backups_least: i64,
+    /// What cluster-aware clients are told of the view.
+    pub(super) topology: cluster::Answers,
+    pub(super) counters: Counters,
+    /// What clients did, for `INFO`; since when it counts; and rates of late.
+    pub(super) counts: Counts,
+    pub(super) totals_from: Totals,
+    pub(super) rates: Rates,
+    pub(super) memory_peak_bytes: u64,
+    sample_at: Time,
+    pub(super) stopwatch: Stopwatch,
+    pub(super) slow: SlowLog,
+}
+
+/// What a thread counts of its clients.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counters {
+    pub(super) connections: u64,
+    pub(super) connections_rejected: u64,
+    pub(super) connections_expelled: u64,
+    pub(super) commands: u64,
+    pub(super) errors: u64,
+    pub(super) protocol_errors: u64,
+    /// Bytes that clients sent, and that they were sent.
+    pub(super) input_bytes: u64,
+    pub(super) output_bytes: u64,
+    pub(super) auth_timeouts: u64,
+    pub(super) idle_timeouts: u64,
+}
+
+impl Door for Resp {
+    type Waiter = Reply;
+
+    fn deliver(context: &mut Context, token: u64, waiter: Reply, outcome: Outcome) {
+        let Reply {
+            connection,
+            slot,
+            part,
+            read,
+        } = waiter;
+        let at = (context.now(), context.judged());
+        let goes_on = connection.deliver(at, (slot, part), token, outcome, read);
+        let sweeping = &mut context.door.sweeping;
+        sweeping.extend(goes_on.then_some((connection, slot)));
+    }
+
+    fn settle(context: &mut Context, well: bool) {
+        let mut connections = std::mem::take(&mut context.door.provisional);
+        connections.drain(..).for_each(|c| c.settle(context, well));
+        context.door.provisional = connections;
+    }
+
+    fn is_provisional(&self) -> bool {
+        !self.provisional.is_empty()
+    }
+
+    fn step(context: &mut Context, work: &mut usize) -> usize {
+        let steps = context.door.sweeping.len();
+        for _ in 0..steps {
+            if *work > 0
+                && let Some((connection, slot)) = context.door.sweeping.pop_front()
+                && connection.sweep_on(context, slot, work)
+            {
+                context.door.sweeping.push_back((connection, slot));
+            }
+        }
+        steps
+    }
+
+    fn view_changed(&mut self, view: Option<&View>) {
+        self.backups_least = cluster::backups_least(view, cluster::KEYSPACE);
+    }
+
+    fn looked(&mut self, asked: Vec<u64>) {
+        for id in asked {
+            if let Some(connection) = self.connections.get(&id) {
+                connection.looked();
+            }
+        }
+    }
+
+    fn tick(context: &mut Context) {
+        context.end_pause();
+        context.expel_stalled();
+        if context.now() >= context.door.sample_at {
+            context.door.sample_at = context.now() + SAMPLE_INTERVAL;
+            context.sample();
+        }
+    }
+
+    fn due(&self) -> Option<Time> {
+        if !self.sweeping.is_empty() {
+            // At once.
+            return Some(Time::ZERO);
+        }
+        self.paused.due()
+    }
+
+    fn held(&self) -> Held {
+        let (input, answers) = self.budget.counted();
+        Held {
+            bounded: input + answers,
+            other: self.budget.spilled(),
+        }
+    }
+
+    fn has_given_back(&self, bytes: usize) -> bool {
+        self.budget.has_given_back(bytes)
+    }
+
+    fn set_room(&self, now: Time, bytes: usize, over: bool) {
+        self.budget.set_room(now, bytes, over);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    fn add_stats(&self, stats: &mut DataStats) {
+        let counters = &self.counters;
+        let (input, answers) = self.budget.counted();
+        stats.connections += self.connections.len() as u64;
+        stats.connections_accepted += counters.connections;
+        stats.connections_rejected += counters.connections_rejected;
+        stats.connections_expelled += counters.connections_expelled;
+        stats.commands += counters.commands;
+        stats.command_errors += counters.errors;
+        stats.protocol_errors += counters.protocol_errors;
+        stats.input_bytes += input as u64;
+        stats.answer_bytes += answers as u64;
+        stats.spilled_bytes += self.budget.spilled() as u64;
+        stats.auth_failures += self.guard.borrow().failures();
+        stats.auth_timeouts += counters.auth_timeouts;
+        stats.idle_timeouts += counters.idle_timeouts;
+    }
+}
+
+impl Context {
+    /// Ends connections that hold much and stand still, while others want room.
+    fn expel_stalled(&mut self) {
+        let now = self.now();
+        let door = &mut self.door;
+        if now < door.stalled_at || !door.budget.is_wanted() {
+            return;
+        }
+        door.stalled_at = now + STALLED_INTERVAL;
+        let expelled = door
+            .connections
+            .values()
+            .filter(|c| c.expel_if_stalled(now))
+            .count();
+        door.counters.connections_expelled += expelled as u64;
+        if expelled > 0
+            && let Some(others) = door.expelled.happened(Instant::now())
+        {
+            tracing::warn!(
+                "{expelled} RESP clients are disconnected: each holds more than 128 KiB of commands or answers and has not moved for 10 s, and \
+                 other clients wait for room ({others} more times since the last such line)"
+            );
+        }
+    }
+
+    /// Looks at what changes, for rates and peaks.
+    fn sample(&mut self) {
+        let (now, memory) = (self.now(), self.shard().memory_bytes());
+        let Resp {
+            counters, rates, ..
+        } = &mut self.door;
+        rates.sample(
+            now,
+            [
+                counters.commands,
+                counters.input_bytes,
+                counters.output_bytes,
+            ],
+        );
+        self.door.memory_peak_bytes = self.door.memory_peak_bytes.max(memory);
+    }
+}
