@@ -122,7 +122,7 @@ load MINUTES="10" NODES="3":
 # what the parts of the data path cost, each by itself, and what they allocate, e.g. `just bench-parts store`
 bench-parts *ARGS:
     cargo bench -p doyen --features bench-internals,resp --bench parts -- {{ARGS}}
-    cargo bench -p doyen --bench counts
+    cargo bench -p doyen --features resp --bench counts
 
 # what finding the partition of a key costs in each mode, and what planning costs (two minutes)
 placement-bench *ARGS:

@@ -49,7 +49,8 @@
 //!
 //! `node` builds a [`Node`] from [`config`]; `control` drives agreement and `data` drives the engine
 //! (the crate `doyen-engine`), each on a thread of its own; `net` is both of their networks; `resp`
-//! and `http` are the doors for programs in other languages and for people. ARCHITECTURE.md is the
+//! (feature `resp`) is the front door of the data threads for programs in other languages, and
+//! `http` the one for people. ARCHITECTURE.md is the
 //! map of it all.
 
 pub mod admin;
@@ -59,7 +60,7 @@ pub mod config;
 pub mod control;
 pub mod data;
 mod error;
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
 pub mod http;
@@ -67,6 +68,7 @@ mod map;
 pub mod net;
 mod node;
 pub mod report;
+#[cfg(feature = "resp")]
 pub mod resp;
 mod seldom;
 #[cfg(feature = "testkit")]
