@@ -129,7 +129,7 @@ load MINUTES="10" NODES="3":
 # what each part of the data path costs and allocates, e.g. `just bench-parts store`
 bench-parts *ARGS:
     cargo bench -p doyen --features bench-internals,resp --bench parts -- {{ARGS}}
-    cargo bench -p doyen --bench counts
+    cargo bench -p doyen --features resp --bench counts
 
 # the cost of finding a key's partition in each mode, and of planning (two minutes)
 placement-bench *ARGS:

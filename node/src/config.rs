@@ -322,8 +322,13 @@ impl Options {
             )
             .map(Some),
         };
-        let resp = client_port("--resp", &self.resp, RESP_PORT)?;
-        let resp_cluster = client_port("--resp-cluster", &self.resp_cluster, RESP_CLUSTER_PORT)?;
+        let resp_port = |flag, said: &Option<Toggle>, port| match said {
+            None if !cfg!(feature = "resp") => Ok(None),
+            said => client_port(flag, said, port),
+        };
+        let resp = resp_port("--resp", &self.resp, RESP_PORT)?;
+        let resp_cluster = resp_port("--resp-cluster", &self.resp_cluster, RESP_CLUSTER_PORT)?;
+        resp_is_built(resp, resp_cluster)?;
         let http = client_port("--http", &self.http, HTTP_PORT)?;
         let resp_password = self
             .resp_password_file
@@ -756,6 +761,27 @@ impl Config {
     }
 }
 
+/// Whether these RESP ports are part of this build, if there are any.
+///
+/// # Errors
+/// They are not, and how to change that.
+pub(crate) fn resp_is_built(
+    resp: Option<SocketAddr>,
+    resp_cluster: Option<SocketAddr>,
+) -> Result<(), ConfigError> {
+    if cfg!(feature = "resp") {
+        return Ok(());
+    }
+    for (flag, address) in [("--resp", resp), ("--resp-cluster", resp_cluster)] {
+        if let Some(address) = address {
+            return fail(format!(
+                "this program is built without RESP, which {flag} {address} asks for: switch on the feature `resp` of the crate `doyen`, or leave {flag} out"
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn fail<T>(message: String) -> Result<T, ConfigError> {
     Err(ConfigError(message))
 }
@@ -1039,7 +1065,7 @@ mod tests {
         assert_eq!(config.listen.to_string(), "127.0.0.1:7400");
         assert_eq!(
             config.resp.map(|a| a.to_string()).as_deref(),
-            Some("127.0.0.1:7379")
+            cfg!(feature = "resp").then_some("127.0.0.1:7379")
         );
         assert_eq!(
             config.http.map(|a| a.to_string()).as_deref(),
@@ -1076,6 +1102,21 @@ mod tests {
         assert!(error.0.contains("at least 16"), "{error}");
     }
 
+    #[cfg(not(feature = "resp"))]
+    #[test]
+    fn a_build_without_resp_refuses_its_ports_and_names_the_feature() {
+        for change in [
+            |o: &mut Options| o.resp = Some(Toggle::On("127.0.0.1:0".into())),
+            |o: &mut Options| o.resp_cluster = Some(Toggle::On("127.0.0.1:0".into())),
+        ] {
+            let error = resolve(change).expect_err("refused");
+            assert!(error.0.contains("feature `resp`"), "{error}");
+        }
+        let config = resolve(|o| o.resp = Some(Toggle::Off)).expect("it asks for none");
+        assert_eq!((config.resp, config.resp_cluster), (None, None));
+    }
+
+    #[cfg(feature = "resp")]
     #[test]
     fn resp_beyond_loopback_needs_a_password() {
         for change in [
@@ -1209,6 +1250,7 @@ mod tests {
     }
 
     /// The port used to be dropped silently, and a name used to become an address.
+    #[cfg(feature = "resp")]
     #[test]
     fn advertised_client_addresses_may_have_a_name_and_ports() {
         let tell = |resp: &str, cluster: &str| {
@@ -1304,18 +1346,6 @@ mod tests {
             )
         });
         assert_eq!(told, Ok(vec!["ada.example".into(), "localhost".into()]));
-        let advertised = hosts(|o| {
-            (o.resp_cluster, o.advertise_resp_cluster) = (
-                Some(Toggle::On("127.0.0.1:0".into())),
-                Some("localhost:7000".into()),
-            );
-            o.advertise_resp = Some("10.0.0.1".into());
-        });
-        assert_eq!(
-            advertised,
-            Ok(vec!["localhost".into()]),
-            "an IP address is not a name"
-        );
         for wrong in ["", "ada:80", "http://ada", "*", "a b"] {
             let refused = resolve(|o| o.http_host = Some(vec![wrong.into()]));
             assert!(
@@ -1323,6 +1353,23 @@ mod tests {
                 "{wrong}"
             );
         }
+    }
+
+    #[cfg(feature = "resp")]
+    #[test]
+    fn http_answers_to_the_names_that_clients_are_told() {
+        let config = resolve(|o| {
+            (o.resp_cluster, o.advertise_resp_cluster) = (
+                Some(Toggle::On("127.0.0.1:0".into())),
+                Some("localhost:7000".into()),
+            );
+            o.advertise_resp = Some("10.0.0.1".into());
+        });
+        assert_eq!(
+            config.expect("holds").http_hosts,
+            ["localhost"],
+            "an IP address is no name"
+        );
     }
 
     #[test]

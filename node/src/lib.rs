@@ -54,7 +54,8 @@
 //!
 //! `node` builds a [`Node`] from [`config`]. `control` drives agreement, and `data` drives the
 //! engine (the crate `doyen-engine`), each on a thread of its own. `net` has the networks of both.
-//! `resp` and `http` serve programs in other languages, and people. ARCHITECTURE.md is the map of
+//! `resp` (feature `resp`) serves programs in
+//! other languages, and `http` (feature `http`) serves people. ARCHITECTURE.md is the map of
 //! all parts.
 
 pub mod admin;
@@ -65,7 +66,7 @@ pub mod config;
 pub mod control;
 pub mod data;
 mod error;
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
 #[cfg(feature = "http")]
@@ -80,6 +81,7 @@ mod map;
 pub mod net;
 mod node;
 pub mod report;
+#[cfg(feature = "resp")]
 pub mod resp;
 mod seldom;
 #[cfg(feature = "testkit")]

@@ -369,18 +369,6 @@ impl FromStr for EvictionPolicy {
     }
 }
 
-impl EvictionPolicy {
-    /// The name of the nearest policy of Redis.
-    pub(crate) const fn in_redis(self) -> &'static str {
-        match self.0 {
-            Eviction::None => "noeviction",
-            Eviction::Lru => "allkeys-lru",
-            Eviction::Random => "allkeys-random",
-            Eviction::Ttl => "volatile-ttl",
-        }
-    }
-}
-
 impl fmt::Display for EvictionPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.name())

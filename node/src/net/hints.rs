@@ -411,7 +411,7 @@ impl Socket for BridgeSocket {
 /// Gossip as bytes: see `crate::fuzz`.
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz {
-    use super::{ChitchatId, MESSAGE_BYTES_MAX, Serializable, understand};
+    use super::{ChitchatId, Serializable};
 
     /// Chitchat's magic number and version.
     const HEADER: [u8; 3] = [0x53, 0xb0, 0];
@@ -477,9 +477,10 @@ pub(crate) mod fuzz {
         [&HEADER[..], &[ACK], &part.repeat(parts), &[0]].concat()
     }
 
+    #[cfg(feature = "fuzz")]
     pub(crate) fn message(bytes: &[u8]) {
-        if bytes.len() <= MESSAGE_BYTES_MAX {
-            let _ = understand(bytes);
+        if bytes.len() <= super::MESSAGE_BYTES_MAX {
+            let _ = super::understand(bytes);
         }
     }
 }

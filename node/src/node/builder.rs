@@ -4,7 +4,7 @@
 use crate::admin::Admin;
 use crate::advice::{self, Access, Reach};
 use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span, Toggle};
-use crate::config::{ClientAddress, Config, ConfigError, Defaults, Options, Trust};
+use crate::config::{ClientAddress, Config, ConfigError, Defaults, Options, Trust, resp_is_built};
 use crate::control::shared::Shared;
 use crate::control::{self, ControlOptions};
 use crate::data::{self, DataOptions};
@@ -107,18 +107,21 @@ impl Builder {
     }
 
     /// RESP for the whole cluster; by default off in an embedded node.
+    #[cfg(feature = "resp")]
     pub fn resp(mut self, address: impl ToString) -> Self {
         self.options.resp = Some(Toggle::On(address.to_string()));
         self
     }
 
     /// RESP for cluster-aware clients; by default off in an embedded node.
+    #[cfg(feature = "resp")]
     pub fn resp_cluster(mut self, address: impl ToString) -> Self {
         self.options.resp_cluster = Some(Toggle::On(address.to_string()));
         self
     }
 
     /// The file with the password that RESP clients give; needed beyond loopback.
+    #[cfg(feature = "resp")]
     pub fn resp_password_file(mut self, path: impl AsRef<Path>) -> Self {
         self.options.resp_password_file = Some(path.as_ref().into());
         self
@@ -148,6 +151,7 @@ impl Builder {
     /// Where clients reach [`resp_cluster`](Self::resp_cluster), behind NAT: `HOST` or `HOST:PORT`.
     /// Further data threads have the ports that follow. By default at the host of
     /// [`advertise_resp`](Self::advertise_resp).
+    #[cfg(feature = "resp")]
     pub fn advertise_resp_cluster(mut self, address: impl ToString) -> Self {
         self.options.advertise_resp_cluster = Some(address.to_string());
         self
@@ -417,6 +421,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         .exposed
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
+    resp_is_built(config.resp, config.resp_cluster)?;
     let sockets = Sockets::open(&config)?;
     if config.memory.exceeds_bound() {
         tracing::warn!(

@@ -4,6 +4,7 @@ use super::counts::Counts;
 use super::databases;
 use super::encode::Encoder;
 use super::usage::Usage;
+use doyen_placement::Eviction;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// The version of Redis whose commands and texts are spoken. Clients choose what they send by it.
@@ -29,6 +30,16 @@ pub struct Facts {
     pub value_bytes_max: usize,
     /// Where that is needed.
     pub counted: Counted,
+}
+
+/// What Redis calls the policy that is most like this one.
+pub(crate) const fn memory_policy(eviction: Eviction) -> &'static str {
+    match eviction {
+        Eviction::None => "noeviction",
+        Eviction::Lru => "allkeys-lru",
+        Eviction::Random => "allkeys-random",
+        Eviction::Ttl => "volatile-ttl",
+    }
 }
 
 /// What a question needs of what data threads count.

@@ -4,8 +4,6 @@ use crate::embedded::safe;
 use doyen::{Departure, KeyspaceOptions, Map, Node, NodeError, OnLoss, RangeScan, StartError};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct User {
@@ -204,8 +202,12 @@ async fn a_range_scan_goes_page_by_page_and_continues_on_any_node() {
 }
 
 /// Of forty lookups of a keyspace that another node had just made, 39 failed.
+#[cfg(feature = "resp")]
 #[tokio::test]
 async fn a_keyspace_made_on_one_node_is_found_at_once_on_every_other() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
     let one = node("one", &[]).await;
     let two = crate::embedded::node_with("two", &[&one], |builder| {
         builder.resp("127.0.0.1:0").http("127.0.0.1:0")

@@ -3,7 +3,6 @@
 
 use super::*;
 use crate::clock;
-use crate::config::value::EvictionPolicy;
 use crate::resp::info::Needs;
 use crate::resp::settings;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
@@ -431,8 +430,7 @@ impl Session {
             uptime_s: context.now().since(context.started()).as_secs(),
             connections_max: context.door.common.settings.clients_max(),
             memory_bytes_max: u64::try_from(memory).unwrap_or(u64::MAX),
-            memory_policy: EvictionPolicy(keyspace.map(|k| k.eviction).unwrap_or_default())
-                .in_redis(),
+            memory_policy: info::memory_policy(keyspace.map(|k| k.eviction).unwrap_or_default()),
             backups: context.door.backups_least,
             has_password: context.door.password.is_some(),
             value_bytes_max: context.limits().value_bytes_max,
