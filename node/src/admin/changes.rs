@@ -308,7 +308,7 @@ impl Admin {
     pub async fn cancel_move(&self, id: &str) -> Result<(), AdminError> {
         let until = self.deadline();
         self.await_coordinator(until).await?;
-        let find = || Some(self.installed()?.partition_named(id)?);
+        let find = || self.installed()?.partition_named(id);
         let mut found = find();
         if found.is_none() {
             // Another member may know a newer table.
