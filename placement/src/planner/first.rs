@@ -5,8 +5,8 @@ use crate::id::{Age, ClusterId, MapId, OrderKey, Term, Version};
 use crate::table::{Keyspace, Member, MemberState, Settings, Table};
 use std::sync::Arc;
 
-/// The first table, but for what keys are ordered by: the founders, oldest first, and one keyspace,
-/// assigned at once if enough of them hold data.
+/// The first table, without the key of the order of keys: the founders, oldest first, and one
+/// keyspace. The keyspace is assigned at once if enough founders hold data.
 #[must_use]
 pub fn first(
     cluster: ClusterId,

@@ -5,9 +5,9 @@
 //! members may serve a partition at the same time.
 
 use crate::sim::oracle::Oracle;
-use doyen_gossip::agreement::{Access, AdminReply, Event, InSyncRequest, Peer, Timing, View};
+use doyen_gossip::agreement::{AdminReply, Event, Explain, InSyncRequest, Peer, Timing, View};
 use doyen_gossip::wire::Message;
-use doyen_gossip::{Agreement, Config, Input, Output, Time};
+use doyen_gossip::{Agreement, AgreementConfig, Input, Output, Time};
 use doyen_placement::{
     Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId,
     Mode, OnLoss, OrderKey, Partition, PartitionId, PartitionRef, Reshaping, Role, Schedulers,
@@ -210,7 +210,7 @@ impl Members {
         expect: Option<u16>,
     ) {
         let control = address(place);
-        let config = Config {
+        let config = AgreementConfig {
             range_bytes_max: 64 << 20,
             id: id(place),
             name: name.into(),
@@ -257,7 +257,7 @@ impl Members {
                 ..Timing::default()
             },
             drained: false,
-            access: Access::default(),
+            explain: Explain::default(),
             order_key: OrderKey(place.into()),
             rng_seed: place,
         };

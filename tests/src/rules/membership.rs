@@ -7,7 +7,7 @@ use super::shards;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::Message;
-use doyen_placement::planner::{self, Departure, Pace};
+use doyen_placement::planner::{self, Absence, Pace};
 use doyen_placement::{Lineage, MemberState, OnLoss, PartitionRef};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -124,7 +124,7 @@ pub(super) fn a_new_learner_is_not_counted_by_an_old_request() -> Result<(), Str
         .unwrap_or_default();
     let silent = planner::remove(
         &learning,
-        &BTreeMap::from([(shards::id(1), Departure::Silent)]),
+        &BTreeMap::from([(shards::id(1), Absence::Silent)]),
     );
     let back = planner::revive(&silent, &BTreeSet::from([shards::id(1)]));
     if back
