@@ -20,8 +20,8 @@ pub enum Lane {
 }
 
 /// How long an operation waits for a primary at most. Operations of one caller on one key keep
-/// their order only if none of them is given up before an earlier one. `Shard::read` and
-/// `Shard::set` have the whole patience, so a caller with less uses neither.
+/// their order only if none of them is given up before an earlier one. Operations by `Shard::read`
+/// and `Shard::set` have the whole patience: a caller with less uses neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// As long as `Limits::park`.
