@@ -206,7 +206,7 @@ fn a_hang_up_reads_the_certificates_again_and_ends_nothing() {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     cluster.join_with("n0", &flags);
     cluster.await_safe(1);
-    let reads = "the certificate files changed and are in force";
+    let reads = "the certificate files changed: new connections";
     for read in 1..=2 {
         // The same files, with another key. Nothing else makes this node look at them: it connects
         // with no peer, and is asked for no metrics.
