@@ -1,7 +1,7 @@
 //! Every decoder as a function of bytes that a peer may have sent, and a generator of such bytes.
 //!
 //! ```text
-//!   Target::seeds ──> Mutator ──bytes──> Target::run: decode, then use the result as production does
+//!   Target::seeds ──> Mutator ──bytes──> Target::run: decode, then use the result
 //! ```
 //!
 //! The property tests of this crate, `tests/tests/hostile.rs` (which counts memory) and the program

@@ -209,7 +209,10 @@ impl Supervisor {
                         return End::Closed;
                     }
                     match &*self.scope.borrow_and_update() {
-                        Some(now) if (now.cluster, now.me, now.address) == (scope.cluster, scope.me, scope.address) => {
+                        Some(now)
+                            if (now.cluster, now.me, now.address)
+                                == (scope.cluster, scope.me, scope.address) =>
+                        {
                             members = now.members.clone();
                         }
                         Some(_) | None => return End::Scope,
