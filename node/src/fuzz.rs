@@ -1,13 +1,12 @@
-//! Every decoder as a function of bytes that a peer may have sent, and what makes such bytes from
-//! valid ones.
+//! Every decoder as a function of bytes that a peer may have sent, and a generator of such bytes.
 //!
 //! ```text
-//!   Target::seeds ──> Mutator ──bytes──> Target::run: decode, and where that succeeds use what came out, as production does
+//!   Target::seeds ──> Mutator ──bytes──> Target::run: decode, then use the result
 //! ```
 //!
 //! The property tests of this crate, `tests/tests/hostile.rs` (which counts memory) and the program
-//! `fuzz` of the tests run the same targets; they differ in how long. A target panics where
-//! anything is wrong, and returns otherwise.
+//! `fuzz` of the tests run the same targets for different times. A target panics if anything is
+//! wrong, and returns otherwise.
 
 mod members;
 mod mutate;
@@ -18,18 +17,18 @@ pub use targets::TARGETS;
 
 pub use doyen_engine::fuzz::INPUT_BYTES_MAX;
 
-/// A decoder, and whatever acts on what it lets through.
+/// A decoder, with the code that acts on its results.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, which is that of its directory of inputs too.
+    /// The name, also of the directory with its inputs.
     pub name: &'static str,
-    /// Valid inputs, small ones.
+    /// Small valid inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Panics where the input does something that no input may do.
+    /// Panics if the input does something that no input may do.
     pub run: fn(&[u8]),
-    /// How many bytes one run may allocate in all, for an input of so many bytes.
+    /// The limit on the bytes that one run may allocate, for an input of this many bytes.
     pub allocates: fn(usize) -> usize,
-    /// Inputs that the property test makes.
+    /// The number of inputs that the property test makes.
     pub rounds: u32,
 }
 
@@ -43,8 +42,8 @@ pub fn target(name: &str) -> Option<&'static Target> {
 mod tests {
     use super::*;
 
-    /// Arbitrary bytes, and valid inputs with bits flipped, cut off, lengthened, spliced, with
-    /// lengths and numbers set to huge ones.
+    /// Arbitrary bytes, and valid inputs that were changed: bits flipped, cut off, lengthened,
+    /// spliced, or with huge lengths and numbers.
     #[track_caller]
     fn hold(name: &str) {
         let target = target(name).unwrap();

@@ -83,6 +83,7 @@ mod node;
 pub mod report;
 #[cfg(feature = "resp")]
 pub mod resp;
+#[cfg(any(feature = "http", feature = "resp"))]
 mod seldom;
 #[cfg(feature = "testkit")]
 pub mod testkit;

@@ -1,14 +1,17 @@
 //! The two networks of a node, both QUIC with mutual TLS 1.3.
 //!
 //! ```text
-//!   control thread ── peers: agreement, joins, gossip   (--listen)  ── hints: chitchat over peers; probe: ECONNREFUSED
-//!   data thread    ── links: operations, copies         (--data)
-//!                     └─ driver: QUIC without tasks; detour: by way of a third member, where two do not reach each other
-//!                        both: identity (who may talk), endpoint (how), hello (who is it, which versions), address (one form each)
+//!   control thread ── peers: agreement, joins, gossip   (--listen)
+//!                       └─ hints: chitchat over peers; probe: ECONNREFUSED
+//!   data thread ── links: operations, copies            (--data)
+//!                    └─ driver: QUIC without tasks
+//!                    └─ detour: datagrams carried by a third member
+//!      both: identity (who may talk), endpoint (how), hello (who a peer is, and its version),
+//!            address (one form of each)
 //! ```
 //!
-//! A connection is worth nothing until its hello is done; from then on it binds the sender of
-//! everything that arrives.
+//! A connection may not be used until its hello is done. From then on, everything that arrives on
+//! it comes from that peer.
 
 pub mod address;
 pub mod endpoint;

@@ -34,15 +34,15 @@
 //!
 //! # How traffic gets through relays
 //!
-//! Every node has two loopback addresses of its own, `127.x.y.n` to listen on and another to
-//! advertise; where it advertises, its relay listens. Who dials an advertised address reaches the
-//! relay, which knows by the source address which node that is. This takes a system where all of
+//! Every node has two loopback addresses, `127.x.y.n` to listen on and another one to advertise.
+//! Its relay listens on the advertised one. A node that dials an advertised address reaches the
+//! relay, which knows the sender by the source address. This needs a system where all of
 //! 127.0.0.0/8 is the machine itself: Linux.
 //!
 //! # Limits
 //!
-//! Nodes have one data thread each. Clients of RESP and HTTP go to the node directly: what they see
-//! is what the nodes do, and not what the relay does to them.
+//! Nodes have one data thread each. Clients of RESP and HTTP connect to the node directly, so the
+//! relay does not disturb them.
 
 mod cluster;
 mod history;
@@ -63,13 +63,13 @@ pub use relay::{Plane, Relay};
 use std::io;
 use std::time::Duration;
 
-/// A test cannot go on.
+/// A test cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TestkitError {
-    /// A node's process did not come up.
+    /// The process of a node did not start.
     #[error(transparent)]
     Start(#[from] NotStarted),
-    /// The system refuses something.
+    /// The system refused something.
     #[error("{what}: {why}")]
     System {
         /// What was to be done.
@@ -77,8 +77,7 @@ pub enum TestkitError {
         /// Why it is not.
         why: io::Error,
     },
-    /// There is no such node, or it is not in a state in which this can be asked of it. Nothing
-    /// happened.
+    /// There is no such node, or its state does not allow the request. Nothing happened.
     #[error("{0}")]
     Misuse(String),
     /// A node does not answer.
@@ -89,7 +88,7 @@ pub enum TestkitError {
         /// Why not.
         why: String,
     },
-    /// What was waited for did not happen.
+    /// An awaited condition did not come true.
     #[error("gave up after {within:?}: {what}")]
     TimedOut {
         /// What is not as it was waited for, and what was seen last.

@@ -1,4 +1,4 @@
-//! Three members in virtual time, one of which says things that it should not.
+//! Three members in virtual time; one of them sends arbitrary messages.
 
 use crate::net::envelope::Envelope;
 use crate::net::peers::FRAME_BYTES_MAX;
@@ -21,13 +21,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many there are.
+/// The number of members.
 pub(super) const MEMBERS: usize = 3;
-/// Whose words are not its own.
+/// The member that sends arbitrary messages.
 pub(super) const BROKEN: usize = 2;
-/// The step in which time passes; every message takes one.
+/// The step of virtual time. Every message takes one step.
 const STEP: Duration = Duration::from_millis(5);
-/// Frames of one input that are handed over.
+/// Frames of one input that are delivered, at most.
 const FRAMES_MAX: usize = 16;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Members {
     members: Vec<Agreement>,
     tables: Vec<Option<Arc<Table>>>,
     queue: VecDeque<(usize, usize, Message)>,
-    /// Everything that was said, where it is kept.
+    /// All messages that were sent, if they are kept.
     said: Option<Vec<Message>>,
 }
 
@@ -93,13 +93,13 @@ fn config(place: usize) -> AgreementConfig {
 }
 
 impl Members {
-    /// They have formed a cluster.
+    /// Three members that have formed a cluster.
     pub(super) fn new() -> Self {
         Self::begin(None)
     }
 
-    /// What was said from the first probe to an election and a death: valid messages of nearly
-    /// every kind, and some that only people and primaries cause.
+    /// Messages from the first probe to an election and a death: valid ones of nearly every kind,
+    /// and some that only operators and primaries cause.
     pub(super) fn messages() -> Vec<Message> {
         let mut members = Self::begin(Some(Vec::new()));
         let table = members.table(0).expect("they have formed a cluster");
@@ -122,10 +122,10 @@ impl Members {
         );
         members.pass(Duration::from_millis(300));
         members.input(0, Input::Hint(Hint::Refused(id(1))));
-        // The coordinator stands still, and another is elected.
+        // The coordinator pauses, and another member is elected.
         let leader = (0..MEMBERS)
             .find(|m| members.members[*m].leading())
-            .expect("somebody leads");
+            .expect("there is a leader");
         for _ in 0..300 {
             members.step(Some(leader));
         }
@@ -251,12 +251,12 @@ impl Members {
         members
     }
 
-    /// The table in force, as this one knows it.
+    /// The table in force, as this member knows it.
     pub(super) fn table(&self, place: usize) -> Option<Arc<Table>> {
         self.tables[place].clone()
     }
 
-    /// The bytes of a control stream, said by the broken one to both others.
+    /// Delivers the bytes of a control stream from the broken member to both others.
     pub(super) fn hear(&mut self, mut stream: &[u8]) {
         for _ in 0..FRAMES_MAX {
             let Some((length, rest)) = stream.split_first_chunk::<4>() else {
@@ -285,7 +285,7 @@ impl Members {
         }
     }
 
-    /// Whether one of them leads, and all follow it.
+    /// Whether one member leads, and all others follow it.
     pub(super) fn agrees(&self) -> bool {
         let status = |m: &Agreement| m.status(self.now);
         let coordinator = status(&self.members[0]).coordinator;
@@ -296,7 +296,7 @@ impl Members {
                 .all(|m| status(m).coordinator == coordinator)
     }
 
-    /// Whether they agree, and have all installed what is asked of one of them here.
+    /// Whether the members agree, and all of them install a change that one of them requests here.
     pub(super) fn commits(&mut self) -> bool {
         let request = AdminRequest::CreateMap {
             name: "after".into(),
@@ -335,7 +335,7 @@ impl Members {
         }
     }
 
-    /// A moment passes; one of them may stand still.
+    /// Lets one step pass; one of the members may be paused.
     fn step(&mut self, still: Option<usize>) {
         self.now = self.now + STEP;
         for (from, to, message) in std::mem::take(&mut self.queue) {
@@ -389,7 +389,7 @@ impl Members {
                     proposal: planner::propose(&table, &loads),
                 }),
                 Output::Expelled | Output::Left => {
-                    // As a process that starts anew, but for its id.
+                    // The member acts like a process that starts anew, but keeps its id.
                     self.members[place] = Agreement::new(config(place), self.now);
                     self.tables[place] = None;
                 }

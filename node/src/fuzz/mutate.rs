@@ -1,8 +1,8 @@
-//! What makes hostile bytes of valid ones, from a seed.
+//! Makes hostile bytes from valid ones, by a seed.
 
 use super::INPUT_BYTES_MAX;
 
-/// Numbers at which something changes: sizes, signs, limits, prefixes of bincode's numbers.
+/// Numbers at which behaviour changes: sizes, signs, limits, prefixes of bincode's numbers.
 const NUMBERS: [u64; 16] = [
     0,
     1,
@@ -21,7 +21,7 @@ const NUMBERS: [u64; 16] = [
     u64::MAX - 1,
     u64::MAX,
 ];
-/// What stands for numbers in texts.
+/// Texts that replace numbers in texts.
 const TEXTS: [&str; 10] = [
     "0",
     "-1",
@@ -34,10 +34,10 @@ const TEXTS: [&str; 10] = [
     "nan",
     "99999999999999999999",
 ];
-/// Changes of one input at most.
+/// Changes of one input, at most.
 const CHANGES_MAX: u64 = 6;
 
-/// Draws inputs. The same seed draws the same ones.
+/// Draws inputs. The same seed draws the same inputs.
 #[derive(Debug)]
 pub struct Mutator {
     random: u64,
@@ -50,7 +50,7 @@ impl Mutator {
         Self { random: seed }
     }
 
-    /// SplitMix64: neighbouring seeds draw unlike numbers.
+    /// SplitMix64: neighbouring seeds give unrelated numbers.
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -59,7 +59,7 @@ impl Mutator {
         z ^ (z >> 31)
     }
 
-    /// Below `n`, which is above 0.
+    /// A number below `n`, which is above 0.
     fn below(&mut self, n: usize) -> usize {
         (self.random() % n.max(1) as u64) as usize
     }
@@ -69,7 +69,7 @@ impl Mutator {
         (0..length).map(|_| self.random() as u8).collect()
     }
 
-    /// A valid input that was changed, or now and then arbitrary bytes.
+    /// A changed valid input; now and then arbitrary bytes.
     pub fn input(&mut self, valid: &[Vec<u8>]) -> Vec<u8> {
         if valid.is_empty() || self.below(16) == 0 {
             return self.bytes(600);
@@ -91,18 +91,18 @@ impl Mutator {
             1 => _ = input.drain(at..to),
             2 => _ = input.splice(at..at, self.bytes(20)),
             3 => {
-                // Something twice: a frame, an entry, an element.
+                // Repeat a part: a frame, an entry, an element.
                 let part = input[at..to].to_vec();
                 input.splice(at..at, part);
             }
             4 => {
-                // The rest of another one.
+                // Continue with the rest of another input.
                 let other = self.below(valid.len());
                 let from = self.below(valid[other].len() + 1);
                 input.splice(at.., valid[other][from..].iter().copied());
             }
             5 => {
-                // The whole of another one after it.
+                // Append another input.
                 let other = self.below(valid.len());
                 input.extend_from_slice(&valid[other]);
             }
@@ -113,7 +113,7 @@ impl Mutator {
                 input[at..end].copy_from_slice(&number[..end - at]);
             }
             7 => {
-                // A byte becomes a number as bincode writes large ones: of two, four or eight
+                // Replace a byte by a number as bincode writes large ones, in two, four or eight
                 // bytes.
                 let number = NUMBERS[self.below(NUMBERS.len())].to_le_bytes();
                 let kind = self.below(3);
@@ -123,7 +123,7 @@ impl Mutator {
                 input.splice(at..end, long);
             }
             8 => {
-                // A number as texts have them becomes another.
+                // Replace a number in a text by another one.
                 let digits = |b: &u8| b.is_ascii_digit();
                 let Some(from) = input[at..].iter().position(digits).map(|n| at + n) else {
                     return;

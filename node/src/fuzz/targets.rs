@@ -1,4 +1,4 @@
-//! The targets, each with what it does to the bytes that it is given.
+//! The targets, and what each does with its bytes.
 
 use super::Target;
 use super::members::{Members, framed};
@@ -19,19 +19,19 @@ use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What a decoder may allocate for an input: 16 times what it is, as its parts are counted, in
-/// steps of 8; and a little.
+/// What a decoder may allocate for an input: 16 times its size, rounded up to steps of 8, and a
+/// little more.
 const fn decoded(bytes: usize) -> usize {
     (64 << 10) + 2 * 8 * 16 * bytes
 }
 
-/// The same by way of serde, which gives a list room for what it announces, up to 1 MiB; lists
-/// within lists each have theirs.
+/// The same for serde, which reserves up to 1 MiB for the announced length of each list, also of
+/// nested lists.
 const fn decoded_lists(bytes: usize) -> usize {
     (8 << 20) + decoded(bytes)
 }
 
-/// What the machines take that an input is given to, for all that they do before it and after it.
+/// What the machines may allocate that get an input, with all their work before and after it.
 const fn machines(_: usize) -> usize {
     64 << 20
 }
@@ -155,7 +155,7 @@ fn envelope(bytes: &[u8]) {
 /// A control stream: frames, as they travel.
 fn messages() -> Vec<Vec<u8>> {
     let mut seen = BTreeSet::new();
-    // Of each kind and length one: most are pings.
+    // One message of each kind and length: most messages are pings.
     Members::messages()
         .into_iter()
         .map(framed)
@@ -163,8 +163,8 @@ fn messages() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Three members agree; one says this to both others, and goes on as if it had not. They agree
-/// again, whatever it was, and commit what they are asked for.
+/// Three members agree. One sends this to both others, then continues normally. Whatever it was,
+/// the members must agree again, and commit a change.
 fn messages_of_a_broken_member(bytes: &[u8]) {
     let mut members = Members::new();
     assert!(members.agrees(), "they agree before it");
@@ -245,7 +245,7 @@ fn delta(bytes: &[u8]) {
                 assert_eq!(table.name(), delta.target());
                 use_table(&table, 2);
             }
-            // Whether or not the name is right, which hardly anything that was changed gets.
+            // Also without the right name, which a changed delta hardly ever has.
             if let Ok(table) = delta.apply_unnamed(base) {
                 use_table(&table, 2);
             }
@@ -253,7 +253,7 @@ fn delta(bytes: &[u8]) {
     }
 }
 
-/// Everything that is ever done with a table, and with those that come of it.
+/// Uses a table in every way that production does, and the tables that result.
 fn use_table(table: &Table, further: u32) {
     let members: Vec<MemberId> = table.members.iter().map(|m| m.id).collect();
     let _ = (
@@ -331,8 +331,8 @@ fn use_table(table: &Table, further: u32) {
     next.push(planner::change_in_sync(table, &requests).0);
     for table in next {
         let _ = TableDelta::between(&table, &table);
-        // What a planner makes of what validates may be refused in the end (a name or an id that is
-        // taken), never more.
+        // A plan for a valid table may be refused in the end (a name or an id is taken), but
+        // nothing worse may happen.
         if further > 0 && table.validate().is_ok() && table.members.len() <= 8 {
             let next = TableDelta::between(&table, &table);
             let _ = next.apply(&table);
@@ -366,7 +366,7 @@ fn hello(bytes: &[u8]) {
     }
 }
 
-// ---- datagrams that go around
+// ---- datagrams on a detour
 
 fn carried() -> Vec<Vec<u8>> {
     let datagram = |length| Bytes::from(vec![7; length]);
@@ -438,8 +438,7 @@ fn requests() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// As the server cuts a connection into commands, whatever the reads are, before and after a
-/// password was said.
+/// Parses as the server does, with reads of any size, before and after authentication.
 fn request(bytes: &[u8]) {
     for authenticated in [true, false] {
         for read in [bytes.len().max(1), 7] {
@@ -482,15 +481,17 @@ fn replies() -> Vec<Vec<u8>> {
 // ---- configuration, HTTP
 
 fn configurations() -> Vec<Vec<u8>> {
-    let one = "seed = [\"10.0.0.1:7400\", \"node:7400\"]\nexpect = 3\nlisten = \"127.0.0.1:0\"\nresp = \"off\"\nthreads = 2\nname = \"a\"\n";
-    let other = "memory-max = \"2gb\"\nvalue-max = \"64kb\"\npartitions = 64\nbackups = 1\nweight = 100\nleave-timeout = \"30s\"\non-loss = \"reset after 60s\"\n";
+    let one = "seed = [\"10.0.0.1:7400\", \"node:7400\"]\nexpect = 3\nlisten = \"127.0.0.1:0\"\n\
+               resp = \"off\"\nthreads = 2\nname = \"a\"\n";
+    let other = "memory-max = \"2gb\"\nvalue-max = \"64kb\"\npartitions = 64\nbackups = 1\n\
+                 weight = 100\nleave-timeout = \"30s\"\non-loss = \"reset after 60s\"\n";
     vec![one.into(), other.into()]
 }
 
 fn configuration(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(options) = Options::from_text(&text, "file") {
-        // No file that it names is opened: an input could name any.
+        // No named file is opened, because an input could name any file.
         let named = [
             &options.secret_file,
             &options.resp_password_file,
@@ -506,7 +507,9 @@ fn configuration(bytes: &[u8]) {
 }
 
 fn answers() -> Vec<Vec<u8>> {
-    let ok = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n{\"ready\":true}".to_vec();
+    let ok = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\
+               content-length: 14\r\n\r\n{\"ready\":true}"
+        .to_vec();
     vec![
         ok,
         b"HTTP/1.1 409 Conflict\r\n\r\n{\"error\":\"there is no member n9\"}".to_vec(),

@@ -1,4 +1,4 @@
-//! Socket addresses in one form each, and which of them a socket reaches.
+//! Socket addresses in one form each, and the addresses that a socket can reach.
 //!
 //! A socket on `[::]` serves both families. The system names its IPv4 peers `::ffff:a.b.c.d`, so
 //! the same peer would have two addresses. Every address that enters the process is made canonical
@@ -7,8 +7,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// An IPv4 address that is written as an IPv6 one becomes an IPv4 address. Others stay as they are,
-/// with their scope.
+/// Turns an IPv4 address in IPv6 form into an IPv4 address. Other addresses stay as they are, with
+/// their scope.
 #[must_use]
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
@@ -17,7 +17,7 @@ pub fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Which families a bound socket sends to and hears from.
+/// The families of addresses that a bound socket can send to and receive from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// It is bound to an IPv4 address.
@@ -29,7 +29,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// Of a socket that is bound here.
+    /// The reach of a socket that is bound to this address.
     #[must_use]
     pub fn of(bound: SocketAddr) -> Self {
         match canonical(bound).ip() {
@@ -59,7 +59,7 @@ impl Reach {
         }
     }
 
-    /// Why a socket of this reach cannot talk to this address, and what to do.
+    /// Why a socket with this reach cannot talk to this address, and what to do.
     #[must_use]
     pub fn refusal(self, to: SocketAddr) -> String {
         let (has, lacks) = if self == Self::V4 {
@@ -68,7 +68,8 @@ impl Reach {
             ("IPv6", "IPv4")
         };
         format!(
-            "this process has an {has} socket only and cannot reach the {lacks} address {to}: start it with --listen [::]:PORT"
+            "this process has only an {has} socket, which cannot reach the {lacks} address {to}: \
+             start it with --listen [::]:PORT"
         )
     }
 }

@@ -1,9 +1,9 @@
-//! How long to wait before the next try.
+//! How long to wait before the next attempt.
 
 use std::time::Duration;
 
-/// Doubles from `least` to `most`, with jitter, so that nodes that start together do not try
-/// together.
+/// A wait that doubles from `least` to `most`. It has jitter, so that nodes that start together do
+/// not retry together.
 #[derive(Debug, Clone)]
 pub(super) struct Backoff {
     least: Duration,
@@ -22,12 +22,12 @@ impl Backoff {
         }
     }
 
-    /// It worked: begin anew.
+    /// The attempt succeeded: begin again with the least wait.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// It failed: wait this long, between half and the whole of the present step.
+    /// The attempt failed: wait this long, between half and the whole of the present step.
     pub(super) fn next_wait(&mut self) -> Duration {
         let step = self
             .least

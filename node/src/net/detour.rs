@@ -1,77 +1,77 @@
-//! Going around: where two members do not reach each other's data ports, a third that reaches both
+//! Detours: if two members do not reach each other's data ports, a third one that reaches both
 //! carries their datagrams.
 //!
 //! ```text
-//!   A ── straight: nothing comes back ─────X      B
-//!   A ── its lane to C: "carry this to B" ──> C ── its lane to B: "this comes from A" ──> B
+//!   A ── directly: no answer ─────────────X   B
+//!   A ── its lane to C: "carry this to B" ──> C ── its lane to B: "this is from A" ──> B
 //! ```
 //!
-//! What is carried are datagrams of the QUIC connection between A and B, encrypted for these two: C
-//! can neither read nor forge them, and for everything above it is one connection, which lost a few
-//! of them. So no call is under way twice, no order is lost, and nobody above need know. C carries
-//! between its peers alone, over connections of its own that go straight: one hop, never a circle.
-//! What C cannot pass on at once is lost, as on any way, and the protocol sends it again.
+//! The carried datagrams belong to the QUIC connection between A and B, and are encrypted for these
+//! two: C can neither read nor forge them. For all layers above it is one connection that lost a
+//! few datagrams. So no call is sent twice, the order stays, and the layers above need not know. C
+//! carries only between its own peers, over direct connections: one hop, never a circle. A datagram
+//! that C cannot pass on at once is lost, as on any path, and the protocol sends it again.
 //!
-//! What goes around goes straight as well, so that either end learns at once that the straight way
-//! is back.
+//! Datagrams on a detour are sent directly as well, so that both ends learn at once when the direct
+//! path works again.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use doyen_placement::MemberId;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Nothing came straight for this long after something was sent: an ack of QUIC takes a round trip
-/// and 25 ms.
+/// The direct path counts as broken if nothing has come for this long after a send: an ack of QUIC
+/// takes a round trip and 25 ms.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// Of a way that is slow by itself: so many round trips, and no more than this.
+/// On a slow path, the wait is this many round trips, and at most this long.
 const ROUND_TRIPS: u32 = 3;
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
-/// And so often: whatever wants an answer is sent again.
+/// At least this many sends must be unanswered. QUIC sends again whatever wants an answer.
 const SENDS_LEAST: u32 = 3;
-/// What the other end said last counts for this long: longer than a connection says nothing.
+/// How long the other end's last message about its path counts: longer than a connection is silent.
 const DEAF: Duration = Duration::from_millis(1200);
-/// People are told of what lasts this long.
+/// A detour that lasts this long is reported to operators.
 const NOTICEABLE: Duration = Duration::from_secs(2);
-/// Who carried something no longer ago than this carries the next as well.
+/// A member that carried a datagram within this time carries the next one as well.
 const CARRIES: Duration = Duration::from_secs(1);
-/// Else everybody who may is tried for so long.
+/// Otherwise each candidate has a turn of this length.
 const TURN: Duration = Duration::from_millis(400);
-/// Bytes that wait for one peer to be carried, above which more is lost.
+/// Bytes that may wait for one peer to be carried; further ones are lost.
 pub(super) const CARRIED_BYTES_MAX: usize = 256 << 10;
 
-/// To be passed on, or passed on;
+/// Flag: the datagram was passed on (else it is to be passed on).
 const COMES: u8 = 1;
-/// its sender hears nothing straight.
+/// Flag: its sender receives nothing directly.
 const IS_DEAF: u8 = 2;
-/// `[flags u8][other end u64][length u16]`, and the datagram.
+/// `[flags u8][other end u64][length u16]`, followed by the datagram.
 const HEAD: usize = 1 + 8 + 2;
 
-/// What one end of a connection knows of the straight way to the other.
+/// What one end of a connection knows of the direct path to the other.
 #[derive(Debug, Default)]
 pub(super) struct Way {
-    /// Which member it leads to; `None`: it never goes around.
+    /// The member at the other end; `None`: never takes a detour.
     pub(super) peer: Option<MemberId>,
-    /// The connection was begun by way of somebody else: where the other end sends from is not
-    /// known until something comes straight.
+    /// The connection was begun by a detour: the other end's address is unknown until something
+    /// comes directly.
     pub(super) begun_around: bool,
-    /// And then this is it.
+    /// The other end's address, once it is known.
     pub(super) straight: Option<SocketAddr>,
-    /// How often something was sent and nothing came straight, and since when: since the second
-    /// time, for the first may be an ack, which nobody answers.
+    /// How many sends are unanswered, and since when. The time starts at the second one: the first
+    /// may be an ack, which gets no answer.
     unheard: Option<(Instant, u32)>,
-    /// When the other end said that nothing comes straight to it, if that is what it said last.
+    /// When the other end said that it receives nothing directly, if that was its last word.
     deaf: Option<Instant>,
-    /// Who carried last what came around, and when.
+    /// The member that carried the last datagram to this end, and when.
     carrier: Option<(MemberId, Instant)>,
 }
 
 impl Way {
-    /// A datagram came straight.
+    /// A datagram came directly.
     pub(super) fn heard(&mut self) {
         self.unheard = None;
     }
 
-    /// Something was sent.
+    /// A datagram was sent.
     pub(super) fn sent(&mut self, now: Instant) {
         match &mut self.unheard {
             Some((since, sends)) => {
@@ -82,20 +82,20 @@ impl Way {
         }
     }
 
-    /// A datagram came around, from an end that hears nothing straight, or does.
+    /// A datagram came by a detour. `deaf`: its sender receives nothing directly.
     pub(super) fn came_around(&mut self, now: Instant, by: MemberId, deaf: bool) {
         self.carrier = Some((by, now));
         self.deaf = deaf.then_some(now);
     }
 
-    /// Whether nothing has come straight for so long that people should know.
+    /// Whether the direct path has been broken for so long that operators should know.
     pub(super) fn is_noticeable(&self, now: Instant) -> bool {
         self.unheard.is_some_and(|(since, sends)| {
             sends >= SENDS_LEAST && now.saturating_duration_since(since) >= NOTICEABLE
         })
     }
 
-    /// Whether nothing comes straight, on a way of this round trip.
+    /// Whether nothing comes directly, on a path with this round trip.
     pub(super) fn is_deaf(&self, now: Instant, round_trip: impl FnOnce() -> Duration) -> bool {
         let Some((since, _)) = self.unheard.filter(|(_, sends)| *sends >= SENDS_LEAST) else {
             return false;
@@ -104,14 +104,14 @@ impl Way {
         passed >= PATIENCE && passed >= (round_trip() * ROUND_TRIPS).min(PATIENCE_MAX)
     }
 
-    /// Whether something goes around, for the sake of either end.
+    /// Whether datagrams must take a detour, for either end.
     pub(super) fn strays(&self, now: Instant, round_trip: impl FnOnce() -> Duration) -> bool {
         self.deaf
             .is_some_and(|at| now.saturating_duration_since(at) < DEAF)
             || self.is_deaf(now, round_trip)
     }
 
-    /// Who of these shall carry: whoever did just now, or each in turn.
+    /// Which candidate shall carry: the one that carried just now, or each in turn.
     pub(super) fn carrier(&self, now: Instant, candidates: &[MemberId]) -> Option<MemberId> {
         if let Some((by, at)) = self.carrier
             && now.saturating_duration_since(at) < CARRIES
@@ -127,21 +127,21 @@ impl Way {
     }
 }
 
-/// A datagram on its way around, as it stands on a lane.
+/// A datagram on a detour, as it is encoded on a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Carried {
-    /// It was passed on, and comes from `end`; else it is to be passed on to `end`.
+    /// True: it was passed on, and comes from `end`. False: it is to be passed on to `end`.
     pub(crate) comes: bool,
-    /// Whoever sent it hears nothing straight.
+    /// Its sender receives nothing directly.
     pub(crate) deaf: bool,
-    /// The other end, as whoever reads this sees it.
+    /// The other end, from the view of the reader.
     pub(crate) end: MemberId,
-    /// QUIC's.
+    /// The datagram of QUIC.
     pub(crate) datagram: Bytes,
 }
 
 impl Carried {
-    /// As bytes of a lane; `None` if it is longer than any datagram.
+    /// Encodes it for a lane; `None` if it is longer than any datagram.
     pub(crate) fn encode(&self) -> Option<Bytes> {
         let length = u16::try_from(self.datagram.len()).ok()?;
         let mut bytes = BytesMut::with_capacity(HEAD + self.datagram.len());
@@ -152,10 +152,10 @@ impl Carried {
         Some(bytes.freeze())
     }
 
-    /// Takes one off the front, if all of it is there.
+    /// Takes one off the front, if it is complete.
     ///
     /// # Errors
-    /// The bytes make no sense.
+    /// The bytes are malformed.
     pub(crate) fn take(bytes: &mut BytesMut) -> Result<Option<Self>, Nonsense> {
         let Some(mut head) = bytes.get(..HEAD) else {
             return Ok(None);
@@ -182,7 +182,7 @@ impl Carried {
     }
 }
 
-/// What stands on a lane is nothing that is carried.
+/// The bytes on a lane are not a carried datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Nonsense;
 
@@ -201,7 +201,7 @@ mod tests {
         let start = Instant::now();
         let mut way = Way::default();
         way.sent(start);
-        // An ack that nobody answers.
+        // An ack, which gets no answer.
         assert!(!way.strays(after(5000)(start), FAST));
         way.sent(after(5000)(start));
         way.sent(after(5001)(start));
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(
             way.carrier(after(900)(start), &[c]),
             Some(c),
-            "it does not go straight to him any more"
+            "it does not reach him directly any more"
         );
         assert_eq!(way.carrier(after(900)(start), &[]), None);
     }

@@ -3,13 +3,14 @@
 //!
 //! ```text
 //!   receive: a batch of datagrams ─> machines ─┐
-//!   timers ─────────────────────────> machines ├─> touched ─> poll: events ─> transmit: datagrams, many a system call
-//!   streams that were written ──────────────────┘
+//!   receive: a batch of datagrams ─> machines ─┐
+//!   timers ─────────────────────────> machines ├─> touched ─> poll: events ─> transmit: datagrams
+//!   streams that were written ─────────────────┘
 //! ```
 //!
-//! A pass of the loop touches a connection once however much happened on it, so a batch of calls
-//! leaves in one packet train together with the acks for what came in. Tasks and channels between
-//! socket and stream cost as much again as the protocol.
+//! A pass of the loop touches a connection once, however much happened on it. So a batch of calls
+//! leaves in one packet train, together with the acks for what came in. Tasks and channels between
+//! socket and streams would cost as much as the protocol itself.
 
 use super::address::{Reach, canonical};
 use super::detour::Way;
@@ -29,15 +30,15 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A datagram, or as many as the system received as one.
+/// Space for one datagram, or for several that the system received as one.
 const DATAGRAMS_BYTES: usize = 64 << 10;
-/// Received in one system call.
+/// Datagrams of one receiving system call, at most.
 const BATCH: usize = if BATCH_SIZE < 16 { BATCH_SIZE } else { 16 };
-/// System calls that receive in one pass; what is left waits for the next.
+/// Receiving system calls in one pass, at most; the rest waits for the next pass.
 const RECEIVES_MAX: usize = 8;
-/// Datagrams of one system call, as far as the system does that.
+/// Datagrams of one sending system call, if the system supports several.
 const SEGMENTS_MAX: usize = 10;
-/// System calls that send for one connection in one pass.
+/// Sending system calls for one connection in one pass, at most.
 const SENDS_MAX: usize = 32;
 
 pub(super) struct Driver {
@@ -46,24 +47,24 @@ pub(super) struct Driver {
     state: UdpSocketState,
     endpoint: quinn_proto::Endpoint,
     identity: Arc<Identity>,
-    /// Whether anybody may dial us.
+    /// Whether others may dial this socket.
     accepts: bool,
     transport: Arc<TransportConfig>,
     configs: Configs,
     /// By handle.
     machines: Vec<Option<Machine>>,
     touched: Vec<ConnectionHandle>,
-    /// Where datagrams are received.
+    /// The buffer for received datagrams.
     input: Vec<u8>,
-    /// One transmission.
+    /// The buffer for one transmission.
     output: Vec<u8>,
-    /// A transmission that the socket did not take.
+    /// A transmission that the socket did not accept yet.
     blocked: Option<Transmit>,
-    /// There may be datagrams to receive.
+    /// Whether there may be datagrams to receive.
     readable: bool,
-    /// Datagrams that shall go around, too: of which connection.
+    /// Datagrams that must take a detour as well, with their connections.
     strays: Vec<(ConnectionHandle, Bytes)>,
-    /// Connections that were begun by way of somebody else.
+    /// Connections that were begun by a detour.
     begun_around: usize,
 }
 
@@ -75,7 +76,7 @@ struct Machine {
 }
 
 impl Driver {
-    /// `accepts`: whether anybody may dial us.
+    /// `accepts`: whether others may dial this socket.
     pub(super) fn new(
         socket: UdpSocket,
         identity: Arc<Identity>,
@@ -112,22 +113,22 @@ impl Driver {
         })
     }
 
-    /// The socket, to wait for it.
+    /// The socket, for epoll.
     pub(super) fn socket(&self) -> &UdpSocket {
         &self.socket
     }
 
-    /// The system says that the socket may be read or written.
+    /// The system reported that the socket can be read or written.
     pub(super) fn ready(&mut self) {
         self.readable = true;
     }
 
-    /// Something waits until the socket takes more.
+    /// Whether a transmission waits until the socket accepts more.
     pub(super) fn is_blocked(&self) -> bool {
         self.blocked.is_some()
     }
 
-    /// Dials; `Event::Connected` tells of success.
+    /// Dials; `Event::Connected` reports success.
     pub(super) fn dial(
         &mut self,
         now: Instant,
@@ -139,7 +140,8 @@ impl Driver {
         }
         if self.identity.is_loopback_only() && !address.ip().is_loopback() {
             return Err(Failure::OutOfReach(format!(
-                "{address} is on another machine, and without a secret this process talks on this machine only: give all nodes and clients one secret"
+                "{address} is on another machine, but without a secret this process talks only to \
+                 this machine: give all nodes and clients the same secret"
             )));
         }
         self.renew();
@@ -152,7 +154,8 @@ impl Driver {
         Ok(handle)
     }
 
-    /// A connection's machine; `None` once it has drained. Whoever writes to it touches it.
+    /// The machine of a connection; `None` once it has drained. The caller touches it after
+    /// writing.
     pub(super) fn get(&mut self, handle: ConnectionHandle) -> Option<&mut quinn_proto::Connection> {
         self.machines
             .get_mut(handle.0)?
@@ -160,7 +163,7 @@ impl Driver {
             .map(|m| &mut m.connection)
     }
 
-    /// This connection has something to say.
+    /// Notes that this connection has something to send.
     pub(super) fn touch(&mut self, handle: ConnectionHandle) {
         if let Some(Some(machine)) = self.machines.get_mut(handle.0)
             && !std::mem::replace(&mut machine.touched, true)
@@ -169,7 +172,7 @@ impl Driver {
         }
     }
 
-    /// A connection's straight way; `None` once it has drained.
+    /// The direct path of a connection; `None` once it has drained.
     pub(super) fn way(&mut self, handle: ConnectionHandle) -> Option<&mut Way> {
         self.machines
             .get_mut(handle.0)?
@@ -177,7 +180,7 @@ impl Driver {
             .map(|m| &mut m.way)
     }
 
-    /// Whether nothing comes straight on a connection, and whether what it sends goes around.
+    /// Whether nothing comes directly on a connection, and whether its datagrams take a detour.
     pub(super) fn strays(&self, handle: ConnectionHandle, now: Instant) -> (bool, bool) {
         let Some(Some(machine)) = self.machines.get(handle.0) else {
             return (false, false);
@@ -189,12 +192,12 @@ impl Driver {
         )
     }
 
-    /// What shall go around, since the last time.
+    /// Takes the datagrams that must take a detour.
     pub(super) fn take_strays(&mut self) -> Vec<(ConnectionHandle, Bytes)> {
         std::mem::take(&mut self.strays)
     }
 
-    /// Whether there is any.
+    /// Whether there are such datagrams.
     pub(super) fn has_strays(&self) -> bool {
         !self.strays.is_empty()
     }
@@ -213,13 +216,13 @@ impl Driver {
         }
     }
 
-    /// No connection is left, not even one that drains.
+    /// Whether no connection is left, not even one that drains.
     pub(super) fn is_idle(&self) -> bool {
         self.machines.iter().all(Option::is_none)
     }
 
-    /// Receives what there is, up to a bound, where `under_way` handshakes are not finished; who
-    /// dials us is added to `accepted`. True: there may be more.
+    /// Receives datagrams, up to a bound. `under_way` handshakes are not finished yet. New
+    /// connections are added to `accepted`. Returns true if there may be more datagrams.
     ///
     /// # Errors
     /// The socket is broken.
@@ -252,7 +255,7 @@ impl Driver {
                     self.readable = false;
                     break;
                 }
-                // A peer's ICMP: QUIC finds out by itself.
+                // An ICMP error of some peer: QUIC finds out by itself.
                 Err(e)
                     if matches!(
                         e.kind(),
@@ -266,7 +269,7 @@ impl Driver {
                     break;
                 }
             };
-            // Fewer than fit: there were no more, and the next one is announced.
+            // Fewer than fit, so there were no more; the next one causes another event.
             self.readable = received == BATCH;
             for (meta, slice) in metas.iter_mut().zip(&slices).take(received) {
                 meta.addr = canonical(meta.addr);
@@ -309,8 +312,7 @@ impl Driver {
                 } else if let Some(copy) = copy.filter(|_| machine.way.begun_around) {
                     machine.way.straight = Some(meta.addr);
                     machine.way.heard();
-                    // QUIC knows the other end by the address that it was told when the connection
-                    // began.
+                    // QUIC knows the other end by the address with which the connection began.
                     let again =
                         self.endpoint
                             .handle(now, known, meta.dst_ip, ecn, copy, &mut response);
@@ -329,9 +331,9 @@ impl Driver {
         }
     }
 
-    /// A datagram of this peer, which `by` carried, and whether it hears nothing straight. It
-    /// passes for one from `address` unless its connection knows better. The answer, if there is
-    /// one that belongs to no connection, goes the same way back.
+    /// Handles a datagram of this peer that `by` carried. `deaf`: the peer receives nothing
+    /// directly. If its connection knows no other address, the datagram counts as from `address`.
+    /// An answer that belongs to no connection goes back the same way.
     pub(super) fn came_around(
         &mut self,
         now: Instant,
@@ -387,7 +389,7 @@ impl Driver {
         None
     }
 
-    /// Where `under_way` handshakes are not finished.
+    /// Accepts a connection while `under_way` handshakes are not finished.
     fn accept(
         &mut self,
         now: Instant,
@@ -404,7 +406,7 @@ impl Driver {
             && !incoming.remote_address_validated()
             && incoming.may_retry()
         {
-            // Fails only if it may not be retried, which was asked just above.
+            // Fails only if no retry is allowed, which was checked just above.
             if let Ok(transmit) = self.endpoint.retry(incoming, &mut response) {
                 self.respond(&transmit, &response);
             }
@@ -443,18 +445,18 @@ impl Driver {
         self.touch(handle);
     }
 
-    /// Certificates may be renewed while we run.
+    /// Takes renewed certificates into use.
     fn renew(&mut self) {
         let tls = self.identity.tls();
         if !self.configs.are_of(&tls) {
             self.configs = Configs::new(tls, &self.transport);
-            // The machine itself decrypts first packets with this one, and checks its retry tokens.
+            // The machine decrypts first packets and checks retry tokens with this configuration.
             self.endpoint
                 .set_server_config(self.accepts.then(|| self.configs.server()));
         }
     }
 
-    /// Answers of the endpoint itself are sent once; who needs them asks again.
+    /// Sends an answer of the endpoint itself, once: a peer that needs it asks again.
     fn respond(&self, transmit: &Transmit, contents: &[u8]) {
         let _ = self.state.send(
             (&self.socket).into(),
@@ -462,12 +464,12 @@ impl Driver {
         );
     }
 
-    /// Connections that something happened to, since the last `transmit`.
+    /// The connections that were touched since the last `transmit`.
     pub(super) fn touched(&self, index: usize) -> Option<ConnectionHandle> {
         self.touched.get(index).copied()
     }
 
-    /// What happened on a connection.
+    /// The next event of a connection.
     pub(super) fn poll(&mut self, handle: ConnectionHandle) -> Option<Event> {
         self.get(handle)?.poll()
     }
@@ -481,7 +483,7 @@ impl Driver {
             .min()
     }
 
-    /// Time passed.
+    /// Handles timers that are due.
     pub(super) fn expire(&mut self, now: Instant) {
         for at in 0..self.machines.len() {
             if let Some(machine) = &mut self.machines[at]
@@ -494,14 +496,14 @@ impl Driver {
         }
     }
 
-    /// Sends what the touched connections have to say. True: there is more than one pass should
-    /// send.
+    /// Sends what the touched connections have to send. Returns true if there is more than one pass
+    /// should send.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
         if let Some(transmit) = self.blocked.take() {
             self.send(transmit);
         }
         let segments = self.state.max_gso_segments().min(SEGMENTS_MAX);
-        // Who has more to say than one pass sends, or than the socket takes, goes on later.
+        // A connection with more than one pass sends, or than the socket accepts, continues later.
         let mut again = Vec::new();
         while self.blocked.is_none()
             && let Some(handle) = self.touched.pop()
@@ -546,7 +548,8 @@ impl Driver {
         more
     }
 
-    /// What a connection tells the endpoint; it goes once it has drained.
+    /// Passes a connection's messages to the endpoint. The connection is removed once it has
+    /// drained.
     fn settle(&mut self, handle: ConnectionHandle) {
         let Some(Some(machine)) = self.machines.get_mut(handle.0) else {
             return;
@@ -565,9 +568,9 @@ impl Driver {
         }
     }
 
-    /// What the socket does not take for now is kept: `blocked`.
+    /// Sends a transmission. If the socket accepts no more, it is kept in `blocked`.
     fn send(&mut self, transmit: Transmit) {
-        // What cannot be sent otherwise is lost, as on the way; the protocol notices.
+        // Any other error loses the datagrams, as the network might; the protocol notices.
         if let Err(e) = self.state.send(
             (&self.socket).into(),
             &datagrams(self.reach, &transmit, &self.output[..transmit.size]),

@@ -1,5 +1,5 @@
-//! One QUIC socket: how it is configured, whom it dials and lets in, and what its failures mean for
-//! people.
+//! One QUIC socket: its configuration, dialling and accepting, and the meaning of its failures for
+//! operators.
 
 use super::address::{Reach, canonical};
 use super::identity::{Identity, ROLE, Tls};
@@ -15,67 +15,67 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
-/// Connections whose handshake or hello is under way; more are refused.
+/// Connections whose handshake or hello is under way, at most; more are refused.
 pub const HANDSHAKES_MAX: usize = 128;
-/// From this many on, an address must prove itself (a retry packet) before it costs us a handshake.
+/// From this many on, an address must prove itself by a retry packet before it costs a handshake.
 pub(super) const HANDSHAKES_BEFORE_RETRY: usize = 32;
 /// How long a dial may take, hello included.
 pub const DIAL_TIMEOUT: Duration = Duration::from_millis(1500);
-/// How long a newcomer may take from its first packet to the end of its hello.
+/// How long a new connection may take from its first packet to the end of its hello.
 pub const ADMISSION_TIMEOUT: Duration = Duration::from_secs(3);
-/// A connection over which nothing comes for this long is gone;
+/// A control connection is lost if nothing comes for this long.
 const IDLE_TIMEOUT_MS: u32 = 5_000;
-/// one for data sooner: who has none left does not judge others' copies (`Shard::doubt`), and
-/// writes wait for that.
+/// A data connection is lost sooner. A member without connections does not judge others' copies
+/// (`Shard::doubt`), and writes wait for that.
 const DATA_IDLE_TIMEOUT_MS: u32 = 3_000;
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// Assumed until measured: a lost first packet is repeated after three of these, not after quinn's
-/// second.
+/// The round trip that is assumed until it is measured. A lost first packet is sent again after
+/// three of these, not after quinn's one second.
 const INITIAL_RTT: Duration = Duration::from_millis(40);
-/// With GSO, larger payloads than this do not pay (and stall cubic's first window).
+/// With GSO, larger payloads bring no gain (and stall cubic's first window).
 const DATA_MTU_MAX: u16 = 6_500;
-/// What the data socket asks for: what arrives while the data thread does something else waits
-/// here.
+/// The requested buffer of the data socket. Datagrams wait here while the data thread does other
+/// work.
 pub const DATA_SOCKET_BYTES: usize = 4 << 20;
 const CONTROL_SOCKET_BYTES: usize = 1 << 20;
-/// Reasons of peers are quoted up to here.
+/// Characters of a peer's reason that are quoted, at most.
 const REASON_CHARS_MAX: usize = 300;
 
-/// Why a connection was closed, on the wire.
+/// Why a connection was closed, as its code on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Close {
-    /// In order: shutting down, or not needed any more.
+    /// Shutting down, or no longer needed.
     Done = 0,
-    /// The hello was not acceptable; the reason says why.
+    /// The hello was refused; the text gives the reason.
     Hello = 1,
-    /// Not (yet) a peer of ours: try again.
+    /// The other end is not a peer yet, or no longer: it may try again.
     Stranger = 2,
-    /// Bytes that make no sense.
+    /// The bytes were malformed.
     Malformed = 3,
-    /// More is queued than the limit allows.
+    /// More was queued than the limit allows.
     Overflow = 4,
-    /// A newer connection took its place.
+    /// A newer connection replaced this one.
     Replaced = 5,
 }
 
 impl Close {
-    /// Closes with this reason; the text is for people on the other side.
+    /// Closes the connection; the reason is for operators on the other side.
     pub fn on(self, connection: &Connection, reason: &str) {
         connection.close(self.code(), text(reason));
     }
 
-    /// How it is said on the wire.
+    /// The code on the wire.
     pub(super) fn code(self) -> VarInt {
         VarInt::from_u32(self as u32)
     }
 }
 
-/// As much of a reason as is sent.
+/// The part of a reason that is sent.
 pub(super) fn text(reason: &str) -> &[u8] {
     &reason.as_bytes()[..reason.len().min(REASON_CHARS_MAX)]
 }
 
-/// What a socket is for.
+/// The purpose of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// `--listen`
@@ -93,37 +93,37 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// Why two nodes do not talk. The text names the cause, and what to do where something can be done.
+/// Why two nodes do not talk. The text names the cause, and what to do if something can be done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// One of the two does not accept the other's certificate.
     #[error(
-        "it and this node do not trust each other: start every node with the same --secret-file, or every node with valid --tls-* files of \
-         one authority"
+        "the two nodes do not trust each other: start every node with the same --secret-file, \
+         or every node with valid --tls-* files of one authority"
     )]
     OtherSecret,
-    /// It speaks QUIC, but not our protocol.
-    #[error("it does not speak doyen/1: is that a Doyen node's port?")]
+    /// The peer speaks QUIC, but not Doyen's protocol.
+    #[error("the peer does not speak doyen/1: check that it is the port of a Doyen node")]
     OtherProtocol,
-    /// We do not accept its hello.
+    /// This node does not accept the peer's hello.
     #[error("{0}")]
     Hello(String),
-    /// It does not accept ours.
-    #[error("it refused: {0}")]
+    /// The peer does not accept this node's hello.
+    #[error("the peer refused: {0}")]
     Refused(String),
-    /// It does not count us among its peers, for now.
-    #[error("it does not know this node yet")]
+    /// The peer does not count this node among its peers, for now.
+    #[error("the peer does not know this node yet")]
     Stranger,
-    /// The socket of this process does not serve such an address.
+    /// The socket of this process does not reach such an address.
     #[error("{0}")]
     OutOfReach(String),
-    /// It does not answer, or stopped answering.
+    /// The peer does not answer, or stopped answering.
     #[error("{0}")]
     Unreachable(String),
 }
 
 impl Failure {
-    /// Whether trying again will not help until somebody changes something.
+    /// Whether another attempt is useless until an operator changes something.
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
         match self {
@@ -158,7 +158,7 @@ impl From<ConnectionError> for Failure {
     }
 }
 
-/// QUIC carries TLS alerts as 0x100 and the alert (RFC 9001, section 4.8).
+/// QUIC carries a TLS alert as 0x100 plus the alert (RFC 9001, section 4.8).
 fn from_code(code: u64) -> Option<Failure> {
     match code.checked_sub(0x100)? {
         // bad_certificate to unknown_ca without illegal_parameter, access_denied, decrypt_error,
@@ -178,7 +178,8 @@ fn printable(reason: &[u8]) -> String {
         .collect()
 }
 
-/// The QUIC socket of the control port. Lives on one thread. (`driver` has that of the data port.)
+/// The QUIC socket of the control port. It lives on one thread. (`driver` has the one of the data
+/// port.)
 #[derive(Debug)]
 pub struct Endpoint {
     quinn: quinn::Endpoint,
@@ -189,7 +190,7 @@ pub struct Endpoint {
     handshakes: Rc<Cell<usize>>,
 }
 
-/// Both sides of TLS and of the transport, as the certificates are at present.
+/// Both sides of TLS and of the transport, with the present certificates.
 #[derive(Debug, Clone)]
 pub(super) struct Configs {
     tls: Arc<Tls>,
@@ -216,23 +217,23 @@ impl Configs {
         }
     }
 
-    /// Whether they were made of these certificates.
+    /// Whether they were made from these certificates.
     pub(super) fn are_of(&self, tls: &Arc<Tls>) -> bool {
         Arc::ptr_eq(&self.tls, tls)
     }
 
-    /// For whom we let in.
+    /// The configuration for accepting.
     pub(super) fn server(&self) -> Arc<quinn::ServerConfig> {
         self.server.clone()
     }
 
-    /// For whom we dial.
+    /// The configuration for dialling.
     pub(super) fn client(&self) -> quinn::ClientConfig {
         self.client.clone()
     }
 }
 
-/// A handshake under way; counts until it is dropped.
+/// A handshake under way; it counts until it is dropped.
 #[derive(Debug)]
 pub struct Admission {
     connecting: quinn::Connecting,
@@ -246,7 +247,7 @@ impl Drop for Admission {
 }
 
 impl Admission {
-    /// Waits for the handshake, and keeps counting.
+    /// Waits for the handshake; it continues to count.
     ///
     /// # Errors
     /// The handshake failed.
@@ -256,7 +257,7 @@ impl Admission {
 }
 
 impl Endpoint {
-    /// Over a bound socket; call it on the runtime that shall drive it.
+    /// An endpoint over a bound socket; must be called on the runtime that drives it.
     ///
     /// # Errors
     /// The socket cannot be used.
@@ -282,10 +283,10 @@ impl Endpoint {
         })
     }
 
-    /// On a port of the system's choosing, towards this address: to dial, and let nobody in.
+    /// An endpoint that only dials, on any free port, towards this address.
     ///
     /// # Errors
-    /// There is no port.
+    /// There is no free port.
     pub(super) fn outgoing(towards: SocketAddr, identity: Arc<Identity>) -> io::Result<Self> {
         let any = SocketAddr::new(
             if towards.is_ipv4() {
@@ -324,7 +325,7 @@ impl Endpoint {
         self.quinn.local_addr()
     }
 
-    /// Which families of addresses its socket serves.
+    /// The families of addresses that its socket reaches.
     #[must_use]
     pub const fn reach(&self) -> Reach {
         self.reach
@@ -333,7 +334,7 @@ impl Endpoint {
     /// Dials; the hello comes next.
     ///
     /// # Errors
-    /// Nobody answers, or who answers is not of our cluster.
+    /// The peer does not answer, or does not belong to this cluster.
     pub async fn dial(&self, address: SocketAddr) -> Result<Connection, Failure> {
         if !self.reach.takes(address.ip()) {
             return Err(Failure::OutOfReach(self.reach.refusal(address)));
@@ -345,11 +346,11 @@ impl Endpoint {
             .map_err(|e| Failure::Unreachable(e.to_string()))?;
         match tokio::time::timeout(DIAL_TIMEOUT, connecting).await {
             Ok(connection) => Ok(connection?),
-            Err(_) => Err(Failure::Unreachable("nobody answers".into())),
+            Err(_) => Err(Failure::Unreachable("no answer".into())),
         }
     }
 
-    /// The next who dials us; `None` once the endpoint is closed. Cancel safe.
+    /// The next incoming connection; `None` once the endpoint is closed. Cancel safe.
     pub async fn accept(&self) -> Option<(SocketAddr, Admission)> {
         loop {
             let incoming = self.quinn.accept().await?;
@@ -370,7 +371,7 @@ impl Endpoint {
             && !incoming.remote_address_validated()
             && incoming.may_retry()
         {
-            // Fails only if it may not be retried, which was asked just above.
+            // Fails only if no retry is allowed, which was checked just above.
             let _ = incoming.retry();
             return None;
         }
@@ -394,14 +395,14 @@ impl Endpoint {
         let mut configs = self.configs.borrow_mut();
         if !configs.are_of(&tls) {
             *configs = Configs::new(tls, &self.transport);
-            // quinn itself decrypts first packets with this one, and checks its retry tokens.
+            // quinn decrypts first packets and checks retry tokens with this configuration.
             self.quinn
                 .set_server_config(Some((*configs.server).clone()));
         }
         configs.clone()
     }
 
-    /// Closes every connection and waits a moment until the peers have been told.
+    /// Closes every connection, and waits a moment until the peers have been told.
     pub async fn close(&self) {
         self.quinn
             .close(VarInt::from_u32(Close::Done as u32), b"shutting down");
@@ -419,7 +420,7 @@ pub(super) fn prepare(socket: &UdpSocket, purpose: Purpose) -> io::Result<()> {
         Purpose::Data => DATA_SOCKET_BYTES,
     };
     let socket2 = socket2::SockRef::from(socket);
-    // The system may allow less; that costs throughput, not correctness.
+    // The system may allow less, which costs throughput, but not correctness.
     let _ = socket2.set_recv_buffer_size(bytes);
     let _ = socket2.set_send_buffer_size(bytes);
     socket.set_nonblocking(true)
@@ -428,8 +429,8 @@ pub(super) fn prepare(socket: &UdpSocket, purpose: Purpose) -> io::Result<()> {
 /// The endpoint of a data port.
 pub(super) fn data_config() -> EndpointConfig {
     let mut config = EndpointConfig::default();
-    // 6,550 is above the least that quinn allows, so this cannot fail; if it did, small packets
-    // serve too.
+    // 6,550 is above quinn's minimum, so this cannot fail. If it did, small packets would do as
+    // well.
     let _ = config.max_udp_payload_size(DATA_MTU_MAX + 50);
     config
 }
@@ -444,7 +445,7 @@ pub(super) fn transport(purpose: Purpose) -> TransportConfig {
     t.allow_spin(false);
     match purpose {
         Purpose::Control => {
-            // The hello; then one stream of frames a direction.
+            // One stream for the hello, then one stream of frames in each direction.
             t.max_concurrent_bidi_streams(VarInt::from_u32(1));
             t.max_concurrent_uni_streams(VarInt::from_u32(1));
             t.stream_receive_window(VarInt::from_u32(1 << 20));
@@ -455,13 +456,13 @@ pub(super) fn transport(purpose: Purpose) -> TransportConfig {
         }
         Purpose::Data => {
             t.max_idle_timeout(Some(VarInt::from_u32(DATA_IDLE_TIMEOUT_MS).into()));
-            // The hello, and one stream a lane.
+            // One stream for the hello, and one for each lane.
             t.max_concurrent_bidi_streams(VarInt::from_u32(4));
             t.max_concurrent_uni_streams(VarInt::from_u32(0));
             t.stream_receive_window(VarInt::from_u32(16 << 20));
             t.receive_window(VarInt::from_u32(64 << 20));
-            // Above what the peer grants one stream: else a full bulk lane would block the calls
-            // lane here.
+            // More than the peer grants one stream: otherwise a full bulk lane would block the lane
+            // of calls.
             t.send_window(48 << 20);
             t.datagram_receive_buffer_size(None);
             let mut mtu = MtuDiscoveryConfig::default();

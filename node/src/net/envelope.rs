@@ -1,4 +1,4 @@
-//! What travels between the control threads of two nodes.
+//! Messages between the control threads of two nodes.
 
 use doyen_gossip::agreement::Status;
 use doyen_gossip::wire::Message;
@@ -8,38 +8,38 @@ use serde::{Deserialize, Serialize};
 /// One message between control threads. An unknown kind is an error, never a guess.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Envelope {
-    /// For the agreement machine.
+    /// A message for the agreement machine.
     Agreement(Message),
-    /// How does the cluster stand? Asked of the coordinator.
+    /// Asks the coordinator for the status of the cluster.
     StatusRequest {
-        /// Names the request.
+        /// The id of the request.
         ticket: u64,
     },
     /// The answer.
     StatusReply {
-        /// Of the request.
+        /// The id of the request.
         ticket: u64,
-        /// The answerer's own view.
+        /// The answerer's own status.
         status: Box<Status>,
     },
-    /// What have partitions and members to carry? Asked of the coordinator.
+    /// Asks the coordinator for the loads of partitions and members.
     LoadsRequest {
-        /// Names the request.
+        /// The id of the request.
         ticket: u64,
     },
     /// The answer.
     LoadsReply {
-        /// Of the request.
+        /// The id of the request.
         ticket: u64,
-        /// As far as it was reported; nothing, from who does not coordinate.
+        /// The loads that were reported; empty if the answerer is not the coordinator.
         loads: Loads,
     },
-    /// For chitchat, in its own encoding. Only ever a hint.
+    /// A message of chitchat, in its own encoding. It is only a hint.
     Gossip(Vec<u8>),
 }
 
 impl Envelope {
-    /// Whether it travels as a datagram, where it fits into one.
+    /// Whether it travels as a datagram, if it fits into one.
     #[must_use]
     pub fn is_datagram(&self) -> bool {
         match self {

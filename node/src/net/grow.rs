@@ -1,13 +1,13 @@
-//! Buffers of bytes that arrive piece by piece.
+//! Buffers for bytes that arrive piece by piece.
 
 use bytes::BytesMut;
 
-/// From this size on a buffer becomes a little more than twice as large.
+/// From this size on, a buffer grows to a little more than twice its size.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// Appends, and allocates by what is there, never by what is announced. The largest values are
-/// powers of two, and come with some bytes around them: were a buffer just doubled, the last of
-/// those would have all of it copied again, in the pass that then uses it.
+/// Appends bytes. It allocates by what has arrived, never by what is announced. The largest values
+/// are powers of two, with some bytes around them. If a buffer only doubled, the last of those
+/// bytes would copy the whole buffer once more.
 pub(crate) fn append(to: &mut BytesMut, bytes: &[u8]) {
     let length = to.len();
     if length >= LARGE_BYTES && length + bytes.len() > to.capacity() {

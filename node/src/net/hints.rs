@@ -1,4 +1,4 @@
-//! What gossip suggests: chitchat, carried by the control connections.
+//! Hints of gossip: chitchat over the control connections.
 //!
 //! ```text
 //!   Outgoing (address, bytes) <── chitchat's task <── incoming (address, bytes)
@@ -6,10 +6,10 @@
 //!                                   Hint::{Suspected, Alive, Address}
 //! ```
 //!
-//! What is authenticated may still be broken, so everything here is bounded and believed by nobody:
-//! a message goes only to addresses of the table, states are never read, the number of nodes is
-//! limited, and chitchat's task may die and is started again. Nothing is said before this process
-//! is a member: gossip is among members of one cluster.
+//! An authenticated peer may still be broken. So everything here is bounded, and nothing is
+//! trusted: a message goes only to addresses of the table, states are never read, the number of
+//! nodes is limited, and chitchat's task may die and is then restarted. Gossip runs only while this
+//! process is a member, among the members of its cluster.
 
 use anyhow::bail;
 use async_trait::async_trait;
@@ -26,42 +26,42 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// Above this many nodes, gossip is off: a digest above 65 KB ends chitchat's task.
+/// Above this number of nodes, gossip is off: a digest above 65 KB would end chitchat's task.
 pub const NODES_MAX: usize = 400;
-/// The largest message that is taken or given.
+/// The largest message that is received or sent.
 pub const MESSAGE_BYTES_MAX: usize = 32 << 10;
 const QUEUE_MAX: usize = 64;
-/// How each compressed part of a message begins (RFC 8878, section 3.1.1), and how many a message
-/// may have. One becomes 64 KiB at most.
+/// The beginning of each compressed part of a message (RFC 8878, section 3.1.1), and the number of
+/// such parts that a message may have. One part becomes at most 64 KiB.
 const COMPRESSED: &[u8; 4] = &[0x28, 0xb5, 0x2f, 0xfd];
 const COMPRESSED_MAX: usize = 8;
-/// After so many messages it is looked at once more whether too many nodes are named: each can name
-/// a thousand.
+/// After this many messages, the number of nodes is checked again: each message can name a
+/// thousand.
 const MESSAGES_BETWEEN_LOOKS: u32 = 32;
-/// Pings and refused ports notice the dead long before gossip does, which only adds a look. At 100
-/// ms its messages were most of what an idle node did (1.5 % of a core).
+/// Pings and refused ports notice deaths long before gossip does, which only adds a check. With an
+/// interval of 100 ms, gossip was most of the work of an idle node (1.5 % of a core).
 const GOSSIP_INTERVAL: Duration = Duration::from_secs(1);
-/// A message names every node: with twice as many nodes than this, half as many messages, so that a
-/// node's bytes stay the same.
+/// A message names every node. With twice as many nodes as this, gossip sends half as many
+/// messages, so that the traffic of a node stays the same.
 const GOSSIP_NODES: usize = 16;
 const RESTART_WAIT: Duration = Duration::from_secs(1);
-/// After too many nodes were named. Members are fewer, or gossip would not have begun: one of them
-/// made the others up.
+/// The pause after too many nodes were named. Members are fewer, or gossip would be off, so one of
+/// them made the others up.
 const CROWDED_WAIT: Duration = Duration::from_secs(60);
 const PHI_THRESHOLD: f64 = 8.0;
 const SAMPLES: usize = 100;
-/// The longest interval between two signs of life that counts as one, in gossip intervals.
+/// The longest interval between two signs of life that counts, in intervals of gossip.
 const INTERVALS_MAX: u32 = 4;
 const GRACE: Duration = Duration::from_secs(5 * 60);
-/// Members that a fresh gossip begins with; it learns of the others by itself.
+/// Members that new gossip begins with; it learns of the others by itself.
 const SEEDS_MAX: usize = 16;
-/// Addresses suggested at a time.
+/// Addresses that are suggested at a time.
 const ADDRESSES_MAX: usize = 8;
 
-/// A message of chitchat's, and to or from where.
+/// A message of chitchat, with its destination or source.
 pub type Parcel = (SocketAddr, Vec<u8>);
 
-/// Among whom this process gossips.
+/// The members that this process gossips with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scope {
     /// The cluster.
@@ -74,7 +74,7 @@ pub struct Scope {
     pub members: BTreeMap<MemberId, SocketAddr>,
 }
 
-/// The ends of gossip that the control thread holds.
+/// The control thread's ends of gossip.
 #[derive(Debug)]
 pub struct Hints {
     scope: watch::Sender<Option<Scope>>,
@@ -86,7 +86,7 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// Gossip that is silent until it has a scope, and the task that supervises it.
+    /// Gossip that is silent until it has a scope, with the task that supervises it.
     pub fn new() -> (Self, impl Future<Output = ()>) {
         let (scope, scope_out) = watch::channel(None);
         let (incoming, incoming_out) = mpsc::channel(QUEUE_MAX);
@@ -109,7 +109,7 @@ impl Hints {
         )
     }
 
-    /// Another table is in force, or none.
+    /// Sets the scope after another table came into force; `None` stops gossip.
     pub fn set_scope(&self, scope: Option<Scope>) {
         self.scope.send_if_modified(|present| {
             let modified = *present != scope;
@@ -118,10 +118,10 @@ impl Hints {
         });
     }
 
-    /// A message of the member at this address.
+    /// Takes a message from the member at this address.
     pub fn receive(&self, from: SocketAddr, message: Vec<u8>) {
         if message.len() <= MESSAGE_BYTES_MAX {
-            // Dropped when too many wait: gossip repeats itself.
+            // Dropped if too many wait: gossip repeats itself.
             let _ = self.incoming.try_send((from, message));
         }
     }
@@ -138,7 +138,7 @@ struct Supervisor {
 enum End {
     /// The control thread is gone.
     Closed,
-    /// Another identity, or none.
+    /// This process has another identity, or none.
     Scope,
     /// Chitchat's task died.
     Died,
@@ -165,20 +165,21 @@ impl Supervisor {
                 End::Scope => {}
                 End::Died => {
                     tracing::warn!(
-                        "gossip ended unexpectedly and is started again; nothing depends on it"
+                        "gossip ended unexpectedly and is restarted; nothing depends on it"
                     );
                     tokio::time::sleep(RESTART_WAIT).await;
                 }
                 End::Crowded => {
                     tracing::warn!(
-                        "gossip names more than {NODES_MAX} nodes and is off for a while: dead members are noticed a little later"
+                        "gossip names more than {NODES_MAX} nodes and is off for a while; dead \
+                         members are noticed a little later"
                     );
                     if let Ok(Err(_)) =
                         tokio::time::timeout(CROWDED_WAIT, self.scope.changed()).await
                     {
                         return;
                     }
-                    // What came meanwhile may be what it ended of.
+                    // Drop what arrived meanwhile: it may have been the cause of the end.
                     while self.incoming.try_recv().is_ok() {}
                 }
             }
@@ -208,7 +209,10 @@ impl Supervisor {
                         return End::Closed;
                     }
                     match &*self.scope.borrow_and_update() {
-                        Some(now) if (now.cluster, now.me, now.address) == (scope.cluster, scope.me, scope.address) => {
+                        Some(now)
+                            if (now.cluster, now.me, now.address)
+                                == (scope.cluster, scope.me, scope.address) =>
+                        {
                             members = now.members.clone();
                         }
                         Some(_) | None => return End::Scope,
@@ -217,13 +221,13 @@ impl Supervisor {
                         return End::Crowded;
                     }
                     if interval(members.len()) != every {
-                        // Chitchat cannot change its interval: it begins anew, and nothing depends
-                        // on what it forgets.
+                        // Chitchat cannot change its interval, so it starts again. Nothing depends
+                        // on its state.
                         return End::Scope;
                     }
                 }
                 message = self.incoming.recv() => match message {
-                    // Dropped when too many wait.
+                    // Dropped if too many wait.
                     Some(message) => {
                         let _ = to_socket.try_send(message);
                         since_look += 1;
@@ -245,7 +249,7 @@ impl Supervisor {
     }
 }
 
-/// In steps, so that not every newcomer changes it.
+/// The interval grows in steps, so that not every new member changes it.
 fn interval(nodes: usize) -> Duration {
     GOSSIP_INTERVAL
         * u32::try_from((nodes.next_power_of_two() / GOSSIP_NODES).max(1)).unwrap_or(u32::MAX)
@@ -278,9 +282,9 @@ fn config(scope: &Scope) -> ChitchatConfig {
     }
 }
 
-/// A message of chitchat's, if it is one and as small as it looks: a part of it may be compressed,
-/// and 32 KiB of such parts would become 80 MiB. Nobody gossips anything but names and addresses
-/// here, which two parts hold.
+/// Decodes a message of chitchat, if it is as small as it looks. Its parts may be compressed, and
+/// 32 KiB of compressed parts could become 80 MiB. Members gossip only names and addresses, for
+/// which two parts are enough.
 fn understand(bytes: &[u8]) -> anyhow::Result<ChitchatMessage> {
     let compressed = bytes
         .windows(COMPRESSED.len())
@@ -292,13 +296,13 @@ fn understand(bytes: &[u8]) -> anyhow::Result<ChitchatMessage> {
     ChitchatMessage::deserialize(&mut &bytes[..])
 }
 
-/// Whom gossip holds for alive at one moment.
+/// The nodes that gossip considers alive at one moment.
 struct View {
     live: BTreeMap<MemberId, SocketAddr>,
 }
 
 impl View {
-    /// `None` where gossip names too many nodes.
+    /// `None` if gossip names too many nodes.
     async fn of(chitchat: &ChitchatHandle) -> Option<Self> {
         chitchat
             .with_chitchat(|chitchat| {
@@ -321,7 +325,7 @@ fn member_of(node_id: &str) -> Option<MemberId> {
         .then(|| u64::from_str_radix(node_id, 16).ok().map(MemberId))?
 }
 
-/// What gossip said before.
+/// The former view.
 #[derive(Debug, Default)]
 struct Seen {
     live: BTreeSet<MemberId>,
@@ -342,7 +346,7 @@ impl Seen {
             .map(|id| Hint::Suspected(*id))
             .collect();
         hints.extend(now.difference(&self.live).map(|id| Hint::Alive(*id)));
-        // Members that the table here does not have (yet).
+        // Members that are not in this node's table yet.
         let strangers = view.live.iter().filter(|(id, _)| !members.contains_key(id));
         hints.extend(
             strangers
@@ -354,10 +358,9 @@ impl Seen {
     }
 }
 
-/// Chitchat's transport over bounded queues: it never waits for the network, and never fails.
+/// A transport for chitchat over bounded queues. It never waits for the network, and never fails.
 struct Bridge {
-    /// Taken by the one socket that is opened. A lock because the trait shares the transport; held
-    /// for a move.
+    /// Taken by the only socket. A lock, because the trait shares the transport; held for a move.
     incoming: Mutex<Option<mpsc::Receiver<Parcel>>>,
     outgoing: mpsc::Sender<Parcel>,
 }
@@ -390,7 +393,7 @@ impl Socket for BridgeSocket {
     async fn send(&mut self, to: SocketAddr, message: ChitchatMessage) -> anyhow::Result<()> {
         let bytes = message.serialize_to_vec();
         if bytes.len() <= MESSAGE_BYTES_MAX {
-            // Dropped when too many wait.
+            // Dropped if too many wait.
             let _ = self.outgoing.try_send((to, bytes));
         }
         Ok(())
@@ -419,7 +422,7 @@ pub(crate) mod fuzz {
     const SYN_ACK: u8 = 1;
     const ACK: u8 = 2;
 
-    /// A message that begins with a digest: who is known, and with which heartbeat.
+    /// A message that begins with a digest: the known nodes and their heartbeats.
     pub(crate) fn digest(kind: u8, named: &[(ChitchatId, u64)]) -> Vec<u8> {
         let mut bytes = [&HEADER[..], &[kind]].concat();
         (named.len() as u16).serialize(&mut bytes);
@@ -439,11 +442,11 @@ pub(crate) mod fuzz {
         bytes
     }
 
-    /// Valid messages: of nobody, and of two nodes.
+    /// Valid messages: without nodes, and with two nodes.
     pub(crate) fn messages() -> Vec<Vec<u8>> {
         let id = |n: u8| ChitchatId::new(format!("{n:016x}"), 0, ([127, 0, 0, n], 7400).into());
         let named = [(id(1), 5), (id(2), 9)];
-        // What a delta says of a node: that it is reset, and a fact.
+        // What a delta has for a node: a reset, and a fact.
         let mut ops = vec![0];
         id(1).serialize(&mut ops);
         [0_u64, 0].iter().for_each(|n| n.serialize(&mut ops));
@@ -468,8 +471,8 @@ pub(crate) mod fuzz {
         ]
     }
 
-    /// Of so many compressed parts, each of which is 14 bytes and becomes 65,535: one byte over and
-    /// over, which reads as one fact after another.
+    /// A message with compressed parts of 14 bytes, each of which becomes 65,535 equal bytes. They
+    /// decode as one fact after the other.
     pub(crate) fn bomb(parts: usize) -> Vec<u8> {
         let part = [
             1, 11, 0, 0x28, 0xb5, 0x2f, 0xfd, 0x60, 0xff, 0xfe, 0xfb, 0xff, 0x07, 2,
@@ -531,11 +534,11 @@ mod tests {
     fn node_ids_are_parsed_or_ignored() {
         assert_eq!(member_of(&MemberId(0xab).to_string()), Some(MemberId(0xab)));
         assert_eq!(member_of("+00000000000000a"), None);
-        assert_eq!(member_of("somebody else"), None);
+        assert_eq!(member_of("another name"), None);
         assert_eq!(member_of(""), None);
     }
 
-    /// One message of 32 KB became 150 MB, and those more than a gigabyte of facts.
+    /// One message of 32 KB used to become 150 MB, and then more than a gigabyte of facts.
     #[test]
     fn what_becomes_much_larger_than_it_looks_is_refused() {
         let bomb = fuzz::bomb(2_300);
@@ -551,9 +554,9 @@ mod tests {
         );
     }
 
-    /// A member names another with the highest heartbeat that there is, so that no later one
-    /// counts, and then a thousand members that nobody knows. The others go on telling each other
-    /// who lives: about all but the one, and after the thousand once they are forgotten.
+    /// A member reports another with the highest possible heartbeat, so that no later one counts,
+    /// and then a thousand unknown members. The others continue to report each other: all but the
+    /// one, and after the thousand once these are forgotten.
     #[tokio::test(start_paused = true)]
     async fn made_up_heartbeats_and_members_end_gossip_for_a_while_at_most() {
         let members: BTreeMap<_, _> = (1..=4).map(|n| (MemberId(n), address(n as u16))).collect();
@@ -574,7 +577,7 @@ mod tests {
             .filter(|n| *n != 2)
             .map(|n| (named(n), u64::MAX))
             .collect();
-        // And its own, overwritten: it must not end of that.
+        // Its own heartbeat is overwritten as well: that must not end its gossip.
         let crowd = |from: u64| {
             (0..350)
                 .map(|n| (named(from + n), u64::MAX))
@@ -584,8 +587,12 @@ mod tests {
         let (mut alive, mut until) = (0, None);
         while alive < 2 {
             tokio::select! {
-                Some((to, bytes)) = a.outgoing.recv() => if to == address(2) { b.receive(address(1), bytes) },
-                Some((to, bytes)) = b.outgoing.recv() => if to == address(1) { a.receive(address(2), bytes) },
+                Some((to, bytes)) = a.outgoing.recv() => {
+                    if to == address(2) { b.receive(address(1), bytes) }
+                }
+                Some((to, bytes)) = b.outgoing.recv() => {
+                    if to == address(1) { a.receive(address(2), bytes) }
+                }
                 Some(hint) = a.hints.recv() => {
                     if hint == Hint::Alive(MemberId(2)) {
                         alive += 1;
@@ -603,7 +610,7 @@ mod tests {
         }
         assert!(
             until.is_some_and(|until| tokio::time::Instant::now() >= until),
-            "it was off, or all those were let in"
+            "gossip was off, or all those members were accepted"
         );
         drop((a, b));
         for task in tasks {
@@ -611,7 +618,7 @@ mod tests {
         }
     }
 
-    /// Two gossips, wired to each other; then one falls silent.
+    /// Two nodes gossip with each other; then one falls silent.
     #[tokio::test(start_paused = true)]
     async fn who_falls_silent_is_suspected() {
         let members = BTreeMap::from([(MemberId(1), address(1)), (MemberId(2), address(2))]);
@@ -626,12 +633,18 @@ mod tests {
         let (task_a, task_b) = (tokio::spawn(run_a), tokio::spawn(run_b));
         a.set_scope(Some(scope(1)));
         b.set_scope(Some(scope(2)));
-        // Garbage from a peer ends nothing.
+        // Malformed bytes from a peer do not end gossip.
         a.receive(address(2), vec![0xff; 100]);
         loop {
             tokio::select! {
-                Some((to, bytes)) = a.outgoing.recv() => { assert_eq!(to, address(2)); b.receive(address(1), bytes); }
-                Some((to, bytes)) = b.outgoing.recv() => { assert_eq!(to, address(1)); a.receive(address(2), bytes); }
+                Some((to, bytes)) = a.outgoing.recv() => {
+                    assert_eq!(to, address(2));
+                    b.receive(address(1), bytes);
+                }
+                Some((to, bytes)) = b.outgoing.recv() => {
+                    assert_eq!(to, address(1));
+                    a.receive(address(2), bytes);
+                }
                 Some(hint) = a.hints.recv() => if hint == Hint::Alive(MemberId(2)) { break },
             }
         }

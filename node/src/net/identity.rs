@@ -1,15 +1,15 @@
-//! Who may talk: the cluster's certificate authority and this node's certificate.
+//! Identities: the cluster's certificate authority, and this node's certificate.
 //!
-//! Usually one shared secret is all there is. Every node derives the same private authority from
-//! it, in memory, and issues itself a certificate that names cluster, node and role:
+//! Usually there is one shared secret. Every node derives the same private authority from it, in
+//! memory, and issues itself a certificate that names the cluster, the node and its role:
 //!
 //! ```text
-//!   secret ──HKDF──> Ed25519 seed ──> authority (the same bytes on every node) ──signs──> this node's certificate
+//!   secret ──HKDF──> Ed25519 seed ──> authority (same bytes on every node) ──signs──> certificate
 //! ```
 //!
 //! The other way is PEM files, which are read again when they change. Both ends of every connection
-//! demand a certificate of their own authority; [`Identity::names`] ties it to the name that a peer
-//! says in its hello.
+//! demand a certificate of their own authority. [`Identity::names`] compares it with the name in a
+//! peer's hello.
 
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rcgen::{
@@ -31,67 +31,68 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Secrets shorter than this are refused.
 pub const SECRET_BYTES_MIN: usize = 16;
-/// What both sides of every connection speak.
+/// The protocol that both sides of every connection must speak.
 pub const ALPN: &[u8] = b"doyen/1";
-/// The name that every dial asks for; certificates derived from a secret bear it as their role.
+/// The name that every dial asks for. Certificates derived from a secret have it as their role.
 pub const ROLE: &str = "node.doyen.internal";
-/// What certificates of clients bear in its place.
-/// The token where there is no secret, which is on loopback only.
+/// The token of a node without a secret, which listens on loopback only.
 pub const LOCAL_TOKEN: &str = "loopback";
+/// The role in certificates of clients.
 const CLIENT_ROLE: &str = "client.doyen.internal";
 
-/// PEM files are looked at this often, when somebody connects.
+/// How often PEM files are checked for changes, if there are connections.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
-/// What stands in for a secret where there is none: it keeps strangers out of nothing, so such
-/// nodes bind to loopback.
+/// Used if there is no secret. It keeps no stranger out, so such nodes bind to loopback.
 const NO_SECRET: &[u8] = b"doyen without a secret: loopback only";
-/// Certificates from a secret are judged at this time, so that no wall clock decides who may talk:
+/// The time at which certificates from a secret are checked, so that wall clocks do not matter:
 /// 2020-01-01.
 const TIME_FIXED: Duration = Duration::from_secs(1_577_836_800);
 
 /// Why there is no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// The secret is too short to be one.
+    /// The secret is too short.
     #[error(
-        "the secret has {0} bytes; it needs at least {SECRET_BYTES_MIN}: make one with `head -c 32 /dev/urandom | base64`"
+        "the secret has {0} bytes; it needs at least {SECRET_BYTES_MIN}: make one with `head -c \
+         32 /dev/urandom | base64`"
     )]
     ShortSecret(usize),
-    /// A PEM file is not what its flag needs.
+    /// A PEM file is unusable for its flag.
     #[error("{flag} {}: {why}", path.display())]
     File {
-        /// What it is for.
+        /// The flag.
         flag: &'static str,
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The node's certificate is not the one of its key.
+    /// The certificate does not belong to the key.
     #[error(
-        "--tls-cert {} and --tls-key {} do not belong together: give the key for which that certificate was made",
+        "--tls-cert {} and --tls-key {} do not belong together: give the key of that certificate",
         cert.display(),
         key.display()
     )]
     OtherKey {
-        /// The certificate's file.
+        /// The file of the certificate.
         cert: PathBuf,
-        /// The key's file.
+        /// The file of the key.
         key: PathBuf,
     },
-    /// The key or certificates are of no use.
+    /// The key or the certificates cannot be used.
     #[error("the certificate or key cannot be used: {0}")]
     Unusable(String),
 }
 
-/// This node's credentials and whom it accepts.
+/// This node's credentials, and the authority that it accepts.
 #[derive(Debug)]
 pub struct Identity {
     name: String,
     source: Source,
     loopback_only: bool,
     http_token: Option<String>,
-    /// A lock, because both network threads ask; held for a copy of two pointers, and for a reload.
+    /// A lock, because both network threads read it. It is held for a copy of two pointers, or for
+    /// a reload.
     current: Mutex<Current>,
 }
 
@@ -129,30 +130,30 @@ impl Current {
     }
 }
 
-/// Both sides' configuration at one time.
+/// The configuration of both sides at one time.
 #[derive(Clone)]
 pub struct Tls {
-    /// For those who dial us.
+    /// For incoming connections.
     pub server: Arc<QuicServerConfig>,
-    /// For those whom we dial.
+    /// For outgoing connections.
     pub client: Arc<QuicClientConfig>,
-    /// When the first certificate of the chain that we show ends; `None`: nothing there says.
+    /// When the first certificate of this node's chain ends; `None` if no certificate tells.
     ends: Option<UnixTimestamp>,
 }
 
 /// Seconds since 1970.
 type UnixTimestamp = i64;
 
-/// What is known of a node's certificate, for those who watch it.
+/// What is known of a node's certificate, for monitoring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CertificateReport {
-    /// When the first certificate of the chain that this node shows ends, in Unix seconds; `None`:
-    /// nothing there says. With a secret that is far off, and nobody asks; the authority's own end
-    /// is never asked for (webpki).
+    /// When the first certificate of this node's chain ends, in Unix seconds; `None` if no
+    /// certificate tells. With a secret that is far in the future and never checked. The
+    /// authority's own end is never checked (webpki).
     pub ends: Option<i64>,
-    /// Times that changed files came into force.
+    /// How often changed files came into force.
     pub reloads: u64,
-    /// Times that changed files could not be used.
+    /// How often changed files could not be used.
     pub reloads_failed: u64,
 }
 
@@ -163,7 +164,7 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Identity {
-    /// From the cluster's shared secret.
+    /// An identity from the cluster's shared secret.
     ///
     /// # Errors
     /// The secret is shorter than [`SECRET_BYTES_MIN`].
@@ -171,7 +172,7 @@ impl Identity {
         Self::with_role(secret, name, ROLE)
     }
 
-    /// A client's, from the cluster's shared secret.
+    /// A client's identity, from the cluster's shared secret.
     ///
     /// # Errors
     /// The secret is shorter than [`SECRET_BYTES_MIN`].
@@ -195,11 +196,11 @@ impl Identity {
         })
     }
 
-    /// Without a secret: everybody on this machine may talk. The caller binds to loopback addresses
-    /// only.
+    /// An identity without a secret: every process on this machine may talk. The caller must bind
+    /// only to loopback addresses.
     ///
     /// # Errors
-    /// None in practice: the well-known secret is long enough.
+    /// None in practice: the fixed secret is long enough.
     pub fn insecure_loopback(name: &str) -> Result<Self, IdentityError> {
         Self::from_secret(NO_SECRET, name).map(|identity| Self {
             http_token: None,
@@ -208,7 +209,7 @@ impl Identity {
         })
     }
 
-    /// A client's, without a secret: for nodes on this machine that have none either.
+    /// A client's identity without a secret, for nodes on this machine that have none either.
     ///
     /// # Errors
     /// As for [`Identity::insecure_loopback`].
@@ -219,12 +220,12 @@ impl Identity {
         })
     }
 
-    /// From PEM files: the authority's certificates, this node's chain and its key. They are read
-    /// again when they change. The certificate must be good for clients and servers, and name the
-    /// node or its host.
+    /// An identity from PEM files: the authority's certificates, this node's chain, and its key.
+    /// The files are read again when they change. The certificate must be valid for clients and
+    /// servers, and name the node or its host.
     ///
     /// # Errors
-    /// A file cannot be read or holds nothing usable.
+    /// A file cannot be read, or has nothing usable.
     pub fn from_pem(ca: &Path, cert: &Path, key: &Path, name: &str) -> Result<Self, IdentityError> {
         let files = Files {
             ca: ca.to_owned(),
@@ -242,32 +243,32 @@ impl Identity {
         })
     }
 
-    /// This node's name, which its certificate bears and its hellos say.
+    /// This node's name, as in its certificate and its hellos.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it proves nothing, so that its process talks to this machine only.
+    /// Whether it proves nothing, so that its process talks only to this machine.
     #[must_use]
     pub const fn is_loopback_only(&self) -> bool {
         self.loopback_only
     }
 
-    /// The token that HTTP demands for changes, as hex; empty where no secret is there to derive it
+    /// The token that HTTP requires for changes, as hex; empty if there is no secret to derive it
     /// from.
     #[must_use]
     pub fn http_token(&self) -> String {
         self.http_token.clone().unwrap_or_default()
     }
 
-    /// Plain configuration for accepting. `endpoint` adds limits and transport.
+    /// The basic configuration for accepting. `endpoint` adds limits and the transport.
     #[must_use]
     pub fn server_config(&self) -> quinn::ServerConfig {
         quinn::ServerConfig::with_crypto(self.tls().server.clone())
     }
 
-    /// Plain configuration for dialling. `endpoint` adds limits and transport.
+    /// The basic configuration for dialling. `endpoint` adds limits and the transport.
     #[must_use]
     pub fn client_config(&self) -> quinn::ClientConfig {
         quinn::ClientConfig::new(self.tls().client.clone())
@@ -276,8 +277,8 @@ impl Identity {
     /// The configuration in force; another pointer after PEM files changed.
     #[must_use]
     pub fn tls(&self) -> Arc<Tls> {
-        // A poisoned lock only means that a reload panicked; what it guards is replaced whole, so
-        // it is still good.
+        // A poisoned lock means that a reload panicked. The content is replaced as a whole, so it
+        // is still good.
         let mut current = self
             .current
             .lock()
@@ -291,8 +292,8 @@ impl Identity {
         current.tls.clone()
     }
 
-    /// Reads changed PEM files now rather than at the next connection some seconds later. False:
-    /// there are none.
+    /// Reads changed PEM files now, not at the next connection some seconds later. Returns false if
+    /// there are no PEM files.
     pub fn refresh(&self) -> bool {
         let Source::Files(files) = &self.source else {
             return false;
@@ -305,7 +306,7 @@ impl Identity {
         true
     }
 
-    /// What is known of this node's certificate: of the files as they are now.
+    /// The state of this node's certificate, from the files as they are now.
     #[must_use]
     pub fn certificate(&self) -> CertificateReport {
         self.refresh();
@@ -320,10 +321,10 @@ impl Identity {
         }
     }
 
-    /// Whether a peer's certificate names this node, or this client: the name of its hello.
+    /// Checks that a peer's certificate names this node or client, as its hello does.
     ///
     /// # Errors
-    /// A sentence that says what the certificate should name.
+    /// The certificate names something else; the message says what it should name.
     pub fn names(
         &self,
         certificate: &CertificateDer<'_>,
@@ -345,9 +346,9 @@ impl Identity {
                 "its certificate does not name {name:?} as a {}",
                 if client { "client" } else { "node" }
             )),
-            // Nothing hangs on what a client is called: that the authority signed it is enough.
+            // The name of a client does not matter: the signature of the authority is enough.
             Source::Files(_) if client => Ok(()),
-            // An operator's certificate names a host or a node, as names or addresses.
+            // An operator's certificate names a host or a node, by name or address.
             Source::Files(_) if is(name) || is(host_of(name)) || is(&node_dns_name(name)) => Ok(()),
             Source::Files(_) => Err(format!(
                 "its certificate names neither {name:?} nor {:?} (subjectAltName)",
@@ -391,8 +392,10 @@ impl Files {
         let roots = certificates("--tls-ca", &self.ca)?;
         let chain = certificates("--tls-cert", &self.cert)?;
         if chain.iter().any(is_of_an_old_version) {
-            let why = "a certificate in it is of X.509 version 1, and TLS needs version 3. Sign it again with a subjectAltName that is the \
-                       node's name or host: `openssl x509 -req ... -extfile FILE`, where FILE says `subjectAltName=DNS:NAME`";
+            let why = "a certificate in it is of X.509 version 1, but TLS needs version 3: sign \
+                       it again with a subjectAltName that is the node's name or host, with \
+                       `openssl x509 -req ... -extfile FILE`, where FILE has \
+                       `subjectAltName=DNS:NAME`";
             return Err(file("--tls-cert", &self.cert, why.into()));
         }
         let key = PrivateKeyDer::from_pem_file(&self.key)
@@ -421,8 +424,8 @@ impl Files {
         )
     }
 
-    /// Files that are half written, or wrong, leave what was good in force; the next look tries
-    /// again.
+    /// Loads changed files. If they are half written or wrong, the former ones stay in force, and
+    /// the next check tries again.
     fn reload(&self, current: &mut Current) {
         let modified = self.modified();
         if modified == current.modified {
@@ -430,7 +433,10 @@ impl Files {
         }
         match self.load() {
             Ok(tls) => {
-                tracing::info!(cert = %self.cert.display(), "the certificate files changed and are in force for new connections");
+                tracing::info!(
+                    cert = %self.cert.display(),
+                    "the certificate files changed: new connections use the new ones"
+                );
                 current.tls = Arc::new(tls);
                 current.modified = modified;
                 current.reloads += 1;
@@ -438,7 +444,8 @@ impl Files {
             Err(e) => {
                 current.reloads_failed += 1;
                 tracing::warn!(
-                    "the certificate files changed and cannot be used, the former ones stay in force: {e}"
+                    "the certificate files changed, but cannot be used; the former ones stay in \
+                     force: {e}"
                 );
             }
         }
@@ -497,19 +504,19 @@ impl Tls {
     }
 }
 
-/// Why a PEM file does not give what it should hold.
+/// Why a PEM file does not have what it should.
 fn not_read(e: &pem::Error, what: &str) -> String {
     match e {
         pem::Error::NoItemsFound => format!(
-            "it holds no {what} (PEM, `-----BEGIN {}-----`)",
+            "it has no {what} (PEM, `-----BEGIN {}-----`)",
             what.to_uppercase()
         ),
         pem::Error::Io(e) => format!("cannot read it: {e}"),
-        e => format!("it is not a good PEM file: {e}"),
+        e => format!("it is not a valid PEM file: {e}"),
     }
 }
 
-/// What rustls does not tell of a certificate.
+/// What rustls does not tell about a certificate.
 struct Facts {
     /// 0 is version 1.
     version: u8,
@@ -518,7 +525,7 @@ struct Facts {
 }
 
 impl Facts {
-    /// `None`: this reads none. Whether the certificate can be used is for rustls to say.
+    /// `None` if it cannot be read. Rustls decides whether the certificate can be used.
     fn of(certificate: &CertificateDer<'static>) -> Option<Self> {
         // RFC 5280, section 4.1: Certificate and TBSCertificate.
         let facts = yasna::parse_der(certificate, |certificate| {
@@ -561,13 +568,14 @@ fn read_time(time: yasna::BERReader<'_, '_>) -> yasna::ASN1Result<UnixTimestamp>
     Ok(at.unix_timestamp())
 }
 
-/// Versions before 3 have no place for names of hosts, and TLS takes none of them.
+/// Whether a certificate is older than version 3. Older versions have no host names, and TLS
+/// refuses them.
 fn is_of_an_old_version(certificate: &CertificateDer<'static>) -> bool {
     const VERSION_3: u8 = 2;
     Facts::of(certificate).is_some_and(|facts| facts.version != VERSION_3)
 }
 
-/// When a certificate ends.
+/// When a certificate ends; `None` if this cannot be read.
 fn end_of(certificate: &CertificateDer<'static>) -> Option<UnixTimestamp> {
     Some(Facts::of(certificate)?.not_after)
 }
@@ -583,7 +591,8 @@ impl Authority {
     fn derive(secret: &[u8]) -> Result<Self, IdentityError> {
         let unusable = |e: rcgen::Error| IdentityError::Unusable(e.to_string());
         let key = ed25519(&expand(secret, "authority"))?;
-        // In the name, so that another secret is an unknown issuer rather than a bad signature.
+        // The name contains the fingerprint, so that another secret gives an unknown issuer rather
+        // than a bad signature.
         let fingerprint = hex(&sha256(rcgen::PublicKeyData::der_bytes(&key)).as_ref()[..8]);
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -593,7 +602,7 @@ impl Authority {
         );
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        // Everything that rcgen would draw or derive stands here: the bytes must be the same on
+        // Everything that rcgen would draw or derive is set here: the bytes must be the same on
         // every node.
         params.serial_number = Some(rcgen::SerialNumber::from_slice(
             &expand(secret, "serial")[..8],
@@ -606,7 +615,7 @@ impl Authority {
         })
     }
 
-    /// A certificate for a key that this process makes now and never stores.
+    /// Issues a certificate for a key that this process makes now and never stores.
     fn issue(
         &self,
         name: &str,
@@ -642,8 +651,8 @@ impl Authority {
     }
 }
 
-/// Accepts servers of our authority whatever they are called: addresses are no identities, and the
-/// hello says who it is.
+/// Accepts servers of this cluster's authority under any name: the hello says who a server is, and
+/// addresses do not.
 #[derive(Debug)]
 struct OfAuthority {
     roots: Arc<RootCertStore>,
@@ -715,7 +724,7 @@ impl TimeProvider for FixedTime {
     }
 }
 
-/// AES-128 first: it is the fastest where the processor helps, and QUIC's initial packets need it
+/// AES-128 comes first: it is the fastest with hardware support, and QUIC's initial packets need it
 /// anyway.
 fn provider() -> Arc<CryptoProvider> {
     use rustls::crypto::ring;
@@ -743,7 +752,7 @@ fn ed25519(seed: &[u8; 32]) -> Result<KeyPair, IdentityError> {
 fn expand(secret: &[u8], purpose: &str) -> [u8; 32] {
     use ::ring::hkdf::{HKDF_SHA256, Salt};
     let mut out = [0; 32];
-    // HKDF refuses only outputs above 255 hashes; this is one.
+    // HKDF refuses only outputs above 255 hashes, and this is one hash.
     Salt::new(HKDF_SHA256, b"doyen/1")
         .extract(secret)
         .expand(&[purpose.as_bytes()], HKDF_SHA256)
@@ -756,12 +765,12 @@ fn sha256(bytes: &[u8]) -> ::ring::digest::Digest {
     ::ring::digest::digest(&::ring::digest::SHA256, bytes)
 }
 
-/// A node's name as a DNS name, whatever characters it has and however long it is.
+/// A node's name as a DNS name, whatever its characters and its length.
 fn node_dns_name(name: &str) -> String {
     format!("n{}.{ROLE}", hex(&sha256(name.as_bytes()).as_ref()[..16]))
 }
 
-/// `10.0.0.1` of `10.0.0.1:7400`, `::1` of `[::1]:7400`; other names are left alone.
+/// `10.0.0.1` from `10.0.0.1:7400`, `::1` from `[::1]:7400`; other names stay as they are.
 fn host_of(name: &str) -> &str {
     match name.rsplit_once(':') {
         Some((host, port)) if port.parse::<u16>().is_ok() => {

@@ -1,23 +1,23 @@
-//! Says a thing once: a node that is refused tries again every second, and its operator needs one
+//! Limits repeated messages: a refused node tries again every second, but its operator needs one
 //! line.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The same thing is said again after this long.
+/// The same message may be repeated after this long.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Different things remembered; beyond that, silence rather than growth.
+/// Messages that are remembered, at most; further ones are dropped.
 const KEYS_MAX: usize = 256;
 
-/// What has been said lately.
+/// The messages of the last moments.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     said: RefCell<BTreeMap<String, Instant>>,
 }
 
 impl Notices {
-    /// Whether to say this now.
+    /// Whether this message may be logged now.
     #[must_use]
     pub(crate) fn due(&self, key: &str) -> bool {
         let now = Instant::now();

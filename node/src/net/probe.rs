@@ -1,16 +1,15 @@
-//! Notices within a moment that nobody listens on a peer's port any more.
+//! Notices within a moment that no process listens on a peer's port any more.
 //!
-//! UDP does not say that a process died, but its host does: it answers a datagram to a closed port
-//! with "port unreachable" (ICMP). So one byte goes to the control port of each pinged peer every
-//! 100 ms, from a socket of its own; the system at the other end drops it ([`ignore`]), so that it
-//! wakes nobody, and QUIC would ignore it. A refusal is a hint: it lets suspicion begin, and proves
+//! UDP does not report the death of a process, but its host does: it answers a datagram to a closed
+//! port with "port unreachable" (ICMP). So one byte goes to the control port of each pinged peer
+//! every 100 ms, from a separate socket. The system at the other end drops it ([`ignore`]), so it
+//! wakes no process; QUIC would ignore it. A refusal is a hint: it starts suspicion, but proves
 //! nothing.
 //!
-//! ICMP carries no proof of its sender, and a refusal from anywhere on the way ends up at the
-//! socket. So the socket asks for the errors themselves (IP_RECVERR), and only one that the peer's
-//! own address sent counts, one for each probe. Whoever can send in the name of that address can
-//! still forge them; that is why hints only shorten the silence that is waited for
-//! (`doyen_gossip::detector`).
+//! ICMP does not prove its sender, and a refusal from any host on the path arrives at the socket.
+//! So the socket asks for the errors themselves (IP_RECVERR). Only an error that the peer's own
+//! address sent counts, one for each probe. A host that can send in the name of that address can
+//! still forge them. That is why hints only shorten the awaited silence (`doyen_gossip::detector`).
 
 use doyen_placement::MemberId;
 use std::collections::BTreeMap;
@@ -18,21 +17,21 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Between two datagrams to a peer.
+/// The time between two probes of a peer.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// To a peer that refused the last one, until [`CLEAR`].
+/// The same for a peer that refused the last probe, until [`CLEAR`].
 const INTERVAL_REFUSED: Duration = Duration::from_millis(25);
-/// Refusals in a row after which a peer is clearly gone. (Linux sends a handful of ICMP errors to
-/// one address at once, and one a second from then on.)
+/// Refusals in a row after which a peer is clearly gone. (Linux sends a few ICMP errors to one
+/// address at once, and then one a second.)
 pub const CLEAR: u32 = 3;
-/// Sockets at most; members beyond that are noticed by their silence alone.
+/// Sockets, at most; further members are noticed only by their silence.
 const SOCKETS_MAX: usize = 128;
-/// Errors and datagrams that are read from one socket at a time. More of them are forged.
+/// Errors and datagrams that are read from one socket at a time. More than these are forged.
 const READ_MAX: usize = 16;
-/// No QUIC packet: the fixed bit is not set, and it is too short for any header.
+/// Not a QUIC packet: the fixed bit is not set, and it is too short for any header.
 const BYTE: [u8; 1] = [0];
 
-/// One connected socket a peer.
+/// One connected socket for each peer.
 #[derive(Debug)]
 pub struct Probes {
     peers: BTreeMap<MemberId, Probed>,
@@ -44,7 +43,7 @@ pub struct Probes {
 struct Probed {
     address: SocketAddr,
     socket: UdpSocket,
-    /// Refused so often since it last was not.
+    /// Refusals in a row.
     refused: u32,
 }
 
@@ -69,8 +68,8 @@ impl Probes {
         }
     }
 
-    /// Probes exactly these peers, or those alone that are looked at more closely. Yields those
-    /// where nobody listens, and for how many probes in a row.
+    /// Probes exactly these peers, or only those under suspicion. Returns the peers without a
+    /// listener, and for how many probes in a row.
     pub fn probe(
         &mut self,
         targets: &BTreeMap<MemberId, SocketAddr>,
@@ -126,14 +125,14 @@ impl Probed {
         (1..CLEAR).contains(&self.refused)
     }
 
-    /// Whether the peer's host refused the probe before, or this one already: on one machine the
-    /// error is there at once.
+    /// Sends a probe. Returns whether the peer's host refused the former probe, or already this
+    /// one: on one machine the error arrives at once.
     fn probe(&self) -> bool {
         let before = is_refused(&self.socket, self.address.ip());
-        // Fails with the error of an earlier one: that was read just now.
+        // Fails with the error of an earlier probe, which was read just now.
         let _ = self.socket.send(&BYTE);
         let now = is_refused(&self.socket, self.address.ip());
-        // Nobody talks to this socket. What comes all the same must not fill it.
+        // No peer sends to this socket. Drain it, so that strangers cannot fill it.
         for _ in 0..READ_MAX {
             if self.socket.recv(&mut [0; 16]).is_err() {
                 break;
@@ -156,7 +155,7 @@ fn connect(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Lets the system queue what ICMP says of this socket's datagrams.
+/// Lets the system queue the ICMP errors of this socket's datagrams.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn tell_errors(socket: &UdpSocket, address: SocketAddr) -> io::Result<()> {
     use nix::sys::socket::{setsockopt, sockopt};
@@ -168,7 +167,7 @@ fn tell_errors(socket: &UdpSocket, address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the errors that wait: whether this peer itself said that nobody listens there.
+/// Reads the waiting errors. Returns whether this peer itself refused its port.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_refused(socket: &UdpSocket, peer: IpAddr) -> bool {
     use nix::libc::{sock_extended_err, sockaddr_in6};
@@ -179,7 +178,7 @@ fn is_refused(socket: &UdpSocket, peer: IpAddr) -> bool {
     let mut refused = false;
     for _ in 0..READ_MAX {
         let mut bytes = [0; BYTE.len()];
-        // Room for one error with the address that sent it; there are no other control messages.
+        // Room for one error with its sender's address; there are no other control messages.
         let mut control = nix::cmsg_space!(sock_extended_err, sockaddr_in6);
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
         let mut bytes = [IoSliceMut::new(&mut bytes)];
@@ -197,7 +196,7 @@ fn is_refused(socket: &UdpSocket, peer: IpAddr) -> bool {
     refused
 }
 
-/// What an ICMP message says, and who sent it.
+/// An ICMP message and its sender.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[derive(Debug, Clone, Copy)]
 struct IcmpError {
@@ -209,7 +208,8 @@ struct IcmpError {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl IcmpError {
-    /// From the network, not from this machine's own view of it (`linux/errqueue.h`).
+    /// The error came from the network, not from this machine's own view of it
+    /// (`linux/errqueue.h`).
     const ORIGIN_ICMP: u8 = 2;
     const ORIGIN_ICMP6: u8 = 3;
     /// Destination unreachable, port unreachable (RFC 792; RFC 4443, section 3.1).
@@ -238,7 +238,7 @@ impl IcmpError {
         })
     }
 
-    /// Whether this peer itself says that nobody listens on the port.
+    /// Whether this peer itself says that no process listens on the port.
     fn refuses(&self, peer: IpAddr) -> bool {
         let says = (self.kind, self.code);
         let unreachable = match peer {
@@ -249,7 +249,7 @@ impl IcmpError {
     }
 }
 
-/// Nobody says here who sent an error, so none is believed: silence alone tells.
+/// This system does not report the sender of an error, so no error is believed.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn tell_errors(_socket: &UdpSocket, _address: SocketAddr) -> io::Result<()> {
     Ok(())
@@ -260,8 +260,8 @@ fn is_refused(_socket: &UdpSocket, _peer: IpAddr) -> bool {
     false
 }
 
-/// Lets the system drop probes before they wake whoever reads this socket: they were a third of an
-/// idle node's wake-ups. A port with a filter is a port where somebody listens: nothing is refused.
+/// Lets the system drop probes before they wake the reader of this socket: they caused a third of
+/// an idle node's wake-ups. A port with a filter still has a listener, so nothing is refused.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn ignore(socket: &UdpSocket) {
     use socket2::SockFilter;
@@ -269,7 +269,7 @@ pub fn ignore(socket: &UdpSocket) {
     const LOAD_LENGTH: u16 = 0x80;
     const JUMP_AT_LEAST: u16 = 0x35;
     const KEEP: u16 = 0x06;
-    /// A filter sees the UDP header too.
+    /// A filter also sees the UDP header.
     const PROBE_BYTES: u32 = 8 + BYTE.len() as u32;
     let program = [
         SockFilter::new(LOAD_LENGTH, 0, 0, 0),
@@ -282,7 +282,7 @@ pub fn ignore(socket: &UdpSocket) {
     }
 }
 
-/// There are no filters here: probes wake this node, and are ignored.
+/// This system has no filters: probes wake this node, and are ignored.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub fn ignore(_socket: &UdpSocket) {}
 
@@ -291,8 +291,7 @@ mod tests {
     use super::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    /// Probes again and again, as fast as may be, until enough refusals came, or for so many
-    /// rounds.
+    /// Probes as fast as possible until there are enough refusals, or this many rounds are over.
     fn refusals(
         probes: &mut Probes,
         targets: &BTreeMap<MemberId, SocketAddr>,
@@ -305,7 +304,7 @@ mod tests {
                 let known: &mut u32 = most.entry(id).or_default();
                 *known = in_a_row.max(*known);
             }
-            // The system may take a moment to say so.
+            // The system may take a moment to report it.
             std::thread::yield_now();
         }
         most
@@ -352,8 +351,8 @@ mod tests {
         assert_eq!(probes.due(now), probes.round_at);
     }
 
-    /// Any host on the way could say that a peer's port is closed, and a live member was expelled
-    /// for it.
+    /// Any host on the path could claim that a peer's port is closed, and a live member was
+    /// expelled for it.
     #[test]
     fn only_the_peer_itself_is_believed_and_only_of_its_port() {
         let (peer, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 66]));
@@ -407,7 +406,7 @@ mod tests {
         );
     }
 
-    /// A raw socket needs root. Without it the test above has to do.
+    /// A raw socket needs root. Without root, only the test above runs.
     #[test]
     fn what_another_host_says_of_an_open_port_is_not_believed() {
         use socket2::{Domain, Protocol, Socket, Type};
@@ -421,7 +420,7 @@ mod tests {
         assert_eq!(refusals(&mut probes, &targets, 1), BTreeMap::new());
         let probe = probes.peers[&MemberId(1)].socket.local_addr().unwrap();
 
-        // "Port unreachable", and the headers of the probe of which it speaks.
+        // "Port unreachable", with the headers of the probe that it answers.
         let mut icmp = vec![3, 3, 0, 0, 0, 0, 0, 0];
         icmp.extend([
             0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1,
@@ -448,7 +447,7 @@ mod tests {
         };
         say(Ipv4Addr::new(127, 0, 0, 66));
         assert_eq!(refusals(&mut probes, &targets, 20), BTreeMap::new());
-        // The same message, from the peer's own address: so it was the sender that made the
+        // The same message from the peer's own address, to show that the sender makes the
         // difference.
         say(Ipv4Addr::LOCALHOST);
         assert_eq!(

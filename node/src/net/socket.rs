@@ -1,8 +1,8 @@
-//! quinn's socket of the control port, which is told only of what comes.
+//! The socket of the control port for quinn. It waits only for incoming datagrams.
 //!
-//! Linux tells whoever watches a UDP socket for room each time a datagram has left it. quinn's own
-//! socket watches for both, so that everything that an idle node sends wakes it once more, for
-//! nothing. A full socket is rare here, and is simply tried again after a moment.
+//! If a program waits for room in a UDP socket, Linux wakes it each time a datagram has left.
+//! Quinn's own socket waits for both, so each datagram of an idle node wakes it once more, for
+//! nothing. A full socket is rare here, and is tried again after a moment.
 
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
@@ -21,7 +21,7 @@ use tokio::time::Sleep;
 /// When a full socket is tried again.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// tokio, with our socket.
+/// Quinn's tokio runtime, with this socket.
 #[derive(Debug)]
 pub(super) struct ControlRuntime;
 
@@ -36,8 +36,8 @@ impl Runtime for ControlRuntime {
 
     fn wrap_udp_socket(&self, socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
         let state = UdpSocketState::new((&socket).into())?;
-        // What replaces it is unsafe, for the sake of types that may change or close what they own;
-        // this one does neither.
+        // The replacement is unsafe, because some types may change or close what they own. This
+        // type does neither.
         #[expect(deprecated)]
         let io = AsyncFd::with_interest(socket, Interest::READABLE)?;
         Ok(Arc::new(Socket {
@@ -56,7 +56,7 @@ impl Runtime for ControlRuntime {
 struct Socket {
     io: AsyncFd<UdpSocket>,
     state: UdpSocketState,
-    /// It took no more when it was last given something.
+    /// Whether the socket was full at the last attempt.
     full: Arc<AtomicBool>,
 }
 
@@ -86,7 +86,7 @@ impl AsyncUdpSocket for Socket {
     ) -> Poll<io::Result<usize>> {
         loop {
             let mut ready = ready!(self.io.poll_read_ready(cx))?;
-            // What fails otherwise is some peer's ICMP or passes, as with quinn's own socket.
+            // Other errors are ICMP errors of some peer, or pass, as with quinn's own socket.
             if let Ok(Ok(received)) =
                 ready.try_io(|io| self.state.recv(io.get_ref().into(), buffers, metas))
             {
@@ -112,7 +112,7 @@ impl AsyncUdpSocket for Socket {
     }
 }
 
-/// Where a connection waits while the socket is full. It is asked before everything that is sent.
+/// Where a connection waits while the socket is full. It is polled before every send.
 #[derive(Debug)]
 struct Room {
     full: Arc<AtomicBool>,
@@ -126,7 +126,7 @@ impl UdpPoller for Room {
                 .again
                 .get_or_insert_with(|| Box::pin(tokio::time::sleep(AGAIN)));
             ready!(Future::poll(again.as_mut(), cx));
-            // Whoever tries next finds out.
+            // The next attempt finds out.
             self.full.store(false, Ordering::Relaxed);
         }
         self.again = None;
@@ -194,7 +194,7 @@ mod tests {
                 "{is_full}: {:?}",
                 began.elapsed()
             );
-            assert!(!full.load(Ordering::Relaxed), "who tries next finds out");
+            assert!(!full.load(Ordering::Relaxed), "the next attempt finds out");
         }
     }
 }

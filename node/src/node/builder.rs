@@ -3,7 +3,9 @@
 #[cfg(feature = "http")]
 use crate::admin::Admin;
 use crate::advice::{self, Access, Reach};
-use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span, Toggle};
+#[cfg(any(feature = "http", feature = "resp"))]
+use crate::config::value::Toggle;
+use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span};
 use crate::config::{ClientAddress, Config, ConfigError, Defaults, Options, Trust, resp_is_built};
 use crate::control::shared::Shared;
 use crate::control::{self, ControlOptions};

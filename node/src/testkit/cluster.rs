@@ -20,22 +20,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// Nodes that a cluster may ever have, the dead among them.
+/// Nodes that a cluster may have in its life, including dead ones.
 pub const NODES_MAX: usize = 200;
-/// How long anything may take before a test gives up: a guard against hangs, no measure of speed.
+/// How long anything may take before a test gives up. It guards against hangs, and measures
+/// nothing.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a process may take to open its ports.
 const OPEN_MAX: Duration = Duration::from_secs(20);
-/// How long a node may take to answer a look.
+/// How long a node may take to answer a request.
 const ANSWER_MAX: Duration = Duration::from_millis(700);
-/// Between two looks.
+/// Time between two requests.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Builds a [`Cluster`].
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), doyen::testkit::TestkitError> {
-/// let cluster = doyen::testkit::Cluster::builder().binary("target/release/doyen").option("backups", 2).seed(7).start(5).await?;
+/// let cluster = doyen::testkit::Cluster::builder()
+///     .binary("target/release/doyen")
+///     .option("backups", 2)
+///     .seed(7)
+///     .start(5)
+///     .await?;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
@@ -82,7 +88,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Where the relays' randomness begins; 0 by default.
+    /// Sets the seed of the relays' random numbers; 0 by default.
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
@@ -95,15 +101,15 @@ impl ClusterBuilder {
         self
     }
 
-    /// A terminal's Ctrl-C does not reach the nodes. Only for those that end by themselves when we
-    /// do (`--exit-with-stdin`).
+    /// Keeps a terminal's Ctrl-C from the nodes. Only for nodes that end with this process
+    /// (`--exit-with-stdin`).
     pub const fn apart(mut self) -> Self {
         self.apart = true;
         self
     }
 
-    /// Starts so many nodes and waits until they are one cluster in which all is safe, for
-    /// [`PATIENCE`] at most.
+    /// Starts the nodes, and waits until they are one cluster with all data safe, for [`PATIENCE`]
+    /// at most.
     ///
     /// # Errors
     /// No nodes are wanted, the program is not there, there is no such option, a node does not
@@ -111,7 +117,9 @@ impl ClusterBuilder {
     pub async fn start(self, nodes: usize) -> Result<Cluster, TestkitError> {
         if nodes == 0 {
             return Err(TestkitError::Misuse(
-                "a cluster has one node at least, and of three one may die: say `start(3)`".into(),
+                "a cluster has at least one node; to survive a death it needs three: use \
+                 `start(3)`"
+                    .into(),
             ));
         }
         let binary = program(self.binary)?;
@@ -149,15 +157,16 @@ impl ClusterBuilder {
     }
 }
 
-/// The program that was said, or else `doyen`; and it is there.
+/// The given program, or else `doyen`; it must exist.
 fn program(said: Option<PathBuf>) -> Result<PathBuf, TestkitError> {
     if let Some(path) = said {
         // A bare name is looked for by the system.
         if path.components().count() > 1 && !path.is_file() {
             let here = std::env::current_dir().unwrap_or_default();
             return Err(TestkitError::Misuse(format!(
-                "there is no program {} (seen from {}): build it first (`cargo build --release` makes Doyen's target/release/doyen), or say \
-                 another with `binary`; a test of your own package finds its program as env!(\"CARGO_BIN_EXE_name\")",
+                "there is no program {} (seen from {}): build it first (`cargo build --release` \
+                 makes target/release/doyen), or give another one with `binary`; a test of your \
+                 own package finds its program as env!(\"CARGO_BIN_EXE_name\")",
                 path.display(),
                 here.display()
             )));
@@ -173,14 +182,15 @@ fn program(said: Option<PathBuf>) -> Result<PathBuf, TestkitError> {
         .map(|directory| directory.join("doyen"));
     near.find(|path| path.is_file()).ok_or_else(|| {
         TestkitError::Misuse(format!(
-            "there is no `doyen` near {}: say with `binary(path)` what every node runs, Doyen's target/release/doyen (`cargo build --release` makes \
-             it) or a program of your own, env!(\"CARGO_BIN_EXE_name\")",
+            "there is no `doyen` near {}: give the program of every node with `binary(path)`: \
+             Doyen's target/release/doyen (`cargo build --release` makes it), or your own \
+             program, env!(\"CARGO_BIN_EXE_name\")",
             running.display()
         ))
     })
 }
 
-/// Whether a node understands this variable: one that it does not would be ignored in silence.
+/// Checks that a node reads this variable; otherwise it would be ignored silently.
 fn known(variable: &str) -> Result<(), TestkitError> {
     let flag = |variable: &str| {
         variable
@@ -210,8 +220,8 @@ fn known(variable: &str) -> Result<(), TestkitError> {
 
 /// A cluster of processes. All of them are killed when this is dropped.
 ///
-/// Whoever asks for a node of a number that there is not learns so as [`TestkitError::Misuse`];
-/// where nothing can be returned, nothing happens.
+/// A method that takes the number of a node returns [`TestkitError::Misuse`] if there is no such
+/// node. A method that returns nothing then does nothing.
 #[derive(Debug)]
 pub struct Cluster {
     /// Before `relay`: processes end before their network does.
@@ -252,8 +262,8 @@ impl Cluster {
         }
     }
 
-    /// Starts another node, which joins through all that run. Says its number; it is a member some
-    /// moments later ([`Cluster::await_safe`]).
+    /// Starts another node, which joins through all running ones. Returns its number. The node
+    /// becomes a member some moments later ([`Cluster::await_safe`]).
     ///
     /// # Errors
     /// It does not start, or there are [`NODES_MAX`] already.
@@ -290,7 +300,7 @@ impl Cluster {
         }
         let ports = slot.ports;
         let process = match self.spawn(node, ports.unwrap_or_default()).await {
-            // Somebody else took a port meanwhile.
+            // Another process took a port meanwhile.
             Err(refused) if ports.is_some() && refused.log.contains("in use") => {
                 self.spawn(node, [0; 2]).await?
             }
@@ -305,7 +315,7 @@ impl Cluster {
             let front = process.ready().address(field);
             let front = front.ok_or_else(|| {
                 TestkitError::Misuse(format!(
-                    "{} does not say where its `{field}` is",
+                    "{} did not print the address of its `{field}` port",
                     self.name(node)
                 ))
             })?;
@@ -360,7 +370,7 @@ impl Cluster {
         Process::start(&slot.name, command, &slot.log, OPEN_MAX).await
     }
 
-    /// Where a node listens: the relay alone talks to it there.
+    /// The address that a node listens on; only the relay talks to it there.
     fn inside(&self, node: usize) -> IpAddr {
         let [x, y] = self.net;
         // There are fewer than 255 nodes.
@@ -423,7 +433,7 @@ impl Cluster {
     /// A node's name.
     #[must_use]
     pub fn name(&self, node: usize) -> &str {
-        self.slots.get(node).map_or("nobody", |slot| &slot.name)
+        self.slots.get(node).map_or("no node", |slot| &slot.name)
     }
 
     /// The number of the node of this name.
@@ -483,7 +493,7 @@ impl Cluster {
         self.slots.get(node).and_then(read).unwrap_or_default()
     }
 
-    /// The directory with the logs (and the secret) stays when this is dropped. Says where it is.
+    /// Keeps the directory with the logs (and the secret) when this is dropped. Returns its path.
     pub fn keep_logs(&mut self) -> &Path {
         self.household.keep()
     }
@@ -537,7 +547,7 @@ impl Cluster {
         process.terminate();
         let ended = tokio::time::timeout(PATIENCE, process.ended()).await;
         let what = format!(
-            "{} has not left in order; the last that it said: {}",
+            "{} did not leave in order; its last line: {}",
             slot.name,
             process.last_words()
         );
@@ -651,7 +661,7 @@ impl Cluster {
         }
     }
 
-    /// The number of the node that coordinates, as the others that run say.
+    /// The number of the coordinator, as the other running nodes report it.
     pub async fn coordinator(&self) -> Option<usize> {
         for node in self.awake() {
             if let Ok(report) = self.status(node).await
@@ -667,16 +677,19 @@ impl Cluster {
         self.running().filter(|node| !self.slots[*node].paused)
     }
 
-    /// Whether every process runs that was not killed or told to leave.
+    /// Checks that every process runs that was not killed or told to leave.
     ///
     /// # Errors
-    /// One has ended by itself.
+    /// A process has ended by itself.
     pub fn check(&mut self) -> Result<(), TestkitError> {
         for slot in &mut self.slots {
             if let Some(process) = &mut slot.process
                 && let Some(status) = process.status()
             {
-                let why = format!("it ended unasked, with {status}: {}", process.last_words());
+                let why = format!(
+                    "it ended by itself, with {status}: {}",
+                    process.last_words()
+                );
                 return Err(TestkitError::Unanswered {
                     name: slot.name.clone(),
                     why,
@@ -686,12 +699,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until every node that runs and is not paused says that these are the members, all of
-    /// them live, and that all is safe: every partition serves with its full number of copies, and
-    /// nothing moves. Says how long it took.
+    /// Waits until every node that runs and is not paused reports the same members, all of them
+    /// live, and all data safe: every partition serves with its full number of copies, and nothing
+    /// moves. Returns how long it took.
     ///
     /// # Errors
-    /// Not in time, with what the last node that did not say so said instead; or a process ended by
+    /// It took too long; the error says what the last node reported instead. Or a process ended by
     /// itself.
     pub async fn await_safe(&mut self, timeout: Duration) -> Result<Duration, TestkitError> {
         let began = Instant::now();
@@ -702,7 +715,7 @@ impl Cluster {
             };
             if began.elapsed() >= timeout {
                 return Err(TestkitError::TimedOut {
-                    what: format!("not all is safe: {missing}"),
+                    what: format!("not all data is safe: {missing}"),
                     within: timeout,
                 });
             }
@@ -710,7 +723,7 @@ impl Cluster {
         }
     }
 
-    /// `None`: all is safe.
+    /// `None`: all data is safe.
     async fn unsafe_because(&self) -> Option<String> {
         let awaited: BTreeSet<&str> = self.awake().map(|node| self.name(node)).collect();
         for node in self.awake() {
@@ -729,7 +742,7 @@ impl Cluster {
                         .and_then(|t| safety::partitions(&report, &t))
                 };
                 return Some(format!(
-                    "{name} says that {lack}{}",
+                    "{name} reports: {lack}{}",
                     which.map(|w| format!("; {w}")).unwrap_or_default()
                 ));
             }

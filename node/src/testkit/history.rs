@@ -1,8 +1,8 @@
-//! What clients asked and were answered, in which order, and whether it can be explained.
+//! Records the operations of clients and their answers, and checks whether any order explains them.
 //!
-//! A moment is a number that every call and every answer draws from one counter: an answer that was
-//! drawn before a call was there before it. Operations that certainly did not happen leave no
-//! trace; those of which nobody knows may have happened at any moment after their call.
+//! A moment is a number that every call and every answer draws from one counter: an answer with a
+//! lower number than a call came before it. Operations that certainly did not happen leave no
+//! trace. Operations with an unknown outcome may have happened at any moment after their call.
 
 use super::linear::{Answer, Call, Entry, Verdict, check};
 use std::collections::BTreeMap;
@@ -38,8 +38,8 @@ struct Record {
     keys: Mutex<BTreeMap<String, Vec<Entry>>>,
 }
 
-/// An operation under way. Dropped without a word, it is unknown: the safe thing to say of a client
-/// that was cut short.
+/// An operation under way. If it is dropped without an outcome, it is unknown, which is always true
+/// of a client that was cut short.
 #[derive(Debug)]
 #[must_use = "what becomes of it must be said"]
 pub struct Pending {
@@ -51,14 +51,14 @@ pub struct Pending {
     called: u64,
 }
 
-/// A key whose history nothing explains.
+/// A key whose history has no explanation.
 #[derive(Debug, Clone)]
 pub struct Violation {
     /// The key.
     pub key: String,
     /// What is wrong.
     pub wrong: Wrong,
-    /// The operation before which every explanation ends.
+    /// The operation at which every explanation ends.
     pub entry: Option<Entry>,
     /// The operations around it, in the order of their calls.
     pub around: Vec<Entry>,
@@ -69,12 +69,12 @@ pub struct Violation {
 pub enum Wrong {
     /// A read gave nothing where an acknowledged write should be.
     Missing,
-    /// A read gave what was overwritten, or is not there yet.
+    /// A read returned a value that was overwritten, or not written yet.
     Stale,
-    /// Another answer has no explanation: a write was applied twice, or upon what was not there, or
-    /// a read gave what nobody wrote.
+    /// Another answer has no explanation: a write was applied twice or to a wrong value, or a read
+    /// returned a value that no operation wrote.
     Answer,
-    /// The search for an explanation was given up: a limit of the search, and no proof of anything.
+    /// The search was given up at its limit, which proves nothing.
     Undecided,
 }
 
@@ -144,8 +144,8 @@ impl History {
         Self::default()
     }
 
-    /// A client asks something of a key, now. A number names a client; what one client has under
-    /// way on a key happens in its order.
+    /// A client begins an operation on a key, now. The number names the client. Concurrent
+    /// operations of one client on one key happen in the order of their calls.
     pub fn call(&self, key: impl Into<String>, client: u32, call: Call) -> Pending {
         let called = self.record.moment();
         Pending {
@@ -205,8 +205,8 @@ fn wrong(history: &[Entry], entry: &Entry) -> Wrong {
     }
 }
 
-/// Whether any operation may have written this. Sums and what was appended cannot be told: they
-/// count as written.
+/// Whether an operation may have written this value. Sums and appended values cannot be checked,
+/// and count as written.
 fn written(history: &[Entry], read: &[u8]) -> bool {
     history.iter().any(|entry| match &entry.call {
         Call::Set(value)
@@ -225,7 +225,7 @@ impl Pending {
         self.end(Some((at, answer)));
     }
 
-    /// Nobody knows whether it happened, or whether it still will.
+    /// The outcome is unknown: the operation may have happened, or may still happen.
     pub fn unknown(self) {
         drop(self);
     }
@@ -237,7 +237,7 @@ impl Pending {
 
     fn end(&mut self, answered: Option<(u64, Answer)>) {
         let Some(call) = self.call.take() else { return };
-        // A read of which nobody saw the answer says nothing.
+        // A read without an answer says nothing.
         if answered.is_none() && call == Call::Get {
             return;
         }

@@ -1,4 +1,4 @@
-//! What the processes of one cluster have together: a directory, a secret, names.
+//! What the processes of one cluster share: a directory, a secret, names.
 
 use super::TestkitError;
 use std::fs::OpenOptions;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// What nodes are called: in the order of the alphabet, which is the order of their age.
+/// Names of nodes, in alphabetical order, which is also the order of age.
 const NAMES: [&str; 12] = [
     "ada", "boris", "clara", "dmitri", "emma", "felix", "greta", "hugo", "ida", "jonas", "klara",
     "leo",
@@ -22,8 +22,8 @@ pub fn node_name(number: usize) -> String {
         .map_or_else(|| format!("node-{}", number + 1), |name| (*name).to_owned())
 }
 
-/// A directory for logs, with a fresh secret in it. Removed when this is dropped, unless it was
-/// somebody else's.
+/// A directory for logs, with a fresh secret. A temporary directory is removed when this is
+/// dropped.
 #[derive(Debug)]
 pub struct Household {
     secret: PathBuf,
@@ -98,8 +98,8 @@ impl Household {
         self.path.join(name)
     }
 
-    /// `binary run` as a node of this household: with its secret, deaf to the `DOYEN_` variables of
-    /// the person's shell, and ended when its stdin ends.
+    /// `binary run` as a node of this household: with its secret, without the `DOYEN_` variables of
+    /// the user's shell, and ended when its stdin ends.
     #[must_use]
     pub fn node(&self, binary: &Path, name: &str) -> Command {
         let mut command = Command::new(binary);
@@ -111,7 +111,7 @@ impl Household {
     }
 }
 
-/// What the person's shell says to nodes of their own must not reach these.
+/// Removes the `DOYEN_` variables of the user's shell, which are meant for other nodes.
 pub(super) fn deafen(command: &mut Command) {
     for (variable, _) in
         std::env::vars_os().filter(|(v, _)| v.to_string_lossy().starts_with("DOYEN_"))

@@ -5,10 +5,10 @@
 //! operation without an answer, or with an answer that says "unknown", may have happened at any
 //! moment after its call, or never.
 //!
-//! Deadlines are operations, too: whoever gives a key one marks it with a tag, and `Expired` with
-//! this tag deletes what still carries it. It happens between the earliest and the latest moment at
-//! which the deadline may pass, so that a value that is served too long, and one that is missing
-//! too early, both have no explanation.
+//! Deadlines are operations as well. A call that sets a deadline marks it with a tag. `Expired`
+//! with this tag deletes the value that still has it. It happens between the earliest and the
+//! latest moment of the deadline, so neither a value that is served too long nor one that is
+//! missing too early has an explanation.
 
 use std::collections::{HashMap, HashSet};
 
@@ -79,8 +79,7 @@ pub enum Answer {
 /// One operation of a history.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Who asked. What one client has under way on a key at the same time happens in the order of
-    /// its calls.
+    /// The client. Its concurrent operations on one key happen in the order of their calls.
     pub client: u32,
     /// What.
     pub call: Call,
@@ -88,9 +87,9 @@ pub struct Entry {
     pub called: u64,
     /// The moment and the answer; `None`: unknown.
     pub answered: Option<(u64, Answer)>,
-    /// The moment at which the client stopped to wait for an answer that did not come. What it
-    /// asked of the key until then happens after this, if this happens. Means nothing of what was
-    /// answered.
+    /// The moment at which the client stopped waiting for an answer that did not come. Its later
+    /// calls on the key happen after this one, if this one happens. It has no meaning for an
+    /// answered operation.
     pub waited: u64,
 }
 
@@ -102,8 +101,7 @@ impl Entry {
             .map_or(self.waited, |(answered, _)| *answered)
     }
 
-    /// Whether somebody asked for this, who has an order; the passing of deadlines and losses have
-    /// none.
+    /// Whether a client called this. Expired deadlines and losses have no client, and no order.
     fn asked(&self) -> bool {
         !matches!(self.call, Call::Expired { .. } | Call::Lost)
     }
@@ -165,7 +163,7 @@ impl Values {
     /// The state after `call` and its answer; `None` where the call has no answer in this state.
     fn apply(&mut self, state: State, call: &Call) -> Option<(State, Answer)> {
         let (present, tag) = &self.list[state as usize];
-        // What is written without a word on deadlines keeps the one that is there.
+        // A write that says nothing of deadlines keeps the present one.
         let kept = *tag;
         let read = || present.clone().map_or(Answer::Nil, Answer::Bulk);
         Some(match call {
@@ -292,7 +290,7 @@ pub fn check(history: &[Entry]) -> Verdict {
             while first < ops.len() && done[first] {
                 first += 1;
             }
-            // What has no answer explains nothing: it may be left out for ever.
+            // An operation without an answer explains nothing: it may be left out.
             let explained = |i: usize| done[i] || ops[i].answered.is_none();
             farthest = farthest.max(
                 (first..ops.len())
@@ -352,7 +350,7 @@ fn candidates(
         if op.asked() && op.answered.is_some() {
             later.push(op.client);
         }
-        // What has no answer and was overtaken by what its client asked after it never happens.
+        // An operation without an answer never happens if a later call of its client overtook it.
         let meanwhile = ops
             .iter()
             .zip(done)
@@ -494,7 +492,8 @@ mod tests {
             check(&[never, write(1), read(bulk("a"))]),
             Verdict::Linearizable
         );
-        // Nobody knows whether it happened; but after what was asked behind it, it did not.
+        // The outcome is unknown, but it did not happen after the operation that the client sent
+        // behind it.
         let waited = |waited| Entry {
             client: 1,
             waited,

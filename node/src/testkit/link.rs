@@ -1,5 +1,5 @@
-//! One direction of the way between two nodes: what becomes of each datagram on it. A machine
-//! without I/O: the relay hands it datagrams and the time, and carries out what it says.
+//! One direction between two nodes: what happens to each datagram on it. A machine without I/O: the
+//! relay passes it datagrams and the time, and carries out its decisions.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 /// How long a datagram is held back so that later ones overtake it.
 const OVERTAKEN_FOR: Duration = Duration::from_millis(15);
-/// How long datagrams wait for bandwidth at most; what would wait for longer is dropped, as a
-/// router's full queue does.
+/// How long datagrams may wait for bandwidth. A datagram that would wait longer is dropped, as by a
+/// full queue of a router.
 const BACKLOG_MAX: Duration = Duration::from_millis(200);
 
 /// What a link does to the datagrams on it. Shares are probabilities from 0 to 1, each datagram
@@ -19,7 +19,12 @@ const BACKLOG_MAX: Duration = Duration::from_millis(200);
 /// use doyen::testkit::Faults;
 /// use std::time::Duration;
 ///
-/// let bad = Faults { loss: 0.1, delay: Duration::from_millis(20), jitter: Duration::from_millis(10), ..Faults::NONE };
+/// let bad = Faults {
+///     loss: 0.1,
+///     delay: Duration::from_millis(20),
+///     jitter: Duration::from_millis(10),
+///     ..Faults::NONE
+/// };
 /// assert!(!bad.is_none() && Faults::NONE.is_none());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,7 +44,7 @@ pub struct Faults {
     pub jitter: Duration,
     /// Bandwidth, in bytes of datagrams a second. What would wait for more than 200 ms is dropped.
     pub bytes_per_second: Option<u64>,
-    /// The largest datagram that passes, in bytes; larger ones vanish without a word. QUIC needs
+    /// The largest datagram that passes, in bytes; larger ones are dropped silently. QUIC needs
     /// 1200.
     pub datagram_bytes_max: Option<usize>,
 }

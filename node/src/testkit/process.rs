@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 /// Lines of a log that an error shows.
 const LINES_TOLD: usize = 8;
-/// Between two looks whether a process has ended that has closed its stdout.
+/// Time between two checks whether a process with a closed stdout has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Where a node listens, as its first line says: `ready name=ada listen=127.0.0.1:7400 ...`.
@@ -25,8 +25,8 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// What a program that embeds this node prints, in a line of its own, for a
-    /// [`Cluster`](super::Cluster) to find it.
+    /// The line that a program with an embedded node prints, so that a [`Cluster`](super::Cluster)
+    /// finds the node.
     #[must_use]
     pub fn of(node: &Node) -> Self {
         let addresses = node.addresses();
@@ -55,7 +55,8 @@ impl Ready {
     /// `None`: this is another line.
     ///
     /// ```
-    /// let ready = doyen::testkit::Ready::parse("ready name=ada listen=127.0.0.1:7400 resp=off").unwrap();
+    /// let line = "ready name=ada listen=127.0.0.1:7400 resp=off";
+    /// let ready = doyen::testkit::Ready::parse(line).unwrap();
     /// assert_eq!(ready.name(), "ada");
     /// assert_eq!(ready.address("listen").unwrap().port(), 7400);
     /// assert_eq!(ready.address("resp"), None);
@@ -103,7 +104,7 @@ impl fmt::Display for Ready {
     }
 }
 
-/// A process that did not come up.
+/// A process did not start.
 #[derive(Debug)]
 pub struct NotStarted {
     /// The node's name.
@@ -114,10 +115,10 @@ pub struct NotStarted {
     pub log: String,
 }
 
-/// Why a process did not come up.
+/// Why a process did not start.
 #[derive(Debug)]
 pub enum Unready {
-    /// The system does not start it.
+    /// The system did not start it.
     Unstarted(String),
     /// It ended before it printed its `ready` line.
     Ended(ExitStatus),
@@ -132,21 +133,19 @@ impl fmt::Display for NotStarted {
             Unready::Unstarted(why) => return write!(f, "node {name} did not start: {why}"),
             Unready::Ended(status) => write!(
                 f,
-                "node {name} did not start: it ended with {status} before it printed its `ready` line"
+                "node {name} did not start: it ended with {status} before it printed its `ready` \
+                 line"
             )?,
             Unready::Silent(patience) => write!(
                 f,
-                "node {name} did not start: it printed no `ready` line within {patience:?} (a program that embeds a node prints \
-                 `testkit::Ready::of(&node)` in a line of its own once the node runs)"
+                "node {name} did not start: it printed no `ready` line within {patience:?} (a \
+                 program that embeds a node prints `testkit::Ready::of(&node)` in a line of its \
+                 own once the node runs)"
             )?,
         }
         match last_lines(&self.log, LINES_TOLD).as_slice() {
             [] => f.write_str("; it wrote nothing to stderr"),
-            lines => write!(
-                f,
-                "; the last that it wrote to stderr:\n{}",
-                lines.join("\n")
-            ),
+            lines => write!(f, "; its last lines on stderr:\n{}", lines.join("\n")),
         }
     }
 }
@@ -329,7 +328,7 @@ fn last_line(log: &str) -> &str {
     last_lines(log, 1)
         .first()
         .copied()
-        .unwrap_or("it said nothing")
+        .unwrap_or("it wrote nothing")
 }
 
 fn last_lines(log: &str, count: usize) -> Vec<&str> {

@@ -2,16 +2,16 @@
 //! up or changed there.
 //!
 //! ```text
-//!   node A ── from its own socket ──> front of B ── one upstream for each sender ──> node B
-//!   node A <── from the front of B ──    relay    <── to the upstream ────────────── node B
+//!   node A ── from its own socket ──> front of B ── one upstream per sender ──> node B
+//!   node A <── from the front of B ── relay <── to the upstream ─────────────── node B
 //! ```
 //!
 //! B sees one stable address for each sender, and A sees the address that it dialled, as with NAT.
-//! Who sent a datagram tells its source address, because a node's QUIC leaves from the very socket
-//! that it listens on. What B answers travels on the link from B to A, whichever of them dialled.
-//! Others than nodes (native clients) pass too, without faults.
+//! The source address tells the sender of a datagram, because a node's QUIC uses the same socket
+//! for listening and sending. B's answers travel on the link from B to A, whichever of them
+//! dialled. Datagrams of other programs (native clients) pass without faults.
 //!
-//! A relay has a thread of its own, so that a test that computes or blocks holds up nobody's
+//! A relay has a thread of its own, so that a test that computes or blocks does not delay
 //! datagrams.
 
 mod front;
@@ -59,7 +59,9 @@ pub(super) type Way = (usize, usize, Plane);
 /// # fn example() -> std::io::Result<()> {
 /// let relay = Relay::start(7)?;
 /// // Node 0 listens on 127.0.0.2:7400 and advertises 127.0.0.3:7400.
-/// relay.open(0, Plane::Control, "127.0.0.3:7400".parse().unwrap(), "127.0.0.2:7400".parse().unwrap())?;
+/// let front = "127.0.0.3:7400".parse().unwrap();
+/// let behind = "127.0.0.2:7400".parse().unwrap();
+/// relay.open(0, Plane::Control, front, behind)?;
 /// relay.degrade(Faults { loss: 0.1, ..Faults::NONE });
 /// relay.cut(0, 1, &Plane::ALL);
 /// relay.heal();
@@ -104,7 +106,7 @@ struct State {
 }
 
 impl Relay {
-    /// Starts the thread, with nobody to relay for. All randomness comes from this seed.
+    /// Starts the thread, without any front. All random numbers come from this seed.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -185,8 +187,8 @@ impl Relay {
         Ok(address)
     }
 
-    /// Listens no more for this node: as with a process that ended, its ports refuse what comes.
-    /// Waits until that is so.
+    /// Stops listening for this node: its ports refuse datagrams, as after the death of a process.
+    /// Waits until that is done.
     pub fn close(&self, node: usize) {
         Plane::ALL
             .into_iter()
@@ -203,13 +205,12 @@ impl Relay {
         }
     }
 
-    /// From now on every way between two nodes is like this, but for those with faults of their
-    /// own.
+    /// Sets the faults of every direction between two nodes that has no faults of its own.
     pub fn degrade(&self, faults: Faults) {
         self.switch.state().everywhere = faults;
     }
 
-    /// From now on the way from one node to another is like this, on these planes.
+    /// Sets the faults of one direction between two nodes, on these planes.
     pub fn degrade_link(&self, from: usize, to: usize, planes: &[Plane], faults: Faults) {
         self.switch
             .state()
@@ -226,7 +227,7 @@ impl Relay {
             .extend(planes.iter().map(|plane| (from, to, *plane)));
     }
 
-    /// Every cut is mended, and no way has faults any more.
+    /// Removes every cut and every fault.
     pub fn heal(&self) {
         let mut state = self.switch.state();
         state.everywhere = Faults::NONE;

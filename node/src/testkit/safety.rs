@@ -1,4 +1,4 @@
-//! What lacks until all is safe, in words: for whoever has waited in vain.
+//! Describes what is missing until all data is safe, for errors of a wait that took too long.
 
 use crate::report::status::ClusterReport;
 use crate::report::table::{PartitionReport, PartitionState, TableReport};
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// Partitions that are named, of those that lack something.
 const NAMED_MAX: usize = 8;
 
-/// What a node's report lacks where these members are awaited. `None`: nothing.
+/// What a report lacks while these members are awaited; `None`: nothing.
 pub(super) fn lack(awaited: &BTreeSet<&str>, report: &ClusterReport) -> Option<String> {
     let members: BTreeSet<&str> = report.members.iter().map(|m| m.name.as_str()).collect();
     if members.is_empty() {
@@ -40,12 +40,16 @@ pub(super) fn lack(awaited: &BTreeSet<&str>, report: &ClusterReport) -> Option<S
     let lacks = |k: &crate::report::status::KeyspaceReport| {
         let (unserved, few) = (k.unavailable, k.under_replicated);
         (unserved + few > 0).then(|| {
-            format!("of the {} partitions of {} nobody serves {unserved}, and {few} have too few copies in sync", k.partitions, k.name)
+            format!(
+                "{unserved} of the {} partitions of {} are not served, and {few} have too few \
+                 copies in sync",
+                k.partitions, k.name
+            )
         })
     };
     let mut parts: Vec<String> = report.keyspaces.iter().filter_map(lacks).collect();
     if !report.moves.is_empty() {
-        parts.push(format!("{} partitions move", report.moves.len()));
+        parts.push(format!("{} partitions are moving", report.moves.len()));
     }
     parts.extend(
         report
@@ -55,7 +59,7 @@ pub(super) fn lack(awaited: &BTreeSet<&str>, report: &ClusterReport) -> Option<S
     );
     if parts.is_empty() {
         parts.push(
-            "not all is safe yet: the coordinator has not said so of the present table".into(),
+            "not all data is safe yet: the coordinator has not said so of the present table".into(),
         );
     }
     Some(parts.join("; "))
@@ -86,7 +90,7 @@ pub(super) fn partitions(report: &ClusterReport, table: &TableReport) -> Option<
         .collect();
     let more = lacking.len().saturating_sub(NAMED_MAX);
     let mut text = format!(
-        "these lack something: {}",
+        "these partitions lack something: {}",
         lacking
             .iter()
             .take(NAMED_MAX)
@@ -141,13 +145,17 @@ mod tests {
         let report = ClusterReport::sample(&["ada", "boris"], false);
         let text = lack(&BTreeSet::from(["ada", "boris"]), &report).expect("a copy lacks");
         assert!(text.contains("1 have too few copies"), "{text}");
-        let partition = |id: u32, backups: &[&str]| json!({ "id": id, "slots": [0, 1], "state": "open", "primary": "ada", "backups": backups, "learners": [], "epoch": 1, "lineage": 0 });
+        let partition = |id: u32, backups: &[&str]| {
+            json!({ "id": id, "slots": [0, 1], "state": "open", "primary": "ada",
+                    "backups": backups, "learners": [], "epoch": 1, "lineage": 0 })
+        };
+        let both = [partition(0, &["boris"]), partition(1, &[])];
         let table = json!({ "cluster_id": "c", "term": 1, "version": 1, "maps": [],
-            "keyspaces": [{ "name": "default", "partitions": [partition(0, &["boris"]), partition(1, &[])] }] });
+                            "keyspaces": [{ "name": "default", "partitions": both }] });
         let table = serde_json::from_value(table).expect("a table");
         assert_eq!(
             partitions(&report, &table).as_deref(),
-            Some("these lack something: default 1 on ada alone")
+            Some("these partitions lack something: default 1 on ada alone")
         );
     }
 }

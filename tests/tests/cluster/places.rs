@@ -206,7 +206,7 @@ fn a_hang_up_reads_the_certificates_again_and_ends_nothing() {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     cluster.join_with("n0", &flags);
     cluster.await_safe(1);
-    let reads = "the certificate files changed and are in force";
+    let reads = "the certificate files changed: new connections";
     for read in 1..=2 {
         // The same file names, with another key. Nothing else makes this node read them: it has no
         // peer to connect with, and serves no request for metrics.

@@ -133,7 +133,7 @@ fn files_that_are_of_no_use_are_named_with_their_flags() {
     let error = said("cert.pem", "cert.pem").unwrap_err();
     assert!(
         error.starts_with(&format!(
-            "--tls-key {}: it holds no private key",
+            "--tls-key {}: it has no private key",
             shown("cert.pem")
         )),
         "{error}"
@@ -141,7 +141,7 @@ fn files_that_are_of_no_use_are_named_with_their_flags() {
     let error = said("key.pem", "key.pem").unwrap_err();
     assert!(
         error.starts_with(&format!(
-            "--tls-cert {}: it holds no certificate",
+            "--tls-cert {}: it has no certificate",
             shown("key.pem")
         )),
         "{error}"

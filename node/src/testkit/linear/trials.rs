@@ -181,7 +181,7 @@ fn drawn(seed: u64) -> Vec<Entry> {
         three.sort_unstable();
         let call = any_call(&mut rng, family, number.into());
         let answered = rng.random_bool(0.75).then_some((three[2], Answer::Ok));
-        // Nobody knows what is of unknown outcome: it may have happened long after, or never.
+        // An operation with an unknown outcome may have happened long after, or never.
         let at = if answered.is_some() {
             three[1]
         } else {
@@ -237,7 +237,7 @@ fn drawn(seed: u64) -> Vec<Entry> {
         let answer = key.execute(&entry.call);
         match (&mut entry.answered, answer) {
             (Some((_, said)), Some(answer)) => *said = answer,
-            // It cannot be done, so nobody was told that it was.
+            // The operation is impossible, so no client was told that it succeeded.
             (answered, None) => *answered = None,
             (None, _) => {}
         }
@@ -334,7 +334,7 @@ fn spoil(history: &mut [Entry], rng: &mut ChaCha8Rng) {
                 *said = answers[rng.random_range(0..answers.len())].clone();
             }
         }
-        // The answer to somebody else.
+        // The answer to another client.
         1 => {
             let said = |e: &Entry| e.answered.as_ref().map(|(_, said)| said.clone());
             if let (Some(first), Some(second)) = (said(&history[one]), said(&history[other])) {
@@ -395,7 +395,8 @@ fn two_judges_agree_on_ten_thousand_histories() {
         );
     }
     eprintln!(
-        "{good} hold, {bad} do not; {unknown} with unknown outcomes, {deadlines} with deadlines, {swaps} with swaps"
+        "{good} hold, {bad} do not; {unknown} with unknown outcomes, {deadlines} with deadlines, \
+         {swaps} with swaps"
     );
     assert!(
         good >= EACH_LEAST && bad >= EACH_LEAST,
@@ -435,7 +436,15 @@ fn histories_are_written_for_porcupine() {
         Answer::Int(n) => json!({"at": at, "kind": "int", "int": n}),
         Answer::Bulk(value) => json!({"at": at, "kind": "bulk", "value": text(value)}),
     };
-    let entry = |e: &Entry| json!({"client": e.client, "call": call(&e.call), "called": e.called, "answered": e.answered.as_ref().map(answer), "waited": e.waited});
+    let entry = |e: &Entry| {
+        json!({
+            "client": e.client,
+            "call": call(&e.call),
+            "called": e.called,
+            "answered": e.answered.as_ref().map(answer),
+            "waited": e.waited
+        })
+    };
     let history = |seed| {
         let history = drawn(seed);
         let entries: Vec<_> = history.iter().map(entry).collect();
@@ -457,7 +466,7 @@ fn by(client: u32, called: u64, answered: u64, call: Call, answer: Answer) -> En
     }
 }
 
-/// Whoever asked this did not wait.
+/// The client did not wait for this.
 fn unknown(client: u32, called: u64, call: Call) -> Entry {
     waiting(client, called, called, call)
 }
@@ -530,7 +539,7 @@ fn what_no_correct_store_answers_is_refused() {
             &[by(1, 1, 2, Get, bulk("a")), by(2, 3, 4, set("a"), Done)],
         ),
         (
-            "a read sees what nobody wrote",
+            "a read sees a value that no operation wrote",
             &[by(1, 1, 2, set("a"), Done), by(2, 3, 4, Get, bulk("b"))],
         ),
         (
@@ -723,7 +732,7 @@ fn what_no_correct_store_answers_is_refused() {
             ],
         ),
         (
-            "a deadline is taken away that nobody gave",
+            "a deadline is taken away that no operation set",
             &[by(1, 1, 2, set("a"), Done), by(1, 3, 4, Persist, Int(1))],
         ),
         (
@@ -749,7 +758,7 @@ fn what_a_correct_store_may_answer_is_accepted() {
     let good: &[(&str, &[Entry])] = &[
         ("nothing", &[]),
         (
-            "a key that nobody wrote",
+            "a key that no operation wrote",
             &[
                 by(1, 1, 2, Get, Nil),
                 by(1, 3, 4, Delete, Int(0)),
@@ -887,7 +896,7 @@ fn what_a_correct_store_may_answer_is_accepted() {
             ],
         ),
         (
-            "a deadline of which nobody knows whether it was given",
+            "a deadline that may or may not have been set",
             &[
                 by(1, 1, 2, set("a"), Done),
                 unknown(1, 3, Expire { ms: 1, tag: 7 }),

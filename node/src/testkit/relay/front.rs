@@ -1,4 +1,4 @@
-//! One port that a node advertises: takes what is sent there, and has a socket towards the node for
+//! One port that a node advertises. It receives datagrams, and has a socket towards the node for
 //! each sender.
 
 use super::post::{Parcel, send};
@@ -15,7 +15,7 @@ use tokio::task::{AbortHandle, JoinSet};
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 /// What the system keeps for a socket that is not read at the moment.
 const BUFFER_BYTES: usize = 4 << 20;
-/// Senders at a time; beyond that the one that was silent for longest is forgotten.
+/// Senders at a time; beyond that, the one that was silent for the longest time is forgotten.
 const SENDERS_MAX: usize = 256;
 /// Shorter ones are no QUIC: others than nodes send them to see whether the port is open, which it
 /// is.
@@ -42,7 +42,7 @@ struct Upstream {
     returning: AbortHandle,
 }
 
-/// Outside of the runtime, so that whoever asks learns whether it is possible.
+/// Binds outside of the runtime, so that the caller learns of an error.
 pub(super) fn bind(address: SocketAddr) -> io::Result<(std::net::UdpSocket, SocketAddr)> {
     let socket = std::net::UdpSocket::bind(address)?;
     socket.set_nonblocking(true)?;
@@ -172,8 +172,8 @@ impl Back {
     async fn serve(self) {
         let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
         loop {
-            // An error says that nobody was there when something was sent: once for each datagram,
-            // so this never spins.
+            // An error means that no process received an earlier datagram. It comes once for each
+            // datagram, so this loop cannot spin.
             let Ok(length) = self.upstream.recv(&mut buffer).await else {
                 continue;
             };

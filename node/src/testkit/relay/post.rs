@@ -79,7 +79,7 @@ async fn deliver(mut inbox: mpsc::Receiver<Parcel>) {
     }
 }
 
-/// A full socket, and a port where nobody is any more, lose what is sent there: that is UDP.
+/// Sends a datagram. A full socket, or a port without a listener, loses it, as UDP does.
 pub(super) fn send(by: &UdpSocket, datagram: &[u8], to: Option<SocketAddr>) {
     let _ = match to {
         Some(to) => by.try_send_to(datagram, to),
