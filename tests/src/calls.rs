@@ -20,7 +20,7 @@ const OPERATIONS: usize = 4_096;
 const WARM_UP: usize = 512;
 /// Keys, few enough that a batch finds most of them in a cache.
 const KEYS: usize = 64;
-/// Partitions. One node alone leads them all; of two nodes, each leads every other one.
+/// Partitions. Of two nodes, one leads the first half, or each leads every second one.
 const PARTITIONS: usize = 64;
 /// How far system calls may exceed what the datagrams need: some calls find nothing to do.
 const SPARE: f64 = 1.25;

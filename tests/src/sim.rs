@@ -2,11 +2,11 @@
 //! in one thread.
 //!
 //! ```text
-//!   seed ─> Mix (cluster, network, faults) ─> World ── one queue of events in virtual time
-//!                                              ├─ Process: what control.rs and data.rs are in production
-//!                                              ├─ Network: datagrams, streams, data connections; cuts, loss, delay
-//!                                              ├─ Client:  operations with timeouts, and their history
-//!                                              └─ Oracle:  the invariants of docs/agreement.md, after every step
+//!   seed ─> Mix (cluster, network, faults) ─> World: one queue of events in virtual time
+//!     ├─ Process: what control.rs and data.rs are in production
+//!     ├─ Network: datagrams, streams, data connections; cuts, loss, delay
+//!     ├─ Client:  operations with timeouts, and their history
+//!     └─ Oracle:  the invariants of docs/agreement.md, after every step
 //! ```
 //!
 //! Nothing here reads a clock, the system's randomness or an address of memory, so a seed replays

@@ -261,7 +261,7 @@ fn expire(cluster: &mut Cluster, plan: &Plan) -> Seen {
     let left = deadline.saturating_sub(unix());
     assert!(
         left > Duration::from_secs(1),
-        "keys expire before all are written; write more of them a second with a higher --rate"
+        "keys expire before all are written; give them more time with a lower --rate"
     );
     std::thread::sleep(left - Duration::from_secs(1));
     let passes = |c: &mut Cluster, looks: &mut Looks| {
@@ -325,7 +325,7 @@ pub(crate) fn await_share(cluster: &Cluster, newcomer: &str) {
                     .is_some_and(|b| b.iter().any(|m| m == newcomer))
         };
         let share = (partitions.iter().filter(holds).count(), partitions.len());
-        // A third of the primaries and two thirds of the copies, rounded.
+        // Of three nodes, each holds two thirds of all partitions, as primary or backup, rounded.
         if share.1 > 0
             && share.0 + 2 >= share.1 * 2 / 3
             && cluster.status(newcomer).is_some_and(|s| s["safe"] == true)

@@ -4,7 +4,7 @@
 //! ```text
 //!   key ── SipHash, keyed ──> its order, 64 bits     segments, as the first bits of the order say:
 //!
-//!   first 32 bits  0110 1...   tag                  0..  ┌ tags    [u32]  sorted, beside each other
+//!   first 32 bits  0110 1...   tag                  0..  ┌ tags    [u32]  sorted, in one array
 //!                  ^^                               10.  └ entries [pointer]  in the same places
 //!                  the segment                      11.
 //! ```

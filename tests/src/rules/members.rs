@@ -540,8 +540,7 @@ impl Members {
     fn step(&mut self, end: u64) -> bool {
         let letter = self.letters.keys().next().map(|(due, _)| *due);
         let awake = self.processes.iter().filter(|(_, p)| !p.asleep);
-        // A machine that is due now is asked in a millisecond: its deadline may be in the future by
-        // less than that.
+        // A machine that is due now is asked in a millisecond, so that time goes on in any case.
         let tick = |place: Place, p: &Process| {
             p.agreement
                 .poll_timeout()

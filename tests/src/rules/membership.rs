@@ -455,8 +455,8 @@ pub(super) fn two_first_tables_make_one_cluster() -> Result<(), String> {
     })
 }
 
-/// Some of four seeds are cut off from the others, and both sides are tried. Three of four are
-/// enough, a half is not, because each half could form a cluster. (A process did not count itself
+/// Some of four seeds are cut off from the others, and all are told that so many are enough. Three
+/// of four form a cluster. Two do not, because each half could. (A process did not count itself
 /// among the seeds, so three of four were not enough either.)
 pub(super) fn half_of_the_seeds_form_no_cluster() -> Result<(), String> {
     for (enough, expect) in [(2, 2), (3, 3)] {

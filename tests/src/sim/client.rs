@@ -306,8 +306,8 @@ impl World {
         let value = format!("{serial}:{}", "x".repeat(padding)).into_bytes();
         let draw = self.rng.random_range(0..100);
         if key.starts_with(BULK) {
-            // Once faults are over, clients delete some keys: a full cluster cannot make its copies
-            // again.
+            // Once faults are over, these keys are deleted and no longer written, because a full
+            // cluster cannot make its copies again.
             return match draw {
                 0..30 => Call::Get,
                 30..80 if !self.calm => Call::Set(format!("{serial}:").into_bytes()),

@@ -250,7 +250,7 @@ impl World {
                 self.schedule.after(SECOND, Event::Undo(Undo::Meet(cuts)))
             }
             Undo::Meet(cuts) => self.undo(Undo::Heal(cuts)),
-            // Messages that came meanwhile stay longer.
+            // If the node was slowed again meanwhile, that lasts longer.
             Undo::Quicken(slot) => {
                 let now = self.schedule.now();
                 self.network

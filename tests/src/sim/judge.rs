@@ -65,7 +65,7 @@ impl World {
             Ok(()) if self.last_calls_begun => self.done = true,
             Ok(()) => {
                 self.healed_at = Some(now);
-                // Small ranges are still merged.
+                // Ranges that have become small may still be merged, which takes time.
                 self.heal_by = now + self.heal_max;
                 self.tell(|_| "all is well".into());
                 self.stop_clients = true;
