@@ -249,7 +249,7 @@ fn a_node_says_which_peers_are_out_of_the_reach_of_its_socket() {
     pair.nodes[A].links.set_peers(&entries);
     let failure = pair.failure(A).to_string();
     assert!(
-        failure.contains("has an IPv4 socket only") && failure.contains("--listen [::]"),
+        failure.contains("has only an IPv4 socket") && failure.contains("--listen [::]"),
         "{failure}"
     );
 }
