@@ -371,7 +371,7 @@ impl Admin {
 /// A key with which a range may begin.
 fn begins_with(key: &[u8]) -> Result<Box<[u8]>, InvalidField> {
     if key.is_empty() {
-        let why = "a range cannot begin with an empty key: the first range begins there already";
+        let why = "a range begins with a key that is not empty: name the first key of that range";
         return Err(InvalidField::new("at", why));
     }
     Ok(key.into())
