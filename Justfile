@@ -129,6 +129,14 @@ placement-bench *ARGS:
     cargo bench -p doyen-placement --bench lookup -- {{ARGS}}
     cargo bench -p doyen-placement --bench plan
 
+# builds the last state of the wire version before, rolls a loaded cluster from it to this one, and back
+upgrade:
+    tests/scripts/upgrade.sh
+
+# writes the bytes of the newest wire version to tests/corpus: only while that version is not released
+corpus VERSION:
+    DOYEN_CORPUS={{VERSION}} cargo test -p doyen-tests --test wire -- --ignored
+
 # the parts of Valkey's own test suite that concern what Doyen has, from a checkout of valkey-io/valkey (needs tclsh)
 valkey-suite checkout:
     cargo build -p doyen

@@ -432,6 +432,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         drained: false,
         access: access(&config, token.is_some()),
         order_key: OrderKey(rand::random()),
+        level_max: config.level_max,
         rng_seed: rand::random(),
     };
 
@@ -448,6 +449,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         idle_timeout: config.resp_idle_timeout,
         connections_max: config.connections_max,
         clients_max: config.clients_max,
+        level_max: config.level_max,
         whole_process: config.whole_process,
         seeds: Vec::new(),
     };

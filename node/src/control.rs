@@ -120,6 +120,8 @@ pub struct ClusterStatus {
     /// Live members with which no data thread of this node is connected, as of two seconds ago at
     /// most.
     pub unheard: Vec<MemberId>,
+    /// The highest level that this node speaks.
+    pub level_max: u16,
 }
 
 impl ClusterStatus {

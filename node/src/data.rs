@@ -60,6 +60,8 @@ pub struct DataOptions {
     pub connections_max: usize,
     /// Of a node: native clients at the same time.
     pub clients_max: usize,
+    /// The highest level that the process speaks.
+    pub level_max: u16,
     /// Whether the process is this node's alone, so that all of its memory counts.
     pub whole_process: bool,
     /// Of a client: data ports of nodes, where it begins.
@@ -86,6 +88,7 @@ struct ThreadOptions {
     password: Option<String>,
     auth_timeout: Option<Duration>,
     clients_max: usize,
+    level_max: u16,
     seeds: Vec<SocketAddr>,
     siblings: Siblings,
     crew: Arc<Crew>,
@@ -392,6 +395,7 @@ pub fn start(
         idle_timeout,
         connections_max,
         clients_max,
+        level_max,
         whole_process,
         seeds,
         ..
@@ -436,6 +440,7 @@ pub fn start(
             password: password.clone(),
             auth_timeout,
             clients_max,
+            level_max,
             seeds: seeds.clone(),
             siblings,
             crew: crew.clone(),

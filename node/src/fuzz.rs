@@ -12,6 +12,7 @@
 mod council;
 mod mutate;
 mod targets;
+pub mod wire;
 
 pub use mutate::Mutator;
 pub use targets::TARGETS;

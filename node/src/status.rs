@@ -28,6 +28,12 @@ pub struct ClusterReport {
     pub term: u64,
     /// The version of the installed table.
     pub version: u64,
+    /// The level of the installed table: what every member speaks.
+    #[serde(default)]
+    pub level: u16,
+    /// The highest level that the node speaks that says this.
+    #[serde(default)]
+    pub level_max: u16,
     /// The coordinator's name, if one is known.
     pub coordinator: Option<String>,
     /// Every partition serves, has as many copies in sync as it should have, no move is pending and
@@ -405,6 +411,8 @@ impl ClusterReport {
                 cluster_id: None,
                 term: 0,
                 version: 0,
+                level: 0,
+                level_max: cluster.level_max,
                 coordinator: None,
                 safe: false,
                 unsafe_for: None,
@@ -475,6 +483,8 @@ impl ClusterReport {
             cluster_id: Some(table.cluster.to_string()),
             term: table.term.0,
             version: table.version.0,
+            level: table.level,
+            level_max: cluster.level_max,
             coordinator: status
                 .coordinator
                 .and_then(|id| table.member(id))
@@ -897,6 +907,7 @@ mod tests {
         ClusterStatus {
             status,
             from_coordinator,
+            level_max: table.level,
             installed: Some(Arc::new(table)),
             former: Vec::new(),
             unheard: Vec::new(),
@@ -1175,6 +1186,8 @@ mod tests {
                 "cluster_id",
                 "coordinator",
                 "keyspaces",
+                "level",
+                "level_max",
                 "members",
                 "moves",
                 "safe",

@@ -8,6 +8,7 @@ mod balancing;
 pub mod division;
 pub mod hash;
 pub mod id;
+pub mod level;
 pub mod loads;
 pub mod lookup;
 mod mode;
@@ -20,6 +21,7 @@ pub mod rule;
 mod scheduler;
 pub mod simulate;
 pub mod table;
+pub mod tagged;
 pub mod token;
 
 pub use balancing::{Balancing, MoveRate, NoWindow, Paused, Window};

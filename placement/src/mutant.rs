@@ -234,6 +234,12 @@ mutants! {
     RecoversWithMost = ("recovers-with-most", "recover"),
     /// Lets a process in that asked before somebody was removed, and may be who was.
     AdmitsLate = ("admits-late", "I11"),
+    /// The level rises though some members have not said that they speak it.
+    RaisesUnheard = ("raises-unheard", "I17"),
+    /// Lets a process in that speaks less than the level.
+    AdmitsLower = ("admits-lower", "I17"),
+    /// Frames are laid out by the highest version that their sender speaks.
+    SendsByOwnVersion = ("sends-by-own-version", "I17"),
     /// A partition takes writes while it is split or merged.
     WritesWhileReshaped = ("writes-while-reshaped", "splits"),
     /// A primary says that all copies have everything without their word in that epoch.

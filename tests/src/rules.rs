@@ -94,6 +94,14 @@ pub const CHECKS: &[(Mutant, Check)] = &[
         membership::who_was_removed_is_not_let_in_by_what_it_asked_before,
     ),
     (
+        Mutant::RaisesUnheard,
+        membership::who_was_not_heard_keeps_the_level,
+    ),
+    (
+        Mutant::AdmitsLower,
+        membership::who_speaks_less_stays_outside,
+    ),
+    (
         Mutant::StaysSilent,
         elections::who_coordinates_is_not_silent,
     ),

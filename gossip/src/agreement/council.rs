@@ -16,6 +16,7 @@ use crate::detector::{Detector, Hinted, Patience};
 use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::{Commit, Committed, Message, Payload, Pulse, Stand};
+use doyen_placement::level::LEVELS;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
@@ -580,6 +581,22 @@ impl Council {
     }
 
     pub(super) fn on_pull(&mut self, cx: &mut Context, from: MemberId, have: Option<TableName>) {
+        // A process that was a member, and missed that the level rose, must be able to read that it
+        // is a member no more. The name is that of what it is shown.
+        if self.committed.member(from).is_none()
+            && let level = cx.speaks(from).unwrap_or(LEVELS.0)
+            && level < self.committed.level
+        {
+            let shown = Named::new(Arc::new(self.committed.at_level(level)));
+            return cx.send(
+                from,
+                Message::Committed(Box::new(Committed {
+                    name: shown.name,
+                    payload: Payload::Whole(shown.table),
+                    commit: None,
+                })),
+            );
+        }
         let base = have.and_then(|name| self.history.iter().find(|t| t.name == name));
         let payload = match base {
             Some(base) => Payload::Delta(Box::new(TableDelta::between(base, &self.committed))),
@@ -619,6 +636,11 @@ impl Council {
         };
         self.term_seen = self.term_seen.max(table.term);
         self.install(cx, table, committed.commit);
+    }
+
+    /// Whether the table in force or the accepted one names this process.
+    pub(super) fn names(&self, id: MemberId) -> bool {
+        self.committed.member(id).is_some() || self.accepted.member(id).is_some()
     }
 
     /// The table that a payload holds, if it is what it says and valid.

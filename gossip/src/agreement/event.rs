@@ -155,6 +155,11 @@ pub enum Event {
     },
     /// Balance goes on.
     BalanceResumed,
+    /// The cluster runs at a higher level, because every member speaks it.
+    Level {
+        /// The level.
+        level: u16,
+    },
     /// Somebody changed how the cluster behaves.
     Changed {
         /// What, and to what.
@@ -264,6 +269,7 @@ impl Event {
             Self::Differed { .. } => "differed",
             Self::BalancePaused { .. } => "balance_paused",
             Self::BalanceResumed => "balance_resumed",
+            Self::Level { .. } => "level",
             Self::Changed { .. } => "changed",
             Self::Imbalance { .. } => "imbalance",
             Self::Watermark { .. } => "watermark",
@@ -309,6 +315,7 @@ impl Event {
             | Self::Available
             | Self::BalancePaused { .. }
             | Self::BalanceResumed
+            | Self::Level { .. }
             | Self::OtherClusterGone { .. }
             | Self::Changed { .. } => Severity::Info,
         }
@@ -429,6 +436,10 @@ impl fmt::Display for Event {
                 "nothing moves for balance, {by}: `doyen rebalance resume` goes on"
             ),
             Self::BalanceResumed => f.write_str("copies and primaries move for balance again"),
+            Self::Level { level } => write!(
+                f,
+                "every member speaks level {level}: the cluster runs at it from now on, and a process that speaks less cannot join"
+            ),
             Self::Changed { what } => f.write_str(what),
             Self::Imbalance { of } if of == "work" => {
                 f.write_str("some members have had much more to do than their share for a minute")
@@ -596,6 +607,9 @@ pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
         Some(by) => told.push(Event::BalancePaused { by: by_whom(by) }),
         None if before.is_some() && now.is_none() => told.push(Event::BalanceResumed),
         None => {}
+    }
+    if new.level != old.level {
+        told.push(Event::Level { level: new.level });
     }
     told.extend(
         changes(old, new)

@@ -14,6 +14,7 @@ use crate::shard::clients::PARK;
 use crate::shared::Shared;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
+use doyen_placement::level::LEVELS;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
@@ -198,6 +199,7 @@ fn start(
         idle_timeout: None,
         connections_max: 0,
         clients_max: 0,
+        level_max: LEVELS.1,
         whole_process: false,
         seeds,
     };

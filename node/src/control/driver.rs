@@ -76,7 +76,7 @@ pub(super) async fn run(
         socket,
         advertised,
         identity,
-        config.id,
+        (config.id, config.level_max),
         ends.counted.clone(),
     ) {
         Ok(peers) => peers,
@@ -395,6 +395,7 @@ impl Driver {
                     }
                 }
             },
+            PeerEvent::Met { id, level } => self.handle(Input::Speaks { id, level }),
             PeerEvent::Identified { address, id } => {
                 self.refusals.remove(&address);
                 self.handle(Input::Identified { address, id });
@@ -664,6 +665,7 @@ impl Driver {
             installed: self.installed(),
             former: self.before(),
             unheard,
+            level_max: self.config.level_max,
         }
     }
 

@@ -965,8 +965,8 @@ fn peers(view: &View, me: MemberId) -> Vec<(MemberId, Arc<str>, SocketAddr)> {
 
 /// The network's news are the shard's.
 impl LinkHandler for Inner {
-    fn connected(&mut self, peer: MemberId) {
-        self.shard.connected(self.now, peer);
+    fn connected(&mut self, peer: MemberId, version: u16) {
+        self.shard.connected(self.now, peer, version);
     }
 
     fn disconnected(&mut self, peer: MemberId) {

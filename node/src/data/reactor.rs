@@ -74,6 +74,7 @@ impl Reactor {
             options.identity.clone(),
             options.me,
         )?;
+        links.set_level_max(options.level_max);
         links.set_partial_max(options.limits.frames_bytes_max(options.crew.threads()));
         poll.registry().register(
             &mut SourceFd(&links.socket().as_raw_fd()),

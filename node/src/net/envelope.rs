@@ -3,10 +3,9 @@
 use doyen_gossip::agreement::Status;
 use doyen_gossip::wire::Message;
 use doyen_placement::Loads;
-use serde::{Deserialize, Serialize};
 
 /// One message between control threads. An unknown kind is an error, never a guess.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 pub enum Envelope {
     /// For the agreement machine.
     Agreement(Message),
@@ -37,6 +36,15 @@ pub enum Envelope {
     /// For chitchat, in its own encoding. Only ever a hint.
     Gossip(Vec<u8>),
 }
+
+doyen_placement::tagged!(Envelope {
+    0 => Agreement(message),
+    1 => StatusRequest { ticket },
+    2 => StatusReply { ticket, status },
+    3 => LoadsRequest { ticket },
+    4 => LoadsReply { ticket, loads },
+    5 => Gossip(bytes),
+});
 
 impl Envelope {
     /// Whether it travels as a datagram, where it fits into one.

@@ -72,6 +72,13 @@ pub enum PeerEvent {
         /// Its share of the budget, given back when this is dropped.
         budget: Option<OwnedSemaphorePermit>,
     },
+    /// A process said hello, before anything else that comes from it.
+    Met {
+        /// Which process.
+        id: MemberId,
+        /// The highest level that it speaks.
+        level: u16,
+    },
     /// An address that was dialled answered.
     Identified {
         /// The address.
@@ -108,6 +115,8 @@ pub struct Peers {
     endpoint: Endpoint,
     identity: Arc<Identity>,
     me: Cell<MemberId>,
+    /// The highest level that this process speaks.
+    level_max: u16,
     /// Where others reach this process.
     advertised: SocketAddr,
     /// Looks behind seeds that are under way.
@@ -176,8 +185,8 @@ struct Dial {
 }
 
 impl Peers {
-    /// Over a bound socket, which others reach at the address `advertised`; call it within the
-    /// control thread's `LocalSet`.
+    /// Over a bound socket, which others reach at the address `advertised`, for this process, which
+    /// speaks levels up to this one; call it within the control thread's `LocalSet`.
     ///
     /// # Errors
     /// The socket cannot be used.
@@ -185,7 +194,7 @@ impl Peers {
         socket: UdpSocket,
         advertised: SocketAddr,
         identity: Arc<Identity>,
-        me: MemberId,
+        (me, level_max): (MemberId, u16),
         counted: Arc<Counted>,
     ) -> io::Result<(Rc<Self>, PeerEvents)> {
         let (datagrams, datagrams_out) = mpsc::channel(EVENTS_MAX);
@@ -194,6 +203,7 @@ impl Peers {
             endpoint: Endpoint::new(socket, identity.clone())?,
             identity,
             me: Cell::new(me),
+            level_max,
             advertised,
             scouts: Cell::new(0),
             members: RefCell::default(),
@@ -406,7 +416,7 @@ impl Peers {
                 Close::Hello.on(&connection, &failure.to_string());
                 return Err(failure);
             }
-            Ok((connection, theirs.id))
+            Ok((connection, theirs))
         };
         let dialled = dialled.await;
         let pending = match self.dials.borrow_mut().get_mut(&address) {
@@ -423,12 +433,14 @@ impl Peers {
             None => Vec::new(),
         };
         match dialled {
-            Ok((connection, id)) if id == me => {
+            Ok((connection, Hello { id, .. })) if id == me => {
                 self.own.borrow_mut().insert(address);
                 Close::Done.on(&connection, "this is myself");
                 self.report(PeerEvent::Identified { address, id }).await;
             }
-            Ok((connection, id)) => {
+            Ok((connection, theirs)) => {
+                let id = theirs.id;
+                self.met(&theirs).await;
                 let link = self.attach(id, connection, true);
                 self.found.borrow_mut().insert(address, link.clone());
                 for (meant_for, bytes) in pending {
@@ -522,8 +534,9 @@ impl Peers {
                 // The other end of our own dial, which closes it.
                 connection.closed().await;
             }
-            Ok(Ok((connection, Hello { id, .. }))) if me == self.me.get() => {
-                let link = self.attach(id, connection, false);
+            Ok(Ok((connection, theirs))) if me == self.me.get() => {
+                self.met(&theirs).await;
+                let link = self.attach(theirs.id, connection, false);
                 self.run(link).await;
             }
             Ok(Ok((connection, _))) => {
@@ -539,6 +552,11 @@ impl Peers {
         }
     }
 
+    async fn met(&self, theirs: &Hello) {
+        let (id, level) = (theirs.id, theirs.versions.1);
+        self.report(PeerEvent::Met { id, level }).await;
+    }
+
     /// A table that names the process names what it is called.
     fn name_fits(&self, theirs: &Hello) -> Result<(), Failure> {
         match self.members.borrow().get(&theirs.id) {
@@ -551,7 +569,9 @@ impl Peers {
     }
 
     fn hello(&self, me: MemberId) -> Hello {
-        Hello::new(Purpose::Control, me, self.identity.name()).at(self.advertised)
+        Hello::new(Purpose::Control, me, self.identity.name())
+            .up_to(self.level_max)
+            .at(self.advertised)
     }
 
     /// A newer connection of the same direction takes the older one's place.

@@ -2,10 +2,12 @@
 
 use super::{assign, elders};
 use crate::id::{Age, ClusterId, MapId, OrderKey, Term, Version};
+use crate::level::LEVELS;
 use crate::table::{Keyspace, Member, MemberState, Settings, Table};
 use std::sync::Arc;
 
-/// The first table, but for what keys are ordered by: the founders, oldest first, and one keyspace,
+/// The first table of the highest level that this program speaks, but for what keys are ordered
+/// by: the founders, oldest first, and one keyspace,
 /// assigned at once if enough of them hold data.
 #[must_use]
 pub fn first(
@@ -31,6 +33,7 @@ pub fn first(
     }];
     let (term, version) = (Term::default(), Version::default());
     let mut table = Table {
+        level: LEVELS.1,
         cluster,
         order_key: OrderKey::default(),
         term,

@@ -8,6 +8,7 @@ use super::shards;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::Message;
+use doyen_placement::level::LEVELS;
 use doyen_placement::planner::{self, Departure, Pace};
 use doyen_placement::{Lineage, MemberState, OnLoss, PartitionRef};
 use std::cell::Cell;
@@ -252,6 +253,55 @@ pub(super) fn who_was_removed_is_not_let_in_by_what_it_asked_before() -> Result<
     m.verdict()?;
     if again {
         Err("I11: n4 is in again, which was removed".into())
+    } else {
+        Ok(())
+    }
+}
+
+/// The first and the last member speak less than the others. The second one never hears the last
+/// one, and coordinates once the first is dead: its first table leaves both out, and is sent to the
+/// last one all the same.
+pub(super) fn who_was_not_heard_keeps_the_level() -> Result<(), String> {
+    let mut m = Members::of(Setup {
+        level_max: |place| {
+            if matches!(place, 1 | 5) {
+                LEVELS.0
+            } else {
+                LEVELS.1
+            }
+        },
+        ..Setup::of(4)
+    })?;
+    m.post(|letter| {
+        if letter.goes(5, 2) {
+            Fate::Lost
+        } else {
+            Fate::Arrives
+        }
+    });
+    m.start(5, &[1], None);
+    let votes = |m: &Members| m.table(1).is_ok_and(|t| t.voters.contains(&id(5)));
+    m.until(5000, "a fifth voter", votes)?;
+    m.run(1000);
+    m.kill(1);
+    let gone = |m: &Members| m.table(3).is_ok_and(|t| t.member(id(1)).is_none());
+    m.until(5000, "a table without the first", gone)?;
+    m.run(2000);
+    m.verdict()
+}
+
+/// A cluster has risen to a level, and a process asks to join that speaks less.
+pub(super) fn who_speaks_less_stays_outside() -> Result<(), String> {
+    let mut m = Members::of(Setup {
+        level_max: |place| if place == 4 { LEVELS.0 } else { LEVELS.1 },
+        ..Setup::of(3)
+    })?;
+    m.start_as("n4", 4, &[1], None);
+    m.run(3000);
+    m.verdict()?;
+    let inside = m.table(1)?.member(id(4)).is_some();
+    if inside {
+        Err("I17: n4 is a member, and speaks less than the level".into())
     } else {
         Ok(())
     }

@@ -7,6 +7,7 @@ use doyen::shard::{Lane, Limits, Patience, Request, Shard, Stats, Token};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::division::Cut;
+use doyen_placement::level::LEVELS;
 use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::reshape;
 use doyen_placement::{
@@ -145,6 +146,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         reshaping: Reshaping::default(),
     };
     let mut table = Table {
+        level: LEVELS.1,
         cluster: ClusterId(7),
         order_key: OrderKey(7),
         term: Term(1),
@@ -315,7 +317,7 @@ impl Shards {
         for (place, peer) in [(one, other), (other, one)] {
             let now = self.now;
             if let Some(node) = self.nodes.get_mut(&place) {
-                node.shard.connected(now, id(peer));
+                node.shard.connected(now, id(peer), LEVELS.1);
             }
         }
     }

@@ -130,6 +130,15 @@ impl Council {
         if from != member.id {
             return self.listen(cx, from, member, seen);
         }
+        let level = self.accepted.level;
+        if !may_join(cx, level, member.id) {
+            // A process that has not said hello asks again, and has by then.
+            if let Some(speaks) = cx.speaks(member.id) {
+                let why = speaks_less(&member.name, speaks, level);
+                refuse(cx, cluster, why);
+            }
+            return;
+        }
         if let Role::Leader(leader) = &mut self.role
             && leader.duties.joiners.len() < JOINERS_MAX
         {
@@ -191,6 +200,18 @@ impl Council {
             self.on_join(cx, from, heard.member, heard.seen);
         }
     }
+}
+
+/// Whether a process speaks what every member of a cluster of this level speaks.
+pub(super) fn may_join(cx: &Context, level: u16, id: MemberId) -> bool {
+    cx.speaks(id).is_some_and(|speaks| speaks >= level) || broken(Mutant::AdmitsLower)
+}
+
+/// All that an old program can show of this is the text.
+fn speaks_less(name: &str, speaks: u16, level: u16) -> String {
+    format!(
+        "this cluster runs at level {level}, and {name} speaks no more than level {speaks}; update its program, or start it without --level-max"
+    )
 }
 
 /// Stands in the name of a member whose name a newcomer has. Names that people choose do not

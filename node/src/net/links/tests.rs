@@ -21,7 +21,7 @@ enum Seen {
 struct Recorder(VecDeque<Seen>);
 
 impl LinkHandler for Recorder {
-    fn connected(&mut self, peer: MemberId) {
+    fn connected(&mut self, peer: MemberId, _: u16) {
         self.0.push_back(Seen::Connected(peer));
     }
 
