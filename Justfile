@@ -18,7 +18,7 @@ soak HOURS="8" *ARGS:
 
 # is our judge of histories right? Porcupine judges the same ten thousand (needs Go, and its module proxy once)
 porcupine:
-    DOYEN_HISTORIES={{justfile_directory()}}/target/histories.json cargo test -p doyen --lib histories_are_written_for_porcupine -- --ignored
+    DOYEN_HISTORIES={{justfile_directory()}}/target/histories.json cargo test -p doyen --features testkit --lib histories_are_written_for_porcupine -- --ignored
     cd tests/scripts/porcupine && go run . {{justfile_directory()}}/target/histories.json
 
 # every test
@@ -67,7 +67,7 @@ mutants *ARGS:
 
 # what failures, starts, joins, idling and memory cost on this machine (some minutes)
 figures:
-    cargo build --release -p doyen -p doyen-tests
+    cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures kill --runs 20 --victim coordinator --binary target/release/doyen
     target/release/figures kill --runs 20 --victim youngest --binary target/release/doyen
     target/release/figures stop --runs 5 --binary target/release/doyen
@@ -79,49 +79,49 @@ figures:
 
 # how long a cluster stands still while it grows, expires, copies and drops (some minutes, 6 GB)
 stall *ARGS:
-    cargo build --release -p doyen -p doyen-tests
+    cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures stall --binary target/release/doyen {{ARGS}}
 
 # what readers and writers notice while a node joins, is drained, dies, and all are restarted twenty times (an hour and more, 4 GB)
 move *ARGS:
-    cargo build --release -p doyen -p doyen-tests
+    cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures move --binary target/release/doyen {{ARGS}}
 
 # what a second data thread gives a node, beside one
 threads *ARGS:
-    cargo build --release -p doyen -p doyen-tests
+    cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures threads --binary target/release/doyen {{ARGS}}
 
 # system calls by operation, as the kernel counts them (as root)
 calls:
-    cargo build --release -p doyen -p doyen-tests
+    cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures calls --binary target/release/doyen
 
 # beside Redis Cluster, Hazelcast and Olric in one run: a report in docs/notes (an hour); `just bench quick` only prints (below ten minutes)
 bench MODE="full" *ARGS:
-    cargo build --profile dist -p doyen
+    cargo build --profile dist -p doyen-cli
     cargo build --release -p doyen-tests --bin bench
     target/release/bench {{MODE}} {{ARGS}}
 
 # has Doyen become slower than the committed figures say, as ratios to Redis Cluster in the same run? (some minutes)
 bench-check *ARGS:
-    cargo build --profile dist -p doyen
+    cargo build --profile dist -p doyen-cli
     cargo build --release -p doyen-tests --bin bench
     target/release/bench check {{ARGS}}
 
 # what a cluster of 3 to 100 nodes costs on this machine
 scale NODES="3,10,30,50,100":
-    cargo build --release -p doyen -p doyen-tests
+    cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures scale --nodes {{NODES}} --binary target/release/doyen
 
 # who is taken for dead while other processes want every core
 load MINUTES="10" NODES="3":
-    cargo build --release -p doyen -p doyen-tests
+    cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures load --minutes {{MINUTES}} --nodes {{NODES}} --binary target/release/doyen
 
 # what the parts of the data path cost, each by itself, and what they allocate, e.g. `just bench-parts store`
 bench-parts *ARGS:
-    cargo bench -p doyen --features bench-internals --bench parts -- {{ARGS}}
+    cargo bench -p doyen --features bench-internals,resp --bench parts -- {{ARGS}}
     cargo bench -p doyen --bench counts
 
 # what finding the partition of a key costs in each mode, and what planning costs (two minutes)
@@ -139,10 +139,10 @@ corpus VERSION:
 
 # the parts of Valkey's own test suite that concern what Doyen has, from a checkout of valkey-io/valkey (needs tclsh)
 valkey-suite checkout:
-    cargo build -p doyen
+    cargo build -p doyen-cli
     tests/scripts/valkey-suite.sh {{ checkout }} target/debug/doyen
 
 # the same thousands of commands to Doyen and to redis-server 7, raw replies compared (needs redis-server and redis-tools)
 compare-redis:
-    cargo build --release -p doyen
+    cargo build --release -p doyen-cli
     tests/scripts/compare-redis.py target/release/doyen

@@ -42,12 +42,12 @@ pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 pub use event::{Event, Severity, Stage, consequence, stages};
 
 use crate::hints::Hint;
+use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Commit, Message, Stand, Standing};
 use bootstrap::{Formed, Forming};
 use context::{Context, Named, earlier};
 use council::Council;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version};
 use election::Role;
 use join::Joining;
@@ -531,7 +531,7 @@ impl Agreement {
             // A fresh cluster of one, which gives way.
             council.requests.newcomer(cx.now, from);
         }
-        let fresh = (!council.used || broken(Mutant::SurrendersUsed))
+        let fresh = (!council.used || broken(&mutant::SURRENDERS_USED))
             && council.committed.members.len() == 1;
         if fresh && (used || theirs < ours) {
             cx.event(Event::note(format!(
@@ -633,7 +633,7 @@ impl Agreement {
 
     fn forming_message(&mut self, from: MemberId, message: Message) {
         if let Message::Found { table, standing } = message {
-            if (broken(Mutant::HearsOldWords) || self.standing(from, *standing))
+            if (broken(&mutant::HEARS_OLD_WORDS) || self.standing(from, *standing))
                 && let (cx, Phase::Forming(forming)) = (&mut self.cx, &mut self.phase)
             {
                 forming.on_found(cx, from, Named::new(table));

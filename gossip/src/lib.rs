@@ -6,6 +6,8 @@
 pub mod agreement;
 mod detector;
 pub mod hints;
+#[doc(hidden)]
+pub mod mutant;
 pub mod time;
 pub mod wire;
 

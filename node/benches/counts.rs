@@ -14,7 +14,7 @@ mod pair;
 mod whole;
 
 use bytes::Bytes;
-use doyen::shard::op::Action;
+use doyen_engine::op::Action;
 use pair::{Pair, set};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;

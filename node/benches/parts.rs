@@ -13,8 +13,8 @@ use bytes::Bytes;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use doyen::resp::frame::Parser;
-use doyen::shard::bench::{Batch, Forward, Keys, Outgoing, decode, encode_acks};
-use doyen::shard::op::{Action, Operation};
+use doyen_engine::bench::{Batch, Forward, Keys, Outgoing, decode, encode_acks};
+use doyen_engine::op::{Action, Operation};
 use doyen_placement::{
     Epoch, KeyspaceId, MapId, MemberId, Replica, ReplicaState, TableDelta, Version,
 };

@@ -12,10 +12,10 @@ mod builder;
 
 pub use builder::ClientBuilder;
 
+use crate::control::shared::Shared;
 use crate::data::{Data, DataHandle};
 use crate::error::ClientError;
 use crate::map::{Database, Map};
-use crate::shared::Shared;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 use doyen_placement::{KeyspaceId, MapEntry};
 use serde::Serialize;

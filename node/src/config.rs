@@ -15,7 +15,7 @@ pub mod value;
 pub use memory::Memory;
 pub use options::Options;
 
-use crate::keyspace::KeyspaceOptions;
+use crate::admin::keyspace::KeyspaceOptions;
 use crate::net::address::{Reach, canonical};
 use crate::net::identity::SECRET_BYTES_MIN;
 use doyen_placement::level::LEVELS;
@@ -686,7 +686,7 @@ const FURTHER_VARIABLES: [&str; 5] = [
 impl Config {
     /// Commands that change something are impossible at this node: there is HTTP, and neither a
     /// secret nor a token to ask for.
-    pub(crate) fn takes_no_commands(&self) -> bool {
+    pub fn takes_no_commands(&self) -> bool {
         self.http.is_some() && self.http_token.is_none() && matches!(self.trust, Trust::Pem { .. })
     }
 
@@ -759,7 +759,7 @@ fn unknown_key(message: &str) -> Option<String> {
 }
 
 /// What to say of variables `DOYEN_*` that no command reads, given the names of all variables.
-pub(crate) fn unread_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+pub fn unread_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let run = <Options as clap::Args>::augment_args(clap::Command::new("run"));
     let of_flags = run
         .get_arguments()
@@ -819,7 +819,7 @@ fn distance(from: &str, to: &str) -> usize {
 }
 
 /// What a flag says of an address; what is missing comes from `default`.
-pub(crate) fn address(
+pub fn address(
     flag: &str,
     said: Option<&str>,
     default: SocketAddr,
@@ -969,7 +969,7 @@ fn read(path: &Path, flag: &str) -> Result<String, ConfigError> {
 }
 
 /// What a file holds, without the line's end.
-pub(crate) fn read_line(path: &Path, flag: &str) -> Result<String, ConfigError> {
+pub fn read_line(path: &Path, flag: &str) -> Result<String, ConfigError> {
     let text = read(path, flag)?;
     let text = text.trim();
     if text.is_empty() {

@@ -16,12 +16,13 @@ mod catching_up;
 pub mod counted;
 mod driver;
 pub(crate) mod seeds;
+pub mod shared;
 #[cfg(test)]
 mod tests;
 
-use crate::events::{EventLog, LoggedEvent};
+use crate::control::shared::Shared;
 use crate::net::identity::Identity;
-use crate::shared::Shared;
+use crate::report::events::{EventLog, LoggedEvent};
 use counted::Counted;
 use doyen_gossip::Config;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Oversight, Status};

@@ -15,6 +15,7 @@ mod reactor;
 pub mod siblings;
 mod turns;
 pub(crate) mod waiters;
+pub(crate) mod waking;
 
 use self::bell::Bell;
 use self::crew::{Back, Crew, Question, Seat, Told};
@@ -22,11 +23,11 @@ use self::desk::{Asked, Attended, Desk};
 use self::reactor::Reactor;
 use self::siblings::Siblings;
 use crate::control::Upcall;
+use crate::control::shared::Shared;
 use crate::net::endpoint;
 use crate::net::identity::Identity;
-use crate::shard::op::{Operation, Outcome, PartitionOperation, Work};
-use crate::shard::{self, Limits};
-use crate::shared::Shared;
+use doyen_engine::Limits;
+use doyen_engine::op::{Operation, Outcome, PartitionOperation, Work};
 use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table};
 pub use passes::Longest;
 pub(crate) use process::ITSELF_BYTES;
@@ -103,7 +104,7 @@ pub struct StartError(#[from] io::Error);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DataStats {
     /// Those of the shard.
-    pub shard: shard::Stats,
+    pub shard: doyen_engine::Stats,
     /// Redis clients at present.
     pub connections: u64,
     /// Redis clients accepted since the start.
@@ -279,7 +280,7 @@ impl DataHandle {
         let desks = &self.0.desks;
         // At most 16.
         let thread = if desks.len() > 1 {
-            partition().map_or(0, |p| shard::thread_of(p, desks.len() as u8))
+            partition().map_or(0, |p| doyen_engine::thread_of(p, desks.len() as u8))
         } else {
             0
         };

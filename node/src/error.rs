@@ -1,8 +1,8 @@
 //! What can go wrong for a program that embeds a node or connects to one, one type for each kind of
 //! operation. Each says whether anything happened.
 
-use crate::codec::CodecError;
-use crate::shard::op::Failure;
+use doyen_engine::codec::CodecError;
+use doyen_engine::op::Failure;
 
 /// A node did not start.
 #[derive(Debug, thiserror::Error)]

@@ -17,8 +17,7 @@ pub mod wire;
 pub use mutate::Mutator;
 pub use targets::TARGETS;
 
-/// The longest input that is made.
-pub const INPUT_BYTES_MAX: usize = 64 << 10;
+pub use doyen_engine::fuzz::INPUT_BYTES_MAX;
 
 /// A decoder, and whatever acts on what it lets through.
 #[derive(Debug, Clone, Copy)]

@@ -29,11 +29,12 @@
 pub mod client;
 mod guard;
 mod listener;
+mod metrics;
 mod routes;
 
 use crate::control::ControlHandle;
 use crate::data::DataHandle;
-use crate::metrics::Metrics;
+use crate::http::metrics::Metrics;
 use crate::net::identity::Identity;
 use doyen_gossip::agreement::Event;
 use std::io;
@@ -43,7 +44,7 @@ use std::thread::JoinHandle;
 use tokio::sync::{broadcast, watch};
 
 /// The token where there is no secret, which is on loopback only.
-pub(crate) const LOCAL_TOKEN: &str = "loopback";
+pub const LOCAL_TOKEN: &str = "loopback";
 
 /// What the admin thread works with.
 pub(crate) struct AdminOptions {

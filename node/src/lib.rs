@@ -47,64 +47,41 @@
 //!
 //! # The rooms of this crate
 //!
-//! `builder` puts a [`Node`] together from [`config`]; `control` drives agreement and `data` drives
-//! the `shard`, each on a thread of its own; `net` is both of their networks; `resp`, `http` and
-//! `cli` are how people and programs of other languages come in. ARCHITECTURE.md is the map of it
-//! all.
+//! `node` builds a [`Node`] from [`config`]; `control` drives agreement and `data` drives the engine
+//! (the crate `doyen-engine`), each on a thread of its own; `net` is both of their networks; `resp`
+//! and `http` are the doors for programs in other languages and for people. ARCHITECTURE.md is the
+//! map of it all.
 
-mod builder;
-pub mod cli;
+pub mod admin;
 mod client;
 pub mod clock;
-pub mod codec;
 pub mod config;
 pub mod control;
-mod counter;
 pub mod data;
 mod error;
-mod events;
-pub mod fault;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
-mod grow;
 pub mod http;
-mod keyspace;
-mod loads;
 mod map;
-mod metrics;
-mod moves;
 pub mod net;
 mod node;
-mod range;
-mod rebalance;
+pub mod report;
 pub mod resp;
 mod seldom;
-pub mod shard;
-pub mod shared;
-pub mod status;
 #[cfg(feature = "testkit")]
 pub mod testkit;
-// The binary's `chaos` and `demo` are made of it, whoever else may see it; and they do not use all
-// of it.
-#[cfg(not(feature = "testkit"))]
-#[allow(dead_code, unreachable_pub, unused_imports)]
-mod testkit;
-mod waking;
 
-pub use builder::{Builder, start};
+pub use admin::keyspace::{KeyspaceMode, KeyspaceOptions};
 pub use client::{Client, ClientBuilder};
-pub use counter::{SHARDS_MAX, ShardedCounter};
 pub use doyen_gossip::agreement::{Event, Severity, Stage};
 pub use doyen_placement::{
     Addresses, Assignment, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers,
     Window,
 };
 pub use error::{ClientError, ConnectError, NodeError, ReadError, StartError, WriteError};
-pub use events::LoggedEvent;
-pub use keyspace::{KeyspaceMode, KeyspaceOptions};
-pub use map::{Database, Map};
-pub use moves::{BalanceReport, DrainReport, MoveReport, MovesReport};
-pub use node::{Departure, Node};
-pub use range::RangeScan;
-pub use rebalance::{Goal, RebalancePlan, Step};
+pub use map::{Database, Map, RangeScan, SHARDS_MAX, ShardedCounter};
+pub use node::{Builder, Departure, Node, start};
+pub use report::events::LoggedEvent;
+pub use report::moves::{BalanceReport, DrainReport, MoveReport, MovesReport};
+pub use report::rebalance::{Goal, RebalancePlan, Step};

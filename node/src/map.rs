@@ -1,12 +1,16 @@
 //! A map of the cluster, typed: what programs call that embed a node or connect as clients.
 
-use crate::codec::{self, CodecError};
-use crate::counter::ShardedCounter;
+mod counter;
+mod range;
+
+pub use counter::{SHARDS_MAX, ShardedCounter};
+pub use range::RangeScan;
+
 use crate::data::DataHandle;
 use crate::error::{ReadError, WriteError};
-use crate::range::RangeScan;
-use crate::shard::op::{Action, Condition, Expiry, Operation, Outcome, Value};
 use bytes::Bytes;
+use doyen_engine::codec::{self, CodecError};
+use doyen_engine::op::{Action, Condition, Expiry, Operation, Outcome, Value};
 use doyen_placement::{KeyspaceId, MapEntry, MapId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

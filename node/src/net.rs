@@ -23,5 +23,6 @@ pub mod probe;
 mod backoff;
 pub(crate) mod detour;
 mod driver;
+pub(crate) mod grow;
 pub(crate) mod notice;
 mod socket;

@@ -1,19 +1,22 @@
 //! A running node: its threads, and what a program may ask of it.
 
-use crate::builder::Builder;
+pub(crate) mod builder;
+
+pub use builder::{Builder, start};
+
+use crate::admin::keyspace::KeyspaceOptions;
 use crate::config::{Config, Trust};
+use crate::control::shared::Shared;
 use crate::control::{Control, ControlHandle};
 use crate::data::{Data, DataHandle};
 use crate::error::NodeError;
-use crate::events::LoggedEvent;
 use crate::http::Admin;
-use crate::keyspace::KeyspaceOptions;
 use crate::map::{Database, Map};
-use crate::moves::{CancelRequest, MovesReport};
 use crate::net::identity::Identity;
-use crate::rebalance::RebalancePlan;
-use crate::shared::Shared;
-use crate::status::ClusterReport;
+use crate::report::events::LoggedEvent;
+use crate::report::moves::{CancelRequest, MovesReport};
+use crate::report::rebalance::RebalancePlan;
+use crate::report::status::ClusterReport;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Event};
 use doyen_placement::planner::{self, DEFAULT_KEYSPACE, Pace, Refused};
 use doyen_placement::{
@@ -614,7 +617,7 @@ impl Node {
     }
 
     /// Reads again what may change while a node runs: the PEM files. False: it was given none.
-    pub(crate) fn reload(&self) -> bool {
+    pub fn reload(&self) -> bool {
         self.identity.refresh()
     }
 
@@ -709,7 +712,7 @@ impl Node {
     }
 
     /// Whether it is part of a cluster, as far as it knows by itself: the coordinator is not asked.
-    pub(crate) fn is_member(&self) -> bool {
+    pub fn is_member(&self) -> bool {
         self.shared.local().view.is_some()
     }
 

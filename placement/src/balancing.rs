@@ -2,7 +2,7 @@
 //! what had better stay.
 
 use crate::id::{MemberId, PartitionRef};
-use crate::mutant::{Mutant, broken};
+use crate::mutant::{self, broken};
 use crate::scheduler::{Scheduler, Schedulers};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -113,7 +113,7 @@ impl Balancing {
     #[must_use]
     pub fn active(&self, on: Schedulers) -> Schedulers {
         use Scheduler::{Drain, Place, Repair, Splits};
-        if !self.rests() || broken(Mutant::BalancesPaused) {
+        if !self.rests() || broken(&mutant::BALANCES_PAUSED) {
             return on;
         }
         // A range that grows too large is split at any time: that moves nothing.

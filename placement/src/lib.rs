@@ -19,7 +19,6 @@ pub mod quorum;
 pub mod ring;
 pub mod rule;
 mod scheduler;
-pub mod simulate;
 pub mod table;
 pub mod tagged;
 pub mod token;

@@ -1,7 +1,7 @@
 //! What counts as a majority.
 
 use crate::id::MemberId;
-use crate::mutant::{Mutant, broken};
+use crate::mutant::{self, broken};
 
 /// Whether those that acknowledged are a majority of these voters: more than half, or exactly half
 /// with the oldest.
@@ -26,7 +26,7 @@ pub fn majority(voters_in_order_of_age: &[MemberId], acks: impl Fn(MemberId) -> 
         .filter(|voter| acks(**voter))
         .count();
     let all = voters_in_order_of_age.len();
-    given * 2 > all || (given * 2 == all && (acks(*oldest) || broken(Mutant::HalfIsEnough)))
+    given * 2 > all || (given * 2 == all && (acks(*oldest) || broken(&mutant::HALF_IS_ENOUGH)))
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A join splits arcs and a leave merges them; all other arcs stay where they are. One concern a
-//! file: [`Walk`] finds the copies, [`allocate`] and [`random`] choose a newcomer's tokens,
+//! file: [`Walk`] finds the copies, [`Spread`] says which may stand together,
+//! [`allocate`] and [`random`] choose a newcomer's tokens,
 //! [`depart`] divides what a leaver had, [`moves`] says what a change of the ring moves.
 
 mod allocate;
@@ -17,14 +18,16 @@ mod caps;
 mod depart;
 mod moves;
 mod ownership;
+mod spread;
 mod walk;
 
 pub use allocate::{TOKENS_MAX, allocate, random, tokens_of_weight};
-pub(crate) use caps::Caps;
+use caps::Caps;
 pub use depart::depart;
 pub use moves::{Move, moves};
-pub(crate) use ownership::fair;
+use ownership::fair;
 pub use ownership::{Ownership, ownership};
+pub use spread::Spread;
 pub use walk::Walk;
 
 use crate::id::MemberId;

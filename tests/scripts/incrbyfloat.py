@@ -1,4 +1,4 @@
-"""Sums as a redis-server on x86-64 gives them: node/src/shard/extended/sums.txt is what this prints.
+"""Sums as a redis-server on x86-64 gives them: node/engine/src/extended/sums.txt is what this prints.
 
     python3 tests/scripts/incrbyfloat.py PORT [COUNT]   # redis-server --port PORT --save ''
 

@@ -52,7 +52,7 @@ pub struct Cluster {
     starts: u32,
     /// Given to every node.
     pub options: Vec<String>,
-    /// Nodes that are started from now on end at this point of a move (`doyen::fault`).
+    /// Nodes that are started from now on end at this point of a move (`doyen_engine::fault`).
     pub dies_at: Option<String>,
     _permit: Permit,
 }

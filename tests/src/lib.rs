@@ -18,6 +18,7 @@ pub mod journal;
 pub mod large;
 pub mod load;
 pub mod moving;
+pub mod mutants;
 pub mod native;
 pub mod process;
 pub mod procfs;

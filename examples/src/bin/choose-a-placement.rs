@@ -5,53 +5,128 @@
 //! cargo run -p doyen-examples --bin choose-a-placement
 //! ```
 //!
-//! By `hash mod N` four of five keys move, since almost every number has another remainder. By
-//! partitions one of five does, which is what the newcomer shall hold. `doyen simulate` answers
-//! more such questions, about your own keys and nodes as well.
+//! With `hash mod N`, four of five keys move, because almost every hash has another remainder. With
+//! partitions, one of five keys moves: those that the newcomer shall hold. `doyen simulate` answers
+//! more such questions, also about your own keys and nodes.
+//!
+//! `doyen_placement` has no clock, no socket and no thread, so a program can ask it what a cluster
+//! would do.
 
-use doyen_placement::simulate::{Cluster, Distribution, Event, Keys, Kind, Moved, Options, run};
+use doyen_placement::planner;
+use doyen_placement::ring::{Ring, allocate};
+use doyen_placement::{
+    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Loads, Location, MapId,
+    Member, MemberId, MemberState, Mode, OnLoss, Reshaping, Role, Settings, Token,
+};
+use std::sync::Arc;
 
-fn main() -> anyhow::Result<()> {
-    for (name, kind) in [
-        ("hash mod N", Kind::Modulo),
-        ("partitions", Kind::Fixed),
-        (
-            "ring of 16 tokens",
-            Kind::Ring {
-                tokens: 16,
-                random: false,
-            },
-        ),
+const KEYS: u32 = 100_000;
+const PARTITIONS: u16 = 1024;
+/// Tokens that each node brings to the ring.
+const TOKENS: usize = 16;
+
+fn main() {
+    for (name, moved) in [
+        ("hash mod N", moved_by_modulo()),
+        ("partitions", moved_by_partitions()),
+        ("ring of 16 tokens", moved_on_a_ring()),
     ] {
-        let Moved { keys, .. } = moved(kind)?;
-        println!("{name:<20}{:>5.1} % of the keys moved", keys * 100.0);
+        println!("{name:<20}{:>5.1} % of the keys moved", moved * 100.0);
     }
-    Ok(())
 }
 
-/// What moves when a fifth node joins four.
-fn moved(kind: Kind) -> anyhow::Result<Moved> {
-    let keys = Keys::drawn(100_000, Distribution::Uniform, 1);
-    let stages = Cluster::new(4, &[], &[])?.stages(&[Event::Join(1)])?;
-    // One copy of everything: the classic comparison knows no backups.
-    let copies = 1;
-    let mut strategy = kind.strategy(&Options {
-        copies,
-        partitions: 1024,
-        seed: 1,
-        keys: &keys,
-    });
-    let outcome = run(
-        &kind.to_string(),
-        strategy.as_mut(),
-        &stages,
-        &keys,
-        copies,
-        None,
-    );
-    outcome.stages[1]
-        .moved
-        .ok_or_else(|| anyhow::anyhow!("nothing happened"))
+/// The share of the keys that `before` and `after` give to different nodes.
+fn share_moved(before: impl Fn(&[u8]) -> MemberId, after: impl Fn(&[u8]) -> MemberId) -> f64 {
+    let keys = (0..KEYS).map(|number| format!("user:{number}").into_bytes());
+    let moved = keys.filter(|key| before(key) != after(key)).count();
+    moved as f64 / f64::from(KEYS)
+}
+
+fn moved_by_modulo() -> f64 {
+    let node = |nodes: u64| move |key: &[u8]| MemberId(Token::of(key).place() % nodes);
+    share_moved(node(4), node(5))
+}
+
+/// The planner of production moves no more partitions than the newcomer shall hold.
+fn moved_by_partitions() -> f64 {
+    let founders = (1..=4).map(node).collect();
+    let before = planner::first(ClusterId(1), Settings::default(), keyspace(), founders);
+    let joined = planner::admit(&before, vec![node(5)]);
+    let plan = planner::plan(&joined, &Loads::default());
+    let keyspace = &before.keyspaces[0];
+    let partition = |key: &[u8]| {
+        keyspace
+            .partition_of(MapId(0), key)
+            .expect("each key has a partition")
+    };
+    let old = |key: &[u8]| keyspace.partitions[partition(key).0 as usize].primary();
+    share_moved(old, |key| {
+        let goal = plan
+            .iter()
+            .find(|(at, _)| at.partition == partition(key))
+            .and_then(|(_, goal)| goal.first().copied());
+        goal.unwrap_or_else(|| old(key))
+    })
+}
+
+/// A newcomer takes the arcs that end at its tokens; all other arcs stay where they are.
+fn moved_on_a_ring() -> f64 {
+    let members: Vec<Arc<Member>> = (1..=5).map(|number| Arc::new(node(number))).collect();
+    let mut rings = vec![Ring::default()];
+    for present in 1..=members.len() {
+        let ring = &rings[present - 1];
+        let id = members[present - 1].id;
+        let tokens = allocate(ring, &members[..present], id, TOKENS, 1, 0);
+        rings.push(ring.join(id, tokens).expect("its tokens are new"));
+    }
+    let owner = |ring: &Ring| {
+        let ring = ring.clone();
+        move |key: &[u8]| ring.owner_of(Token::of(key)).expect("the ring has tokens")
+    };
+    share_moved(owner(&rings[4]), owner(&rings[5]))
+}
+
+/// One copy of everything: the classic comparison knows no backups.
+fn keyspace() -> Keyspace {
+    Keyspace {
+        id: KeyspaceId(0),
+        name: "default".into(),
+        mode: Mode::Fixed {
+            partitions: PARTITIONS,
+        },
+        division: Division::Slots,
+        backups: 0,
+        min_in_sync: 1,
+        on_loss: OnLoss::Wait,
+        rules: Vec::new(),
+        default_ttl_ms: None,
+        eviction: Eviction::None,
+        ordered: false,
+        partitions: Vec::new(),
+        reshaping: Reshaping::default(),
+    }
+}
+
+fn node(number: u8) -> Member {
+    Member {
+        // The lowest four bits of an id are for threads.
+        id: MemberId(u64::from(number) << 4),
+        age: Age(number.into()),
+        name: format!("node{number}"),
+        role: Role::Data,
+        state: MemberState::Live,
+        addresses: Addresses {
+            control: ([10, 0, 0, number], 7400).into(),
+            data: ([10, 0, 0, number], 7401).into(),
+            resp: None,
+            resp_cluster: None,
+            http: None,
+            further: Vec::new(),
+            hostname: None,
+        },
+        location: Location::default(),
+        weight: 100,
+    }
 }
 
 #[cfg(test)]
@@ -59,17 +134,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn four_of_five_keys_move_by_modulo_and_one_of_five_by_partitions() {
-        let keys = |kind| moved(kind).expect("possible").keys;
-        assert!(
-            (keys(Kind::Modulo) - 0.8).abs() < 0.01,
-            "{}",
-            keys(Kind::Modulo)
-        );
-        assert!(
-            (keys(Kind::Fixed) - 0.2).abs() < 0.01,
-            "{}",
-            keys(Kind::Fixed)
-        );
+    fn four_of_five_keys_move_by_modulo_and_one_of_five_by_partitions_and_on_a_ring() {
+        for (moved, expected) in [
+            (moved_by_modulo(), 0.8),
+            (moved_by_partitions(), 0.2),
+            (moved_on_a_ring(), 0.2),
+        ] {
+            assert!((moved - expected).abs() < 0.02, "{moved}, not {expected}");
+        }
     }
 }

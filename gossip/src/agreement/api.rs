@@ -2,10 +2,10 @@
 
 use super::event::Event;
 use crate::hints::Hint;
+use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::loads::Report;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{
     BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Proposal,
 };
@@ -147,7 +147,7 @@ impl Timing {
     /// How long a new primary waits for a predecessor of which it knows nothing (rule 9).
     #[must_use]
     pub fn takeover_wait(&self) -> Duration {
-        let drift = if broken(Mutant::WaitsWithoutDrift) {
+        let drift = if broken(&mutant::WAITS_WITHOUT_DRIFT) {
             1.0
         } else {
             Self::DRIFT

@@ -9,10 +9,10 @@ use super::api::Output;
 use super::context::{Context, Named};
 use super::event::Event;
 use super::join::REFUSED_MAX;
+use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Message, Stand, Standing};
 use doyen_placement::level::LEVELS;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{ClusterId, Member, MemberId, TableName, Term, Version, planner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -482,7 +482,8 @@ impl Forming {
                 let missing = missing.len() + cx.config.seeds.unresolved.len();
                 let all = seeds.len() + missing;
                 // Two first tables must share a seed: all of them, or at least more than half.
-                let most = among * 2 > all || (among * 2 == all && broken(Mutant::FoundsWithHalf));
+                let most =
+                    among * 2 > all || (among * 2 == all && broken(&mutant::FOUNDS_WITH_HALF));
                 if all <= usize::from(expect) {
                     missing == 0 && among == seeds.len()
                 } else {
@@ -656,13 +657,13 @@ impl Forming {
     pub(super) fn on_found(&mut self, cx: &mut Context, from: MemberId, table: Named) {
         let founders: BTreeSet<MemberId> = table.members.iter().map(|m| m.id).collect();
         let pursues = |s: &Standing| matches!(s.state, Stand::Forming { promise, .. } if promise == Some(table.name));
-        let pursued = self.fresh(cx, from).is_some_and(pursues) || broken(Mutant::HearsOldWords);
+        let pursued = self.fresh(cx, from).is_some_and(pursues) || broken(&mutant::HEARS_OLD_WORDS);
         let sound = table.term == Term(1)
             && table.version == Version(1)
             && table.validate().is_ok()
             && founders.first() == Some(&from);
         let free = self.promise.as_ref().is_none_or(|p| p.name == table.name)
-            || broken(Mutant::PromisesTwice);
+            || broken(&mutant::PROMISES_TWICE);
         let listened = cx.now.since(self.started) >= cx.config.timing.listen;
         if !sound || !pursued || !listened || !free || !self.agrees(cx, &founders) {
             return cx.ignore();
@@ -680,7 +681,7 @@ impl Forming {
             .members
             .iter()
             .all(|m| founding.promised.contains(&m.id));
-        let most = broken(Mutant::FoundsWithMost)
+        let most = broken(&mutant::FOUNDS_WITH_MOST)
             && founding.promised.len() * 2 > founding.table.members.len();
         (all || most).then(|| Formed::Founded(founding.table.clone()))
     }

@@ -2,9 +2,9 @@
 
 use super::api::{Config, Output, Peer};
 use super::event::Event;
+use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Message, Stand, Standing};
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Age, Member, MemberId, MemberState, Table, TableName};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -161,7 +161,7 @@ impl Context {
     /// 12).
     pub(super) fn hung(&self) -> bool {
         self.now.since(self.alive_at) > self.config.timing.lease * 2
-            && !broken(Mutant::PingsThoughHung)
+            && !broken(&mutant::PINGS_THOUGH_HUNG)
     }
 }
 

@@ -14,10 +14,10 @@ use super::lease::{Answers, Tenures};
 use super::requests::Requests;
 use crate::detector::{Detector, Hinted, Patience};
 use crate::hints::Hint;
+use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Commit, Committed, Message, Payload, Pulse, Stand};
 use doyen_placement::level::LEVELS;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
 use doyen_placement::{ClusterId, MemberId, TableName, Term, Version};
@@ -199,7 +199,7 @@ impl Council {
 
     /// This process slept: nothing that it sent before says anything about others.
     pub(super) fn woke(&mut self, cx: &Context) {
-        if !broken(Mutant::CountsOldPings) {
+        if !broken(&mutant::COUNTS_OLD_PINGS) {
             self.detector.woke(cx.now);
             if let Role::Leader(leader) = &mut self.role {
                 // While this node slept, it heard no other node: the wait for what only silent
@@ -332,7 +332,7 @@ impl Council {
         let Some(sent) = self.detector.answered(from, pong.sequence, cx.now) else {
             return cx.ignore();
         };
-        let sent = if broken(Mutant::LeaseFromArrival) {
+        let sent = if broken(&mutant::LEASE_FROM_ARRIVAL) {
             cx.now
         } else {
             sent
@@ -443,7 +443,7 @@ impl Council {
     pub(super) fn accept(&mut self, cx: &mut Context, table: Named) {
         self.accepted = table;
         self.answers.accepted(self.accepted.name.order());
-        if !broken(Mutant::AcksUnseen) {
+        if !broken(&mutant::ACKS_UNSEEN) {
             self.show(cx);
         }
     }
@@ -452,7 +452,7 @@ impl Council {
     pub(super) fn install(&mut self, cx: &mut Context, table: Named, commit: Option<Commit>) {
         if (table.version <= self.committed.version
             || table.name.order() <= self.committed.name.order())
-            && !broken(Mutant::GoesBack)
+            && !broken(&mutant::GOES_BACK)
         {
             return;
         }
@@ -530,7 +530,7 @@ impl Council {
                 .get(&v)
                 .is_some_and(|name| name.order() >= self.committed.name.order())
         };
-        if majority(&self.committed.voters, installed) || broken(Mutant::LeavesEarly) {
+        if majority(&self.committed.voters, installed) || broken(&mutant::LEAVES_EARLY) {
             self.over = true;
             cx.outputs.push_back(Output::Left);
         }
@@ -616,7 +616,7 @@ impl Council {
 
     pub(super) fn on_committed(&mut self, cx: &mut Context, from: MemberId, committed: Committed) {
         let older =
-            committed.name.order() <= self.committed.name.order() && !broken(Mutant::GoesBack);
+            committed.name.order() <= self.committed.name.order() && !broken(&mutant::GOES_BACK);
         if older || self.pulling.is_none() {
             return;
         }

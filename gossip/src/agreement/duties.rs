@@ -14,12 +14,12 @@ use super::context::{Context, Named, earlier};
 use super::council::Council;
 use super::election::Role;
 use super::loads::Told;
+use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
 use admin::administer;
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::PartitionLoad;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{
     self, Departure, InSyncChange, InSyncRequest, Pace, Proposal, Stillness,
 };
@@ -464,7 +464,7 @@ impl Council {
         duties: &mut Duties,
         joined: &BTreeSet<MemberId>,
     ) -> Option<Draft> {
-        let base = if broken(Mutant::ForgetsAccepted) {
+        let base = if broken(&mutant::FORGETS_ACCEPTED) {
             self.committed.clone()
         } else {
             self.accepted.clone()
@@ -528,7 +528,7 @@ impl Council {
         if table
             .member(me)
             .is_some_and(|m| m.state == MemberState::Silent)
-            && !broken(Mutant::StaysSilent)
+            && !broken(&mutant::STAYS_SILENT)
         {
             // It won with a table of a coordinator before, which did not hear it.
             back.insert(me);
@@ -581,7 +581,7 @@ impl Council {
         // Who is silent may be dead; if not, it asks again.
         let goes_on = |state| {
             !matches!(state, MemberState::Leaving | MemberState::Silent)
-                || broken(Mutant::HandsOverTheDead)
+                || broken(&mutant::HANDS_OVER_THE_DEAD)
         };
         // If a member answers again after a full stop was decided, it may take what the others
         // hold.
@@ -628,7 +628,7 @@ impl Council {
             duties.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
             *table = Cow::Owned(planner::admit(table, newcomers));
         }
-        if !broken(Mutant::LeavesTheDrained)
+        if !broken(&mutant::LEAVES_THE_DRAINED)
             && let Some(next) = planner::refill(table)
         {
             *table = Cow::Owned(next);
@@ -682,10 +682,10 @@ impl Council {
         let same = self.committed_voters == base.voters;
         let may = |voters: &[MemberId]| {
             let settled = (same && majority(voters, |v| joined.contains(&v)))
-                || broken(Mutant::VotersUnsettled);
+                || broken(&mutant::VOTERS_UNSETTLED);
             !voters.is_empty() && (!self.asserted_dead.is_empty() || settled)
         };
-        let may_vote = |v: &MemberId| base.member(*v).is_some() || broken(Mutant::NewcomersVote);
+        let may_vote = |v: &MemberId| base.member(*v).is_some() || broken(&mutant::NEWCOMERS_VOTE);
         let wanted: Vec<MemberId> = planner::elders(table)
             .into_iter()
             .filter(may_vote)
@@ -704,7 +704,7 @@ impl Council {
     /// that are silent, that leave with this table or come with it are sent it, too.
     fn draft_level(&self, cx: &Context, base: &Named, table: &mut Cow<'_, Table>) {
         let speaks = |id: MemberId| {
-            let unknown = if broken(Mutant::RaisesUnheard) {
+            let unknown = if broken(&mutant::RAISES_UNHEARD) {
                 cx.config.level_max
             } else {
                 LEVELS.0

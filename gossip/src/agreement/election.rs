@@ -4,9 +4,9 @@ use super::context::{Context, earlier};
 use super::council::Council;
 use super::event::Event;
 use super::publication::Leader;
+use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Answer, Ballot, Message};
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
 use doyen_placement::{MemberId, TableName, Term};
 use std::collections::BTreeMap;
@@ -57,8 +57,8 @@ impl Council {
     /// Whether majorities of the committed and the accepted configuration are among these (rule 2).
     /// Oneself counts.
     pub(super) fn both_majorities(&self, with: impl Fn(MemberId) -> bool) -> bool {
-        (self.quorum(&self.committed_voters, &with) || broken(Mutant::WinsWithoutCommitted))
-            && (self.quorum(&self.accepted.voters, &with) || broken(Mutant::WinsWithoutAccepted))
+        (self.quorum(&self.committed_voters, &with) || broken(&mutant::WINS_WITHOUT_COMMITTED))
+            && (self.quorum(&self.accepted.voters, &with) || broken(&mutant::WINS_WITHOUT_ACCEPTED))
     }
 
     /// A majority of these voters. After an operator declared some dead: everybody else, because
@@ -72,7 +72,7 @@ impl Council {
             .copied()
             .filter(|v| !self.asserted_dead.contains(v))
             .collect();
-        if broken(Mutant::RecoversWithMost) {
+        if broken(&mutant::RECOVERS_WITH_MOST) {
             return majority(&living, with);
         }
         !living.is_empty() && living.into_iter().all(with)
@@ -146,7 +146,7 @@ impl Council {
         match self.leader {
             Some(leader) if leader == me => {
                 let answers = |v: MemberId| v == me || !self.silent(cx, v);
-                if !self.both_majorities(answers) && !broken(Mutant::LeadsUnheard) {
+                if !self.both_majorities(answers) && !broken(&mutant::LEADS_UNHEARD) {
                     self.follow(cx);
                 }
             }
@@ -288,7 +288,7 @@ impl Council {
         // (rule 2).
         let mine = self.accepted.name;
         let same = |name: &TableName| {
-            *name == mine || (name.version == mine.version && broken(Mutant::WinsByVersion))
+            *name == mine || (name.version == mine.version && broken(&mutant::WINS_BY_VERSION))
         };
         let committed = self.both_majorities(|v| granted.get(&v).is_some_and(same));
         self.role = Role::Leader(Box::new(Leader::new(cx, granted.into_keys().collect())));
@@ -309,7 +309,7 @@ impl Council {
         }
         let granted = !self.out
             && !cx.hung()
-            && (!self.heard(cx) || broken(Mutant::Preempts))
+            && (!self.heard(cx) || broken(&mutant::PREEMPTS))
             && ballot.term > self.term
             && ballot.accepted.order() >= self.accepted.name.order();
         let answer = Answer {
@@ -322,10 +322,10 @@ impl Council {
     }
 
     pub(super) fn on_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
-        let up_to_date =
-            ballot.accepted.order() >= self.accepted.name.order() || broken(Mutant::VotesForStale);
+        let up_to_date = ballot.accepted.order() >= self.accepted.name.order()
+            || broken(&mutant::VOTES_FOR_STALE);
         let first = (self.voted.is_none_or(|v| v == from) && self.leader.is_none())
-            || broken(Mutant::VotesTwice);
+            || broken(&mutant::VOTES_TWICE);
         let free = ballot.term > self.term || (ballot.term == self.term && first);
         let granted = !self.out && up_to_date && free;
         self.term_seen = self.term_seen.max(ballot.term);

@@ -1,9 +1,9 @@
 //! Leases (rule 8) and what a new primary has to wait for (rule 9).
 
 use super::context::Named;
+use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::Commit;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
 use doyen_placement::{Epoch, MemberId, Origin, PartitionRef, Table, Term, Version};
 use std::collections::BTreeMap;
@@ -39,8 +39,8 @@ impl Answers {
         ours: (Term, Version),
     ) {
         let voter = self.voters.entry(voter).or_default();
-        let known = theirs <= ours || (theirs.1 <= ours.1 && broken(Mutant::LeaseByVersion));
-        if known || broken(Mutant::LeaseFromNewer) {
+        let known = theirs <= ours || (theirs.1 <= ours.1 && broken(&mutant::LEASE_BY_VERSION));
+        if known || broken(&mutant::LEASE_FROM_NEWER) {
             voter.counted = voter.counted.max(Some(sent));
             return;
         }
@@ -57,7 +57,7 @@ impl Answers {
             while let Some(entry) = voter
                 .newer
                 .first_entry()
-                .filter(|e| *e.key() <= ours || broken(Mutant::LeaseFromLater))
+                .filter(|e| *e.key() <= ours || broken(&mutant::LEASE_FROM_LATER))
             {
                 voter.counted = voter.counted.max(Some(entry.remove()));
             }
@@ -93,7 +93,8 @@ impl Answers {
         times.dedup();
         let enough = |s: &Time| {
             majority(installed, |v| at(v) >= Some(*s))
-                && (majority(accepted, |v| at(v) >= Some(*s)) || broken(Mutant::LeaseByInstalled))
+                && (majority(accepted, |v| at(v) >= Some(*s))
+                    || broken(&mutant::LEASE_BY_INSTALLED))
         };
         times.into_iter().rev().find(enough)
     }
@@ -157,7 +158,7 @@ impl Tenures {
         }
         let consecutive = |c: &&Commit, old: &Named| {
             let next = c.predecessor == old.name && old.version.next() == new.version;
-            c.name == new.name && (next || broken(Mutant::CommitOfOthers))
+            c.name == new.name && (next || broken(&mutant::COMMIT_OF_OTHERS))
         };
         let known = old.and_then(|old| commit.filter(|c| consecutive(c, old)));
         for (at, partition) in new.partitions() {
@@ -246,16 +247,16 @@ impl Tenures {
             } else {
                 self.answered.get(&primary)
             };
-            let answered = answered.filter(|_| !broken(Mutant::AgesWithoutAnswers));
+            let answered = answered.filter(|_| !broken(&mutant::AGES_WITHOUT_ANSWERS));
             let tenures = partitions
                 .iter()
                 .map(|at| self.began.get(at).map_or(0, |(_, began)| age(*began)));
-            let tenures = tenures.filter(|_| !broken(Mutant::AgesWithoutTenure));
+            let tenures = tenures.filter(|_| !broken(&mutant::AGES_WITHOUT_TENURE));
             let least = tenures
                 .chain(answered.map(|at| age(*at)))
                 .min()
                 .unwrap_or(0);
-            if broken(Mutant::AgesWithoutVoters) {
+            if broken(&mutant::AGES_WITHOUT_VOTERS) {
                 least
             } else {
                 least.min(age(self.voters_since))
@@ -279,14 +280,14 @@ impl Tenures {
             installed
                 .partition(*at)
                 .is_some_and(|p| self.opened.get(at) == Some(&p.since))
-                || broken(Mutant::SealsUnopened)
+                || broken(&mutant::SEALS_UNOPENED)
         };
         Some(mine.into_iter().filter(|at| !open(at)).collect())
     }
 }
 
 fn wait(commit: &Commit, at: PartitionRef, predecessor: MemberId, whole: Duration) -> Duration {
-    if broken(Mutant::OpensAtOnce)
+    if broken(&mutant::OPENS_AT_ONCE)
         || commit
             .seals
             .iter()

@@ -5,9 +5,9 @@ use super::council::Council;
 use super::duties::{Draft, Duties};
 use super::election::Role;
 use super::lease::deposed;
+use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Ack, Commit, Message, Payload, Proposal};
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
 use doyen_placement::{MemberId, MemberState, PartitionRef, TableName, Term};
@@ -148,7 +148,7 @@ impl Council {
                     .is_some_and(|m| m.state != MemberState::Silent)
         });
         let delta = TableDelta::between(&self.committed, &table);
-        if !broken(Mutant::ProposesUnstored) {
+        if !broken(&mutant::PROPOSES_UNSTORED) {
             self.accept(cx, table.clone());
         }
         let flight = Flight {
@@ -173,7 +173,7 @@ impl Council {
     fn stored(&self, cx: &Context, predecessor: TableName, table: &Named) -> Stored {
         let known = (predecessor == self.committed.name
             && predecessor.version.next() == table.version)
-            || broken(Mutant::AgesUnknown);
+            || broken(&mutant::AGES_UNKNOWN);
         let ages = known.then(|| {
             self.tenures
                 .ages(cx.me(), cx.now, &self.committed, table)
@@ -232,7 +232,7 @@ impl Council {
             voters,
             payload,
         } = proposal;
-        if name.term < self.term && !broken(Mutant::TakesOldTerms) {
+        if name.term < self.term && !broken(&mutant::TAKES_OLD_TERMS) {
             let (term, coordinator) = (self.term, self.leader);
             return cx.send(
                 from,
@@ -270,7 +270,7 @@ impl Council {
                 })),
             );
         }
-        let older = name.order() <= self.accepted.name.order() && !broken(Mutant::TakesOldTerms);
+        let older = name.order() <= self.accepted.name.order() && !broken(&mutant::TAKES_OLD_TERMS);
         if older || name.version <= self.committed.version {
             return cx.ignore();
         }
@@ -296,7 +296,7 @@ impl Council {
             return cx.ignore();
         }
         let stored = committed == self.accepted.name
-            || (committed.version == self.accepted.version && broken(Mutant::InstallsByVersion));
+            || (committed.version == self.accepted.version && broken(&mutant::INSTALLS_BY_VERSION));
         if stored && committed.order() > self.committed.name.order() {
             // The coordinator says that what is stored here is committed.
             let stored = self.accepted.clone();
@@ -383,8 +383,9 @@ impl Council {
         };
         let Some(flight) = &leader.flight else { return };
         let acked = |v| flight.acks.contains_key(&v);
-        let old = self.quorum(&self.committed_voters, &acked) || broken(Mutant::CommitsWithoutOld);
-        let new = self.quorum(&flight.table.voters, &acked) || broken(Mutant::CommitsWithoutNew);
+        let old =
+            self.quorum(&self.committed_voters, &acked) || broken(&mutant::COMMITS_WITHOUT_OLD);
+        let new = self.quorum(&flight.table.voters, &acked) || broken(&mutant::COMMITS_WITHOUT_NEW);
         if !old || !new {
             return;
         }

@@ -7,9 +7,10 @@ use super::council::Council;
 use super::election::Role;
 use super::event::Event;
 use super::loads::Telling;
+use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
-use doyen_placement::mutant::{Mutant, broken};
+use doyen_placement::mutant::ANYONE_ASKS;
 use doyen_placement::planner::{self, InSyncRequest, Pace};
 use doyen_placement::{
     Epoch, MemberId, MemberState, Partition, PartitionRef, Role as MemberRole, Table,
@@ -233,7 +234,7 @@ impl Council {
             return;
         }
         let stops = self.stops(cx);
-        let table = if broken(Mutant::LeavesByProposal) {
+        let table = if broken(&mutant::LEAVES_BY_PROPOSAL) {
             &self.accepted
         } else {
             &self.committed
@@ -296,7 +297,7 @@ impl Council {
         let waits = self.requests.leave == Leave::Asked(Pace::Repair)
             && self.requests.at_the_door(cx, &self.committed);
         let unled = self.leader.is_none() && self.leaderless_for(cx) >= LEADERLESS_LISTENS;
-        (unled || broken(Mutant::LeavesByItsOwnWord))
+        (unled || broken(&mutant::LEAVES_BY_ITS_OWN_WORD))
             && !waits
             && self.all_leave(&self.committed, |m| m == cx.me())
     }
@@ -458,7 +459,7 @@ impl Council {
                 .partition(r.partition)
                 .is_some_and(|p| p.primary() == origin && p.epoch == r.epoch)
         };
-        requests.retain(|r| may_ask(r) || broken(Mutant::AnyoneAsks));
+        requests.retain(|r| may_ask(r) || broken(&ANYONE_ASKS));
         let Role::Leader(leader) = &mut self.role else {
             return;
         };

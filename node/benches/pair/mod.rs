@@ -1,8 +1,8 @@
 //! Two shards that hold everything, the first of them leading, without a network between them.
 
 use bytes::{Bytes, BytesMut};
-use doyen::shard::op::{Action, Operation, Outcome};
-use doyen::shard::{Lane, Limits, Patience, Shard};
+use doyen_engine::op::{Action, Operation, Outcome};
+use doyen_engine::{Lane, Limits, Patience, Shard};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{

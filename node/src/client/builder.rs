@@ -4,14 +4,14 @@
 use super::Client;
 use crate::config::{Options, Trust};
 use crate::control::seeds::{self, Choice, Resolved};
+use crate::control::shared::Shared;
 use crate::data::{self, DataHandle, DataOptions, ThreadSockets};
 use crate::error::ConnectError;
 use crate::net::address::Reach;
 use crate::net::endpoint::Failure;
 use crate::net::identity::Identity;
-use crate::shard::Limits;
-use crate::shard::clients::PARK;
-use crate::shared::Shared;
+use doyen_engine::Limits;
+use doyen_engine::PARK;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
 use doyen_placement::level::LEVELS;
@@ -214,13 +214,13 @@ fn start(
 fn limits() -> Limits {
     Limits {
         value_bytes_max: VALUE_BYTES_MAX,
-        key_bytes_max: crate::builder::KEY_BYTES_MAX,
+        key_bytes_max: crate::node::builder::KEY_BYTES_MAX,
         memory_bytes_max: 0,
         tail_bytes_max: 0,
         tail_bytes_least: 0,
         range_bytes_max: 64 << 20,
         park: PARK,
-        waiting_max: crate::builder::WAITING_MAX,
+        waiting_max: crate::node::builder::WAITING_MAX,
         copy_silent_max: Duration::ZERO,
         chunk_bytes: 0,
         chunks_in_flight: 0,

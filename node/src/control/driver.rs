@@ -6,17 +6,17 @@ use super::counted::Counted;
 use super::seeds::{self, Company, Resolved};
 use super::{ClusterStatus, Command, ControlOptions, Coordinated, Upcall};
 use crate::clock;
-use crate::events::{EventLog, minute_of_day};
-#[cfg(feature = "fault-points")]
-use crate::fault;
+use crate::control::shared::{Local, Shared};
+use crate::data::waking;
 use crate::net::endpoint::Failure;
 use crate::net::envelope::Envelope;
 use crate::net::hints::{Hints, Scope};
 use crate::net::notice::Notices;
 use crate::net::peers::{PeerEvent, PeerEvents, Peers};
 use crate::net::probe::{self, Probes};
-use crate::shared::{Local, Shared};
-use crate::waking;
+use crate::report::events::{EventLog, minute_of_day};
+#[cfg(feature = "fault-points")]
+use doyen_engine::fault;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, Status, View};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;

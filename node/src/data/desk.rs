@@ -11,8 +11,8 @@
 use super::Message;
 use super::bell::Bell;
 use crate::control::Upcall;
-use crate::shard::op::{Failure, Outcome, Work};
-use crate::waking;
+use crate::data::waking;
+use doyen_engine::op::{Failure, Outcome, Work};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -317,7 +317,7 @@ impl Drop for Asked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::op::{Action, Operation};
+    use doyen_engine::op::{Action, Operation};
     use doyen_placement::{KeyspaceId, MapId};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;

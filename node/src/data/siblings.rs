@@ -16,10 +16,10 @@
 //! empties what it reads from and says as what it reads from now on; what is sent for another line
 //! than that is dropped, as with a connection that ended.
 
-use crate::grow;
+use crate::net::grow;
 use crate::net::links::{CONGESTED_BYTES, LinkHandler};
-use crate::shard::Lane;
 use bytes::{Bytes, BytesMut};
+use doyen_engine::Lane;
 use doyen_placement::MemberId;
 use doyen_placement::level::LEVELS;
 use std::collections::VecDeque;

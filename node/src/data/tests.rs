@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::resp::client::{Client, Reply};
-use crate::shard::op::{Action, Failure, PartitionAction};
+use doyen_engine::op::{Action, Failure, PartitionAction};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
@@ -91,7 +91,7 @@ impl Node {
             whole_process: false,
             seeds: Vec::new(),
         };
-        shared.publish(crate::shared::Local {
+        shared.publish(crate::control::shared::Local {
             me: ME,
             view: Some(view(ME, resp_at, &clusters)),
         });
@@ -322,7 +322,7 @@ async fn a_pipeline_to_what_nobody_serves_waits_once() {
         name: "two".to_owned(),
         ..me.clone()
     };
-    node.shared.publish(crate::shared::Local {
+    node.shared.publish(crate::control::shared::Local {
         me: ME,
         view: Some(view_of(vec![me, silent], 0)),
     });
@@ -778,7 +778,7 @@ async fn another_incarnation_answers_waiting_reads_and_says_that_writes_are_unkn
         tokio::task::yield_now().await;
     }
     let me = MemberId(0xbee0);
-    node.shared.publish(crate::shared::Local {
+    node.shared.publish(crate::control::shared::Local {
         me,
         view: Some(view(me, node.resp, &node.clusters)),
     });
@@ -812,7 +812,7 @@ async fn reads_of_who_stays_outside_are_given_back_long_before_parked_ones() {
     while node.handle.stats().await.shard.executed < 2 {
         tokio::task::yield_now().await;
     }
-    node.shared.publish(crate::shared::Local {
+    node.shared.publish(crate::control::shared::Local {
         me: MemberId(0xbee0),
         view: None,
     });
@@ -865,7 +865,7 @@ async fn whoever_has_seen_a_table_is_served_by_it() {
             accepted: table,
             opens_at: Arc::new(opens_at),
         };
-        node.shared.publish(crate::shared::Local {
+        node.shared.publish(crate::control::shared::Local {
             me: ME,
             view: Some(view),
         });

@@ -1,8 +1,8 @@
 //! Three members in virtual time, one of which says things that it should not.
 
-use crate::codec;
 use crate::net::envelope::Envelope;
 use crate::net::peers::FRAME_BYTES_MAX;
+use doyen_engine::codec;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{
     Access, AdminRequest, Agreement, Config, Input, Output, Peer, Timing,

@@ -2,7 +2,6 @@
 
 use super::Target;
 use super::council::{Council, framed};
-use crate::codec;
 use crate::config::{Defaults, Options};
 use crate::net::detour::Carried;
 use crate::net::endpoint::Purpose;
@@ -11,8 +10,9 @@ use crate::net::hello::Hello;
 use crate::net::peers::FRAME_BYTES_MAX;
 use crate::resp::command;
 use crate::resp::frame::Parser;
-use crate::{http, net, resp, shard};
+use crate::{http, net, resp};
 use bytes::{Bytes, BytesMut};
+use doyen_engine::codec;
 use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
 use doyen_placement::quorum::majority;
 use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta};
@@ -40,15 +40,15 @@ const fn machines(_: usize) -> usize {
 pub const TARGETS: &[Target] = &[
     Target {
         name: "frames",
-        seeds: shard::fuzz::frames,
-        run: shard::fuzz::frame,
+        seeds: doyen_engine::fuzz::frames,
+        run: doyen_engine::fuzz::frame,
         allocates: decoded,
         rounds: 20_000,
     },
     Target {
         name: "shard",
-        seeds: shard::fuzz::streams,
-        run: shard::fuzz::stream,
+        seeds: doyen_engine::fuzz::streams,
+        run: doyen_engine::fuzz::stream,
         allocates: machines,
         rounds: 600,
     },

@@ -3,11 +3,10 @@
 
 use super::council::id;
 use super::targets::lived;
-use crate::codec;
 use crate::net::endpoint::Purpose;
 use crate::net::envelope::Envelope;
 use crate::net::hello::Hello;
-use crate::shard;
+use doyen_engine::codec;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, OtherCluster, Status};
 use doyen_gossip::wire::{
     Ack, Answer, Ballot, Commit, Committed, LeaveStep, Message, Payload, Proposal, Pulse, Stand,
@@ -26,8 +25,7 @@ use doyen_placement::{
 };
 use std::sync::Arc;
 
-/// Bytes that travel, with a name.
-pub type Sample = (String, Vec<u8>);
+pub use doyen_engine::fuzz::Sample;
 
 /// One layer of what travels.
 #[derive(Debug, Clone, Copy)]
@@ -46,11 +44,11 @@ pub struct Section {
 pub const SECTIONS: &[Section] = &[
     Section {
         name: "frames",
-        samples: shard::fuzz::samples,
-        again: shard::fuzz::again,
+        samples: doyen_engine::fuzz::samples,
+        again: doyen_engine::fuzz::again,
         lacking: |samples| {
             let is_there = |kind| samples.iter().any(|(_, bytes)| bytes[4] == kind);
-            let kinds = shard::fuzz::kinds().into_iter();
+            let kinds = doyen_engine::fuzz::kinds().into_iter();
             kinds
                 .filter(|kind| !is_there(*kind))
                 .map(|kind| kind.to_string())
@@ -59,8 +57,8 @@ pub const SECTIONS: &[Section] = &[
     },
     Section {
         name: "chunks",
-        samples: shard::fuzz::chunk_samples,
-        again: shard::fuzz::chunk_again,
+        samples: doyen_engine::fuzz::chunk_samples,
+        again: doyen_engine::fuzz::chunk_again,
         lacking: |_| Vec::new(),
     },
     Section {
@@ -93,8 +91,8 @@ pub const SECTIONS: &[Section] = &[
     },
     Section {
         name: "clients",
-        samples: |version| shard::fuzz::published(&tables(version), &deltas(version)),
-        again: shard::fuzz::published_again,
+        samples: |version| doyen_engine::fuzz::published(&tables(version), &deltas(version)),
+        again: doyen_engine::fuzz::published_again,
         lacking: |_| Vec::new(),
     },
     Section {

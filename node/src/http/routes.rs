@@ -2,14 +2,14 @@
 
 use super::State;
 use super::guard::{self, MaySee, authorize};
+use crate::admin::keyspace::{KeyspaceOptions, SplitRequest};
 use crate::config::ConfigError;
-use crate::events::LoggedEvent;
-use crate::keyspace::{KeyspaceOptions, SplitRequest};
-use crate::loads::{LoadsReport, Placement};
-use crate::metrics::{Clocks, Seen};
-use crate::moves::{BalanceOptions, BalanceReport, CancelRequest, MovesReport};
-use crate::rebalance::{self, PLAN_BYTES_MAX, RebalancePlan};
-use crate::status::{ClusterReport, KeyspaceReport, TableReport, TableVersion};
+use crate::http::metrics::{Clocks, Seen};
+use crate::report::events::LoggedEvent;
+use crate::report::loads::{LoadsReport, Placement};
+use crate::report::moves::{BalanceOptions, BalanceReport, CancelRequest, MovesReport};
+use crate::report::rebalance::{self, PLAN_BYTES_MAX, RebalancePlan};
+use crate::report::status::{ClusterReport, KeyspaceReport, TableReport, TableVersion};
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, Request, State as Shared};
 use axum::http::request::Parts;

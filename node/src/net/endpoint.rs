@@ -36,7 +36,7 @@ const INITIAL_RTT: Duration = Duration::from_millis(40);
 const DATA_MTU_MAX: u16 = 6_500;
 /// What the data socket asks for: what arrives while the data thread does something else waits
 /// here.
-pub(crate) const DATA_SOCKET_BYTES: usize = 4 << 20;
+pub const DATA_SOCKET_BYTES: usize = 4 << 20;
 const CONTROL_SOCKET_BYTES: usize = 1 << 20;
 /// Reasons of peers are quoted up to here.
 const REASON_CHARS_MAX: usize = 300;

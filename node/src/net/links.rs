@@ -26,8 +26,8 @@ use super::endpoint::{ADMISSION_TIMEOUT, Close, DIAL_TIMEOUT, Failure, Purpose, 
 use super::hello::{self, Hello};
 use super::identity::Identity;
 use super::notice::Notices;
-use crate::shard::{Lane, Malformed};
 use bytes::{Bytes, BytesMut};
+use doyen_engine::{Lane, Malformed};
 use doyen_placement::MemberId;
 use doyen_placement::level::LEVELS;
 use lane::LaneIo;

@@ -17,9 +17,9 @@ use super::endpoint::{ADMISSION_TIMEOUT, Admission, Close, Endpoint, Failure, Pu
 use super::envelope::Envelope;
 use super::hello::{self, Hello, Stay};
 use super::identity::Identity;
-use crate::codec;
 use crate::control::counted::Counted;
 use bytes::{Bytes, BytesMut};
+use doyen_engine::codec;
 use doyen_gossip::agreement::Peer;
 use doyen_placement::MemberId;
 use quinn::{Connection, RecvStream};

@@ -14,8 +14,8 @@
 
 use super::ready::Ready;
 use super::spill::Spill;
-use crate::shard::Limits;
-use crate::shard::op::Failure;
+use doyen_engine::Limits;
+use doyen_engine::op::Failure;
 use doyen_gossip::Time;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

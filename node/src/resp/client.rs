@@ -41,7 +41,7 @@ pub enum ClientError {
 }
 
 /// Whether an error that a node answers says that nothing happened. Any other leaves it open.
-pub(crate) fn nothing_happened(error: &str) -> bool {
+pub fn nothing_happened(error: &str) -> bool {
     [
         "TRYAGAIN",
         "CLUSTERDOWN",

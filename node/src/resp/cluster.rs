@@ -4,8 +4,8 @@
 //! thread.
 
 use super::encode::{Encoder, Protocol};
-use crate::shard::{self, Threads};
 use bytes::{Bytes, BytesMut};
+use doyen_engine::Threads;
 use doyen_gossip::agreement::View;
 use doyen_placement::hash::SLOTS;
 use doyen_placement::{
@@ -79,7 +79,7 @@ pub fn partition_of(view: Option<&View>, slot: u16) -> Option<&Partition> {
 #[must_use]
 pub fn leads(me: MemberId, threads: u8, partition: &Partition) -> bool {
     partition.primary() == me.member()
-        && shard::thread_of(partition.id, threads) == me.thread_number()
+        && doyen_engine::thread_of(partition.id, threads) == me.thread_number()
 }
 
 /// Where a client is sent for this slot; `None` where this thread answers: it is the primary, or
@@ -95,9 +95,10 @@ pub fn redirect<'a>(
         return None;
     }
     let member = view.installed.member(partition.primary())?;
-    let thread = member
-        .id
-        .thread(shard::thread_of(partition.id, member.addresses.threads()));
+    let thread = member.id.thread(doyen_engine::thread_of(
+        partition.id,
+        member.addresses.threads(),
+    ));
     Endpoint::of(
         member,
         member.addresses.resp_cluster_of(thread.thread_number())?,
@@ -591,10 +592,10 @@ mod tests {
     }
 
     fn view(members: Vec<Member>) -> View {
-        let keyspace = crate::keyspace::KeyspaceOptions {
+        let keyspace = crate::admin::keyspace::KeyspaceOptions {
             partitions: Some(64),
             backups: Some(0),
-            ..crate::keyspace::KeyspaceOptions::new()
+            ..crate::admin::keyspace::KeyspaceOptions::new()
         };
         let keyspace = keyspace
             .create("default")

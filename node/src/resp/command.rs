@@ -9,9 +9,9 @@ use super::cluster::Asked;
 use super::frame::{Args, integer};
 use super::session::client::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
-use crate::shard::Extended;
-use crate::shard::op::{Action, Condition, ExpireCondition, Expiry, RangeQuery};
 use bytes::Bytes;
+use doyen_engine::Extended;
+use doyen_engine::op::{Action, Condition, ExpireCondition, Expiry, RangeQuery};
 use std::borrow::Cow;
 use table::{Spec, Verb};
 

@@ -8,8 +8,8 @@ use super::command::{All, Shape};
 use super::encode::Encoder;
 use super::glob::Matching;
 use super::{reply, session};
-use crate::shard::op::{Failure, Outcome, PartitionAction, RangeQuery};
 use bytes::Bytes;
+use doyen_engine::op::{Failure, Outcome, PartitionAction, RangeQuery};
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use std::collections::{BTreeSet, VecDeque};
 

@@ -6,8 +6,8 @@
 //!   values                      (27, value)
 //! ```
 
-use crate::shard::op::Value;
 use bytes::{Buf, BytesMut};
+use doyen_engine::op::Value;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 

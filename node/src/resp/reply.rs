@@ -2,7 +2,7 @@
 
 use super::command::Shape;
 use super::encode::Encoder;
-use crate::shard::op::{Encoding, Failure, Outcome};
+use doyen_engine::op::{Encoding, Failure, Outcome};
 
 /// What Redis says where it does not count how often keys are used.
 const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \

@@ -10,7 +10,7 @@ use super::relay::{Plane, Relay};
 use super::{NotStarted, TestkitError, safety};
 use crate::config::{Options, nearest};
 use crate::http::client;
-use crate::status::{ClusterReport, TableReport};
+use crate::report::status::{ClusterReport, TableReport};
 use clap::Args as _;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -96,7 +96,7 @@ impl ClusterBuilder {
 
     /// A terminal's Ctrl-C does not reach the nodes. Only for those that end by themselves when we
     /// do (`--exit-with-stdin`).
-    pub(crate) const fn apart(mut self) -> Self {
+    pub const fn apart(mut self) -> Self {
         self.apart = true;
         self
     }

@@ -1,6 +1,6 @@
 //! What lacks until all is safe, in words: for whoever has waited in vain.
 
-use crate::status::{ClusterReport, PartitionReport, PartitionState, TableReport};
+use crate::report::status::{ClusterReport, PartitionReport, PartitionState, TableReport};
 use std::collections::BTreeSet;
 
 /// Partitions that are named, of those that lack something.
@@ -36,7 +36,7 @@ pub(super) fn lack(awaited: &BTreeSet<&str>, report: &ClusterReport) -> Option<S
     if report.safe {
         return None;
     }
-    let lacks = |k: &crate::status::KeyspaceReport| {
+    let lacks = |k: &crate::report::status::KeyspaceReport| {
         let (unserved, few) = (k.unavailable, k.under_replicated);
         (unserved + few > 0).then(|| {
             format!("of the {} partitions of {} nobody serves {unserved}, and {few} have too few copies in sync", k.partitions, k.name)

@@ -1,11 +1,5 @@
-//! What a person who types commands and a program that embeds nodes rely on.
+//! What a program that embeds nodes, or is a client of them, relies on.
 
-mod bench;
-mod chaos;
 mod client;
-mod command_line;
-mod common;
-mod demo;
 mod embedded;
 mod embedding;
-mod exposed;

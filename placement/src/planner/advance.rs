@@ -11,7 +11,7 @@
 use super::edit::{change_partitions, may_receive, states};
 use super::health::copies_wanted;
 use crate::id::{MemberId, PartitionRef};
-use crate::mutant::{Mutant, broken};
+use crate::mutant::{self, broken};
 use crate::table::validate::REPLICAS_MAX;
 use crate::table::{MemberState, Partition, Replica, ReplicaState, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,7 +156,7 @@ fn step(partition: &Partition, receivers: &BTreeSet<MemberId>) -> Partition {
     // Learners that the goal does not name serve nothing, and would count against the limits.
     let learners: Vec<MemberId> = partition.learners().filter(|m| goal.contains(m)).collect();
     let mut order = in_sync.clone();
-    if broken(Mutant::SwitchesEarly) && learners.contains(&lead) {
+    if broken(&mutant::SWITCHES_EARLY) && learners.contains(&lead) {
         order.insert(0, lead);
         return partition.with_replicas(&order, &[]);
     }
@@ -164,7 +164,7 @@ fn step(partition: &Partition, receivers: &BTreeSet<MemberId>) -> Partition {
     if learners.is_empty() && in_sync.contains(&lead) && partition.primary() != lead {
         order.sort_by_key(|m| *m != lead);
     } else if partition.primary() == lead
-        && (goal.iter().all(|m| in_sync.contains(m)) || broken(Mutant::DropsUnready))
+        && (goal.iter().all(|m| in_sync.contains(m)) || broken(&mutant::DROPS_UNREADY))
     {
         let next = partition.with_replicas(goal, &[]);
         return Partition { goal: None, ..next };

@@ -3,7 +3,7 @@
 use super::reshape;
 use crate::division::Cut;
 use crate::id::{Epoch, MemberId, PartitionRef};
-use crate::mutant::{Mutant, broken};
+use crate::mutant::{self, broken};
 use crate::scheduler::Scheduler;
 use crate::table::{MemberState, Partition, Reshape, Table};
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,7 @@ pub fn change_in_sync(table: &Table, requests: &[InSyncRequest]) -> (Table, Vec<
 
 fn change_one(table: &mut Table, request: &InSyncRequest) -> Option<()> {
     let partition = table.partition(request.partition)?;
-    if partition.epoch != request.epoch && !broken(Mutant::AnyoneAsks) {
+    if partition.epoch != request.epoch && !broken(&mutant::ANYONE_ASKS) {
         return None;
     }
     if let InSyncChange::Split(cut) = &request.change {
@@ -84,7 +84,7 @@ fn change_one(table: &mut Table, request: &InSyncRequest) -> Option<()> {
     }
     let out = |state| {
         matches!(state, MemberState::Silent | MemberState::Leaving)
-            && !broken(Mutant::AdmitsTheSilent)
+            && !broken(&mutant::ADMITS_THE_SILENT)
     };
     let may_count = |m: MemberId| table.member(m).is_some_and(|m| !out(m.state));
     let changed = changed(partition, &request.change, may_count)?;
@@ -126,7 +126,7 @@ fn changed(
         // it is still listed.
         InSyncChange::Withdraw(_) => {
             let mut next = partition.with_replicas(&in_sync, &learners);
-            if !broken(Mutant::WithdrawsQuietly) {
+            if !broken(&mutant::WITHDRAWS_QUIETLY) {
                 next.epoch = partition.epoch.next();
             }
             return Some(next);

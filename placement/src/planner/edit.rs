@@ -1,7 +1,7 @@
 //! Small edits that every concern shares. Epochs change here and nowhere else.
 
 use crate::id::{MemberId, PartitionRef};
-use crate::mutant::{Mutant, broken};
+use crate::mutant::{self, broken};
 use crate::table::{Member, MemberState, Partition, Replica, ReplicaState, Role, Table};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ impl Partition {
         let before: Vec<MemberId> = self.in_sync().collect();
         let same_primary = in_sync.first() == before.first();
         let same_set = before.len() == in_sync.len() && before.iter().all(|m| in_sync.contains(m));
-        let quiet = broken(Mutant::WithdrawsQuietly) || broken(Mutant::DropsQuietly);
+        let quiet = broken(&mutant::WITHDRAWS_QUIETLY) || broken(&mutant::DROPS_QUIETLY);
         let dropped = self.learners().any(|m| !next.holds(m)) && !quiet;
         if !same_primary || !same_set || dropped {
             next.epoch = self.epoch.next();

@@ -2,7 +2,7 @@
 
 use super::edit::may_receive;
 use crate::id::{KeyspaceId, MemberId};
-use crate::mutant::{Mutant, broken};
+use crate::mutant::{self, broken};
 use crate::table::{Keyspace, MemberState, Partition, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ pub fn health(table: &Table) -> Health {
 /// Whether this member holds a copy of anything, counted or not.
 #[must_use]
 pub fn holds_anything(table: &Table, member: MemberId) -> bool {
-    let leads = |p: &Partition| p.primary() == member || !broken(Mutant::CallsItEmpty);
+    let leads = |p: &Partition| p.primary() == member || !broken(&mutant::CALLS_IT_EMPTY);
     table
         .keyspaces
         .iter()

@@ -7,7 +7,7 @@ use super::elders;
 use super::health::holders;
 use super::layout::Spare;
 use crate::id::{KeyspaceId, MemberId};
-use crate::mutant::{Mutant, broken};
+use crate::mutant::{self, broken};
 use crate::table::{Keyspace, MemberState, OnLoss, Partition, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -156,7 +156,7 @@ fn survivors(
     if !answering.is_empty() {
         return Survivors::Answering(answering);
     }
-    let returning = left(&|d| d != Some(Departure::Dead) && !broken(Mutant::ExpelsLastCopy));
+    let returning = left(&|d| d != Some(Departure::Dead) && !broken(&mutant::EXPELS_LAST_COPY));
     match (returning.is_empty(), reset) {
         (false, _) => Survivors::Silent(returning),
         (true, false) => Survivors::Silent(left(&|_| true)),

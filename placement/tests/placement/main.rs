@@ -10,7 +10,6 @@ mod operators;
 mod reshape;
 mod ring;
 mod rules;
-mod simulate;
 mod steps;
 mod tables;
 mod wire;

@@ -53,7 +53,7 @@ struct Options {
         default_value = "redis,olric,hazelcast"
     )]
     rivals: Vec<String>,
-    /// Doyen, as it is given out: cargo build --profile dist -p doyen
+    /// Doyen, as it is given out: cargo build --profile dist -p doyen-cli
     #[arg(long, value_name = "PATH", default_value = "target/dist/doyen")]
     binary: PathBuf,
     /// Keys of which memory is measured: 1000000 (quick: 300000)
@@ -74,7 +74,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options: Options = doyen::cli::parse();
+    let options: Options = doyen_cli::parse();
     let done = children::watch_signals().and_then(|()| match options.mode {
         Mode::Check => checked(&options),
         Mode::Full | Mode::Quick => measured(&options).map(|()| ExitCode::SUCCESS),

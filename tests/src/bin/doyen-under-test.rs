@@ -34,9 +34,9 @@ fn main() -> ExitCode {
     });
     if let Ok(point) = std::env::var("DIES_AT") {
         match point.parse() {
-            Ok(point) => doyen::fault::arm(point),
+            Ok(point) => doyen_engine::fault::arm(point),
             Err(why) => return doyen_tests::refuse("doyen-under-test", &why.to_string()),
         }
     }
-    doyen::cli::main()
+    doyen_cli::main()
 }

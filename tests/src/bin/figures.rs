@@ -31,7 +31,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(8);
 struct Options {
     #[command(subcommand)]
     what: What,
-    /// The program that is measured, as cargo build --release -p doyen makes it
+    /// The program that is measured, as cargo build --release -p doyen-cli makes it
     #[arg(
         long,
         value_name = "PATH",
@@ -261,10 +261,10 @@ fn words(options: &str) -> Vec<String> {
 }
 
 fn main() -> ExitCode {
-    let Options { what, binary } = doyen::cli::parse();
+    let Options { what, binary } = doyen_cli::parse();
     if !matches!(what, What::Spin) && !std::path::Path::new(&binary).is_file() {
         eprintln!(
-            "figures: {binary} is not there: cargo build --release -p doyen makes target/release/doyen, --binary says another"
+            "figures: {binary} is not there: cargo build --release -p doyen-cli makes target/release/doyen, --binary says another"
         );
         return ExitCode::from(2);
     }

@@ -66,7 +66,7 @@ fn allocated() -> usize {
 }
 
 fn main() -> ExitCode {
-    let options: Options = doyen::cli::parse();
+    let options: Options = doyen_cli::parse();
     if !options.write && !options.corpus.is_dir() {
         let corpus = options.corpus.display();
         return doyen_tests::refuse(

@@ -4,10 +4,11 @@
 
 use clap::Parser;
 use doyen_placement::mutant::{BREAKABLE, Mutant, choose};
-use doyen_tests::{rules, sim};
+use doyen_tests::{mutants, rules, sim};
 use std::ops::ControlFlow;
 use std::panic::catch_unwind;
 use std::process::ExitCode;
+use std::ptr;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Mutants that nothing kills, and why that is so. They are run all the same: one that is killed
 /// after all must go from here.
-const SURVIVORS: &[(Mutant, &str)] = &[];
+static SURVIVORS: &[(&Mutant, &str)] = &[];
 
 /// Breaks each rule of docs/agreement.md on purpose, one at a time. Where a check drives the
 /// machines into the very situation, it must notice; elsewhere clusters are simulated under faults
@@ -61,7 +62,7 @@ struct Killer {
 }
 
 fn main() -> ExitCode {
-    let options: Options = doyen::cli::parse();
+    let options: Options = doyen_cli::parse();
     if let Err(why) = sim::seeds(options.from, options.seeds) {
         return doyen_tests::refuse("mutants", &why);
     }
@@ -72,10 +73,10 @@ fn main() -> ExitCode {
         );
     }
     doyen_tests::quiet_panics();
-    let fits = |m: &Mutant| {
-        m.id().contains(&options.only) && (!options.checks || rules::check(*m).is_some())
+    let fits = |m: &&Mutant| {
+        m.id().contains(&options.only) && (!options.checks || rules::check(m).is_some())
     };
-    let chosen: Vec<Mutant> = Mutant::ALL.iter().copied().filter(fits).collect();
+    let chosen: Vec<&Mutant> = mutants::all().filter(fits).collect();
     if options.list {
         for mutant in chosen {
             let by = if rules::check(mutant).is_some() {
@@ -92,9 +93,7 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    if chosen.is_empty()
-        && options.checks
-        && Mutant::ALL.iter().any(|m| m.id().contains(&options.only))
+    if chosen.is_empty() && options.checks && mutants::all().any(|m| m.id().contains(&options.only))
     {
         return doyen_tests::refuse(
             "mutants",
@@ -119,7 +118,7 @@ fn main() -> ExitCode {
         let noticed = notice(mutant, &options);
         let known = SURVIVORS
             .iter()
-            .find(|(m, _)| *m == mutant)
+            .find(|(m, _)| ptr::eq(*m, mutant))
             .map(|(_, why)| *why);
         let (name, rule, took) = (mutant.id(), mutant.rule(), began.elapsed().as_secs_f64());
         let line = |word: &str, by: &str, what: &str| {
@@ -162,7 +161,7 @@ fn main() -> ExitCode {
 }
 
 /// Who notices this mutant; or what did not.
-fn notice(mutant: Mutant, options: &Options) -> Result<Noticed, String> {
+fn notice(mutant: &'static Mutant, options: &Options) -> Result<Noticed, String> {
     if let Some(check) = rules::check(mutant) {
         choose(None);
         if let Err(what) = verdict(check) {
@@ -207,7 +206,7 @@ fn seeds(options: &Options) -> Vec<u64> {
 
 /// The first seed found that breaks with this mutant and holds without it, and how many were run;
 /// or only how many.
-fn hunt(mutant: Mutant, options: &Options) -> Result<(Killer, usize), usize> {
+fn hunt(mutant: &'static Mutant, options: &Options) -> Result<(Killer, usize), usize> {
     let seeds = seeds(options);
     let mut from = 0;
     loop {
@@ -261,13 +260,11 @@ mod tests {
     )]
     fn every_check_notices_its_mutant_and_nothing_else() {
         let options = Options::parse_from(["mutants"]);
-        let checked: Vec<Mutant> = Mutant::ALL
-            .iter()
-            .copied()
-            .filter(|m| rules::check(*m).is_some())
+        let checked: Vec<&Mutant> = mutants::all()
+            .filter(|m| rules::check(m).is_some())
             .collect();
         let missed = checked.iter().filter_map(|m| {
-            notice(*m, &options)
+            notice(m, &options)
                 .err()
                 .map(|why| format!("{}: {why}", m.id()))
         });

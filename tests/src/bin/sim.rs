@@ -104,7 +104,7 @@ fn some(text: &str) -> Result<usize, String> {
 }
 
 fn main() -> ExitCode {
-    let options: Options = doyen::cli::parse();
+    let options: Options = doyen_cli::parse();
     // By hand: clap requires nothing that excludes something else.
     let of_one = [
         ("--all", options.all),

@@ -5,8 +5,8 @@ use super::shards::{
     AT, CLIENT, Shards, being_split, bulk, change, learning, next, replicas, set, table,
     without_the_last,
 };
-use doyen::shard::Lane;
-use doyen::shard::op::{Action, Condition, Expiry, Failure, Outcome};
+use doyen_engine::Lane;
+use doyen_engine::op::{Action, Condition, Expiry, Failure, Outcome};
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::planner::reshape;
 use doyen_placement::{Lineage, Table};

@@ -3,7 +3,7 @@
 
 use super::members::{Members, Setup, id};
 use super::shards::{self, AT, Shards, being_split, bulk, change, learning, next, replicas, table};
-use doyen::shard::Lane;
+use doyen_engine::Lane;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{AdminRequest, Event, InSyncChange, InSyncRequest};
 use doyen_placement::planner::{self, BalanceChange, MoveLimits, Pace, Stillness, Waits, reshape};

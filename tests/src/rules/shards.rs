@@ -1,14 +1,15 @@
 //! A few shards of one partition, and the tables that a check shows them. Every wire lies open:
 //! what is on a held one stays there.
 
+use crate::mutants;
 use bytes::{Bytes, BytesMut};
-use doyen::shard::op::{Action, Operation, Outcome, PartitionAction, PartitionOperation, Value};
-use doyen::shard::{Lane, Limits, Patience, Request, Shard, Stats, Token};
+use doyen_engine::op::{Action, Operation, Outcome, PartitionAction, PartitionOperation, Value};
+use doyen_engine::{Lane, Limits, Patience, Request, Shard, Stats, Token};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::division::Cut;
 use doyen_placement::level::LEVELS;
-use doyen_placement::mutant::{Mutant, broken};
+use doyen_placement::mutant::broken;
 use doyen_placement::planner::reshape;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
@@ -493,7 +494,7 @@ impl Shards {
         let Some(node) = self.nodes.get_mut(&place) else {
             return;
         };
-        let (at, lease, current) = if broken(Mutant::ChecksThenReads) {
+        let (at, lease, current) = if broken(&mutants::CHECKS_THEN_READS) {
             node.checked
         } else {
             (now, node.lease, node.current)

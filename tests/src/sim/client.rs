@@ -7,7 +7,7 @@ use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
 use crate::linear::{Answer, Call, Entry};
 use bytes::Bytes;
-use doyen::shard::op::{Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome};
+use doyen_engine::op::{Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome};
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::{KeyspaceId, MapId, Table};

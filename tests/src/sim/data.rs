@@ -4,14 +4,15 @@ use super::network::CONGESTED_BYTES;
 use super::process::{ControlInput, DataInput, ProcessId, ThreadId};
 use super::schedule::{Event, MS};
 use super::world::{World, clip};
+use crate::mutants;
 use bytes::{Bytes, BytesMut};
 use doyen::net::links::LinkHandler;
-use doyen::shard::op::{Action, Failure, Outcome, Work};
-use doyen::shard::{Lane, Malformed, Patience, Request, Shard};
+use doyen_engine::op::{Action, Failure, Outcome, Work};
+use doyen_engine::{Lane, Malformed, Patience, Request, Shard};
 use doyen_gossip::{Input, Time};
 use doyen_placement::MemberId;
 use doyen_placement::level::LEVELS;
-use doyen_placement::mutant::{Mutant, broken};
+use doyen_placement::mutant::broken;
 use rand::Rng;
 use std::time::Duration;
 
@@ -300,7 +301,7 @@ impl World {
         let mut lease = self.processes[p].lease;
         let mut generation = self.processes[p].generation;
         let thread = &mut self.processes[p].threads[t];
-        if broken(Mutant::ChecksThenReads) {
+        if broken(&mutants::CHECKS_THEN_READS) {
             // As they were when the pass began.
             (now, lease, generation) = thread.checked;
         }

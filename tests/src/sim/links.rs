@@ -6,7 +6,7 @@ use super::network::{
 use super::process::{DataInput, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
-use doyen::shard::Lane;
+use doyen_engine::Lane;
 use doyen_placement::MemberId;
 use rand::Rng;
 

@@ -4,7 +4,7 @@
 
 use super::process::{Process, ThreadId};
 use super::schedule::Nanos;
-use doyen::shard::{Asked, Inspection, Shard};
+use doyen_engine::{Asked, Inspection, Shard};
 use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, Partition, PartitionRef, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -205,7 +205,7 @@ impl Logs {
 /// Which of so many data threads has a partition.
 fn thread_of(at: PartitionRef, threads: usize) -> usize {
     // There are 16 at most.
-    doyen::shard::thread_of(at.partition, threads as u8).into()
+    doyen_engine::thread_of(at.partition, threads as u8).into()
 }
 
 /// The shard of the data thread that has a partition.

@@ -8,7 +8,7 @@
 
 use super::process::{ProcessId, ThreadId};
 use super::schedule::{MS, Nanos};
-use doyen::shard::Lane;
+use doyen_engine::Lane;
 use doyen_placement::MemberId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

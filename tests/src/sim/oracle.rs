@@ -13,7 +13,7 @@ use super::Report;
 use super::logs::Logs;
 use super::process::{Process, ThreadId};
 use super::schedule::Nanos;
-use doyen::shard::Shard;
+use doyen_engine::Shard;
 use doyen_gossip::agreement::View;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::{Message, Payload};

@@ -5,7 +5,7 @@ use super::client::ClientId;
 use super::fault::Undo;
 use super::network::ConnectionId;
 use super::process::{ControlInput, DataInput, ProcessId, ThreadId};
-use doyen::shard::Lane;
+use doyen_engine::Lane;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

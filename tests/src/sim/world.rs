@@ -11,7 +11,7 @@ use super::story::Story;
 use super::trace::Trace;
 use super::{Case, Report};
 use doyen::data::siblings::Siblings;
-use doyen::shard::{Limits, Shard};
+use doyen_engine::{Limits, Shard};
 use doyen_gossip::agreement::{Access, Timing};
 use doyen_gossip::{Agreement, Config};
 use doyen_placement::level::LEVELS;

@@ -1,6 +1,6 @@
 //! Real processes, some of which do not reach each other while everybody else reaches them.
 
-use doyen::status::{ClusterReport, KeysReport, PartitionReport, TableReport};
+use doyen::report::status::{ClusterReport, KeysReport, PartitionReport, TableReport};
 use doyen::testkit::{Cluster, PATIENCE, Plane, TestkitError};
 use doyen_tests::process::http;
 use doyen_tests::resp::{Client, Reply};

@@ -1,6 +1,6 @@
 //! docs/testing.md says what there is.
 
-use doyen_placement::mutant::Mutant;
+use doyen_tests::mutants;
 use std::path::Path;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -27,7 +27,7 @@ fn testing_names_every_mutant_and_no_test_that_is_not_there() {
         .split_once("## The rules, their tests and their mutants")
         .expect("the table of rules");
     let words: Vec<&str> = table.split([' ', ',', '|', '*', '\n']).collect();
-    for mutant in Mutant::ALL {
+    for mutant in mutants::all() {
         assert!(
             words.contains(&mutant.id()),
             "{} is not in the table",

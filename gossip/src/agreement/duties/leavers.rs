@@ -32,8 +32,8 @@ use super::super::context::Context;
 use super::super::council::Council;
 use super::super::requests::LAST_LISTENS;
 use super::Duties;
+use crate::mutant::{self, broken};
 use crate::time::Time;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, Pace};
 use doyen_placement::{MemberId, MemberState, Role, Table};
 use std::borrow::Cow;
@@ -93,7 +93,7 @@ impl Council {
             .into_iter()
             .flat_map(data)
             .all(|m| hastes(m.id));
-        let waits = (listens || at_the_door) && !haste && !broken(Mutant::LeavesTheNewcomer);
+        let waits = (listens || at_the_door) && !haste && !broken(&mutant::LEAVES_THE_NEWCOMER);
         if !ending.let_go
             && let Some(next) = self.let_one_go(cx, table)
         {
@@ -147,11 +147,13 @@ impl Council {
     ) -> bool {
         let leaves = |id: MemberId, state| match state {
             MemberState::Live => asked(id),
-            MemberState::Silent => self.requests.was_leaving(id) || broken(Mutant::LeavesTheSilent),
+            MemberState::Silent => {
+                self.requests.was_leaving(id) || broken(&mutant::LEAVES_THE_SILENT)
+            }
             // Emptied by an operator it takes what no other member can take (`planner::refill`);
             // otherwise it leaves itself.
             MemberState::Draining => {
-                !table.settings.balancing.drains(id) || broken(Mutant::LeavesTheDrained)
+                !table.settings.balancing.drains(id) || broken(&mutant::LEAVES_THE_DRAINED)
             }
             MemberState::Leaving => true,
         };

@@ -5,9 +5,9 @@ use super::super::api::AdminRequest;
 use super::super::context::Context;
 use super::super::event::Event;
 use super::{Draft, Duties};
+use crate::mutant::{self, broken};
 use crate::time::Time;
 use doyen_placement::loads::Loads;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::planner::{self, BalanceChange, InSyncChange, MoveLimits, Proposal, Waits};
 use doyen_placement::{
     KeyspaceId, Mode, PartitionId, PartitionRef, Paused, Reshape, Table, TableName,
@@ -48,7 +48,7 @@ pub(super) fn draft_moves(
     table: &mut Cow<'_, Table>,
     draft: &mut Draft,
 ) {
-    if duties.failed >= FAILED_MAX && !broken(Mutant::FailsForEver) {
+    if duties.failed >= FAILED_MAX && !broken(&mutant::FAILS_FOR_EVER) {
         // Whatever it is that makes them fail, a person had better look at it; what is lost is
         // mended all the same. A table later than the last failure: the pause takes goals, and what
         // failed would be told as what is not wanted any more.

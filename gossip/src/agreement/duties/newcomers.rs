@@ -18,9 +18,9 @@ use super::super::election::Role;
 use super::super::event::Event;
 use super::Unheard;
 use crate::detector::Hinted;
+use crate::mutant::{self, broken};
 use crate::wire::Message;
 use doyen_placement::hash::Digest;
-use doyen_placement::mutant::{Mutant, broken};
 use doyen_placement::{Age, Member, MemberId, MemberState, Table, Version};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -48,7 +48,7 @@ impl Council {
         if member.state != MemberState::Draining {
             member.state = MemberState::Live;
         }
-        if seen < self.removed_at && !broken(Mutant::AdmitsLate) {
+        if seen < self.removed_at && !broken(&mutant::ADMITS_LATE) {
             // It may have been let in since, and removed again: then it has acted, and others have
             // forgotten what they kept for it. Whoever is new asks again, with what it hears of
             // this.
@@ -94,7 +94,7 @@ impl Council {
         for old in namesakes {
             let silent = old.state == MemberState::Silent || self.silent(cx, old.id);
             let same_place = old.addresses.control == member.addresses.control
-                || broken(Mutant::VouchesFromAnywhere);
+                || broken(&mutant::VOUCHES_FROM_ANYWHERE);
             let Role::Leader(leader) = &mut self.role else {
                 return;
             };
@@ -204,7 +204,7 @@ impl Council {
 
 /// Whether a process speaks what every member of a cluster of this level speaks.
 pub(super) fn may_join(cx: &Context, level: u16, id: MemberId) -> bool {
-    cx.speaks(id).is_some_and(|speaks| speaks >= level) || broken(Mutant::AdmitsLower)
+    cx.speaks(id).is_some_and(|speaks| speaks >= level) || broken(&mutant::ADMITS_LOWER)
 }
 
 /// All that an old program can show of this is the text.

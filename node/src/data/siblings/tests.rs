@@ -1,5 +1,5 @@
 use super::*;
-use crate::shard::Malformed;
+use doyen_engine::Malformed;
 
 const MEMBER: MemberId = MemberId(0x10);
 const LATER: MemberId = MemberId(0x20);

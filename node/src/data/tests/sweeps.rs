@@ -44,7 +44,7 @@ async fn with_partitions(threads: usize, partitions: u16) -> Node {
     let node = Node::of_threads(threads, None, 10, limits());
     let view = divided(&node, partitions);
     // Another member: what was of the first table is gone.
-    node.shared.publish(crate::shared::Local {
+    node.shared.publish(crate::control::shared::Local {
         me: ME,
         view: Some(view),
     });
@@ -194,7 +194,7 @@ async fn a_sweep_without_a_lease_waits_for_it_and_is_right_under_the_next_table(
                 .is_err(),
             "{command}"
         );
-        node.shared.publish(crate::shared::Local {
+        node.shared.publish(crate::control::shared::Local {
             me: ME,
             view: Some(divided(&node, 1_024)),
         });

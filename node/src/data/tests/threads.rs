@@ -226,7 +226,7 @@ async fn to_cluster_aware_clients_each_thread_is_a_node() {
         panic!("{slots:?}")
     };
     let threads: Vec<u8> = (0..64)
-        .map(|p| shard::thread_of(PartitionId(p), 2))
+        .map(|p| doyen_engine::thread_of(PartitionId(p), 2))
         .collect();
     assert_eq!(
         runs.len(),
@@ -324,7 +324,7 @@ async fn another_incarnation_of_all_threads_begins_empty_and_goes_on() {
     let node = node(3);
     fill(&node, 100).await;
     let me = MemberId(0xbee0);
-    node.shared.publish(crate::shared::Local {
+    node.shared.publish(crate::control::shared::Local {
         me,
         view: Some(view(me, node.resp, &node.clusters)),
     });

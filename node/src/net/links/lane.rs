@@ -1,6 +1,6 @@
 //! One lane of one link: a long-lived stream, and what waits on either side of it.
 
-use crate::grow;
+use crate::net::grow;
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{Connection, ReadError, StreamId, WriteError};
 use std::collections::VecDeque;

@@ -8,8 +8,8 @@ use super::{
     TOO_MANY_NAMES, constant, is, lower, pattern_at, wrong_arguments,
 };
 use crate::resp::frame::{Args, integer};
-use crate::shard::op::Action;
 use bytes::Bytes;
+use doyen_engine::op::Action;
 
 /// Bits of a generated password: unless others are asked for, and at most.
 const PASSWORD_BITS: u16 = 256;

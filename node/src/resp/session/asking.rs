@@ -6,7 +6,7 @@ use super::client::Chosen;
 use super::*;
 use crate::resp::info::Needs;
 use crate::resp::slowlog::Slow;
-use crate::shard::Stats;
+use doyen_engine::Stats;
 use std::sync::Arc;
 
 /// A reply that waits for the other threads' parts.

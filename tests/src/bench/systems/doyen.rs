@@ -11,9 +11,12 @@ use tempfile::TempDir;
 const MEMBERS: usize = 3;
 
 pub(super) fn find(binary: &Path, cores: Cores) -> Result<Installed> {
-    let program = binary
-        .canonicalize()
-        .with_context(|| format!("no {}: cargo build --release -p doyen", binary.display()))?;
+    let program = binary.canonicalize().with_context(|| {
+        format!(
+            "no {}: cargo build --release -p doyen-cli",
+            binary.display()
+        )
+    })?;
     let said = run(
         &cores.anywhere(&[&program.to_string_lossy(), "--version"]),
         None,

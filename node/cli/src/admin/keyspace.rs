@@ -1,0 +1,578 @@
+//! `doyen keyspace`: create, list, show, alter, split, merge, drop.
+
+use super::{Credentials, Target, ask, failed, json, print, write};
+use crate::{COPIES, Failed, PARTITIONS, bytes, counted};
+use doyen::admin::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
+use doyen::http::client;
+use doyen::report::loads::LoadsReport;
+use doyen::report::status::{
+    ClusterReport, KeysReport, KeyspaceReport, PartitionsReport, StartReport, TableReport,
+};
+use doyen_placement::division::splits_of_sample;
+use doyen_placement::loads::FULL;
+use doyen_placement::planner::Refused;
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How long `create`, `split`, `merge` and `drop` look whether it is so, and how often.
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
+const LOOKS_EVERY: Duration = Duration::from_millis(50);
+/// Bytes of a sample of keys, at most.
+const SAMPLE_BYTES_MAX: u64 = 256 << 20;
+
+/// Make, look at, change and drop keyspaces: names for keys that are kept alike.
+#[derive(Debug, clap::Args)]
+pub(crate) struct KeyspaceCommand {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Make a keyspace; one that is there already with the same settings is left as it is
+    Create(Create),
+    /// List the keyspaces
+    List(List),
+    /// Show one keyspace, and what each member holds of it
+    Show(Show),
+    /// Change a keyspace while it is used: copies are made or dropped as needed
+    Alter(Alter),
+    /// Split a range in two at a key, which begins the second one
+    Split(Place),
+    /// Merge the range that begins with a key with the one before it
+    Merge(Place),
+    /// Drop a keyspace with its maps and all that is in them
+    Drop(Drop),
+}
+
+#[derive(Debug, clap::Args)]
+struct Create {
+    /// Its name: 1 to 64 letters, digits, dots, hyphens and underscores
+    name: String,
+    #[command(flatten)]
+    options: KeyspaceOptions,
+    /// Of --mode range: split so that the keys of this file, one on each line, fall evenly into
+    /// --ranges ranges
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "ranges",
+        conflicts_with = "split_at"
+    )]
+    sample: Option<PathBuf>,
+    /// Ranges to begin with, with --sample: 2 to 16384
+    #[arg(long, value_name = "N", requires = "sample", value_parser = clap::value_parser!(u16).range(2..=16384))]
+    ranges: Option<u16>,
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    #[command(flatten)]
+    target: Target,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Show {
+    /// Its name
+    name: String,
+    #[command(flatten)]
+    target: Target,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(mut_args(alterable))]
+#[command(
+    after_help = "What a keyspace is made with stays: its mode, tokens, splits and order. Partitions can be doubled."
+)]
+struct Alter {
+    /// Its name
+    name: String,
+    #[command(flatten)]
+    options: KeyspaceOptions,
+    /// No rules any more
+    #[arg(long, conflicts_with = "rules")]
+    no_rules: bool,
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// Its name
+    name: String,
+    /// The key; bytes that are not printable as \xNN
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    at: SplitKey,
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+#[derive(Debug, clap::Args)]
+struct Drop {
+    /// Its name
+    name: String,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+/// The flags of `create` as `alter` shows them: what is not given stays as it is, and what a
+/// keyspace is made with is only there to be refused.
+fn alterable(arg: clap::Arg) -> clap::Arg {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let stays =
+        ["mode", "tokens", "random_tokens", "split_at", "ordered"].contains(&arg.get_id().as_str());
+    let arg = arg.hide(stays);
+    match help.split_once(" [default: ") {
+        Some((what, _)) => arg.help(what.to_owned()),
+        None => arg,
+    }
+}
+
+impl KeyspaceCommand {
+    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+        match self.action {
+            Action::Create(create) => create.main().await,
+            Action::List(list) => list.main().await,
+            Action::Show(show) => show.main().await,
+            Action::Alter(alter) => alter.main().await,
+            Action::Split(place) => place.main("split", "is split").await,
+            Action::Merge(place) => place.main("merge", "is merged").await,
+            Action::Drop(drop) => drop.main().await,
+        }?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Create {
+    async fn main(mut self) -> Result<(), Failed> {
+        if let (Some(file), Some(ranges)) = (&self.sample, self.ranges) {
+            self.options.split_at = sampled(file, ranges)?.into_iter().map(SplitKey).collect();
+        }
+        // What cannot hold is told in the words of the flags, and before anybody is asked.
+        self.options.create(&self.name)?;
+        let address = self.target.address();
+        let mut body =
+            serde_json::to_value(&self.options).map_err(|e| Failed::new(e.to_string()))?;
+        body["name"] = Value::from(self.name.as_str());
+        let token = self.credentials.token()?;
+        let _: Value = client::change(&address, "POST", "/keyspaces", &token, &body.to_string())
+            .await
+            .map_err(failed)?;
+        let made = seen(&address, |keyspaces| {
+            keyspaces
+                .iter()
+                .find(|k| k.name == self.name && k.unavailable == 0)
+                .cloned()
+        })
+        .await;
+        match made {
+            Some(k) => {
+                let (partitions, copies) = (
+                    counted(k.partitions, PARTITIONS),
+                    counted(usize::from(k.backups) + 1, COPIES),
+                );
+                write(&format!(
+                    "keyspace {} is there: {partitions}, {copies} of each\n",
+                    k.name
+                ))
+            }
+            None => write(&format!(
+                "keyspace {} is made, and not served yet: `doyen status` shows why\n",
+                self.name
+            )),
+        }?;
+        Ok(())
+    }
+}
+
+/// Splits by a file of keys.
+fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, Failed> {
+    let cannot = |why: String| Failed::usage(format!("--sample {}: {why}", file.display()));
+    let mut text = Vec::new();
+    let opened = File::open(file).map_err(|e| cannot(e.to_string()))?;
+    let length = opened
+        .take(SAMPLE_BYTES_MAX + 1)
+        .read_to_end(&mut text)
+        .map_err(|e| cannot(e.to_string()))?;
+    if length as u64 > SAMPLE_BYTES_MAX {
+        return Err(cannot(format!(
+            "it has more than {} MiB: some of its lines are sample enough",
+            SAMPLE_BYTES_MAX >> 20
+        )));
+    }
+    let lines = text
+        .split(|byte| *byte == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let keys: Vec<Vec<u8>> = lines
+        .filter(|line| !line.is_empty())
+        .map(<[u8]>::to_vec)
+        .collect();
+    let (count, splits) = (keys.len(), splits_of_sample(keys, ranges.into()));
+    if splits.len() + 1 < usize::from(ranges) {
+        return Err(cannot(format!(
+            "its {count} keys make no {ranges} ranges, but {} at most",
+            splits.len() + 1
+        )));
+    }
+    Ok(splits)
+}
+
+impl List {
+    async fn main(self) -> Result<(), Failed> {
+        let keyspaces = keyspaces(&self.target.address()).await?;
+        write(&if self.json {
+            json(&keyspaces, true)?
+        } else {
+            print::keyspaces(&keyspaces)
+        })?;
+        Ok(())
+    }
+}
+
+impl Show {
+    async fn main(self) -> Result<(), Failed> {
+        let (address, token) = (self.target.address(), self.credentials.token()?);
+        let keyspace = the(&keyspaces(&address).await?, &self.name)?;
+        let table: TableReport = client::get_with(&address, "/table", &token)
+            .await
+            .map_err(failed)?;
+        let nobody = || PartitionsReport {
+            name: self.name.clone(),
+            partitions: Vec::new(),
+            gone: Vec::new(),
+        };
+        let partitions = table
+            .keyspaces
+            .into_iter()
+            .find(|k| k.name == self.name)
+            .unwrap_or_else(nobody);
+        let maps: Vec<String> = table
+            .maps
+            .into_iter()
+            .filter(|m| m.keyspace == self.name)
+            .map(|m| m.name)
+            .collect();
+        let LoadsReport {
+            partitions: mut loads,
+            ..
+        } = client::get_with(&address, "/loads", &token)
+            .await
+            .map_err(failed)?;
+        loads.retain(|load| load.keyspace == self.name);
+        let text = if self.json {
+            json(
+                &json!({ "keyspace": keyspace, "maps": maps, "partitions": partitions.partitions, "loads": loads }),
+                true,
+            )?
+        } else {
+            print::keyspace(&keyspace, &partitions, &loads, &maps)
+        };
+        write(&text)?;
+        Ok(())
+    }
+}
+
+impl Alter {
+    async fn main(self) -> Result<(), Failed> {
+        let Self {
+            name, mut options, ..
+        } = self;
+        if self.no_rules {
+            options.rules = Some(Vec::new());
+        }
+        options.alter(&name)?;
+        let (address, token) = (self.target.address(), self.credentials.token()?);
+        let former = the(&keyspaces(&address).await?, &name)?;
+        let beware = match options.backups {
+            Some(backups) if backups > former.backups => {
+                let status: ClusterReport =
+                    client::get(&address, "/status").await.map_err(failed)?;
+                let loads: LoadsReport = client::get_with(&address, "/loads", &token)
+                    .await
+                    .map_err(failed)?;
+                lacking(&former, backups, &status, &loads)
+            }
+            _ => String::new(),
+        };
+        let body = serde_json::to_string(&options).map_err(|e| Failed::new(e.to_string()))?;
+        let _: Value = client::change(
+            &address,
+            "PATCH",
+            &format!("/keyspaces/{name}"),
+            &token,
+            &body,
+        )
+        .await
+        .map_err(failed)?;
+        write(&format!(
+            "keyspace {name} is altered; `doyen status` shows what moves for that\n{beware}"
+        ))?;
+        Ok(())
+    }
+}
+
+/// A line for what so many more copies of a keyspace lack as things stand: members, and memory.
+fn lacking(
+    former: &KeyspaceReport,
+    backups: u8,
+    status: &ClusterReport,
+    loads: &LoadsReport,
+) -> String {
+    let may_hold: Vec<&str> = status
+        .members
+        .iter()
+        .filter(|m| m.may_hold())
+        .map(|m| m.name.as_str())
+        .collect();
+    let members = may_hold.len();
+    let copies = |backups: u8| (usize::from(backups) + 1).min(members);
+    let mut lines = String::new();
+    if usize::from(backups) >= members {
+        let wanted = usize::from(backups) + 1;
+        lines += &format!(
+            "beware: {members} of {wanted} copies can be made: no other member may hold data\n"
+        );
+    }
+    let held: u64 = loads
+        .partitions
+        .iter()
+        .filter(|p| p.keyspace == former.name)
+        .map(|p| p.bytes)
+        .sum();
+    let more = held.saturating_mul((copies(backups) - copies(former.backups)) as u64);
+    let takers = loads
+        .members
+        .iter()
+        .filter(|m| may_hold.contains(&m.name.as_str()));
+    let room: u64 = takers
+        .map(|m| (m.memory_max / 100 * u64::from(FULL)).saturating_sub(m.memory))
+        .sum();
+    if more > room {
+        let (more, room) = (bytes(more), bytes(room));
+        lines += &format!(
+            "beware: {more} are to be copied, and members have room for {room} in all: some copies wait for another member, or for memory (--memory-max)\n"
+        );
+    }
+    lines
+}
+
+impl Place {
+    async fn main(self, how: &str, done: &str) -> Result<(), Failed> {
+        let (address, token) = (self.target.address(), self.credentials.token()?);
+        let name = &self.name;
+        the(&keyspaces(&address).await?, name)?;
+        let splits = how == "split";
+        if splits
+            && !self.at.0.is_empty()
+            && begins((&address, &token), name, &self.at).await == Some(true)
+        {
+            write(&format!(
+                "keyspace {name} has a range that begins there already\n"
+            ))?;
+            return Ok(());
+        }
+        let body = serde_json::to_string(&SplitRequest {
+            at: self.at.clone(),
+        })
+        .map_err(|e| Failed::new(e.to_string()))?;
+        let _: Value = client::change(
+            &address,
+            "POST",
+            &format!("/keyspaces/{name}/{how}"),
+            &token,
+            &body,
+        )
+        .await
+        .map_err(failed)?;
+        let is_so = eventually(async || {
+            (begins((&address, &token), name, &self.at).await == Some(splits)).then_some(())
+        })
+        .await
+        .is_some();
+        let partitions = keyspaces(&address)
+            .await?
+            .iter()
+            .find(|k| k.name == *name)
+            .map_or(0, |k| k.partitions);
+        write(&if is_so {
+            format!(
+                "keyspace {name} {done}: {}\n",
+                counted(partitions, PARTITIONS)
+            )
+        } else {
+            format!(
+                "keyspace {name} is still at it: `doyen keyspace show {name}` tells what becomes of it\n"
+            )
+        })?;
+        Ok(())
+    }
+}
+
+impl Drop {
+    async fn main(self) -> Result<(), Failed> {
+        let address = self.target.address();
+        let name = &self.name;
+        the(&keyspaces(&address).await?, name)?;
+        if !self.yes {
+            confirm(name)?;
+        }
+        let token = self.credentials.token()?;
+        let _: Value = client::change(
+            &address,
+            "DELETE",
+            &format!("/keyspaces/{name}"),
+            &token,
+            "",
+        )
+        .await
+        .map_err(failed)?;
+        let gone = seen(&address, |keyspaces| {
+            keyspaces.iter().all(|k| k.name != *name).then_some(())
+        })
+        .await;
+        write(&match gone {
+            Some(()) => format!("keyspace {name} is dropped\n"),
+            None => format!("keyspace {name} is dropped, and this node has not heard of it yet\n"),
+        })?;
+        Ok(())
+    }
+}
+
+/// The name once more: who drops a keyspace by mistake drops all that is in it.
+fn confirm(name: &str) -> Result<(), Failed> {
+    let refusal =
+        || format!("dropping {name} loses all that is in it: say --yes where nobody can be asked");
+    let question = format!(
+        "this drops keyspace {name} with its maps and all that is in them. Type its name to go on: "
+    );
+    if ask(&question, refusal)? == name {
+        Ok(())
+    } else {
+        Err(Failed::new("that is not its name: nothing was dropped"))
+    }
+}
+
+async fn keyspaces(address: &str) -> Result<Vec<KeyspaceReport>, Failed> {
+    client::get(address, "/keyspaces").await.map_err(failed)
+}
+
+fn the(keyspaces: &[KeyspaceReport], name: &str) -> Result<KeyspaceReport, Failed> {
+    let found = keyspaces.iter().find(|k| k.name == name).cloned();
+    found.ok_or_else(|| {
+        Failed::new(Refused::no_keyspace(name, keyspaces.iter().map(|k| &k.name)).to_string())
+    })
+}
+
+/// Whether a range of this keyspace begins with this key; nothing, if the node does not answer.
+async fn begins((address, token): (&str, &str), name: &str, at: &SplitKey) -> Option<bool> {
+    let table: TableReport = client::get_with(address, "/table", token).await.ok()?;
+    let at = StartReport {
+        map: 0,
+        key: at.to_string(),
+    };
+    let partitions = table
+        .keyspaces
+        .iter()
+        .find(|k| k.name == name)?
+        .partitions
+        .iter();
+    Some(
+        partitions
+            .filter_map(|p| {
+                if let KeysReport::Range([from, _]) = &p.keys {
+                    from.as_ref()
+                } else {
+                    None
+                }
+            })
+            .any(|from| *from == at),
+    )
+}
+
+/// Looks until the node shows it, for a while.
+async fn seen<T>(address: &str, look: impl Fn(&[KeyspaceReport]) -> Option<T>) -> Option<T> {
+    eventually(async || {
+        keyspaces(address)
+            .await
+            .ok()
+            .and_then(|keyspaces| look(&keyspaces))
+    })
+    .await
+}
+
+async fn eventually<T>(look: impl AsyncFn() -> Option<T>) -> Option<T> {
+    let until = Instant::now() + SEEN_WITHIN;
+    loop {
+        // That it does not answer for a moment changes nothing of what was done.
+        if let Some(found) = look().await {
+            return Some(found);
+        }
+        if Instant::now() >= until {
+            return None;
+        }
+        tokio::time::sleep(LOOKS_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_more_copies_lack_is_told() {
+        let status = ClusterReport::sample(&["ada", "boris", "clara"], true);
+        let loads = |memory: u64, held: u64| {
+            let member = |name: &str| json!({ "name": name, "memory": memory, "memory_max": 100_000_000, "cpu": 0, "busy": false });
+            let partition = |keyspace: &str| {
+                json!({ "keyspace": keyspace, "partition": 0, "primary": "ada", "bytes": held, "keys": 1, "reads": 0, "writes": 0,
+                        "read_bytes": 0, "written_bytes": 0, "share": 0 })
+            };
+            // Who is emptied, or silent, has room for nothing.
+            let all = json!({ "members": [member("ada"), member("boris"), member("clara"), { "name": "dora", "memory": 0, "memory_max": 900_000_000,
+                                           "cpu": 0, "busy": false }],
+                              "partitions": [partition("default"), partition("other")] });
+            serde_json::from_value::<LoadsReport>(all).expect("loads")
+        };
+        let told =
+            |backups, loads: &LoadsReport| lacking(&status.keyspaces[0], backups, &status, loads);
+        assert_eq!(
+            told(2, &loads(60_000_000, 90_000_000)),
+            "",
+            "30 MB are left in each of three"
+        );
+        let no_room =
+            "beware: 90.0 MB are to be copied, and members have room for 60.0 MB in all: ";
+        assert!(told(2, &loads(70_000_000, 90_000_000)).starts_with(no_room));
+        let few = told(3, &loads(0, 1));
+        assert_eq!(
+            few,
+            "beware: 3 of 4 copies can be made: no other member may hold data\n"
+        );
+        assert_eq!(told(3, &loads(70_000_000, 90_000_000)).lines().count(), 2);
+    }
+}

@@ -1,0 +1,351 @@
+//! `doyen moves`: what moves, how far it has come and why.
+
+use super::{Credentials, Target, failed, json, print, write};
+use crate::{Failed, bytes, counted};
+use doyen::http::client;
+use doyen::report::moves::{MoveReport, MovesReport};
+use std::collections::VecDeque;
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const WATCH: Duration = Duration::from_millis(500);
+/// Moves that are shown without --all.
+const SHOWN: usize = 20;
+/// Columns of a bar, and of a terminal that has room for bars and for all else that is known of a
+/// move.
+const BAR: usize = 20;
+const WIDE: usize = 120;
+/// Over how long the rate is measured while it is watched. A copy takes a moment, and so do pauses
+/// between two.
+const MEASURED: Duration = Duration::from_secs(15);
+
+const STAGES: &str = "\
+Stages:
+  waiting      others go first
+  no room      who shall have it lacks memory: add a member, or memory (--memory-max)
+  copying      what is there is sent
+  catching up  what was written meanwhile is sent
+  comparing    both ends sum up what they have
+  equal        both have the same: it counts with the next table
+  switching    another member is to lead
+  dropping     the old copy goes";
+
+/// Show what moves, how far it has come and why.
+#[derive(Debug, clap::Args)]
+#[command(after_help = STAGES)]
+pub(crate) struct Moves {
+    #[command(flatten)]
+    target: Target,
+    /// Look again and again, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+    /// Show every move, not only the first twenty: those that are under way, and then the most
+    /// urgent
+    #[arg(long)]
+    all: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+impl Moves {
+    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+        let (address, token) = (self.target.address(), self.credentials.token()?);
+        let terminal = std::io::stdout().is_terminal();
+        let redraw = self.watch && !self.json && terminal;
+        let most = if self.all { usize::MAX } else { SHOWN };
+        let mut looks = Looks::default();
+        loop {
+            let wide = !terminal
+                || crossterm::terminal::size()
+                    .map_or(true, |(columns, _)| usize::from(columns) >= WIDE);
+            let shape = if wide {
+                Shape::Wide { bars: terminal }
+            } else {
+                Shape::Narrow
+            };
+            let text = match client::get_with::<MovesReport>(&address, "/moves", &token).await {
+                Ok(report) if self.json => json(&report, !self.watch)?,
+                Ok(report) => {
+                    let measured = looks.rate(Instant::now(), left(&report));
+                    told(&report, most, shape, measured)
+                }
+                // A node that is watched may come back.
+                Err(e) if self.watch => format!("{}\n", failed(e).message),
+                Err(e) => return Err(failed(e)),
+            };
+            let text = match redraw.then(crossterm::terminal::size) {
+                Some(Ok((columns, rows))) => print::screen(&text, columns.into(), rows.into()),
+                Some(Err(_)) => format!("\x1b[2J\x1b[H{text}"),
+                None => text,
+            };
+            if !write(&text)? || !self.watch {
+                return Ok(ExitCode::SUCCESS);
+            }
+            tokio::time::sleep(WATCH).await;
+        }
+    }
+}
+
+/// What there is room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shape {
+    /// Everything; bars where they are seen as they change.
+    Wide {
+        /// Whether there are bars.
+        bars: bool,
+    },
+    /// What one asks first.
+    Narrow,
+}
+
+/// How much was left, and when.
+#[derive(Debug, Default)]
+struct Looks(VecDeque<(Instant, u64)>);
+
+impl Looks {
+    /// Bytes a second since the looks began, or for as long as is measured; `None`: this is the
+    /// first.
+    fn rate(&mut self, now: Instant, left: u64) -> Option<u64> {
+        // More is to be moved than before: it begins anew.
+        if self.0.back().is_some_and(|(_, before)| left > *before) {
+            self.0.clear();
+        }
+        self.0.push_back((now, left));
+        while self
+            .0
+            .get(1)
+            .is_some_and(|(at, _)| now.duration_since(*at) >= MEASURED)
+        {
+            self.0.pop_front();
+        }
+        let (began, before) = *self.0.front()?;
+        let passed = now.duration_since(began).as_secs_f64();
+        (passed > 0.0).then(|| ((before - left) as f64 / passed) as u64)
+    }
+}
+
+fn left(report: &MovesReport) -> u64 {
+    report
+        .moves
+        .iter()
+        .map(|m| m.bytes_left)
+        .fold(0, u64::saturating_add)
+}
+
+/// The report for people; `measured`: bytes a second, if it was looked at for long enough.
+fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) -> String {
+    let mut text = report.halted_line();
+    let of = |stage: &str| report.moves.iter().filter(|m| m.stage == stage).count();
+    let full = of("no room");
+    let waiting = report.moves.iter().filter(|m| m.waits()).count();
+    let left = left(report);
+    let rate = measured.unwrap_or_else(|| {
+        report
+            .moves
+            .iter()
+            .map(|m| m.rate)
+            .fold(0, u64::saturating_add)
+    });
+    let _ = match report.moves.len() {
+        0 => writeln!(text, "nothing moves"),
+        count => {
+            let _ = write!(
+                text,
+                "{}: {} under way, {waiting} waiting",
+                counted(count, ("move", "moves")),
+                count - waiting
+            );
+            match left.checked_div(rate) {
+                Some(seconds) if left > 0 => {
+                    writeln!(
+                        text,
+                        "; {} to go at {} a second: about {}",
+                        bytes(left),
+                        bytes(rate),
+                        lasts(seconds)
+                    )
+                }
+                _ if left > 0 => writeln!(text, "; {} to go", bytes(left)),
+                _ => writeln!(text),
+            }
+        }
+    };
+    let balance = &report.balance;
+    if !balance.on || balance.rate != "adaptive" {
+        let _ = writeln!(
+            text,
+            "balancing: {}; move rate: {}",
+            balance.state,
+            balance.spoken_rate()
+        );
+    }
+    if full > 0 {
+        let _ = writeln!(
+            text,
+            "{full} of them find no room: start another member, or give those there more memory (--memory-max)"
+        );
+    }
+    for drain in &report.draining {
+        let why = drain
+            .waits_for
+            .as_ref()
+            .map(|why| format!(": waits, {why}"))
+            .unwrap_or_default();
+        let _ = match drain.holds {
+            0 => writeln!(
+                text,
+                "{} is drained: it holds nothing, and may be stopped",
+                drain.member
+            ),
+            _ => writeln!(
+                text,
+                "{} is being drained: it leads {} partitions and holds {}{why}",
+                drain.member, drain.leads, drain.holds
+            ),
+        };
+    }
+    if report.moves.is_empty() {
+        return text;
+    }
+    let head: &[&str] = match shape {
+        Shape::Wide { .. } => &[
+            "",
+            "partition",
+            "stage",
+            "from",
+            "to",
+            "sent",
+            "left",
+            "a second",
+            "time left",
+            "reason",
+        ],
+        Shape::Narrow => &[
+            "",
+            "partition",
+            "stage",
+            "from",
+            "to",
+            "time left",
+            "reason",
+        ],
+    };
+    let mut rows = vec![head.iter().map(|&cell| cell.to_owned()).collect()];
+    rows.extend(report.moves.iter().take(most).map(|one| row(one, shape)));
+    let _ = write!(text, "\n{}", print::columns(&rows));
+    if report.moves.len() > most {
+        let _ = writeln!(
+            text,
+            "  and {} more (--all shows them)",
+            report.moves.len() - most
+        );
+    }
+    text
+}
+
+fn row(one: &MoveReport, shape: Shape) -> Vec<String> {
+    let size = |count: u64| {
+        if count == 0 {
+            "-".to_owned()
+        } else {
+            bytes(count)
+        }
+    };
+    let all = one
+        .bytes_sent
+        .checked_add(one.bytes_left)
+        .filter(|all| *all > 0 && one.stage == "copying");
+    let stage = match (shape, all) {
+        (Shape::Wide { bars: true }, Some(all)) => {
+            format!("{} {}", one.stage, bar(one.bytes_sent, all))
+        }
+        (Shape::Narrow, Some(all)) => {
+            format!("{} {:>3} %", one.stage, percent(one.bytes_sent, all))
+        }
+        _ => one.stage.clone(),
+    };
+    let mut cells = vec![
+        String::new(),
+        one.id.clone(),
+        stage,
+        one.from.clone(),
+        one.to.clone(),
+    ];
+    if shape != Shape::Narrow {
+        cells.extend([size(one.bytes_sent), size(one.bytes_left), size(one.rate)]);
+    }
+    cells.extend([
+        one.seconds_left.map_or_else(|| "-".to_owned(), lasts),
+        one.reason.clone(),
+    ]);
+    cells
+}
+
+fn percent(done: u64, all: u64) -> usize {
+    usize::try_from(u128::from(done) * 100 / u128::from(all.max(1)))
+        .unwrap_or(100)
+        .min(100)
+}
+
+/// `[#####               ]  25 %`
+fn bar(done: u64, all: u64) -> String {
+    let share = percent(done, all);
+    let full = share * BAR / 100;
+    format!(
+        "[{}{}] {share:>3} %",
+        "#".repeat(full),
+        " ".repeat(BAR - full)
+    )
+}
+
+/// `45 s`, `12 min`, `3 h 20 min`.
+fn lasts(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_as_full_as_what_is_done() {
+        assert_eq!(bar(25, 100), "[#####               ]  25 %");
+        assert_eq!(bar(0, 0), "[                    ]   0 %");
+        assert_eq!(bar(u64::MAX, u64::MAX), "[####################] 100 %");
+        assert_eq!(bar(9, 3), "[####################] 100 %");
+        assert_eq!(
+            (lasts(7), lasts(600), lasts(12_000)),
+            ("7 s".into(), "10 min".into(), "3 h 20 min".into())
+        );
+    }
+
+    /// Of one look alone, the rate was that of the copies that happened to be on their way then:
+    /// time left went up and down.
+    #[test]
+    fn what_is_watched_has_the_rate_of_the_last_seconds() {
+        let (mut looks, began) = (Looks::default(), Instant::now());
+        let mut at =
+            |seconds: u64, left: u64| looks.rate(began + Duration::from_secs(seconds), left);
+        assert_eq!(at(0, 1000), None);
+        assert_eq!(at(2, 1000), Some(0));
+        assert_eq!(at(10, 500), Some(50));
+        assert_eq!(at(20, 400), Some(600 / 18));
+        assert_eq!(
+            at(30, 100),
+            Some((500 - 100) / 20),
+            "the oldest that is needed stays"
+        );
+        assert_eq!(at(31, 5000), None, "it begins anew");
+        assert_eq!(at(32, 4000), Some(1000));
+    }
+}

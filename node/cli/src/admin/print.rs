@@ -1,0 +1,580 @@
+//! Reports for people: aligned columns, the important line first.
+
+use crate::{PARTITIONS, bytes, counted, wrap};
+use doyen::report::loads::PartitionLoadReport;
+use doyen::report::moves::BalanceReport;
+use doyen::report::status::{
+    ClusterReport, KeysReport, KeyspaceReport, PartitionState, PartitionsReport, StartReport,
+    TableReport,
+};
+use doyen_gossip::agreement::consequence;
+use doyen_placement::loads::FILLED;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Rows of cells, each column as wide as its widest cell.
+pub(super) fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| {
+        rows.iter()
+            .filter_map(|r| r.get(c))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, w)| format!("{cell:<w$}"))
+            .collect();
+        let _ = writeln!(text, "  {}", cells.join("  ").trim_end());
+    }
+    text
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.into_iter().map(Into::into).collect()
+}
+
+/// `doyen status`.
+pub(super) fn cluster(report: &ClusterReport) -> String {
+    let mut text = String::new();
+    let Some(id) = &report.cluster_id else {
+        let waiting = report
+            .waiting
+            .as_deref()
+            .unwrap_or("it looks for its cluster");
+        return format!("no cluster yet: {waiting}\n");
+    };
+    let alone = report.members.iter().filter(|m| m.state == "live").count() == 1;
+    let verdict = match (report.safe, alone, &report.unsafe_for) {
+        (true, true, _) if report.members.len() == 1 => {
+            "safe, with one copy: there is no other member".to_owned()
+        }
+        (true, true, _) => "safe, with one copy: no other member may hold any".to_owned(),
+        (true, false, _) => "safe".to_owned(),
+        (false, _, Some(why)) => format!("not safe: {why}"),
+        (false, _, None) => "not safe".to_owned(),
+    };
+    let coordinator = report.coordinator.as_deref().unwrap_or("nobody");
+    let _ = writeln!(
+        text,
+        "{verdict}   coordinator {coordinator}   table {} of term {}   cluster {id}",
+        report.version, report.term
+    );
+    if report.level < report.level_max {
+        let _ = writeln!(
+            text,
+            "level: {}; this node speaks {}, and at least one member does not",
+            report.level, report.level_max
+        );
+    }
+    for other in &report.others {
+        let _ = writeln!(text, "NOT READY: {other}");
+    }
+    if let Some(waiting) = &report.waiting {
+        let _ = writeln!(text, "waiting: {waiting}");
+    }
+    if report.balancing != BalanceReport::ON && !report.balancing.is_empty() {
+        let _ = writeln!(
+            text,
+            "balancing: {} (`doyen rebalance status`)",
+            report.balancing
+        );
+    }
+    let several = report.members.iter().any(|m| m.threads.len() > 1);
+    let mut rows = vec![row([
+        "",
+        "member",
+        "age",
+        "state",
+        "resp",
+        "cluster-aware",
+        "http",
+        "control",
+    ])];
+    if several {
+        rows[0].push("threads".into());
+    }
+    let zones = report.members.iter().any(|m| !m.zone.is_empty());
+    if zones {
+        rows[0].push("zone".into());
+    }
+    let filled = report.members.iter().any(|m| m.memory_percent.is_some());
+    if filled {
+        rows[0].push("memory".into());
+    }
+    let address =
+        |a: Option<std::net::SocketAddr>| a.map_or_else(|| "off".to_owned(), |a| a.to_string());
+    for m in &report.members {
+        let mark = if report.coordinator.as_ref() == Some(&m.name) {
+            "*"
+        } else {
+            ""
+        };
+        rows.push(vec![
+            mark.into(),
+            m.name.clone(),
+            m.age.to_string(),
+            m.state.clone(),
+            address(m.resp),
+            address(m.resp_cluster),
+            address(m.http),
+            m.address.to_string(),
+        ]);
+        if let Some(row) = rows.last_mut().filter(|_| several) {
+            row.push(m.threads.len().to_string());
+        }
+        if let Some(row) = rows.last_mut().filter(|_| zones) {
+            row.push(m.zone.clone());
+        }
+        if let Some(row) = rows.last_mut().filter(|_| filled) {
+            row.push(
+                m.memory_percent
+                    .map(|percent| format!("{percent} %"))
+                    .unwrap_or_default(),
+            );
+        }
+    }
+    let _ = write!(text, "\n{}", columns(&rows));
+    let full = report
+        .members
+        .iter()
+        .filter_map(|m| Some((m, m.memory_percent.filter(|percent| *percent >= FILLED)?)));
+    for (n, (m, percent)) in full.enumerate() {
+        let before = if n == 0 { "\n" } else { "" };
+        let _ = writeln!(
+            text,
+            "{before}  {} has filled {percent} % of its memory: {}",
+            m.name,
+            consequence(percent)
+        );
+    }
+    let mut rows = vec![row([
+        "",
+        "keyspace",
+        "mode",
+        "partitions",
+        "with too few copies",
+        "not served",
+    ])];
+    for k in &report.keyspaces {
+        let counts = [k.partitions, k.under_replicated, k.unavailable].map(|n| n.to_string());
+        rows.push(row([
+            "", &k.name, &k.mode, &counts[0], &counts[1], &counts[2],
+        ]));
+    }
+    let _ = write!(text, "\n{}", columns(&rows));
+    let holders = report
+        .members
+        .iter()
+        .filter(|m| m.role == "data" && ["live", "unanswered"].contains(&m.state.as_str()))
+        .count();
+    for k in report
+        .keyspaces
+        .iter()
+        .filter(|k| holders > 1 && usize::from(k.backups) >= holders)
+    {
+        let wanted = usize::from(k.backups) + 1;
+        let _ = writeln!(
+            text,
+            "\n  keyspace {}: {wanted} copies are wanted, and {holders} members may hold them",
+            k.name
+        );
+    }
+    if !report.moves.is_empty() {
+        let are = if report.moves.len() == 1 { "is" } else { "are" };
+        let _ = write!(
+            text,
+            "\n  {} {are} on the way (`doyen moves` tells how far, or what is waited for)",
+            counted(report.moves.len(), PARTITIONS)
+        );
+        for m in report.moves.iter().take(10) {
+            let learners = if m.learners.is_empty() {
+                String::new()
+            } else {
+                format!(", copying to {}", m.learners.join(", "))
+            };
+            let _ = write!(
+                text,
+                "\n    {}/{}: held by {}{learners}",
+                m.keyspace,
+                m.partition,
+                m.in_sync.join(", ")
+            );
+        }
+        if report.moves.len() > 10 {
+            let _ = write!(
+                text,
+                "\n    and {} more (--json shows all)",
+                report.moves.len() - 10
+            );
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// `doyen keyspace list`.
+pub(super) fn keyspaces(keyspaces: &[KeyspaceReport]) -> String {
+    let heads = [
+        "",
+        "keyspace",
+        "mode",
+        "partitions",
+        "backups",
+        "min in sync",
+        "on loss",
+        "default ttl",
+        "eviction",
+        "with too few copies",
+        "not served",
+    ];
+    let mut rows = vec![row(heads)];
+    for k in keyspaces {
+        let [partitions, few, unserved] =
+            [k.partitions, k.under_replicated, k.unavailable].map(|n| n.to_string());
+        let (backups, min) = (k.backups.to_string(), k.min_in_sync.to_string());
+        rows.push(row([
+            "",
+            &k.name,
+            &k.mode,
+            &partitions,
+            &backups,
+            &min,
+            &k.on_loss,
+            &k.default_ttl,
+            &k.eviction,
+            &few,
+            &unserved,
+        ]));
+    }
+    columns(&rows)
+}
+
+/// Partitions that are shown by themselves, at most.
+const SHOWN_MAX: usize = 64;
+
+/// `doyen keyspace show`, with what the partitions of that keyspace carry.
+pub(super) fn keyspace(
+    keyspace: &KeyspaceReport,
+    partitions: &PartitionsReport,
+    loads: &[PartitionLoadReport],
+    maps: &[String],
+) -> String {
+    let loads: Carried<'_> = loads.iter().map(|load| (load.partition, load)).collect();
+    let mut text = keyspaces(std::slice::from_ref(keyspace));
+    for rule in &keyspace.rules {
+        let unmet = keyspace.unmet.iter().find(|unmet| unmet.rule == *rule);
+        let unmet = unmet.map(|u| match u.partitions {
+            0 => format!("   {}", u.why),
+            some => format!(
+                "   not met by {some} of {} partitions: {}",
+                keyspace.partitions, u.why
+            ),
+        });
+        let _ = write!(text, "\nrule: {rule}{}", unmet.unwrap_or_default());
+    }
+    if !keyspace.rules.is_empty() {
+        text.push('\n');
+    }
+    match partitions.partitions.len() {
+        0 => {}
+        1..=SHOWN_MAX => {
+            _ = write!(
+                text,
+                "\n{}\n{}",
+                runs(partitions, &loads),
+                shares(partitions, &loads)
+            )
+        }
+        _ => {
+            _ = write!(
+                text,
+                "\n{}\n`doyen table` shows every partition\n",
+                shares(partitions, &loads)
+            )
+        }
+    }
+    for (partition, load) in &loads {
+        if let Some(key) = &load.hot_key {
+            let asked = load.reads + load.writes;
+            let _ = write!(
+                text,
+                "\nhot: most of the {asked} operations a second of partition {partition} are for \"{}\"",
+                key.escape_default()
+            );
+        }
+    }
+    if loads.values().any(|load| load.hot_key.is_some()) {
+        text.push('\n');
+    }
+    if !maps.is_empty() {
+        let _ = writeln!(text, "\nmaps: {}", maps.join(", "));
+    }
+    text
+}
+
+/// `doyen table`: neighbours that are held alike share a line.
+pub(super) fn table(report: &TableReport) -> String {
+    let Some(id) = &report.cluster_id else {
+        return "no cluster yet\n".into();
+    };
+    let mut text = format!(
+        "table {} of term {}   cluster {id}\n",
+        report.version, report.term
+    );
+    for keyspace in &report.keyspaces {
+        let _ = writeln!(text, "\nkeyspace {}", keyspace.name);
+        if keyspace.partitions.is_empty() {
+            let _ = writeln!(
+                text,
+                "  not assigned yet: the cluster waits for more members"
+            );
+            continue;
+        }
+        // The summary last: it is what is left on the screen.
+        let _ = write!(
+            text,
+            "{}\n{}",
+            runs(keyspace, &Carried::new()),
+            shares(keyspace, &Carried::new())
+        );
+    }
+    for m in &report.maps {
+        let _ = writeln!(
+            text,
+            "\nmap {} (number {}) in keyspace {}",
+            m.name, m.id, m.keyspace
+        );
+    }
+    text
+}
+
+/// What partitions have to carry, by their numbers; empty where nobody was asked.
+type Carried<'a> = BTreeMap<u32, &'a PartitionLoadReport>;
+
+/// How many keys, how many bytes, and operations a second.
+fn carried<'a>(loads: impl Iterator<Item = &'a &'a PartitionLoadReport>) -> [String; 4] {
+    let [keys, stored, reads, writes] =
+        loads.fold([0; 4], |[keys, stored, reads, writes], load| {
+            [
+                keys + load.keys,
+                stored + load.bytes,
+                reads + load.reads,
+                writes + load.writes,
+            ]
+        });
+    [
+        keys.to_string(),
+        bytes(stored),
+        reads.to_string(),
+        writes.to_string(),
+    ]
+}
+
+const CARRIED: [&str; 4] = ["keys", "stored", "reads/s", "writes/s"];
+
+/// How many partitions each member leads and copies, and what it leads has to carry.
+fn shares(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
+    let mut shares: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
+    for p in &keyspace.partitions {
+        shares.entry(&p.primary).or_default()[0] += 1;
+        for m in &p.backups {
+            shares.entry(m).or_default()[1] += 1;
+        }
+        for m in &p.learners {
+            shares.entry(m).or_default()[2] += 1;
+        }
+    }
+    let mut rows = vec![row(["member", "leads", "copies", "being copied"])];
+    rows.extend(shares.iter().map(|(name, n)| {
+        vec![
+            (*name).to_owned(),
+            n[0].to_string(),
+            n[1].to_string(),
+            n[2].to_string(),
+        ]
+    }));
+    if !loads.is_empty() {
+        rows[0].extend(CARRIED.map(|head| format!("{head} led")));
+        for (row, name) in rows[1..].iter_mut().zip(shares.keys()) {
+            row.extend(carried(
+                loads.values().filter(|load| load.primary == **name),
+            ));
+        }
+    }
+    columns(&rows)
+}
+
+fn runs(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
+    let keys = match keyspace.partitions.first().map(|p| &p.keys) {
+        Some(KeysReport::Tokens(_)) => "tokens after, up to",
+        Some(KeysReport::Range(_)) => "keys from, up to",
+        _ => "slots",
+    };
+    let mut rows = vec![row([
+        "partitions",
+        keys,
+        "primary",
+        "backups",
+        "being copied to",
+        "state",
+    ])];
+    if !loads.is_empty() {
+        rows[0].extend(CARRIED.map(str::to_owned));
+    }
+    let alike = |a: &doyen::report::status::PartitionReport,
+                 b: &doyen::report::status::PartitionReport| {
+        // Where a range begins is what one wants to see of it.
+        let folds = !matches!(a.keys, KeysReport::Range(_));
+        folds
+            && (&a.primary, &a.backups, &a.learners, a.state)
+                == (&b.primary, &b.backups, &b.learners, b.state)
+    };
+    for run in keyspace.partitions.chunk_by(alike) {
+        // A chunk is never empty.
+        let (Some(first), Some(last)) = (run.first(), run.last()) else {
+            continue;
+        };
+        let ids = numbers(run);
+        let state = match first.state {
+            PartitionState::Open => "open",
+            PartitionState::Assigned => "assigned",
+            PartitionState::Unknown => "unknown: the coordinator did not answer",
+        };
+        rows.push(row([
+            &ids,
+            &keys_of(&first.keys, &last.keys),
+            &first.primary,
+            &first.backups.join(" "),
+            &first.learners.join(" "),
+            state,
+        ]));
+        if let Some(row) = rows.last_mut().filter(|_| !loads.is_empty()) {
+            row.extend(carried(run.iter().filter_map(|p| loads.get(&p.id))));
+        }
+    }
+    columns(&rows)
+}
+
+/// Neighbours, which need not have followed one another.
+fn numbers(run: &[doyen::report::status::PartitionReport]) -> String {
+    match run {
+        [one] => one.id.to_string(),
+        [first, .., last] if run.windows(2).all(|two| two[0].id + 1 == two[1].id) => {
+            format!("{}-{}", first.id, last.id)
+        }
+        [first, .., last] if run.len() > 3 => format!("{}..{} ({})", first.id, last.id, run.len()),
+        some => some
+            .iter()
+            .map(|p| p.id.to_string())
+            .collect::<Vec<_>>()
+            .join(","),
+    }
+}
+
+/// The keys of neighbours, from the first to the last of them.
+fn keys_of(first: &KeysReport, last: &KeysReport) -> String {
+    // The first range begins with no key, and the last one never ends.
+    let start = |s: &Option<StartReport>| match s {
+        None => "the end".to_owned(),
+        Some(StartReport { map: 0, key }) if key.is_empty() => "the beginning".to_owned(),
+        Some(StartReport { map: 0, key }) => format!("\"{key}\""),
+        Some(StartReport { map, key }) => format!("map {map} \"{key}\""),
+    };
+    match (first, last) {
+        (KeysReport::Slots([from, _]), KeysReport::Slots([_, to])) => format!("{from}-{to}"),
+        (KeysReport::Tokens([after, _]), KeysReport::Tokens([_, upto])) => {
+            format!("{after} {upto}")
+        }
+        (KeysReport::Range([from, _]), KeysReport::Range([_, to])) => {
+            format!("{} {}", start(from), start(to))
+        }
+        _ => String::new(),
+    }
+}
+
+/// What fits on a terminal, drawn over what was there: without a flash, and without a line that
+/// wraps and moves the others.
+pub(super) fn screen(text: &str, columns: usize, rows: usize) -> String {
+    let columns = columns.max(1);
+    let lines: Vec<String> = text.lines().flat_map(|line| fit(line, columns)).collect();
+    // The last row stays empty for the cursor: text there would scroll.
+    let room = rows.saturating_sub(1).max(1);
+    let mut out = String::from("\x1b[H");
+    let mut draw = |line: &str| {
+        let _ = write!(out, "{line}\x1b[K\r\n");
+    };
+    if lines.len() <= room {
+        lines.iter().for_each(|line| draw(line));
+    } else {
+        lines.iter().take(room - 1).for_each(|line| draw(line));
+        draw(&clip(
+            &format!("... {} lines more", lines.len() - (room - 1)),
+            columns,
+        ));
+    }
+    out + "\x1b[J"
+}
+
+/// Rows of tables are cut, sentences go on in the next line.
+fn fit(line: &str, columns: usize) -> Vec<String> {
+    if line.starts_with(' ') || line.chars().count() <= columns {
+        return vec![clip(line, columns)];
+    }
+    wrap(line, columns)
+        .iter()
+        .map(|line| clip(line, columns))
+        .collect()
+}
+
+fn clip(line: &str, columns: usize) -> String {
+    if line.chars().count() <= columns {
+        return line.to_owned();
+    }
+    line.chars()
+        .take(columns.saturating_sub(1))
+        .chain(['>'])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a terminal of 40x10, lines wrapped and the picture scrolled away with every look.
+    #[test]
+    fn a_small_terminal_shows_what_fits() {
+        let text = format!(
+            "safe   coordinator a   cluster {}\n\n{}",
+            "7".repeat(32),
+            "  a row that is wider than the terminal is\n".repeat(30)
+        );
+        for (columns, rows) in [(40, 10), (20, 3), (1, 1), (0, 0), (200, 60)] {
+            let drawn = screen(&text, columns, rows);
+            assert!(drawn.starts_with("\x1b[H") && drawn.ends_with("\x1b[J"));
+            let lines: Vec<&str> = drawn[3..drawn.len() - 3]
+                .split_terminator("\x1b[K\r\n")
+                .collect();
+            assert!(
+                lines.len() <= rows.saturating_sub(1).max(1),
+                "{columns}x{rows}: {lines:?}"
+            );
+            assert!(
+                lines
+                    .iter()
+                    .all(|line| line.chars().count() <= columns.max(1)),
+                "{columns}x{rows}: {lines:?}"
+            );
+        }
+        let drawn = screen(&text, 40, 10);
+        assert!(
+            drawn.contains("safe coordinator a cluster") && drawn.contains("lines more"),
+            "{drawn:?}"
+        );
+    }
+}

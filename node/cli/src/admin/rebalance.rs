@@ -1,0 +1,318 @@
+//! `doyen rebalance`: what would move and why, a plan that is confirmed, and whether, when and how
+//! fast anything moves by itself.
+
+use super::{Credentials, Target, failed, json, write};
+use crate::{Failed, PARTITIONS, counted};
+use doyen::http::client;
+use doyen::report::moves::{self, BalanceOptions, BalanceReport, CancelRequest, MovesReport};
+use doyen::report::rebalance::{PLAN_BYTES_MAX, RebalancePlan, Step};
+use doyen_placement::{Scheduler, Schedulers};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Show what would move and why, apply such a plan, or say whether, when and how fast copies move
+/// by themselves.
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["plan", "apply", "verb", "automatic", "move_rate", "window"]).multiple(true)))]
+pub(crate) struct Rebalance {
+    /// What to do
+    #[arg(value_enum)]
+    verb: Option<Verb>,
+    /// With cancel: which move, as `doyen moves` names it, as in default/17
+    #[arg(value_name = "ID")]
+    id: Option<String>,
+    /// With cancel: every move that is for balance
+    #[arg(long, conflicts_with = "id")]
+    all: bool,
+    /// How many bytes a second each member sends and takes for copies at most, as in 50mb; or
+    /// adaptive, which is the default: as many as those who read and write do not notice
+    #[arg(long, value_name = "RATE", value_parser = |text: &str| moves::rate(text).map(|_| text.to_owned()))]
+    move_rate: Option<String>,
+    /// Balance only at this time of day, in UTC, as in 22:00-06:00; or always. What is lost is
+    /// mended at any time
+    #[arg(long, value_name = "FROM-TO", value_parser = |text: &str| moves::window(text).map(|_| text.to_owned()))]
+    window: Option<String>,
+    /// What happens by itself, and nothing else: any of repair, drain, place, copies, primaries,
+    /// hot, splits and merges
+    #[arg(
+        long,
+        value_name = "REASON",
+        value_delimiter = ',',
+        conflicts_with = "verb"
+    )]
+    automatic: Option<Vec<Scheduler>>,
+    /// Show what would move, every step with its reason
+    #[arg(long, conflicts_with_all = ["verb", "automatic", "apply", "move_rate", "window"])]
+    plan: bool,
+    /// Print the plan as JSON, a file for --apply; or the status
+    #[arg(long)]
+    json: bool,
+    /// Apply a plan that --plan --json made, if the table has not changed since
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["verb", "automatic", "move_rate", "window"])]
+    apply: Option<PathBuf>,
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    credentials: Credentials,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Verb {
+    /// Show whether, when and how fast copies move
+    Status,
+    /// Move nothing more for balance: what is lost is mended all the same, and what is being copied
+    /// is finished
+    Pause,
+    /// Go on, also with what was cancelled
+    Resume,
+    /// Give up a move: the partition stays where it is until you resume, or until members come or
+    /// go. With --all, all that are for balance, and pause
+    Cancel,
+    /// Balance only by --apply; what is lost or breaks a rule is mended in any case
+    Manual,
+    /// Balance by itself
+    Auto,
+}
+
+impl Rebalance {
+    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+        let address = self.target.address();
+        if self.plan {
+            let plan: RebalancePlan =
+                client::get_with(&address, "/rebalance", &self.credentials.token()?)
+                    .await
+                    .map_err(failed)?;
+            write(&if self.json {
+                json(&plan, true)?
+            } else {
+                told(&plan)
+            })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if let Some(file) = &self.apply {
+            let plan = read(file)?;
+            let body = json!({ "table": plan.table, "goals": plan.goals }).to_string();
+            self.change("POST", "/rebalance", &body).await?;
+            let are = if plan.goals.len() == 1 { "is" } else { "are" };
+            write(&format!(
+                "{} {are} on the way; `doyen moves` shows how far they are\n",
+                counted(plan.goals.len(), PARTITIONS)
+            ))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let is_cancel = self.verb == Some(Verb::Cancel);
+        if !is_cancel && (self.id.is_some() || self.all) {
+            return Err(Failed::usage(
+                "only cancel takes the ID of a move, or --all (see `doyen rebalance --help`)",
+            ));
+        }
+        let automatic = match self.verb {
+            Some(Verb::Manual) => Some(Schedulers::MANUAL.iter().collect()),
+            Some(Verb::Auto) => Some(Scheduler::ALL.to_vec()),
+            _ => self.automatic.clone(),
+        };
+        if let Some(on) = automatic {
+            let on: Vec<String> = on.iter().map(ToString::to_string).collect();
+            self.change(
+                "PATCH",
+                "/rebalance",
+                &json!({ "automatic": on }).to_string(),
+            )
+            .await?;
+            let rest = if on.len() == Scheduler::ALL.len() {
+                ""
+            } else {
+                "; for all else by `doyen rebalance --apply`"
+            };
+            write(&format!(
+                "copies move by themselves for: {}{rest}\n",
+                if on.is_empty() {
+                    "nothing".into()
+                } else {
+                    on.join(", ")
+                }
+            ))?;
+        }
+        let paused = match self.verb {
+            Some(Verb::Pause) => Some(true),
+            Some(Verb::Resume) => Some(false),
+            _ => None,
+        };
+        let options = BalanceOptions {
+            paused,
+            rate: self.move_rate.clone(),
+            window: self.window.clone(),
+        };
+        if options != BalanceOptions::default() {
+            self.change("PATCH", "/balance", &json(&options, false)?)
+                .await?;
+        }
+        if is_cancel {
+            let cancel = CancelRequest {
+                id: self.id.clone(),
+                all: self.all,
+            };
+            if cancel.id.is_some() == cancel.all {
+                return Err(Failed::usage(
+                    "say which move is cancelled, by its ID as `doyen moves` shows it, or --all",
+                ));
+            }
+            self.change("POST", "/moves/cancel", &json(&cancel, false)?)
+                .await?;
+            let said = match &self.id {
+                Some(id) => {
+                    format!("{id} moves no further: it stays where it is until `doyen rebalance resume`, or until members come or go\n")
+                }
+                None => "every move for balance is given up, and balancing is paused until `doyen rebalance resume`\n".to_owned(),
+            };
+            write(&said)?;
+        } else if self.verb == Some(Verb::Status) || options != BalanceOptions::default() {
+            let report: MovesReport =
+                client::get_with(&address, "/moves", &self.credentials.token()?)
+                    .await
+                    .map_err(failed)?;
+            write(&if self.json {
+                json(&report.balance, true)?
+            } else {
+                standing(&report)
+            })?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    async fn change(&self, method: &str, path: &str, body: &str) -> Result<(), Failed> {
+        let token = self.credentials.token()?;
+        let done: Result<Value, _> =
+            client::change(&self.target.address(), method, path, &token, body).await;
+        done.map(|_| ()).map_err(failed)
+    }
+}
+
+/// How balancing stands, for people.
+fn standing(report: &MovesReport) -> String {
+    let BalanceReport {
+        state,
+        on: _,
+        automatic,
+        rate,
+        window,
+        held,
+        ..
+    } = &report.balance;
+    let mut text = report.halted_line();
+    let _ = writeln!(text, "balancing: {state}");
+    let _ = writeln!(
+        text,
+        "moves by itself, now: {}",
+        if automatic.is_empty() {
+            "nothing".into()
+        } else {
+            automatic.join(", ")
+        }
+    );
+    let whose = if rate == "adaptive" {
+        ""
+    } else {
+        ", from and to each member"
+    };
+    let _ = writeln!(text, "move rate: {}{whose}", report.balance.spoken_rate());
+    let _ = writeln!(
+        text,
+        "window: {window}{}",
+        if window == "always" { "" } else { " UTC" }
+    );
+    if !held.is_empty() {
+        let _ = writeln!(
+            text,
+            "cancelled, and held where they are: {}",
+            some_of(held)
+        );
+    }
+    let _ = writeln!(
+        text,
+        "{} on the way (`doyen moves`)",
+        counted(report.moves.len(), ("move", "moves"))
+    );
+    text
+}
+
+/// The first of them, and how many more there are.
+fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let more = names.len().saturating_sub(SHOWN);
+    let shown = names
+        .iter()
+        .take(SHOWN)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if more > 0 {
+        format!("{shown} and {more} more")
+    } else {
+        shown
+    }
+}
+
+fn read(file: &Path) -> Result<RebalancePlan, Failed> {
+    let cannot =
+        |why: String| Failed::usage(format!("the plan {} cannot be read: {why}", file.display()));
+    let bytes = std::fs::metadata(file)
+        .map_err(|e| cannot(e.to_string()))?
+        .len();
+    if bytes > PLAN_BYTES_MAX as u64 {
+        return Err(cannot(format!(
+            "it has {bytes} bytes, and a plan at most {PLAN_BYTES_MAX}"
+        )));
+    }
+    let text = std::fs::read(file).map_err(|e| cannot(e.to_string()))?;
+    serde_json::from_slice(&text)
+        .map_err(|e| cannot(format!("{e}; `doyen rebalance --plan --json` writes one")))
+}
+
+/// A plan for people.
+fn told(plan: &RebalancePlan) -> String {
+    let mut text = String::new();
+    for step in &plan.operators {
+        let _ = writeln!(text, "{step}");
+    }
+    let mut reasons: BTreeMap<(u8, &str), usize> = BTreeMap::new();
+    plan.operators.iter().for_each(
+        |Step {
+             priority, reason, ..
+         }| *reasons.entry((*priority, reason)).or_default() += 1,
+    );
+    let counts: Vec<String> = reasons
+        .into_iter()
+        .map(|((_, reason), count)| format!("{count} for {reason}"))
+        .collect();
+    let _ = match counts.is_empty() {
+        true => writeln!(text, "nothing is to be moved"),
+        false => writeln!(
+            text,
+            "{}: {}",
+            counted(plan.operators.len(), ("step", "steps")),
+            counts.join(", ")
+        ),
+    };
+    if plan.bytes > 0 {
+        let _ = writeln!(
+            text,
+            "{} bytes are copied for that, as far as their sizes are known",
+            plan.bytes
+        );
+    }
+    let _ = writeln!(
+        text,
+        "moved automatically: {}",
+        if plan.automatic.is_empty() {
+            "nothing".into()
+        } else {
+            plan.automatic.join(", ")
+        }
+    );
+    let _ = writeln!(text, "table {}", plan.table);
+    text
+}

@@ -1,0 +1,127 @@
+//! Load through the native client: what a program does that uses `doyen::Client`.
+//!
+//! ```text
+//!   worker (a thread) ── polls ──> caller (a future) ── map.get, map.insert ──> Client (a thread of its own)
+//!     │ due lanes ───────────────────^  │
+//!     └ Shared: plan, schedule, <───────┘
+//!               recorder
+//! ```
+//! Each thread has a client, and for each operation in flight one caller, which does one operation
+//! after the other.
+
+mod worker;
+
+use super::Failed;
+use super::load::Load;
+use super::pace::on_threads;
+use super::recorder::Recorder;
+use super::schedule::{Clock, Schedule};
+use crate::runtime;
+use doyen::Client;
+use doyen::ConnectError;
+use doyen::config::DATA_PORT;
+use std::path::PathBuf;
+use worker::{Shared, Worker};
+
+/// Which nodes.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Native client")]
+#[group(skip)]
+pub(super) struct Target {
+    /// Through the native client: get and insert of a map, every caller has one operation in flight
+    #[arg(long, conflicts_with_all = ["resp", "cluster", "password_file", "wait"])]
+    pub(super) native: bool,
+    /// Data ports of nodes, any of them [default: 127.0.0.1:7401]
+    #[arg(long, value_name = "ADDR", value_delimiter = ',', requires = "native")]
+    data: Vec<String>,
+    /// File with the cluster's secret (or DOYEN_SECRET)
+    #[arg(long, env = "DOYEN_SECRET_FILE", value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// The map
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "bench",
+        requires = "native"
+    )]
+    map: String,
+}
+
+impl Target {
+    /// Puts the load on the cluster; returns what came of it, and by how many starts it was behind.
+    pub(super) fn run(&self, load: &Load) -> Result<(Recorder, u64), Failed> {
+        let clock = Clock::start();
+        let runtime = runtime()?;
+        let mut workers = Vec::new();
+        for thread in 0..load.threads() {
+            let (client, map) = runtime.block_on(self.connect())?;
+            let shared = Shared::new(
+                clock,
+                load.filling(thread),
+                Schedule::closed(u64::MAX),
+                (load.lanes(thread), 1),
+                false,
+            );
+            workers.push((Worker::new(map, load.value(), shared), client));
+        }
+        if load.fill() {
+            on_threads(&mut workers, |(worker, _), failed| worker.run(failed))?;
+        }
+        let starts_at = clock.now();
+        for (thread, (worker, _)) in workers.iter_mut().enumerate() {
+            let lanes = (load.lanes(thread), load.in_flight());
+            let shared = Shared::new(
+                clock,
+                load.plan(thread)?,
+                load.schedule(thread, starts_at),
+                lanes,
+                load.batch(),
+            );
+            worker.go_on(shared, starts_at + load.warmup().as_nanos() as u64);
+        }
+        on_threads(&mut workers, |(worker, _), failed| worker.run(failed))?;
+        let (mut sum, mut behind) = (Recorder::new(), 0);
+        for (worker, client) in workers {
+            let (recorder, late) = worker.end();
+            behind += late;
+            sum.merge(recorder);
+            runtime.block_on(client.close());
+        }
+        Ok((sum, behind))
+    }
+
+    async fn connect(&self) -> Result<(Client, worker::Keys), Failed> {
+        let mut builder = Client::builder().name("doyen-bench");
+        builder = match &self.data[..] {
+            [] => builder.seed(format!("127.0.0.1:{DATA_PORT}")),
+            nodes => builder.seeds(nodes),
+        };
+        let secret = std::env::var("DOYEN_SECRET").ok().filter(|s| !s.is_empty());
+        builder = match (&self.secret_file, secret) {
+            (Some(file), _) => builder.secret_file(file),
+            (None, Some(secret)) => builder.secret(secret),
+            (None, None) => builder,
+        };
+        let client = builder.connect().await.map_err(|e| match e {
+            ConnectError::Config(_) | ConnectError::Identity(_) => {
+                Failed::usage(format!("--data, --secret-file: {e}"))
+            }
+            e => Failed::new(format!("{e} (--data, --secret-file)")),
+        })?;
+        let map = client
+            .map(&self.map)
+            .await
+            .map_err(|e| Failed::new(format!("--map {}: {e}", self.map)))?;
+        Ok((client, map))
+    }
+
+    /// What people should know of it beside the load.
+    pub(super) fn words(&self) -> String {
+        let nodes = if self.data.is_empty() {
+            String::new()
+        } else {
+            format!(", by {}", self.data.join(" "))
+        };
+        format!(", through the native client{nodes}")
+    }
+}

@@ -1,0 +1,204 @@
+//! Load on servers that speak RESP: Doyen, Redis, and others with commands of their own.
+//!
+//! ```text
+//!   main ── connects, fills, starts ──> worker (a thread) ──ready──> connection ──> server
+//!                                         │ due lanes ─────────────────^  │  command: bytes with a key
+//!                                         └ Shared: plan, schedule, <─────┘  scan: bytes to replies
+//!                                           recorder, route
+//! ```
+
+mod command;
+mod connection;
+mod dial;
+mod route;
+mod scan;
+mod worker;
+
+use super::Failed;
+use super::load::Load;
+use super::pace::on_threads;
+use super::recorder::Recorder;
+use super::schedule::{Clock, Schedule};
+use command::Command;
+use connection::Shared;
+use dial::Dial;
+use doyen::config::{self, RESP_CLUSTER_PORT, RESP_PORT};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use worker::Worker;
+
+/// Unanswered writes of a connection while keys are filled, at most.
+const FILL_IN_FLIGHT_MAX: usize = 16;
+/// Bytes of unanswered writes while keys are filled, about: a server should not need to refuse any.
+const FILL_BYTES: usize = 32 << 20;
+
+/// Where the password is that is in no file.
+const PASSWORD_VARIABLE: &str = "DOYEN_BENCH_PASSWORD";
+
+/// Which servers, and how they are spoken to.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Servers")]
+pub(super) struct Target {
+    /// RESP ports, among which the connections are shared out [default: 127.0.0.1:7379, with
+    /// --cluster 127.0.0.1:7380]
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    resp: Vec<String>,
+    /// Ask each key of its master, as CLUSTER SLOTS tells them; every connection belongs to one
+    /// master
+    #[arg(long)]
+    cluster: bool,
+    /// File with the password of the servers (or DOYEN_BENCH_PASSWORD; never a flag, because other
+    /// users see flags)
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Follow every write with WAIT N 0, and count it when both are answered, and N copies have it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    wait: Option<u16>,
+    /// What a read says
+    #[arg(
+        long,
+        value_name = "WORDS",
+        default_value = "GET {key}",
+        conflicts_with = "cluster"
+    )]
+    command_get: String,
+    /// What a write says
+    #[arg(
+        long,
+        value_name = "WORDS",
+        default_value = "SET {key} {value}",
+        conflicts_with = "cluster"
+    )]
+    command_set: String,
+}
+
+impl Target {
+    /// Puts the load on the servers; returns what came of it, and by how many starts they were
+    /// behind.
+    pub(super) fn run(&self, load: &Load) -> Result<(Recorder, u64), Failed> {
+        if self.wait.is_some() && !load.writes() {
+            return Err(Failed::usage(
+                "--wait says nothing of --operation get: it follows writes",
+            ));
+        }
+        let clock = Clock::start();
+        let mut workers = self.connect(load, clock)?;
+        if load.fill() {
+            on_threads(&mut workers, Worker::run)?;
+        }
+        let starts_at = clock.now();
+        for (thread, worker) in workers.iter_mut().enumerate() {
+            let shared = &mut worker.shared;
+            shared.plan = load.plan(thread)?;
+            shared.schedule = load.schedule(thread, starts_at);
+            shared
+                .recorder
+                .measure_from(starts_at + load.warmup().as_nanos() as u64);
+            if let Some(copies) = self.wait {
+                shared.set.then_wait(copies);
+            }
+            (shared.in_flight, shared.batch) = (load.in_flight(), load.batch());
+        }
+        on_threads(&mut workers, Worker::run)?;
+        let mut sum = Recorder::new();
+        let mut behind = 0;
+        for worker in workers {
+            behind += worker.shared.schedule.behind();
+            sum.merge(worker.shared.recorder);
+        }
+        Ok((sum, behind))
+    }
+
+    fn password(&self) -> Result<Option<String>, Failed> {
+        match &self.password_file {
+            Some(path) => Ok(Some(config::read_line(path, "--password-file")?)),
+            None => Ok(std::env::var(PASSWORD_VARIABLE)
+                .ok()
+                .filter(|password| !password.is_empty())),
+        }
+    }
+
+    /// All connections of all threads, about to fill.
+    fn connect(&self, load: &Load, clock: Clock) -> Result<Vec<Worker>, Failed> {
+        let addresses = self.addresses()?;
+        let value = load.value();
+        let get = Command::parse(&self.command_get, &value)
+            .map_err(|e| Failed::usage(format!("--command-get {e}")))?;
+        let set = Command::parse(&self.command_set, &value)
+            .map_err(|e| Failed::usage(format!("--command-set {e}")))?;
+        let dial = Dial {
+            password: self.password()?,
+        };
+        let router = if self.cluster {
+            Some(dial.router(&addresses, load.keys())?)
+        } else {
+            None
+        };
+        if let Some(masters) = router
+            .as_ref()
+            .map(route::Router::masters)
+            .filter(|masters| *masters > load.lanes(load.threads() - 1))
+        {
+            return Err(Failed::usage(format!(
+                "--connections are too few: each thread needs one for each of {masters} masters"
+            )));
+        }
+        let fill_in_flight = (FILL_BYTES / load.value_bytes().max(1) / load.connections())
+            .clamp(1, FILL_IN_FLIGHT_MAX);
+        (0..load.threads())
+            .map(|thread| {
+                let shared = Shared {
+                    clock,
+                    plan: load.filling(thread),
+                    schedule: Schedule::closed(u64::MAX),
+                    recorder: Recorder::new(),
+                    router: router.clone(),
+                    get: get.clone(),
+                    set: set.clone(),
+                    in_flight: fill_in_flight,
+                    batch: false,
+                };
+                // Threads begin with different servers, so that all of them get their share of
+                // connections.
+                let before: usize = (0..thread).map(|t| load.lanes(t)).sum();
+                let mut addresses = addresses.clone();
+                let first = before % addresses.len();
+                addresses.rotate_left(first);
+                Worker::connect(dial.clone(), &addresses, load.lanes(thread), shared)
+            })
+            .collect()
+    }
+
+    fn addresses(&self) -> Result<Vec<SocketAddr>, Failed> {
+        let default = SocketAddr::from((
+            [127, 0, 0, 1],
+            if self.cluster {
+                RESP_CLUSTER_PORT
+            } else {
+                RESP_PORT
+            },
+        ));
+        if self.resp.is_empty() {
+            return Ok(vec![default]);
+        }
+        self.resp
+            .iter()
+            .map(|text| Ok(config::address("--resp", Some(text), default)?))
+            .collect()
+    }
+
+    /// What people should know of it beside the load.
+    pub(super) fn words(&self) -> String {
+        let mut words = match (&self.resp[..], self.cluster) {
+            ([], _) => String::new(),
+            (servers, _) => format!(", at {}", servers.join(" ")),
+        };
+        if self.cluster {
+            words += ", to the master of each key";
+        }
+        if let Some(copies) = self.wait {
+            words += &format!(", WAIT {copies} after each write");
+        }
+        words
+    }
+}

@@ -1,0 +1,358 @@
+//! `doyen chaos`: a cluster of real processes on this machine, everything that may go wrong with
+//! them, one thing after the other, and a judgement of every operation that clients made meanwhile.
+//!
+//! ```text
+//!   plan (a seed) ──> strike ── SIGKILL, SIGSTOP, joins, leaves ──> testkit::Cluster
+//!                       │    ── cuts, loss, delay, corruption ────> its relays
+//!                       │ what, when, when healed                        ▲
+//!                       └──> book <── answers, waits ── load: clients ───┘
+//!                             └──> report, page                 └──> testkit::History: every operation, judged at the end
+//! ```
+//!
+//! Faults stay within what Doyen promises to survive: `plan` says how.
+
+mod book;
+mod end;
+mod load;
+mod page;
+mod plan;
+mod report;
+mod strike;
+
+use super::{Failed, runtime, say};
+use book::{Book, Fault};
+use doyen::testkit::{Cluster, History};
+use end::End;
+use load::Load;
+use plan::Plan;
+use report::{Report, Sum};
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+
+/// How long the cluster may take, after a fault is over, until all is safe.
+const HEAL_MAX: Duration = Duration::from_secs(60);
+/// Operations of a run at most: all of them are remembered, some 150 bytes each, until they are
+/// judged.
+const OPERATIONS_MAX: f64 = 4e6;
+/// The shortest round.
+const MINUTES_LEAST: f64 = 0.1;
+/// Between two lines of figures.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Let everything go wrong that may, and judge what clients saw.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A fault at a time, at random by the seed: SIGKILL, SIGSTOP, restarts in order, joins and leaves; cuts in one direction and in \
+    both, of one port or of both; loss, delay, duplication, reordering, corruption, little bandwidth, and datagrams above a size that vanish. After each \
+    of them all must become safe again. Never are a majority of the voters or all copies in sync of a partition taken away at once: that is \
+    what Doyen does not promise to survive. The same seed gives the same faults in the same order; what they meet is never the same.\n\n\
+    Ctrl-C ends it early, with the figures up to then; once more ends it at once.\n\n\
+    Status 1 if an acknowledged write was lost, a read was stale, any answer has no explanation, or the cluster did not heal."
+)]
+pub(super) struct Chaos {
+    /// Nodes at the start; there are 7 at most, so that everybody votes, and 3 at least
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u8).range(3..=7))]
+    nodes: u8,
+    /// Minutes under load and faults, about, 0.1 to 60; 0.25 is a quarter of one
+    #[arg(long, default_value_t = 10.0, value_name = "M", value_parser = minutes)]
+    minutes: f64,
+    /// Goes on for so many hours, 0.01 to 1000: rounds of --minutes, each of a new cluster with the
+    /// next seed, until one does not hold
+    #[arg(long, value_name = "H", value_parser = hours)]
+    hours: Option<f64>,
+    /// Which faults, and in which order [default: drawn, and printed]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Copies beside the primary, 1 to 3 and fewer than nodes; with 2, two nodes die at once now
+    /// and then
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
+    backups: u8,
+    /// Operations a second at most, of all clients together, 1 to 5000
+    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5000))]
+    rate: u32,
+    /// Write a page with a timeline there; of several rounds, the last one's
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Keep the nodes' logs in this directory [default: a temporary one, kept if something is
+    /// wrong]
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
+    /// Print the report as JSON, and no lines before it; with --hours a line for each round, and
+    /// one for all
+    #[arg(long)]
+    json: bool,
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|m| (MINUTES_LEAST..=60.0).contains(m))
+        .ok_or_else(|| "a number from 0.1 to 60".into())
+}
+
+fn hours(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|h| (0.01..=1000.0).contains(h))
+        .ok_or_else(|| "a number from 0.01 to 1000".into())
+}
+
+/// What all parts share; they run on one thread.
+type Shared = Rc<RefCell<Book>>;
+
+impl Chaos {
+    pub(super) fn main(self) -> Result<ExitCode, Failed> {
+        runtime()?.block_on(LocalSet::new().run_until(async {
+            let (hand, by_hand) = watch::channel(false);
+            tokio::select! {
+                outcome = self.play(by_hand) => outcome,
+                why = end::twice(hand) => Err(why),
+            }
+        }))
+    }
+
+    async fn play(self, by_hand: watch::Receiver<bool>) -> Result<ExitCode, Failed> {
+        if self.backups >= self.nodes {
+            return Err(Failed::usage(format!(
+                "--nodes {} --backups {}: {} copies of everything need {} nodes; say --nodes {} or --backups {}",
+                self.nodes,
+                self.backups,
+                self.backups + 1,
+                self.backups + 1,
+                self.backups + 1,
+                self.nodes - 1
+            )));
+        }
+        let operations = self.minutes * 60.0 * f64::from(self.rate);
+        if operations > OPERATIONS_MAX {
+            return Err(Failed::usage(format!(
+                "--minutes {} at --rate {} are {operations:.0} operations, and {OPERATIONS_MAX:.0} can be judged: lower one of them",
+                self.minutes, self.rate
+            )));
+        }
+        if let Some(path) = &self.report {
+            // Before anything runs: what cannot be written in the end would have been run for
+            // nothing.
+            let open = std::fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(path);
+            open.map_err(|e| {
+                Failed::usage(format!("cannot write {} (--report): {e}", path.display()))
+            })?;
+        }
+        let seed = self.seed.unwrap_or_else(|| rand::random::<u32>().into());
+        let Some(hours) = self.hours else {
+            let report = self.round(seed, self.minutes, &by_hand).await?;
+            self.tell(&report)?;
+            return Ok(if report.holds() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            });
+        };
+        let until = Instant::now() + Duration::from_secs_f64(hours * 3600.0);
+        let mut sum = Sum::default();
+        for seed in seed.. {
+            let left = until
+                .saturating_duration_since(Instant::now())
+                .as_secs_f64()
+                / 60.0;
+            let report = self
+                .round(seed, self.minutes.min(left.max(MINUTES_LEAST)), &by_hand)
+                .await?;
+            self.tell(&report)?;
+            sum.add(&report);
+            if !self.json {
+                say(format_args!("{sum}\n"));
+            }
+            if !report.holds() {
+                self.print(&sum)?;
+                return Ok(ExitCode::FAILURE);
+            }
+            if report.by_hand || Instant::now() >= until {
+                break;
+            }
+        }
+        self.print(&sum)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Where JSON is wanted.
+    fn print(&self, what: &impl serde::Serialize) -> Result<(), Failed> {
+        if self.json {
+            let text = serde_json::to_string(what)
+                .map_err(|e| Failed::new(format!("cannot tell it as JSON: {e}")))?;
+            say(format_args!("{text}\n"));
+        }
+        Ok(())
+    }
+
+    fn tell(&self, report: &Report) -> Result<(), Failed> {
+        if !self.json {
+            say(format_args!("{report}"));
+        }
+        self.print(report)?;
+        if let Some(path) = &self.report {
+            let write = std::fs::write(path, page::page(report));
+            write.map_err(|e| {
+                Failed::new(format!("cannot write {} (--report): {e}", path.display()))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// One cluster, and what came of it.
+    async fn round(
+        &self,
+        seed: u64,
+        minutes: f64,
+        by_hand: &watch::Receiver<bool>,
+    ) -> Result<Report, Failed> {
+        let mut book = Book::new(!self.json);
+        if self.hours.is_some() {
+            book = book.without_seconds();
+        }
+        let book = Rc::new(RefCell::new(book));
+        book.borrow().say(format_args!(
+            "seed {seed}: {} nodes with {} copies of everything, behind relays",
+            self.nodes,
+            self.backups + 1
+        ));
+        let itself = std::env::current_exe()
+            .map_err(|e| Failed::new(format!("cannot tell which program this is: {e}")))?;
+        let mut builder = Cluster::builder()
+            .binary(itself)
+            .apart()
+            .seed(seed)
+            .option("backups", self.backups)
+            .option("partitions", 256);
+        if let Some(directory) = &self.logs {
+            let rounds = self.hours.map(|_| format!("seed-{seed}"));
+            builder = builder
+                .directory(rounds.map_or_else(|| directory.clone(), |round| directory.join(round)));
+        }
+        let starting = End::new(Instant::now(), by_hand.clone());
+        let started = starting
+            .unless_ended(builder.start(self.nodes.into()))
+            .await;
+        let mut cluster = started.ok_or_else(|| super::ended_by_hand("chaos"))??;
+        book.borrow().say(format_args!(
+            "all is safe. Faults come one at a time, each when all is safe again: a majority of voters and a copy in sync of every partition stay untouched"
+        ));
+        let history = History::new();
+        book.borrow_mut().see(&cluster);
+        let load = Load::start(&book, &history, &cluster, self.rate, seed).await?;
+        let ticker = tokio::task::spawn_local(tick(book.clone()));
+        let end = End::new(
+            Instant::now() + Duration::from_secs_f64(minutes * 60.0),
+            by_hand.clone(),
+        );
+        let plan = Plan::new(seed, self.nodes.into());
+        let unhealed = rampage(plan, &mut cluster, &book, &end).await;
+        let elapsed = book.borrow().elapsed();
+        load.finish().await?;
+        ticker.abort();
+        book.borrow().say(format_args!(
+            "reading everything back, and looking for an explanation of every answer"
+        ));
+        let unread = load::read_back(&book, &history).await;
+        // Judging computes for a while, and nothing else has to happen meanwhile.
+        let violations = history.judge();
+        let operations = history.keys().len();
+        let mut report = Report::new(
+            &book.borrow(),
+            seed,
+            self.nodes,
+            self.backups,
+            elapsed,
+            violations,
+        );
+        (
+            report.keys,
+            report.unread,
+            report.unhealed,
+            report.datagrams,
+        ) = (operations, unread, unhealed, cluster.datagrams().into());
+        report.by_hand = end.is_by_hand();
+        if !report.holds() {
+            report.logs = Some(cluster.keep_logs().display().to_string());
+        }
+        Ok(report)
+    }
+}
+
+/// Fault after fault. What is wrong with the cluster, if it does not heal.
+async fn rampage(
+    mut plan: Plan,
+    cluster: &mut Cluster,
+    book: &Shared,
+    end: &End,
+) -> Option<String> {
+    loop {
+        let mut episode = plan.next();
+        end.sleep(episode.calm).await;
+        if end.is_over() {
+            return None;
+        }
+        let planned = match plan::aim(&mut episode, cluster).await {
+            Ok(aim) => aim,
+            Err(why) => {
+                book.borrow().say(format_args!(
+                    "left out this time ({}): {why}",
+                    episode.kind.name()
+                ));
+                continue;
+            }
+        };
+        let mut fault = Fault::begin(&book.borrow(), episode.kind.name(), planned.text.clone());
+        book.borrow().say(format_args!("{}", planned.text));
+        let struck = strike::strike(&episode, &planned, cluster, book, end).await;
+        fault.end(&book.borrow());
+        let healed = match struck {
+            Ok(whole) => {
+                fault.cut_short = !whole;
+                cluster.await_safe(HEAL_MAX).await
+            }
+            Err(e) => Err(e),
+        };
+        fault.heal(&book.borrow(), healed.is_ok());
+        let (lasted, took, over) = (
+            fault.lasted(),
+            fault.healing(),
+            if fault.cut_short {
+                "cut short by the end"
+            } else {
+                "over"
+            },
+        );
+        // Who still waits is counted once there is an answer: the report at the end knows of all.
+        let unavailable = book.borrow().unavailable(&fault);
+        book.borrow_mut().faults.push(fault);
+        book.borrow_mut().excused.clear();
+        if let Err(e) = healed {
+            book.borrow().say(format_args!("NOT HEALED: {e}"));
+            return Some(e.to_string());
+        }
+        book.borrow().say(format_args!(
+            "  {over} after {:.2} s, all is safe {:.2} s later; the longest wait for an answer meanwhile: {:.2} s",
+            lasted.as_secs_f64(),
+            took.as_secs_f64(),
+            unavailable.as_secs_f64()
+        ));
+    }
+}
+
+async fn tick(book: Shared) {
+    let mut seconds = tokio::time::interval(SECOND);
+    seconds.tick().await;
+    loop {
+        seconds.tick().await;
+        book.borrow_mut().tick();
+    }
+}

@@ -1,0 +1,437 @@
+//! Clients: by Redis' protocol through every node, and native ones. All of them share the same
+//! keys, and everything that they ask is recorded.
+
+use super::Shared;
+use crate::Failed;
+use doyen::Database;
+use doyen::WriteError;
+use doyen::resp::client::{Client, Reply, nothing_happened};
+use doyen::testkit::linear::{Answer, Call};
+use doyen::testkit::{Cluster, History, Pending};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// Clients that speak RESP.
+const RESP_CLIENTS: u32 = 12;
+/// Tasks that use the native client.
+const NATIVE_CLIENTS: u32 = 4;
+/// Keys in use at a time.
+const KEYS: usize = 200;
+/// Of these, the ones that are counters.
+const COUNTERS: usize = 40;
+/// Operations on a key, after which another one takes its place: long histories take long to judge.
+const HISTORY_MAX: usize = 200;
+/// How long a client waits for an answer. A node parks a request for 5 s at most.
+const ANSWER_MAX: Duration = Duration::from_secs(6);
+/// How long it takes to connect at most.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// Before trying again what did not happen.
+const RETRY: Duration = Duration::from_millis(10);
+/// How often a key is tried at the end.
+const TRIES: u32 = 50;
+/// Who reads everything back.
+pub(super) const READER: u32 = u32::MAX;
+
+/// The clients, and what they were told.
+pub(super) struct Load {
+    running: Rc<Cell<bool>>,
+    tasks: Vec<JoinHandle<()>>,
+    native: doyen::Client,
+}
+
+/// What every client has.
+#[derive(Clone)]
+struct Common {
+    book: Shared,
+    history: History,
+    keys: Rc<RefCell<Vec<(u32, usize)>>>,
+    running: Rc<Cell<bool>>,
+    /// Between two operations of a client.
+    pace: Duration,
+}
+
+impl Load {
+    /// Connects the native client and lets all begin.
+    pub(super) async fn start(
+        book: &Shared,
+        history: &History,
+        cluster: &Cluster,
+        rate: u32,
+        seed: u64,
+    ) -> Result<Self, Failed> {
+        let seeds: Vec<String> = cluster
+            .running()
+            .filter_map(|node| Some(cluster.data(node)?.to_string()))
+            .collect();
+        let native = doyen::Client::builder()
+            .seeds(seeds)
+            .secret_file(cluster.secret_file())
+            .connect()
+            .await;
+        let native = native.map_err(|e| Failed::new(format!("the native client: {e}")))?;
+        let running = Rc::new(Cell::new(true));
+        let clients = RESP_CLIENTS + NATIVE_CLIENTS;
+        let common = Common {
+            book: book.clone(),
+            history: history.clone(),
+            keys: Rc::new(RefCell::new(vec![(0, 0); KEYS])),
+            running: running.clone(),
+            pace: Duration::from_secs(clients.into()) / rate,
+        };
+        let mut tasks = Vec::new();
+        for id in 0..clients {
+            let rng = ChaCha8Rng::seed_from_u64(seed.rotate_left(32) ^ u64::from(id));
+            let asker: Asker = if id < RESP_CLIENTS {
+                Asker::Resp(Resp {
+                    book: book.clone(),
+                    turn: id as usize,
+                    connection: None,
+                })
+            } else {
+                Asker::Native(native.database())
+            };
+            tasks.push(tokio::task::spawn_local(run(
+                id,
+                common.clone(),
+                rng,
+                asker,
+            )));
+        }
+        Ok(Self {
+            running,
+            tasks,
+            native,
+        })
+    }
+
+    /// Ends it; every client has its last answer.
+    pub(super) async fn finish(self) -> Result<(), Failed> {
+        self.running.set(false);
+        for task in self.tasks {
+            task.await
+                .map_err(|e| Failed::new(format!("a client of the chaos broke: {e}")))?;
+        }
+        self.native.close().await;
+        Ok(())
+    }
+}
+
+/// What one operation came to.
+enum Outcome {
+    Answered(Answer),
+    Unknown,
+    NotDone,
+}
+
+/// How a client asks.
+enum Asker {
+    Resp(Resp),
+    Native(Database),
+}
+
+async fn run(id: u32, common: Common, mut rng: ChaCha8Rng, mut asker: Asker) {
+    // Values are told apart by who wrote them and in which turn.
+    let mut serial = 0_u64;
+    let mut since = None;
+    while common.running.get() {
+        serial += 1;
+        let (key, counter) = common.key(&mut rng);
+        let call = asker.choose(&mut rng, counter, format!("{id}.{serial}"));
+        let began = Instant::now();
+        let excused = asker.is_excused(&common.book);
+        let pending = common.history.call(key.clone(), id, call.clone());
+        let outcome = asker.ask(&key, &call).await;
+        let excused = excused || asker.is_excused(&common.book);
+        let answered = matches!(outcome, Outcome::Answered(_));
+        common.note(pending, outcome);
+        // Who waited for a node that was taken away begins anew with the next one.
+        let first = *since.get_or_insert(began);
+        if answered && !excused {
+            common.book.borrow_mut().waited(first);
+        }
+        if answered || excused {
+            since = None;
+        }
+        if answered {
+            tokio::time::sleep(common.pace.mul_f64(rng.random_range(0.5..1.5))).await;
+        } else {
+            asker.turn_away();
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+}
+
+impl Common {
+    /// A key, and whether it is a counter.
+    fn key(&self, rng: &mut ChaCha8Rng) -> (String, bool) {
+        let slot = rng.random_range(0..KEYS);
+        let mut keys = self.keys.borrow_mut();
+        let (generation, used) = &mut keys[slot];
+        if *used >= HISTORY_MAX {
+            (*generation, *used) = (*generation + 1, 0);
+        }
+        *used += 1;
+        (format!("chaos:{slot}:{generation}"), slot < COUNTERS)
+    }
+
+    fn note(&self, pending: Pending, outcome: Outcome) {
+        let mut book = self.book.borrow_mut();
+        match outcome {
+            Outcome::Answered(answer) => {
+                book.second.answered += 1;
+                pending.answered(answer);
+            }
+            Outcome::Unknown => {
+                book.second.unknown += 1;
+                pending.unknown();
+            }
+            Outcome::NotDone => {
+                book.second.refused += 1;
+                pending.refused();
+            }
+        }
+    }
+}
+
+impl Asker {
+    fn choose(&self, rng: &mut ChaCha8Rng, counter: bool, value: String) -> Call {
+        let value = value.into_bytes();
+        let native = matches!(self, Self::Native(_));
+        match rng.random_range(0..20) {
+            0..9 => Call::Get,
+            // The native client has no sums, and must not write over them.
+            _ if counter && native => Call::Get,
+            _ if counter => Call::Incr(rng.random_range(1..4)),
+            9..16 => Call::Set(value),
+            16..18 if !native => Call::GetSet(value),
+            18 if !native => Call::GetDel,
+            _ => Call::Delete,
+        }
+    }
+
+    async fn ask(&mut self, key: &str, call: &Call) -> Outcome {
+        match self {
+            Self::Resp(resp) => resp.ask(key, call).await,
+            Self::Native(database) => ask_native(database, key, call).await,
+        }
+    }
+
+    /// Whether the node that it asks was taken away by the present fault.
+    fn is_excused(&self, book: &Shared) -> bool {
+        match self {
+            Self::Resp(Resp {
+                connection: Some((node, _)),
+                ..
+            }) => book.borrow().excused.contains(node),
+            _ => false,
+        }
+    }
+
+    /// Another node next time.
+    fn turn_away(&mut self) {
+        if let Self::Resp(resp) = self {
+            resp.connection = None;
+        }
+    }
+}
+
+async fn ask_native(database: &Database, key: &str, call: &Call) -> Outcome {
+    let key = key.to_owned();
+    let written = |written: Result<Answer, WriteError>| match written {
+        Ok(answer) => Outcome::Answered(answer),
+        Err(e) if e.may_have_happened() => Outcome::Unknown,
+        Err(_) => Outcome::NotDone,
+    };
+    match call {
+        Call::Set(value) => written(database.set(key, value.clone()).await.map(|()| Answer::Ok)),
+        Call::Delete => written(
+            database
+                .remove(key)
+                .await
+                .map(|was| Answer::Int(was.into())),
+        ),
+        // The only other call that is chosen for it.
+        _ => match database.get(key).await {
+            Ok(Some(value)) => Outcome::Answered(Answer::Bulk(value.to_vec())),
+            Ok(None) => Outcome::Answered(Answer::Nil),
+            Err(_) => Outcome::NotDone,
+        },
+    }
+}
+
+/// A connection at a time, to one node after the other.
+struct Resp {
+    book: Shared,
+    turn: usize,
+    /// The node, and the connection.
+    connection: Option<(usize, Client)>,
+}
+
+impl Resp {
+    async fn ask(&mut self, key: &str, call: &Call) -> Outcome {
+        let Some(client) = self.connected().await else {
+            return Outcome::NotDone;
+        };
+        let key = key.as_bytes();
+        let sum;
+        let words: Vec<&[u8]> = match call {
+            Call::Set(value) => vec![b"SET", key, value],
+            Call::GetSet(value) => vec![b"GETSET", key, value],
+            Call::GetDel => vec![b"GETDEL", key],
+            Call::Delete => vec![b"DEL", key],
+            Call::Incr(by) => {
+                sum = by.to_string();
+                vec![b"INCRBY", key, sum.as_bytes()]
+            }
+            // The only other call that is chosen.
+            _ => vec![b"GET", key],
+        };
+        match tokio::time::timeout(ANSWER_MAX, client.command(&words)).await {
+            Ok(Ok(Reply::Error(text))) if nothing_happened(&text) => Outcome::NotDone,
+            Ok(Ok(Reply::Simple(_))) => Outcome::Answered(Answer::Ok),
+            Ok(Ok(Reply::Nil)) => Outcome::Answered(Answer::Nil),
+            Ok(Ok(Reply::Int(n))) => Outcome::Answered(Answer::Int(n)),
+            Ok(Ok(Reply::Bulk(value))) => Outcome::Answered(Answer::Bulk(value)),
+            Ok(Ok(Reply::Error(text))) if text.starts_with("UNKNOWN") => Outcome::Unknown,
+            // What makes no sense is an answer that nothing explains.
+            Ok(Ok(Reply::Error(text))) => Outcome::Answered(Answer::Bulk(text.into_bytes())),
+            Ok(Ok(Reply::Array(_))) => Outcome::Answered(Answer::Bulk(b"an array".to_vec())),
+            Ok(Err(_)) | Err(_) => Outcome::Unknown,
+        }
+    }
+
+    async fn connected(&mut self) -> Option<&mut Client> {
+        if self.connection.is_none() {
+            self.turn += 1;
+            let (node, address): (usize, SocketAddr) = {
+                let book = self.book.borrow();
+                let at = self.turn.checked_rem(book.endpoints.len())?;
+                book.endpoints
+                    .iter()
+                    .nth(at)
+                    .map(|(node, address)| (*node, *address))?
+            };
+            let client = tokio::time::timeout(CONNECT_MAX, Client::connect(address))
+                .await
+                .ok()?
+                .ok()?;
+            self.connection = Some((node, client));
+        }
+        self.connection.as_mut().map(|(_, client)| client)
+    }
+}
+
+/// Reads every key, each through one node after the other until there is an answer. Says how many
+/// have none.
+pub(super) async fn read_back(book: &Shared, history: &History) -> u64 {
+    let mut reader = Resp {
+        book: book.clone(),
+        turn: 0,
+        connection: None,
+    };
+    let mut unread = 0;
+    for key in history.keys() {
+        let mut read = false;
+        for _ in 0..TRIES {
+            let pending = history.call(key.clone(), READER, Call::Get);
+            if let Outcome::Answered(answer) = reader.ask(&key, &Call::Get).await {
+                pending.answered(answer);
+                read = true;
+                break;
+            }
+            pending.refused();
+            reader.connection = None;
+            tokio::time::sleep(RETRY * 10).await;
+        }
+        unread += u64::from(!read);
+    }
+    unread
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chaos::book::Book;
+    use doyen::testkit::Wrong;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    /// A client of a server that gives these answers, whatever it is asked.
+    async fn client_of(answers: &'static [&'static str]) -> Resp {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let book = Rc::new(RefCell::new(Book::new(false)));
+        book.borrow_mut()
+            .endpoints
+            .insert(0, listener.local_addr().expect("bound"));
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            let mut asked = [0; 1000];
+            for answer in answers {
+                let _ = stream.read(&mut asked).await;
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        Resp {
+            book,
+            turn: 0,
+            connection: None,
+        }
+    }
+
+    async fn judged(calls: [Call; 2], answers: &'static [&'static str]) -> Vec<Wrong> {
+        let (mut resp, history) = (client_of(answers).await, History::new());
+        for call in calls {
+            let pending = history.call("key", 1, call.clone());
+            match resp.ask("key", &call).await {
+                Outcome::Answered(answer) => pending.answered(answer),
+                Outcome::Unknown => pending.unknown(),
+                Outcome::NotDone => pending.refused(),
+            }
+        }
+        history
+            .judge()
+            .iter()
+            .map(|violation| violation.wrong)
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn a_store_that_forgets_or_does_what_it_refused_is_found_out() {
+        let set = || Call::Set(b"x".to_vec());
+        assert_eq!(
+            judged([set(), Call::Get], &["+OK\r\n", "$1\r\nx\r\n"]).await,
+            []
+        );
+        assert_eq!(
+            judged([set(), Call::Get], &["+OK\r\n", "$-1\r\n"]).await,
+            [Wrong::Missing]
+        );
+        assert_eq!(
+            judged([set(), Call::Get], &["-TRYAGAIN later\r\n", "$1\r\nx\r\n"]).await,
+            [Wrong::Answer]
+        );
+        assert_eq!(
+            judged(
+                [set(), Call::Get],
+                &["-UNKNOWN it may have happened\r\n", "$1\r\nx\r\n"]
+            )
+            .await,
+            []
+        );
+        assert_eq!(
+            judged([set(), Call::Get], &["-ERR what?\r\n", "$-1\r\n"]).await,
+            [Wrong::Answer],
+            "no refusal that says so"
+        );
+        assert_eq!(
+            judged([Call::Incr(2), Call::Incr(2)], &[":2\r\n", ":6\r\n"]).await,
+            [Wrong::Answer]
+        );
+    }
+}

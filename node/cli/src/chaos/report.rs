@@ -1,0 +1,479 @@
+//! What came of it, for people and for programs.
+
+use super::book::{Book, Fault, Second};
+use super::load::READER;
+use doyen::testkit::linear::Call;
+use doyen::testkit::{Counts, Violation, Wrong};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// Violations that are told in full.
+const TOLD_MAX: usize = 5;
+
+/// What the figures of the last line count.
+const LEGEND: &str = "\
+unknown: writes that may have happened or not; refused: what certainly did not happen
+of keys: lost, an acknowledged write is gone; stale, something overwritten was read; unexplained, an answer that no order of events explains;
+         undecided, too many orders to try them all; unread, no answer in the end";
+
+/// What came of it. Times are in seconds.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) seed: u64,
+    pub(super) nodes: u8,
+    pub(super) backups: u8,
+    pub(super) seconds: f64,
+    /// Somebody ended it before its time.
+    pub(super) by_hand: bool,
+    /// Operations with an answer.
+    pub(super) operations: u64,
+    pub(super) unknown: u64,
+    pub(super) refused: u64,
+    pub(super) keys: usize,
+    /// Keys whose acknowledged write was not there in the end, or not at all.
+    pub(super) lost: usize,
+    /// Keys of which something overwritten was read.
+    pub(super) stale: usize,
+    /// Keys with an answer that nothing explains otherwise.
+    pub(super) unexplained: usize,
+    /// Keys that were not judged within the limits of the search.
+    pub(super) undecided: usize,
+    /// Keys that could not be read back.
+    pub(super) unread: u64,
+    /// What is wrong with the cluster, if it did not heal.
+    pub(super) unhealed: Option<String>,
+    /// Where the logs are, if something is wrong.
+    pub(super) logs: Option<String>,
+    pub(super) datagrams: Datagrams,
+    pub(super) kinds: Vec<KindReport>,
+    pub(super) faults: Vec<FaultReport>,
+    pub(super) timeline: Vec<Second>,
+    pub(super) violations: Vec<String>,
+}
+
+/// What the relays did.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Datagrams {
+    received: u64,
+    dropped: u64,
+    duplicated: u64,
+    corrupted: u64,
+    delayed: u64,
+}
+
+impl From<Counts> for Datagrams {
+    fn from(counts: Counts) -> Self {
+        let Counts {
+            received,
+            dropped,
+            duplicated,
+            corrupted,
+            delayed,
+        } = counts;
+        Self {
+            received,
+            dropped,
+            duplicated,
+            corrupted,
+            delayed,
+        }
+    }
+}
+
+/// All faults of a kind that lasted as long as they should.
+#[derive(Debug, Serialize)]
+pub(super) struct KindReport {
+    pub(super) kind: String,
+    pub(super) faults: usize,
+    /// The longest that a client waited for an answer, while each of them lasted and until all was
+    /// safe.
+    pub(super) unavailable: Spread,
+    /// From the end of each of them until all was safe.
+    pub(super) healing: Spread,
+}
+
+/// Of several spans.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) p99: f64,
+    pub(super) worst: f64,
+}
+
+/// One fault.
+#[derive(Debug, Serialize)]
+pub(super) struct FaultReport {
+    pub(super) kind: String,
+    pub(super) text: String,
+    pub(super) began: f64,
+    pub(super) ended: f64,
+    pub(super) healed: f64,
+    pub(super) safe: bool,
+    /// The end of the run came before its own: it is in no count of faults.
+    pub(super) cut_short: bool,
+    pub(super) unavailable: f64,
+}
+
+impl Spread {
+    /// By the nearest rank. Nothing of nothing.
+    fn of(mut spans: Vec<Duration>) -> Self {
+        spans.sort_unstable();
+        let at = |share: f64| {
+            let rank = (share * spans.len() as f64).ceil() as usize;
+            spans
+                .get(rank.saturating_sub(1))
+                .map_or(0.0, Duration::as_secs_f64)
+        };
+        Self {
+            median: at(0.5),
+            p99: at(0.99),
+            worst: at(1.0),
+        }
+    }
+}
+
+impl Report {
+    pub(super) fn new(
+        book: &Book,
+        seed: u64,
+        nodes: u8,
+        backups: u8,
+        elapsed: Duration,
+        violations: Vec<Violation>,
+    ) -> Self {
+        let mut kinds: BTreeMap<&str, Vec<&Fault>> = BTreeMap::new();
+        for fault in book.faults.iter().filter(|f| !f.cut_short) {
+            kinds.entry(&fault.kind).or_default().push(fault);
+        }
+        let count = |what: Verdict| violations.iter().filter(|v| verdict(v) == what).count();
+        Self {
+            seed,
+            nodes,
+            backups,
+            seconds: elapsed.as_secs_f64(),
+            by_hand: false,
+            operations: book.total(|s| s.answered),
+            unknown: book.total(|s| s.unknown),
+            refused: book.total(|s| s.refused),
+            keys: 0,
+            lost: count(Verdict::Lost),
+            stale: count(Verdict::Stale),
+            unexplained: count(Verdict::Unexplained),
+            undecided: count(Verdict::Undecided),
+            unread: 0,
+            unhealed: None,
+            logs: None,
+            datagrams: Datagrams::default(),
+            kinds: kinds
+                .into_iter()
+                .map(|(kind, faults)| KindReport {
+                    kind: kind.to_owned(),
+                    faults: faults.len(),
+                    unavailable: Spread::of(faults.iter().map(|f| book.unavailable(f)).collect()),
+                    healing: Spread::of(faults.iter().map(|f| f.healing()).collect()),
+                })
+                .collect(),
+            faults: book
+                .faults
+                .iter()
+                .map(|fault| FaultReport {
+                    kind: fault.kind.clone(),
+                    text: fault.text.clone(),
+                    began: fault.began.as_secs_f64(),
+                    ended: fault.ended.as_secs_f64(),
+                    healed: fault.healed.as_secs_f64(),
+                    safe: fault.safe,
+                    cut_short: fault.cut_short,
+                    unavailable: book.unavailable(fault).as_secs_f64(),
+                })
+                .collect(),
+            timeline: book.seconds.clone(),
+            violations: violations
+                .iter()
+                .take(TOLD_MAX)
+                .map(ToString::to_string)
+                .collect(),
+        }
+    }
+
+    /// Faults that lasted as long as they should.
+    pub(super) fn whole(&self) -> usize {
+        self.faults.iter().filter(|f| !f.cut_short).count()
+    }
+
+    /// Whether everything is as promised.
+    pub(super) fn holds(&self) -> bool {
+        self.lost + self.stale + self.unexplained + self.undecided == 0
+            && self.unread == 0
+            && self.unhealed.is_none()
+            // Nothing was tested, so nothing was shown.
+            && self.operations > 0
+    }
+}
+
+/// What came of all rounds of a soak.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(super) struct Sum {
+    rounds: u32,
+    hours: f64,
+    faults: usize,
+    operations: u64,
+    unknown: u64,
+    refused: u64,
+    lost: usize,
+    stale: usize,
+    unexplained: usize,
+    undecided: usize,
+    unread: u64,
+    unhealed: u32,
+    /// The longest that a client waited for an answer, in seconds.
+    waited: f64,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, report: &Report) {
+        self.rounds += 1;
+        self.hours += report.seconds / 3600.0;
+        self.faults += report.whole();
+        self.operations += report.operations;
+        self.unknown += report.unknown;
+        self.refused += report.refused;
+        self.lost += report.lost;
+        self.stale += report.stale;
+        self.unexplained += report.unexplained;
+        self.undecided += report.undecided;
+        self.unread += report.unread;
+        self.unhealed += u32::from(report.unhealed.is_some());
+        self.waited = report
+            .faults
+            .iter()
+            .map(|f| f.unavailable)
+            .fold(self.waited, f64::max);
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "all in all: rounds {}  hours {:.2}  faults {}  operations {}  unknown {}  refused {}  lost {}  stale {}  unexplained {}  \
+             undecided {}  unread {}  unhealed {}  longest wait {:.2} s",
+            self.rounds,
+            self.hours,
+            self.faults,
+            self.operations,
+            self.unknown,
+            self.refused,
+            self.lost,
+            self.stale,
+            self.unexplained,
+            self.undecided,
+            self.unread,
+            self.unhealed,
+            self.waited,
+        )
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Lost,
+    Stale,
+    Unexplained,
+    Undecided,
+}
+
+/// What was overwritten and is read in the end is not stale: what overwrote it is lost.
+fn verdict(violation: &Violation) -> Verdict {
+    let in_the_end = violation
+        .entry
+        .as_ref()
+        .is_some_and(|entry| entry.client == READER && entry.call == Call::Get);
+    match violation.wrong {
+        Wrong::Missing => Verdict::Lost,
+        Wrong::Stale if in_the_end => Verdict::Lost,
+        Wrong::Stale => Verdict::Stale,
+        Wrong::Answer => Verdict::Unexplained,
+        Wrong::Undecided => Verdict::Undecided,
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "\n{:<22}{:>6}   {:^27}   {:^27}",
+            "fault", "times", "a client waited at most, s", "safe again after, s"
+        )?;
+        writeln!(
+            f,
+            "{:<28}   {:>9}{:>9}{:>9}   {:>9}{:>9}{:>9}",
+            "", "median", "p99", "worst", "median", "p99", "worst"
+        )?;
+        for KindReport {
+            kind,
+            faults,
+            unavailable: u,
+            healing: h,
+        } in &self.kinds
+        {
+            let spread = |s: &Spread| format!("{:>9.2}{:>9.2}{:>9.2}", s.median, s.p99, s.worst);
+            writeln!(f, "{kind:<22}{faults:>6}   {}   {}", spread(u), spread(h))?;
+        }
+        let Datagrams {
+            received,
+            dropped,
+            duplicated,
+            corrupted,
+            delayed,
+        } = &self.datagrams;
+        writeln!(
+            f,
+            "\n{received} datagrams between nodes: {dropped} dropped, {delayed} delayed, {duplicated} doubled, {corrupted} corrupted"
+        )?;
+        for fault in self.faults.iter().filter(|fault| fault.cut_short) {
+            writeln!(f, "cut short by the end, and not counted: {}", fault.text)?;
+        }
+        self.violations
+            .iter()
+            .try_for_each(|violation| writeln!(f, "\n{violation}"))?;
+        if self.by_hand {
+            writeln!(f, "ended by hand after {:.1} s", self.seconds)?;
+        }
+        if self.operations == 0 {
+            writeln!(f, "no operation was answered, so nothing is shown")?;
+        }
+        if let Some(why) = &self.unhealed {
+            writeln!(f, "\nthe cluster did not heal: {why}")?;
+        }
+        if let Some(logs) = &self.logs {
+            writeln!(f, "\nthe nodes' logs are in {logs}")?;
+        }
+        writeln!(f, "\n{LEGEND}")?;
+        writeln!(
+            f,
+            "seed {}  faults {}  operations {}  unknown {}  refused {}  keys {}  lost {}  stale {}  unexplained {}  undecided {}  unread {}  healed {}",
+            self.seed,
+            self.whole(),
+            self.operations,
+            self.unknown,
+            self.refused,
+            self.keys,
+            self.lost,
+            self.stale,
+            self.unexplained,
+            self.undecided,
+            self.unread,
+            if self.unhealed.is_none() {
+                "always"
+            } else {
+                "NOT"
+            },
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doyen::testkit::History;
+    use doyen::testkit::linear::Answer;
+
+    fn report(history: &History) -> Report {
+        let mut book = Book::new(false);
+        book.second.answered = 1;
+        Report::new(&book, 1, 3, 1, Duration::from_secs(1), history.judge())
+    }
+
+    #[test]
+    fn what_is_not_there_in_the_end_is_lost_and_what_is_read_old_before_is_stale() {
+        for (reader, lost, stale) in [(READER, 1, 0), (2, 0, 1)] {
+            let history = History::new();
+            history
+                .call("k", 1, Call::Set(b"old".to_vec()))
+                .answered(Answer::Ok);
+            history
+                .call("k", 1, Call::Set(b"new".to_vec()))
+                .answered(Answer::Ok);
+            assert!(report(&history).holds());
+            history
+                .call("k", reader, Call::Get)
+                .answered(Answer::Bulk(b"old".to_vec()));
+            let report = report(&history);
+            assert_eq!(
+                (report.lost, report.stale, report.holds()),
+                (lost, stale, false),
+                "{report}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_read_and_a_cluster_that_does_not_heal_are_failures() {
+        let mut unread = report(&History::new());
+        assert!(unread.holds());
+        unread.unread = 1;
+        assert!(!unread.holds());
+        let mut unhealed = report(&History::new());
+        unhealed.unhealed = Some("ada is silent".into());
+        assert!(!unhealed.holds() && unhealed.to_string().contains("healed NOT"));
+    }
+
+    #[test]
+    fn what_the_end_cut_short_is_told_and_not_counted() {
+        let mut book = Book::new(false);
+        book.second.answered = 1;
+        for (text, cut_short) in [("SIGKILL to ada", false), ("SIGSTOP to boris", true)] {
+            book.faults.push(Fault {
+                cut_short,
+                ..Fault::begin(&book, "kill", text.into())
+            });
+        }
+        let report = Report::new(&book, 1, 3, 1, Duration::from_secs(1), Vec::new());
+        let text = report.to_string();
+        assert!(
+            text.contains("faults 1 ")
+                && text.contains("cut short by the end, and not counted: SIGSTOP to boris"),
+            "{text}"
+        );
+        assert_eq!((report.kinds[0].faults, report.faults.len()), (1, 2));
+    }
+
+    #[test]
+    fn a_soak_sums_up_what_its_rounds_came_to() {
+        let mut first = report(&History::new());
+        first.lost = 2;
+        let mut second = report(&History::new());
+        second.unhealed = Some("ada is silent".into());
+        let mut sum = Sum::default();
+        [first, second].iter().for_each(|report| sum.add(report));
+        assert_eq!(
+            (sum.rounds, sum.operations, sum.lost, sum.unhealed),
+            (2, 2, 2, 1),
+            "{sum}"
+        );
+    }
+
+    #[test]
+    fn spreads_are_by_nearest_rank() {
+        let spans = (1..=200).map(Duration::from_secs).collect();
+        assert_eq!(
+            Spread::of(spans),
+            Spread {
+                median: 100.0,
+                p99: 198.0,
+                worst: 200.0
+            }
+        );
+        assert_eq!(
+            Spread::of(Vec::new()),
+            Spread {
+                median: 0.0,
+                p99: 0.0,
+                worst: 0.0
+            }
+        );
+    }
+}

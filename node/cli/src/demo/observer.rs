@@ -1,0 +1,52 @@
+//! Looks at the cluster as `doyen status` and `doyen table` do, and tells the scene.
+
+use super::Shared;
+use doyen::http::client;
+use doyen::report::status::{ClusterReport, TableReport};
+use std::time::Duration;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a node may take to answer; then the next one is asked.
+const ANSWER_MAX: Duration = Duration::from_millis(700);
+/// Every so many looks the table is asked for as well: it is large.
+const TABLE_EVERY: u32 = 4;
+
+/// Looks until the demo ends.
+pub(super) async fn run(scene: Shared) {
+    let mut turn = 0_usize;
+    let mut looks = 0_u32;
+    loop {
+        let address = {
+            let scene = scene.borrow();
+            let nodes = &scene.observed;
+            turn.checked_rem(nodes.len())
+                .and_then(|i| nodes.get(i))
+                .map(ToString::to_string)
+        };
+        if let Some(address) = address {
+            match tokio::time::timeout(
+                ANSWER_MAX,
+                client::get::<ClusterReport>(&address, "/status"),
+            )
+            .await
+            {
+                Ok(Ok(report)) => {
+                    // One that does not know a coordinator may be cut off: ask around.
+                    turn += usize::from(report.coordinator.is_none());
+                    scene.borrow_mut().see(report);
+                }
+                _ => turn += 1,
+            }
+            if looks.is_multiple_of(TABLE_EVERY)
+                && let Ok(Ok(table)) =
+                    tokio::time::timeout(ANSWER_MAX, client::get::<TableReport>(&address, "/table"))
+                        .await
+            {
+                scene.borrow_mut().see_table(&table);
+            }
+            looks = looks.wrapping_add(1);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,204 @@
+//! What the demo shows at a moment: facts only; the view draws them.
+
+use doyen::report::status::{ClusterReport, PartitionState, TableReport};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Between two samples of the throughput.
+pub(super) const SAMPLE: Duration = Duration::from_millis(100);
+/// Samples kept.
+const SAMPLES_MAX: usize = 600;
+
+/// What the demo shows.
+#[derive(Debug)]
+pub(super) struct Scene {
+    began: Instant,
+    /// What is going on, in a few words.
+    pub(super) act: String,
+    /// Every node that was ever started, in order.
+    pub(super) nodes: Vec<Actor>,
+    /// RESP addresses that clients know.
+    pub(super) endpoints: Vec<SocketAddr>,
+    /// HTTP addresses of nodes that are not known to be dead.
+    pub(super) observed: Vec<SocketAddr>,
+    /// Whether clients write and read.
+    pub(super) under_load: bool,
+    /// The cluster as last seen.
+    pub(super) report: Option<ClusterReport>,
+    /// The partitions as last seen, in order.
+    pub(super) cells: Vec<Cell>,
+    /// What happened, and when.
+    pub(super) story: Vec<Line>,
+    /// Writes acknowledged in each of the last intervals.
+    pub(super) samples: VecDeque<u64>,
+    sample: u64,
+    /// Writes acknowledged.
+    pub(super) writes: u64,
+    /// Reads answered.
+    pub(super) reads: u64,
+    /// Reads that missed an acknowledged write.
+    pub(super) stale: u64,
+    /// The longest time that a client waited from one acknowledgement to the next.
+    pub(super) gap_max: Duration,
+}
+
+/// A node in the demo.
+#[derive(Debug, Clone)]
+pub(super) struct Actor {
+    pub(super) name: String,
+    pub(super) pid: u32,
+    pub(super) resp: SocketAddr,
+    pub(super) killed: bool,
+    /// Its seniority, once it was a member.
+    pub(super) age: Option<u64>,
+    /// Partitions that it leads, copies, and learns.
+    pub(super) leads: usize,
+    pub(super) copies: usize,
+    pub(super) learns: usize,
+}
+
+/// A partition. Ordered by who leads it, then by what it lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Cell {
+    /// Index among `nodes` of who leads it.
+    pub(super) primary: Option<usize>,
+    /// Whether it is served.
+    pub(super) open: bool,
+    /// Whether it has another copy in sync.
+    pub(super) whole: bool,
+}
+
+/// A line of the story.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) at: Duration,
+    pub(super) mood: Mood,
+    pub(super) text: String,
+}
+
+/// What a line of the story is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mood {
+    /// Something that the demo does.
+    Deed,
+    /// Something bad.
+    Blow,
+    /// Something that the cluster does by itself.
+    Good,
+}
+
+impl Scene {
+    pub(super) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            act: "starting".into(),
+            nodes: Vec::new(),
+            endpoints: Vec::new(),
+            observed: Vec::new(),
+            under_load: false,
+            report: None,
+            cells: Vec::new(),
+            story: Vec::new(),
+            samples: VecDeque::new(),
+            sample: 0,
+            writes: 0,
+            reads: 0,
+            stale: 0,
+            gap_max: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub(super) fn say(&mut self, mood: Mood, text: impl Into<String>) {
+        let at = self.elapsed();
+        self.story.push(Line {
+            at,
+            mood,
+            text: text.into(),
+        });
+    }
+
+    pub(super) fn acked(&mut self, gap: Duration) {
+        self.writes += 1;
+        self.sample += 1;
+        self.gap_max = self.gap_max.max(gap);
+    }
+
+    pub(super) fn read(&mut self, stale: bool) {
+        self.reads += 1;
+        self.stale += u64::from(stale);
+    }
+
+    /// An interval is over.
+    pub(super) fn take_sample(&mut self) {
+        if self.samples.len() == SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(std::mem::take(&mut self.sample));
+    }
+
+    /// Writes a second, over the last second.
+    pub(super) fn rate(&self) -> u64 {
+        self.samples.iter().rev().take(10).sum()
+    }
+
+    pub(super) fn see(&mut self, report: ClusterReport) {
+        // Nodes are asked in turn: what one of them knew earlier must not replace what another knew
+        // later.
+        for node in &mut self.nodes {
+            node.age = report
+                .members
+                .iter()
+                .find(|m| m.name == node.name)
+                .map(|m| m.age)
+                .or(node.age);
+        }
+        let newer = |old: &ClusterReport| (report.term, report.version) >= (old.term, old.version);
+        if self.report.as_ref().is_none_or(newer) {
+            self.report = Some(report);
+        }
+    }
+
+    pub(super) fn see_table(&mut self, table: &TableReport) {
+        let names: BTreeMap<String, usize> = self
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(i, n)| (n.name.clone(), i))
+            .collect();
+        for node in &mut self.nodes {
+            (node.leads, node.copies, node.learns) = (0, 0, 0);
+        }
+        let Some(keyspace) = table.keyspaces.first() else {
+            return;
+        };
+        self.cells.clear();
+        for p in &keyspace.partitions {
+            let primary = names.get(&p.primary).copied();
+            self.cells.push(Cell {
+                primary,
+                open: p.state != PartitionState::Assigned,
+                whole: !p.backups.is_empty(),
+            });
+            let mut count = |name: &String, of: fn(&mut Actor) -> &mut usize| {
+                if let Some(node) = names.get(name).and_then(|&i| self.nodes.get_mut(i)) {
+                    *of(node) += 1;
+                }
+            };
+            count(&p.primary, |n| &mut n.leads);
+            p.backups.iter().for_each(|m| count(m, |n| &mut n.copies));
+            p.learners.iter().for_each(|m| count(m, |n| &mut n.learns));
+        }
+        // What belongs together stands together.
+        self.cells.sort_unstable();
+    }
+
+    /// Whether this node coordinates, as last seen.
+    pub(super) fn coordinates(&self, name: &str) -> bool {
+        self.report.as_ref().and_then(|r| r.coordinator.as_deref()) == Some(name)
+    }
+}

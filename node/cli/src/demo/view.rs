@@ -1,0 +1,123 @@
+//! How the scene looks: drawn on a terminal, or told in lines where there is none.
+
+mod draw;
+
+use super::Shared;
+use crate::{Failed, say};
+use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::DefaultTerminal;
+use std::time::{Duration, Instant};
+
+/// Between two pictures.
+const FRAME: Duration = Duration::from_millis(66);
+/// Between two lines of figures, where there is no terminal.
+const FIGURES: Duration = Duration::from_secs(1);
+
+/// A terminal or a stream of lines.
+pub(super) struct View {
+    scene: Shared,
+    terminal: Option<DefaultTerminal>,
+    /// Lines of the story that were told already.
+    told: usize,
+}
+
+impl View {
+    pub(super) fn open(plain: bool, scene: Shared) -> Result<Self, Failed> {
+        // `try_init` also makes a panic restore the terminal.
+        let terminal = if plain {
+            None
+        } else {
+            Some(
+                ratatui::try_init()
+                    .map_err(|e| Failed::new(format!("cannot draw here ({e}): use --plain")))?,
+            )
+        };
+        Ok(Self {
+            scene,
+            terminal,
+            told: 0,
+        })
+    }
+
+    /// Shows the scene until somebody wants it to end.
+    pub(super) async fn run(&mut self) -> Failed {
+        let mut figures = Instant::now();
+        loop {
+            match &mut self.terminal {
+                Some(terminal) => {
+                    let scene = self.scene.borrow();
+                    if let Err(e) = terminal.draw(|frame| draw::scene(frame, &scene)) {
+                        return Failed::new(format!("cannot draw here ({e}): use --plain"));
+                    }
+                    drop(scene);
+                    if wants_to_end() {
+                        return Failed {
+                            message: "ended by hand: every node of the demo was ended".into(),
+                            status: 130,
+                        };
+                    }
+                }
+                None => {
+                    self.tell();
+                    if self.scene.borrow().under_load && figures.elapsed() >= FIGURES {
+                        figures = Instant::now();
+                        self.tell_figures();
+                    }
+                }
+            }
+            tokio::time::sleep(FRAME).await;
+        }
+    }
+
+    /// Gives the terminal back, and leaves the story in the scrollback.
+    pub(super) fn close(&mut self) {
+        if self.terminal.take().is_some() {
+            ratatui::restore();
+        }
+        self.tell();
+    }
+
+    fn tell(&mut self) {
+        let scene = self.scene.borrow();
+        for line in scene.story.iter().skip(self.told) {
+            say(format_args!(
+                "{:6.2} s  {}\n",
+                line.at.as_secs_f64(),
+                line.text
+            ));
+        }
+        self.told = scene.story.len();
+    }
+
+    fn tell_figures(&self) {
+        let scene = self.scene.borrow();
+        let count =
+            |f: fn(&super::scene::Cell) -> bool| scene.cells.iter().filter(|c| f(c)).count();
+        say(format_args!(
+            "{:6.2} s    {:>6} writes/s  {} acknowledged  {} of {} partitions served, {} with two copies\n",
+            scene.elapsed().as_secs_f64(),
+            scene.rate(),
+            scene.writes,
+            count(|c| c.open),
+            scene.cells.len(),
+            count(|c| c.whole)
+        ));
+    }
+}
+
+/// q, Escape or Ctrl-C (which is no signal while the terminal is ours).
+fn wants_to_end() -> bool {
+    while event::poll(Duration::ZERO).unwrap_or(false) {
+        let Ok(Event::Key(key)) = event::read() else {
+            continue;
+        };
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        if key.kind == KeyEventKind::Press
+            && (matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
+                || (control && key.code == KeyCode::Char('c')))
+        {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,392 @@
+//! The command line. Every command that fails ends in one line on stderr that says what to do, and
+//! a status that is not 0:
+//!
+//! | status | |
+//! |---|---|
+//! | 0 | done; for `run`: left in order |
+//! | 1 | it failed |
+//! | 2 | a flag, a file or the environment says something wrong |
+//! | 3 | `run` left, and keys are gone that no other member has |
+//! | 130 | `demo` was ended by hand; or `chaos`, twice or before it had begun (once, it still gives its figures) |
+//! | 141 | nobody reads what it prints |
+//! | 128 + n | `run` was told twice to end (signal n), and ended at once |
+
+mod admin;
+mod bench;
+mod chaos;
+mod demo;
+mod run;
+mod simulate;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Parser, Subcommand};
+use doyen::config::ConfigError;
+use doyen::testkit::{NotStarted, TestkitError};
+use std::fmt;
+use std::io::Write;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Nobody reads what is printed: as of a program that SIGPIPE ended.
+const CANNOT_PRINT: i32 = 141;
+
+/// A peer-to-peer in-memory data grid that speaks Redis.
+#[derive(Debug, Parser)]
+#[command(name = "doyen", version, max_term_width = 110, after_help = STATUS_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const STATUS_HELP: &str = "Status: 0 done; 1 it failed; 2 a flag, a file or a variable says something wrong; 3 `run` left, but not in order; \
+    130 `demo` was ended by hand, or `chaos` twice. What failed is said in one line on stderr.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node
+    Run(Box<run::Run>),
+    /// Start a cluster on this machine, kill its coordinator under load, and count what was lost
+    Demo(demo::Demo),
+    /// Start a cluster on this machine, let everything go wrong that may, and judge what clients
+    /// saw
+    Chaos(chaos::Chaos),
+    /// Put load on servers that speak Redis, and tell how fast they answer
+    Bench(Box<bench::Bench>),
+    /// Compare ways of placing keys on nodes that come and go, without a cluster
+    Simulate(Box<simulate::Simulate>),
+    /// Show the members, the keyspaces and whether all is safe
+    Status(admin::Status),
+    /// Show who holds which partition
+    Table(admin::Table),
+    /// Make, list, show, alter and drop keyspaces
+    Keyspace(admin::KeyspaceCommand),
+    /// Show what moves, how far it has come and why
+    Moves(admin::Moves),
+    /// Show what would move and why, apply such a plan, or say whether, when and how fast copies
+    /// move by themselves
+    Rebalance(admin::Rebalance),
+    /// Empty a member, so that it can be stopped without anything being lost
+    Drain(admin::Drain),
+    /// Go on without a member whose machine will not return
+    Remove(admin::Remove),
+    /// Restart every node, one after the other
+    RestartPlan(admin::RestartPlan),
+    /// Show what has happened
+    Events(admin::Events),
+    /// Go on without members that are gone for good, when too few are left to agree
+    Recover(admin::Recover),
+    /// Show the version
+    Version,
+}
+
+/// A command failed: what to say, and the exit status.
+#[derive(Debug)]
+struct Failed {
+    message: String,
+    status: u8,
+}
+
+impl Failed {
+    fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            status: 1,
+        }
+    }
+
+    fn usage(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            status: 2,
+        }
+    }
+}
+
+impl From<ConfigError> for Failed {
+    fn from(e: ConfigError) -> Self {
+        Self::usage(e.0)
+    }
+}
+
+impl From<TestkitError> for Failed {
+    fn from(e: TestkitError) -> Self {
+        Self::new(e.to_string())
+    }
+}
+
+impl From<NotStarted> for Failed {
+    fn from(e: NotStarted) -> Self {
+        Self::new(e.to_string())
+    }
+}
+
+/// The whole program.
+pub fn main() -> ExitCode {
+    let done = match parse::<Cli>().command {
+        Command::Run(run) => run.main(),
+        Command::Demo(demo) => demo.main(),
+        Command::Chaos(chaos) => chaos.main(),
+        Command::Bench(bench) => bench.main(),
+        Command::Simulate(simulate) => simulate.main(),
+        Command::Status(status) => block_on(status.main()),
+        Command::Table(table) => block_on(table.main()),
+        Command::Keyspace(keyspace) => block_on(keyspace.main()),
+        Command::Moves(moves) => block_on(moves.main()),
+        Command::Rebalance(rebalance) => block_on(rebalance.main()),
+        Command::Drain(drain) => block_on(drain.main()),
+        Command::Remove(remove) => block_on(remove.main()),
+        Command::RestartPlan(plan) => block_on(plan.main()),
+        Command::Events(events) => block_on(events.main()),
+        Command::Recover(recover) => block_on(recover.main()),
+        Command::Version => {
+            say(format_args!("doyen {}\n", env!("CARGO_PKG_VERSION")));
+            Ok(ExitCode::SUCCESS)
+        }
+    };
+    done.unwrap_or_else(|failed| fail(&failed))
+}
+
+/// What the command line of a program says: of this one, and of Doyen's own tools. Help is printed;
+/// where something is wrong, it is said in one line on stderr, and the program ends with status 2.
+#[must_use]
+pub fn parse<P: Parser>() -> P {
+    P::try_parse().unwrap_or_else(|e| {
+        if !e.use_stderr() {
+            // Help and version.
+            let _ = e.print();
+            std::process::exit(0);
+        }
+        let program = P::command();
+        let _ = writeln!(
+            std::io::stderr(),
+            "{}: {}",
+            program.get_name(),
+            one_line(&e, &program)
+        );
+        std::process::exit(2);
+    })
+}
+
+/// Prints. Who closed the pipe wants no more: this ends as any program does there, instead of with
+/// a panic.
+fn say(text: fmt::Arguments<'_>) {
+    let mut out = std::io::stdout().lock();
+    if let Err(e) = out.write_fmt(text).and_then(|()| out.flush()) {
+        if e.kind() != std::io::ErrorKind::BrokenPipe {
+            complain(format_args!("cannot print: {e}"));
+        }
+        std::process::exit(CANNOT_PRINT);
+    }
+}
+
+fn fail(failed: &Failed) -> ExitCode {
+    // Messages of others (the system, a peer) may have more lines than one.
+    let line = failed
+        .message
+        .split('\n')
+        .map(str::trim)
+        .filter(|l| !l.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ");
+    complain(format_args!("{line}"));
+    ExitCode::from(failed.status)
+}
+
+/// Says it on stderr, if anybody can be told there; the status says the rest.
+fn complain(what: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "doyen: {what}");
+}
+
+/// What clap says in a page, in a line.
+fn one_line(e: &clap::Error, program: &clap::Command) -> String {
+    let name = program.get_name();
+    let commands: Vec<&str> = program
+        .get_subcommands()
+        .map(clap::Command::get_name)
+        .collect();
+    if e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return format!(
+            "say what to do: {name} {}; `{name} --help` tells more",
+            commands.join(", ")
+        );
+    }
+    let text = e.to_string();
+    let mut parts = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("Usage:") || line.starts_with("For more information") {
+            break;
+        }
+        if !line.is_empty() {
+            parts.push(
+                line.trim_start_matches("error: ")
+                    .replace("tip: ", "- ")
+                    .replace("[possible values", "- [possible values"),
+            );
+        }
+    }
+    // What the standard library says of numbers says nothing to people.
+    let mut said = parts.join(" ");
+    for cryptic in [
+        "invalid digit found in string",
+        "cannot parse integer from empty string",
+    ] {
+        said = said.replace(cryptic, "a whole number is expected");
+    }
+    if let Some(variable) = variable_of(e) {
+        said = format!("the variable {variable}: {said}");
+    }
+    let each = if commands.is_empty() {
+        String::new()
+    } else {
+        format!(", `{name} COMMAND --help`")
+    };
+    format!("{said} (see `{name} --help`{each})")
+}
+
+/// The variable from which a wrong value came, if it was not typed.
+fn variable_of(e: &clap::Error) -> Option<String> {
+    let (Some(ContextValue::String(arg)), Some(ContextValue::String(value))) = (
+        e.get(ContextKind::InvalidArg),
+        e.get(ContextKind::InvalidValue),
+    ) else {
+        return None;
+    };
+    let flag = arg.split_whitespace().next()?;
+    let typed = |word: String| {
+        word == flag
+            || word
+                .strip_prefix(flag)
+                .is_some_and(|rest| rest.starts_with('='))
+    };
+    if std::env::args_os()
+        .filter_map(|word| word.into_string().ok())
+        .any(typed)
+    {
+        return None;
+    }
+    let variable = format!(
+        "DOYEN_{}",
+        flag.trim_start_matches('-')
+            .replace('-', "_")
+            .to_uppercase()
+    );
+    (std::env::var(&variable).ok()? == *value).then_some(variable)
+}
+
+/// So many of something: what one of them is called, and several.
+fn counted(count: usize, (one, several): (&str, &str)) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
+const PARTITIONS: (&str, &str) = ("partition", "partitions");
+const COPIES: (&str, &str) = ("copy", "copies");
+
+/// A number of bytes as people read it.
+#[allow(clippy::cast_precision_loss)] // one digit after the point
+fn bytes(count: u64) -> String {
+    match count {
+        0..10_000 => format!("{count} B"),
+        10_000..10_000_000 => format!("{:.1} KB", count as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.1} MB", count as f64 / 1e6),
+        _ => format!("{:.1} GB", count as f64 / 1e9),
+    }
+}
+
+/// A sentence in lines of so many columns; a word that is longer has a line of its own.
+fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let Some(last) = lines.last_mut() else { break };
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= columns {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failed::new(format!("cannot start: {e}")))
+}
+
+/// Waits for Ctrl-C or SIGTERM. Whatever was started ends with its owner.
+async fn interrupted(command: &str) -> Failed {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+    ) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    ended_by_hand(command)
+}
+
+fn ended_by_hand(command: &str) -> Failed {
+    Failed {
+        message: format!("interrupted: every node of the {command} was ended"),
+        status: 130,
+    }
+}
+
+fn block_on(work: impl Future<Output = Result<ExitCode, Failed>>) -> Result<ExitCode, Failed> {
+    runtime()?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_flags_end_in_one_line() {
+        for wrong in [
+            &["doyen", "run", "--sead", "x"][..],
+            &["doyen", "run", "--weight", "much"],
+            &["doyen", "fly"],
+            &["doyen"],
+        ] {
+            let e = Cli::try_parse_from(wrong).expect_err("wrong");
+            let line = one_line(&e, &Cli::command());
+            assert!(!line.contains('\n') && line.contains("doyen"), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_option_is_a_flag_a_variable_and_a_key() {
+        let command = Cli::command();
+        let run = command.find_subcommand("run").expect("there is run");
+        for flag in run
+            .get_arguments()
+            .filter_map(|a| Some((a.get_long()?, a.get_env())))
+        {
+            if let (name, Some(variable)) = flag {
+                assert_eq!(
+                    variable.to_string_lossy(),
+                    format!("DOYEN_{}", name.replace('-', "_").to_uppercase())
+                );
+                // Whatever is wrong with the value: the key is known.
+                let read = toml::from_str::<doyen::config::Options>(&format!("{name} = []"));
+                let unknown = read.is_err_and(|e| e.message().contains("unknown field"));
+                assert!(
+                    !unknown || name == "config",
+                    "--{name} is no key of the file"
+                );
+            }
+        }
+    }
+}

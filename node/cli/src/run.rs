@@ -1,0 +1,215 @@
+//! `doyen run`: one node, until it is told to leave.
+
+mod limits;
+
+use super::{Failed, runtime};
+use doyen::StartError;
+use doyen::config::{self, Defaults, Options};
+use doyen::testkit::Ready;
+use doyen::{Departure, Node};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{IsTerminal, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Run a node.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Every option is also a variable (DOYEN_VALUE_MAX) and a key of the file (value-max). Flags win over variables, \
+    variables over the file.\nSIGTERM or Ctrl-C: leave in order. A second one: leave at once.\nSIGHUP: \
+    read the PEM files again; nothing else changes without a restart.\n\n\
+    Status: 0 left in order; 1 it failed (a port in use, no seed accepts this node, its name is taken); 2 a flag, a file or a variable says \
+    something wrong; 3 left, and keys are gone that no other member has; 128 + n told twice to end by signal n."
+)]
+pub(super) struct Run {
+    /// TOML file with options
+    #[arg(long, env = "DOYEN_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Ends at once when stdin ends: for a parent that must not leave nodes behind
+    #[arg(long, hide = true)]
+    exit_with_stdin: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Run {
+    pub(super) fn main(self) -> Result<ExitCode, Failed> {
+        let mut options = self.options;
+        if options.secret_file.is_none() {
+            options.secret = std::env::var("DOYEN_SECRET")
+                .ok()
+                .filter(|s| !s.is_empty())
+                .map(String::into_bytes);
+        }
+        if let Some(path) = &self.config {
+            options = options.or(Options::from_file(path)?);
+        }
+        let log = options.log.take().unwrap_or_else(|| "info".into());
+        let filter = tracing_subscriber::EnvFilter::try_new(&log).map_err(|_| {
+            Failed::usage(format!(
+                "--log `{log}` is not a filter: write error, warn, info, debug, or doyen=debug"
+            ))
+        })?;
+        let config = options.resolve(Defaults::Binary)?;
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_target(false)
+            // Who reads the log may end, and a disk may be full: to say that on the same stderr
+            // would be a panic, and this node's end.
+            .log_internal_errors(false)
+            .init();
+        let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        config::unread_variables(variables)
+            .iter()
+            .for_each(|unread| tracing::warn!("{unread}"));
+        stop_loudly();
+        allow_many_files();
+        if self.exit_with_stdin {
+            exit_with_stdin()?;
+        }
+        runtime()?.block_on(run(config))
+    }
+}
+
+async fn run(config: doyen::config::Config) -> Result<ExitCode, Failed> {
+    // Before the node starts: a signal that arrives in between must not kill it unawares.
+    let system = |e: std::io::Error| Failed::new(format!("cannot watch signals: {e}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
+    // The end of a terminal, and what many programs reload by. From here on it ends nothing, also
+    // while this node leaves.
+    let mut hangup = signal(SignalKind::hangup()).map_err(system)?;
+    let (connections_max, takes_no_commands) = (config.connections_max, config.takes_no_commands());
+    let node = doyen::start(config).await.map_err(|e| match e {
+        StartError::Config(e) => e.into(),
+        // Files that were named and are not what they should be.
+        StartError::Identity(_) => Failed::usage(e.to_string()),
+        StartError::Bind { .. } | StartError::System(_) => Failed::new(e.to_string()),
+    })?;
+    // Only now: where a port is in use, that is all there is to say.
+    if node.insecure() {
+        tracing::warn!(
+            "no secret is given (--secret-file or DOYEN_SECRET): this node talks to nodes on this machine only"
+        );
+    }
+    if takes_no_commands {
+        tracing::warn!(
+            "no token is given: this node refuses doyen drain, remove, recover, keyspace create, rebalance pause and all other commands that \
+             change something. Start every node with --http-token-file FILE, and give the commands the same file"
+        );
+    }
+    limits::warn(connections_max);
+    let mut fatal = node.fatal();
+    announce(&node)?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            Some(()) = hangup.recv() => match node.reload() {
+                true => tracing::info!("SIGHUP: the PEM files are read again; other options need a restart"),
+                false => tracing::info!("SIGHUP: nothing to read again without --tls-* files; other options need a restart"),
+            },
+            why = fatal.wait_for(Option::is_some) => {
+                let why = why.ok().and_then(|why| why.clone()).unwrap_or_else(|| "the control thread ended: this is a defect".into());
+                node.kill().await;
+                return Err(Failed::new(why));
+            }
+        }
+    }
+    if node.is_member() {
+        tracing::info!(
+            "leaving: handing over what this node holds (a second signal leaves at once)"
+        );
+    }
+    let leave = node.shutdown();
+    tokio::pin!(leave);
+    tokio::select! {
+        departure = &mut leave => Ok(match departure {
+            Departure::Complete => {
+                tracing::info!("left");
+                ExitCode::SUCCESS
+            }
+            Departure::Outside => {
+                tracing::info!("stopped: this node was part of no cluster, so nothing is lost");
+                ExitCode::SUCCESS
+            }
+            Departure::Unrepaired => {
+                tracing::warn!("left after --leave-timeout: others hold everything, some of it in fewer copies than it should have");
+                ExitCode::SUCCESS
+            }
+            Departure::Alone => {
+                tracing::warn!("left: this node never had another member, so the keys that it held are gone");
+                ExitCode::SUCCESS
+            }
+            Departure::Last { keys } => {
+                tracing::error!("left, and no member stayed or came to take over: the {keys} keys that it held are gone");
+                ExitCode::from(3)
+            }
+            Departure::TimedOut { partitions: 0 } => {
+                tracing::warn!(
+                    "left before everything was handed over (--leave-timeout): other members hold all keys that this node held; \
+                     `doyen status` says `safe` when each key has all its copies again"
+                );
+                ExitCode::SUCCESS
+            }
+            Departure::TimedOut { partitions } => {
+                tracing::error!(
+                    "left before everything was handed over (--leave-timeout): the keys of {partitions} partitions are gone, because no \
+                     member that answers and stays has a copy of them"
+                );
+                ExitCode::from(3)
+            }
+        }),
+        // At once means at once: destructors would wait for the very threads that are too slow.
+        _ = terminate.recv() => std::process::exit(128 + SignalKind::terminate().as_raw_value()),
+        _ = interrupt.recv() => std::process::exit(128 + SignalKind::interrupt().as_raw_value()),
+    }
+}
+
+/// The real ports, in one line that programs can read.
+fn announce(node: &Node) -> Result<(), Failed> {
+    let line = Ready::of(node);
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .map_err(|e| Failed::new(format!("cannot write to stdout: {e}")))
+}
+
+/// A broken invariant in one thread must not leave a node half alive: its members would wait for
+/// what never comes.
+fn stop_loudly() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        report(info);
+        std::process::abort();
+    }));
+}
+
+/// Each connection is a file to the system, and shells allow few of them.
+fn allow_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(e) = setrlimit(Resource::Nofile, wanted) {
+        tracing::debug!("the limit on open files stays at {:?}: {e}", limit.current);
+    }
+}
+
+fn exit_with_stdin() -> Result<(), Failed> {
+    let watch = || {
+        let mut byte = [0];
+        // A parent that dies closes the pipe; what it writes means nothing.
+        while !matches!(std::io::stdin().read(&mut byte), Ok(0) | Err(_)) {}
+        std::process::exit(1);
+    };
+    std::thread::Builder::new()
+        .name("doyen-stdin".into())
+        .spawn(watch)
+        .map_err(|e| Failed::new(format!("cannot start: {e}")))?;
+    Ok(())
+}

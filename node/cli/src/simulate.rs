@@ -1,0 +1,313 @@
+//! `doyen simulate`: what each way of placing keys would make of a cluster, without a cluster.
+//!
+//! ```text
+//!   Cluster ── Event, Event, .. ──> nodes at each stage ──┐
+//!   Keys: names, sizes, loads ────────────────────────────┴─> run(strategy) ──> Outcome
+//! ```
+//!
+//! An [`Outcome`] says how even the cluster is and how much moved. The strategies that Doyen has
+//! are its own code: the planner of production drives `fixed`, and [`doyen_placement::ring`] drives
+//! `ring`. So a prediction says what a cluster does. The other strategies are there to compare with.
+//!
+//! The flags, the files, the clock that measures look-ups, and the printed text are here too.
+
+mod cluster;
+mod comparison;
+mod figures;
+mod key_file;
+mod keys;
+mod live;
+mod plot;
+mod print;
+mod strategy;
+#[cfg(test)]
+mod tests;
+
+use super::admin::Credentials;
+use super::{COPIES, Failed, counted};
+use clap::ValueEnum;
+use cluster::{Cluster, Event, Stage};
+use comparison::run;
+use doyen::http::client;
+use doyen::report::loads::Placement;
+use figures::Outcome;
+use keys::{Distribution, KEYS_MAX, Keys};
+use live::what_if;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use strategy::{Kind, Options};
+
+/// Copies at most, as a keyspace may have.
+const BACKUPS_MAX: i64 = doyen_placement::table::validate::BACKUPS_MAX as i64;
+/// For how long look-ups of one strategy are measured.
+const MEASURED_FOR: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    Uniform,
+    Zipf,
+    Sequential,
+    TimeSeries,
+}
+
+/// Compare ways of placing keys.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Events: +2 (two nodes come), -node3 (it goes), x2 (twice as many nodes), node1=200 (another weight; 100 is usual).\n\
+    Strategies: mod, fixed, ring-16, ring-16-random (with any number of tokens), range, rendezvous, jump.\n\n\
+    Status: 0 done; 1 a file could not be written; 2 a flag or the file of keys says something wrong."
+)]
+pub(super) struct Simulate {
+    /// Nodes at the start: node1, node2 and so on
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    nodes: usize,
+    /// Their weights, in order; 100 for those that are not named
+    #[arg(long, value_name = "WEIGHT", value_delimiter = ',')]
+    weights: Vec<u32>,
+    /// Zones in which nodes stand in turn
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    zones: Vec<String>,
+    /// What happens, one after the other, such as +1,-node3,x2
+    #[arg(
+        long,
+        value_name = "EVENT",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    events: Vec<Event>,
+    /// Keys, of 64 to 4096 bytes
+    #[arg(
+        long,
+        default_value_t = 100_000,
+        value_name = "N",
+        conflicts_with = "key_file"
+    )]
+    keys: usize,
+    /// What keys are like: names without order asked alike, or few of them most of the time;
+    /// numbers that count up; times, the newest asked most
+    #[arg(
+        long,
+        value_enum,
+        default_value = "uniform",
+        value_name = "WHICH",
+        conflicts_with = "key_file"
+    )]
+    distribution: Which,
+    /// Zipf's exponent: the larger, the hotter the first keys [default: 0.99]
+    #[arg(long, value_name = "S")]
+    exponent: Option<f64>,
+    /// File with a key, its bytes and how often it is asked on each line, between blanks
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Strategies to compare [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    strategies: Vec<Kind>,
+    /// Copies beside the primary
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=BACKUPS_MAX))]
+    backups: u8,
+    /// Partitions of fixed and ranges of range: a power of two up to 16384
+    #[arg(long, default_value_t = 1024, value_name = "N")]
+    partitions: u16,
+    /// Show what it buys to spread the hottest key over so many names
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    salt: Option<u32>,
+    /// Draws keys and tokens: the same seed, the same figures
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    seed: u64,
+    /// Ask what would become of a cluster that is there: its table and loads, from this node's
+    /// --http address
+    #[arg(long, value_name = "ADDR", value_parser = super::admin::http_address, conflicts_with_all = [
+        "nodes", "weights", "zones", "keys", "distribution", "exponent", "key_file", "strategies", "backups", "partitions", "salt"
+    ])]
+    from_cluster: Option<String>,
+    #[command(flatten)]
+    credentials: Credentials,
+    /// Print JSON: every stage, every node
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print CSV: a line for each strategy and stage
+    #[arg(long)]
+    csv: bool,
+    /// Draw charts into this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+impl Simulate {
+    pub(super) fn main(self) -> Result<ExitCode, Failed> {
+        let (outcomes, words) = match &self.from_cluster {
+            Some(address) => self.of_cluster(address)?,
+            None => self.of_strategies()?,
+        };
+        if self.json {
+            super::say(format_args!(
+                "{}\n",
+                serde_json::to_string(&outcomes).map_err(|e| Failed::new(e.to_string()))?
+            ));
+        } else if self.csv {
+            super::say(format_args!("{}", print::csv(&outcomes)));
+        } else {
+            super::say(format_args!("{words}\n\n{}", print::table(&outcomes)));
+        }
+        if let Some(path) = &self.plot {
+            let svg = plot::svg(&outcomes, &words)
+                .map_err(|e| Failed::new(format!("cannot draw: {e}")))?;
+            std::fs::write(path, svg)
+                .map_err(|e| Failed::new(format!("cannot write {}: {e}", path.display())))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn of_strategies(&self) -> Result<(Vec<Outcome>, String), Failed> {
+        let stages = self.stages()?;
+        let keys = self.keys()?;
+        Ok((
+            self.kinds()
+                .iter()
+                .map(|kind| self.outcome(*kind, &stages, &keys))
+                .collect(),
+            self.words(&keys),
+        ))
+    }
+
+    fn of_cluster(&self, address: &str) -> Result<(Vec<Outcome>, String), Failed> {
+        let token = self.credentials.token()?;
+        let asked = super::runtime()?.block_on(client::get_with::<Placement>(
+            address,
+            "/placement",
+            &token,
+        ));
+        let asked = asked.map_err(|e| Failed::new(e.to_string()))?;
+        let (table, loads) = asked
+            .checked()
+            .map_err(|e| Failed::new(format!("{address} tells a table that is none: {e}")))?;
+        let words = format!(
+            "the cluster at {address}: table {}, {} partitions, each a key here",
+            table.version,
+            table.partitions().count()
+        );
+        let outcome =
+            what_if(table, &loads, &self.events).map_err(|e| Failed::usage(e.to_string()))?;
+        Ok((vec![outcome], words))
+    }
+
+    fn stages(&self) -> Result<Vec<Stage>, Failed> {
+        if !self.partitions.is_power_of_two() || self.partitions > doyen_placement::hash::SLOTS {
+            return Err(Failed::usage(format!(
+                "--partitions {}: it is a power of two up to 16384",
+                self.partitions
+            )));
+        }
+        if let Some(wrong) = self.zones.iter().find(|zone| {
+            zone.is_empty() || zone.len() > doyen_placement::table::validate::NAME_BYTES_MAX
+        }) {
+            return Err(Failed::usage(format!(
+                "--zones: `{wrong}` is no name of a zone"
+            )));
+        }
+        let cluster = Cluster::new(self.nodes, &self.weights, &self.zones);
+        cluster
+            .and_then(|cluster| cluster.stages(&self.events))
+            .map_err(|e| Failed::usage(e.to_string()))
+    }
+
+    fn keys(&self) -> Result<Keys, Failed> {
+        if let Some(path) = &self.key_file {
+            return key_file::read(path).map_err(Failed::usage);
+        }
+        if !(1..=KEYS_MAX).contains(&self.keys) {
+            return Err(Failed::usage(format!(
+                "--keys {}: there may be 1 to {KEYS_MAX}",
+                self.keys
+            )));
+        }
+        let distribution = match (self.distribution, self.exponent) {
+            (Which::Zipf, exponent) => Distribution::Zipf(exponent.unwrap_or(0.99)),
+            (_, Some(_)) => return Err(Failed::usage("--exponent is for --distribution zipf")),
+            (Which::Uniform, None) => Distribution::Uniform,
+            (Which::Sequential, None) => Distribution::Sequential,
+            (Which::TimeSeries, None) => Distribution::TimeSeries,
+        };
+        match distribution {
+            Distribution::Zipf(exponent) if !(0.0..=100.0).contains(&exponent) => {
+                Err(Failed::usage(format!(
+                    "--exponent {exponent} is none of Zipf's: give 0 to 100, as in 0.99"
+                )))
+            }
+            _ => Ok(Keys::drawn(self.keys, distribution, self.seed)),
+        }
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        if self.strategies.is_empty() {
+            Kind::ALL.to_vec()
+        } else {
+            self.strategies.clone()
+        }
+    }
+
+    fn outcome(&self, kind: Kind, stages: &[Stage], keys: &Keys) -> Outcome {
+        let copies = 1 + usize::from(self.backups);
+        let mut strategy = kind.strategy(&Options {
+            copies,
+            partitions: self.partitions,
+            seed: self.seed,
+            keys,
+        });
+        let mut outcome = run(
+            &kind.to_string(),
+            strategy.as_mut(),
+            stages,
+            keys,
+            copies,
+            self.salt,
+        );
+        let mut holders = Vec::with_capacity(copies);
+        let (began, mut looked_up) = (Instant::now(), 0_u64);
+        // At least one round, and a clock read for many look-ups.
+        'measured: while looked_up == 0 || began.elapsed() < MEASURED_FOR {
+            for number in 0..keys.len() {
+                holders.clear();
+                strategy.holders(keys.key(number).name, &mut holders);
+                std::hint::black_box(&holders);
+                looked_up += 1;
+                if looked_up.is_multiple_of(4096) && began.elapsed() >= MEASURED_FOR {
+                    break 'measured;
+                }
+            }
+        }
+        outcome.lookup_ns = Some(began.elapsed().as_secs_f64() * 1e9 / looked_up as f64);
+        outcome
+    }
+
+    /// What was asked for.
+    fn words(&self, keys: &Keys) -> String {
+        let kind = match (&self.key_file, self.distribution) {
+            (Some(path), _) => format!("keys of {}", path.display()),
+            (None, Which::Uniform) => "keys asked alike".to_owned(),
+            (None, Which::Zipf) => "keys asked by Zipf's law".to_owned(),
+            (None, Which::Sequential) => "keys that count up".to_owned(),
+            (None, Which::TimeSeries) => "keys in order of time, the newest asked most".to_owned(),
+        };
+        let events: Vec<String> = self.events.iter().map(ToString::to_string).collect();
+        let events = if events.is_empty() {
+            String::new()
+        } else {
+            format!(", then {}", events.join(", "))
+        };
+        let zones = if self.zones.is_empty() {
+            String::new()
+        } else {
+            format!(" in {} zones", self.zones.len())
+        };
+        let (nodes, copies) = (
+            counted(self.nodes, ("node", "nodes")),
+            counted(1 + usize::from(self.backups), COPIES),
+        );
+        format!(
+            "{nodes}{zones}{events}; {} {kind}, {copies} of each",
+            keys.len()
+        )
+    }
+}

@@ -1,0 +1,208 @@
+//! Keys: their names, sizes and loads.
+
+use super::strategy::mixed;
+
+/// As many keys at most.
+pub(super) const KEYS_MAX: usize = 20_000_000;
+
+/// What the keys of a simulation are like.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Distribution {
+    /// Names without order, each asked as often as any other.
+    Uniform,
+    /// Names without order, the `n`-th hottest asked in proportion to `1 / n^exponent`.
+    Zipf(f64),
+    /// Numbers that count up, each asked as often as any other.
+    Sequential,
+    /// Times that go on: the newest are asked most, half as often every fiftieth of all keys back.
+    TimeSeries,
+}
+
+/// A key.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Key<'a> {
+    /// Its name.
+    pub(super) name: &'a [u8],
+    /// Bytes of key and value.
+    pub(super) size: u64,
+    /// How often it is asked, in any unit.
+    pub(super) load: f64,
+}
+
+/// Many keys. Names stand together, so that millions fit.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Keys {
+    names: Vec<u8>,
+    ends: Vec<usize>,
+    sizes: Vec<u64>,
+    loads: Vec<f64>,
+}
+
+impl Keys {
+    /// So many keys, drawn by a seed; of 64 to 4096 bytes, where the small ones are as many as the
+    /// large ones at each factor of two.
+    #[must_use]
+    pub(super) fn drawn(count: usize, distribution: Distribution, seed: u64) -> Self {
+        let mut keys = Self::default();
+        for number in 0..count.min(KEYS_MAX) as u64 {
+            let draw = mixed(seed, number);
+            let name = match distribution {
+                Distribution::Uniform | Distribution::Zipf(_) => {
+                    format!("user:{:012}", draw % 1_000_000_000_000)
+                }
+                Distribution::Sequential => format!("order:{number:012}"),
+                Distribution::TimeSeries => {
+                    format!(
+                        "2026-01-{:02}T{:09}:sensor{:02}",
+                        number / 1_000_000_000 + 1,
+                        number % 1_000_000_000,
+                        draw % 100
+                    )
+                }
+            };
+            let load = match distribution {
+                Distribution::Uniform | Distribution::Sequential => 1.0,
+                // Names are drawn, so that the order in which they are is none.
+                Distribution::Zipf(exponent) => (number as f64 + 1.0).powf(-exponent),
+                Distribution::TimeSeries => {
+                    (-((count as u64 - 1 - number) as f64) * 50.0 / count as f64).exp2()
+                }
+            };
+            let size = 64.0 * (6.0 * unit(mixed(seed, !number))).exp2();
+            keys.push(name.as_bytes(), size as u64, load);
+        }
+        keys
+    }
+
+    /// One more key.
+    pub(super) fn push(&mut self, name: &[u8], size: u64, load: f64) {
+        self.names.extend_from_slice(name);
+        self.ends.push(self.names.len());
+        self.sizes.push(size);
+        self.loads.push(load);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub(super) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The key of this number, which is below [`Self::len`].
+    #[must_use]
+    pub(super) fn key(&self, number: usize) -> Key<'_> {
+        let begin = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Key {
+            name: &self.names[begin..self.ends[number]],
+            size: self.sizes[number],
+            load: self.loads[number],
+        }
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Key<'_>> {
+        (0..self.len()).map(|number| self.key(number))
+    }
+
+    /// These keys, but that the hottest is so many keys which share its load: `name#0`, `name#1`
+    /// and so on.
+    #[must_use]
+    pub(super) fn with_hottest_salted(&self, parts: u32) -> Self {
+        let Some(hottest) =
+            (0..self.len()).max_by(|a, b| self.loads[*a].total_cmp(&self.loads[*b]))
+        else {
+            return Self::default();
+        };
+        let mut keys = self.clone();
+        keys.loads[hottest] = 0.0;
+        let Key { name, size, load } = self.key(hottest);
+        for part in 0..parts {
+            keys.push(
+                &[name, format!("#{part}").as_bytes()].concat(),
+                size,
+                load / f64::from(parts),
+            );
+        }
+        keys
+    }
+}
+
+/// From 0 to 1.
+fn unit(draw: u64) -> f64 {
+    (draw >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_draws_the_same_keys_again() {
+        let names = |seed| {
+            Keys::drawn(100, Distribution::Zipf(0.99), seed)
+                .iter()
+                .map(|k| (k.name.to_vec(), k.size))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!((names(1) == names(1), names(1) == names(2)), (true, false));
+        assert!(names(1).iter().all(|(_, size)| (64..=4096).contains(size)));
+    }
+
+    #[test]
+    fn loads_are_as_the_distribution_says() {
+        let loads = |distribution| {
+            Keys::drawn(1000, distribution, 7)
+                .iter()
+                .map(|k| k.load)
+                .collect::<Vec<f64>>()
+        };
+        assert!(
+            loads(Distribution::Sequential)
+                .iter()
+                .all(|load| *load == 1.0)
+        );
+        let zipf = loads(Distribution::Zipf(1.0));
+        assert!((zipf[0] / zipf[9] - 10.0).abs() < 1e-9);
+        let newest = loads(Distribution::TimeSeries);
+        assert!((newest[999] / newest[979] - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn ordered_names_are_in_order() {
+        for distribution in [Distribution::Sequential, Distribution::TimeSeries] {
+            assert!(
+                Keys::drawn(2000, distribution, 7)
+                    .iter()
+                    .map(|k| k.name.to_vec())
+                    .is_sorted()
+            );
+        }
+    }
+
+    #[test]
+    fn salting_divides_the_load_of_the_hottest_key() {
+        let mut keys = Keys::default();
+        keys.push(b"cold", 10, 1.0);
+        keys.push(b"hot", 20, 8.0);
+        let salted = keys.with_hottest_salted(4);
+        let told: Vec<(&[u8], f64)> = salted.iter().map(|k| (k.name, k.load)).collect();
+        assert_eq!(
+            told,
+            [
+                (&b"cold"[..], 1.0),
+                (b"hot", 0.0),
+                (b"hot#0", 2.0),
+                (b"hot#1", 2.0),
+                (b"hot#2", 2.0),
+                (b"hot#3", 2.0)
+            ]
+        );
+        assert!(Keys::default().with_hottest_salted(4).is_empty());
+    }
+}

@@ -1,0 +1,234 @@
+//! What the simulator says must be what is known of each strategy.
+
+use super::cluster::{Cluster, Event};
+use super::comparison::run;
+use super::figures::Outcome;
+use super::keys::{Distribution, Keys};
+use super::strategy::{Kind, Options, Strategy};
+use doyen_placement::MemberId;
+use std::collections::BTreeSet;
+
+const KEYS: usize = 20_000;
+
+fn simulated(
+    kind: Kind,
+    nodes: usize,
+    events: &[&str],
+    copies: usize,
+    zones: &[&str],
+    keys: &Keys,
+) -> Outcome {
+    let events: Vec<Event> = events
+        .iter()
+        .map(|e| e.parse().expect("an event"))
+        .collect();
+    let zones: Vec<String> = zones.iter().map(|z| (*z).to_owned()).collect();
+    let stages = Cluster::new(nodes, &[], &zones)
+        .and_then(|c| c.stages(&events))
+        .expect("possible");
+    let mut strategy = kind.strategy(&Options {
+        copies,
+        partitions: 1024,
+        seed: 7,
+        keys,
+    });
+    run(
+        &kind.to_string(),
+        strategy.as_mut(),
+        &stages,
+        keys,
+        copies,
+        Some(16),
+    )
+}
+
+fn uniform() -> Keys {
+    Keys::drawn(KEYS, Distribution::Uniform, 7)
+}
+
+#[test]
+fn the_classic_comparison_holds() {
+    let keys = uniform();
+    let moved = |kind| {
+        simulated(kind, 4, &["+1"], 1, &[], &keys).stages[1]
+            .moved
+            .expect("an event")
+            .keys
+    };
+    assert!(
+        (moved(Kind::Modulo) - 0.8).abs() < 0.01,
+        "a key stays where hash mod 4 is hash mod 5: 4 of 20"
+    );
+    for kind in Kind::ALL.into_iter().filter(|kind| {
+        !matches!(
+            kind,
+            Kind::Modulo | Kind::Ring { random: true, .. } | Kind::Ring { tokens: 1, .. }
+        )
+    }) {
+        assert!((moved(kind) - 0.2).abs() < 0.02, "{kind}: {}", moved(kind));
+    }
+}
+
+#[test]
+fn all_but_modulo_move_hardly_more_than_must_be() {
+    let keys = uniform();
+    for kind in [
+        Kind::Fixed,
+        Kind::Range,
+        Kind::Rendezvous,
+        Kind::Ring {
+            tokens: 16,
+            random: false,
+        },
+    ] {
+        let outcome = simulated(kind, 6, &["+1", "-node2", "x2"], 2, &[], &keys);
+        for stage in &outcome.stages[1..] {
+            let times = stage
+                .moved
+                .and_then(|m| m.times())
+                .expect("something must move");
+            assert!(
+                (0.85..1.25).contains(&times),
+                "{kind}, {}: {times}",
+                stage.event
+            );
+        }
+    }
+    let modulo = simulated(Kind::Modulo, 6, &["+1"], 2, &[], &keys);
+    assert!(
+        modulo.stages[1]
+            .moved
+            .and_then(|m| m.times())
+            .expect("something must move")
+            > 2.0
+    );
+}
+
+#[test]
+fn every_strategy_keeps_copies_on_different_nodes_and_zones() {
+    let keys = Keys::drawn(500, Distribution::Zipf(0.99), 7);
+    let zones: Vec<String> = ["a", "b", "c"].map(Into::into).to_vec();
+    let stages = Cluster::new(6, &[], &zones)
+        .and_then(|c| c.stages(&["+3".parse().expect("an event")]))
+        .expect("possible");
+    for kind in Kind::ALL {
+        let mut strategy: Box<dyn Strategy> = kind.strategy(&Options {
+            copies: 3,
+            partitions: 64,
+            seed: 7,
+            keys: &keys,
+        });
+        for stage in &stages {
+            strategy.follow(&stage.nodes);
+            let zone = |id: &MemberId| {
+                stage
+                    .nodes
+                    .iter()
+                    .find(|n| n.id == *id)
+                    .map(|n| n.location.zone.clone())
+                    .expect("a node that is there")
+            };
+            for key in keys.iter() {
+                let mut holders = Vec::new();
+                strategy.holders(key.name, &mut holders);
+                let zones: BTreeSet<String> = holders.iter().map(zone).collect();
+                assert_eq!((holders.len(), zones.len()), (3, 3), "{kind}: {holders:?}");
+            }
+            assert!(strategy.table_bytes() > 0);
+        }
+    }
+}
+
+#[test]
+fn weights_are_followed_where_the_strategy_knows_them() {
+    let keys = uniform();
+    for kind in [
+        Kind::Fixed,
+        Kind::Rendezvous,
+        Kind::Ring {
+            tokens: 256,
+            random: false,
+        },
+    ] {
+        let outcome = simulated(kind, 4, &["node1=300"], 1, &[], &keys);
+        assert!(
+            outcome.stages[1].keys.max < 1.1,
+            "{kind}: {:?}",
+            outcome.stages[1].keys
+        );
+        assert!(outcome.stages[1].nodes[0].keys > 9000);
+    }
+}
+
+#[test]
+fn a_hot_key_is_shown_and_salting_it_helps() {
+    let mut keys = uniform();
+    keys.push(b"hot", 100, KEYS as f64);
+    let outcome = simulated(Kind::Fixed, 4, &[], 1, &[], &keys);
+    let (plain, salted) = (
+        outcome.stages[0].load.max,
+        outcome.load_salted.expect("asked").max,
+    );
+    // Half of the load, beside an eighth of the rest: 2.5 of the fair quarter.
+    assert!(
+        (2.4..2.6).contains(&plain) && salted < 1.6,
+        "{plain}, {salted}"
+    );
+}
+
+#[test]
+fn hashing_spreads_the_newest_keys_and_ranges_follow_the_bytes() {
+    let newest = Keys::drawn(KEYS, Distribution::TimeSeries, 7);
+    let load = simulated(Kind::Fixed, 4, &[], 1, &[], &newest).stages[0]
+        .load
+        .max;
+    assert!(load < 1.3, "{load}");
+    let counted = Keys::drawn(KEYS, Distribution::Sequential, 7);
+    let bytes = simulated(Kind::Range, 4, &[], 1, &[], &counted).stages[0]
+        .bytes
+        .max;
+    assert!(bytes < 1.05, "{bytes}");
+}
+
+#[test]
+fn the_same_seed_tells_the_same() {
+    for kind in Kind::ALL {
+        let told = || {
+            format!(
+                "{:?}",
+                simulated(
+                    kind,
+                    5,
+                    &["+1", "-node1"],
+                    2,
+                    &["a", "b"],
+                    &Keys::drawn(300, Distribution::Uniform, 3)
+                )
+            )
+        };
+        assert_eq!(told(), told());
+    }
+}
+
+#[test]
+fn strategies_are_called_by_name() {
+    for kind in Kind::ALL {
+        assert_eq!(kind.to_string().parse(), Ok(kind));
+    }
+    for wrong in [
+        "",
+        "ring",
+        "ring-0",
+        "ring-16-",
+        "ring-5000",
+        "fixed2",
+        "ring-x-random",
+    ] {
+        assert!(
+            wrong
+                .parse::<Kind>()
+                .is_err_and(|e| e.to_string().contains("is no strategy")),
+            "{wrong}"
+        );
+    }
+}

@@ -1,0 +1,310 @@
+//! Values to bytes and back: the one module that names bincode.
+//!
+//! Peers' messages and users' values both pass through here. Decoding takes a byte limit, allocates
+//! no more than a small multiple of what really arrived, and refuses bytes that are left over.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The largest encoding of anything.
+pub const BYTES_MAX: usize = 64 << 20;
+
+/// How many times as large a value may be in memory, as far as its parts are counted before they
+/// are read.
+const MEMORY_FACTOR: usize = 16;
+
+/// Why a value could not be encoded or decoded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CodecError {
+    /// The encoding is larger than the limit.
+    #[error("{bytes} bytes are more than the limit of {limit}")]
+    TooLarge {
+        /// How large it is.
+        bytes: usize,
+        /// What is allowed.
+        limit: usize,
+    },
+    /// The value cannot be written, or the bytes are no such value.
+    #[error("{0}")]
+    Invalid(String),
+    /// A value, and then more.
+    #[error("{0} bytes follow the value")]
+    Trailing(usize),
+}
+
+/// Encodes a value.
+///
+/// # Errors
+/// The encoding would exceed `limit`, or the value refuses to be serialized.
+pub fn encode<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>, CodecError> {
+    let bytes = bincode::serde::encode_to_vec(value, bincode::config::standard())
+        .map_err(|e| CodecError::Invalid(e.to_string()))?;
+    let limit = limit.min(BYTES_MAX);
+    if bytes.len() > limit {
+        return Err(CodecError::TooLarge {
+            bytes: bytes.len(),
+            limit,
+        });
+    }
+    Ok(bytes)
+}
+
+/// Decodes exactly one value.
+///
+/// # Errors
+/// More than `limit` bytes, bytes that are no such value, or bytes left over.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, CodecError> {
+    let limit = limit.min(BYTES_MAX);
+    if bytes.len() > limit {
+        return Err(CodecError::TooLarge {
+            bytes: bytes.len(),
+            limit,
+        });
+    }
+    // bincode's limit is part of a type, and bounds what a length prefix can make it allocate: a
+    // text is given its room before its bytes are looked for. It counts what elements take in
+    // memory, which is up to 16 times what they take here: of a `u128` below 251, one byte. So take
+    // the next class of sizes, and 16 times that.
+    let (value, read) = match bytes.len() {
+        0..=0x400 => limited::<T, { 0x400 * MEMORY_FACTOR }>(bytes),
+        0x401..=0x2000 => limited::<T, { 0x2000 * MEMORY_FACTOR }>(bytes),
+        0x2001..=0x1_0000 => limited::<T, { 0x1_0000 * MEMORY_FACTOR }>(bytes),
+        0x1_0001..=0x8_0000 => limited::<T, { 0x8_0000 * MEMORY_FACTOR }>(bytes),
+        0x8_0001..=0x40_0000 => limited::<T, { 0x40_0000 * MEMORY_FACTOR }>(bytes),
+        _ => limited::<T, { BYTES_MAX * MEMORY_FACTOR }>(bytes),
+    }?;
+    match bytes.len() - read {
+        0 => Ok(value),
+        left => Err(CodecError::Trailing(left)),
+    }
+}
+
+fn limited<T: DeserializeOwned, const LIMIT: usize>(
+    bytes: &[u8],
+) -> Result<(T, usize), CodecError> {
+    bincode::serde::decode_from_slice(bytes, bincode::config::standard().with_limit::<LIMIT>())
+        .map_err(|e| CodecError::Invalid(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doyen_placement::planner::NewKeyspace;
+    use doyen_placement::{
+        Addresses, Age, ClusterId, Division, Eviction, KeyspaceId, Location, Member, MemberId,
+        MemberState, Mode, OnLoss, Role, Settings, Table, TableDelta, planner,
+    };
+    use proptest::prelude::*;
+    use serde::Deserialize;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    enum Sample {
+        Unit,
+        Text(String),
+        Nested {
+            list: Vec<(u64, Option<String>)>,
+            map: BTreeMap<String, Vec<u8>>,
+        },
+    }
+
+    /// 16,384 partitions in three copies on 100 members of random ids, as large clusters have them.
+    fn large_table() -> Table {
+        let member = |n: u64| Member {
+            id: MemberId(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !0xF),
+            age: Age(0),
+            name: format!("node-{n:04}.rack-{}.example.org", n % 9),
+            role: Role::Data,
+            state: MemberState::Live,
+            addresses: Addresses {
+                control: ([10, 0, 0, n as u8], 7400).into(),
+                data: ([10, 0, 0, n as u8], 7401).into(),
+                resp: Some(([10, 0, 0, n as u8], 7379).into()),
+                resp_cluster: Some(([10, 0, 0, n as u8], 7380).into()),
+                http: Some(([10, 0, 0, n as u8], 7480).into()),
+                further: Vec::new(),
+                hostname: None,
+            },
+            location: Location {
+                zone: format!("zone-{}", n % 3),
+                rack: format!("rack-{}", n % 9),
+                host: format!("host-{n}"),
+            },
+            weight: 100,
+        };
+        let keyspace = NewKeyspace {
+            name: "default".into(),
+            mode: Mode::Fixed { partitions: 16_384 },
+            division: Division::Slots,
+            backups: 2,
+            min_in_sync: 1,
+            on_loss: OnLoss::Wait,
+            default_ttl_ms: None,
+            eviction: Eviction::None,
+            ordered: false,
+            rules: Vec::new(),
+        }
+        .numbered(KeyspaceId(0));
+        let settings = Settings::default();
+        planner::first(
+            ClusterId(1 << 100),
+            settings,
+            keyspace,
+            (1..=100).map(member).collect(),
+        )
+    }
+
+    #[test]
+    fn a_large_table_and_what_changes_in_it_are_small() {
+        let table = large_table();
+        let whole = encode(&table, BYTES_MAX).expect("it can be written");
+        assert_eq!(decode::<Table>(&whole, BYTES_MAX), Ok(table.clone()));
+        let mut next = table.clone();
+        for partition in &mut next.keyspaces[0].partitions[5000..5010] {
+            let partition = Arc::make_mut(partition);
+            partition.epoch = partition.epoch.next();
+            partition.replicas.swap(0, 1);
+        }
+        let delta =
+            encode(&TableDelta::between(&table, &next), BYTES_MAX).expect("it can be written");
+        eprintln!(
+            "the table has {} bytes, a change of ten partitions {}",
+            whole.len(),
+            delta.len()
+        );
+        assert!(whole.len() < 600_000, "{} bytes", whole.len());
+        assert!(delta.len() < 4_000, "{} bytes", delta.len());
+    }
+
+    #[test]
+    fn a_table_that_names_whom_it_does_not_list_is_refused() {
+        let mut table = large_table();
+        table.members.truncate(99);
+        let bytes = encode(&table, BYTES_MAX).expect("it can be written");
+        let CodecError::Invalid(why) =
+            decode::<Table>(&bytes, BYTES_MAX).expect_err("it is no table")
+        else {
+            panic!("another error")
+        };
+        assert!(
+            why.contains("names a member that it does not list"),
+            "{why}"
+        );
+    }
+
+    fn sample() -> impl Strategy<Value = Sample> {
+        prop_oneof![
+            Just(Sample::Unit),
+            ".{0,40}".prop_map(Sample::Text),
+            (
+                proptest::collection::vec((any::<u64>(), proptest::option::of(".{0,9}")), 0..20),
+                proptest::collection::btree_map(
+                    ".{0,9}",
+                    proptest::collection::vec(any::<u8>(), 0..50),
+                    0..9
+                )
+            )
+                .prop_map(|(list, map)| Sample::Nested { list, map }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_comes_back(value in sample()) {
+            let bytes = encode(&value, 1 << 20).unwrap();
+            prop_assert_eq!(decode::<Sample>(&bytes, 1 << 20).unwrap(), value);
+        }
+
+        #[test]
+        fn any_bytes_give_a_value_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            let _ = decode::<Sample>(&bytes, 1 << 20);
+            let _ = decode::<Vec<String>>(&bytes, 1 << 20);
+        }
+
+        #[test]
+        fn changed_bytes_give_a_value_or_an_error(value in sample(), at in any::<prop::sample::Index>(), to in any::<u8>()) {
+            let mut bytes = encode(&value, 1 << 20).unwrap();
+            let i = at.index(bytes.len());
+            bytes[i] = to;
+            let _ = decode::<Sample>(&bytes, 1 << 20);
+        }
+
+        #[test]
+        fn trailing_bytes_are_an_error(value in sample(), extra in 1usize..9) {
+            let mut bytes = encode(&value, 1 << 20).unwrap();
+            bytes.extend(std::iter::repeat_n(0, extra));
+            prop_assert_eq!(decode::<Sample>(&bytes, 1 << 20), Err(CodecError::Trailing(extra)));
+        }
+    }
+
+    #[test]
+    fn a_length_prefix_alone_allocates_nothing() {
+        // 253 announces eight bytes of length: a string of 2^60 bytes.
+        let mut bytes = vec![253];
+        bytes.extend((1u64 << 60).to_le_bytes());
+        assert!(matches!(
+            decode::<String>(&bytes, 1 << 20),
+            Err(CodecError::Invalid(_))
+        ));
+        assert!(matches!(
+            decode::<Vec<u64>>(&bytes, 1 << 20),
+            Err(CodecError::Invalid(_))
+        ));
+        assert!(matches!(
+            decode::<Vec<String>>(&bytes, 1 << 20),
+            Err(CodecError::Invalid(_))
+        ));
+    }
+
+    /// Lists of small numbers were refused: the limit followed the encoded bytes, and counted the
+    /// decoded ones.
+    #[test]
+    fn what_takes_more_memory_than_bytes_comes_back() {
+        for length in [0, 100, 340, 1020, 1024, 8189, 8192, 10_000, 65_533, 200_000] {
+            let numbers = vec![7_u64; length];
+            assert_eq!(
+                decode::<Vec<u64>>(&encode(&numbers, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(),
+                numbers
+            );
+            let wide = vec![7_u128; length];
+            assert_eq!(
+                decode::<Vec<u128>>(&encode(&wide, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(),
+                wide
+            );
+            let nothing = vec![None::<[u64; 16]>; length];
+            assert_eq!(
+                decode::<Vec<Option<[u64; 16]>>>(&encode(&nothing, BYTES_MAX).unwrap(), BYTES_MAX)
+                    .unwrap(),
+                nothing
+            );
+        }
+    }
+
+    #[test]
+    fn limits_hold_both_ways() {
+        let text = "x".repeat(100);
+        assert_eq!(
+            encode(&text, 50),
+            Err(CodecError::TooLarge {
+                bytes: 101,
+                limit: 50
+            })
+        );
+        let bytes = encode(&text, 200).unwrap();
+        assert_eq!(
+            decode::<String>(&bytes, 50),
+            Err(CodecError::TooLarge {
+                bytes: 101,
+                limit: 50
+            })
+        );
+        for size in [0, 1 << 10, (1 << 14) + 1, 1 << 18, 5 << 20] {
+            let value = "y".repeat(size);
+            assert_eq!(
+                decode::<String>(&encode(&value, BYTES_MAX).unwrap(), BYTES_MAX).unwrap(),
+                value
+            );
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! The learner's side of copying a partition: what arrives, and whether it is equal.
+
+use super::super::dedup::{Dedup, Remembered};
+use super::super::following::Follow;
+use super::super::frame::{self, Frame};
+use super::super::log::Log;
+use super::super::store::digest_bytes;
+use super::super::{Core, ENTRY_WORK, Held, Lane, Malformed, PartitionRef, Slot};
+use super::summed;
+use crate::fault::{self, Point};
+use crate::mutant::{self, broken};
+use bytes::Bytes;
+use doyen_placement::{Epoch, Lineage, MemberId};
+use std::time::Duration;
+
+/// Entries of a cleared map that are looked at and freed in one go.
+const SIFTED: usize = 500;
+
+/// A chunk that has arrived, and is not acknowledged yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LateAck {
+    pub(super) from: MemberId,
+    pub(super) at: PartitionRef,
+    pub(super) session: u32,
+    pub(super) index: u32,
+    /// What is not counted as taken before.
+    pub(super) bytes: usize,
+}
+
+/// A snapshot that arrives, at the learner.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    session: u32,
+    /// What the sum of its contents is called, however its session is called by now.
+    sum: u32,
+    from: MemberId,
+    chunks: u32,
+    finish: Option<(u32, u64)>,
+    phase: SinkPhase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SinkPhase {
+    Arriving,
+    /// The log after what was kept is on its way.
+    Resuming,
+    Summing,
+    Ready,
+}
+
+/// What a primary says when it begins a snapshot (`Frame::Begin`).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opening {
+    pub(crate) epoch: Epoch,
+    pub(crate) lineage: Lineage,
+    pub(crate) session: u32,
+    pub(crate) kept: u64,
+    pub(crate) seq: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Sink {
+    /// Whether the contents belong to one place of the log: no snapshot is missing in part.
+    pub(crate) fn complete(&self) -> bool {
+        self.phase != SinkPhase::Arriving
+    }
+
+    /// Whether this session's alignment is what it waits for.
+    pub(crate) fn resumes(&self, session: u32, from: MemberId) -> bool {
+        self.phase == SinkPhase::Resuming && self.session == session && self.from == from
+    }
+}
+
+/// The learner's side.
+impl Core {
+    /// A snapshot begins: whatever was here is void, unless it is a copy that was in sync and that
+    /// the log can complete.
+    pub(crate) fn begin_sink(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        from: MemberId,
+        opening: Opening,
+    ) {
+        let Opening {
+            epoch,
+            lineage,
+            session,
+            kept,
+            seq,
+            bytes,
+        } = opening;
+        let learner = slot
+            .installed
+            .as_ref()
+            .is_some_and(|a| self.learners(&a.partition).any(|m| m == self.me));
+        let Some(since) = self
+            .follows(slot, from, epoch)
+            .filter(|_| learner && seq < frame::SEQ_MAX)
+        else {
+            // Its primary may have heard of a table first.
+            if !learner && slot.installed.as_ref().is_none_or(|a| a.epoch <= epoch) {
+                self.early.insert(at, (from, opening));
+            }
+            return;
+        };
+        let fits = self.fits(at, slot, bytes);
+        let Some(held) = slot
+            .held
+            .as_mut()
+            .filter(|h| h.lineage == lineage && h.lead.is_none())
+        else {
+            return;
+        };
+        let committed = held.log.committed();
+        let complete = held.was_in_sync && held.sink.as_ref().is_none_or(Sink::complete);
+        // An empty log is no reason to be sent everything as a log.
+        if complete && committed >= kept && committed <= seq && held.log.last() > 0 {
+            held.store.end_sums();
+            held.wanted = None;
+            held.fence = epoch;
+            held.follow = Some(Follow { since, session });
+            held.sink = Some(Sink {
+                session,
+                sum: session,
+                from,
+                chunks: 0,
+                finish: None,
+                phase: SinkPhase::Resuming,
+            });
+            self.peers.send(
+                from,
+                Lane::Calls,
+                &Frame::Holds {
+                    at,
+                    session,
+                    committed,
+                },
+            );
+            return;
+        }
+        if !fits {
+            return self
+                .peers
+                .send(from, Lane::Calls, &Frame::NoRoom { at, session });
+        }
+        if let Err(next) = self.pace.may_take(self.now) {
+            let ms = u32::try_from(next.since(self.now).as_millis())
+                .unwrap_or(u32::MAX)
+                .saturating_add(1);
+            return self
+                .peers
+                .send(from, Lane::Calls, &Frame::Later { at, session, ms });
+        }
+        // Its first chunk comes whatever else begins meanwhile.
+        self.pace.taken(self.first_chunk(bytes));
+        self.expected.insert(at, bytes);
+        self.memory = self.memory.saturating_sub(held.bytes());
+        self.garbage.append(&mut held.store.take());
+        held.was_in_sync = false;
+        held.store = held.store.emptied();
+        held.store
+            .keep_tombstones(!broken(&mutant::RAISES_THE_DEAD));
+        self.old_logs
+            .push(std::mem::replace(&mut held.log, Log::after(seq)));
+        if !broken(&mutant::KEEPS_OUTCOMES) {
+            held.dedup = Dedup::default();
+        }
+        held.wanted = None;
+        held.fence = epoch;
+        held.follow = Some(Follow { since, session });
+        held.sink = Some(Sink {
+            session,
+            sum: session,
+            from,
+            chunks: 0,
+            finish: None,
+            phase: SinkPhase::Arriving,
+        });
+        held.store.begin_sum(session);
+        self.memory += held.bytes();
+        self.acknowledge(held, from, at, epoch);
+        fault::pass(Point::TargetBegins);
+    }
+
+    /// How much of so many bytes comes in one chunk.
+    fn first_chunk(&self, bytes: u64) -> usize {
+        usize::try_from(bytes)
+            .unwrap_or(usize::MAX)
+            .min(self.chunk_bytes())
+    }
+
+    /// Whether so much fits here, beside what is kept for those who write and what else is on its
+    /// way.
+    fn fits(&self, at: PartitionRef, slot: &Slot, bytes: u64) -> bool {
+        let room = self.headroom();
+        // What is here of it goes first.
+        let left = room
+            .left
+            .saturating_add(slot.held.as_ref().map_or(0, |held| held.bytes() as u64));
+        let others = self
+            .expected
+            .iter()
+            .filter(|(p, _)| **p != at)
+            .fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        left >= bytes
+            .saturating_add(self.kept_from(at, room))
+            .saturating_add(others)
+            || broken(&mutant::FILLS_THE_FULL)
+    }
+
+    /// A part of the snapshot.
+    pub(crate) fn chunk(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        from: MemberId,
+        (session, index, digest): (u32, u32, u64),
+        body: Bytes,
+    ) -> Result<(), Malformed> {
+        let Some(held) = &mut slot.held else {
+            return Ok(());
+        };
+        let expected = held
+            .sink
+            .as_ref()
+            .filter(|s| s.session == session && s.from == from && !s.complete())
+            .map(|s| s.chunks + 1);
+        let Some(expected) = expected else {
+            return Ok(());
+        };
+        if index != expected || digest != digest_bytes([&*body]) {
+            self.peers.send(
+                from,
+                Lane::Calls,
+                &Frame::Verdict {
+                    at,
+                    session,
+                    equal: false,
+                },
+            );
+            return Ok(());
+        }
+        let body_bytes = body.len();
+        let entries = frame::entries(body)?;
+        self.worked += entries.len() * ENTRY_WORK;
+        let before = held.bytes();
+        let mut adopted = 0;
+        for (map, entry) in entries
+            .into_iter()
+            .skip(usize::from(broken(&mutant::LEARNS_UNPROVEN)))
+        {
+            adopted += usize::from(held.store.adopt(map, entry));
+        }
+        if let Some(sink) = &mut held.sink {
+            sink.chunks = expected;
+            // As it is stored, and while it is in the processor's caches. What comes by the log is
+            // counted when this gets to it.
+            self.worked += held.store.advance_sum(sink.sum, adopted).1;
+        }
+        let grown = held.bytes().saturating_sub(before) as u64;
+        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+        self.expected
+            .entry(at)
+            .and_modify(|bytes| *bytes = bytes.saturating_sub(grown));
+        // The first one is counted where the snapshot begins.
+        let counted = if index == 1 {
+            self.first_chunk(body_bytes as u64)
+        } else {
+            0
+        };
+        self.late_acks.push_back(LateAck {
+            from,
+            at,
+            session,
+            index,
+            bytes: body_bytes - counted,
+        });
+        self.ack_chunks(self.now);
+        fault::pass(Point::TargetReceives);
+        Ok(())
+    }
+
+    /// The connection was lost, or another epoch of the same tenure began: says how much of a
+    /// snapshot has arrived.
+    pub(crate) fn continue_sink(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        from: MemberId,
+        epoch: Epoch,
+        (session, next): (u32, u32),
+    ) {
+        let Some(since) = self.follows(slot, from, epoch) else {
+            return;
+        };
+        let Some(held) = slot.held.as_mut().filter(|h| h.lead.is_none()) else {
+            return;
+        };
+        // It may have been asked before, and the answer was lost.
+        let known = |s: u32| s == session || s == next;
+        let goes_on = held
+            .follow
+            .is_some_and(|f| f.since == since && known(f.session));
+        let sink = held.sink.as_mut().filter(|s| {
+            goes_on && known(s.session) && s.from == from && s.phase != SinkPhase::Resuming
+        });
+        let Some(sink) = sink else {
+            let nothing = Frame::Arrived {
+                at,
+                session: next,
+                chunks: 0,
+                seq: 0,
+                holds: false,
+                finished: false,
+            };
+            return self.peers.send(from, Lane::Calls, &nothing);
+        };
+        sink.session = next;
+        held.follow = Some(Follow {
+            since,
+            session: next,
+        });
+        let (chunks, summed) = (sink.chunks, sink.phase != SinkPhase::Arriving);
+        // What came with the log alone has no chunks, and no end of them.
+        let finished = summed || sink.finish.is_some();
+        held.wanted = None;
+        held.fence = epoch;
+        let seq = held.log.last();
+        self.peers.send(
+            from,
+            Lane::Calls,
+            &Frame::Arrived {
+                at,
+                session: next,
+                chunks,
+                seq,
+                holds: true,
+                finished,
+            },
+        );
+        if summed {
+            // What it said of its sum may be lost, and the sum was given up once it was compared.
+            held.store.end_sums();
+            self.sum_sink(held, at);
+        }
+    }
+
+    /// What is known of some operations.
+    pub(crate) fn outcomes(
+        &mut self,
+        slot: &mut Slot,
+        from: MemberId,
+        session: u32,
+        dedup: Vec<Remembered>,
+    ) {
+        let Some(held) = &mut slot.held else { return };
+        if held
+            .sink
+            .as_ref()
+            .is_some_and(|s| s.session == session && s.from == from && s.finish.is_none())
+        {
+            for (origin, finished, applied) in dedup {
+                held.dedup.adopt(origin, finished, applied);
+            }
+        }
+    }
+
+    /// The snapshot is complete as far as it goes.
+    pub(crate) fn finish(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        from: MemberId,
+        (session, chunks, seq): (u32, u32, u64),
+    ) {
+        let sink = slot.held.as_mut().and_then(|h| h.sink.as_mut());
+        if let Some(sink) =
+            sink.filter(|s| s.session == session && s.from == from && s.finish.is_none())
+        {
+            sink.finish = Some((chunks, seq));
+            self.prepare_sink(at, slot);
+        }
+    }
+
+    /// Goes on with what was cleared while a snapshot arrives.
+    pub(crate) fn sift(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let Some(held) = slot.held.as_mut().filter(|h| !h.store.is_sifted()) else {
+            return;
+        };
+        let before = held.bytes();
+        self.worked += SIFTED * ENTRY_WORK;
+        if !held.store.sift(SIFTED, &mut self.garbage) {
+            self.timers
+                .insert((self.now + Duration::from_millis(1), at));
+        }
+        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+    }
+
+    /// Once chunks and log have arrived the learner is complete, and sums its contents.
+    pub(crate) fn prepare_sink(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let Some(held) = &mut slot.held else { return };
+        let Some(sink) = &mut held.sink else { return };
+        let Some((chunks, seq)) = sink.finish else {
+            return;
+        };
+        // Until all is sifted its timer comes back here.
+        if sink.phase != SinkPhase::Arriving || held.log.last() < seq || !held.store.is_sifted() {
+            return;
+        }
+        if sink.chunks != chunks {
+            // The bulk lane is in order: a chunk is missing for good.
+            let (session, from) = (sink.session, sink.from);
+            self.peers.send(
+                from,
+                Lane::Calls,
+                &Frame::Verdict {
+                    at,
+                    session,
+                    equal: false,
+                },
+            );
+            return;
+        }
+        held.store.keep_tombstones(false);
+        self.expected.remove(&at);
+        self.sum_sink(held, at);
+    }
+
+    /// What does not arrive any more takes no room.
+    pub(crate) fn expect_only(&mut self, arrives: impl Fn(PartitionRef) -> bool) {
+        self.expected.retain(|at, _| arrives(*at));
+    }
+
+    /// A learner has everything: it begins to sum its contents.
+    pub(crate) fn sum_sink(&mut self, held: &mut Held, at: PartitionRef) {
+        let Some(sink) = &mut held.sink else { return };
+        sink.phase = SinkPhase::Summing;
+        if !held.store.sums(sink.sum) {
+            held.store.begin_sum(sink.sum);
+        }
+        self.timers.insert((self.now, at));
+    }
+
+    /// Sums a slice of a learner's contents.
+    pub(crate) fn continue_sums(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let Some(held) = &mut slot.held else { return };
+        let Some(sink) = held.sink.as_mut().filter(|s| s.phase == SinkPhase::Summing) else {
+            return;
+        };
+        if summed(&mut held.store, sink.sum, &mut self.worked) && held.store.is_whole() {
+            sink.phase = SinkPhase::Ready;
+            let (session, from) = (sink.session, sink.from);
+            self.peers
+                .send(from, Lane::Calls, &Frame::Finished { at, session });
+            fault::pass(Point::TargetFinishes);
+        } else {
+            self.timers
+                .insert((self.now + Duration::from_millis(1), at));
+        }
+    }
+
+    /// The primary's checksum: equal at the same sequence, or the snapshot is void.
+    pub(crate) fn compare(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        from: MemberId,
+        (session, seq, sum): (u32, u64, u64),
+        clock: u64,
+    ) {
+        let Some(held) = &mut slot.held else { return };
+        let ready = held
+            .sink
+            .as_ref()
+            .filter(|s| s.session == session && s.from == from && s.phase == SinkPhase::Ready);
+        let Some(name) = ready.map(|sink| sink.sum) else {
+            return;
+        };
+        if held.log.last() != seq {
+            self.peers
+                .send(from, Lane::Calls, &Frame::Finished { at, session });
+            return;
+        }
+        let Some(mine) = held.store.sum(name) else {
+            // It was compared before, and asked how far it had come twice.
+            return self.sum_sink(held, at);
+        };
+        // Where nothing was written since, this is the first word on the clock.
+        held.clock.hear(clock, self.now);
+        let equal =
+            mine == sum || broken(&mutant::LEARNS_UNPROVEN) || broken(&mutant::RAISES_THE_DEAD);
+        held.store.end_sum(name);
+        self.peers
+            .send(from, Lane::Calls, &Frame::Verdict { at, session, equal });
+        fault::pass(Point::TargetCompares);
+    }
+}

@@ -1,0 +1,502 @@
+//! What becomes of a call: executed here, sent to the primary, parked, answered, given up.
+
+use super::clients::Sending;
+use super::dedup::OpId;
+use super::entry::Entry;
+use super::forwarding::{Asker, Call, Executed, Source, Tried};
+use super::frame::{self, Forwarded, Frame};
+use super::op::{Action, Failure, Operation, Outcome, Work};
+use super::{Core, Lane, Malformed, Slot};
+use crate::mutant::{self, broken};
+use bytes::Bytes;
+use doyen_placement::{MapId, MemberId, PartitionRef};
+use std::collections::{BTreeSet, VecDeque};
+
+impl Core {
+    /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
+    pub(super) fn take_call(&mut self, at: PartitionRef, slot: &mut Slot, call: Call) {
+        self.outstanding += 1;
+        let overtakes = slot.calls.parked.is_empty()
+            || (slot.serving() && !call.work.is_write() && slot.calls.may_overtake(&call.work));
+        if !overtakes {
+            slot.calls.parked.push_back(call);
+        } else if let Some(call) = self.dispatch(at, slot, call) {
+            slot.calls.parked.push_back(call);
+        }
+    }
+
+    /// Executes a call or sends it on; gives it back if neither is possible now.
+    pub(super) fn dispatch(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        call: Call,
+    ) -> Option<Call> {
+        if let Source::Peer {
+            member,
+            lineage,
+            attempt,
+            ..
+        } = call.source
+            && slot
+                .installed
+                .as_ref()
+                .is_some_and(|a| a.lineage != lineage)
+            && !broken(&mutant::ASKS_NEW_LINEAGE)
+        {
+            // It may have been applied in what was lost: its origin says so as soon as it knows of
+            // the loss.
+            self.outstanding -= 1;
+            self.refuse(at, member, call.n, attempt);
+            return None;
+        }
+        if slot.primary() == Some(self.me) {
+            let takes = slot.serving()
+                && !(slot.still && call.work.is_write() && !broken(&mutant::WRITES_WHILE_RESHAPED));
+            return if takes {
+                self.execute(at, slot, call)
+            } else {
+                Some(call)
+            };
+        }
+        if let Source::Peer {
+            member, attempt, ..
+        } = call.source
+        {
+            // Not ours any more, or not yet.
+            if slot.accepted.as_ref().is_some_and(|a| a.primary == self.me) {
+                return Some(call);
+            }
+            self.outstanding -= 1;
+            self.refuse(at, member, call.n, attempt);
+            return None;
+        }
+        let Some((primary, lineage)) = slot.installed.as_ref().map(|a| (a.primary, a.lineage))
+        else {
+            return Some(call);
+        };
+        let elsewhere = slot.calls.sent_to.is_some_and(|to| to != primary);
+        if elsewhere {
+            return Some(call);
+        }
+        if self.me.is_client() {
+            match self.sending(primary, &call) {
+                Sending::Now => {}
+                Sending::Wait => return Some(call),
+                Sending::TooLarge => {
+                    self.answer(slot, at, call.asker(), Outcome::Failed(Failure::TooLarge));
+                    return None;
+                }
+            }
+        }
+        // Parked while the primary is not connected, or takes less than it is sent.
+        let Some(out) = self.peers.room(primary) else {
+            if self.peers.up(primary) {
+                self.wait_for_room(at, slot, primary);
+            }
+            return Some(call);
+        };
+        let forwarded = Forwarded {
+            at,
+            lineage,
+            n: call.n,
+            finished: slot.calls.finished(call.n),
+            attempt: slot.calls.attempt,
+        };
+        frame::forward(out, &forwarded, call.before(), &call.work);
+        self.stats.forwarded += 1;
+        slot.calls.sent_to = Some(primary);
+        slot.calls.sent.push_back(call);
+        None
+    }
+
+    /// Executes or sends what is parked, in order. Calls on one key never overtake each other.
+    pub(super) fn pump(&mut self, at: PartitionRef, slot: &mut Slot) {
+        if slot.calls.parked.is_empty() {
+            return;
+        }
+        let mut parked = std::mem::take(&mut slot.calls.parked);
+        let mut left: VecDeque<Call> = VecDeque::new();
+        let mut blocked = BTreeSet::new();
+        while let Some(call) = parked.pop_front() {
+            let key = match &call.work {
+                Work::Key(op) => Some((op.map, op.key.clone())),
+                Work::Partition(_) => None,
+            };
+            let free = left.is_empty()
+                || (!call.work.is_write() && key.as_ref().is_some_and(|k| !blocked.contains(k)));
+            let refused = if free && (left.is_empty() || slot.serving()) {
+                self.dispatch(at, slot, call)
+            } else {
+                Some(call)
+            };
+            if let Some(call) = refused {
+                left.push_back(call);
+                match key {
+                    Some(key) if slot.serving() => {
+                        blocked.insert(key);
+                    }
+                    // Behind a call on the whole partition, or with nobody to serve them, all
+                    // others wait.
+                    _ => {
+                        left.append(&mut parked);
+                        break;
+                    }
+                }
+            }
+        }
+        slot.calls.parked = left;
+    }
+
+    /// A peer asks for an operation, and if it asks again, names the write that it must not be
+    /// executed after.
+    pub(super) fn forwarded(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        before: Option<u64>,
+        work: Work,
+    ) -> Result<(), Malformed> {
+        let at = forwarded.at;
+        let right = match &work {
+            Work::Key(op) if op.keyspace == at.keyspace => self.belongs(at, op.map, &op.key),
+            Work::Key(_) => Some(false),
+            Work::Partition(op) => Some(op.keyspace == at.keyspace && op.partition == at.partition),
+        };
+        if before.is_some_and(|before| before <= forwarded.n) {
+            return Err(Malformed("an operation that comes after itself"));
+        }
+        if self.admits(slot, right, peer, forwarded, work.is_write())? {
+            self.take_forwarded(slot, peer, forwarded, before, work);
+        }
+        Ok(())
+    }
+
+    /// A peer asks for a write without conditions: it is executed at once, or becomes an operation
+    /// like any other.
+    pub(super) fn forwarded_set(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        map: MapId,
+        entry: Entry,
+    ) -> Result<(), Malformed> {
+        let at = forwarded.at;
+        if self.admits(
+            slot,
+            self.belongs(at, map, entry.key()),
+            peer,
+            forwarded,
+            true,
+        )? && let Err(entry) = self.set_for_peer(slot, peer, forwarded, map, entry)
+        {
+            let (key, value) = (
+                Bytes::copy_from_slice(entry.key()),
+                Bytes::copy_from_slice(entry.value()),
+            );
+            let operation = Operation {
+                keyspace: at.keyspace,
+                map,
+                key,
+                action: Action::set(value),
+            };
+            self.take_forwarded(slot, peer, forwarded, None, Work::Key(operation));
+        }
+        Ok(())
+    }
+
+    fn take_forwarded(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        before: Option<u64>,
+        work: Work,
+    ) {
+        let Forwarded { at, n, .. } = *forwarded;
+        let source = Source::of_forwarded(peer, forwarded);
+        let tried = before.map(|n| {
+            Box::new(Tried {
+                before: Some(n),
+                outcome: None,
+            })
+        });
+        let until = self.now + self.limits.park;
+        self.take_call(
+            at,
+            slot,
+            Call {
+                source,
+                n,
+                work,
+                until,
+                hurried: false,
+                maybe: false,
+                tried,
+            },
+        );
+        if peer.is_client() {
+            self.park_only_small(at, slot, peer);
+        }
+    }
+
+    /// Whether a key is one of this partition, which has the same ones all its life; `None` where
+    /// no table knows the partition.
+    fn belongs(&self, at: PartitionRef, map: MapId, key: &[u8]) -> Option<bool> {
+        let view = self.view.as_ref()?;
+        let tables = [&view.installed, &view.accepted]
+            .into_iter()
+            .filter_map(|table| table.keyspace(at.keyspace));
+        let keyspace = tables
+            .into_iter()
+            .find(|k| k.partition(at.partition).is_some())?;
+        Some(
+            key.len() <= self.limits.key_bytes_max
+                && keyspace.partition_of(map, key) == Some(at.partition),
+        )
+    }
+
+    /// Whether a peer's operation is taken; if not, it was refused, or is of an attempt that was.
+    fn admits(
+        &mut self,
+        slot: &mut Slot,
+        right: Option<bool>,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        write: bool,
+    ) -> Result<bool, Malformed> {
+        let Forwarded {
+            at,
+            n,
+            finished,
+            attempt,
+            ..
+        } = *forwarded;
+        if right == Some(false) || finished > n {
+            return Err(Malformed(
+                "an operation that does not belong to its partition",
+            ));
+        }
+        // Its caller has not heard that it was split or merged.
+        if right.is_none()
+            || !self.may_ask(peer)
+            || (peer.is_client() && write && !self.is_fresh(peer))
+        {
+            self.refuse(at, peer, n, attempt);
+            return Ok(false);
+        }
+        if let Some(p) = self.peers.get(peer) {
+            match p.refused.get(&at) {
+                Some(refused) if *refused == attempt && !broken(&mutant::EXECUTES_REFUSED) => {
+                    return Ok(false);
+                }
+                Some(_) => {
+                    p.refused.remove(&at);
+                    // What is left of attempts before is asked again in this one.
+                    self.retain_parked(
+                        slot,
+                        |c| !matches!(c.source, Source::Peer { member, attempt: of, .. } if member == peer && of != attempt),
+                    );
+                }
+                None => {}
+            }
+        }
+        // A peer may have as many calls here as a caller of this node: twice the limit bounds both
+        // together. Clients leave room for members.
+        let shares = if peer.is_client() { 1 } else { 2 };
+        if self.outstanding >= self.limits.waiting_max.saturating_mul(shares) {
+            self.peers.send(
+                peer,
+                Lane::Calls,
+                &Frame::Reply {
+                    at,
+                    n,
+                    attempt,
+                    outcome: Outcome::Failed(Failure::Overloaded),
+                },
+            );
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Drops calls of peers, which are not answered here.
+    pub(super) fn retain_parked(&mut self, slot: &mut Slot, keep: impl Fn(&Call) -> bool) {
+        self.outstanding -= slot.calls.retain(keep);
+    }
+
+    /// Whether operations of this process are taken: of members, and of clients.
+    pub(super) fn may_ask(&self, id: MemberId) -> bool {
+        let member = id.member();
+        id.is_client()
+            || broken(&mutant::TAKES_STRANGERS)
+            || self.view.as_ref().is_some_and(|v| {
+                v.installed.member(member).is_some() || v.accepted.member(member).is_some()
+            })
+    }
+
+    /// This node does not serve the partition: the peer sends this and what follows to somebody
+    /// else.
+    pub(super) fn refuse(&mut self, at: PartitionRef, peer: MemberId, n: u64, attempt: u32) {
+        if let Some(p) = self.peers.get(peer)
+            && p.refused.insert(at, attempt) != Some(attempt)
+        {
+            self.peers
+                .send(peer, Lane::Calls, &Frame::NotServing { at, n, attempt });
+        }
+    }
+
+    /// Gives a call its outcome, for good.
+    pub(super) fn answer(
+        &mut self,
+        slot: &mut Slot,
+        at: PartitionRef,
+        asker: Asker,
+        outcome: Outcome,
+    ) {
+        self.outstanding -= 1;
+        match asker.source {
+            Source::Local(token) => {
+                if asker.write {
+                    slot.calls.finish(asker.n);
+                }
+                self.outcomes.push_back((token, outcome));
+            }
+            Source::Peer {
+                member, attempt, ..
+            } => self.peers.answer(member, at, (asker.n, attempt), outcome),
+        }
+        if self.outstanding == 0 && self.outcomes.is_empty() {
+            self.forgotten.clear();
+        }
+    }
+
+    /// The outcome of a call that was sent in this attempt.
+    pub(super) fn replied(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        (n, attempt): (u64, u32),
+        outcome: Outcome,
+    ) {
+        let Some(mut call) = slot.calls.take(n, attempt) else {
+            return;
+        };
+        slot.calls.refusals = 0;
+        if outcome == Outcome::Failed(Failure::Overloaded) && call.maybe && call.work.is_write() {
+            // Who says so has not looked whether it is applied.
+            self.answer(slot, at, call.asker(), Outcome::Failed(Failure::Unknown));
+        } else if outcome != Outcome::Failed(Failure::Overtaken) {
+            self.answer(slot, at, call.asker(), outcome);
+        } else if let Some(outcome) = call.take_outcome() {
+            self.answer(slot, at, call.asker(), outcome);
+        } else {
+            self.leave_to_caller(slot, call);
+        }
+        self.pump(at, slot);
+    }
+
+    /// A local call was executed and changed nothing, and what it came to is lost: its caller says
+    /// whether to ask once more.
+    pub(super) fn leave_to_caller(&mut self, slot: &mut Slot, call: Call) {
+        self.outstanding -= 1;
+        if call.work.is_write() {
+            slot.calls.finish(call.n);
+        }
+        self.overtaken
+            .extend(call.source.token().map(|token| (token, call.work)));
+    }
+
+    /// Gives up the calls that have waited long enough.
+    pub(super) fn give_up(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let now = self.now;
+        if slot.crowded_by.is_some() && slot.serving() {
+            self.give_up_crowded(at, slot);
+        }
+        if !slot.calls.all().any(|(_, until)| until <= now) {
+            return;
+        }
+        let (parked, sent, waiting) = slot.calls.take_late(now);
+        for call in parked {
+            self.fail(at, slot, call.asker(), call.maybe);
+        }
+        for call in sent {
+            self.fail(at, slot, call.asker(), true);
+        }
+        for executed in waiting {
+            self.fail_executed(at, slot, executed);
+        }
+    }
+
+    /// Writes that waited long enough for a crowded copy are refused as too much at once: nothing
+    /// is wrong, and nothing happened. Those of peers are told early enough that their origins hear
+    /// of it before they give up.
+    fn give_up_crowded(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let (now, soon) = (self.now, self.now + self.limits.park / 5);
+        let late = |call: &Call| {
+            let due = if call.source.peer().is_some() {
+                soon
+            } else {
+                now
+            };
+            call.work.is_write() && !call.maybe && call.until <= due
+        };
+        if !slot.calls.parked.iter().any(late) {
+            return;
+        }
+        let (late, left) = std::mem::take(&mut slot.calls.parked)
+            .into_iter()
+            .partition::<Vec<Call>, _>(late);
+        slot.calls.parked = left.into();
+        for call in late {
+            self.answer(slot, at, call.asker(), Outcome::Failed(Failure::Overloaded));
+        }
+    }
+
+    pub(super) fn fail_executed(&mut self, at: PartitionRef, slot: &mut Slot, executed: Executed) {
+        if let Source::Peer { member, .. } = executed.asker.source {
+            self.peers.disown(member, &executed.outcome);
+        }
+        self.fail(at, slot, executed.asker, executed.logged || executed.maybe);
+    }
+
+    /// Gives up a call, which may be applied somewhere or not.
+    pub(super) fn fail(&mut self, at: PartitionRef, slot: &mut Slot, asker: Asker, maybe: bool) {
+        if let Source::Peer { .. } = asker.source {
+            // Its origin gives up by itself, at about the same time.
+            self.outstanding -= 1;
+            return;
+        }
+        self.pace.failed();
+        self.answer(
+            slot,
+            at,
+            asker,
+            Outcome::Failed(if asker.write && maybe {
+                Failure::Unknown
+            } else {
+                Failure::Unavailable
+            }),
+        );
+    }
+
+    /// What a call's operation is called in logs.
+    pub(super) fn op_id(&self, slot: &Slot, call: &Call) -> OpId {
+        match call.source {
+            Source::Local(_) => OpId {
+                origin: self.me,
+                n: call.n,
+                finished: slot.calls.finished(call.n),
+            },
+            Source::Peer {
+                member, finished, ..
+            } => OpId {
+                origin: member,
+                n: call.n,
+                finished,
+            },
+        }
+    }
+}

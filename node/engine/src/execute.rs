@@ -1,0 +1,546 @@
+//! Executing operations at the primary: read at once, write into the log, wait for what is not
+//! committed.
+
+use super::action::{self, Change, Context};
+use super::dedup::{Known, OpId};
+use super::entry::Entry;
+use super::eviction::{Made, Room};
+use super::forwarding::{Again, Asker, Call, Executed, Source};
+use super::frame::{Forwarded, Headroom};
+use super::log::{Logged, RECORD_OVERHEAD};
+use super::op::{Failure, Outcome, PartitionAction, Work};
+use super::store::{ENTRY_OVERHEAD, Effect, Key};
+use super::{Core, Held, PartitionRef, Request, Slot, Token, scan};
+use crate::mutant::{self, broken};
+use doyen_placement::{Eviction, MapId, MemberId};
+
+/// What executing came to.
+enum Step {
+    /// This outcome, once this sequence is committed; and whether it is in the log.
+    Done(Outcome, u64, bool),
+    /// Not now.
+    Park,
+    /// Not before all of the partition is here; others do not wait for it.
+    Later,
+    /// It was executed before something that is in the log, at this sequence.
+    Overtaken(u64),
+    /// Nothing happened; to be said at once.
+    Refused(Failure),
+    /// A duplicate of something finished: nobody waits for it.
+    Drop,
+}
+
+/// A write below this part of what may be on its way to a peer (1 KiB) never waits for a crowded
+/// copy: as many as there may be at a time do not crowd it for long.
+const SMALL_WRITE_PART: u64 = 8 << 10;
+
+/// What a write of so many bytes of key and value takes, about.
+pub(super) const fn needed(bytes: usize) -> usize {
+    bytes + ENTRY_OVERHEAD + RECORD_OVERHEAD
+}
+
+impl Core {
+    /// Executes a call at its serving primary, or gives it back to be parked.
+    pub(super) fn execute(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        mut call: Call,
+    ) -> Option<Call> {
+        let step = self.step(at, slot, &call);
+        match step {
+            Step::Park => return Some(call),
+            Step::Later => slot.calls.later.push_back(call),
+            Step::Refused(failure) => self.answer(slot, at, call.asker(), Outcome::Failed(failure)),
+            Step::Drop => self.outstanding -= 1,
+            Step::Overtaken(seq) => self.overtaken(at, slot, call, seq),
+            Step::Done(outcome, seq, logged) => {
+                self.stats.executed += 1;
+                self.worked += outcome.bytes();
+                if let Some(held) = slot.held.as_deref_mut() {
+                    held.count(&call.work, &outcome);
+                }
+                if let Source::Peer { member, .. } = call.source {
+                    self.peers.owe(member, &outcome);
+                }
+                // What was known of it was of another time.
+                call.tried = None;
+                self.wait(at, slot, Executed::of(call, seq, outcome, logged));
+            }
+        }
+        None
+    }
+
+    /// A call that is asked again can only be what it was. Its outcome holds once what overtook it
+    /// is committed; only who executed it, and nobody since, knows that.
+    fn overtaken(&mut self, at: PartitionRef, slot: &mut Slot, mut call: Call, seq: u64) {
+        let outcome = match call.source {
+            Source::Local(_) => match call.take_outcome() {
+                Some(outcome) => outcome,
+                None => return self.leave_to_caller(slot, call),
+            },
+            Source::Peer { .. } => Outcome::Failed(Failure::Overtaken),
+        };
+        self.wait(at, slot, Executed::of(call, seq, outcome, false));
+    }
+
+    /// What was executed waits until it is committed.
+    fn wait(&mut self, at: PartitionRef, slot: &mut Slot, executed: Executed) {
+        let Some(held) = &slot.held else { return };
+        if executed.seq <= held.log.committed() {
+            return self.ready.push_back((at, executed));
+        }
+        let alone = held
+            .lead
+            .as_ref()
+            .is_none_or(|l| l.links.values().all(|l| !l.required));
+        slot.calls.waiting.push_back(executed);
+        if alone {
+            // Without copies a write is committed as soon as it is logged.
+            self.advance(at, slot);
+        }
+    }
+
+    /// Writes a key without conditions for a local caller, at its serving primary, if nothing
+    /// stands in the way: false, if the write is to be executed as any other. The commonest write
+    /// keeps neither its key nor its value but in the entry.
+    pub(super) fn set(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        map: MapId,
+        (key, value): (&[u8], &[u8]),
+        token: impl FnOnce() -> Token,
+    ) -> bool {
+        if !self.is_clear(slot, key, value) {
+            return false;
+        }
+        let n = self.number();
+        slot.calls.begin(n);
+        let id = OpId {
+            origin: self.me,
+            n,
+            finished: slot.calls.finished(n),
+        };
+        let asker = Asker {
+            source: Source::Local(token()),
+            n,
+            write: true,
+        };
+        let entry = Entry::new(key, value, 0, 0);
+        let again = Again::Set(map, entry.clone());
+        self.put(at, slot, (map, entry), id, asker, again);
+        true
+    }
+
+    /// The same for a peer, if it is asked for the first time; else the entry is given back.
+    pub(super) fn set_for_peer(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        forwarded: &Forwarded,
+        map: MapId,
+        entry: Entry,
+    ) -> Result<(), Entry> {
+        let Forwarded {
+            at,
+            lineage,
+            n,
+            finished,
+            ..
+        } = *forwarded;
+        let id = OpId {
+            origin: peer,
+            n,
+            finished,
+        };
+        let led = slot
+            .installed
+            .as_ref()
+            .is_some_and(|a| a.lineage == lineage)
+            && self.is_clear(slot, entry.key(), entry.value());
+        let new = |h: &Held| h.dedup.known(id) == Known::New || broken(&mutant::APPLIES_TWICE);
+        if !led || !slot.held.as_deref().is_some_and(new) {
+            return Err(entry);
+        }
+        let asker = Asker {
+            source: Source::of_forwarded(peer, forwarded),
+            n,
+            write: true,
+        };
+        self.put(at, slot, (map, entry), id, asker, Again::ByPeer);
+        Ok(())
+    }
+
+    /// Whether nothing stands in the way of a write without conditions: this node leads and
+    /// acknowledges, nothing waits, and there is room.
+    fn is_clear(&self, slot: &Slot, key: &[u8], value: &[u8]) -> bool {
+        let still = slot.still && !broken(&mutant::WRITES_WHILE_RESHAPED);
+        let clear = self.used
+            && slot.serving()
+            && !still
+            && slot.calls.parked.is_empty()
+            && !slot.has_too_few_copies();
+        let held = slot
+            .held
+            .as_deref()
+            .filter(|h| clear && h.lead.as_ref().is_some_and(|l| l.open));
+        let bytes = key.len() + value.len();
+        let fits = |held: &Held| {
+            self.room(held, bytes) == Room::Plenty && self.crowded_copy(held, bytes).is_none()
+        };
+        value.len() <= self.limits.value_bytes_max && held.is_some_and(fits)
+    }
+
+    /// The copy, if there is one, that a write of so many bytes waits for before it is executed:
+    /// its peer takes its bytes slower than they come. Whatever is executed must reach all copies,
+    /// so it is better not to begin with what would be long on its way. A learner is not waited
+    /// for.
+    fn crowded_copy(&self, held: &Held, bytes: usize) -> Option<MemberId> {
+        if (bytes as u64) < self.limits.ahead_bytes_max / SMALL_WRITE_PART {
+            return None;
+        }
+        let links = &held.lead.as_ref()?.links;
+        links
+            .iter()
+            .find(|(id, link)| link.required && self.peers.crowded(**id))
+            .map(|(id, _)| *id)
+    }
+
+    /// Calls of a partition wait until a peer is crowded no more; `Shard::admit` goes on with them.
+    pub(super) fn wait_for_room(&mut self, at: PartitionRef, slot: &mut Slot, peer: MemberId) {
+        self.peers.hold_back(peer);
+        if slot.crowded_by.replace(peer) != Some(peer) {
+            let waiting = self.crowded.entry(peer).or_default();
+            if !waiting.contains(&at) {
+                waiting.push_back(at);
+            }
+        }
+    }
+
+    /// Writes an entry for which nothing stands in the way.
+    fn put(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        (map, entry): (MapId, Entry),
+        id: OpId,
+        asker: Asker,
+        again: Again,
+    ) {
+        let default_ttl_ms = slot.default_ttl_ms;
+        let Some(held) = slot.held.as_deref_mut() else {
+            return;
+        };
+        self.outstanding += 1;
+        self.stats.executed += 1;
+        self.worked += entry.value().len();
+        if held.meter.write(entry.key().len() + entry.value().len()) {
+            held.meter.sample(map, entry.key());
+        }
+        let clock = held.clock.advance(self.now);
+        let order = held.store.order(entry.key());
+        let effect = Effect::Put {
+            map,
+            entry,
+            deadline: action::fresh(default_ttl_ms, (clock, self.unix_ms())),
+        };
+        let seq = self.log(at, held, order, effect, Some(id), Outcome::Ok);
+        let until = self.now + self.limits.park;
+        self.wait(
+            at,
+            slot,
+            Executed {
+                asker,
+                until,
+                hurried: false,
+                seq,
+                outcome: Outcome::Ok,
+                logged: true,
+                maybe: false,
+                again,
+            },
+        );
+    }
+
+    fn step(&mut self, at: PartitionRef, slot: &mut Slot, call: &Call) -> Step {
+        let id = self.op_id(slot, call);
+        let few = slot.has_too_few_copies();
+        let (default_ttl_ms, eviction, still) = (slot.default_ttl_ms, slot.evicts_by(), slot.still);
+        let Some(held) = slot.held.as_mut() else {
+            return Step::Park;
+        };
+        let Some(open) = held.lead.as_ref().map(|l| l.open) else {
+            return Step::Park;
+        };
+        // What was begun anew is empty, and whoever led it before may still serve what there was:
+        // nothing is said of it before that is over. Whoever has something of it was a copy,
+        // without whose ack nothing is acknowledged any more.
+        if !open && (call.work.is_write() || held.log.last() == 0) {
+            return Step::Park;
+        }
+        if call.work.is_write() {
+            match held.dedup.known(id) {
+                _ if broken(&mutant::APPLIES_TWICE) => {}
+                Known::New => {}
+                Known::Applied(seq, outcome) => return Step::Done(outcome, seq, true),
+                Known::Finished => return Step::Drop,
+            }
+        }
+        if let Some(seq) = call.before().and_then(|n| held.dedup.reached(id.origin, n))
+            && !broken(&mutant::EXECUTES_OVERTAKEN)
+        {
+            return Step::Overtaken(seq);
+        }
+        if call.work.is_write() {
+            if few {
+                return Step::Refused(Failure::TooFewCopies);
+            }
+            if !self.used {
+                if !std::mem::replace(&mut self.asked_used, true) {
+                    self.requests.push_back(Request::Used);
+                }
+                return Step::Park;
+            }
+        }
+        match &call.work {
+            Work::Key(op) => {
+                let clock = held.clock.advance(self.now);
+                let order = held.store.order(&op.key);
+                self.draw(held, op.map, order, &op.key);
+                let mut found = held.store.entry(op.map, order, &op.key);
+                if let Some(entry) = found
+                    && entry.overdue(clock)
+                {
+                    // The next primary's clock may be a little behind: what was seen to be gone
+                    // must be gone in the log. And what is to be split or merged changes no more.
+                    if !open || (still && !broken(&mutant::WRITES_WHILE_RESHAPED)) {
+                        return Step::Park;
+                    }
+                    let key = entry.key().into();
+                    self.expire(at, held, op.map, key);
+                    found = held.store.entry(op.map, order, &op.key);
+                }
+                if let (Source::Peer { member, .. }, Some(entry)) = (call.source, found)
+                    && action::answers_value(&op.action)
+                    && !self.peers.may_owe(member, entry.value().len())
+                {
+                    // Before anything happened: it may be asked again.
+                    return Step::Refused(Failure::Overloaded);
+                }
+                if eviction == Eviction::Lru
+                    && action::uses(&op.action)
+                    && let Some(entry) = found
+                {
+                    entry.mark();
+                }
+                let cx = Context {
+                    clock,
+                    unix_ms: self.unix_ms(),
+                    default_ttl_ms,
+                    value_bytes_max: self.limits.value_bytes_max,
+                };
+                let (outcome, change) = action::apply(&op.action, found, &cx);
+                if let Change::Put(value, _) = &change {
+                    if let Some(peer) = self.crowded_copy(held, op.key.len() + value.len()) {
+                        self.wait_for_room(at, slot, peer);
+                        return Step::Park;
+                    }
+                    self.worked += value.len();
+                }
+                if action::looks_up(&op.action) {
+                    self.stats.count_lookup(found.is_some());
+                }
+                let key = || Key::from(&*op.key);
+                let effect = match change {
+                    Change::None => {
+                        // Nobody reads what may still be undone, nor that something is gone whose
+                        // deletion may be.
+                        let seq = super::read_at(found, &held.log);
+                        return Step::Done(outcome, seq, false);
+                    }
+                    Change::Put(value, deadline) => {
+                        let bytes = op.key.len() + value.len();
+                        let grows = found.is_none_or(|e| e.len() < bytes);
+                        let room = self.room(held, bytes);
+                        if room < Room::Plenty && (grows || room == Room::None) {
+                            match self.make_room(at, held, eviction, (op.map, &op.key), bytes, room)
+                            {
+                                Made::Room => {}
+                                Made::Soon => return Step::Park,
+                                Made::No(failure) => return Step::Refused(failure),
+                            }
+                        }
+                        Effect::Put {
+                            map: op.map,
+                            entry: Entry::new(&op.key, &value, 0, 0),
+                            deadline,
+                        }
+                    }
+                    Change::Delete => Effect::Delete {
+                        map: op.map,
+                        key: key(),
+                    },
+                    Change::Deadline(deadline) => match found {
+                        // A learner may not have the entry yet.
+                        Some(e)
+                            if held
+                                .lead
+                                .as_ref()
+                                .is_some_and(super::replication::Lead::teaches) =>
+                        {
+                            // A copy, because the store dates it anew and undo needs what it was.
+                            Effect::Put {
+                                map: op.map,
+                                entry: e.copy(),
+                                deadline,
+                            }
+                        }
+                        _ => Effect::Deadline {
+                            map: op.map,
+                            key: key(),
+                            deadline,
+                        },
+                    },
+                };
+                let seq = self.log(at, held, order, effect, Some(id), outcome.clone());
+                Step::Done(outcome, seq, true)
+            }
+            Work::Partition(op) => match &op.action {
+                PartitionAction::Count if !held.store.is_whole() => Step::Later,
+                PartitionAction::Count => {
+                    let count = i64::try_from(held.store.count(op.map)).unwrap_or(i64::MAX);
+                    Step::Done(Outcome::Int(count), held.log.last(), false)
+                }
+                PartitionAction::Scan { cursor, count } => {
+                    let clock = held.clock.advance(self.now);
+                    let before = held.bytes();
+                    let (next, keys) = scan::scan(&mut held.store, op.map, *cursor, *count, clock);
+                    self.memory = (self.memory + held.bytes()).saturating_sub(before);
+                    Step::Done(Outcome::Keys { next, keys }, held.log.last(), false)
+                }
+                PartitionAction::Range(query) => {
+                    self.stats.ranges += 1;
+                    let clock = held.clock.advance(self.now);
+                    let before = held.bytes();
+                    let (more, keys) = scan::range(&mut held.store, op.map, query, clock);
+                    self.memory = (self.memory + held.bytes()).saturating_sub(before);
+                    Step::Done(
+                        Outcome::Keys {
+                            next: u64::from(more),
+                            keys,
+                        },
+                        held.log.last(),
+                        false,
+                    )
+                }
+                PartitionAction::Clear => {
+                    if !held.store.has(op.map) {
+                        return Step::Done(Outcome::Ok, held.log.last(), false);
+                    }
+                    let seq = self.log(
+                        at,
+                        held,
+                        0,
+                        Effect::Clear { map: op.map },
+                        Some(id),
+                        Outcome::Ok,
+                    );
+                    Step::Done(Outcome::Ok, seq, true)
+                }
+            },
+        }
+    }
+
+    /// How much room this node and every in-sync copy have for a write of so many bytes of key and
+    /// value. Even of what is kept there is a reserve for what is in flight.
+    pub(super) fn room(&self, held: &Held, bytes: usize) -> Room {
+        self.room_by(held, bytes, |room| room)
+    }
+
+    /// The same once everybody has got back what is loose.
+    pub(super) fn settled_room(&self, held: &Held, bytes: usize) -> Room {
+        self.room_by(held, bytes, Headroom::settled)
+    }
+
+    #[inline]
+    fn room_by(&self, held: &Held, bytes: usize, says: impl Fn(Headroom) -> Headroom) -> Room {
+        let needed = needed(bytes) as u64;
+        let of = |(room, under_way): (Headroom, u64)| match says(room)
+            .left
+            .saturating_sub(under_way.saturating_add(needed))
+        {
+            left if left >= room.kept => Room::Plenty,
+            // Until it is committed a value counts twice: as an entry and in the log.
+            left if left.saturating_sub(under_way.saturating_add(bytes as u64))
+                >= room.reserve() =>
+            {
+                Room::short(left, room.kept)
+            }
+            _ => Room::None,
+        };
+        let copies = held
+            .lead
+            .iter()
+            .flat_map(|l| l.links.iter())
+            .filter(|(_, link)| link.required);
+        copies
+            .map(|(id, _)| of(self.peers.said(*id)))
+            .fold(of((self.headroom(), 0)), Room::min)
+    }
+
+    /// Deletes an overdue key, as a logged effect of no operation.
+    pub(super) fn expire(&mut self, at: PartitionRef, held: &mut Held, map: MapId, key: Key) {
+        let order = held.store.order(&key);
+        self.log(
+            at,
+            held,
+            order,
+            Effect::Delete { map, key },
+            None,
+            Outcome::Ok,
+        );
+        self.stats.expired += 1;
+    }
+
+    /// Looks for a key among what is still to be drawn.
+    #[inline]
+    pub(super) fn draw(&mut self, held: &mut Held, map: MapId, order: u64, key: &[u8]) {
+        if !held.store.is_whole() {
+            let before = held.bytes();
+            held.store.draw(map, order, key);
+            self.memory = (self.memory + held.bytes()).saturating_sub(before);
+        }
+    }
+
+    /// Applies an effect here, logs it and sends it to every copy that is up to date. `order` is
+    /// that of its key, if it has one.
+    pub(super) fn log(
+        &mut self,
+        at: PartitionRef,
+        held: &mut Held,
+        order: u64,
+        effect: Effect,
+        op: Option<OpId>,
+        outcome: Outcome,
+    ) -> u64 {
+        let before = held.bytes();
+        let seq = held.log.last() + 1;
+        let undo = held.store.apply_at(order, seq, &effect);
+        if let Some(id) = op {
+            held.dedup.remember(id, seq, outcome.clone());
+        }
+        held.log.push(
+            Logged {
+                epoch: held.epoch,
+                effect,
+                op,
+                outcome,
+            },
+            undo,
+        );
+        self.memory = (self.memory + held.bytes()).saturating_sub(before);
+        self.replicate(at, held, seq);
+        seq
+    }
+}

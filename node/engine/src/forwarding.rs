@@ -1,0 +1,467 @@
+//! Operations that are not answered yet: parked, sent to another primary, or waiting for their
+//! commit.
+//!
+//! A partition's calls keep the order in which they came: what is parked is executed or sent from
+//! the front, and a primary that refuses one call of an attempt refuses all later ones of it, so
+//! that resending does not reorder them.
+//!
+//! What was executed and changed nothing is in no log: asked again, it would be executed after
+//! whatever followed it and is in the log. So a call that is asked again names the next write on
+//! its key that may be there (`Tried::before`), and whoever leads by then does not execute it if
+//! that write is: the call is *overtaken*. Where its outcome is still known it holds, because the
+//! log goes on from where it was read. Otherwise only who asked can say whether another execution
+//! would do.
+
+use super::Token;
+use super::entry::Entry;
+use super::frame::Forwarded;
+use super::log::begin_anew;
+use super::op::{Action, Operation, Outcome, PartitionAction, Work};
+use crate::mutant::{self, broken};
+use bytes::Bytes;
+use doyen_gossip::Time;
+use doyen_placement::{KeyspaceId, Lineage, MapId, MemberId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Who wants the outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// A caller of this node.
+    Local(Token),
+    /// Another node, in this attempt and for this lineage; its operations on the partition below
+    /// `finished` are finished.
+    Peer {
+        member: MemberId,
+        lineage: Lineage,
+        attempt: u32,
+        finished: u64,
+    },
+}
+
+impl Source {
+    /// The peer that forwarded an operation.
+    pub(super) const fn of_forwarded(member: MemberId, forwarded: &Forwarded) -> Self {
+        let Forwarded {
+            lineage,
+            attempt,
+            finished,
+            ..
+        } = *forwarded;
+        Self::Peer {
+            member,
+            lineage,
+            attempt,
+            finished,
+        }
+    }
+
+    /// The local caller, if it is one.
+    pub(super) const fn token(&self) -> Option<Token> {
+        match self {
+            Self::Local(token) => Some(*token),
+            Self::Peer { .. } => None,
+        }
+    }
+
+    /// The peer, if it is one.
+    pub(super) const fn peer(&self) -> Option<MemberId> {
+        match self {
+            Self::Local(_) => None,
+            Self::Peer { member, .. } => Some(*member),
+        }
+    }
+}
+
+/// An operation under way.
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    /// Who asks.
+    pub(super) source: Source,
+    /// Its number at its origin.
+    pub(super) n: u64,
+    /// What is asked.
+    pub(super) work: Work,
+    /// When its caller is told that it did not work out.
+    pub(super) until: Time,
+    /// Whether that is not `Limits::park` after it was asked for.
+    pub(super) hurried: bool,
+    /// Whether it may be applied somewhere already.
+    pub(super) maybe: bool,
+    /// What is known of it from before, where it is asked again.
+    pub(super) tried: Option<Box<Tried>>,
+}
+
+/// What is known of a call that is asked again.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Tried {
+    /// A later write of its origin on its key, which may be applied. If it or one after it is, this
+    /// call was executed before it.
+    pub(super) before: Option<u64>,
+    /// What it came to when it was executed last, which was here: it holds if it is overtaken.
+    pub(super) outcome: Option<Outcome>,
+}
+
+impl Call {
+    /// The write that it must not be executed after.
+    pub(super) fn before(&self) -> Option<u64> {
+        self.tried.as_ref().and_then(|t| t.before)
+    }
+
+    /// Notes a write that it must not be executed after; the first one counts.
+    fn precedes(&mut self, n: u64) {
+        let tried = self.tried.get_or_insert_default();
+        tried.before = Some(tried.before.map_or(n, |before| before.min(n)));
+    }
+
+    /// What it came to when it was executed last, if that is known. To be taken, too, where it may
+    /// have been executed elsewhere since.
+    pub(super) fn take_outcome(&mut self) -> Option<Outcome> {
+        self.tried.as_mut()?.outcome.take()
+    }
+
+    /// Who is answered, and as what.
+    pub(super) fn asker(&self) -> Asker {
+        Asker {
+            source: self.source,
+            n: self.n,
+            write: self.work.is_write(),
+        }
+    }
+}
+
+/// Who asked for an operation, its number there, and whether it may change something.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asker {
+    /// Who asks.
+    pub(super) source: Source,
+    /// Its number at its origin.
+    pub(super) n: u64,
+    /// Whether it may change something.
+    pub(super) write: bool,
+}
+
+/// An operation that was executed here and is not answered yet.
+#[derive(Debug)]
+pub(super) struct Executed {
+    /// Who is answered.
+    pub(super) asker: Asker,
+    /// When its caller is told that it did not work out.
+    pub(super) until: Time,
+    /// Whether that is not `Limits::park` after it was asked for.
+    pub(super) hurried: bool,
+    /// What must be committed first.
+    pub(super) seq: u64,
+    /// Its outcome.
+    pub(super) outcome: Outcome,
+    /// Whether it is in the log.
+    pub(super) logged: bool,
+    /// Whether it may be applied somewhere else.
+    pub(super) maybe: bool,
+    /// How it is asked again.
+    pub(super) again: Again,
+}
+
+/// How an operation that was executed is asked again if the tenure ends before it is answered.
+#[derive(Debug)]
+pub(super) enum Again {
+    /// By its origin.
+    ByPeer,
+    /// As it was, and the write that it must not be executed after.
+    Work(Box<(Work, Option<u64>)>),
+    /// As a write of this entry without conditions: what nearly all writes are, so that they keep
+    /// nothing beside it.
+    Set(MapId, Entry),
+}
+
+impl Executed {
+    /// A call that was executed.
+    pub(super) fn of(call: Call, seq: u64, outcome: Outcome, logged: bool) -> Self {
+        let (asker, until, hurried, maybe) = (call.asker(), call.until, call.hurried, call.maybe);
+        let before = call.before();
+        let again = if call.source.peer().is_some() {
+            Again::ByPeer
+        } else {
+            Again::Work(Box::new((call.work, before)))
+        };
+        Self {
+            asker,
+            until,
+            hurried,
+            seq,
+            outcome,
+            logged,
+            maybe,
+            again,
+        }
+    }
+
+    /// The call as it was; none of a peer's.
+    pub(super) fn into_call(self, keyspace: KeyspaceId) -> Option<Call> {
+        let mut before = None;
+        let work = match self.again {
+            Again::ByPeer => return None,
+            Again::Work(again) => {
+                before = again.1;
+                again.0
+            }
+            Again::Set(map, entry) => {
+                let value = Bytes::copy_from_slice(entry.value());
+                Work::Key(Operation {
+                    keyspace,
+                    map,
+                    key: Bytes::copy_from_slice(entry.key()),
+                    action: Action::set(value),
+                })
+            }
+        };
+        // What is in the log is found there.
+        let outcome = (!self.logged).then_some(self.outcome);
+        let tried =
+            (before.is_some() || outcome.is_some()).then(|| Box::new(Tried { before, outcome }));
+        let Self {
+            asker: Asker { source, n, .. },
+            until,
+            hurried,
+            ..
+        } = self;
+        Some(Call {
+            source,
+            n,
+            work,
+            until,
+            hurried,
+            maybe: self.maybe || self.logged,
+            tried,
+        })
+    }
+}
+
+/// The calls of one partition.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// Cannot be executed or sent now.
+    pub(super) parked: VecDeque<Call>,
+    /// Reads of a whole partition of which not all is here yet. Nothing waits for them.
+    pub(super) later: VecDeque<Call>,
+    /// Sent to `sent_to`; only local ones, ascending.
+    pub(super) sent: VecDeque<Call>,
+    /// Where they went.
+    pub(super) sent_to: Option<MemberId>,
+    /// Executed here, not committed.
+    pub(super) waiting: VecDeque<Executed>,
+    /// Counts resendings.
+    pub(super) attempt: u32,
+    /// Refusals in a row, for the backoff.
+    pub(super) refusals: u32,
+    unfinished: VecDeque<(u64, bool)>,
+}
+
+impl Calls {
+    /// A local operation begins.
+    pub(super) fn begin(&mut self, n: u64) {
+        self.unfinished.push_back((n, false));
+    }
+
+    /// A local operation goes on here that began elsewhere.
+    pub(super) fn resume(&mut self, n: u64) {
+        if let Err(place) = self.unfinished.binary_search_by_key(&n, |(n, _)| *n) {
+            self.unfinished.insert(place, (n, false));
+        }
+    }
+
+    /// A local operation is answered, for good.
+    pub(super) fn finish(&mut self, n: u64) {
+        // Mostly they finish in order.
+        let first = self
+            .unfinished
+            .front()
+            .is_some_and(|(first, _)| *first == n);
+        if first {
+            self.unfinished.pop_front();
+        } else if let Ok(at) = self.unfinished.binary_search_by_key(&n, |(n, _)| *n) {
+            self.unfinished[at].1 = true;
+        }
+        while self.unfinished.front().is_some_and(|(_, done)| *done) {
+            self.unfinished.pop_front();
+        }
+        begin_anew(&mut self.unfinished);
+    }
+
+    /// Every local operation below this number is finished; `n` is one that is not.
+    pub(super) fn finished(&self, n: u64) -> u64 {
+        self.unfinished
+            .front()
+            .filter(|_| !broken(&mutant::FINISHES_EARLY))
+            .map_or(n, |(first, _)| (*first).min(n))
+    }
+
+    /// What was sent and not answered is parked again, in front, and may have been applied.
+    pub(super) fn unsend(&mut self) {
+        self.attempt = self.attempt.wrapping_add(1);
+        self.sent_to = None;
+        while let Some(mut call) = self.sent.pop_back() {
+            call.maybe = true;
+            call.take_outcome();
+            self.parked.push_front(call);
+        }
+        note_order(self.parked.make_contiguous());
+    }
+
+    /// The primary refused this attempt: nothing from `n` on was applied, what came before may have
+    /// been.
+    pub(super) fn refused(&mut self, n: u64, attempt: u32) -> bool {
+        if attempt != self.attempt {
+            return false;
+        }
+        self.attempt = self.attempt.wrapping_add(1);
+        self.sent_to = None;
+        while let Some(mut call) = self.sent.pop_back() {
+            if call.n < n {
+                call.maybe |= !broken(&mutant::REFUSED_UNAPPLIED);
+                call.take_outcome();
+            }
+            self.parked.push_front(call);
+        }
+        note_order(self.parked.make_contiguous());
+        true
+    }
+
+    /// Takes the local call of this number out, which was answered in this attempt. A write that is
+    /// under way in a later one is not answered: if it changed nothing, it is in no log, and will
+    /// be executed once more.
+    pub(super) fn take(&mut self, n: u64, attempt: u32) -> Option<Call> {
+        let late = attempt != self.attempt;
+        if let Ok(at) = self.sent.binary_search_by_key(&n, |c| c.n) {
+            if late && self.sent[at].work.is_write() {
+                return None;
+            }
+            let taken = self.sent.remove(at)?;
+            if at > 0 && taken.work.is_write() {
+                // Answers come in order but for large ones, which let small ones pass. What is not
+                // answered was executed before.
+                self.sent
+                    .range_mut(..at)
+                    .filter(|c| taken.work.concerns(&c.work))
+                    .for_each(|c| c.precedes(n));
+            }
+            return Some(taken);
+        }
+        let at = self
+            .parked
+            .iter()
+            .position(|c| c.n == n && c.source.peer().is_none() && !c.work.is_write())?;
+        self.parked.remove(at)
+    }
+
+    /// Whether a read may overtake what is parked: nothing of that is about the same key.
+    pub(super) fn may_overtake(&self, work: &Work) -> bool {
+        const LOOK_MAX: usize = 64;
+        let Work::Key(read) = work else {
+            return self.parked.is_empty();
+        };
+        self.parked.len() <= LOOK_MAX
+            && self.parked.iter().all(|c| match &c.work {
+                Work::Key(op) => op.map != read.map || op.key != read.key,
+                Work::Partition(_) => false,
+            })
+    }
+
+    /// Drops calls that were not executed; how many.
+    pub(super) fn retain(&mut self, keep: impl Fn(&Call) -> bool) -> usize {
+        let before = self.parked.len() + self.later.len();
+        self.parked.retain(&keep);
+        self.later.retain(&keep);
+        before - self.parked.len() - self.later.len()
+    }
+
+    /// Who asked for what is not committed, and until when they wait.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Source, Time)> + '_ {
+        let calls = self
+            .parked
+            .iter()
+            .chain(&self.later)
+            .chain(&self.sent)
+            .map(|c| (c.source, c.until));
+        calls.chain(self.waiting.iter().map(|e| (e.asker.source, e.until)))
+    }
+
+    /// Everything of local callers that is not answered, in order, when none of it can be found in
+    /// a log any more; `ready` was taken out before.
+    pub(super) fn into_all(mut self, ready: Vec<Executed>, keyspace: KeyspaceId) -> Vec<Call> {
+        self.unsend();
+        let executed = ready
+            .into_iter()
+            .chain(self.waiting)
+            .filter_map(move |e| e.into_call(keyspace));
+        let mut calls: Vec<Call> = self
+            .parked
+            .into_iter()
+            .chain(self.later)
+            .filter(|c| c.source.peer().is_none())
+            .chain(executed)
+            .collect();
+        calls.sort_by_key(|c| c.n);
+        note_order(&mut calls);
+        calls
+    }
+
+    /// Takes out everything that has waited long enough: what was parked, sent, executed.
+    pub(super) fn take_late(&mut self, now: Time) -> (Vec<Call>, Vec<Call>, Vec<Executed>) {
+        let late = |c: &Call| c.until <= now;
+        let (mut parked, left) = std::mem::take(&mut self.parked)
+            .into_iter()
+            .partition::<Vec<Call>, _>(late);
+        self.parked = Vec::into(left);
+        let (later, left) = std::mem::take(&mut self.later)
+            .into_iter()
+            .partition::<Vec<Call>, _>(late);
+        self.later = Vec::into(left);
+        parked.extend(later);
+        let (sent, left) = std::mem::take(&mut self.sent).into_iter().partition(late);
+        self.sent = Vec::into(left);
+        let (waiting, left) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|e| e.until <= now);
+        self.waiting = Vec::into(left);
+        (parked, sent, waiting)
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parked.is_empty()
+            && self.later.is_empty()
+            && self.sent.is_empty()
+            && self.waiting.is_empty()
+    }
+}
+
+/// Calls in order will be asked again: each notes the next write on its key that may be applied.
+/// (What concerns a whole partition is no end of an order: its callers wait for it.)
+pub(super) fn note_order(calls: &mut [Call]) {
+    let mut later: BTreeMap<(MapId, Bytes), u64> = BTreeMap::new();
+    let mut cleared: BTreeMap<MapId, u64> = BTreeMap::new();
+    for call in calls.iter_mut().rev().filter(|c| c.source.peer().is_none()) {
+        let (n, maybe) = (call.n, call.maybe && call.work.is_write());
+        match &call.work {
+            Work::Key(op) => {
+                let key = (op.map, op.key.clone());
+                let next = later
+                    .get(&key)
+                    .into_iter()
+                    .chain(cleared.get(&op.map))
+                    .min()
+                    .copied();
+                if let Some(next) = next {
+                    call.precedes(next);
+                }
+                if maybe {
+                    later.insert(key, n);
+                }
+            }
+            Work::Partition(op) if maybe && op.action == PartitionAction::Clear => {
+                cleared.insert(op.map, n);
+            }
+            Work::Partition(_) => {}
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Frames on their way to a peer: bytes, and between them large values, which leave from where they
+//! are stored.
+//!
+//! A value of some megabytes that is copied into a frame takes as long as nobody else is served:
+//! memory that was not used before costs more than what is written to it.
+
+use bytes::{Bytes, BytesMut};
+use std::mem;
+
+/// A value from this size on is not copied.
+const APART_BYTES_MIN: usize = 64 << 10;
+
+/// What is to be sent on one lane.
+#[derive(Debug, Default)]
+pub(crate) struct Out {
+    /// The version of the connection.
+    pub(super) version: u16,
+    /// What is laid out.
+    pub(super) bytes: BytesMut,
+    /// Values, and the place in `bytes` before which each belongs.
+    apart: Vec<(usize, Bytes)>,
+    /// Bytes of all those.
+    apart_bytes: usize,
+}
+
+/// A place in what is to be sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    /// In what is laid out.
+    pub(super) at: usize,
+    /// Values before it, and their bytes.
+    apart: usize,
+    apart_bytes: usize,
+}
+
+impl Out {
+    /// Nothing yet, for a connection of this version.
+    pub(crate) fn at(version: u16) -> Self {
+        Self {
+            version,
+            ..Self::default()
+        }
+    }
+
+    /// Bytes to be sent.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() + self.apart_bytes
+    }
+
+    /// The end so far.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark {
+            at: self.bytes.len(),
+            apart: self.apart.len(),
+            apart_bytes: self.apart_bytes,
+        }
+    }
+
+    /// Bytes behind a place.
+    pub(crate) fn len_from(&self, mark: Mark) -> usize {
+        self.bytes.len() - mark.at + self.apart_bytes - mark.apart_bytes
+    }
+
+    /// Appends what is shared: as it is, if it is large.
+    pub(super) fn put_shared(&mut self, bytes: &[u8], share: impl FnOnce() -> Bytes) {
+        if bytes.len() < APART_BYTES_MIN {
+            self.bytes.extend_from_slice(bytes);
+        } else {
+            self.apart.push((self.bytes.len(), share()));
+            self.apart_bytes += bytes.len();
+        }
+    }
+
+    /// The pieces behind a place, in order.
+    pub(super) fn pieces(&self, mark: Mark) -> impl Iterator<Item = &[u8]> {
+        let ends = self.apart[mark.apart..]
+            .iter()
+            .map(|(at, value)| (*at, &**value))
+            .chain([(self.bytes.len(), &[][..])]);
+        let mut from = mark.at;
+        ends.flat_map(move |(at, value)| [&self.bytes[mem::replace(&mut from, at)..at], value])
+    }
+
+    /// Takes all of it: pieces, in order, none of them empty.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = Bytes> + use<> {
+        let mut rest = self.bytes.split();
+        let mut from = 0;
+        let mut pieces = Vec::new();
+        for (at, value) in mem::take(&mut self.apart) {
+            pieces.extend([
+                rest.split_to(at - mem::replace(&mut from, at)).freeze(),
+                value,
+            ]);
+        }
+        self.apart_bytes = 0;
+        pieces
+            .into_iter()
+            .chain([rest.freeze()])
+            .filter(|piece| !piece.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_values_are_shared_and_stand_where_they_were_put() {
+        let (small, large) = (
+            Bytes::from(vec![1; 100]),
+            Bytes::from(vec![2; APART_BYTES_MIN]),
+        );
+        let mut out = Out::default();
+        out.bytes.extend_from_slice(b"before");
+        let mark = out.mark();
+        out.put_shared(&large, || large.clone());
+        out.put_shared(&small, || small.clone());
+        out.bytes.extend_from_slice(b"between");
+        out.put_shared(&large, || large.clone());
+        out.put_shared(&large, || large.clone());
+        let expected = [&large[..], &small, b"between", &large, &large].concat();
+        assert_eq!(
+            (out.len(), out.len_from(mark)),
+            (expected.len() + 6, expected.len())
+        );
+        assert_eq!(out.pieces(mark).collect::<Vec<_>>().concat(), expected);
+        let pieces: Vec<Bytes> = out.take().collect();
+        assert_eq!(pieces.concat(), [b"before", &expected[..]].concat());
+        assert!(
+            pieces
+                .iter()
+                .filter(|p| p.as_ptr() == large.as_ptr())
+                .count()
+                == 3
+                && pieces.len() == 5
+        );
+        assert_eq!((out.len(), out.take().count()), (0, 0));
+    }
+}

@@ -1,0 +1,822 @@
+//! Data frames as bytes, and two live shards that are sent them: see `crate::fuzz`.
+
+use super::dedup::OpId;
+use super::entry::Entry;
+use super::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
+use super::log::Logged;
+use super::op::{
+    Action, Condition, Expiry, Failure, Operation, Outcome, PartitionAction, PartitionOperation,
+    RangeQuery, Work,
+};
+use super::store::{Effect, Key, digest_bytes};
+use super::{Extended, Lane, Limits, Patience, Request, Shard};
+use bytes::{Bytes, BytesMut};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::View;
+use doyen_placement::level::LEVELS;
+use doyen_placement::{
+    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
+    MapEntry, MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
+    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableDelta, TableName,
+    Term, Version,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest input that is made.
+pub const INPUT_BYTES_MAX: usize = 64 << 10;
+/// The longest frame of these tests.
+const FRAME_BYTES_MAX: usize = 1 << 20;
+const UNIX_MS: u64 = 1_700_000_000_000;
+const MAP: MapId = MapId(0);
+const STEP: Duration = Duration::from_millis(10);
+
+fn id(n: u64) -> MemberId {
+    if n == CLIENT {
+        MemberId::of_client(n)
+    } else {
+        MemberId(n << 4)
+    }
+}
+
+/// The two members, and a client.
+const A: u64 = 1;
+const B: u64 = 2;
+const CLIENT: u64 = 3;
+
+const fn at(partition: u32) -> PartitionRef {
+    PartitionRef {
+        keyspace: KeyspaceId(0),
+        partition: PartitionId(partition),
+    }
+}
+
+// ---- frames
+
+/// One of each kind, as a shard of the pair below could say it.
+fn every() -> Vec<Frame> {
+    let name = TableName {
+        cluster: ClusterId(7),
+        term: Term(1),
+        version: Version(1),
+        hash: 3,
+    };
+    let forwarded = |p, n| Forwarded {
+        at: at(p),
+        lineage: Lineage(1),
+        n,
+        finished: 1,
+        attempt: 0,
+    };
+    let key = |key: &'static str, action| {
+        Work::Key(Operation {
+            keyspace: KeyspaceId(0),
+            map: MAP,
+            key: Bytes::from_static(key.as_bytes()),
+            action,
+        })
+    };
+    let bytes = Bytes::from_static;
+    let head = |p, first| Head {
+        at: at(p),
+        epoch: Epoch(1),
+        session: 0,
+        committed: 0,
+        clock: 5,
+        first,
+    };
+    let op = Some(OpId {
+        origin: id(A),
+        n: 3,
+        finished: 1,
+    });
+    let put = Effect::Put {
+        map: MAP,
+        entry: Entry::new(b"a", b"value", 0, 0),
+        deadline: 0,
+    };
+    let effects = [
+        put,
+        Effect::Delete {
+            map: MAP,
+            key: Key::from(&b"a"[..]),
+        },
+        Effect::Deadline {
+            map: MAP,
+            key: Key::from(&b"a"[..]),
+            deadline: 50,
+        },
+        Effect::Clear { map: MAP },
+    ];
+    let outcomes = [
+        Outcome::Ok,
+        Outcome::Nil,
+        Outcome::Int(-7),
+        Outcome::Bulk((&b"old"[..]).into()),
+        Outcome::Failed(Failure::Overtaken),
+        Outcome::Keys {
+            next: 9,
+            keys: vec![bytes(b"a"), bytes(b"b")],
+        },
+    ];
+    let logged = |(effect, outcome)| Logged {
+        epoch: Epoch(1),
+        effect,
+        op,
+        outcome,
+    };
+    let entries: Vec<Logged> = effects
+        .into_iter()
+        .zip(outcomes.clone())
+        .map(logged)
+        .collect();
+    let mut out = Out::default();
+    frame::put_entry(&mut out, MAP, &Entry::new(b"c", b"in a chunk", 4, 0));
+    let body = out.take().flatten().collect::<BytesMut>().freeze();
+    let ack = |p, seq| Ack {
+        at: at(p),
+        epoch: Epoch(1),
+        session: 0,
+        seq,
+    };
+    let mut frames = vec![
+        Frame::View(name),
+        Frame::ForwardSet {
+            forwarded: forwarded(0, 4),
+            map: MAP,
+            entry: Entry::new(b"a", b"1", 0, 0),
+        },
+        Frame::NotServing {
+            at: at(1),
+            n: 1,
+            attempt: 0,
+        },
+        Frame::Align {
+            head: head(2, 1),
+            base: 0,
+            last: 4,
+            entries: entries.clone(),
+        },
+        Frame::Append {
+            head: head(2, 1),
+            entries,
+        },
+        Frame::Acks {
+            headroom: Headroom {
+                left: 1 << 20,
+                kept: 1 << 17,
+                loose: 1 << 10,
+            },
+            arrived: [100, 200],
+            acks: vec![ack(0, 1), ack(1, 2)],
+        },
+        Frame::Want {
+            at: at(0),
+            epoch: Epoch(1),
+            session: 0,
+            next: 1,
+        },
+        Frame::Begin {
+            at: at(3),
+            epoch: Epoch(1),
+            lineage: Lineage(1),
+            session: 9,
+            kept: 0,
+            seq: 2,
+            bytes: 1 << 20,
+        },
+        Frame::NoRoom {
+            at: at(3),
+            session: 9,
+        },
+        Frame::Later {
+            at: at(3),
+            session: 9,
+            ms: 100,
+        },
+        Frame::Holds {
+            at: at(1),
+            session: 1,
+            committed: 1,
+        },
+        Frame::Chunk {
+            at: at(3),
+            session: 9,
+            index: 1,
+            digest: digest_bytes([&*body]),
+            body,
+        },
+        Frame::ChunkAck {
+            at: at(1),
+            session: 1,
+            index: 1,
+        },
+        Frame::Outcomes {
+            at: at(3),
+            session: 9,
+            dedup: vec![(id(B), 2, vec![(3, 1, Outcome::Int(1))])],
+        },
+        Frame::Finish {
+            at: at(3),
+            session: 9,
+            chunks: 1,
+            seq: 2,
+        },
+        Frame::Continue {
+            at: at(1),
+            epoch: Epoch(2),
+            session: 1,
+            next: 2,
+        },
+        Frame::Arrived {
+            at: at(1),
+            session: 1,
+            chunks: 3,
+            seq: 9,
+            holds: true,
+            finished: false,
+        },
+        Frame::Finished {
+            at: at(1),
+            session: 1,
+        },
+        Frame::Compare {
+            at: at(3),
+            session: 9,
+            seq: 2,
+            sum: 77,
+            clock: 8,
+        },
+        Frame::Verdict {
+            at: at(1),
+            session: 1,
+            equal: true,
+        },
+        Frame::Tick {
+            clock: 5,
+            value_bytes_max: 1 << 20,
+            table: name,
+        },
+        Frame::Heard { clock: 1_000_000 },
+        Frame::Pull { have: None },
+        Frame::Pull { have: Some(name) },
+        Frame::Table {
+            name,
+            part: 0,
+            parts: 1,
+            body: super::published::whole(&table()),
+        },
+        Frame::MakeMap {
+            ticket: 1,
+            keyspace: "default".into(),
+            name: "users".into(),
+        },
+        Frame::MapMade {
+            ticket: 1,
+            made: Ok(MapEntry {
+                id: MapId(1),
+                name: "users".into(),
+                keyspace: KeyspaceId(0),
+            }),
+        },
+        Frame::MapMade {
+            ticket: 1,
+            made: Err("no".into()),
+        },
+    ];
+    frames.extend(outcomes.into_iter().map(|outcome| Frame::Reply {
+        at: at(1),
+        n: 1,
+        attempt: 0,
+        outcome,
+    }));
+    let actions = [
+        Action::Get,
+        Action::Strlen,
+        Action::Exists,
+        Action::PTtl,
+        Action::PExpireTime,
+        Action::GetDel,
+        Action::Set {
+            value: bytes(b"v"),
+            condition: Condition::IfPresent,
+            expiry: Expiry::In(1000),
+            get: true,
+        },
+        Action::CompareAndSwap {
+            expected: Some(bytes(b"1")),
+            value: bytes(b"2"),
+        },
+        Action::GetEx {
+            expiry: Expiry::At(5),
+        },
+        Action::Append {
+            value: bytes(b"more"),
+        },
+        Action::IncrBy(i64::MAX),
+        Action::IncrByFloat(Extended::parse(b"1.5").unwrap_or(Extended::ZERO)),
+        Action::Expire {
+            expiry: Expiry::In(i64::MIN),
+            condition: super::op::ExpireCondition::IfLater,
+        },
+        Action::Delete,
+        Action::Persist,
+        Action::Touch,
+        Action::Encoding,
+        Action::Footprint,
+        Action::Peek,
+        Action::PeekLength,
+    ];
+    let range = RangeQuery {
+        from: bytes(b"a"),
+        to: bytes(b""),
+        count: 2,
+        reverse: true,
+        values: true,
+    };
+    let works = actions.map(|action| key("a", action)).into_iter().chain(
+        [
+            PartitionAction::Count,
+            PartitionAction::Scan {
+                cursor: 0,
+                count: 10,
+            },
+            PartitionAction::Clear,
+            PartitionAction::Range(range),
+        ]
+        .map(|action| {
+            Work::Partition(PartitionOperation {
+                keyspace: KeyspaceId(0),
+                partition: PartitionId(0),
+                map: MAP,
+                action,
+            })
+        }),
+    );
+    frames.extend(works.zip(5..).map(|(work, n)| Frame::Forward {
+        forwarded: forwarded(0, n),
+        before: (n % 2 == 0).then_some(n + 1),
+        work,
+    }));
+    frames
+}
+
+/// Every frame, as it travels.
+pub fn frames() -> Vec<Vec<u8>> {
+    every().iter().map(|f| f.wire().to_vec()).collect()
+}
+
+// ---- the corpus of what travels
+
+/// Bytes that travel, with a name.
+pub type Sample = (String, Vec<u8>);
+
+/// The name of the variant, and of what an operation does.
+fn called(frame: &Frame) -> String {
+    let variant = |text: String| -> String {
+        text.chars()
+            .take_while(char::is_ascii_alphanumeric)
+            .collect()
+    };
+    let name = variant(format!("{frame:?}"));
+    match frame {
+        Frame::Forward {
+            work: Work::Key(op),
+            ..
+        } => format!("{name}/{}", variant(format!("{:?}", op.action))),
+        Frame::Forward {
+            work: Work::Partition(op),
+            ..
+        } => format!("{name}/{}", variant(format!("{:?}", op.action))),
+        Frame::Reply { outcome, .. } => format!("{name}/{}", variant(format!("{outcome:?}"))),
+        _ => name,
+    }
+}
+
+/// Every frame as this wire version lays it out.
+pub fn samples(version: u16) -> Vec<Sample> {
+    every()
+        .iter()
+        .map(|frame| (called(frame), frame.wire_at(version).to_vec()))
+        .collect()
+}
+
+/// The kinds of all frames that there are.
+pub fn kinds() -> Vec<u8> {
+    let unknown = Err(super::Malformed("unknown kind of frame"));
+    (0..=u8::MAX)
+        .filter(|kind| Frame::read(Bytes::copy_from_slice(&[*kind]), LEVELS.1) != unknown)
+        .collect()
+}
+
+/// Reads a frame of this wire version, and lays it out again.
+pub fn again(version: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let mut rest = BytesMut::from(bytes);
+    match frame::take(&mut rest, FRAME_BYTES_MAX, version) {
+        Ok(Some((frame, length))) if length == bytes.len() => Ok(frame.wire_at(version).to_vec()),
+        Ok(_) => Err("this is not one frame".into()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// The entries of a part of a snapshot.
+pub fn chunk_samples(_: u16) -> Vec<Sample> {
+    let lasting = (MAP, Entry::new(b"a", b"value", 0, 3));
+    let fleeting = (
+        MapId(9),
+        Entry::new(b"a key", &[0, 255, 7], 1 << 40, 1 << 33),
+    );
+    vec![
+        ("nothing".into(), laid_out(&[])),
+        ("entries".into(), laid_out(&[lasting, fleeting])),
+    ]
+}
+
+fn laid_out(entries: &[(MapId, Entry)]) -> Vec<u8> {
+    let mut out = Out::default();
+    for (map, entry) in entries {
+        frame::put_entry(&mut out, *map, entry);
+    }
+    out.take().flatten().collect()
+}
+
+/// Reads a part of a snapshot, and lays it out again.
+pub fn chunk_again(_: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let entries = frame::entries(Bytes::copy_from_slice(bytes)).map_err(|e| e.to_string())?;
+    Ok(laid_out(&entries))
+}
+
+/// Tables as clients are sent them.
+pub fn published(tables: &[(String, Table)], deltas: &[(String, TableDelta)]) -> Vec<Sample> {
+    let whole = tables.iter().map(|(name, table)| {
+        (
+            format!("whole-{name}"),
+            super::published::whole(table).to_vec(),
+        )
+    });
+    let news = deltas.iter().map(|(name, delta)| {
+        (
+            format!("news-{name}"),
+            super::published::news(delta).to_vec(),
+        )
+    });
+    whole.chain(news).collect()
+}
+
+/// Reads a table that a client was sent, and lays it out again.
+pub fn published_again(_: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    super::published::again(bytes).map(|bytes| bytes.to_vec())
+}
+
+/// Reads frames until no whole one is left, of each version. What is read says the same when it is
+/// said again.
+pub fn frame(bytes: &[u8]) {
+    for version in [LEVELS.0, LEVELS.1] {
+        let mut rest = BytesMut::from(bytes);
+        while let Ok(Some((frame, _))) = frame::take(&mut rest, FRAME_BYTES_MAX, version) {
+            let wire = frame.wire_at(version);
+            let mut again = wire.clone();
+            let (again, _) = frame::take(&mut again, FRAME_BYTES_MAX, version)
+                .expect("it was read before")
+                .expect("all of it is there");
+            // By their bytes: a number that is none is not equal to itself.
+            assert_eq!(again.wire_at(version), wire);
+        }
+    }
+    let _ = frame::entries(Bytes::copy_from_slice(bytes));
+}
+
+// ---- a live pair
+
+/// A leads partitions 0 and 1, B leads 2 and 3. In 1 and 3 the other one is a learner.
+fn table() -> Table {
+    let address = ([127, 0, 0, 1], 1).into();
+    let member = |n: u64| {
+        Arc::new(Member {
+            id: id(n),
+            age: Age(n),
+            name: format!("n{n}"),
+            role: Role::Data,
+            state: MemberState::Live,
+            addresses: Addresses {
+                control: address,
+                data: address,
+                resp: None,
+                resp_cluster: None,
+                http: None,
+                further: Vec::new(),
+                hostname: None,
+            },
+            location: Location::default(),
+            weight: 100,
+        })
+    };
+    let partition = |p: u32| {
+        let (primary, other) = if p < 2 { (A, B) } else { (B, A) };
+        let state = if p.is_multiple_of(2) {
+            ReplicaState::InSync
+        } else {
+            ReplicaState::Learner
+        };
+        let replicas = vec![
+            Replica {
+                member: id(primary),
+                state: ReplicaState::InSync,
+            },
+            Replica {
+                member: id(other),
+                state,
+            },
+        ];
+        Arc::new(Partition {
+            id: PartitionId(p),
+            replicas,
+            epoch: Epoch(1),
+            since: Epoch(1),
+            lineage: Lineage(1),
+            goal: None,
+            from: Vec::new(),
+        })
+    };
+    Table {
+        level: LEVELS.1,
+        cluster: ClusterId(7),
+        order_key: OrderKey(7),
+        term: Term(1),
+        version: Version(1),
+        settings: Settings::default(),
+        members: vec![member(A), member(B)],
+        voters: vec![id(A), id(B)],
+        next_age: Age(3),
+        keyspaces: vec![Keyspace {
+            id: KeyspaceId(0),
+            name: "default".to_owned(),
+            mode: Mode::Fixed { partitions: 4 },
+            division: Division::Slots,
+            backups: 1,
+            min_in_sync: 1,
+            on_loss: OnLoss::Wait,
+            default_ttl_ms: None,
+            eviction: Eviction::None,
+            ordered: false,
+            rules: Vec::new(),
+            partitions: (0..4).map(partition).collect(),
+            reshaping: Reshaping::default(),
+        }],
+        next_keyspace: doyen_placement::KeyspaceId(1),
+        maps: Vec::new(),
+        next_map: doyen_placement::MapId(1),
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        value_bytes_max: 64 << 10,
+        key_bytes_max: 1 << 10,
+        memory_bytes_max: 8 << 20,
+        tail_bytes_max: 1 << 20,
+        tail_bytes_least: 4 << 10,
+        range_bytes_max: 64 << 20,
+        park: Duration::from_secs(5),
+        waiting_max: 1_000,
+        copy_silent_max: Duration::from_millis(1_500),
+        chunk_bytes: 256,
+        chunks_in_flight: 2,
+        copies_max: 2,
+        drawn_max: 4,
+        ahead_bytes_max: 8 << 20,
+        takeover_wait: Duration::from_millis(515),
+    }
+}
+
+struct Pair {
+    now: Time,
+    shards: BTreeMap<u64, Shard>,
+    view: View,
+    wires: BTreeMap<(u64, u64, Lane), BytesMut>,
+    answered: BTreeSet<u64>,
+    next_token: u64,
+    said: Vec<(u8, Vec<u8>)>,
+}
+
+/// What an input begins with: who says it, and on which lane.
+fn way(first: u8) -> (u64, u64, Lane) {
+    let lane = if first & 1 == 0 {
+        Lane::Calls
+    } else {
+        Lane::Bulk
+    };
+    match (first >> 1) % 4 {
+        0 => (B, A, lane),
+        1 => (A, B, lane),
+        2 => (CLIENT, A, lane),
+        _ => (A, CLIENT, lane),
+    }
+}
+
+impl Pair {
+    fn new() -> Self {
+        let now = Time(1_000_000_000);
+        let table = Arc::new(table());
+        let opens = |p: u32| (at(p), Epoch(1), now);
+        let view = View {
+            installed: table.clone(),
+            accepted: table,
+            opens_at: Arc::new((0..4).map(opens).collect()),
+        };
+        let shards = [A, B, CLIENT]
+            .map(|n| (n, Shard::new(id(n), limits(), n, now)))
+            .into();
+        let (wires, answered) = (BTreeMap::new(), BTreeSet::new());
+        let mut pair = Self {
+            now,
+            shards,
+            view: view.clone(),
+            wires,
+            answered,
+            next_token: 1,
+            said: Vec::new(),
+        };
+        for n in [A, B] {
+            pair.shard(n).install(now, view.clone());
+        }
+        for (one, other) in [(A, B), (CLIENT, A), (CLIENT, B)] {
+            pair.connect(one, other);
+        }
+        pair.pass(Duration::from_millis(50));
+        for n in [A, B, CLIENT] {
+            (0..8).for_each(|k| {
+                _ = pair.submit(
+                    n,
+                    &format!("k{k}"),
+                    Action::set(Bytes::from(format!("{n}"))),
+                )
+            });
+        }
+        pair.pass(Duration::from_millis(100));
+        pair
+    }
+
+    fn shard(&mut self, n: u64) -> &mut Shard {
+        self.shards.get_mut(&n).expect("there are three")
+    }
+
+    fn connect(&mut self, one: u64, other: u64) {
+        let now = self.now;
+        for (from, to) in [(one, other), (other, one)] {
+            self.wires.retain(|(a, b, _), _| (*a, *b) != (from, to));
+            self.shard(from).disconnected(now, id(to));
+            self.shard(from).connected(now, id(to), LEVELS.1);
+        }
+    }
+
+    /// Bytes arrive; where they make no sense the connection ends, and another begins.
+    fn receive(&mut self, (from, to, lane): (u64, u64, Lane), bytes: &mut BytesMut) {
+        let now = self.now;
+        loop {
+            match self.shard(to).receive(now, UNIX_MS, id(from), lane, bytes) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(_) => return self.connect(from, to),
+            }
+        }
+    }
+
+    fn submit(&mut self, n: u64, key: &str, action: Action) -> u64 {
+        let (token, now) = (self.next_token, self.now);
+        self.next_token += 1;
+        let operation = Operation {
+            keyspace: KeyspaceId(0),
+            map: MAP,
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            action,
+        };
+        self.shard(n)
+            .submit(now, UNIX_MS, token, operation, Patience::Whole);
+        token
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.now = self.now + STEP;
+            for n in [A, B, CLIENT] {
+                self.turn(n);
+            }
+            for (way, mut bytes) in std::mem::take(&mut self.wires) {
+                if self.said.len() < 200 {
+                    let first = (0..8).find(|first| self::way(*first) == way);
+                    self.said.extend(first.map(|first| (first, bytes.to_vec())));
+                }
+                self.receive(way, &mut bytes);
+            }
+        }
+    }
+
+    fn turn(&mut self, n: u64) {
+        let (now, view) = (self.now, self.view.clone());
+        let shard = self.shard(n);
+        // Bounded: a timer that never rests is a defect, too.
+        for _ in 0..1_000 {
+            if shard.poll_timeout().is_none_or(|t| t > now) {
+                break;
+            }
+            shard.tick(now);
+        }
+        shard.release(now, now + Duration::from_millis(500), true);
+        let mut answered = Vec::new();
+        while let Some((token, _)) = shard.poll_outcome() {
+            answered.push(token);
+        }
+        while let Some((token, _)) = shard.poll_overtaken() {
+            answered.push(token);
+        }
+        while let Some(request) = shard.poll_request() {
+            match request {
+                Request::Used => shard.used(now),
+                Request::MakeMap { client, ticket, .. } => {
+                    shard.map_made(now, client, ticket, Err("not here".into()))
+                }
+                Request::Table(table) if n == CLIENT => {
+                    shard.install(
+                        now,
+                        View {
+                            installed: table.clone(),
+                            accepted: table,
+                            opens_at: view.opens_at.clone(),
+                        },
+                    );
+                }
+                _ => {}
+            }
+        }
+        let mut sent = Vec::new();
+        while let Some((peer, lane, bytes)) = shard.poll_transmit() {
+            sent.push((peer, lane, bytes));
+        }
+        for token in answered {
+            assert!(self.answered.insert(token), "answered twice");
+        }
+        for (peer, lane, bytes) in sent {
+            let to = [A, B, CLIENT]
+                .into_iter()
+                .find(|n| id(*n) == peer)
+                .expect("nobody else is connected");
+            self.wires
+                .entry((n, to, lane))
+                .or_default()
+                .extend_from_slice(&bytes);
+        }
+    }
+}
+
+/// What the pair says by itself, and every frame on every way.
+pub fn streams() -> Vec<Vec<u8>> {
+    let pair = {
+        let mut pair = Pair::new();
+        pair.pass(Duration::from_secs(2));
+        pair
+    };
+    let mut seeds: BTreeSet<Vec<u8>> = pair
+        .said
+        .into_iter()
+        .map(|(first, bytes)| [&[first], &bytes[..]].concat())
+        .collect();
+    for frame in frames() {
+        seeds.extend((0..8).map(|first| [&[first], &frame[..]].concat()));
+    }
+    seeds
+        .into_iter()
+        .filter(|s| s.len() <= INPUT_BYTES_MAX)
+        .collect()
+}
+
+/// Two members and a client serve; one of them is sent this in the name of another. Afterwards both
+/// members still answer every call on what they lead, though perhaps that it failed, for they were
+/// sent it by somebody whose word they must take.
+pub fn stream(bytes: &[u8]) {
+    let Some((first, rest)) = bytes.split_first() else {
+        return;
+    };
+    let mut pair = Pair::new();
+    pair.receive(way(*first), &mut BytesMut::from(rest));
+    pair.pass(Duration::from_secs(1));
+    let mut asked = Vec::new();
+    for n in [A, B, CLIENT] {
+        for k in 0..8 {
+            asked.push(pair.submit(
+                n,
+                &format!("k{k}"),
+                Action::set(Bytes::from_static(b"after")),
+            ));
+            asked.push(pair.submit(n, &format!("k{k}"), Action::Get));
+        }
+    }
+    pair.connect(A, B);
+    pair.pass(Duration::from_secs(6));
+    assert!(
+        asked.iter().all(|token| pair.answered.contains(token)),
+        "a call was never answered"
+    );
+}

@@ -1,0 +1,228 @@
+//! The log of one partition: what was applied, by whom it was asked, and what it replaced until it
+//! is committed.
+//!
+//! Entries are effects (`Put`, `Delete`, `Deadline`, `Clear`), never commands. Each names the
+//! operation that caused it, with its outcome, so that a retry finds it. The primary and its copies
+//! apply an entry at once. A copy that meets a new primary undoes the entries that the new primary
+//! lacks. A committed entry is never undone (I9).
+
+use super::dedup::OpId;
+use super::op::Outcome;
+use super::store::{Effect, Map, Undo};
+use crate::mutant::{self, broken};
+use doyen_placement::Epoch;
+use std::collections::VecDeque;
+
+/// What a record costs beside its key and value, with the room that the queue of records grows
+/// into.
+pub(super) const RECORD_OVERHEAD: usize = 176;
+/// What part of its share a log may be larger.
+const TRIM_SLACK: usize = 8;
+/// Entries dropped by one call, however many are too many: some that a learner lacked until now can
+/// be as many as are stored.
+const TRIM_SLICE: usize = 16_000;
+/// How far ahead of what is trimmed the log is loaded.
+const TRIM_AHEAD: usize = 3;
+/// A queue with this many times the room that it needs gives it back.
+const SPARE_FACTOR: usize = 4;
+
+/// An empty queue begins where its memory begins, instead of going round in it: the next one takes
+/// a place that was looked at a moment ago.
+pub(super) fn begin_anew<T>(queue: &mut VecDeque<T>) {
+    if queue.is_empty() {
+        queue.clear();
+    }
+}
+
+/// One entry of the log. Its sequence is its place.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Logged {
+    /// The epoch in which it was first appended; with the sequence it names the entry (I8).
+    pub(super) epoch: Epoch,
+    /// What it does.
+    pub(super) effect: Effect,
+    /// The operation behind it; none for expiry.
+    pub(super) op: Option<OpId>,
+    /// What the operation answers.
+    pub(super) outcome: Outcome,
+}
+
+#[derive(Debug)]
+struct Record {
+    logged: Logged,
+    /// What it replaced, until it is committed.
+    undo: Undo,
+    /// Bytes of all records up to this one since the log began: how much lies between two sequences
+    /// is a difference.
+    end: u64,
+}
+
+/// The log.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    /// Sequence of the entry before the first record.
+    base: u64,
+    records: VecDeque<Record>,
+    committed: u64,
+    /// Highest sequence of a deletion: what is missing may be missing because of it.
+    deleted: u64,
+    end: u64,
+    start: u64,
+}
+
+impl Log {
+    /// An empty log that goes on after `base`.
+    pub(super) fn after(base: u64) -> Self {
+        Self {
+            base,
+            committed: base,
+            ..Self::default()
+        }
+    }
+
+    /// Sequence of the last entry.
+    pub(super) fn last(&self) -> u64 {
+        self.base + self.records.len() as u64
+    }
+
+    /// Everything up to here is trimmed.
+    pub(super) const fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Everything up to here is known to be committed.
+    pub(super) const fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// The sequence that a reader who found nothing waits for.
+    pub(super) fn deleted(&self) -> u64 {
+        self.deleted.min(self.last())
+    }
+
+    /// Bytes held.
+    pub(super) const fn bytes(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// Bytes of the entries after `from` up to `to`.
+    pub(super) fn bytes_between(&self, from: u64, to: u64) -> u64 {
+        self.end_of(to).saturating_sub(self.end_of(from))
+    }
+
+    fn end_of(&self, seq: u64) -> u64 {
+        self.record(seq).map_or(
+            if seq <= self.base {
+                self.start
+            } else {
+                self.end
+            },
+            |r| r.end,
+        )
+    }
+
+    fn record(&self, seq: u64) -> Option<&Record> {
+        let at = seq.checked_sub(self.base + 1)?;
+        self.records.get(usize::try_from(at).ok()?)
+    }
+
+    /// The entry at a sequence, if it is kept.
+    pub(super) fn entry(&self, seq: u64) -> Option<&Logged> {
+        self.record(seq).map(|r| &r.logged)
+    }
+
+    /// Appends an entry that was applied; gives its sequence.
+    pub(super) fn push(&mut self, logged: Logged, undo: Undo) -> u64 {
+        let seq = self.last() + 1;
+        let clears =
+            matches!(logged.effect, Effect::Clear { .. }) && !broken(&mutant::READS_CLEARS);
+        if clears || matches!(logged.effect, Effect::Delete { .. }) {
+            self.deleted = seq;
+        }
+        self.end += (logged.effect.bytes() + RECORD_OVERHEAD) as u64;
+        let end = self.end;
+        self.records.push_back(Record { logged, undo, end });
+        seq
+    }
+
+    /// Takes the last entry off, to be undone. Never a committed one (I9).
+    pub(super) fn pop(&mut self) -> Option<(u64, Logged, Undo)> {
+        let seq = self.last();
+        if seq <= self.committed {
+            return None;
+        }
+        let Record { logged, undo, .. } = self.records.pop_back()?;
+        self.end = self.records.back().map_or(self.start, |r| r.end);
+        Some((seq, logged, undo))
+    }
+
+    /// Everything up to `to` is committed: what it replaced can go. Whole maps are freed in slices
+    /// by the caller.
+    pub(super) fn commit(&mut self, to: u64, garbage: &mut Vec<Map>) {
+        let to = to.min(self.last());
+        // Nothing that is not committed is trimmed.
+        let first = self.committed.saturating_sub(self.base) as usize;
+        for record in self
+            .records
+            .iter_mut()
+            .skip(first)
+            .take(to.saturating_sub(self.committed) as usize)
+        {
+            match std::mem::take(&mut record.undo) {
+                Undo::Map(map) => garbage.push(*map),
+                Undo::Was(entry) => entry.recycle(),
+                _ => {}
+            }
+        }
+        self.committed = self.committed.max(to);
+    }
+
+    /// Drops up to `count` entries of a log that nobody needs any more; says whether any are left.
+    /// Maps that were to be brought back by undoing go to the garbage.
+    pub(super) fn shed(&mut self, count: usize, garbage: &mut Vec<Map>) -> bool {
+        for record in self.records.drain(..count.min(self.records.len())) {
+            if let Undo::Map(map) = record.undo {
+                garbage.push(*map);
+            }
+        }
+        !self.records.is_empty()
+    }
+
+    /// Drops committed entries up to `to` so that about `bytes` are held: not one by one, but once
+    /// there are an eighth more, for nobody has looked at them for long, and many together are
+    /// loaded faster.
+    pub(super) fn trim(&mut self, bytes: usize, to: u64) {
+        let to = to.min(self.committed);
+        let enough = self.bytes() > bytes + bytes / TRIM_SLACK;
+        let to = to.min(self.base + TRIM_SLICE as u64);
+        while enough && self.bytes() > bytes && self.base < to {
+            let Some(record) = self.records.pop_front() else {
+                return;
+            };
+            self.base += 1;
+            self.start = record.end;
+            if let Effect::Put { entry, .. } = record.logged.effect {
+                entry.recycle();
+            }
+            // Nobody has looked at the next ones for long: they are loaded while others are still
+            // dropped.
+            std::hint::black_box(self.records.get(2 * TRIM_AHEAD).map(|r| r.end));
+            if let Some(Record {
+                logged:
+                    Logged {
+                        effect: Effect::Put { entry, .. },
+                        ..
+                    },
+                ..
+            }) = self.records.get(TRIM_AHEAD)
+            {
+                std::hint::black_box(entry.version());
+            }
+        }
+        let spare = SPARE_FACTOR * self.records.len().max(16);
+        if self.records.capacity() > spare {
+            self.records.shrink_to(spare / 2);
+        }
+        begin_anew(&mut self.records);
+    }
+}

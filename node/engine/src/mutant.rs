@@ -1,0 +1,94 @@
+//! Ways to break a rule on purpose that stand in the data path: see [`doyen_placement::mutant`].
+
+pub(crate) use doyen_placement::mutant::broken;
+
+doyen_placement::mutants! {
+    /// Serves what only the installed table says.
+    SERVES_BY_INSTALLED = ("serves-by-installed", "rule 5"),
+    /// A copy that the accepted table leaves out is no longer required.
+    DROPS_EARLY = ("drops-early", "rule 7"),
+    /// A learner is not required before its admission is committed.
+    ADMITS_UNREQUIRED = ("admits-unrequired", "rule 7"),
+    /// Answers without a lease.
+    ANSWERS_WITHOUT_LEASE = ("answers-without-lease", "rule 8"),
+    /// Answers by a view that is no longer shown.
+    ANSWERS_BY_OLD_VIEW = ("answers-by-old-view", "rule 8"),
+    /// A new primary opens before its tail is on every copy.
+    OPENS_WITHOUT_TAIL = ("opens-without-tail", "rule 9"),
+    /// A tenure goes on in another one's epoch.
+    KEEPS_TENURE = ("keeps-tenure", "rule 9"),
+    /// A deposed primary commits and acknowledges.
+    COMMITS_DEPOSED = ("commits-deposed", "rule 10"),
+    /// Copies take entries of any epoch.
+    NO_FENCE = ("no-fence", "fencing"),
+    /// Copies take entries of the installed epoch, though they have taken entries of a later one.
+    FENCE_BY_INSTALLED = ("fence-by-installed", "fencing"),
+    /// Commits what one copy has.
+    ONE_COPY_SUFFICES = ("one-copy-suffices", "I6"),
+    /// A copy keeps what its new primary does not have.
+    KEEPS_TAIL = ("keeps-tail", "I8"),
+    /// Reads a write that is not committed.
+    READS_UNCOMMITTED = ("reads-uncommitted", "I10"),
+    /// Reads that a key is missing while its deletion is not committed.
+    READS_DELETIONS = ("reads-deletions", "I10"),
+    /// Reads that a key is missing while the clearing of its map is not committed.
+    READS_CLEARS = ("reads-clears", "I10"),
+    /// Reads that a key has expired before the expiry is committed.
+    READS_OVERDUE = ("reads-overdue", "expiry"),
+    /// Applies a retry again.
+    APPLIES_TWICE = ("applies-twice", "idempotence"),
+    /// A snapshot lacks the outcomes of operations.
+    SNAPSHOT_FORGETS = ("snapshot-forgets", "idempotence"),
+    /// A primary forgets an outcome that the caller may still ask for.
+    FINISHES_EARLY = ("finishes-early", "idempotence"),
+    /// Outcomes of a client are kept while calls travel, and not while it may resend them.
+    RETIRES_EARLY = ("retires-early", "idempotence"),
+    /// Takes operations of processes that are no members, and whose outcomes no copy keeps.
+    TAKES_STRANGERS = ("takes-strangers", "idempotence"),
+    /// A learner that begins anew keeps the outcomes of operations that were undone.
+    KEEPS_OUTCOMES = ("keeps-outcomes", "idempotence"),
+    /// An operation counts as not applied though it was sent before a refused one.
+    REFUSED_UNAPPLIED = ("refused-unapplied", "unknown outcomes"),
+    /// Executes the operations behind a refused one, which comes again after them.
+    EXECUTES_REFUSED = ("executes-refused", "order"),
+    /// Executes an operation that a later write has overtaken.
+    EXECUTES_OVERTAKEN = ("executes-overtaken", "order"),
+    /// Sends an operation again to a lineage that began empty.
+    ASKS_NEW_LINEAGE = ("asks-new-lineage", "on_loss"),
+    /// A learner that lost a part of its snapshot calls itself equal.
+    LEARNS_UNPROVEN = ("learns-unproven", "learner checksum"),
+    /// A snapshot brings back a key that was deleted meanwhile.
+    RAISES_THE_DEAD = ("raises-the-dead", "copying"),
+    /// A snapshot whose connection was lost goes on behind a chunk that did not arrive.
+    CONTINUES_TOO_FAR = ("continues-too-far", "copying"),
+    /// A learner that was found equal acknowledges entries and does not apply them.
+    LOSES_TAIL = ("loses-tail", "copying"),
+    /// A copy is made where it leaves too little memory.
+    FILLS_THE_FULL = ("fills-the-full", "watermarks"),
+    /// A copy that the table leaves out is deleted at once, however few other copies there are.
+    DISCARDS_EARLY = ("discards-early", "deletion of old copies"),
+    /// A copy is deleted as soon as a table that is only proposed leaves it out.
+    DELETES_BY_PROPOSAL = ("deletes-by-proposal", "deletion of old copies"),
+    /// Copies expire by themselves.
+    COPIES_EXPIRE = ("copies-expire", "expiry on replicas"),
+    /// Copies do not follow the clock of their primary.
+    DEAF_TO_THE_CLOCK = ("deaf-to-the-clock", "expiry on replicas"),
+    /// A partition takes writes while it is split or merged.
+    WRITES_WHILE_RESHAPED = ("writes-while-reshaped", "splits"),
+    /// A primary reports that all copies are equal without their acks in that epoch.
+    RESHAPES_UNCONFIRMED = ("reshapes-unconfirmed", "splits"),
+    /// Serves a partition that the accepted table has split or merged.
+    SERVES_FORMER = ("serves-former", "splits"),
+    /// A key that was deleted while its partition was split or merged comes back.
+    DRAWS_THE_DEAD = ("draws-the-dead", "splits"),
+    /// A value from before a split or a merge replaces a later write.
+    DRAWS_OVER = ("draws-over", "splits"),
+    /// A write to a partition that is drawing does not look at the value that it replaces.
+    REPLACES_UNDRAWN = ("replaces-undrawn", "splits"),
+    /// Frames are laid out by the highest version that their sender speaks.
+    SENDS_BY_OWN_VERSION = ("sends-by-own-version", "I17"),
+    /// A copy counts as silent while bytes for it are still on their way.
+    SLOW_IS_SILENT = ("slow-is-silent", "copies that are slow"),
+    /// Writes go on, however many bytes are on their way to a copy.
+    SENDS_ALL_AT_ONCE = ("sends-all-at-once", "copies that are slow"),
+}

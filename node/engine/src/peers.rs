@@ -1,0 +1,859 @@
+//! Buffers of bytes for peers, one a lane, and what is known of each peer.
+//!
+//! A peer that takes its bytes slower than they come is *crowded*: what can wait then waits where
+//! it costs nothing. Log entries stay in the log, calls stay parked, and large answers stay shared
+//! with the store. Acks, refusals and small answers always go: others wait for them, and they are
+//! small. A node never stops reading a peer, so that two crowded nodes cannot wait for each other.
+
+use super::clients::Visit;
+use super::eviction::Pressure;
+use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out};
+use super::log::Logged;
+use super::op::Outcome;
+use super::{Lane, MemberId};
+use crate::mutant::{self, broken};
+use bytes::Bytes;
+use doyen_gossip::Time;
+use doyen_placement::level::LEVELS;
+use doyen_placement::{Epoch, PartitionRef};
+use litemap::LiteMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Bytes of calls given out for one peer in one pass; above it the peer is crowded until they were
+/// taken.
+pub(super) const CROWDED_BYTES: usize = 8 << 20;
+/// A way that carries less than this, in bytes a second, is too slow for a copy: writes would wait
+/// for it until their callers give up.
+const RATE_LEAST: u64 = 512 << 10;
+/// An ack may be behind so many bytes, in parts of how many may be on their way to a peer: the peer
+/// sends much, too.
+const BACK_PARTS: u64 = 4;
+/// Bytes on their way to one peer, above which nothing more is copied to it: parts of a snapshot
+/// are as large as values, and many partitions are copied at a time.
+pub(super) const COPY_AHEAD_MAX: u64 = 32 << 20;
+/// A frame of log entries becomes no longer than this by further ones.
+const APPEND_BYTES_MAX: usize = 32 << 10;
+/// Answers up to this size never wait: there are at most `waiting_max` of them.
+pub(super) const SMALL_ANSWER_BYTES: usize = 1 << 10;
+/// Of what a peer may be owed in large answers, one client may be owed this part. All clients
+/// together have what one peer has.
+const OWED_CLIENT_PART: usize = 4;
+
+/// What an answer to a peer weighs: 0 if it never waits.
+pub(super) fn answer_weight(outcome: &Outcome) -> usize {
+    let bytes = outcome.bytes();
+    if bytes > SMALL_ANSWER_BYTES { bytes } else { 0 }
+}
+
+/// What a peer says of the bytes that have arrived there, in parts of how many may be on their way
+/// to it: each time that so many more have (256 KiB),
+const TOLD_PART: u64 = 32;
+/// and whenever it looks, if it is more than this (64 KiB); what is less may never be told.
+const UNTOLD_PART: u64 = 128;
+
+/// Bytes of each lane.
+pub(super) type Lanes = [u64; 2];
+
+/// What a copy has not acknowledged: since when that is so, and when it could have.
+///
+/// A copy is silent only if it could have acknowledged and does not. What it was given may be
+/// behind megabytes that its peer was given earlier, for other partitions too, and its ack behind
+/// megabytes that the peer sends. While bytes flow, the copy is slow and not silent; once nothing
+/// arrives in either direction, or less than `RATE_LEAST`, it is silent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wait {
+    /// Since when something is unacknowledged, or when something was acknowledged last.
+    since: Time,
+    /// What it was given; `None`: what it lacks is still in the log, or is about to be sent again.
+    given: Option<Given>,
+    /// What it lacks was sent before.
+    again: bool,
+}
+
+/// Bytes of calls that a peer had been given when a copy there had all that it was to acknowledge.
+#[derive(Debug, Clone, Copy)]
+struct Given {
+    bytes: u64,
+    /// How many of those were on their way then.
+    ahead: u64,
+    /// Bytes that had come from the peer by then, or when all of those had arrived there.
+    back: u64,
+    /// When all of those had arrived.
+    arrived: Option<Time>,
+}
+
+impl Wait {
+    /// It lacks something that it was not given yet.
+    pub(super) const fn for_room(since: Time) -> Self {
+        Self {
+            since,
+            given: None,
+            again: false,
+        }
+    }
+
+    /// What it lacks is sent once more, on this connection or on another one: that makes it neither
+    /// sooner nor later silent.
+    pub(super) fn again(self) -> Self {
+        let arrived = self.given.and_then(|given| given.arrived);
+        Self {
+            since: arrived.map_or(self.since, |arrived| arrived.max(self.since)),
+            given: None,
+            again: true,
+        }
+    }
+
+    /// For how long it could have acknowledged something. `peer` is `None` where it is not
+    /// connected.
+    fn silence(&mut self, now: Time, peer: Option<&Peer>) -> Duration {
+        let Some(peer) = peer.filter(|_| !broken(&mutant::SLOW_IS_SILENT)) else {
+            return now.since(self.since);
+        };
+        let flowed = peer.progressed.max(peer.heard);
+        let Some(given) = &mut self.given else {
+            return now.since(self.since.max(flowed));
+        };
+        let most = peer.ahead_max.unwrap_or_default();
+        let came = peer.arrived()[CALLS];
+        if given.arrived.is_none()
+            && peer.said[CALLS].saturating_add(most / UNTOLD_PART) >= given.bytes
+        {
+            given.arrived = Some(now);
+            given.back = came;
+        }
+        let (since, ahead) = match given.arrived {
+            Some(arrived) => (arrived.max(self.since), 0),
+            None => (self.since, given.ahead),
+        };
+        let back = came
+            .saturating_sub(given.back)
+            .min(most.saturating_mul(BACK_PARTS));
+        let takes = Duration::from_millis((ahead + back).saturating_mul(1000) / RATE_LEAST);
+        now.since(since.max(flowed))
+            .max(now.since(since).saturating_sub(takes))
+    }
+
+    /// For how long everything that it was given has been there, as of the last look. A peer says
+    /// what has arrived in the frame that acknowledges it, so what is not acknowledged then was
+    /// refused, however much else flows.
+    pub(super) fn arrived_for(&self, now: Time) -> Duration {
+        let arrived = self.given.and_then(|given| given.arrived);
+        arrived.map_or(Duration::ZERO, |arrived| now.since(arrived.max(self.since)))
+    }
+}
+
+/// How fast a peer takes what it is sent, while there is always something on its way.
+#[derive(Debug, Default, Clone, Copy)]
+struct Flow {
+    /// Bytes that had arrived when the present sample began, and when that was.
+    from: Option<(u64, Time)>,
+    /// Bytes a second, by the last sample.
+    rate: Option<u64>,
+}
+
+/// A sample is no shorter.
+const FLOW_SAMPLE: Duration = Duration::from_millis(100);
+/// However slow a peer is, so much may be on its way to it, as a part of what may be at most (256
+/// KiB).
+const AHEAD_PART: u64 = 32;
+
+impl Flow {
+    /// So many bytes have arrived by now.
+    fn note(&mut self, arrived: u64, idle: bool, now: Time) {
+        match self.from {
+            Some((before, since)) if now.since(since) >= FLOW_SAMPLE => {
+                let micros = u64::try_from(now.since(since).as_micros())
+                    .unwrap_or(u64::MAX)
+                    .max(1);
+                self.rate = Some(arrived.saturating_sub(before).saturating_mul(1_000_000) / micros);
+                self.from = (!idle).then_some((arrived, now));
+            }
+            // It could have taken more.
+            _ if idle => self.from = None,
+            Some(_) => {}
+            None => self.from = Some((arrived, now)),
+        }
+    }
+
+    /// How much may be on its way, so that what comes last arrives within a second.
+    fn ahead(&self, most: u64) -> u64 {
+        self.rate
+            .map_or(most, |rate| rate.clamp(most / AHEAD_PART, most))
+    }
+}
+
+/// What came of sending a log entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sent {
+    /// Whether the head was sent with it.
+    pub(super) head: bool,
+    given: Given,
+}
+
+impl Sent {
+    /// The copy is waited for, if it is not already.
+    pub(super) fn note(self, wait: &mut Option<Wait>, now: Time) {
+        note_given(wait, self.given, now);
+    }
+}
+
+/// A copy that was given something is waited for from now on; one that is waited for already, as it
+/// was.
+fn note_given(wait: &mut Option<Wait>, given: Given, now: Time) {
+    match wait {
+        Some(Wait { given: Some(_), .. }) => {}
+        Some(Wait {
+            since, again: true, ..
+        }) => {
+            *wait = Some(Wait {
+                since: *since,
+                given: Some(given),
+                again: false,
+            })
+        }
+        _ => {
+            *wait = Some(Wait {
+                since: now,
+                given: Some(given),
+                again: false,
+            })
+        }
+    }
+}
+
+/// One peer on the data network.
+#[derive(Debug, Default)]
+pub(super) struct Peer {
+    /// Whether it is connected,
+    pub(super) up: bool,
+    /// and by which version of the wire.
+    pub(super) version: u16,
+    /// Attempts that were refused, for each partition: what follows in them is refused silently.
+    pub(super) refused: BTreeMap<PartitionRef, u32>,
+    /// Acks to send at the end of the batch.
+    pub(super) acks: Vec<Ack>,
+    /// Bytes of whole frames received since it connected, and when the last ones came.
+    pub(super) received: Lanes,
+    /// Bytes of frames of which a part has come.
+    pub(super) partial: Lanes,
+    pub(super) heard: Time,
+    /// What it was told last of this node's memory, having received so many bytes.
+    pub(super) told: (Headroom, Lanes),
+    /// Bytes of calls on their way to it from which on it is crowded, at most; `None`: it does not
+    /// say what has arrived.
+    ahead_max: Option<u64>,
+    /// How fast it takes them.
+    flow: Flow,
+    /// Bytes given to it since it connected,
+    sent: Lanes,
+    /// how many of those it said to have received,
+    said: Lanes,
+    /// and when that was more than before.
+    progressed: Time,
+    /// What it said last of its memory,
+    headroom: Option<Headroom>,
+    /// whether nobody has looked at that yet,
+    says_anew: bool,
+    /// and what is to be done about it.
+    pressure: Pressure,
+    /// When a part of a snapshot last arrived there.
+    copied: Time,
+    /// When it takes copies again, where it said so.
+    copies_at: Time,
+    /// Frames of each lane that were taken and not handled.
+    batches: [VecDeque<Frame>; 2],
+    out: [Out; 2],
+    /// The frame of log entries that ends the buffer of calls, which may become longer.
+    last_append: Option<LastAppend>,
+    queued: [bool; 2],
+    /// What a member and a client know of each other.
+    pub(super) visit: Visit,
+    /// The shell says that too many bytes wait for it.
+    congested: bool,
+    /// Something waits for it to be crowded no more.
+    held_back: bool,
+    /// Large answers of operations that are executed, whether committed or not.
+    owed: usize,
+    /// Those that may go, once there is room.
+    answers: VecDeque<(PartitionRef, (u64, u32), Outcome)>,
+}
+
+/// A frame of log entries: where it begins, and what the next entry must be to belong to it.
+#[derive(Debug)]
+struct LastAppend {
+    start: Mark,
+    at: PartitionRef,
+    epoch: Epoch,
+    session: u32,
+    next: u64,
+}
+
+impl Peer {
+    /// Frames of a lane that were taken and not handled.
+    pub(super) fn batch(&mut self, lane: Lane) -> &mut VecDeque<Frame> {
+        &mut self.batches[index(lane)]
+    }
+
+    /// Bytes of a lane that it was given.
+    fn given(&self, lane: usize) -> u64 {
+        self.sent[lane] + self.out[lane].len() as u64
+    }
+
+    /// Bytes of a lane given to it of which it has not said that they arrived.
+    fn ahead(&self, lane: usize) -> u64 {
+        self.given(lane).saturating_sub(self.said[lane])
+    }
+
+    /// Those of both lanes.
+    fn under_way(&self) -> u64 {
+        self.ahead(CALLS) + self.ahead(BULK)
+    }
+
+    fn crowded(&self) -> bool {
+        self.congested || self.out[CALLS].len() >= CROWDED_BYTES || self.is_behind()
+    }
+
+    /// More is on its way to it than others shall wait for.
+    fn is_behind(&self) -> bool {
+        self.ahead_max
+            .is_some_and(|most| self.ahead(CALLS) >= self.flow.ahead(most))
+            && !broken(&mutant::SENDS_ALL_AT_ONCE)
+    }
+
+    /// Bytes of a lane that have come, whole frames or not.
+    pub(super) fn arrived(&self) -> Lanes {
+        [
+            self.received[CALLS] + self.partial[CALLS],
+            self.received[BULK] + self.partial[BULK],
+        ]
+    }
+
+    /// Bytes that have arrived of which it was not told.
+    fn untold(&self) -> u64 {
+        let (arrived, told) = (self.arrived(), self.told.1);
+        arrived[CALLS].saturating_sub(told[CALLS]) + arrived[BULK].saturating_sub(told[BULK])
+    }
+
+    /// Whether that is so much that it is told at once.
+    pub(super) fn is_told_at_once(&self) -> bool {
+        self.ahead_max
+            .is_some_and(|most| self.untold() > most / TOLD_PART)
+    }
+
+    /// Whether that is so much that it is told at a look: more than `step`, or less where less may
+    /// be on its way.
+    pub(super) fn is_told_at_look(&self, step: u64) -> bool {
+        self.untold()
+            > self
+                .ahead_max
+                .map_or(step, |most| step.min(most / UNTOLD_PART))
+    }
+
+    /// What it is told with these acks. Frames of which only a part is here will take memory, too.
+    pub(super) fn tell(&mut self, headroom: Headroom, acks: Vec<Ack>) -> Frame {
+        let arrived = self.arrived();
+        self.told = (headroom, arrived);
+        let left = headroom.left.saturating_sub(self.partial.iter().sum());
+        Frame::Acks {
+            headroom: Headroom { left, ..headroom },
+            arrived,
+            acks,
+        }
+    }
+
+    fn given_now(&self) -> Given {
+        Given {
+            bytes: self.given(CALLS),
+            ahead: self.ahead(CALLS),
+            back: self.arrived()[CALLS],
+            arrived: None,
+        }
+    }
+}
+
+/// All peers, and which buffers have something in them.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    all: LiteMap<MemberId, Peer>,
+    ready: VecDeque<(MemberId, Lane)>,
+    /// The one whose turn it is, in pieces.
+    pieces: VecDeque<(MemberId, Lane, Bytes)>,
+    /// Larger answers that one peer has asked for and that are not on their way, at most. Beyond it
+    /// a call is refused before it is executed, unless it is the only one.
+    owed_max: usize,
+    /// What all clients are owed.
+    owed_clients: usize,
+    /// Who did not acknowledge in time, and has acknowledged nothing since: another partition need
+    /// not wait for that as long again.
+    silent: BTreeSet<MemberId>,
+    /// Peers for which something was held back, and which have taken bytes since.
+    relieved: Vec<MemberId>,
+}
+
+const CALLS: usize = index(Lane::Calls);
+const BULK: usize = index(Lane::Bulk);
+
+/// The place of a lane among `Lanes`.
+pub(super) const fn index(lane: Lane) -> usize {
+    match lane {
+        Lane::Calls => 0,
+        Lane::Bulk => 1,
+    }
+}
+
+impl Peers {
+    /// None yet; each of them may be owed so many bytes of large answers.
+    pub(super) fn new(owed_max: usize) -> Self {
+        Self {
+            owed_max,
+            ..Self::default()
+        }
+    }
+
+    /// A partition is no more: nothing of it is refused to anybody.
+    pub(super) fn forget_refused(&mut self, at: PartitionRef) {
+        self.all
+            .iter_mut()
+            .for_each(|(_, peer)| _ = peer.refused.remove(&at));
+    }
+
+    /// A connection of this version begins: nothing is in flight. With so many bytes of calls on their way the peer
+    /// is crowded, if it is one that says what has arrived.
+    pub(super) fn connect(
+        &mut self,
+        (id, version): (MemberId, u16),
+        ahead_max: Option<u64>,
+        now: Time,
+    ) {
+        self.disconnect(id);
+        let said = if broken(&mutant::SENDS_BY_OWN_VERSION) {
+            LEVELS.1
+        } else {
+            version
+        };
+        self.all.insert(
+            id,
+            Peer {
+                up: true,
+                version,
+                out: [Out::at(said), Out::at(said)],
+                ahead_max,
+                progressed: now,
+                ..Peer::default()
+            },
+        );
+    }
+
+    /// A connection is gone, with everything on it.
+    pub(super) fn disconnect(&mut self, id: MemberId) {
+        if let Some(gone) = self.all.remove(&id).filter(|_| id.is_client()) {
+            self.owed_clients = self.owed_clients.saturating_sub(gone.owed);
+        }
+        self.ready.retain(|(peer, _)| *peer != id);
+        self.pieces.retain(|(peer, ..)| *peer != id);
+    }
+
+    /// Whether a peer is connected.
+    pub(super) fn up(&self, id: MemberId) -> bool {
+        self.all.get(&id).is_some_and(|p| p.up)
+    }
+
+    /// When one of these said something last; `None`: none of them is even connected.
+    pub(super) fn heard_last(&self, members: impl Fn(MemberId) -> bool) -> Option<Time> {
+        self.all
+            .iter()
+            .filter(|(id, peer)| peer.up && members(id.member()))
+            .map(|(_, peer)| peer.heard)
+            .max()
+    }
+
+    /// A copy there did not acknowledge in time.
+    pub(super) fn note_silent(&mut self, id: MemberId) {
+        self.silent.insert(id);
+    }
+
+    /// A copy there acknowledges.
+    pub(super) fn note_heard(&mut self, id: MemberId) {
+        if !self.silent.is_empty() {
+            self.silent.remove(&id);
+        }
+    }
+
+    /// Whether a copy there did not acknowledge in time, and has acknowledged nothing since.
+    pub(super) fn is_silent(&self, id: MemberId) -> bool {
+        self.silent.contains(&id)
+    }
+
+    /// For how long a copy there could have acknowledged something.
+    pub(super) fn silence(&self, id: MemberId, wait: &mut Wait, now: Time) -> Duration {
+        wait.silence(now, self.all.get(&id).filter(|p| p.up))
+    }
+
+    /// A copy there was given something: it is waited for, if it is not already.
+    pub(super) fn note_given(&self, id: MemberId, wait: &mut Option<Wait>, now: Time) {
+        match self.all.get(&id) {
+            Some(peer) => note_given(wait, peer.given_now(), now),
+            None => _ = wait.get_or_insert(Wait::for_room(now)),
+        }
+    }
+
+    /// Whether a peer takes its bytes slower than they come, so that what can wait shall; once it
+    /// does not, `relieved` names it.
+    pub(super) fn hold_back(&mut self, id: MemberId) -> bool {
+        let Some(peer) = self.all.get_mut(&id) else {
+            return false;
+        };
+        let crowded = peer.crowded();
+        peer.held_back |= crowded;
+        crowded
+    }
+
+    /// Only these are members.
+    pub(super) fn retain_silent(&mut self, member: impl Fn(MemberId) -> bool) {
+        self.silent.retain(|id| member(*id));
+    }
+
+    /// A connected peer.
+    pub(super) fn get(&mut self, id: MemberId) -> Option<&mut Peer> {
+        self.all.get_mut(&id)
+    }
+
+    /// Whether any of them is a client.
+    pub(super) fn has_clients(&self) -> bool {
+        self.all.keys().any(|id| id.is_client())
+    }
+
+    /// Who is connected.
+    pub(super) fn ids(&self) -> Vec<MemberId> {
+        self.all.keys().copied().collect()
+    }
+
+    /// The buffer of a lane; `None` where nobody is connected, and then nothing is sent.
+    pub(super) fn out(&mut self, id: MemberId, lane: Lane) -> Option<&mut Out> {
+        let peer = self.all.get_mut(&id)?;
+        if !std::mem::replace(&mut peer.queued[index(lane)], true) {
+            self.ready.push_back((id, lane));
+        }
+        if lane == Lane::Calls {
+            peer.last_append = None;
+        }
+        Some(&mut peer.out[index(lane)])
+    }
+
+    /// The buffer for what can wait elsewhere; `None` where nobody is connected or the peer is
+    /// crowded. Once it is not, `relieved` names it.
+    pub(super) fn room(&mut self, id: MemberId) -> Option<&mut Out> {
+        let peer = self.all.get_mut(&id)?;
+        if peer.crowded() {
+            peer.held_back = true;
+            return None;
+        }
+        if !std::mem::replace(&mut peer.queued[index(Lane::Calls)], true) {
+            self.ready.push_back((id, Lane::Calls));
+        }
+        peer.last_append = None;
+        Some(&mut peer.out[index(Lane::Calls)])
+    }
+
+    /// Sends one log entry: in the frame of the entry before it, if that is the last one that
+    /// waits, else in a frame of its own with this head. `None` where there is no `room`.
+    pub(super) fn append(&mut self, id: MemberId, head: &Head, entry: &Logged) -> Option<Sent> {
+        if let Some(peer) = self.all.get_mut(&id)
+            && let Some(last) = &mut peer.last_append
+            && (last.at, last.epoch, last.session, last.next)
+                == (head.at, head.epoch, head.session, head.first)
+        {
+            let out = &mut peer.out[index(Lane::Calls)];
+            if out.len_from(last.start) + entry.effect.bytes() <= APPEND_BYTES_MAX {
+                frame::append_more(out, last.start, entry);
+                last.next += 1;
+                return Some(Sent {
+                    head: false,
+                    given: peer.given_now(),
+                });
+            }
+        }
+        let out = self.room(id)?;
+        let start = out.mark();
+        frame::append(out, head, std::iter::once(entry));
+        let Head {
+            at,
+            epoch,
+            session,
+            first,
+            ..
+        } = *head;
+        let peer = self.all.get_mut(&id)?;
+        peer.last_append = Some(LastAppend {
+            start,
+            at,
+            epoch,
+            session,
+            next: first + 1,
+        });
+        Some(Sent {
+            head: true,
+            given: peer.given_now(),
+        })
+    }
+
+    /// Whether a peer takes its bytes slower than they come.
+    pub(super) fn crowded(&self, id: MemberId) -> bool {
+        self.all.get(&id).is_some_and(Peer::crowded)
+    }
+
+    /// The shell says whether too many bytes wait for a peer.
+    pub(super) fn set_congested(&mut self, id: MemberId, congested: bool) {
+        let Some(peer) = self.all.get_mut(&id) else {
+            return;
+        };
+        peer.congested = congested;
+        if !congested && std::mem::take(&mut peer.held_back) {
+            self.relieved.push(id);
+        }
+    }
+
+    /// A peer for which something was held back and that has room again.
+    pub(super) fn relieved(&mut self) -> Option<MemberId> {
+        loop {
+            let id = self.relieved.pop()?;
+            let Some(peer) = self.all.get_mut(&id) else {
+                continue;
+            };
+            if !peer.crowded() {
+                return Some(id);
+            }
+            peer.held_back = true;
+        }
+    }
+
+    /// Whether a peer may ask for an answer of this size now.
+    pub(super) fn may_owe(&self, id: MemberId, bytes: usize) -> bool {
+        let fits = |owed: usize| {
+            if id.is_client() {
+                owed + bytes <= self.owed_max / OWED_CLIENT_PART
+                    && self.owed_clients + bytes <= self.owed_max
+            } else {
+                owed + bytes <= self.owed_max
+            }
+        };
+        bytes <= SMALL_ANSWER_BYTES
+            || self
+                .all
+                .get(&id)
+                .is_none_or(|p| p.owed == 0 || fits(p.owed))
+    }
+
+    /// A peer's operation was executed, and this is what it will be answered.
+    pub(super) fn owe(&mut self, id: MemberId, outcome: &Outcome) {
+        let weight = answer_weight(outcome);
+        if weight > 0
+            && let Some(peer) = self.all.get_mut(&id)
+        {
+            peer.owed += weight;
+            self.owed_clients += if id.is_client() { weight } else { 0 };
+        }
+    }
+
+    /// It will not be answered after all.
+    pub(super) fn disown(&mut self, id: MemberId, outcome: &Outcome) {
+        self.pay(id, answer_weight(outcome));
+    }
+
+    /// A peer is owed that much less.
+    fn pay(&mut self, id: MemberId, weight: usize) {
+        let Some(peer) = self.all.get_mut(&id).filter(|_| weight > 0) else {
+            return;
+        };
+        peer.owed = peer.owed.saturating_sub(weight);
+        if id.is_client() {
+            self.owed_clients = self.owed_clients.saturating_sub(weight);
+        }
+    }
+
+    /// Answers a peer's operation for which it is owed this: now, or once it has room.
+    pub(super) fn answer(
+        &mut self,
+        id: MemberId,
+        at: PartitionRef,
+        to: (u64, u32),
+        outcome: Outcome,
+    ) {
+        let weight = answer_weight(&outcome);
+        let Some(peer) = self.all.get_mut(&id) else {
+            return;
+        };
+        if weight > 0 && (peer.crowded() || !peer.answers.is_empty()) {
+            peer.held_back = true;
+            return peer.answers.push_back((at, to, outcome));
+        }
+        self.pay(id, weight);
+        if let Some(out) = self.out(id, Lane::Calls) {
+            frame::reply(out, at, to, &outcome);
+        }
+    }
+
+    /// Sends answers that were held back, at most so many, while there is room.
+    pub(super) fn answer_more(&mut self, id: MemberId, most: usize) {
+        for _ in 0..most {
+            let Some(peer) = self.all.get_mut(&id) else {
+                return;
+            };
+            if peer.answers.is_empty() {
+                return;
+            }
+            if peer.crowded() {
+                peer.held_back = true;
+                return;
+            }
+            let Some((at, to, outcome)) = peer.answers.pop_front() else {
+                return;
+            };
+            self.pay(id, answer_weight(&outcome));
+            if let Some(out) = self.out(id, Lane::Calls) {
+                frame::reply(out, at, to, &outcome);
+            }
+        }
+    }
+
+    /// Sends a frame, if the peer is connected.
+    pub(super) fn send(&mut self, id: MemberId, lane: Lane, frame: &Frame) {
+        if let Some(out) = self.out(id, lane) {
+            frame.put(out);
+        }
+    }
+
+    /// The next bytes to send.
+    pub(super) fn next(&mut self) -> Option<(MemberId, Lane, Bytes)> {
+        loop {
+            if let Some(piece) = self.pieces.pop_front() {
+                return Some(piece);
+            }
+            let (id, lane) = self.ready.pop_front()?;
+            let Some(peer) = self.all.get_mut(&id) else {
+                continue;
+            };
+            peer.queued[index(lane)] = false;
+            if lane == Lane::Calls {
+                peer.last_append = None;
+            }
+            let out = &mut peer.out[index(lane)];
+            if out.len() > 0 {
+                if lane == Lane::Calls && std::mem::take(&mut peer.held_back) {
+                    self.relieved.push(id);
+                }
+                peer.sent[index(lane)] += out.len() as u64;
+                self.pieces
+                    .extend(out.take().map(|piece| (id, lane, piece)));
+            }
+        }
+    }
+
+    /// Whether so much is on its way to a peer that no snapshot shall add to it. How much has
+    /// arrived, peers say with their memory (`Core::tell_headroom`).
+    pub(super) fn copies_wait(&self, id: MemberId) -> bool {
+        self.all
+            .get(&id)
+            .is_some_and(|p| p.under_way() >= COPY_AHEAD_MAX)
+    }
+
+    /// It takes no copies before then.
+    pub(super) fn put_copies_off(&mut self, id: MemberId, until: Time) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.copies_at = until;
+        }
+    }
+
+    /// Whether it takes copies now, as far as it said.
+    pub(super) fn takes_copies(&self, id: MemberId, now: Time) -> bool {
+        self.all.get(&id).is_none_or(|p| p.copies_at <= now)
+    }
+
+    /// A part of a snapshot has arrived there.
+    pub(super) fn note_copied(&mut self, id: MemberId, now: Time) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.copied = now;
+        }
+    }
+
+    /// When a part of any snapshot last arrived there.
+    pub(super) fn copied_at(&self, id: MemberId) -> Time {
+        self.all.get(&id).map_or(Time::ZERO, |p| p.copied)
+    }
+
+    /// What a peer said of its memory, and of what has arrived there. It may say it late, so less
+    /// than before says nothing.
+    pub(super) fn set_headroom(
+        &mut self,
+        id: MemberId,
+        headroom: Headroom,
+        arrived: Lanes,
+        now: Time,
+    ) {
+        let Some(peer) = self.all.get_mut(&id) else {
+            return;
+        };
+        (peer.headroom, peer.says_anew) = (Some(headroom), true);
+        // What was not sent cannot have arrived.
+        let more = |lane: usize| arrived[lane].min(peer.sent[lane]).max(peer.said[lane]);
+        let said = [more(CALLS), more(BULK)];
+        if said[CALLS] > peer.said[CALLS] {
+            peer.progressed = now;
+        }
+        peer.said = said;
+        let idle = peer.ahead(CALLS) == 0;
+        peer.flow.note(said[CALLS], idle, now);
+        if peer.held_back && !peer.crowded() {
+            peer.held_back = false;
+            self.relieved.push(id);
+        }
+    }
+
+    /// How much memory a peer has left once everything in flight has arrived, as soon as it has
+    /// said so.
+    pub(super) fn headroom(&self, id: MemberId) -> Option<Headroom> {
+        let peer = self.all.get(&id)?;
+        let said = peer.headroom?;
+        Some(Headroom {
+            left: said.left.saturating_sub(peer.under_way()),
+            ..said
+        })
+    }
+
+    /// What a peer said of its memory, and how many bytes are on their way to it; unknown counts as
+    /// plenty.
+    pub(super) fn said(&self, id: MemberId) -> (Headroom, u64) {
+        self.all
+            .get(&id)
+            .and_then(|p| Some((p.headroom?, p.under_way())))
+            .unwrap_or((Headroom::PLENTY, 0))
+    }
+
+    /// Looks at who is full, by what each said since the last look; so many share the work there.
+    pub(super) fn look_at_memory(&mut self, shares: u64, pressed: bool) {
+        for (_, peer) in self.all.iter_mut() {
+            if std::mem::take(&mut peer.says_anew) {
+                peer.pressure
+                    .look(peer.headroom.unwrap_or(Headroom::PLENTY), shares, pressed);
+            }
+        }
+    }
+
+    /// Bytes that are to be evicted at a peer.
+    pub(super) fn excess(&self, id: MemberId) -> u64 {
+        self.all.get(&id).map_or(0, |p| p.pressure.excess())
+    }
+
+    /// Whether any are to be, at any.
+    pub(super) fn has_excess(&self) -> bool {
+        self.all.values().any(|p| p.pressure.excess() > 0)
+    }
+
+    /// So many bytes were.
+    pub(super) fn relieve(&mut self, id: MemberId, bytes: usize) {
+        if let Some(peer) = self.all.get_mut(&id) {
+            peer.pressure.relieve(bytes);
+        }
+    }
+}

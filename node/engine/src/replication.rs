@@ -1,0 +1,1146 @@
+//! One log on several nodes, as its primary sees it: it sends, copies acknowledge, a new primary
+//! aligns them.
+//!
+//! ```text
+//!   a tenure begins ──> opening: the tail goes to every required copy (Align) ── acked, and opens_at passed ──> open
+//!   open: Append to each link that is up to date; commit = the least sequence that every required copy has
+//! ```
+//! Required are the in-sync members of the installed and of the accepted table, and learners whose
+//! admission was asked for, until another epoch is installed (rule 7).
+
+use super::copying::Source as Teaching;
+use super::forwarding::{Asker, Call, Source, note_order};
+use super::frame::{self, Ack, Frame, Head};
+use super::log::{Log, begin_anew};
+use super::peers::Wait;
+use super::upkeep::{EXPIRE_SLICE, UPKEEP};
+use super::{Assigned, Core, Held, Lane, PartitionRef, Slot};
+use crate::mutant::{self, broken};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::InSyncChange;
+use doyen_placement::loads::FILLED;
+use doyen_placement::{Epoch, Member, MemberId, MemberState, Partition, Role, planner};
+use litemap::LiteMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes sent to a copy and not acknowledged, a partition; what is beyond waits in the log.
+pub(super) const WINDOW: u64 = 8 << 20;
+/// Bytes of one frame of a resent log, about.
+const FRAME_BYTES: u64 = 256 << 10;
+/// Without an ack for this long, everything unacknowledged is sent again.
+const RESEND: Duration = Duration::from_millis(400);
+/// Who is connected with none of several others bears so much longer with copies that do not
+/// acknowledge,
+const ALONE: Duration = Duration::from_secs(15);
+/// and who hears none of them so much: by then it is known whether it is connected, and whoever
+/// waits for a write still does.
+const DEAF: Duration = Duration::from_secs(2);
+/// A partition whose keys expire says its time at least this often.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A partition's own time in milliseconds. Only a primary moves it by its own clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clock {
+    ms: u64,
+    heard: Time,
+}
+
+impl Clock {
+    /// It begins at 1: a deadline of 0 is none.
+    pub(super) const fn new(now: Time) -> Self {
+        Self { ms: 1, heard: now }
+    }
+
+    /// The time now: what was heard last and what passed since.
+    pub(super) fn advance(&self, now: Time) -> u64 {
+        self.ms
+            .saturating_add(u64::try_from(now.since(self.heard).as_millis()).unwrap_or(0))
+    }
+
+    /// The primary said what time it is. That of a new primary may be behind: deadlines are given
+    /// by its clock all the same, and a copy that is ahead of it would end them too early.
+    pub(super) fn hear(&mut self, ms: u64, now: Time) {
+        *self = Self { ms, heard: now };
+    }
+}
+
+/// Leading a partition, for one tenure.
+#[derive(Debug)]
+pub(super) struct Lead {
+    /// The epoch in which the tenure began.
+    pub(super) since: Epoch,
+    /// When it may acknowledge at the earliest (rule 9).
+    opens_at: Time,
+    /// The end of the tail that it found: all of it must be on every required copy before it opens.
+    tail: u64,
+    /// Whether it acknowledges.
+    pub(super) open: bool,
+    /// Whether both tables say so (rule 5).
+    pub(super) serving: bool,
+    /// Its copies and learners.
+    pub(super) links: LiteMap<MemberId, Link>,
+    said_clock: Time,
+    /// When it was said that a partition that takes no writes is the same everywhere.
+    pub(super) said_still: Option<Time>,
+    /// Not before then is it asked for to be split.
+    pub(super) halve_at: Option<Time>,
+}
+
+impl Lead {
+    /// Whether a snapshot may be under way.
+    pub(super) fn teaches(&self) -> bool {
+        self.links.values().any(|l| l.teaching.is_some())
+    }
+
+    /// Whether every copy has everything and knows that it does, so that upkeep has nothing to do.
+    pub(super) fn quiet(&self, log: &Log) -> bool {
+        let complete = |l: &Link| {
+            l.aligned
+                && l.teaching.is_none()
+                && l.acked >= log.last()
+                && l.said_committed >= log.committed()
+        };
+        self.open && self.links.values().all(complete)
+    }
+}
+
+/// The way to one copy.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Its ack is needed to commit.
+    pub(super) required: bool,
+    /// Its log is known to be a prefix of ours.
+    pub(super) aligned: bool,
+    /// The copying session in which it began, 0 if it was aligned.
+    pub(super) session: u32,
+    /// What it has.
+    pub(super) acked: u64,
+    /// What it is sent next.
+    pub(super) next: u64,
+    /// Since when something is unacknowledged, and what must arrive first.
+    pub(super) stalled: Option<Wait>,
+    /// When it was sent something again, or acknowledged something, last.
+    resent: Time,
+    said_committed: u64,
+    asks: u32,
+    ask_at: Time,
+    /// Nothing was sent to it yet.
+    fresh: bool,
+    /// A snapshot on its way to it.
+    pub(super) teaching: Option<Teaching>,
+}
+
+impl Link {
+    fn new(required: bool, teaching: Option<Teaching>, now: Time) -> Self {
+        Self {
+            required,
+            aligned: false,
+            session: 0,
+            acked: 0,
+            next: 1,
+            stalled: None,
+            resent: now,
+            said_committed: 0,
+            asks: 0,
+            ask_at: Time::ZERO,
+            fresh: true,
+            teaching,
+        }
+    }
+
+    /// Whether entries may be sent to it.
+    fn streams(&self) -> bool {
+        self.aligned && self.teaching.as_ref().is_none_or(Teaching::begun)
+    }
+}
+
+impl Core {
+    /// Acts on what the tables say of one partition.
+    pub(super) fn turn(&mut self, at: PartitionRef, slot: &mut Slot, renamed: bool) {
+        let me = self.me;
+        let partition = |a: &Option<Assigned>| a.as_ref().map(|a| a.partition.clone());
+        let (Some(installed), accepted) = (partition(&slot.installed), partition(&slot.accepted))
+        else {
+            self.unassigned(at, slot);
+            return;
+        };
+        let in_sync = self.in_sync(&installed).any(|m| m == me);
+        let learner = self.learners(&installed).any(|m| m == me);
+        if slot
+            .held
+            .as_ref()
+            .is_some_and(|h| h.lineage != installed.lineage)
+        {
+            self.depose(at, slot);
+            self.discard(slot);
+        }
+        if slot
+            .lineage
+            .replace(installed.lineage)
+            .is_some_and(|before| before != installed.lineage)
+        {
+            self.lost(at, slot);
+        }
+        if slot.held.is_none() && (in_sync || learner) {
+            // In sync without data: the lineage began with this node, and its primary still has
+            // every entry, because none was committed without this copy.
+            slot.held = Some(Box::new(Held::empty(
+                installed.lineage,
+                self.store_of(at.keyspace),
+                self.now,
+            )));
+        }
+        if let Some(held) = &mut slot.held {
+            held.was_in_sync |= in_sync;
+        }
+        if in_sync && self.peer_of(installed.primary(), at) == me {
+            self.lead(at, slot, &installed, accepted.as_deref());
+        } else {
+            if slot.held.as_mut().and_then(|h| h.lead.take()).is_some() {
+                self.depose(at, slot);
+            }
+            self.follow(
+                at,
+                slot,
+                &installed,
+                accepted.as_deref(),
+                in_sync || learner,
+            );
+        }
+        if let Some(held) = &mut slot.held
+            && renamed
+            && let Some(view) = &self.view
+        {
+            let table = view.installed.clone();
+            held.dedup.retain(|id| table.member(id.member()).is_some());
+        }
+        self.reroute(at, slot);
+        self.advance(at, slot);
+        self.pump(at, slot);
+    }
+
+    /// The partition began empty, as another lineage. What is known of operations was lost with the
+    /// old one, so that a write that may have been applied there must not be asked again here:
+    /// nobody could tell that it is a retry.
+    fn lost(&mut self, at: PartitionRef, slot: &mut Slot) {
+        slot.calls.unsend();
+        let maybe = |c: &Call| {
+            c.maybe
+                && c.source.peer().is_none()
+                && c.work.is_write()
+                && !broken(&mutant::ASKS_NEW_LINEAGE)
+        };
+        let (lost, left) = std::mem::take(&mut slot.calls.parked)
+            .into_iter()
+            .partition::<Vec<_>, _>(maybe);
+        slot.calls.parked = left.into();
+        for call in lost {
+            self.fail(at, slot, call.asker(), true);
+        }
+    }
+
+    /// No table assigns it.
+    fn unassigned(&mut self, at: PartitionRef, slot: &mut Slot) {
+        if slot.held.as_mut().and_then(|h| h.lead.take()).is_some() {
+            self.depose(at, slot);
+        }
+        if slot.accepted.is_none()
+            && let Some(held) = &mut slot.held
+        {
+            held.drop_at.get_or_insert(self.now + DROP_DELAY);
+        }
+    }
+
+    /// Calls that went to a former primary are parked; calls of processes that are no members any
+    /// more are dropped.
+    fn reroute(&mut self, at: PartitionRef, slot: &mut Slot) {
+        if slot
+            .calls
+            .sent_to
+            .is_some_and(|to| slot.primary() != Some(to))
+        {
+            slot.calls.unsend();
+        }
+        slot.calls.refusals = 0;
+        let calls = slot.calls.parked.iter().chain(&slot.calls.later);
+        let gone: BTreeSet<MemberId> = calls
+            .filter_map(|c| c.source.peer())
+            .filter(|p| !self.may_ask(*p))
+            .collect();
+        if !gone.is_empty() {
+            self.retain_parked(slot, |c| c.source.peer().is_none_or(|p| !gone.contains(&p)));
+        }
+        if slot.primary() != Some(self.me)
+            && slot.accepted.as_ref().is_none_or(|a| a.primary != self.me)
+        {
+            let parked = std::mem::take(&mut slot.calls.parked);
+            for call in parked {
+                match call.source {
+                    Source::Peer {
+                        member, attempt, ..
+                    } => {
+                        self.outstanding -= 1;
+                        self.refuse(at, member, call.n, attempt);
+                    }
+                    Source::Local(_) => slot.calls.parked.push_back(call),
+                }
+            }
+        }
+    }
+
+    /// This node leads by the installed table.
+    fn lead(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        installed: &Arc<Partition>,
+        accepted: Option<&Partition>,
+    ) {
+        // A table that drops the keyspace ends it as one that names another primary does, whether
+        // it will be committed or not.
+        let same = |a: &Partition| {
+            self.peer_of(a.primary(), at) == self.me
+                && a.since == installed.since
+                && a.lineage == installed.lineage
+        };
+        let serving = accepted.map_or(broken(&mutant::SERVES_FORMER), same);
+        let said = self
+            .opens
+            .get(&at)
+            .filter(|(since, _)| *since == installed.since)
+            .map(|(_, time)| *time);
+        let held_since = slot
+            .held
+            .as_ref()
+            .and_then(|h| h.lead.as_ref())
+            .map(|l| l.since);
+        if held_since != Some(installed.since)
+            && !(held_since.is_some() && broken(&mutant::KEEPS_TENURE))
+        {
+            if held_since.is_some() {
+                self.depose(at, slot);
+            }
+            let opens_at = said.unwrap_or(self.now + self.limits.takeover_wait);
+            let Some(held) = &mut slot.held else { return };
+            held.follow = None;
+            held.sink = None;
+            held.drop_at = None;
+            // Nobody knows what it carries from whoever led it before.
+            held.said = None;
+            held.lead = Some(Lead {
+                since: installed.since,
+                opens_at,
+                tail: held.log.last(),
+                open: false,
+                serving,
+                links: LiteMap::new(),
+                said_clock: Time::ZERO,
+                said_still: None,
+                halve_at: None,
+            });
+            self.timers.insert((opens_at, at));
+        }
+        let now = self.now;
+        let in_sync: BTreeSet<MemberId> =
+            self.in_sync(installed).filter(|m| *m != self.me).collect();
+        let kept = |_: &&MemberId| !broken(&mutant::DROPS_EARLY);
+        let required: BTreeSet<MemberId> = accepted
+            .into_iter()
+            .flat_map(|a| self.in_sync(a))
+            .filter(|m| *m != self.me)
+            .chain(in_sync.iter().filter(kept).copied())
+            .collect();
+        let learners: BTreeSet<MemberId> = self.learners(installed).collect();
+        let Some(held) = &mut slot.held else { return };
+        let moved = held.epoch != installed.epoch;
+        held.epoch = installed.epoch;
+        let Some(lead) = &mut held.lead else { return };
+        lead.serving = serving;
+        if let Some(said) = said.filter(|said| !lead.open && *said != lead.opens_at) {
+            lead.opens_at = said;
+            self.timers.insert((said, at));
+        }
+        let gone: Vec<MemberId> = lead
+            .links
+            .keys()
+            .filter(|m| !required.contains(m) && !learners.contains(m))
+            .copied()
+            .collect();
+        for id in gone {
+            if let Some(teaching) = lead.links.remove(&id).and_then(|l| l.teaching) {
+                held.store.end_sum(teaching.sum());
+            }
+        }
+        for id in &required {
+            let link = lead
+                .links
+                .entry(*id)
+                .or_insert_with(|| Link::new(true, None, now));
+            link.required = true;
+            if in_sync.contains(id)
+                && let Some(teaching) = link.teaching.take()
+            {
+                held.store.end_sum(teaching.sum());
+            }
+        }
+        for id in learners.iter().filter(|id| !required.contains(id)) {
+            let link = lead
+                .links
+                .entry(*id)
+                .or_insert_with(|| Link::new(false, Some(Teaching::new(now)), now));
+            match &mut link.teaching {
+                // It was in sync and was dropped: it begins anew.
+                None => *link = Link::new(false, Some(Teaching::new(now)), now),
+                Some(teaching) if moved => {
+                    teaching.withdrawn();
+                    link.required = false;
+                }
+                Some(_) => {}
+            }
+        }
+        let ids: Vec<MemberId> = lead.links.keys().copied().collect();
+        for (_, link) in lead.links.iter_mut().filter(|_| moved) {
+            link.stalled = None;
+            link.asks = 0;
+            // What was confirmed before this epoch does not count for a split or a merge.
+            link.aligned &= !slot.still || link.teaching.is_some();
+        }
+        lead.said_still = lead.said_still.filter(|_| !moved);
+        for id in ids {
+            let fresh = slot
+                .held
+                .as_ref()
+                .and_then(|h| h.lead.as_ref())
+                .is_some_and(|l| l.links.get(&id).is_some_and(|l| l.fresh));
+            if moved || fresh {
+                self.restart_link(at, slot, id);
+            }
+        }
+    }
+
+    /// Another leads it by the installed table.
+    fn follow(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        installed: &Arc<Partition>,
+        accepted: Option<&Partition>,
+        holds: bool,
+    ) {
+        let soon = accepted.is_some_and(|a| {
+            a.replicas
+                .iter()
+                .any(|r| self.peer_of(r.member, at) == self.me)
+        });
+        let Some(held) = &mut slot.held else { return };
+        if !holds {
+            if soon {
+                held.drop_at = None;
+            } else {
+                held.drop_at.get_or_insert(self.now + DROP_DELAY);
+            }
+            return;
+        }
+        held.drop_at = (!soon && broken(&mutant::DELETES_BY_PROPOSAL)).then_some(self.now);
+        let moved = held.epoch != installed.epoch;
+        held.epoch = installed.epoch;
+        let follows = held.follow.is_some_and(|f| f.since == installed.since);
+        if moved || !follows {
+            // The primary may have sent something that this node refused before it knew of this
+            // epoch.
+            let session = held.follow.filter(|_| follows).map_or(0, |f| f.session);
+            let next = held.log.last() + 1;
+            self.peers.send(
+                self.peer_of(installed.primary(), at),
+                Lane::Calls,
+                &Frame::Want {
+                    at,
+                    epoch: installed.epoch,
+                    session,
+                    next,
+                },
+            );
+            held.wanted = None;
+        }
+    }
+
+    /// A tenure of this node is over: nothing of it is answered. Local calls are kept to be
+    /// executed again, those of peers are refused.
+    pub(super) fn depose(&mut self, at: PartitionRef, slot: &mut Slot) {
+        if let Some(held) = &mut slot.held {
+            held.store.end_sums();
+        }
+        let mut calls: Vec<Call> = Vec::new();
+        let mut applied: BTreeMap<MemberId, (u64, u32)> = BTreeMap::new();
+        let mut refused = Vec::new();
+        for executed in std::mem::take(&mut slot.calls.waiting) {
+            let Asker { source, n, .. } = executed.asker;
+            if let Source::Peer {
+                member, attempt, ..
+            } = source
+            {
+                self.peers.disown(member, &executed.outcome);
+                if executed.logged {
+                    let entry = applied.entry(member).or_insert((0, attempt));
+                    *entry = (entry.0.max(n + 1), attempt);
+                }
+                refused.push((member, n, attempt));
+            }
+            calls.extend(executed.into_call(at.keyspace));
+        }
+        for (member, (n, attempt)) in applied {
+            self.refuse(at, member, n, attempt);
+        }
+        let later = std::mem::take(&mut slot.calls.later);
+        for call in std::mem::take(&mut slot.calls.parked)
+            .into_iter()
+            .chain(later)
+        {
+            match call.source {
+                Source::Peer {
+                    member, attempt, ..
+                } => refused.push((member, call.n, attempt)),
+                Source::Local(_) => calls.push(call),
+            }
+        }
+        for (member, n, attempt) in refused {
+            self.outstanding -= 1;
+            self.refuse(at, member, n, attempt);
+        }
+        calls.sort_by_key(|c| c.n);
+        note_order(&mut calls);
+        slot.calls.parked = calls.into();
+    }
+
+    /// Gives up what this node holds of a partition; it is freed in slices.
+    pub(super) fn discard(&mut self, slot: &mut Slot) {
+        if let Some(mut held) = slot.held.take() {
+            self.memory = self.memory.saturating_sub(held.bytes());
+            self.garbage.append(&mut held.store.take());
+            self.old_logs.push(held.log);
+        }
+    }
+
+    /// Sends an entry that was just logged to every link that is up to date.
+    pub(super) fn replicate(&mut self, at: PartitionRef, held: &mut Held, seq: u64) {
+        let Held {
+            lead: Some(lead),
+            log,
+            clock,
+            epoch,
+            ..
+        } = held
+        else {
+            return;
+        };
+        let Some(entry) = log.entry(seq) else { return };
+        let (committed, clock) = (log.committed(), clock.advance(self.now));
+        for (id, link) in lead.links.iter_mut() {
+            // Without the entry itself: one that is larger than the window could never be sent.
+            if !link.streams()
+                || link.next != seq
+                || log.bytes_between(link.acked, seq - 1) >= WINDOW
+            {
+                continue;
+            }
+            let head = Head {
+                at,
+                epoch: *epoch,
+                session: link.session,
+                committed,
+                clock,
+                first: seq,
+            };
+            // A crowded copy lags: `relieve` sends what it lacks.
+            let Some(sent) = self.peers.append(*id, &head, entry) else {
+                link.stalled.get_or_insert(Wait::for_room(self.now));
+                continue;
+            };
+            link.next = seq + 1;
+            if sent.head {
+                link.said_committed = committed;
+            }
+            sent.note(&mut link.stalled, self.now);
+            self.stats.replicated += 1;
+        }
+    }
+
+    /// Begins sending to a copy anew: after a connection, in a new epoch, or because it asks.
+    pub(super) fn restart_link(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+        let Some(held) = &mut slot.held else { return };
+        let Some(lead) = &mut held.lead else { return };
+        let Some(link) = lead.links.get_mut(&id) else {
+            return;
+        };
+        link.resent = self.now;
+        link.stalled = link.stalled.map(Wait::again);
+        link.said_committed = 0;
+        link.fresh = false;
+        if link.teaching.as_ref().is_some_and(|t| !t.verified()) {
+            self.continue_teaching(at, slot, id);
+            return;
+        }
+        if link.aligned {
+            link.next = link.acked + 1;
+            self.stream(at, slot, id);
+        } else {
+            self.send_alignment(at, held, id);
+        }
+    }
+
+    /// Sends the log to a copy, in this epoch, so that its own becomes equal: the whole tail beyond
+    /// what is committed; to one that was in sync before, everything beyond what it knows to be
+    /// committed.
+    pub(super) fn send_alignment(&mut self, at: PartitionRef, held: &mut Held, id: MemberId) {
+        let Held {
+            lead: Some(lead),
+            log,
+            clock,
+            epoch,
+            ..
+        } = held
+        else {
+            return;
+        };
+        let Some(link) = lead.links.get_mut(&id) else {
+            return;
+        };
+        let last = log.last();
+        let base = if link.teaching.as_ref().is_some_and(Teaching::resumes) {
+            link.acked
+        } else {
+            link.session = 0;
+            log.committed()
+        };
+        let mut first = base + 1;
+        loop {
+            let Some(out) = self.peers.out(id, Lane::Calls) else {
+                return;
+            };
+            let count = frame_of(log, first);
+            let (session, committed) = (link.session, log.committed());
+            let head = Head {
+                at,
+                epoch: *epoch,
+                session,
+                committed,
+                clock: clock.advance(self.now),
+                first,
+            };
+            frame::align(
+                out,
+                &head,
+                base,
+                last,
+                (first..first + count).filter_map(|seq| log.entry(seq)),
+            );
+            first += count;
+            if first > last {
+                break;
+            }
+        }
+        link.next = last + 1;
+        link.said_committed = log.committed();
+        self.peers.note_given(id, &mut link.stalled, self.now);
+    }
+
+    /// Sends what a link lacks, within its window.
+    pub(super) fn stream(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
+        let Some(held) = &mut slot.held else { return };
+        let Held {
+            lead: Some(lead),
+            log,
+            clock,
+            epoch,
+            ..
+        } = &mut **held
+        else {
+            return;
+        };
+        let Some(link) = lead.links.get_mut(&id) else {
+            return;
+        };
+        if !link.streams() {
+            return;
+        }
+        if link.next <= log.base() {
+            // The tail is gone. A learner begins anew; a copy in sync cannot lag so far, but for
+            // our own mistake.
+            if link.teaching.is_some() {
+                self.start_teaching(at, slot, id);
+            }
+            return;
+        }
+        let first = link.next;
+        while link.next <= log.last() && log.bytes_between(link.acked, link.next - 1) < WINDOW {
+            let Some(out) = self.peers.room(id) else {
+                break;
+            };
+            let count = frame_of(log, link.next);
+            let head = Head {
+                at,
+                epoch: *epoch,
+                session: link.session,
+                committed: log.committed(),
+                clock: clock.advance(self.now),
+                first: link.next,
+            };
+            frame::append(
+                out,
+                &head,
+                (link.next..link.next + count).filter_map(|seq| log.entry(seq)),
+            );
+            link.next += count;
+            link.said_committed = log.committed();
+            self.stats.replicated += count;
+        }
+        if link.next > first {
+            self.peers.note_given(id, &mut link.stalled, self.now);
+        } else if link.next > log.last() && link.acked < log.last() {
+            // All of it is on its way.
+            self.peers.note_given(id, &mut link.stalled, self.now);
+        } else if link.acked < log.last() {
+            link.stalled.get_or_insert(Wait::for_room(self.now));
+        }
+    }
+
+    /// A copy says what it has.
+    pub(super) fn acked(&mut self, ack: &Ack, slot: &mut Slot, from: MemberId) {
+        let Some(held) = &mut slot.held else { return };
+        let Some(lead) = &mut held.lead else { return };
+        let Some(link) = lead.links.get_mut(&from) else {
+            return;
+        };
+        if ack.epoch != held.epoch || ack.session != link.session || ack.seq > held.log.last() {
+            return;
+        }
+        if ack.seq >= link.next {
+            // Nobody has what was not sent to it. (Or it was sent before something was begun again,
+            // and comes once more.)
+            return;
+        }
+        let mut begun = false;
+        if let Some(teaching) = &mut link.teaching {
+            begun = teaching.acked(self.now);
+            link.acked = link.acked.max(ack.seq);
+        } else if !link.aligned {
+            // Only a whole alignment is acknowledged.
+            if ack.seq + 1 < link.next {
+                return;
+            }
+            link.aligned = true;
+            link.acked = ack.seq;
+        } else {
+            link.acked = link.acked.max(ack.seq);
+        }
+        link.asks = 0;
+        link.resent = self.now;
+        link.stalled = None;
+        if link.acked + 1 < link.next {
+            self.peers.note_given(from, &mut link.stalled, self.now);
+        }
+        self.peers.note_heard(from);
+        let lags = link.next <= held.log.last();
+        if begun {
+            self.teach(ack.at, slot, from);
+        }
+        if lags || begun {
+            self.stream(ack.at, slot, from);
+        }
+        self.advance(ack.at, slot);
+        self.admit(ack.at, slot, from);
+    }
+
+    /// A copy lacks something.
+    pub(super) fn wanted(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        from: MemberId,
+        (epoch, session, next): (Epoch, u32, u64),
+    ) {
+        let Some(held) = &mut slot.held else { return };
+        let Some(lead) = &mut held.lead else { return };
+        let Some(link) = lead.links.get_mut(&from) else {
+            return;
+        };
+        if epoch != held.epoch {
+            return;
+        }
+        if link.session != session
+            || !link.aligned
+            || next > held.log.last() + 1
+            || next <= link.acked
+        {
+            // It does not continue our log (a copy that lost what it had acknowledged cannot be: it
+            // gets it again).
+            if link.teaching.is_none() {
+                link.aligned = false;
+            } else if link.teaching.as_ref().is_some_and(Teaching::verified) {
+                // Its acks may be required: only another epoch takes that back.
+                self.ask(at, epoch, InSyncChange::Withdraw(from.member()));
+                return;
+            }
+            self.restart_link(at, slot, from);
+            return;
+        }
+        if next <= held.log.base() {
+            if link.teaching.is_some() {
+                self.start_teaching(at, slot, from);
+            } else {
+                self.ask(at, epoch, InSyncChange::Remove(from.member()));
+            }
+            return;
+        }
+        link.next = next;
+        link.stalled = link.stalled.map(Wait::again);
+        link.said_committed = 0;
+        self.stream(at, slot, from);
+    }
+
+    /// Commits what every required copy has, releases who waited for it, and opens the tenure when
+    /// it may.
+    pub(super) fn advance(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let Some(held) = &mut slot.held else { return };
+        let Held {
+            lead: Some(lead),
+            log,
+            ..
+        } = &mut **held
+        else {
+            return;
+        };
+        let required = || lead.links.values().filter(|l| l.required);
+        let mut aligned = true;
+        let mut point = log.last();
+        for link in required() {
+            aligned &= link.aligned;
+            point = point.min(if link.aligned { link.acked } else { 0 });
+        }
+        if broken(&mutant::ONE_COPY_SUFFICES) {
+            point = required()
+                .map(|l| l.acked)
+                .max()
+                .unwrap_or(point)
+                .min(log.last());
+        }
+        // Deposed by an accepted table: nothing more is committed by this node's word (rule 10: its
+        // ack was the seal).
+        if (lead.serving || broken(&mutant::COMMITS_DEPOSED)) && point > log.committed() {
+            log.commit(point, &mut self.garbage);
+            let share = self.tail_bytes(held.store.bytes());
+            trim(held, share, &mut self.memory);
+        }
+        let Held {
+            lead: Some(lead),
+            log,
+            ..
+        } = &mut **held
+        else {
+            return;
+        };
+        let tail = (aligned && log.committed() >= lead.tail) || broken(&mutant::OPENS_WITHOUT_TAIL);
+        if !lead.open && lead.serving && tail && self.now >= lead.opens_at {
+            lead.open = true;
+            self.opened.push((at, lead.since));
+            // Parked writes go on, but not from within whoever called this.
+            self.timers.insert((self.now, at));
+        }
+        if lead.serving || broken(&mutant::COMMITS_DEPOSED) {
+            let committed = log.committed();
+            while slot
+                .calls
+                .waiting
+                .front()
+                .is_some_and(|e| e.seq <= committed)
+            {
+                self.ready.extend(
+                    slot.calls
+                        .waiting
+                        .pop_front()
+                        .map(|executed| (at, executed)),
+                );
+            }
+            begin_anew(&mut slot.calls.waiting);
+        }
+        self.report_still(at, slot);
+    }
+
+    /// How much of a log is kept that every copy has: its share of the node's tail, and little
+    /// beside what is stored, because a copy that lags by much of that is as well served by a
+    /// snapshot.
+    pub(super) fn tail_bytes(&self, stored: usize) -> usize {
+        let share = self.limits.tail_bytes_max / self.holding.max(TAIL_SHARES_MIN);
+        let part = Some(stored / TAIL_PART)
+            .filter(|part| *part >= TAIL_BYTES_WORTH)
+            .unwrap_or_default();
+        share.min(part.max(self.limits.tail_bytes_least))
+    }
+
+    /// A timer of the partition is due.
+    pub(super) fn wake(&mut self, at: PartitionRef, slot: &mut Slot) {
+        self.advance(at, slot);
+        self.pump(at, slot);
+        self.sift(at, slot);
+        self.prepare_sink(at, slot);
+        self.continue_sums(at, slot);
+        if slot
+            .held
+            .as_ref()
+            .and_then(|h| h.lead.as_ref())
+            .is_some_and(Lead::teaches)
+        {
+            self.teach_all(at, slot);
+        }
+    }
+
+    /// Whether what no table gives to this node may go: after a while, earlier where memory is
+    /// short, and not while too few others have it.
+    fn may_discard(&self, at: PartitionRef, slot: &Slot) -> bool {
+        let Some(due) = slot.held.as_ref().and_then(|h| h.drop_at) else {
+            return false;
+        };
+        if broken(&mutant::DISCARDS_EARLY) {
+            return true;
+        }
+        if broken(&mutant::DELETES_BY_PROPOSAL) {
+            return due <= self.now;
+        }
+        let short = self.memory_held() as u64 * 100
+            >= self.limits.memory_bytes_max as u64 * u64::from(FILLED);
+        let soon = due.since(self.now) <= DROP_DELAY - DROP_SOON;
+        // While others lack copies, a table may still give it back, and then the log alone is sent.
+        let needed = || {
+            let table = self.view.as_ref().map(|view| &view.installed);
+            table.is_some_and(|table| {
+                table.partition(at).is_some() && !planner::ranges::may_stay(table, at)
+            })
+        };
+        (soon && short) || (due <= self.now && (!needed() || self.now.since(due) > DROP_LATE))
+    }
+
+    /// For how much longer a copy that does not acknowledge is borne with, because it may be this
+    /// node that is cut off from all others, where there are several: then they say so, and
+    /// somebody else leads. Whoever judged alone would drop their copies, and be the only one that
+    /// has what nobody reaches.
+    fn doubt(&self) -> Duration {
+        let Some(view) = &self.view else {
+            return Duration::ZERO;
+        };
+        let counts = |m: &Member| {
+            m.id != self.me.member() && m.role == Role::Data && m.state != MemberState::Silent
+        };
+        if view.installed.members.iter().filter(|m| counts(m)).count() < 2 {
+            return Duration::ZERO;
+        }
+        match self
+            .peers
+            .heard_last(|id| id != self.me.member() && !id.is_client())
+        {
+            None => ALONE,
+            // A connection on which nothing comes ends after some seconds: then it is known. Half
+            // of the patience: what was sent last before the cut waits for as long as nothing is
+            // heard, or longer.
+            Some(heard) if self.now.since(heard) > self.limits.copy_silent_max / 2 => DEAF,
+            Some(_) => Duration::ZERO,
+        }
+    }
+
+    /// What is due now and then: commit notices, expiry, copies that are silent, learners, data to
+    /// drop.
+    pub(super) fn upkeep(&mut self, at: PartitionRef, slot: &mut Slot) {
+        if self.may_discard(at, slot) {
+            self.discard(slot);
+        }
+        self.give_up(at, slot);
+        self.pump(at, slot);
+        self.note_drawing(at, slot);
+        self.note_overdue(at, slot);
+        self.halve(at, slot);
+        let Some(held) = &mut slot.held else { return };
+        let share = self.tail_bytes(held.store.bytes());
+        trim(held, share, &mut self.memory);
+        let Held {
+            lead: Some(lead),
+            log,
+            clock,
+            epoch,
+            store,
+            ..
+        } = &mut **held
+        else {
+            return;
+        };
+        let now = self.now;
+        let tell_time = now.since(lead.said_clock) >= CLOCK_INTERVAL && store.expires();
+        if tell_time {
+            lead.said_clock = now;
+        }
+        let mut restart = Vec::new();
+        let mut asks = Vec::new();
+        let mut silent = Vec::new();
+        let mut doubt = None;
+        for (id, link) in lead.links.iter_mut() {
+            // Where it acknowledged something just now, the next entry is likely to come soon, and
+            // says as much.
+            let resting = now.since(link.resent) >= UPKEEP;
+            if link.streams()
+                && link.next == log.last() + 1
+                && ((link.said_committed < log.committed() && resting) || tell_time)
+                && let Some(out) = self.peers.out(*id, Lane::Calls)
+            {
+                let (committed, clock) = (log.committed(), clock.advance(now));
+                let head = Head {
+                    at,
+                    epoch: *epoch,
+                    session: link.session,
+                    committed,
+                    clock,
+                    first: link.next,
+                };
+                frame::append(out, &head, std::iter::empty());
+                link.said_committed = committed;
+            }
+            let complete = link.aligned && link.acked >= log.last();
+            if complete {
+                link.stalled = None;
+                continue;
+            }
+            let wait = link.stalled.get_or_insert(Wait::for_room(now));
+            let stalled = self.peers.silence(*id, wait, now);
+            // What is on its way on this connection will arrive: only what arrived and was not
+            // taken is sent again.
+            let again = wait.arrived_for(now) > RESEND
+                || (stalled > RESEND && broken(&mutant::SLOW_IS_SILENT));
+            if again
+                && now.since(link.resent) > RESEND
+                && link.teaching.as_ref().is_none_or(Teaching::verified)
+            {
+                restart.push(*id);
+            }
+            let patience = if self.peers.is_silent(*id) {
+                RESEND
+            } else {
+                self.limits.copy_silent_max
+            };
+            let late = link.required && stalled > patience && now >= link.ask_at;
+            if late && stalled > patience + *doubt.get_or_insert_with(|| self.doubt()) {
+                silent.push(*id);
+                link.asks += 1;
+                let change = if link.teaching.is_some() {
+                    InSyncChange::Withdraw(id.member())
+                } else {
+                    InSyncChange::Remove(id.member())
+                };
+                asks.push((*id, change, link.asks));
+            }
+        }
+        let epoch = *epoch;
+        silent.into_iter().for_each(|id| self.peers.note_silent(id));
+        for (id, change, asked) in asks {
+            let pause = self.backoff(Duration::from_millis(200), Duration::from_secs(2), asked);
+            self.ask(at, epoch, change);
+            if let Some(link) = slot
+                .held
+                .as_mut()
+                .and_then(|h| h.lead.as_mut())
+                .and_then(|l| l.links.get_mut(&id))
+            {
+                link.ask_at = now + pause;
+            }
+        }
+        for id in restart {
+            self.restart_link(at, slot, id);
+        }
+        self.teach_all(at, slot);
+        self.advance(at, slot);
+    }
+
+    /// Keys that are overdue are expired by and by.
+    fn note_overdue(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let Some(held) = &slot.held else { return };
+        let expires =
+            self.used && !slot.still && held.lead.as_ref().is_some_and(|l| l.open && l.serving);
+        if expires && !slot.expiring && held.store.is_overdue(held.clock.advance(self.now)) {
+            slot.expiring = true;
+            self.expiring.push_back(at);
+        }
+    }
+
+    /// Expires some keys, which are taken off the budget; true if there may be more.
+    pub(super) fn expire_some(
+        &mut self,
+        at: PartitionRef,
+        slot: &mut Slot,
+        budget: &mut usize,
+    ) -> bool {
+        let Some(held) = &mut slot.held else {
+            return false;
+        };
+        if !self.used || slot.still || !held.lead.as_ref().is_some_and(|l| l.open && l.serving) {
+            return false;
+        }
+        let most = EXPIRE_SLICE.min(*budget);
+        let overdue = held.store.overdue(held.clock.advance(self.now), most);
+        let more = overdue.len() == most;
+        *budget -= overdue.len();
+        for (map, key) in overdue {
+            self.expire(at, held, map, key);
+        }
+        more
+    }
+}
+
+/// Drops what no copy needs from a primary's log. What a learner lacks beside its snapshot belongs
+/// to the snapshot and not to the tail: a tail of any size would otherwise be too short for a
+/// snapshot that takes longer than some writes. It stays until it has grown larger than another
+/// snapshot, which is then the cheaper way.
+fn trim(held: &mut Held, share: usize, memory: &mut usize) {
+    let Held {
+        lead, log, store, ..
+    } = held;
+    if log.bytes() <= share {
+        return;
+    }
+    let lacks = lead
+        .iter()
+        .flat_map(|l| l.links.values())
+        .filter(|l| l.teaching.as_ref().is_some_and(Teaching::started));
+    let large = (store.bytes() as u64).max(WINDOW);
+    let learned = lacks
+        .map(|l| l.acked)
+        .filter(|acked| log.bytes_between(*acked, log.last()) <= large)
+        .min();
+    let before = log.bytes();
+    log.trim(share, learned.unwrap_or(u64::MAX));
+    *memory = memory.saturating_sub(before - log.bytes());
+}
+
+/// What no table gives to this node is kept this long, in case of a table that gives it back,
+pub(super) const DROP_DELAY: Duration = Duration::from_secs(60);
+/// but where memory is short no longer than this;
+const DROP_SOON: Duration = Duration::from_secs(5);
+/// and while others have too few copies, longer by this at most.
+const DROP_LATE: Duration = Duration::from_secs(600);
+/// The partitions of a node share its tail; one of them has this part of it at most.
+const TAIL_SHARES_MIN: usize = 256;
+/// The tail is this part of what is stored: an entry of it costs as much again as the key that it
+/// is about.
+const TAIL_PART: usize = 32;
+/// A smaller one is none: where so little is stored, a snapshot is as cheap, and a log whose
+/// entries go as soon as they are committed always lies in the same few lines of memory, where the
+/// processor still has them.
+const TAIL_BYTES_WORTH: usize = 4 << 10;
+
+/// How many entries from `first` on make one frame: at least one where there is one.
+fn frame_of(log: &Log, first: u64) -> u64 {
+    let mut count = 0;
+    while first + count <= log.last()
+        && (count == 0 || log.bytes_between(first - 1, first + count) <= FRAME_BYTES)
+    {
+        count += 1;
+    }
+    count
+}

@@ -1,0 +1,404 @@
+//! Partitions that a table has split or merged: what this node holds of the former ones is divided
+//! among the new ones, and calls go where their keys are.
+//!
+//! ```text
+//!   installed: P is to be split     writes wait, every copy confirms that it has everything, the primary says so      (`report_still`)
+//!   installed: C and D, from P      they serve at once: each holder's C and D draw from its P the keys that they are asked for,
+//!                                   and the rest some entries a tick; then they are as any partition
+//! ```
+//! Whoever is in sync in a new partition was so in the former ones, and confirmed in the epoch in
+//! which they took no more writes: so all of them draw from the same contents, and there is no log
+//! to divide.
+//!
+//! The clocks of two partitions that are merged differ: the table says by how much, and deadlines
+//! of the one that is behind are moved. A partition-wide operation ends `Stale`, and its caller
+//! asks the new partitions. The numbers of the parts are chosen so that at every member the same
+//! data thread has them: contents never pass from one thread to another.
+
+use super::dedup::Dedup;
+use super::forwarding::{Call, note_order};
+use super::log::Log;
+use super::op::{Failure, Outcome, Work};
+use super::store::{Key, Portion};
+use super::{Core, Held, PartitionRef, Shard, Slot, Slots};
+use crate::mutant::{self, broken};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::InSyncChange;
+use doyen_placement::division::RangeStart;
+use doyen_placement::{Division, KeyspaceId, Lineage, MapId, Partition, PartitionId, Table};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long others have after some entries were drawn, if there are any.
+const DRAW_PAUSE: Duration = Duration::from_millis(1);
+/// A primary that says that a partition is still says it again after this.
+const SAY_AGAIN: Duration = Duration::from_millis(100);
+
+/// A key of a map.
+type Place = (MapId, Key);
+
+/// What a partition draws: the keys that are its own.
+#[derive(Debug)]
+struct Heir {
+    table: Arc<Table>,
+    at: PartitionRef,
+    /// Of a range: with which keys it and the next one begin.
+    span: Option<(Place, Option<Place>)>,
+}
+
+impl Heir {
+    fn new(table: &Arc<Table>, at: PartitionRef) -> Self {
+        let place = |start: &RangeStart| (start.map, Key::from(&*start.key));
+        let span = match table.keyspace(at.keyspace).map(|k| &k.division) {
+            Some(Division::Ranges(ranges)) => {
+                let own = ranges
+                    .starts()
+                    .iter()
+                    .position(|start| start.partition == at.partition);
+                own.map(|own| {
+                    (
+                        place(&ranges.starts()[own]),
+                        ranges.starts().get(own + 1).map(place),
+                    )
+                })
+            }
+            _ => None,
+        };
+        Self {
+            table: table.clone(),
+            at,
+            span,
+        }
+    }
+}
+
+impl Portion for Heir {
+    fn holds(&self, map: MapId, key: &[u8]) -> bool {
+        self.table
+            .keyspace(self.at.keyspace)
+            .and_then(|k| k.partition_of(map, key))
+            == Some(self.at.partition)
+    }
+
+    fn span(&self, map: MapId) -> Option<(&[u8], &[u8])> {
+        let Some((first, end)) = &self.span else {
+            return Some((&[], &[]));
+        };
+        let from = match map.cmp(&first.0) {
+            Ordering::Less => return None,
+            Ordering::Equal => &*first.1,
+            Ordering::Greater => &[],
+        };
+        match end {
+            Some((last, key)) if map == *last => (!key.is_empty()).then_some((from, &**key)),
+            Some((last, _)) if map > *last => None,
+            _ => Some((from, &[])),
+        }
+    }
+}
+
+impl Shard {
+    /// Partitions that are in the installed table no more, though their keyspace is: their contents
+    /// and calls go elsewhere.
+    pub(super) fn reshape(&mut self) {
+        let Some(view) = self.core.view.clone() else {
+            return;
+        };
+        let was = |at: PartitionRef| {
+            let keyspace = view
+                .installed
+                .keyspace(at.keyspace)
+                .filter(|k| !k.partitions.is_empty());
+            keyspace.is_some_and(|k| at.partition < k.next_partition())
+        };
+        let gone = self
+            .slots
+            .iter()
+            .filter(|(at, slot)| slot.installed.is_none() && was(*at))
+            .map(|(at, _)| at);
+        let gone: Vec<PartitionRef> = gone.collect();
+        if gone.is_empty() {
+            return;
+        }
+        let mut calls = Vec::new();
+        for at in &gone {
+            let Some(slot) = self.slots.get_mut(*at) else {
+                continue;
+            };
+            let lineage = slot.lineage;
+            calls.extend(
+                self.core
+                    .take_calls(*at, slot)
+                    .into_iter()
+                    .map(|call| (*at, lineage, call)),
+            );
+        }
+        let mut keyspaces: Vec<KeyspaceId> = gone.iter().map(|at| at.keyspace).collect();
+        keyspaces.dedup();
+        for keyspace in keyspaces
+            .into_iter()
+            .filter_map(|id| view.installed.keyspace(id))
+        {
+            // Those that come of the same ones, together.
+            let mut families: BTreeMap<Vec<PartitionId>, Vec<&Arc<Partition>>> = BTreeMap::new();
+            for partition in keyspace.partitions.iter().filter(|p| !p.from.is_empty()) {
+                families
+                    .entry(partition.from.iter().map(|from| from.partition).collect())
+                    .or_default()
+                    .push(partition);
+            }
+            for (_, partitions) in families {
+                self.divide(keyspace.id, &view.installed, &partitions);
+            }
+        }
+        self.move_calls(calls);
+        let mut left = Vec::new();
+        for at in gone {
+            self.core.peers.forget_refused(at);
+            // What is held of it stays for a while, as of any partition that no table gives to this
+            // node.
+            if self
+                .slots
+                .get(at)
+                .is_some_and(|slot| slot.held.is_some() || slot.accepted.is_some())
+            {
+                left.push(at);
+            }
+        }
+        self.slots.retain(|at, slot| {
+            slot.installed.is_some() || slot.accepted.is_some() || left.contains(&at) || !was(at)
+        });
+    }
+
+    /// What is held of the former ones is drawn from by those of these new ones that are in sync
+    /// here.
+    fn divide(&mut self, keyspace: KeyspaceId, table: &Arc<Table>, partitions: &[&Arc<Partition>]) {
+        let me = self.core.me;
+        let fresh = |slots: &Slots, p: &Partition| {
+            let slot = slots.get(PartitionRef {
+                keyspace,
+                partition: p.id,
+            });
+            slot.is_some_and(|s| s.held.is_none())
+        };
+        let mine = partitions
+            .iter()
+            .filter(|p| self.core.in_sync(p).any(|m| m == me) && fresh(&self.slots, p));
+        let mine: Vec<&Arc<Partition>> = mine.copied().collect();
+        let Some(first) = mine.first() else { return };
+        let held = |partition| {
+            let held = self
+                .slots
+                .get(PartitionRef {
+                    keyspace,
+                    partition,
+                })
+                .and_then(|slot| slot.held.as_ref());
+            held.filter(|held| held.was_in_sync)
+                .map(|held| held.lineage)
+        };
+        let lineages: Option<Vec<Lineage>> =
+            first.from.iter().map(|from| held(from.partition)).collect();
+        let Some(lineage) = lineages.and_then(|lineages| lineages.into_iter().max()) else {
+            return;
+        };
+        // What began empty since has nothing of what was before; its sibling may have all of it.
+        let mine: Vec<&Arc<Partition>> =
+            mine.into_iter().filter(|p| p.lineage == lineage).collect();
+        let Some(first) = mine.first() else { return };
+        let mut former = Vec::new();
+        for from in &first.from {
+            let at = PartitionRef {
+                keyspace,
+                partition: from.partition,
+            };
+            if let Some(held) = self.slots.get_mut(at).and_then(|slot| slot.held.take()) {
+                self.core.memory = self.core.memory.saturating_sub(held.bytes());
+                former.push((held, from.behind_ms));
+            }
+        }
+        let last = former
+            .iter()
+            .map(|(held, _)| held.log.last())
+            .max()
+            .unwrap_or(0);
+        // One of them gives the time.
+        let Some(clock) = former
+            .iter()
+            .min_by_key(|(_, behind)| *behind)
+            .map(|(held, _)| held.clock)
+        else {
+            return;
+        };
+        let dedup = Dedup::of_all(former.iter().map(|(held, _)| &held.dedup));
+        let mut stores = Vec::new();
+        for (held, behind_ms) in former {
+            stores.push(held.store.into_former(behind_ms, &mut self.core.garbage));
+            self.core.old_logs.push(held.log);
+        }
+        for partition in &mine {
+            let at = PartitionRef {
+                keyspace,
+                partition: partition.id,
+            };
+            let mut held = Held::empty(
+                partition.lineage,
+                self.core.store_of(keyspace),
+                self.core.now,
+            );
+            (held.was_in_sync, held.log, held.dedup, held.clock) =
+                (true, Log::after(last), dedup.clone(), clock);
+            let portion: Arc<dyn Portion> = Arc::new(Heir::new(table, at));
+            held.store = held.store.draw_from(&stores, mine.len(), &portion);
+            self.core.memory += held.bytes();
+            let slot = self.slots.get_or_insert(at);
+            slot.held = Some(Box::new(held));
+            self.core.note_drawing(at, slot);
+        }
+    }
+
+    /// Calls of partitions that are no more go to those that have their keys, in order.
+    fn move_calls(&mut self, calls: Vec<(PartitionRef, Option<Lineage>, Call)>) {
+        let mut moved: BTreeMap<PartitionRef, Vec<Call>> = BTreeMap::new();
+        for (at, lineage, call) in calls {
+            let to = match &call.work {
+                Work::Key(op) => self.core.place(at.keyspace, op.map, &op.key),
+                Work::Partition(_) => None,
+            };
+            let now = to
+                .and_then(|to| self.slots.get(to))
+                .and_then(|slot| slot.installed.as_ref())
+                .map(|a| a.lineage);
+            // In another lineage nobody could tell that it is a retry.
+            let lost = call.maybe
+                && call.work.is_write()
+                && (now.is_none() || now != lineage)
+                && !broken(&mutant::ASKS_NEW_LINEAGE);
+            match to.filter(|_| now.is_some() && !lost) {
+                Some(to) => moved.entry(to).or_default().push(call),
+                None => {
+                    // Whoever asks whole partitions asks those that came of it, and clears what it
+                    // has cleared again.
+                    let unknown =
+                        call.maybe && matches!(&call.work, Work::Key(op) if op.action.is_write());
+                    let failure = if unknown {
+                        Failure::Unknown
+                    } else {
+                        Failure::Stale
+                    };
+                    self.core.outstanding -= 1;
+                    self.core.outcomes.extend(
+                        call.source
+                            .token()
+                            .map(|token| (token, Outcome::Failed(failure))),
+                    );
+                }
+            }
+        }
+        for (at, mut calls) in moved {
+            let Some(slot) = self.slots.get_mut(at) else {
+                continue;
+            };
+            calls.sort_by_key(|call| call.n);
+            calls
+                .iter()
+                .filter(|call| call.work.is_write())
+                .for_each(|call| slot.calls.resume(call.n));
+            // What peers asked of it meanwhile.
+            calls.extend(std::mem::take(&mut slot.calls.parked));
+            note_order(&mut calls);
+            slot.calls.parked = calls.into();
+        }
+    }
+
+    /// Draws some more.
+    pub(super) fn draw_due(&mut self, now: Time) {
+        if now < self.core.draw_at {
+            return;
+        }
+        let Some(at) = self.core.drawing.front().copied() else {
+            return;
+        };
+        self.core.draw_at = now + DRAW_PAUSE;
+        let Some(slot) = self.slots.get_mut(at) else {
+            self.core.drawing.pop_front();
+            return;
+        };
+        if let Some(held) = slot.held.as_deref_mut() {
+            let before = held.bytes();
+            held.store
+                .draw_some(self.core.limits.drawn_max, &mut self.core.garbage);
+            self.core.memory = (self.core.memory + held.bytes()).saturating_sub(before);
+        }
+        if slot.held.as_ref().is_none_or(|held| held.store.is_whole()) {
+            slot.drawing = false;
+            self.core.drawing.pop_front();
+            let mut later = std::mem::take(&mut slot.calls.later);
+            slot.calls.parked.append(&mut later);
+            self.core.wake(at, slot);
+            self.core.notice(at, slot);
+        }
+    }
+}
+
+impl Core {
+    /// Everything that local callers have asked of a partition and is not answered; those of peers
+    /// ask again elsewhere.
+    fn take_calls(&mut self, at: PartitionRef, slot: &mut Slot) -> Vec<Call> {
+        self.depose(at, slot);
+        if let Some(held) = &mut slot.held {
+            held.lead = None;
+        }
+        slot.calls.unsend();
+        std::mem::take(&mut slot.calls.parked).into()
+    }
+
+    /// Notes a partition that draws from those that it came of.
+    pub(super) fn note_drawing(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let draws = slot
+            .held
+            .as_ref()
+            .is_some_and(|held| !held.store.is_whole());
+        if draws && !std::mem::replace(&mut slot.drawing, true) {
+            self.drawing.push_back(at);
+        }
+    }
+
+    /// Says that a partition that takes no more writes is the same everywhere.
+    pub(super) fn report_still(&mut self, at: PartitionRef, slot: &mut Slot) {
+        let now = self.now;
+        let Some(held) = slot.held.as_deref_mut().filter(|_| slot.still) else {
+            return;
+        };
+        let Held {
+            lead: Some(lead),
+            log,
+            clock,
+            epoch,
+            ..
+        } = held
+        else {
+            return;
+        };
+        let confirmed =
+            |l: &super::replication::Link| !l.required || (l.aligned && l.acked >= log.last());
+        let still = lead.open
+            && lead.serving
+            && log.committed() == log.last()
+            && lead.links.values().all(confirmed);
+        if (!still && !broken(&mutant::RESHAPES_UNCONFIRMED))
+            || lead.said_still.is_some_and(|said| now < said + SAY_AGAIN)
+        {
+            return;
+        }
+        lead.said_still = Some(now);
+        let own = i64::try_from(now.since(Time::ZERO).as_millis()).unwrap_or(i64::MAX);
+        let ahead_ms = i64::try_from(clock.advance(now))
+            .unwrap_or(i64::MAX)
+            .saturating_sub(own);
+        let epoch = *epoch;
+        self.ask(at, epoch, InSyncChange::Still { ahead_ms });
+    }
+}

@@ -1,0 +1,551 @@
+//! A store that takes over what other stores held, while it is in use: those of partitions that
+//! were split or merged.
+//!
+//! Nothing of them changes any more, so that several can draw from them. Each operation draws the
+//! key that it is about before it looks, and the rest is drawn a slice at a time. What was drawn is
+//! found here from then on, or among those that are gone:
+//! ```text
+//!   here ─────────> found, whatever the former ones have: it is newer
+//!   gone ─────────> deleted here, though the former ones have it
+//!   neither ──────> as in the former ones: it is drawn
+//! ```
+//! So a key may be drawn in any order, at any time, and at every member in another one. Whoever is
+//! drawing itself when it is split or merged is drawn from as it stands: first from what is there,
+//! then from what it would have drawn, but for what is gone there.
+
+use super::super::deadline;
+use super::super::entry::Entry;
+use super::super::index::Index;
+use super::{ByKey, Key, Map, MapId, Store};
+use crate::mutant::{self, broken};
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// What is looked at and is not of this partition costs so much less than what is drawn.
+const PASSED_BY: usize = 8;
+/// What a map costs beside its keys: there may be thousands, and most of them empty.
+const PER_MAP: usize = 64;
+/// Keys that are drawn at once, at least, for a scan.
+const SCANNED: usize = 64;
+
+/// Which keys are drawn.
+pub(in super::super) trait Portion: fmt::Debug + Send + Sync {
+    /// Whether this one is.
+    fn holds(&self, map: MapId, key: &[u8]) -> bool;
+
+    /// Those of a map lie from one key on, up to another and without that one; an empty end is
+    /// none. `None`: there are none.
+    fn span(&self, _map: MapId) -> Option<(&[u8], &[u8])> {
+        Some((&[], &[]))
+    }
+}
+
+/// What one partition held that is no more.
+#[derive(Debug, Clone)]
+pub(in super::super) struct Former {
+    maps: Vec<(MapId, Arc<Map>)>,
+    /// How far its clock is behind that of those who draw from it.
+    behind_ms: u64,
+}
+
+/// A map that is drawn from.
+#[derive(Debug, Clone)]
+struct Layer {
+    map: Arc<Map>,
+    /// How far the clock of its deadlines is behind.
+    behind_ms: u64,
+    /// Whether all of it was drawn: it only counts for what is gone there.
+    drawn: bool,
+}
+
+impl Layer {
+    fn get(&self, order: u64, key: &[u8]) -> Option<&Entry> {
+        self.map.index.get(order, key).filter(|_| !self.drawn)
+    }
+}
+
+/// What of a map is still in former ones.
+#[derive(Debug)]
+pub(super) struct Rest {
+    /// What one has or has not any more hides what those behind it have. They are drawn in this
+    /// order.
+    layers: Vec<Layer>,
+    portion: Arc<dyn Portion>,
+    /// The last key that was looked at in the first that is not drawn.
+    after: Option<Key>,
+    /// What they have and was deleted since.
+    gone: Index,
+    /// Bytes and keys that are still to come, about: they are in the map's accounts already.
+    bytes: usize,
+    keys: usize,
+}
+
+impl Rest {
+    /// The entry under a key in former ones, and how far the clock of its deadline is behind.
+    fn find(&self, order: u64, key: &[u8]) -> Option<(&Entry, u64)> {
+        for layer in &self.layers {
+            match layer.get(order, key) {
+                Some(entry) => return Some((entry, layer.behind_ms)),
+                None if layer.map.is_gone(order, key) => return None,
+                None => {}
+            }
+        }
+        None
+    }
+
+    /// Whether what a layer has under a key does not count: an earlier one has another, or it is
+    /// gone there.
+    fn is_hidden(&self, layer: usize, order: u64, key: &[u8]) -> bool {
+        self.layers
+            .iter()
+            .take(layer)
+            .any(|earlier| earlier.get(order, key).is_some() || earlier.map.is_gone(order, key))
+    }
+
+    /// About how many keys are to come.
+    pub(super) const fn keys(&self) -> usize {
+        self.keys
+    }
+
+    /// A key is deleted.
+    pub(super) fn forget(&mut self, order: u64, key: &[u8]) {
+        if let Some((entry, _)) = self
+            .find(order, key)
+            .filter(|_| !broken(&mutant::DRAWS_THE_DEAD))
+        {
+            let entry = entry.clone();
+            self.gone.replace(order, entry);
+        }
+    }
+
+    /// Drops some of what it remembers; says whether any is left.
+    pub(super) fn shed(&mut self, count: usize) -> bool {
+        self.gone.shed(count);
+        !self.gone.is_empty()
+    }
+}
+
+impl Map {
+    fn is_gone(&self, order: u64, key: &[u8]) -> bool {
+        self.rest
+            .as_ref()
+            .is_some_and(|rest| rest.gone.get(order, key).is_some())
+    }
+
+    /// Whether a key that is not here may be in former ones.
+    fn lacks(&self, order: u64, key: &[u8]) -> bool {
+        (self.index.get(order, key).is_none() || broken(&mutant::DRAWS_OVER))
+            && self.rest.is_some()
+            && !self.is_gone(order, key)
+    }
+
+    /// Bytes that were to come have come.
+    fn came(&mut self, bytes: usize) -> usize {
+        let Some(rest) = &mut self.rest else { return 0 };
+        let bytes = bytes.min(rest.bytes);
+        rest.bytes -= bytes;
+        rest.keys = rest.keys.saturating_sub(1);
+        self.bytes -= bytes;
+        bytes
+    }
+
+    /// The entries of a span behind a key, in the order in which another map takes them fastest:
+    /// that of the keys, where they are sorted, since a set that grows at its end stays in the
+    /// caches, and else that of the index, whatever the span is.
+    fn entries_behind<'a>(
+        &'a self,
+        after: Option<&'a [u8]>,
+        (from, to): (&'a [u8], &'a [u8]),
+    ) -> impl Iterator<Item = &'a Entry> {
+        let begin = after.map_or(Bound::Included(from), Bound::Excluded);
+        let end = if to.is_empty() {
+            Bound::Unbounded
+        } else {
+            Bound::Excluded(to)
+        };
+        // A set does not like to be asked for less than nothing.
+        let some = to.is_empty() || after.map_or(from < to, |after| after < to);
+        let sorted = self.sorted.as_ref().filter(|_| some);
+        let sorted = sorted.map(|sorted| {
+            sorted
+                .range::<[u8], _>((begin, end))
+                .map(|ByKey(entry)| entry)
+        });
+        let indexed = self.sorted.is_none().then(|| self.index.iter_after(after));
+        sorted
+            .into_iter()
+            .flatten()
+            .chain(indexed.into_iter().flatten())
+    }
+
+    /// What it was to be drawn from, if nobody else has that: to be dropped in slices, too.
+    pub(in super::super) fn into_former(self) -> impl Iterator<Item = Self> {
+        self.rest
+            .into_iter()
+            .flat_map(|rest| rest.layers)
+            .filter_map(|layer| Arc::into_inner(layer.map))
+    }
+}
+
+impl Store {
+    /// Everything that it holds, for others to draw from. What is left goes to the garbage.
+    pub(in super::super) fn into_former(
+        mut self,
+        behind_ms: u64,
+        garbage: &mut Vec<Map>,
+    ) -> Former {
+        let maps = std::mem::take(&mut self.maps)
+            .into_iter()
+            .map(|(id, map)| (id, Arc::new(map)))
+            .collect();
+        garbage.extend(self.take());
+        Former { maps, behind_ms }
+    }
+
+    /// An empty one draws from former ones from now on, beside so many others that have about as
+    /// much of it.
+    pub(in super::super) fn draw_from(
+        mut self,
+        former: &[Former],
+        shared_by: usize,
+        portion: &Arc<dyn Portion>,
+    ) -> Self {
+        for Former { maps, behind_ms } in former {
+            for (id, from) in maps {
+                let map = self
+                    .maps
+                    .entry(*id)
+                    .or_insert_with(|| Map::new(self.seed, self.sorted));
+                let rest = map.rest.get_or_insert_with(|| {
+                    self.parts += 1;
+                    let (portion, gone) = (portion.clone(), Index::new(self.seed));
+                    Box::new(Rest {
+                        layers: Vec::new(),
+                        portion,
+                        after: None,
+                        gone,
+                        bytes: 0,
+                        keys: 0,
+                    })
+                });
+                rest.layers.push(Layer {
+                    map: from.clone(),
+                    behind_ms: *behind_ms,
+                    drawn: false,
+                });
+                let bytes = from.bytes / shared_by.max(1);
+                rest.bytes += bytes;
+                rest.keys += from.len() / shared_by.max(1);
+                if let Some(before) = &from.rest {
+                    let behind = |layer: &Layer| Layer {
+                        behind_ms: layer.behind_ms.saturating_add(*behind_ms),
+                        ..layer.clone()
+                    };
+                    rest.layers.extend(before.layers.iter().map(behind));
+                    rest.keys += before.keys / shared_by.max(1);
+                }
+                map.bytes += bytes;
+                self.bytes += bytes;
+            }
+        }
+        self
+    }
+
+    /// Whether nothing is left to be drawn.
+    pub(in super::super) const fn is_whole(&self) -> bool {
+        self.parts == 0
+    }
+
+    /// Whether a map may have any keys.
+    pub(in super::super) fn has(&self, map: MapId) -> bool {
+        self.maps
+            .get(&map)
+            .is_some_and(|map| map.len() > 0 || map.rest.is_some())
+    }
+
+    /// Draws a key: from now on it is here, if it is anywhere.
+    #[inline]
+    pub(in super::super) fn draw(&mut self, map: MapId, order: u64, key: &[u8]) {
+        if !self.is_whole() {
+            self.draw_key(map, order, key);
+        }
+    }
+
+    #[cold]
+    fn draw_key(&mut self, map: MapId, order: u64, key: &[u8]) {
+        let Some(here) = self.maps.get(&map).filter(|here| here.lacks(order, key)) else {
+            return;
+        };
+        let found = here
+            .rest
+            .as_ref()
+            .and_then(|rest| rest.find(order, key))
+            .map(|(entry, behind_ms)| (entry.clone(), behind_ms));
+        if let Some((entry, behind_ms)) = found {
+            self.draw_in(map, order, entry, behind_ms);
+        }
+    }
+
+    /// Takes what belongs here of some entries of a layer, and has not been drawn.
+    fn draw_all(&mut self, map: MapId, entries: Vec<Entry>, layer: usize, behind_ms: u64) -> usize {
+        let Some(portion) = self
+            .maps
+            .get(&map)
+            .and_then(|here| here.rest.as_ref())
+            .map(|rest| rest.portion.clone())
+        else {
+            return 0;
+        };
+        let mut drawn = 0;
+        for entry in entries
+            .into_iter()
+            .filter(|entry| portion.holds(map, entry.key()))
+        {
+            let order = self.order(entry.key());
+            let hidden = |here: &Map| {
+                here.rest
+                    .as_ref()
+                    .is_none_or(|rest| rest.is_hidden(layer, order, entry.key()))
+            };
+            if self
+                .maps
+                .get(&map)
+                .is_some_and(|here| here.lacks(order, entry.key()) && !hidden(here))
+            {
+                self.draw_in(map, order, entry, behind_ms);
+                drawn += 1;
+            }
+        }
+        drawn
+    }
+
+    fn draw_in(&mut self, map: MapId, order: u64, entry: Entry, behind_ms: u64) {
+        if behind_ms > 0 && entry.deadline() != 0 {
+            // Nobody else draws it.
+            entry.date(
+                deadline::moved(entry.deadline(), behind_ms),
+                entry.version(),
+            );
+        }
+        let bytes = self.cost(&entry);
+        self.insert(map, order, entry);
+        if let Some(here) = self.maps.get_mut(&map) {
+            self.bytes -= here.came(bytes);
+        }
+    }
+
+    /// Draws about so many entries more; what is drawn from no more goes to the garbage.
+    pub(in super::super) fn draw_some(&mut self, count: usize, garbage: &mut Vec<Map>) {
+        let mut left = count;
+        while left > 0
+            && let Some(map) = self
+                .maps
+                .iter()
+                .find(|(_, map)| map.rest.is_some())
+                .map(|(id, _)| *id)
+        {
+            let Some(rest) = self.maps.get_mut(&map).and_then(|here| here.rest.as_mut()) else {
+                return;
+            };
+            let Some(number) = rest.layers.iter().position(|layer| !layer.drawn) else {
+                self.drawn_up(map, garbage);
+                left = left.saturating_sub(PER_MAP);
+                continue;
+            };
+            let Layer {
+                map: former,
+                behind_ms,
+                ..
+            } = rest.layers[number].clone();
+            let portion = rest.portion.clone();
+            let span = portion.span(map);
+            let entries = span.map(|span| {
+                former
+                    .entries_behind(rest.after.as_deref(), span)
+                    .take(left)
+                    .cloned()
+                    .collect()
+            });
+            let entries: Vec<Entry> = entries.unwrap_or_default();
+            drop(former);
+            rest.after = entries.last().map(|entry| entry.key().into());
+            if rest.after.is_none() {
+                if rest.layers[number].map.rest.is_some() {
+                    rest.layers[number].drawn = true;
+                } else {
+                    garbage.extend(Arc::into_inner(rest.layers.remove(number).map));
+                }
+                continue;
+            }
+            let looked = entries.len();
+            let drawn = self.draw_all(map, entries, number, behind_ms);
+            left = left.saturating_sub(drawn + (looked - drawn) / PASSED_BY + 1);
+        }
+    }
+
+    /// All of a map is here.
+    fn drawn_up(&mut self, map: MapId, garbage: &mut Vec<Map>) {
+        let Some(here) = self.maps.get_mut(&map) else {
+            return;
+        };
+        let Some(rest) = here.rest.take() else { return };
+        self.parts -= 1;
+        here.bytes -= rest.bytes;
+        self.bytes -= rest.bytes;
+        garbage.push(Map {
+            rest: Some(rest),
+            ..Map::new(self.seed, false)
+        });
+        if here.index.is_empty() {
+            self.maps.remove(&map);
+        }
+    }
+
+    /// Draws the first keys of a range, or the last ones, about so many. The last of them, if there
+    /// may be more to be drawn: up to it all are here.
+    pub(in super::super) fn draw_range(
+        &mut self,
+        map: MapId,
+        from: &[u8],
+        to: &[u8],
+        count: usize,
+        reverse: bool,
+    ) -> Option<Key> {
+        let rest = self.maps.get(&map).and_then(|here| here.rest.as_ref())?;
+        let (portion, layers) = (rest.portion.clone(), rest.layers.clone());
+        // Whatever lies outside belongs to somebody else, however much it is.
+        let (first, end) = portion.span(map)?;
+        let from = from.max(first);
+        let to = if to.is_empty() || (!end.is_empty() && end < to) {
+            end
+        } else {
+            to
+        };
+        let mut upto: Option<Key> = None;
+        for (
+            number,
+            Layer {
+                map: former,
+                behind_ms,
+                ..
+            },
+        ) in layers
+            .into_iter()
+            .enumerate()
+            .filter(|(_, layer)| !layer.drawn)
+        {
+            let mut range = former.range(from, to);
+            let next = || {
+                if reverse {
+                    range.next_back()
+                } else {
+                    range.next()
+                }
+            };
+            let entries: Vec<Entry> = std::iter::from_fn(next)
+                .take(count.max(SCANNED))
+                .cloned()
+                .collect();
+            if let Some(last) = entries
+                .last()
+                .filter(|_| entries.len() >= count.max(SCANNED))
+            {
+                let nearer = upto.as_deref().is_none_or(|upto| {
+                    if reverse {
+                        last.key() > upto
+                    } else {
+                        last.key() < upto
+                    }
+                });
+                upto = if nearer {
+                    Some(last.key().into())
+                } else {
+                    upto
+                };
+            }
+            self.draw_all(map, entries, number, behind_ms);
+        }
+        upto
+    }
+
+    /// Draws the keys of some places from one on, where a place is what is left of an order after a
+    /// shift. The last of them, if there may be more: up to it all are here.
+    pub(in super::super) fn draw_places(
+        &mut self,
+        map: MapId,
+        from: u64,
+        shift: u32,
+        count: usize,
+    ) -> Option<u64> {
+        let layers = self
+            .maps
+            .get(&map)
+            .and_then(|here| here.rest.as_ref())?
+            .layers
+            .clone();
+        let mut upto: Option<u64> = None;
+        for (
+            number,
+            Layer {
+                map: former,
+                behind_ms,
+                ..
+            },
+        ) in layers
+            .into_iter()
+            .enumerate()
+            .filter(|(_, layer)| !layer.drawn)
+        {
+            let mut entries: Vec<Entry> = Vec::new();
+            let mut last = None;
+            for entry in former.index.iter_from(from << shift) {
+                let place = self.order(entry.key()) >> shift;
+                // Keys of one place come together.
+                if entries.len() >= count.max(SCANNED) && last != Some(place) {
+                    upto = Some(upto.map_or(place - 1, |upto| upto.min(place - 1)));
+                    break;
+                }
+                last = Some(place);
+                entries.push(entry.clone());
+            }
+            self.draw_all(map, entries, number, behind_ms);
+        }
+        upto
+    }
+
+    /// What is still to be drawn, as it will be: for inspection only.
+    pub(super) fn undrawn(&self) -> impl Iterator<Item = (MapId, Entry)> {
+        self.maps
+            .iter()
+            .filter_map(|(id, here)| Some((*id, here, here.rest.as_ref()?)))
+            .flat_map(move |(id, here, rest)| {
+                let layers = rest
+                    .layers
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, layer)| !layer.drawn);
+                let all = layers.flat_map(|(number, layer)| {
+                    layer
+                        .map
+                        .index
+                        .iter_from(0)
+                        .map(move |entry| (number, entry, layer.behind_ms))
+                });
+                let lacking = all.filter(move |(number, entry, _)| {
+                    let order = self.order(entry.key());
+                    here.lacks(order, entry.key())
+                        && !rest.is_hidden(*number, order, entry.key())
+                        && rest.portion.holds(id, entry.key())
+                });
+                lacking.map(move |(_, entry, behind_ms)| {
+                    let entry = entry.copy();
+                    entry.date(
+                        deadline::moved(entry.deadline(), behind_ms),
+                        entry.version(),
+                    );
+                    (id, entry)
+                })
+            })
+    }
+}

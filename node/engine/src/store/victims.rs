@@ -1,0 +1,427 @@
+//! Which keys go where memory is full.
+//!
+//! *lru* is CLOCK, a hand that goes round the keys in the order of the index:
+//! ```text
+//!   hand ─> used since it came by ── unmarked, passed by ─> not used ── a victim ─> ...
+//! ```
+//! Whoever reads or writes a key marks its entry, by one bit that is in the entry anyway. A queue
+//! in the order of use would move a key at every read, and cost two pointers a key.
+//!
+//! *random* takes what follows a place that is drawn. *ttl* takes those that expire first:
+//! deadlines are in order, but each map has its own, so it looks at some maps at a time.
+
+use super::{ByKey, Key, Map, MapId, Store};
+use crate::entry::Entry;
+use doyen_placement::Eviction;
+
+/// Entries that the hand looks at for each victim that is wanted, and beside those.
+const LOOKS_EACH: usize = 4;
+const LOOKS_MORE: usize = 16;
+/// The same where something must go: longer, because who is passed by twice in a row had no second
+/// chance.
+const LOOKS_URGENT: usize = 512;
+/// Maps that are looked at for one pick, where each of them is asked: there may be thousands.
+const MAPS_LOOKED: usize = 16;
+
+/// Where the hand of the clock stands: before the first key of this map with this order or a later
+/// one.
+pub(super) type Hand = (MapId, u64);
+
+/// How much shall go: not more than so many keys, and none once so many bytes are reached.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Wanted {
+    pub(in super::super) keys: usize,
+    pub(in super::super) bytes: usize,
+    /// Whether something must go, though all that the hand sees was used: it goes over the same
+    /// keys once more.
+    pub(in super::super) urgent: bool,
+}
+
+/// A key that shall go.
+#[derive(Debug)]
+pub(in super::super) struct Victim {
+    pub(in super::super) map: MapId,
+    pub(in super::super) order: u64,
+    pub(in super::super) key: Key,
+    /// What it costs.
+    pub(in super::super) bytes: usize,
+}
+
+/// What is picked, until it is enough.
+struct Picked {
+    wanted: Wanted,
+    bytes: usize,
+    victims: Vec<Victim>,
+}
+
+impl Picked {
+    fn is_enough(&self) -> bool {
+        self.victims.len() >= self.wanted.keys || self.bytes >= self.wanted.bytes
+    }
+
+    fn add(&mut self, store: &Store, map: MapId, entry: &Entry) {
+        let bytes = store.cost(entry);
+        self.bytes += bytes;
+        self.victims.push(Victim {
+            map,
+            order: store.order(entry.key()),
+            key: entry.key().into(),
+            bytes,
+        });
+    }
+}
+
+impl Store {
+    /// How many keys this policy may evict.
+    pub(in super::super) fn evictable(&self, policy: Eviction) -> usize {
+        match policy {
+            Eviction::None => 0,
+            Eviction::Lru | Eviction::Random => self.maps.values().map(Map::len).sum(),
+            Eviction::Ttl => self.maps.values().map(|map| map.expiring.len()).sum(),
+        }
+    }
+
+    /// Picks keys by a policy, all but the one that is kept. `random` is drawn anew for each pick.
+    pub(in super::super) fn victims(
+        &mut self,
+        policy: Eviction,
+        wanted: Wanted,
+        random: u64,
+        kept: Option<(MapId, &[u8])>,
+    ) -> Vec<Victim> {
+        let mut picked = Picked {
+            wanted,
+            bytes: 0,
+            victims: Vec::new(),
+        };
+        match policy {
+            Eviction::None => {}
+            Eviction::Lru => {
+                let began = self.hand;
+                self.sweep(&mut picked, kept);
+                if wanted.urgent && picked.victims.is_empty() {
+                    // They had their second chance.
+                    self.hand = began;
+                    self.sweep(&mut picked, kept);
+                }
+            }
+            Eviction::Random => {
+                let place = self.place(random);
+                for (map, entry) in self
+                    .round(place)
+                    .filter(|(map, entry)| Some((*map, entry.key())) != kept)
+                {
+                    if picked.is_enough() {
+                        break;
+                    }
+                    picked.add(self, map, entry);
+                }
+            }
+            Eviction::Ttl => self.soonest(&mut picked, kept),
+        }
+        picked.victims
+    }
+
+    /// All entries once, from a place on and round to it.
+    fn round(&self, (first, order): Hand) -> impl Iterator<Item = (MapId, &Entry)> {
+        let all = self.maps.values().map(Map::len).sum();
+        let behind = self.maps.iter().filter(move |(id, _)| **id >= first);
+        let behind = behind.flat_map(move |(id, map)| {
+            map.index
+                .iter_from(if *id == first { order } else { 0 })
+                .map(|entry| (*id, entry))
+        });
+        let before = self
+            .maps
+            .iter()
+            .flat_map(|(id, map)| map.index.iter_from(0).map(|entry| (*id, entry)));
+        behind.chain(before).take(all)
+    }
+
+    /// Lets the hand go on until it has found enough, or looked at enough.
+    fn sweep(&mut self, picked: &mut Picked, kept: Option<(MapId, &[u8])>) {
+        let mut last = None;
+        let looks = if picked.wanted.urgent {
+            LOOKS_URGENT
+        } else {
+            picked.wanted.keys * LOOKS_EACH + LOOKS_MORE
+        };
+        for (map, entry) in self.round(self.hand).take(looks) {
+            if picked.is_enough() {
+                break;
+            }
+            last = Some((map, entry));
+            if Some((map, entry.key())) != kept && !entry.take_mark() {
+                picked.add(self, map, entry);
+            }
+        }
+        if let Some((map, entry)) = last {
+            // Keys whose orders are equal are as rare as hashes of 64 bits that are.
+            self.hand = match self.order(entry.key()).checked_add(1) {
+                Some(order) => (map, order),
+                None => (MapId(map.0.wrapping_add(1)), 0),
+            };
+        }
+    }
+
+    /// A place that is drawn: of a map, as likely as it has keys, and in its order.
+    fn place(&self, random: u64) -> Hand {
+        let maps = self.maps.len();
+        let first = (random % maps.max(1) as u64) as usize;
+        let looked =
+            || (0..maps.min(MAPS_LOOKED)).filter_map(|n| self.maps.get_indexed((first + n) % maps));
+        let all: usize = looked().map(|(_, map)| map.len()).sum();
+        // Another part of the number than the one that is the order.
+        let mut nth = (random.rotate_left(32) % all.max(1) as u64) as usize;
+        for (id, map) in looked() {
+            if nth < map.len() {
+                return (*id, random);
+            }
+            nth -= map.len();
+        }
+        (MapId(0), random)
+    }
+
+    /// Of some maps, from the hand's on, those keys that expire first.
+    fn soonest(&mut self, picked: &mut Picked, kept: Option<(MapId, &[u8])>) {
+        let maps = self.maps.len();
+        let first = self
+            .maps
+            .iter()
+            .position(|(id, _)| *id >= self.hand.0)
+            .unwrap_or(0);
+        let mut found = Vec::new();
+        let (mut looked, mut passed) = (0, 0);
+        while passed < maps && looked < MAPS_LOOKED {
+            if let Some((id, map)) = self.maps.get_indexed((first + passed) % maps) {
+                looked += usize::from(!map.expiring.is_empty());
+                let others = map
+                    .expiring
+                    .iter()
+                    .filter(|(_, ByKey(entry))| Some((*id, entry.key())) != kept);
+                found.extend(
+                    others
+                        .take(picked.wanted.keys)
+                        .map(|(deadline, ByKey(entry))| (*deadline, *id, entry)),
+                );
+            }
+            passed += 1;
+        }
+        found.sort_by_key(|(deadline, ..)| *deadline);
+        for (_, map, entry) in found {
+            if picked.is_enough() {
+                break;
+            }
+            picked.add(self, map, entry);
+        }
+        if passed < maps
+            && let Some((id, _)) = self.maps.get_indexed((first + passed) % maps)
+        {
+            self.hand.0 = *id;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Effect;
+    use super::*;
+    use doyen_placement::OrderKey;
+
+    const MAP: MapId = MapId(0);
+
+    fn put(store: &mut Store, map: MapId, key: &str, deadline: u64) {
+        store.apply(
+            1,
+            &Effect::Put {
+                map,
+                entry: Entry::new(key.as_bytes(), b"value", 0, 0),
+                deadline,
+            },
+        );
+    }
+
+    fn filled(keys: usize) -> Store {
+        let mut store = Store::new(OrderKey(7));
+        (0..keys).for_each(|n| put(&mut store, MapId(n as u32 % 3), &format!("k{n}"), 0));
+        store
+    }
+
+    const fn keys(keys: usize) -> Wanted {
+        Wanted {
+            keys,
+            bytes: usize::MAX,
+            urgent: false,
+        }
+    }
+
+    fn evict(
+        store: &mut Store,
+        policy: Eviction,
+        wanted: Wanted,
+        random: u64,
+        kept: Option<(MapId, &[u8])>,
+    ) -> Vec<(MapId, String)> {
+        let victims = store.victims(policy, wanted, random, kept);
+        for victim in &victims {
+            assert_eq!(store.order(&victim.key), victim.order);
+            let before = store.bytes();
+            store.apply(
+                2,
+                &Effect::Delete {
+                    map: victim.map,
+                    key: victim.key.clone(),
+                },
+            );
+            assert_eq!(before - store.bytes(), victim.bytes, "each was there, once");
+        }
+        victims
+            .into_iter()
+            .map(|v| (v.map, String::from_utf8_lossy(&v.key).into_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn the_hand_passes_what_was_used_once() {
+        let mut store = filled(300);
+        assert!(
+            evict(&mut store, Eviction::Lru, keys(1), 0, None).is_empty(),
+            "all were written just now"
+        );
+        assert!(
+            store
+                .following(&None)
+                .filter(|(_, e)| e.take_mark())
+                .count()
+                > 200
+        );
+        let used: Vec<String> = (0..300).step_by(2).map(|n| format!("k{n}")).collect();
+        store
+            .following(&None)
+            .filter(|(_, e)| used.iter().any(|k| k.as_bytes() == e.key()))
+            .for_each(|(_, e)| e.mark());
+        let mut gone = Vec::new();
+        while gone.len() < 100 {
+            gone.extend(evict(&mut store, Eviction::Lru, keys(7), 0, None));
+        }
+        assert!(gone.iter().all(|(_, key)| !used.contains(key)), "{gone:?}");
+        while store.evictable(Eviction::Lru) > 0 {
+            evict(&mut store, Eviction::Lru, keys(7), 0, None);
+        }
+    }
+
+    #[test]
+    fn where_something_must_go_it_goes_though_all_was_used() {
+        let mut store = filled(300);
+        let wanted = Wanted {
+            urgent: true,
+            ..keys(2)
+        };
+        assert_eq!(evict(&mut store, Eviction::Lru, wanted, 0, None).len(), 2);
+        let mut one = filled(1);
+        assert!(
+            evict(&mut one, Eviction::Lru, wanted, 0, Some((MAP, b"k0"))).is_empty(),
+            "but for what is to stay"
+        );
+        assert_eq!(
+            evict(&mut one, Eviction::Lru, wanted, 0, None),
+            [(MAP, "k0".to_owned())]
+        );
+        assert!(evict(&mut one, Eviction::Lru, wanted, 0, None).is_empty());
+    }
+
+    #[test]
+    fn any_key_may_be_drawn_and_the_last_one_is() {
+        let mut store = filled(300);
+        let mut random = 1_u64;
+        let mut draw = || {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            random
+        };
+        let mut of = [0; 3];
+        for left in (1..=300).rev() {
+            assert_eq!(store.evictable(Eviction::Random), left);
+            let gone = evict(&mut store, Eviction::Random, keys(1), draw(), None);
+            assert_eq!(gone.len(), 1);
+            if left > 200 {
+                of[gone[0].0.0 as usize] += 1;
+            }
+        }
+        assert!(of.iter().all(|count| (15..=55).contains(count)), "{of:?}");
+        assert!(evict(&mut store, Eviction::Random, keys(1), draw(), None).is_empty());
+    }
+
+    #[test]
+    fn those_that_expire_go_first_to_last_and_no_others() {
+        let mut store = filled(100);
+        for n in 0..50_u64 {
+            put(
+                &mut store,
+                MapId(n as u32 % 3),
+                &format!("t{n:02}"),
+                1 + (n * 7) % 50,
+            );
+        }
+        assert_eq!(store.evictable(Eviction::Ttl), 50);
+        let mut gone = Vec::new();
+        loop {
+            let some = evict(
+                &mut store,
+                Eviction::Ttl,
+                keys(4),
+                0,
+                Some((MapId(0), b"t00")),
+            );
+            if some.is_empty() {
+                break;
+            }
+            gone.extend(some);
+        }
+        let mut expected: Vec<u64> = (1..50).collect();
+        expected.sort_by_key(|n| n * 7 % 50);
+        assert_eq!(
+            gone.iter().map(|(_, key)| key.clone()).collect::<Vec<_>>(),
+            expected
+                .iter()
+                .map(|n| format!("t{n:02}"))
+                .collect::<Vec<_>>()
+        );
+        assert_eq!(
+            store.keys(),
+            101,
+            "those that stay, and the one that was kept"
+        );
+    }
+
+    #[test]
+    fn of_many_maps_all_have_their_turn() {
+        let mut store = Store::new(OrderKey(7));
+        (0..100).for_each(|n| put(&mut store, MapId(n), "k", 1 + u64::from(n)));
+        let mut gone = 0;
+        for _ in 0..100 {
+            gone += evict(&mut store, Eviction::Ttl, keys(1), 0, None).len();
+        }
+        assert_eq!((gone, store.keys()), (100, 0));
+    }
+
+    #[test]
+    fn no_more_goes_than_is_wanted() {
+        let mut store = filled(300);
+        let one = store.victims(Eviction::Random, keys(1), 5, None)[0].bytes;
+        for policy in [Eviction::Random, Eviction::Lru] {
+            let wanted = Wanted {
+                keys: 16,
+                bytes: 5 * one / 2,
+                urgent: true,
+            };
+            assert_eq!(
+                store.victims(policy, wanted, 5, None).len(),
+                3,
+                "{policy:?}"
+            );
+        }
+        assert!(store.victims(Eviction::None, keys(16), 5, None).is_empty());
+    }
+}

@@ -1,0 +1,293 @@
+//! Memory that lies between entries is given back, and what is written waits for it or is refused.
+
+use super::*;
+use crate::compacting::Outside;
+use std::collections::BTreeSet;
+
+const KEYS: usize = 40_000;
+const MIB: u64 = 1 << 20;
+
+fn key(n: usize) -> String {
+    format!("key-{n:06}")
+}
+
+/// What a key holds: some values stand in their entries, some by themselves.
+fn value(n: usize) -> String {
+    format!("{n}").repeat(if n.is_multiple_of(16) { 200 } else { 8 })
+}
+
+/// Where an entry lies, and its value if that stands by itself.
+type Lies = (u64, Option<u64>);
+
+/// Key and value, version, and mark.
+type Content = (Vec<u8>, u64, bool);
+
+/// All entries of a shard, and where they lie.
+fn entries(w: &World, n: u64) -> Vec<(Lies, Content)> {
+    let slots = w.nodes[&n].shard.slots.iter();
+    let held = slots.filter_map(|(_, slot)| slot.held.as_deref());
+    let all = held.flat_map(|held| {
+        held.store
+            .following(&None)
+            .map(|(_, entry)| entry.clone())
+            .collect::<Vec<_>>()
+    });
+    let look = |e: entry::Entry| {
+        let lies = (e.address(), e.value_allocation().map(|(at, _)| at));
+        (
+            lies,
+            ([e.key(), e.value()].concat(), e.version(), e.is_marked()),
+        )
+    };
+    all.map(look).collect()
+}
+
+fn blocks(w: &World, n: u64) -> usize {
+    let places = entries(w, n)
+        .into_iter()
+        .flat_map(|((entry, value), _)| [Some(entry), value])
+        .flatten();
+    places.map(|at| at >> 16).collect::<BTreeSet<_>>().len()
+}
+
+fn expire() -> Action {
+    Action::Expire {
+        expiry: Expiry::In(3_000_000),
+        condition: op::ExpireCondition::Always,
+    }
+}
+
+fn tell(w: &mut World, n: u64, outside: Outside) {
+    w.nodes.get_mut(&n).unwrap().shard.set_outside(outside);
+}
+
+fn compactions(w: &World, n: u64) -> u64 {
+    w.nodes[&n].shard.stats().compactions
+}
+
+/// A world whose first member has given up most of its keys, which lay anywhere.
+fn scattered(seed: u64, ordered: bool) -> World {
+    let mut w = World::new(seed, 1, |_| vec![1]);
+    if ordered {
+        w.propose(|t| t.keyspaces[0].ordered = true);
+        w.settle(Duration::from_millis(50));
+    }
+    let limits = &mut w.nodes.get_mut(&1).unwrap().shard.core.limits;
+    limits.tail_bytes_max = 4 << 10;
+    limits.tail_bytes_least = 0;
+    let mut tokens = Vec::new();
+    for n in 0..KEYS {
+        tokens.push(w.submit(1, &key(n), set(&value(n))));
+        if n.is_multiple_of(2_000) {
+            w.settle(Duration::from_millis(5));
+        }
+    }
+    w.settle(Duration::from_millis(200));
+    for n in (0..KEYS).filter(|n| !n.is_multiple_of(7)) {
+        tokens.push(w.submit(1, &key(n), Action::Delete));
+        if n.is_multiple_of(1_000) {
+            w.settle(Duration::from_millis(5));
+        }
+    }
+    w.settle(Duration::from_secs(2));
+    assert!(
+        tokens
+            .iter()
+            .all(|token| matches!(w.outcomes.get(token), Some(Outcome::Ok | Outcome::Int(1))))
+    );
+    w
+}
+
+#[test]
+fn entries_move_out_of_blocks_that_are_mostly_empty_and_stay_what_they_were() {
+    for ordered in [false, true] {
+        let mut w = scattered(301, ordered);
+        // Some of them expire: then they stand among deadlines, too.
+        for n in (0..KEYS).step_by(21) {
+            assert_eq!(w.ask(1, &key(n), expire()), Outcome::Int(1));
+        }
+        let contents = |w: &World| {
+            entries(w, 1)
+                .into_iter()
+                .map(|(_, holds)| holds)
+                .collect::<Vec<_>>()
+        };
+        let (before, taken, memory) = (
+            contents(&w),
+            blocks(&w, 1),
+            w.nodes[&1].shard.stats().memory_bytes,
+        );
+        tell(
+            &mut w,
+            1,
+            Outside {
+                buffers: 0,
+                loose: 20 * MIB,
+            },
+        );
+        w.settle(Duration::from_secs(3));
+        assert_eq!(compactions(&w, 1), 1);
+        assert!(
+            contents(&w) == before,
+            "they are in the same order, with the same versions and marks"
+        );
+        assert!(
+            blocks(&w, 1) * 2 < taken,
+            "{ordered}: {} of {taken} blocks are left",
+            blocks(&w, 1)
+        );
+        assert_eq!(w.nodes[&1].shard.stats().memory_bytes, memory);
+        // Deadlines and order are those of the entries that are found.
+        for n in (0..KEYS).step_by(7) {
+            assert_eq!(w.ask(1, &key(n), Action::Delete), Outcome::Int(1));
+        }
+        w.settle(Duration::from_secs(1));
+        assert!(entries(&w, 1).is_empty());
+    }
+}
+
+#[test]
+fn nothing_moves_where_little_is_loose_and_nothing_moves_twice_for_the_same() {
+    let mut w = scattered(302, false);
+    tell(
+        &mut w,
+        1,
+        Outside {
+            buffers: 0,
+            loose: 7 * MIB,
+        },
+    );
+    w.settle(Duration::from_secs(90));
+    assert_eq!(compactions(&w, 1), 0);
+    tell(
+        &mut w,
+        1,
+        Outside {
+            buffers: 0,
+            loose: 20 * MIB,
+        },
+    );
+    w.settle(Duration::from_secs(30));
+    assert_eq!(
+        compactions(&w, 1),
+        1,
+        "what it did not help against is looked at again, but not at once"
+    );
+    tell(
+        &mut w,
+        1,
+        Outside {
+            buffers: 0,
+            loose: 30 * MIB,
+        },
+    );
+    w.settle(Duration::from_secs(10));
+    assert_eq!(compactions(&w, 1), 2, "there is much more");
+}
+
+/// The process was killed: it held twice what its entries were counted for, and took writes until
+/// they alone were as many as may be.
+#[test]
+fn what_the_process_holds_beside_its_entries_leaves_writes_less_room() {
+    let mut w = World::new(303, 2, |_| vec![1, 2]);
+    assert_eq!(w.set(1, "a", "1"), Outcome::Ok);
+    // At a copy it counts as much as at the primary, and buffers as much as the rest.
+    for (full, outside) in [
+        (
+            1,
+            Outside {
+                buffers: 60 * MIB,
+                loose: 0,
+            },
+        ),
+        (
+            2,
+            Outside {
+                buffers: 0,
+                loose: 60 * MIB,
+            },
+        ),
+    ] {
+        tell(&mut w, full, outside);
+        w.settle(Duration::from_secs(8));
+        assert_eq!(
+            w.set(1, "b", "1"),
+            Outcome::Failed(op::Failure::OutOfMemory),
+            "{full}"
+        );
+        tell(&mut w, full, Outside::default());
+        w.settle(Duration::from_secs(2));
+        assert_eq!(w.set(1, "b", "1"), Outcome::Ok);
+        assert_eq!(w.ask(1, "b", Action::Delete), Outcome::Int(1));
+    }
+}
+
+/// After `FLUSHALL` everything was counted as free at once and freed some seconds later.
+#[test]
+fn writes_wait_for_what_is_being_freed_and_nothing_is_evicted_for_it() {
+    for (seed, policy) in [(304, Eviction::None), (305, Eviction::Lru)] {
+        let mut w = World::new(seed, 2, |_| vec![1, 2]);
+        w.propose(|t| t.keyspaces[0].eviction = policy);
+        w.settle(Duration::from_millis(50));
+        for n in 0..3_000 {
+            w.submit(1, &key(n), set("x"));
+        }
+        w.settle(Duration::from_millis(500));
+        w.nodes.get_mut(&1).unwrap().shard.core.free_at = Time(u64::MAX);
+        for partition in 0..u32::from(PARTITIONS) {
+            let action = op::PartitionAction::Clear;
+            let operation = PartitionOperation {
+                keyspace: KeyspaceId(0),
+                partition: PartitionId(partition),
+                map: MapId(0),
+                action,
+            };
+            let token = w.next_token;
+            w.next_token += 1;
+            w.nodes.get_mut(&1).unwrap().shard.submit_partition(
+                w.now,
+                token,
+                operation,
+                Patience::Whole,
+            );
+            w.drain(1);
+        }
+        w.settle(Duration::from_millis(20));
+        assert!(
+            w.nodes[&1].shard.core.has_garbage(),
+            "the check checks nothing"
+        );
+        for n in 0..100 {
+            assert_eq!(w.set(1, &key(n), "y"), Outcome::Ok);
+        }
+        tell(
+            &mut w,
+            1,
+            Outside {
+                buffers: 0,
+                loose: 64 * MIB,
+            },
+        );
+        let token = w.submit(1, "waits", set("z"));
+        w.settle(Duration::from_millis(500));
+        assert_eq!(
+            (w.outcomes.get(&token), w.nodes[&1].shard.stats().evicted),
+            (None, 0),
+            "{policy:?}"
+        );
+        tell(
+            &mut w,
+            1,
+            Outside {
+                buffers: 0,
+                loose: 0,
+            },
+        );
+        w.settle(Duration::from_millis(100));
+        assert_eq!(
+            (w.outcomes.get(&token), w.nodes[&1].shard.stats().evicted),
+            (Some(&Outcome::Ok), 0),
+            "{policy:?}"
+        );
+    }
+}

@@ -1,0 +1,109 @@
+//! Which data thread of a member has a partition.
+//!
+//! ```text
+//!   the table          member ── holds ──> partition p
+//!   the data plane     member.thread(thread_of(p, threads of that member)) ── holds ──> partition p
+//! ```
+//! Tables and requests to the control thread name members, because only those live and die. What is
+//! addressed is a thread: peers, links, calls and their origins. Members of one cluster may have
+//! different numbers of threads, so who holds a partition here and who holds its copy there need
+//! not have the same number.
+
+use super::Core;
+use super::MemberId;
+use doyen_placement::{Partition, PartitionId, PartitionRef, Table};
+use litemap::LiteMap;
+
+/// How many data threads each member has.
+#[derive(Debug, Default)]
+pub struct Threads {
+    /// Those that have more than one: where nobody has, nothing is looked up.
+    several: LiteMap<MemberId, u8>,
+}
+
+impl Threads {
+    /// As the members of these tables say.
+    pub fn of(tables: &[&Table]) -> Self {
+        let members = tables.iter().flat_map(|t| &t.members);
+        let several = members
+            .map(|m| (m.id, m.addresses.threads()))
+            .filter(|(_, threads)| *threads > 1);
+        Self {
+            several: several.collect(),
+        }
+    }
+
+    /// The thread of a member that has a partition, if that member has it.
+    pub fn peer_of(&self, member: MemberId, partition: PartitionId) -> MemberId {
+        match self.several.get(&member) {
+            Some(threads) => member.thread(thread_of(partition, *threads)),
+            None => member,
+        }
+    }
+}
+
+impl Core {
+    /// The thread of a member that has a partition, if that member has it.
+    pub(super) fn peer_of(&self, member: MemberId, at: PartitionRef) -> MemberId {
+        self.threads.peer_of(member, at.partition)
+    }
+
+    /// The threads whose copies count, the primary's first.
+    pub(super) fn in_sync<'a>(
+        &'a self,
+        partition: &'a Partition,
+    ) -> impl Iterator<Item = MemberId> + 'a {
+        partition
+            .in_sync()
+            .map(|member| self.threads.peer_of(member, partition.id))
+    }
+
+    /// The threads that are catching up.
+    pub(super) fn learners<'a>(
+        &'a self,
+        partition: &'a Partition,
+    ) -> impl Iterator<Item = MemberId> + 'a {
+        partition
+            .learners()
+            .map(|member| self.threads.peer_of(member, partition.id))
+    }
+}
+
+/// Whether a thread tells another one which table it acts on: tables are their nodes', so not every
+/// two threads of two members need to.
+pub(super) fn tells_tables(me: MemberId, peer: MemberId) -> bool {
+    peer.is_client() || (peer.member() != me.member() && peer.thread_number() == me.thread_number())
+}
+
+/// Which thread of a member with so many has a partition.
+#[must_use]
+pub const fn thread_of(partition: PartitionId, threads: u8) -> u8 {
+    partition.thread(threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_thread_of_every_member_has_its_part_however_many_there_are() {
+        for members in 1..=8_u32 {
+            for threads in 1..=16_u8 {
+                for member in 0..members {
+                    let mut counts = vec![0_u32; usize::from(threads)];
+                    let mine = (0..1024).filter(|p| p % members == member);
+                    mine.for_each(|p| counts[usize::from(thread_of(PartitionId(p), threads))] += 1);
+                    let (least, most) = (
+                        counts.iter().min().copied().unwrap_or(0),
+                        counts.iter().max().copied().unwrap_or(0),
+                    );
+                    let fair = 1024 / members / u32::from(threads);
+                    assert!(
+                        least * 2 >= fair.saturating_sub(4) && most <= fair * 2 + 4,
+                        "{members} members, {threads} threads: {counts:?}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! What operators ask of a cluster.
+
+pub mod keyspace;

@@ -1,0 +1,527 @@
+//! Keyspaces as people ask for them. [`KeyspaceOptions`] is at once the flags of `doyen keyspace`,
+//! the JSON of HTTP and what the library takes; what was not said has the default of a cluster's
+//! first keyspace.
+
+use crate::config::ConfigError;
+use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy, RESET_AFTER_MS, RuleText};
+use doyen_gossip::agreement::AdminRequest;
+use doyen_placement::planner::{KeyspaceChange, NewKeyspace};
+use doyen_placement::table::validate::{
+    BACKUPS_MAX, PARTITIONS_MAX, TOKENS_EACH_MAX, may_be_called,
+};
+use doyen_placement::{Division, Eviction, Mode, OnLoss, Rule, rule};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Partitions where nothing is said.
+const PARTITIONS: u16 = 1024;
+/// Tokens of a node where nothing is said.
+const TOKENS: u16 = 16;
+
+/// What is wanted of a keyspace: of a new one, or of one that is to be altered.
+///
+/// ```
+/// use doyen::KeyspaceOptions;
+/// let orders = KeyspaceOptions::new().partitions(64).backups(2).min_in_sync(2);
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[must_use]
+pub struct KeyspaceOptions {
+    /// How a key finds its partition [default: fixed]
+    #[arg(long, value_enum, value_name = "MODE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<KeyspaceMode>,
+    /// Of --mode fixed: how many partitions there are, a power of two up to 16384 [default: 1024]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<u16>,
+    /// Of --mode ring: how many tokens a node of weight 100 brings, 1 to 256; fewer, where all
+    /// together would be more than 16384 [default: 16]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u16>,
+    /// Of --mode ring: draw the tokens at random, instead of choosing them so that nodes lead and
+    /// hold even shares
+    #[arg(long)]
+    #[serde(skip_serializing_if = "is_false")]
+    pub random_tokens: bool,
+    /// Of --mode range: where another range begins, once for each, in order; bytes may be written
+    /// as \xNN
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub split_at: Vec<SplitKey>,
+    /// Copies beside the primary, 0 to 6 [default: 1]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backups: Option<u8>,
+    /// With how many copies, the primary among them, writes are still acknowledged [default: 1]
+    #[arg(long, value_name = "N")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_in_sync: Option<u8>,
+    /// What happens when every copy of a partition is lost: wait, or reset:10m to begin empty after
+    /// that time, at once where all holders are proved dead [default: reset:10m]
+    #[arg(long, value_name = "POLICY")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_loss: Option<LossPolicy>,
+    /// Expiry for keys that are written without one, or none [default: none]
+    #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_ttl: Option<Lifetime>,
+    /// Which keys go where memory is full: none (writes are refused), lru, random, or ttl (of those
+    /// that expire) [default: none]
+    #[arg(long, value_name = "POLICY")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eviction: Option<EvictionPolicy>,
+    /// Of fixed and ring keyspaces: keep keys in order within a partition, for SCANRANGE within one
+    /// {tag}
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ordered: bool,
+    /// Which members may hold and lead its partitions: 'primary in zone=a', 'copies not in
+    /// rack=r1', 'copies 1 per zone'; as often as there are rules
+    #[arg(long = "rule", value_name = "RULE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules: Option<Vec<RuleText>>,
+}
+
+/// How a key finds its partition. It cannot be altered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyspaceMode {
+    /// By a hash, among a fixed number of partitions, as in Redis Cluster
+    Fixed,
+    /// By a hash, among arcs of a ring between the tokens that nodes bring, as in Cassandra
+    Ring,
+    /// By the order of the keys, among ranges
+    Range,
+}
+
+/// Where a range is split, or merged with the one before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SplitRequest {
+    /// The key with which the second one begins.
+    pub at: SplitKey,
+}
+
+/// A key at which a range begins, as people write it: bytes that are not printable as `\xNN`, a
+/// backslash as `\\`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SplitKey(pub Vec<u8>);
+
+impl FromStr for SplitKey {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut key = Vec::with_capacity(text.len());
+        let mut bytes = text.bytes();
+        while let Some(byte) = bytes.next() {
+            key.push(match byte {
+                b'\\' => escaped(&mut bytes).ok_or_else(|| {
+                    format!("{text:?}: behind a backslash stands x and two digits, n, r, t, or \\")
+                })?,
+                byte => byte,
+            });
+        }
+        Ok(Self(key))
+    }
+}
+
+/// What stands behind a backslash, as `escape_ascii` writes it.
+fn escaped(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
+    Some(match bytes.next()? {
+        b'x' => {
+            let mut digit = || u8::try_from(char::from(bytes.next()?).to_digit(16)?).ok();
+            digit()? << 4 | digit()?
+        }
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        plain @ (b'\\' | b'\'' | b'"') => plain,
+        _ => return None,
+    })
+}
+
+impl fmt::Display for SplitKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.escape_ascii().fmt(f)
+    }
+}
+
+impl Serialize for SplitKey {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for SplitKey {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+impl KeyspaceOptions {
+    /// Nothing said yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Fixed, with so many partitions: a power of two up to 16384. A keyspace that is there can be
+    /// brought to more.
+    pub const fn partitions(mut self, partitions: u16) -> Self {
+        self.partitions = Some(partitions);
+        self
+    }
+
+    /// A ring to which a node of weight 100 brings so many tokens: 1 to 256. It cannot be altered.
+    pub const fn ring(mut self, tokens: u16) -> Self {
+        (self.mode, self.tokens) = (Some(KeyspaceMode::Ring), Some(tokens));
+        self
+    }
+
+    /// Keys are kept in their order within each partition of a fixed keyspace or a ring, for scans
+    /// of keys that begin with the same `{tag}`. It cannot be altered.
+    pub const fn ordered(mut self) -> Self {
+        self.ordered = true;
+        self
+    }
+
+    /// Ranges of keys: one before the first of these splits, and one from each of them on. They
+    /// stand in order. It cannot be altered. They divide what Redis clients and
+    /// [`Database`](crate::Database) see; typed maps are all behind the last one.
+    pub fn ranges<K: Into<Vec<u8>>>(mut self, splits: impl IntoIterator<Item = K>) -> Self {
+        self.mode = Some(KeyspaceMode::Range);
+        self.split_at = splits
+            .into_iter()
+            .map(|split| SplitKey(split.into()))
+            .collect();
+        self
+    }
+
+    /// Copies beside the primary, at most 6.
+    pub const fn backups(mut self, backups: u8) -> Self {
+        self.backups = Some(backups);
+        self
+    }
+
+    /// With how many copies, the primary among them, writes are still acknowledged: 1 to 1 +
+    /// backups.
+    pub const fn min_in_sync(mut self, copies: u8) -> Self {
+        self.min_in_sync = Some(copies);
+        self
+    }
+
+    /// What happens when every in-sync copy of a partition is gone.
+    pub const fn on_loss(mut self, policy: OnLoss) -> Self {
+        self.on_loss = Some(LossPolicy(policy));
+        self
+    }
+
+    /// Expiry for keys that are written without one; `None`: they stay.
+    pub const fn default_ttl(mut self, lifetime: Option<Duration>) -> Self {
+        self.default_ttl = Some(Lifetime(lifetime));
+        self
+    }
+
+    /// Which keys go where memory is full. With [`Eviction::None`], writes that need room are
+    /// refused there.
+    pub const fn eviction(mut self, policy: Eviction) -> Self {
+        self.eviction = Some(EvictionPolicy(policy));
+        self
+    }
+
+    /// Which members may hold and lead its partitions: these rules, and no others. They come before
+    /// keeping copies apart and before balance; no rule makes copies fewer.
+    pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
+        self.rules = Some(rules.into_iter().map(RuleText).collect());
+        self
+    }
+
+    /// A new keyspace of this name.
+    pub fn create(&self, name: &str) -> Result<NewKeyspace, ConfigError> {
+        if !may_be_called(name) {
+            return fail(format!(
+                "{name:?} is no name for a keyspace: 1 to 64 letters, digits, dots, hyphens and underscores"
+            ));
+        }
+        let (mode, division) = self.divided()?;
+        let backups = self.checked_backups()?.unwrap_or(1);
+        let min_in_sync = self.checked_min_in_sync()?.unwrap_or(1);
+        if min_in_sync > backups + 1 {
+            let copies = backups + 1;
+            return fail(format!(
+                "--min-in-sync {min_in_sync} can never hold with --backups {backups}: at most {copies} copies exist"
+            ));
+        }
+        Ok(NewKeyspace {
+            name: name.to_owned(),
+            mode,
+            division,
+            backups,
+            min_in_sync,
+            on_loss: self.on_loss.map_or(
+                OnLoss::Reset {
+                    after_ms: RESET_AFTER_MS,
+                },
+                |policy| policy.0,
+            ),
+            ordered: self.ordered,
+            default_ttl_ms: self.default_ttl.and_then(Lifetime::millis),
+            eviction: self.eviction.map_or(Eviction::None, |policy| policy.0),
+            rules: self.checked_rules()?.unwrap_or_default(),
+        })
+    }
+
+    /// How its keys are divided. What belongs to another mode is a mistake, and not left out
+    /// silently.
+    fn divided(&self) -> Result<(Mode, Division), ConfigError> {
+        let mode = self.mode.unwrap_or(KeyspaceMode::Fixed);
+        let strange = [
+            (
+                "--partitions",
+                KeyspaceMode::Fixed,
+                self.partitions.is_some(),
+            ),
+            ("--tokens", KeyspaceMode::Ring, self.tokens.is_some()),
+            ("--random-tokens", KeyspaceMode::Ring, self.random_tokens),
+            ("--split-at", KeyspaceMode::Range, !self.split_at.is_empty()),
+        ];
+        if let Some((flag, of, _)) = strange
+            .into_iter()
+            .find(|(_, of, said)| *said && *of != mode)
+        {
+            return fail(format!(
+                "{flag} is for --mode {}, and this is --mode {}",
+                of.name(),
+                mode.name()
+            ));
+        }
+        match mode {
+            KeyspaceMode::Fixed => {
+                let partitions = self.partitions.unwrap_or(PARTITIONS);
+                if !partitions.is_power_of_two() || usize::from(partitions) > PARTITIONS_MAX {
+                    let max = PARTITIONS_MAX;
+                    return fail(format!(
+                        "--partitions {partitions} is not a power of two up to {max}: the default is {PARTITIONS}"
+                    ));
+                }
+                Ok((Mode::Fixed { partitions }, Division::Slots))
+            }
+            KeyspaceMode::Ring => {
+                let tokens = self.tokens.unwrap_or(TOKENS);
+                if !(1..=TOKENS_EACH_MAX).contains(&tokens) {
+                    return fail(format!(
+                        "--tokens {tokens} is not 1 to {TOKENS_EACH_MAX}: the default is {TOKENS}"
+                    ));
+                }
+                Ok((
+                    Mode::Ring {
+                        tokens,
+                        random: self.random_tokens,
+                    },
+                    Division::no_arcs(),
+                ))
+            }
+            KeyspaceMode::Range => {
+                let division = Division::split_at(self.split_at.iter().map(|split| &split.0));
+                Ok((
+                    Mode::Range,
+                    division.map_err(|why| ConfigError(format!("--split-at: {why}")))?,
+                ))
+            }
+        }
+    }
+
+    /// A change of the keyspace of this name.
+    pub fn alter(&self, name: &str) -> Result<AdminRequest, ConfigError> {
+        if self.ordered
+            || self.mode.is_some()
+            || self.tokens.is_some()
+            || self.random_tokens
+            || !self.split_at.is_empty()
+        {
+            return fail("the mode of a keyspace, its tokens and its first splits cannot be altered: `doyen keyspace split` splits a range, and --partitions doubles those of a fixed keyspace".into());
+        }
+        let change = KeyspaceChange {
+            backups: self.checked_backups()?,
+            min_in_sync: self.checked_min_in_sync()?,
+            on_loss: self.on_loss.map(|policy| policy.0),
+            default_ttl_ms: self.default_ttl.map(Lifetime::millis),
+            eviction: self.eviction.map(|policy| policy.0),
+            rules: self.checked_rules()?,
+            partitions: self.partitions,
+        };
+        if change == KeyspaceChange::default() {
+            return fail(
+                "say what to alter: --backups, --min-in-sync, --on-loss, --default-ttl, --eviction, --partitions, --rule or --no-rules"
+                    .into(),
+            );
+        }
+        Ok(AdminRequest::AlterKeyspace {
+            name: name.to_owned(),
+            change,
+        })
+    }
+
+    fn checked_backups(&self) -> Result<Option<u8>, ConfigError> {
+        match self.backups {
+            Some(backups) if backups > BACKUPS_MAX => fail(format!(
+                "--backups {backups} is more than {BACKUPS_MAX}, the most that Doyen keeps"
+            )),
+            backups => Ok(backups),
+        }
+    }
+
+    fn checked_rules(&self) -> Result<Option<Vec<Rule>>, ConfigError> {
+        let Some(rules) = &self.rules else {
+            return Ok(None);
+        };
+        let rules: Vec<Rule> = rules.iter().map(|text| text.0.clone()).collect();
+        rule::check(&rules).map_err(|why| ConfigError(format!("--rule: {why}")))?;
+        Ok(Some(rules))
+    }
+
+    fn checked_min_in_sync(&self) -> Result<Option<u8>, ConfigError> {
+        match self.min_in_sync {
+            Some(0) => fail("--min-in-sync 0 makes no sense: at least 1".into()),
+            copies => Ok(copies),
+        }
+    }
+}
+
+impl KeyspaceMode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Ring => "ring",
+            Self::Range => "range",
+        }
+    }
+}
+
+/// For serde, which hands out a reference.
+#[expect(clippy::trivially_copy_pass_by_ref)]
+const fn is_false(said: &bool) -> bool {
+    !*said
+}
+
+fn fail<T>(message: String) -> Result<T, ConfigError> {
+    Err(ConfigError(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_hold_is_refused_with_what_would() {
+        let wrong = |options: KeyspaceOptions| options.create("k").expect_err("it cannot hold").0;
+        assert!(wrong(KeyspaceOptions::new().partitions(1000)).contains("power of two"));
+        assert!(wrong(KeyspaceOptions::new().backups(7)).contains("more than 6"));
+        assert!(wrong(KeyspaceOptions::new().ring(0)).contains("1 to 256"));
+        assert!(wrong(KeyspaceOptions::new().ring(257)).contains("1 to 256"));
+        assert!(
+            wrong(KeyspaceOptions::new().ring(16).partitions(64))
+                .contains("--partitions is for --mode fixed")
+        );
+        assert!(
+            wrong(KeyspaceOptions {
+                tokens: Some(4),
+                ..KeyspaceOptions::new()
+            })
+            .contains("--tokens is for --mode ring")
+        );
+        assert!(
+            wrong(KeyspaceOptions {
+                mode: Some(KeyspaceMode::Ring),
+                ..KeyspaceOptions::new().ranges(["a"])
+            })
+            .contains("--split-at is for --mode range")
+        );
+        assert!(
+            wrong(KeyspaceOptions::new().ranges(["b", "a"]))
+                .contains("split 2 stands behind a greater one")
+        );
+        assert!(
+            wrong(KeyspaceOptions::new().ranges(["a", "a"])).contains("split 2 is there twice")
+        );
+        assert!(wrong(KeyspaceOptions::new().ranges([""])).contains("empty"));
+        assert!(wrong(KeyspaceOptions::new().min_in_sync(0)).contains("at least 1"));
+        assert!(wrong(KeyspaceOptions::new().min_in_sync(3)).contains("at most 2 copies"));
+        let rules = ["primary in zone=a", "copies not in zone=a"]
+            .map(|text| text.parse().expect("it is a rule"));
+        assert!(wrong(KeyspaceOptions::new().rules(rules)).contains("contradict each other"));
+    }
+
+    #[test]
+    fn a_split_is_any_bytes_as_people_write_them() {
+        for (text, bytes) in [
+            ("user:7", &b"user:7"[..]),
+            (r"a\x00\xffb", b"a\0\xffb"),
+            (r"\\n\n", b"\\n\n"),
+            ("ü", "ü".as_bytes()),
+        ] {
+            let split: SplitKey = text.parse().expect("it is a key");
+            assert_eq!(split.0, bytes, "{text}");
+            assert_eq!(split.to_string().parse::<SplitKey>(), Ok(split));
+        }
+        for text in [r"\", r"\x", r"\x0", r"\xzz", r"\q"] {
+            assert!(text.parse::<SplitKey>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_alteration_says_what_changes() {
+        assert!(KeyspaceOptions::new().alter("k").is_err());
+        assert!(
+            KeyspaceOptions::new()
+                .ranges(["a"])
+                .backups(1)
+                .alter("k")
+                .is_err()
+        );
+        let Ok(AdminRequest::AlterKeyspace { change, .. }) =
+            KeyspaceOptions::new().default_ttl(None).alter("k")
+        else {
+            panic!("it is an alteration")
+        };
+        assert_eq!(
+            change,
+            KeyspaceChange {
+                default_ttl_ms: Some(None),
+                ..KeyspaceChange::default()
+            }
+        );
+    }
+
+    #[test]
+    fn what_travels_as_json_arrives_as_it_was() {
+        let options = KeyspaceOptions::new()
+            .partitions(8)
+            .on_loss(OnLoss::Wait)
+            .default_ttl(Some(Duration::from_secs(90)));
+        let options = options
+            .eviction(Eviction::Lru)
+            .rules(["copies 1 per zone".parse().expect("it is a rule")]);
+        let text = serde_json::to_string(&options).expect("it can be written");
+        assert_eq!(
+            text,
+            r#"{"partitions":8,"on_loss":"wait","default_ttl":"90s","eviction":"lru","rules":["copies 1 per zone"]}"#
+        );
+        assert_eq!(
+            serde_json::from_str::<KeyspaceOptions>(&text).expect("it can be read"),
+            options
+        );
+        assert!(serde_json::from_str::<KeyspaceOptions>(r#"{"partition": 8}"#).is_err());
+        assert!(serde_json::from_str::<KeyspaceOptions>(r#"{"eviction": "lfu"}"#).is_err());
+        assert!(
+            serde_json::from_str::<KeyspaceOptions>(r#"{"rules": ["primary in colour=red"]}"#)
+                .is_err()
+        );
+    }
+}

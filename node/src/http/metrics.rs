@@ -1,0 +1,777 @@
+//! What `/metrics` shows. Each node has its own recorder, because several nodes may live in one
+//! process.
+//!
+//! What is counted stays in it. What is so at a moment goes to a recorder that is made for that
+//! moment: else a keyspace that was dropped, or what a node saw while it coordinated, would be
+//! shown for ever as it was last.
+
+use crate::clock;
+use crate::control::counted::{Counted, Kind};
+use crate::control::{ClusterStatus, Coordinated};
+use crate::data::{DataStats, Longest};
+use crate::net::identity::CertificateReport;
+use crate::report::status::ClusterReport;
+use doyen_gossip::agreement::{Event, Stage};
+use doyen_placement::{Paused, planner};
+use metrics::{Unit, with_local_recorder};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
+use std::fmt;
+
+/// A node's metrics.
+pub(crate) struct Metrics {
+    recorder: PrometheusRecorder,
+}
+
+/// The clocks of a node at one moment.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Clocks {
+    /// In seconds since 1970.
+    wall: f64,
+    /// CLOCK_BOOTTIME, in seconds.
+    boot: f64,
+}
+
+/// What is seen when somebody asks.
+pub(crate) struct Seen<'a> {
+    pub(crate) clocks: Clocks,
+    pub(crate) data: &'a DataStats,
+    pub(crate) longest_pass: Longest,
+    pub(crate) control: &'a Counted,
+    /// `None`: the node is stopping.
+    pub(crate) cluster: Option<&'a ClusterStatus>,
+    /// `None`: another node coordinates, or nobody does.
+    pub(crate) coordinated: Option<&'a Coordinated>,
+    pub(crate) certificate: CertificateReport,
+}
+
+impl Clocks {
+    #[allow(clippy::cast_precision_loss)] // microseconds of this age
+    pub(crate) fn now() -> Self {
+        Self {
+            wall: clock::unix_ms() as f64 / 1e3,
+            boot: clock::now().0 as f64 / 1e9,
+        }
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// Gauges: name, unit, meaning.
+const GAUGES: &[(&str, Unit, &str)] = &[
+    (
+        "doyen_keys",
+        Unit::Count,
+        "Keys held by this node, as primary and as copy",
+    ),
+    (
+        "doyen_memory_bytes",
+        Unit::Bytes,
+        "Memory of entries, tails and snapshots",
+    ),
+    (
+        "doyen_memory_outside_bytes",
+        Unit::Bytes,
+        "Memory beside that: buffers of clients and peers, what was dropped and is not freed, what the allocator keeps",
+    ),
+    (
+        "doyen_memory_max_bytes",
+        Unit::Bytes,
+        "As much memory of both as there may be (--memory-max)",
+    ),
+    (
+        "doyen_memory_filled_ratio",
+        Unit::Count,
+        "How much of that is taken, 0 to 1, by the fullest data thread: from 0.7 on others are given copies, from 0.8 on copies move away, \
+         at 0.9, and a little below it, writes are refused or keys evicted",
+    ),
+    (
+        "doyen_wall_clock_timestamp_seconds",
+        Unit::Seconds,
+        "What this node takes for the time of day, when it was asked",
+    ),
+    (
+        "doyen_boot_clock_seconds",
+        Unit::Seconds,
+        "What this node measures leases and expiry with (CLOCK_BOOTTIME), when it was asked: its rate matters, not its value",
+    ),
+    (
+        "doyen_certificate_expiry_timestamp_seconds",
+        Unit::Seconds,
+        "When the first certificate of the chain that this node shows ends; of one that comes of a secret nobody asks",
+    ),
+    (
+        "doyen_operations_parked",
+        Unit::Count,
+        "Operations that wait at present for a partition to be served",
+    ),
+    (
+        "doyen_partitions_open",
+        Unit::Count,
+        "Partitions that this node leads and serves",
+    ),
+    (
+        "doyen_partitions_divided",
+        Unit::Count,
+        "Copies of partitions that this node still fills from those that were split or merged, while it serves them",
+    ),
+    (
+        "doyen_partitions_closed",
+        Unit::Count,
+        "Partitions that this node leads and does not serve yet",
+    ),
+    (
+        "doyen_resp_connections",
+        Unit::Count,
+        "RESP connections at present",
+    ),
+    ("doyen_clients", Unit::Count, "Native clients at present"),
+    (
+        "doyen_resp_input_bytes",
+        Unit::Bytes,
+        "Bytes of RESP commands that are not whole or not run",
+    ),
+    (
+        "doyen_resp_answer_bytes",
+        Unit::Bytes,
+        "Bytes of RESP commands not answered and of answers not written, but for what is stored",
+    ),
+    (
+        "doyen_resp_spilled_bytes",
+        Unit::Bytes,
+        "Bytes of answers put aside for RESP clients that send commands and read nothing",
+    ),
+    (
+        "doyen_data_pass_longest_seconds",
+        Unit::Seconds,
+        "The longest pass of a data thread since this was last read, by the wall clock and by the thread's own",
+    ),
+    ("doyen_members", Unit::Count, "Members of the cluster"),
+    (
+        "doyen_coordinator_known",
+        Unit::Count,
+        "1 if this node is a member and knows who coordinates",
+    ),
+    (
+        "doyen_other_clusters",
+        Unit::Count,
+        "Clusters of the same secret that this node has met within half a minute, and that hold data as its own does: it is not ready",
+    ),
+    ("doyen_term", Unit::Count, "Term of the installed table"),
+    (
+        "doyen_table_version",
+        Unit::Count,
+        "Version of the installed table",
+    ),
+    (
+        "doyen_level",
+        Unit::Count,
+        "Level of the cluster: what every member speaks",
+    ),
+    (
+        "doyen_level_max",
+        Unit::Count,
+        "The highest level that this node speaks: where it is above doyen_level, some member speaks less",
+    ),
+    (
+        "doyen_safe",
+        Unit::Count,
+        "1 if every partition serves with all its copies and nothing moves, as the coordinator says",
+    ),
+    (
+        "doyen_moves",
+        Unit::Count,
+        "Partitions that are on their way",
+    ),
+    (
+        "doyen_balance_paused",
+        Unit::Count,
+        "1 if nothing moves for balance, by the word of an operator or because moves failed",
+    ),
+    (
+        "doyen_moves_standing_seconds",
+        Unit::Seconds,
+        "At the coordinator: for how long nothing has gone on of all that some primary is to copy or to hand over",
+    ),
+    (
+        "doyen_moves_failed",
+        Unit::Count,
+        "At the coordinator: moves for balance that failed one after the other; the third pauses balancing",
+    ),
+    (
+        "doyen_load_uneven",
+        Unit::Count,
+        "At the coordinator: 1 if a member has far more work or bytes than its share, by ratio and by gap, as balancing judges it",
+    ),
+    (
+        "doyen_load_ratio",
+        Unit::Count,
+        "At the coordinator: what the member that is furthest above its share of work or bytes has, as a multiple of that share",
+    ),
+    (
+        "doyen_partitions_surplus",
+        Unit::Count,
+        "At the coordinator: by how many partitions of a keyspace somebody holds or leads more than its share; not of rings, nor where there are rules",
+    ),
+    (
+        "doyen_keyspace_under_replicated",
+        Unit::Count,
+        "Partitions of a keyspace with fewer copies in sync than there should be",
+    ),
+    (
+        "doyen_keyspace_unavailable",
+        Unit::Count,
+        "Partitions of a keyspace that nobody serves",
+    ),
+];
+
+/// Counters: name, unit, meaning.
+const COUNTERS: &[(&str, Unit, &str)] = &[
+    (
+        "doyen_operations_executed_total",
+        Unit::Count,
+        "Operations executed here as primary",
+    ),
+    (
+        "doyen_operations_forwarded_total",
+        Unit::Count,
+        "Operations forwarded to another primary",
+    ),
+    (
+        "doyen_entries_replicated_total",
+        Unit::Count,
+        "Log entries sent to copies",
+    ),
+    (
+        "doyen_snapshot_bytes_total",
+        Unit::Bytes,
+        "Bytes of snapshots sent",
+    ),
+    (
+        "doyen_copies_continued_total",
+        Unit::Count,
+        "Snapshots that went on where they had been broken off",
+    ),
+    (
+        "doyen_copies_caught_up_total",
+        Unit::Count,
+        "Copies that came back and needed the log only, no snapshot",
+    ),
+    (
+        "doyen_checksum_mismatches_total",
+        Unit::Count,
+        "Copies whose checksum differed before they were to count",
+    ),
+    (
+        "doyen_malformed_frames_total",
+        Unit::Count,
+        "Frames of peers that were refused as malformed",
+    ),
+    ("doyen_keys_expired_total", Unit::Count, "Keys expired"),
+    (
+        "doyen_memory_compactions_total",
+        Unit::Count,
+        "Times that entries were moved so that the memory between them was given back",
+    ),
+    (
+        "doyen_evicted_keys_total",
+        Unit::Count,
+        "Keys evicted because memory was full",
+    ),
+    (
+        "doyen_writes_refused_total",
+        Unit::Count,
+        "Writes that this node refused as primary because there was no room for them, at itself or where they are copied to",
+    ),
+    (
+        "doyen_range_scans_total",
+        Unit::Count,
+        "Times that a partition was asked for a range of keys",
+    ),
+    (
+        "doyen_resp_commands_total",
+        Unit::Count,
+        "RESP commands answered",
+    ),
+    (
+        "doyen_resp_command_errors_total",
+        Unit::Count,
+        "RESP commands answered with an error",
+    ),
+    (
+        "doyen_resp_protocol_errors_total",
+        Unit::Count,
+        "RESP connections closed because their bytes made no sense",
+    ),
+    (
+        "doyen_resp_connections_accepted_total",
+        Unit::Count,
+        "RESP connections accepted",
+    ),
+    (
+        "doyen_resp_connections_rejected_total",
+        Unit::Count,
+        "RESP connections refused because there were too many",
+    ),
+    (
+        "doyen_resp_connections_expelled_total",
+        Unit::Count,
+        "RESP connections closed because they held much and stood still",
+    ),
+    (
+        "doyen_resp_auth_failures_total",
+        Unit::Count,
+        "Wrong passwords of RESP clients",
+    ),
+    (
+        "doyen_resp_connections_timed_out_total",
+        Unit::Count,
+        "RESP connections closed because no password came in time (why=auth), or nothing at all for long (why=idle)",
+    ),
+    (
+        "doyen_data_passes_long_total",
+        Unit::Count,
+        "Passes of a data thread in which it ran for more than 20 ms",
+    ),
+    (
+        "doyen_links_malformed_total",
+        Unit::Count,
+        "Connections of peers closed because their bytes made no sense",
+    ),
+    (
+        "doyen_events_total",
+        Unit::Count,
+        "Events of the cluster by kind",
+    ),
+    (
+        "doyen_move_steps_total",
+        Unit::Count,
+        "Partitions that came to a stage of a move, as tables tell it",
+    ),
+    (
+        "doyen_certificate_reloads_total",
+        Unit::Count,
+        "Times that changed certificate files came into force (done) or could not be used (failed)",
+    ),
+    (
+        "doyen_control_messages_total",
+        Unit::Count,
+        "Messages to other control threads, by what they are for",
+    ),
+    (
+        "doyen_control_bytes_total",
+        Unit::Bytes,
+        "Bytes of those messages, before encryption",
+    ),
+    (
+        "doyen_control_messages_dropped_total",
+        Unit::Count,
+        "Messages to other control threads that were dropped",
+    ),
+    (
+        "doyen_lease_lapses_total",
+        Unit::Count,
+        "How often this node's lease ran out and came back",
+    ),
+    (
+        "doyen_lease_lapsed_milliseconds_total",
+        Unit::Milliseconds,
+        "For how long this node's lease had run out when it came back",
+    ),
+    (
+        "doyen_partitions_lost_total",
+        Unit::Count,
+        "Partitions that began empty because every copy was gone",
+    ),
+];
+
+/// Histograms: name, unit, meaning.
+const HISTOGRAMS: &[(&str, Unit, &str)] = &[(
+    "doyen_table_commit_seconds",
+    Unit::Seconds,
+    "From a proposal of this node to its commit",
+)];
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        with_local_recorder(&recorder, || {
+            for &(name, unit, meaning) in COUNTERS {
+                metrics::describe_counter!(name, unit, meaning);
+            }
+            for &(name, unit, meaning) in HISTOGRAMS {
+                metrics::describe_histogram!(name, unit, meaning);
+            }
+            metrics::counter!("doyen_partitions_lost_total").absolute(0);
+            // Whoever asks by how much one has grown needs to see it before.
+            for stage in Stage::ALL {
+                metrics::counter!("doyen_move_steps_total", "stage" => stage.name()).absolute(0);
+            }
+        });
+        Self { recorder }
+    }
+
+    /// Counts an event.
+    pub(crate) fn event(&self, event: &Event) {
+        let kind = event.kind();
+        with_local_recorder(&self.recorder, || {
+            metrics::counter!("doyen_events_total", "kind" => kind).increment(1);
+            match event {
+                Event::Lost { partitions, .. } => {
+                    metrics::counter!("doyen_partitions_lost_total").increment(*partitions as u64)
+                }
+                Event::Moved { stage, count, .. } => {
+                    metrics::counter!("doyen_move_steps_total", "stage" => stage.name())
+                        .increment(*count as u64);
+                }
+                _ => {}
+            }
+        });
+    }
+
+    /// The text that Prometheus reads.
+    pub(crate) fn render(&self, seen: &Seen<'_>) -> String {
+        with_local_recorder(&self.recorder, || count(seen));
+        let now = PrometheusBuilder::new().build_recorder();
+        with_local_recorder(&now, || {
+            for &(name, unit, meaning) in GAUGES {
+                metrics::describe_gauge!(name, unit, meaning);
+            }
+            gauge(seen);
+            seen.cluster
+                .iter()
+                .for_each(|cluster| gauge_cluster(cluster));
+            seen.coordinated
+                .iter()
+                .for_each(|coordinated| gauge_coordinated(coordinated));
+        });
+        self.recorder.handle().render() + &now.handle().render()
+    }
+}
+
+/// What is counted elsewhere.
+fn count(seen: &Seen<'_>) {
+    let (data, shard, control) = (seen.data, &seen.data.shard, seen.control);
+    for (name, value) in [
+        ("doyen_operations_executed_total", shard.executed),
+        ("doyen_operations_forwarded_total", shard.forwarded),
+        ("doyen_entries_replicated_total", shard.replicated),
+        ("doyen_snapshot_bytes_total", shard.snapshot_bytes),
+        ("doyen_copies_caught_up_total", shard.caught_up),
+        ("doyen_copies_continued_total", shard.continued),
+        ("doyen_checksum_mismatches_total", shard.checksum_mismatches),
+        ("doyen_malformed_frames_total", shard.malformed),
+        ("doyen_keys_expired_total", shard.expired),
+        ("doyen_memory_compactions_total", shard.compactions),
+        ("doyen_evicted_keys_total", shard.evicted),
+        ("doyen_writes_refused_total", shard.refused),
+        ("doyen_range_scans_total", shard.ranges),
+        ("doyen_resp_commands_total", data.commands),
+        ("doyen_resp_command_errors_total", data.command_errors),
+        ("doyen_resp_protocol_errors_total", data.protocol_errors),
+        (
+            "doyen_resp_connections_accepted_total",
+            data.connections_accepted,
+        ),
+        (
+            "doyen_resp_connections_rejected_total",
+            data.connections_rejected,
+        ),
+        (
+            "doyen_resp_connections_expelled_total",
+            data.connections_expelled,
+        ),
+        ("doyen_resp_auth_failures_total", data.auth_failures),
+        ("doyen_links_malformed_total", data.malformed_links),
+        ("doyen_data_passes_long_total", data.long_passes),
+    ] {
+        metrics::counter!(name).absolute(value);
+    }
+    for (why, times) in [("auth", data.auth_timeouts), ("idle", data.idle_timeouts)] {
+        metrics::counter!("doyen_resp_connections_timed_out_total", "why" => why).absolute(times);
+    }
+    for (kind, name) in Kind::ALL {
+        let (messages, bytes) = control.traffic(kind);
+        metrics::counter!("doyen_control_messages_total", "kind" => name).absolute(messages);
+        metrics::counter!("doyen_control_bytes_total", "kind" => name).absolute(bytes);
+    }
+    let (lapses, lapsed) = control.lapses();
+    metrics::counter!("doyen_control_messages_dropped_total").absolute(control.dropped_total());
+    metrics::counter!("doyen_lease_lapses_total").absolute(lapses);
+    metrics::counter!("doyen_lease_lapsed_milliseconds_total")
+        .absolute(u64::try_from(lapsed.as_millis()).unwrap_or(u64::MAX));
+    for took in control.take_commits() {
+        metrics::histogram!("doyen_table_commit_seconds").record(took);
+    }
+    let CertificateReport {
+        reloads,
+        reloads_failed,
+        ..
+    } = seen.certificate;
+    for (outcome, times) in [("done", reloads), ("failed", reloads_failed)] {
+        metrics::counter!("doyen_certificate_reloads_total", "outcome" => outcome).absolute(times);
+    }
+}
+
+/// What is so of this node now.
+#[allow(clippy::cast_precision_loss)] // gauges are floats
+fn gauge(seen: &Seen<'_>) {
+    let (data, shard) = (seen.data, &seen.data.shard);
+    for (name, value) in [
+        ("doyen_keys", shard.keys),
+        ("doyen_memory_bytes", shard.memory_bytes),
+        ("doyen_memory_outside_bytes", shard.memory_outside_bytes),
+        ("doyen_memory_max_bytes", shard.memory_bytes_max),
+        ("doyen_operations_parked", shard.parked),
+        ("doyen_partitions_open", shard.open),
+        ("doyen_partitions_closed", shard.closed),
+        ("doyen_partitions_divided", shard.divided),
+        ("doyen_resp_connections", data.connections),
+        ("doyen_clients", data.clients),
+        ("doyen_resp_input_bytes", data.input_bytes),
+        ("doyen_resp_answer_bytes", data.answer_bytes),
+        ("doyen_resp_spilled_bytes", data.spilled_bytes),
+    ] {
+        metrics::gauge!(name).set(value as f64);
+    }
+    metrics::gauge!("doyen_memory_filled_ratio").set(shard.memory_filled as f64 / 1000.0);
+    metrics::gauge!("doyen_wall_clock_timestamp_seconds").set(seen.clocks.wall);
+    metrics::gauge!("doyen_boot_clock_seconds").set(seen.clocks.boot);
+    if let Some(ends) = seen.certificate.ends {
+        metrics::gauge!("doyen_certificate_expiry_timestamp_seconds").set(ends as f64);
+    }
+    for (clock, longest) in [
+        ("wall", seen.longest_pass.wall),
+        ("thread", seen.longest_pass.own),
+    ] {
+        metrics::gauge!("doyen_data_pass_longest_seconds", "clock" => clock)
+            .set(longest.as_secs_f64());
+    }
+}
+
+/// What this node knows of its cluster.
+#[allow(clippy::cast_precision_loss)] // gauges are floats
+fn gauge_cluster(cluster: &ClusterStatus) {
+    let report = ClusterReport::brief(cluster);
+    metrics::gauge!("doyen_coordinator_known").set(yes(report.coordinator.is_some()));
+    metrics::gauge!("doyen_members").set(report.members.len() as f64);
+    metrics::gauge!("doyen_other_clusters").set(report.others.len() as f64);
+    metrics::gauge!("doyen_term").set(report.term as f64);
+    metrics::gauge!("doyen_table_version").set(report.version as f64);
+    metrics::gauge!("doyen_level").set(f64::from(report.level));
+    metrics::gauge!("doyen_level_max").set(f64::from(report.level_max));
+    metrics::gauge!("doyen_safe").set(yes(report.safe));
+    metrics::gauge!("doyen_moves").set(report.moves.len() as f64);
+    for k in report.keyspaces {
+        metrics::gauge!("doyen_keyspace_under_replicated", "keyspace" => k.name.clone())
+            .set(k.under_replicated as f64);
+        metrics::gauge!("doyen_keyspace_unavailable", "keyspace" => k.name)
+            .set(k.unavailable as f64);
+    }
+    let paused = cluster
+        .installed
+        .as_deref()
+        .and_then(|table| table.settings.balancing.paused);
+    for (by, name) in [
+        (Paused::Operator, "operator"),
+        (Paused::Failures, "failures"),
+    ] {
+        metrics::gauge!("doyen_balance_paused", "by" => name).set(yes(paused == Some(by)));
+    }
+}
+
+/// What this node knows because it coordinates.
+#[allow(clippy::cast_precision_loss)] // gauges are floats
+fn gauge_coordinated(coordinated: &Coordinated) {
+    let Coordinated {
+        table,
+        loads,
+        oversight,
+    } = coordinated;
+    metrics::gauge!("doyen_moves_standing_seconds").set(oversight.moves_standing.as_secs_f64());
+    metrics::gauge!("doyen_moves_failed").set(f64::from(oversight.moves_failed));
+    let (uneven, (work, bytes)) = (loads.judge(table), loads.furthest(table));
+    for (of, uneven, percent) in [("work", uneven.work, work), ("bytes", uneven.bytes, bytes)] {
+        metrics::gauge!("doyen_load_uneven", "of" => of).set(yes(uneven));
+        metrics::gauge!("doyen_load_ratio", "of" => of).set(percent as f64 / 100.0);
+    }
+    for (keyspace, surplus) in planner::surplus(table, loads) {
+        let name = table
+            .keyspace(keyspace)
+            .map(|k| k.name.clone())
+            .unwrap_or_default();
+        for (of, count) in [("copies", surplus.copies), ("leads", surplus.leads)] {
+            metrics::gauge!("doyen_partitions_surplus", "keyspace" => name.clone(), "of" => of)
+                .set(count as f64);
+        }
+    }
+}
+
+fn yes(it: bool) -> f64 {
+    f64::from(u8::from(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Defaults, Options};
+    use doyen_gossip::agreement::{Oversight, Status};
+    use doyen_placement::{
+        Addresses, Age, ClusterId, Loads, Location, Member, MemberId, MemberState, Role, Table,
+    };
+    use std::sync::Arc;
+
+    fn table() -> Table {
+        let config = Options {
+            partitions: Some(4),
+            ..Options::default()
+        }
+        .resolve(Defaults::Binary)
+        .expect("it can hold");
+        let control = ([127, 0, 0, 1], 7400).into();
+        let member = Member {
+            id: MemberId(16),
+            age: Age(0),
+            name: "n1".into(),
+            role: Role::Data,
+            state: MemberState::Live,
+            addresses: Addresses {
+                control,
+                data: control,
+                resp: None,
+                resp_cluster: None,
+                http: None,
+                further: Vec::new(),
+                hostname: None,
+            },
+            location: Location::default(),
+            weight: 100,
+        };
+        planner::first(ClusterId(7), config.settings, config.keyspace, vec![member])
+    }
+
+    fn status(table: &Table) -> ClusterStatus {
+        let me = MemberId(16);
+        let status = Status {
+            me,
+            coordinator: Some(me),
+            leading: true,
+            installed: Some(table.name()),
+            closed: Vec::new(),
+            planning: false,
+            unanswered: Vec::new(),
+            filled: Vec::new(),
+            waiting: None,
+            others: Vec::new(),
+        };
+        ClusterStatus {
+            status,
+            from_coordinator: true,
+            installed: Some(Arc::new(table.clone())),
+            former: Vec::new(),
+            unheard: Vec::new(),
+            level_max: table.level,
+        }
+    }
+
+    fn shown(metrics: &Metrics, table: Option<&Table>, coordinates: bool) -> String {
+        let (cluster, control) = (table.map(status), Counted::default());
+        control.committed(std::time::Duration::from_millis(3));
+        let coordinated = |table: &Table| Coordinated {
+            table: Arc::new(table.clone()),
+            loads: Loads::default(),
+            oversight: Oversight::default(),
+        };
+        metrics.render(&Seen {
+            clocks: Clocks::now(),
+            data: &DataStats::default(),
+            longest_pass: Longest::default(),
+            control: &control,
+            cluster: cluster.as_ref(),
+            coordinated: table.filter(|_| coordinates).map(coordinated).as_ref(),
+            certificate: CertificateReport {
+                ends: Some(1),
+                reloads: 2,
+                reloads_failed: 0,
+            },
+        })
+    }
+
+    #[test]
+    fn every_metric_is_described_and_nodes_do_not_share() {
+        let (one, other) = (Metrics::new(), Metrics::new());
+        one.event(&Event::Lost {
+            partitions: 3,
+            keyspace: "default".into(),
+            why: "test".into(),
+        });
+        one.event(&Event::Moved {
+            stage: Stage::GivenUp,
+            count: 2,
+            partitions: Vec::new(),
+            members: Vec::new(),
+        });
+        let text = shown(&one, Some(&table()), true);
+        assert!(text.contains("doyen_partitions_lost_total 3"), "{text}");
+        assert!(
+            text.contains("doyen_move_steps_total{stage=\"given_up\"} 2"),
+            "{text}"
+        );
+        assert!(shown(&other, None, false).contains("doyen_partitions_lost_total 0"));
+        for line in text
+            .lines()
+            .filter(|l| !l.starts_with('#') && !l.is_empty())
+        {
+            let name = line.split(['{', ' ']).next().unwrap_or_default();
+            let name = name.trim_end_matches("_sum").trim_end_matches("_count");
+            assert!(
+                GAUGES
+                    .iter()
+                    .chain(COUNTERS)
+                    .chain(HISTOGRAMS)
+                    .any(|(n, ..)| *n == name),
+                "{name} is not described"
+            );
+            assert!(
+                text.contains(&format!("# HELP {name} ")),
+                "{name} has no help"
+            );
+        }
+        for (name, ..) in GAUGES.iter().chain(COUNTERS).chain(HISTOGRAMS) {
+            assert!(
+                text.contains(&format!("# TYPE {name} ")),
+                "{name} is described, and never shown"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_so_no_more_is_not_shown() {
+        let (metrics, mut table) = (Metrics::new(), table());
+        let text = shown(&metrics, Some(&table), true);
+        assert!(
+            text.contains("doyen_keyspace_unavailable{keyspace=\"default\"} 0")
+                && text.contains("doyen_coordinator_known 1"),
+            "{text}"
+        );
+        assert!(
+            text.contains("doyen_partitions_surplus{keyspace=\"default\",of=\"copies\"} 0"),
+            "{text}"
+        );
+        table.keyspaces.clear();
+        table.settings.balancing.paused = Some(Paused::Failures);
+        let text = shown(&metrics, Some(&table), false);
+        assert!(
+            !text.contains("keyspace=") && !text.contains("doyen_load_ratio"),
+            "{text}"
+        );
+        assert!(
+            text.contains("doyen_balance_paused{by=\"failures\"} 1")
+                && text.contains("doyen_balance_paused{by=\"operator\"} 0"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! Keys in order, page by page, from a keyspace of ranges.
+
+use crate::data::DataHandle;
+use crate::error::ReadError;
+use bytes::Bytes;
+use doyen_engine::op::{Failure, Outcome, PartitionAction, PartitionOperation, RangeQuery};
+use doyen_placement::{Division, KeyspaceId, MapId};
+
+/// How often a page is asked for again because partitions were split or merged meanwhile.
+const RENEWED_MAX: u32 = 16;
+/// Keys of a page where nothing is said.
+const PAGE: u32 = 1000;
+
+/// Keys in the order of their bytes, each with its value, page by page: from
+/// [`Database::range`](crate::Database::range).
+///
+/// Each page is read from one partition, at one moment. A key that is there all the time is given
+/// exactly once, whatever moves meanwhile. Only partitions that may hold some of the keys are
+/// asked.
+///
+/// ```no_run
+/// # async fn example(node: &doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
+/// let names = node.database_in("names").await?;
+/// let mut scan = names.range("a", "m").ok_or("its keys have no order")?.page(100);
+/// while let Some(page) = scan.next().await? {
+///     for (key, value) in page {
+///         println!("{} = {}", key.escape_ascii(), value.escape_ascii());
+///     }
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct RangeScan {
+    keyspace: KeyspaceId,
+    data: DataHandle,
+    query: RangeQuery,
+    over: bool,
+}
+
+impl RangeScan {
+    pub(crate) fn new(keyspace: KeyspaceId, data: DataHandle, from: Bytes, to: Bytes) -> Self {
+        let over = !to.is_empty() && from >= to;
+        Self {
+            keyspace,
+            data,
+            query: RangeQuery {
+                from,
+                to,
+                count: PAGE,
+                reverse: false,
+                values: true,
+            },
+            over,
+        }
+    }
+
+    /// From the last key to the first.
+    #[must_use]
+    pub const fn reverse(mut self) -> Self {
+        self.query.reverse = true;
+        self
+    }
+
+    /// So many keys a page at most, 1 to 10,000; 1000 where nothing is said. A page ends before
+    /// that where it has half a megabyte.
+    #[must_use]
+    pub fn page(mut self, keys: u32) -> Self {
+        self.query.count = keys.clamp(1, 10_000);
+        self
+    }
+
+    /// What is left, as `(from, to)`: a scan of that goes on where this one is, in another process,
+    /// too. `None`: nothing.
+    #[must_use]
+    pub fn rest(&self) -> Option<(Bytes, Bytes)> {
+        (!self.over).then(|| (self.query.from.clone(), self.query.to.clone()))
+    }
+
+    /// The next page, which has at least one key; `None` at the end. After an error it may be
+    /// called again, and goes on where it was.
+    ///
+    /// # Errors
+    /// When nobody serves a partition of the range for 5 s, or the keyspace is gone.
+    pub async fn next(&mut self) -> Result<Option<Vec<(Bytes, Bytes)>>, ReadError> {
+        let mut renewed = 0;
+        while !self.over {
+            let table = self.data.table().ok_or(ReadError::Unavailable)?;
+            let keyspace = table
+                .keyspace(self.keyspace)
+                .ok_or(ReadError::Unavailable)?;
+            let within = keyspace.partitions_within(MapId(0), &self.query.from, &self.query.to);
+            let within = within.map_err(|_| ReadError::Unavailable)?;
+            let place = if self.query.reverse {
+                within.len().checked_sub(1)
+            } else {
+                Some(0)
+            };
+            let Some(&partition) = place.and_then(|place| within.get(place)) else {
+                break;
+            };
+            let action = PartitionAction::Range(self.query.clone());
+            let operation = PartitionOperation {
+                keyspace: self.keyspace,
+                partition,
+                map: MapId(0),
+                action,
+            };
+            let (more, found) = match self.data.execute_partition(operation).await {
+                Outcome::Keys { next, keys } => (next != 0, keys),
+                // It was split or merged since: others have its keys.
+                Outcome::Failed(Failure::Stale) if renewed < RENEWED_MAX => {
+                    renewed += 1;
+                    continue;
+                }
+                Outcome::Failed(failure) => return Err(failure.into()),
+                other => return Err(ReadError::Unexpected(format!("{other:?}"))),
+            };
+            let begins = |partition| match &keyspace.division {
+                Division::Ranges(ranges) => ranges
+                    .starts()
+                    .iter()
+                    .find(|s| s.partition == partition)
+                    .map(|s| Bytes::copy_from_slice(&s.key)),
+                _ => None,
+            };
+            match found.chunks_exact(2).last().map(|last| last[0].clone()) {
+                Some(last) if more && self.query.reverse => self.query.to = last,
+                Some(last) if more => self.query.from = [&*last, &[0]].concat().into(),
+                // The partition has no more: another one follows, or none.
+                _ if within.len() == 1 => self.over = true,
+                _ if self.query.reverse => {
+                    self.query.to = begins(partition).ok_or(ReadError::Unavailable)?
+                }
+                _ => self.query.from = begins(within[1]).ok_or(ReadError::Unavailable)?,
+            }
+            if !found.is_empty() {
+                let mut found = found.into_iter();
+                return Ok(Some(
+                    std::iter::from_fn(|| Some((found.next()?, found.next()?))).collect(),
+                ));
+            }
+        }
+        self.over = true;
+        Ok(None)
+    }
+}

@@ -1,0 +1,721 @@
+//! Puts a node together: reads the configuration, opens every socket, then starts the threads.
+
+use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span, Toggle};
+use crate::config::{ClientAddress, Config, Defaults, Options, Trust};
+use crate::control::shared::Shared;
+use crate::control::{self, ControlOptions};
+use crate::data::{self, DataOptions, ThreadSockets};
+use crate::error::StartError;
+use crate::http::{self, AdminOptions, LOCAL_TOKEN};
+use crate::net::identity::Identity;
+use crate::node::{Node, Parts};
+use doyen_engine::Limits;
+use doyen_gossip::agreement::{Access, Timing};
+use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, OrderKey, ThreadPorts};
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Upcalls of the data threads that wait for the control thread at most.
+const UPCALLS_MAX: usize = 4096;
+/// The largest key.
+pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
+/// Operations that wait at the same time at most.
+pub(crate) const WAITING_MAX: usize = 1 << 16;
+
+/// Builds a [`Node`]. Everything has a default; see each method.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let node = doyen::Node::builder().name("orders-1").seeds(["10.0.0.1:7400"]).secret("a secret of at least 16 bytes").start().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until `start`"]
+pub struct Builder {
+    options: Options,
+}
+
+impl Builder {
+    /// Addresses of other nodes, as `host:port`. Without any, a node forms a cluster of itself.
+    pub fn seeds<S: Into<String>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
+        self.options.seed = seeds.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How many initial members form the first cluster; by default the distinct seeds with this
+    /// node among them.
+    pub fn expect(mut self, members: u16) -> Self {
+        self.options.expect = Some(members);
+        self
+    }
+
+    /// The secret that all nodes share, at least 16 bytes. Without one, a node stays on loopback.
+    pub fn secret(mut self, secret: impl AsRef<[u8]>) -> Self {
+        self.options.secret = Some(secret.as_ref().to_vec());
+        self
+    }
+
+    /// The file that holds the secret; read when the node starts.
+    pub fn secret_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.options.secret_file = Some(path.as_ref().into());
+        self
+    }
+
+    /// PEM files instead of a secret: the authority, this node's certificate and its key.
+    pub fn certificates(
+        mut self,
+        ca: impl AsRef<Path>,
+        cert: impl AsRef<Path>,
+        key: impl AsRef<Path>,
+    ) -> Self {
+        self.options.tls_ca = Some(ca.as_ref().into());
+        self.options.tls_cert = Some(cert.as_ref().into());
+        self.options.tls_key = Some(key.as_ref().into());
+        self
+    }
+
+    /// The name, unique among living members; by default the advertised address.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.options.name = Some(name.into());
+        self
+    }
+
+    /// QUIC, control; by default port 7400. Port 0 takes any.
+    pub fn listen(mut self, address: impl ToString) -> Self {
+        self.options.listen = Some(address.to_string());
+        self
+    }
+
+    /// Data threads, 1 to 16; by default 1. Each has its part of the partitions, and ports of its
+    /// own: the ones after those of `data` and `resp_cluster`.
+    pub fn threads(mut self, threads: u8) -> Self {
+        self.options.threads = Some(threads.into());
+        self
+    }
+
+    /// QUIC, data; by default the port after the control port, or any where that is any.
+    pub fn data(mut self, address: impl ToString) -> Self {
+        self.options.data = Some(address.to_string());
+        self
+    }
+
+    /// RESP for the whole cluster; by default off in an embedded node.
+    pub fn resp(mut self, address: impl ToString) -> Self {
+        self.options.resp = Some(Toggle::On(address.to_string()));
+        self
+    }
+
+    /// RESP for cluster-aware clients; by default off in an embedded node.
+    pub fn resp_cluster(mut self, address: impl ToString) -> Self {
+        self.options.resp_cluster = Some(Toggle::On(address.to_string()));
+        self
+    }
+
+    /// The file with the password that RESP clients give; needed beyond loopback.
+    pub fn resp_password_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.options.resp_password_file = Some(path.as_ref().into());
+        self
+    }
+
+    /// HTTP: status, table, health and metrics; by default off in an embedded node.
+    pub fn http(mut self, address: impl ToString) -> Self {
+        self.options.http = Some(Toggle::On(address.to_string()));
+        self
+    }
+
+    /// Where other nodes reach this one, behind NAT.
+    pub fn advertise(mut self, address: impl ToString) -> Self {
+        self.options.advertise = Some(address.to_string());
+        self
+    }
+
+    /// Where clients reach this node, behind NAT: `HOST`, or `HOST:PORT` with the port of
+    /// [`resp`](Self::resp). Where it is a name, cluster-aware clients are sent by that name.
+    pub fn advertise_resp(mut self, address: impl ToString) -> Self {
+        self.options.advertise_resp = Some(address.to_string());
+        self
+    }
+
+    /// Where clients reach [`resp_cluster`](Self::resp_cluster), behind NAT: `HOST` or `HOST:PORT`.
+    /// Further data threads have the ports that follow. By default at the host of
+    /// [`advertise_resp`](Self::advertise_resp).
+    pub fn advertise_resp_cluster(mut self, address: impl ToString) -> Self {
+        self.options.advertise_resp_cluster = Some(address.to_string());
+        self
+    }
+
+    /// Where the node stands, widest first; copies are kept apart. Empty: not said.
+    pub fn location(
+        mut self,
+        zone: impl Into<String>,
+        rack: impl Into<String>,
+        host: impl Into<String>,
+    ) -> Self {
+        self.options.zone = Some(zone.into());
+        self.options.rack = Some(rack.into());
+        self.options.host = Some(host.into());
+        self
+    }
+
+    /// Capacity relative to other nodes; 100 by default.
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.options.weight = Some(weight);
+        self
+    }
+
+    /// Vote, and hold no data.
+    pub fn witness(mut self) -> Self {
+        self.options.witness = Some(true);
+        self
+    }
+
+    /// Bytes from which on a range of keys is split; 64 MiB where nothing is said, 64 KiB at least.
+    pub fn range_max(mut self, bytes: u64) -> Self {
+        self.options.range_max = Some(Size(bytes));
+        self
+    }
+
+    /// Bytes that the node may hold: data and buffers; by default three quarters of what the
+    /// machine or the control group allows. The rest of the process is the program's, and is not
+    /// looked at. The binary bounds its whole process.
+    pub fn memory_max(mut self, bytes: u64) -> Self {
+        self.options.memory_max = Some(Size(bytes));
+        self
+    }
+
+    /// Bytes of the largest value; 16 MiB by default, 64 MiB at most.
+    pub fn value_max(mut self, bytes: u64) -> Self {
+        self.options.value_max = Some(Size(bytes));
+        self
+    }
+
+    /// Native clients that may be connected at a time; 1000 by default. 0: none.
+    pub fn clients_max(mut self, clients: u32) -> Self {
+        self.options.clients_max = Some(clients);
+        self
+    }
+
+    /// Partitions of a new cluster: a power of two up to 16384; 1024 by default.
+    pub fn partitions(mut self, partitions: u16) -> Self {
+        self.options.partitions = Some(partitions);
+        self
+    }
+
+    /// Copies beside the primary, in a new cluster; 1 by default.
+    pub fn backups(mut self, backups: u8) -> Self {
+        self.options.backups = Some(backups);
+        self
+    }
+
+    /// With how many copies writes are still acknowledged, in a new cluster; 1 by default.
+    pub fn min_in_sync(mut self, copies: u8) -> Self {
+        self.options.min_in_sync = Some(copies);
+        self
+    }
+
+    /// What happens when every copy of a partition is gone, in a new cluster. By default it begins
+    /// empty: at once where all holders are proved dead, and after 10 minutes otherwise.
+    pub fn on_loss(mut self, policy: OnLoss) -> Self {
+        self.options.on_loss = Some(LossPolicy(policy));
+        self
+    }
+
+    /// Which keys of the keyspace `default` go where memory is full, in a new cluster; by default
+    /// none do, and writes are refused.
+    pub fn eviction(mut self, policy: Eviction) -> Self {
+        self.options.eviction = Some(EvictionPolicy(policy));
+        self
+    }
+
+    /// Nodes with data that a new cluster waits for before it serves; 1 by default.
+    pub fn members_min(mut self, members: u16) -> Self {
+        self.options.members_min = Some(members);
+        self
+    }
+
+    /// How a new cluster first assigns partitions.
+    pub fn assignment(mut self, assignment: Assignment) -> Self {
+        self.options.assignment = Some(AssignmentName(assignment));
+        self
+    }
+
+    /// How long `shutdown` waits until other members hold what this node held; 25 s by default.
+    pub fn leave_timeout(mut self, timeout: Duration) -> Self {
+        self.options.leave_timeout = Some(Span(timeout));
+        self
+    }
+
+    /// Everything else, and everything above, as flags, file and environment say it.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options.or(self.options);
+        self
+    }
+
+    /// Opens every port, then starts. The node is running when this returns, and looks for its
+    /// cluster; [`Node::wait_ready`] waits until it serves.
+    ///
+    /// # Errors
+    /// In one line that says what to do; then nothing runs.
+    pub async fn start(self) -> Result<Node, StartError> {
+        // Names are resolved and files are read: neither belongs on a runtime's thread.
+        let config = tokio::task::spawn_blocking(move || self.options.resolve(Defaults::Embedded))
+            .await
+            .map_err(|e| StartError::System(e.to_string()))??;
+        start(config).await
+    }
+}
+
+/// Starts a node from a configuration that holds together.
+///
+/// # Errors
+/// In one line that says what to do; then nothing runs.
+pub async fn start(config: Config) -> Result<Node, StartError> {
+    tokio::task::spawn_blocking(move || assemble(config))
+        .await
+        .map_err(|e| StartError::System(e.to_string()))?
+}
+
+/// Every port of a node, open.
+struct Sockets {
+    control: UdpSocket,
+    /// Of each data thread, at least one.
+    threads: Vec<ThreadSockets>,
+    resp: Option<TcpListener>,
+    http: Option<TcpListener>,
+}
+
+impl Sockets {
+    /// All of them or none: a node that could only half open its ports would be found half dead
+    /// later.
+    fn open(config: &Config) -> Result<Self, StartError> {
+        own_ports(config)?;
+        let control = udp("--listen", config.listen)?;
+        let port = local("--listen", config.listen, control.local_addr())?.port();
+        // The port after the control port; where that was the system's choice, so is this.
+        let next = if config.listen.port() == 0 {
+            0
+        } else {
+            port.wrapping_add(1)
+        };
+        let data = config
+            .data
+            .unwrap_or_else(|| SocketAddr::new(config.listen.ip(), next));
+        let optional =
+            |flag, address: Option<SocketAddr>| address.map(|a| tcp(flag, a)).transpose();
+        let thread = |number: u8| {
+            let data = udp("--data", nth("--data", data, number)?)?;
+            let resp_cluster = config
+                .resp_cluster
+                .map(|a| tcp("--resp-cluster", nth("--resp-cluster", a, number)?))
+                .transpose()?;
+            Ok::<_, StartError>(ThreadSockets { data, resp_cluster })
+        };
+        Ok(Self {
+            control,
+            threads: (0..config.threads).map(thread).collect::<Result<_, _>>()?,
+            resp: optional("--resp", config.resp)?,
+            http: optional("--http", config.http)?,
+        })
+    }
+
+    /// Where others reach these.
+    fn addresses(&self, config: &Config) -> Result<Addresses, StartError> {
+        let control = local("--listen", config.listen, self.control.local_addr())?;
+        let data =
+            |thread: &ThreadSockets| local("--data", config.listen, thread.data.local_addr());
+        let mut advertised = config.advertised(control)?;
+        if let Some(port) = config.advertise.map(|a| a.port()).filter(|&p| p != 0) {
+            advertised.set_port(port);
+        }
+        let host = config.advertise_resp.as_ref();
+        let cluster_host = config.advertise_resp_cluster.as_ref().or(host);
+        let client =
+            |listener: &Option<TcpListener>, host: Option<&ClientAddress>, port: Option<u16>| {
+                let Some(listener) = listener else {
+                    return Ok(None);
+                };
+                let mut address = local("--resp", config.listen, listener.local_addr())?;
+                if let Some(host) = host {
+                    address = SocketAddr::new(host.ip, address.port());
+                } else if address.ip().is_unspecified() {
+                    address.set_ip(advertised.ip());
+                }
+                address.set_port(port.unwrap_or(address.port()));
+                Ok::<_, StartError>(Some(address))
+            };
+        let cluster = |thread: &ThreadSockets, number: u16| {
+            // `resolve` has seen that all of them are ports.
+            let port = config
+                .advertise_resp_cluster
+                .as_ref()
+                .and_then(|a| a.port)
+                .map(|first| first.saturating_add(number));
+            client(&thread.resp_cluster, cluster_host, port)
+        };
+        let ports = |(thread, number): (&ThreadSockets, u16)| {
+            let resp_cluster = cluster(thread, number)?.map(|a| a.port());
+            Ok::<_, StartError>(ThreadPorts {
+                data: data(thread)?.port(),
+                resp_cluster,
+            })
+        };
+        let [first, further @ ..] = &self.threads[..] else {
+            return Err(StartError::System(
+                "a node has at least one data thread".into(),
+            ));
+        };
+        Ok(Addresses {
+            control: advertised,
+            data: config.advertised(data(first)?)?,
+            resp: client(&self.resp, host, host.and_then(|h| h.port))?,
+            resp_cluster: cluster(first, 0)?,
+            http: client(&self.http, host, None)?,
+            further: further
+                .iter()
+                .zip(1..)
+                .map(ports)
+                .collect::<Result<_, _>>()?,
+            hostname: cluster_host
+                .and_then(|h| h.name.clone())
+                .filter(|_| first.resp_cluster.is_some()),
+        })
+    }
+}
+
+fn assemble(config: Config) -> Result<Node, StartError> {
+    config
+        .exposed
+        .iter()
+        .for_each(|warning| tracing::warn!("{warning}"));
+    let sockets = Sockets::open(&config)?;
+    if config.memory.exceeds_bound() {
+        tracing::warn!(
+            "{}: the system will kill this process before it refuses writes; give a smaller --memory-max",
+            config.memory
+        );
+    } else {
+        tracing::info!("{}", config.memory);
+    }
+    let addresses = sockets.addresses(&config)?;
+    let name = config
+        .name
+        .clone()
+        .unwrap_or_else(|| addresses.control.to_string());
+    let identity = match &config.trust {
+        Trust::Loopback => Identity::insecure_loopback(&name),
+        Trust::Secret(secret) => Identity::from_secret(secret, &name),
+        Trust::Pem { ca, cert, key } => Identity::from_pem(ca, cert, key, &name),
+    };
+    let identity = Arc::new(identity.map_err(|e| StartError::Identity(e.to_string()))?);
+    let token = http_token(&config, &identity);
+
+    let me = MemberId::of_member(rand::random());
+    let timing = timing(&config);
+    let limits = limits(&config, &timing);
+    let agreement = doyen_gossip::Config {
+        range_bytes_max: config.range_bytes_max as u64,
+        id: me,
+        name: name.clone(),
+        role: config.role,
+        addresses: addresses.clone(),
+        location: config.location.clone(),
+        weight: config.weight,
+        // Names are resolved by the control thread, again whenever they are tried.
+        seeds: doyen_gossip::agreement::Seeds::default(),
+        expect: config.expect,
+        settings: config.settings.clone(),
+        default_keyspace: config.keyspace.clone(),
+        timing,
+        drained: false,
+        access: access(&config, token.is_some()),
+        order_key: OrderKey(rand::random()),
+        level_max: config.level_max,
+        rng_seed: rand::random(),
+    };
+
+    let shared = Arc::new(Shared::new(me));
+    let (upcall, upcalls) = tokio::sync::mpsc::channel(UPCALLS_MAX);
+    let data_options = DataOptions {
+        me,
+        limits,
+        threads: sockets.threads,
+        identity: identity.clone(),
+        resp: sockets.resp,
+        password: config.resp_password.clone(),
+        auth_timeout: config.resp_auth_timeout,
+        idle_timeout: config.resp_idle_timeout,
+        connections_max: config.connections_max,
+        clients_max: config.clients_max,
+        level_max: config.level_max,
+        whole_process: config.whole_process,
+        seeds: Vec::new(),
+    };
+    let system = |e: &dyn std::fmt::Display| StartError::System(e.to_string());
+    let (data_thread, data) =
+        data::start(data_options, shared.clone(), upcall).map_err(|e| system(&e))?;
+    let control_options = ControlOptions {
+        agreement,
+        identity: identity.clone(),
+        socket: sockets.control,
+        seeds: config.seeds.clone(),
+    };
+    let (control_thread, control) = match control::start(control_options, shared.clone(), upcalls) {
+        Ok(started) => started,
+        Err(e) => {
+            data.stop();
+            data_thread.join();
+            return Err(system(&e));
+        }
+    };
+    let admin_options = AdminOptions {
+        listener: sockets.http,
+        control: control.clone(),
+        data: data.clone(),
+        identity: identity.clone(),
+        token,
+        guarded: config.resp_password.is_some()
+            || config.http.is_some_and(|a| !a.ip().is_loopback()),
+        hosts: config
+            .http_hosts
+            .clone()
+            .into_iter()
+            .chain(config.name.clone())
+            .chain(machine_name())
+            .collect(),
+    };
+    let admin = match http::start(admin_options) {
+        Ok(admin) => admin,
+        Err(e) => {
+            control.stop();
+            data.stop();
+            control_thread.join();
+            data_thread.join();
+            return Err(system(&e));
+        }
+    };
+    Ok(Node::new(Parts {
+        name,
+        addresses,
+        config,
+        shared,
+        identity,
+        control,
+        data,
+        control_thread,
+        data_thread,
+        admin,
+    }))
+}
+
+/// The lease must be the same at every node, so nobody may choose it; how soon silence counts may
+/// differ.
+fn timing(config: &Config) -> Timing {
+    let default = Timing::default();
+    let missed = config
+        .silence_max
+        .as_millis()
+        .div_ceil(default.ping_interval.as_millis());
+    Timing {
+        pings_missed_max: u32::try_from(missed).unwrap_or(u32::MAX),
+        ..default
+    }
+}
+
+/// Where the data path stops.
+fn limits(config: &Config, timing: &Timing) -> Limits {
+    Limits {
+        value_bytes_max: config.value_bytes_max,
+        key_bytes_max: KEY_BYTES_MAX,
+        memory_bytes_max: config.memory_bytes_max,
+        tail_bytes_max: 64 << 20,
+        tail_bytes_least: 0,
+        range_bytes_max: config.range_bytes_max,
+        park: Duration::from_secs(5),
+        waiting_max: WAITING_MAX,
+        copy_silent_max: Duration::from_millis(1500),
+        chunk_bytes: 64 << 10,
+        chunks_in_flight: 4,
+        copies_max: 32,
+        drawn_max: 128,
+        ahead_bytes_max: 8 << 20,
+        takeover_wait: timing.takeover_wait(),
+    }
+}
+
+/// What HTTP asks for before it changes anything; `None`: nobody may.
+fn http_token(config: &Config, identity: &Identity) -> Option<String> {
+    let derived = || Some(identity.http_token()).filter(|token| !token.is_empty());
+    // Without a secret whoever is on this machine may do anything. The fixed token still keeps web
+    // pages out, which cannot set the header that bears it.
+    let local = || {
+        (config.trust == Trust::Loopback && config.http?.ip().is_loopback())
+            .then(|| LOCAL_TOKEN.to_owned())
+    };
+    config.http_token.clone().or_else(derived).or_else(local)
+}
+
+/// What a command has to show to this node before it may change something.
+fn access(config: &Config, any: bool) -> Access {
+    match config.trust {
+        _ if !any => Access::Nothing,
+        _ if config.http_token.is_some() => Access::Token,
+        Trust::Secret(_) => Access::Secret,
+        Trust::Loopback | Trust::Pem { .. } => Access::Open,
+    }
+}
+
+/// What this machine calls itself.
+fn machine_name() -> Option<String> {
+    let name = rustix::system::uname();
+    Some(name.nodename().to_str().ok()?.to_owned()).filter(|name| !name.is_empty())
+}
+
+/// The address of the data thread of this number: the ports that follow the first one's; where that
+/// is the system's choice, so are these.
+fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, StartError> {
+    let port = match first.port() {
+        0 => Some(0),
+        port => port.checked_add(number.into()),
+    };
+    let why = || {
+        format!(
+            "there is no port for data thread {number} so far above it: choose a lower one with {flag}"
+        )
+    };
+    Ok(SocketAddr::new(
+        first.ip(),
+        port.ok_or_else(|| StartError::Bind {
+            flag,
+            address: first,
+            why: why(),
+        })?,
+    ))
+}
+
+/// No two of the ports that a node is told to open are the same: else the system would blame
+/// whoever came second.
+fn own_ports(config: &Config) -> Result<(), StartError> {
+    let threads = u16::from(config.threads);
+    // Each flag, where it begins, and how many ports it takes.
+    let udp = [
+        ("--data", config.data, threads),
+        ("--listen", Some(config.listen), 1),
+    ];
+    let tcp = [
+        ("--resp-cluster", config.resp_cluster, threads),
+        ("--resp", config.resp, 1),
+        ("--http", config.http, 1),
+    ];
+    apart(&udp).and_then(|()| apart(&tcp))
+}
+
+fn apart(asked: &[(&'static str, Option<SocketAddr>, u16)]) -> Result<(), StartError> {
+    let asked: Vec<_> = asked
+        .iter()
+        .filter_map(|(flag, address, count)| Some((*flag, (*address)?, *count)))
+        .collect();
+    let ports = |address: SocketAddr, count: u16| {
+        u32::from(address.port())..u32::from(address.port()) + u32::from(count)
+    };
+    for (place, &(flag, address, count)) in asked.iter().enumerate() {
+        let clashes = |&&(_, there, many): &&(&str, SocketAddr, u16)| {
+            let (ours, theirs) = (ports(address, count), ports(there, many));
+            let reach = address.ip() == there.ip()
+                || address.ip().is_unspecified()
+                || there.ip().is_unspecified();
+            reach
+                && address.port() != 0
+                && there.port() != 0
+                && ours.start < theirs.end
+                && theirs.start < ours.end
+        };
+        if let Some((other, there, many)) = asked[..place].iter().find(clashes) {
+            let all = if *many > 1 {
+                format!("{many} ports from {} on, one a data thread", there.port())
+            } else {
+                "that port".into()
+            };
+            let why = format!("{other} of this node takes {all}: choose another with {flag}");
+            return Err(StartError::Bind { flag, address, why });
+        }
+    }
+    Ok(())
+}
+
+fn udp(flag: &'static str, address: SocketAddr) -> Result<UdpSocket, StartError> {
+    let socket = UdpSocket::bind(address).map_err(|e| bind(flag, address, &e))?;
+    socket
+        .set_nonblocking(true)
+        .map_err(|e| bind(flag, address, &e))?;
+    Ok(socket)
+}
+
+/// Connections that wait to be accepted, as far as the system lets so many (net.core.somaxconn).
+const BACKLOG: i32 = 4096;
+
+fn tcp(flag: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listener = TcpListener::bind(address).map_err(|e| bind(flag, address, &e))?;
+    // The standard library lets 128 wait, and many clients come at once where a node begins anew:
+    // those that do not fit wait a second.
+    rustix::net::listen(&listener, BACKLOG).map_err(|e| bind(flag, address, &e.into()))?;
+    listener
+        .set_nonblocking(true)
+        .map_err(|e| bind(flag, address, &e))?;
+    Ok(listener)
+}
+
+fn local(
+    flag: &'static str,
+    wanted: SocketAddr,
+    found: io::Result<SocketAddr>,
+) -> Result<SocketAddr, StartError> {
+    found.map_err(|e| bind(flag, wanted, &e))
+}
+
+fn bind(flag: &'static str, address: SocketAddr, e: &io::Error) -> StartError {
+    let why = match e.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "the port is in use: stop what uses it, or choose another with {flag} (port 0 takes any)"
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            format!("this machine has no such address: choose another with {flag}")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("permission denied: choose a port above 1023 with {flag}")
+        }
+        _ => e.to_string(),
+    };
+    StartError::Bind { flag, address, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+    use std::time::Instant;
+
+    /// Beyond the 128 that the standard library asks for, each connection took a second or more.
+    #[test]
+    fn hundreds_of_connections_may_wait_to_be_accepted() {
+        let listener =
+            tcp("--resp", "127.0.0.1:0".parse().expect("an address")).expect("it listens");
+        let at = listener.local_addr().expect("known");
+        let connect = |_| TcpStream::connect_timeout(&at, Duration::from_secs(60));
+        // Nothing is accepted meanwhile. One that does not fit is tried again after a second, and
+        // then after two.
+        let began = Instant::now();
+        let waiting: Vec<_> = (0..300)
+            .map(connect)
+            .collect::<Result<_, _>>()
+            .expect("they connect");
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "{} took {:?}",
+            waiting.len(),
+            began.elapsed()
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! What partitions and members have to carry, as people see it: what `GET /loads` answers.
+
+use doyen_placement::loads::{PartitionLoad, Skew};
+use doyen_placement::{Invalid, Loads, MemberId, MemberState, PartitionRef, Table};
+use serde::{Deserialize, Serialize};
+
+/// The loads of a cluster, as far as its coordinator was told: within some seconds of what they
+/// are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadsReport {
+    /// In order of age.
+    pub members: Vec<MemberLoadReport>,
+    /// Those that carry anything, in order.
+    pub partitions: Vec<PartitionLoadReport>,
+}
+
+/// What a member carries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberLoadReport {
+    /// Its name.
+    pub name: String,
+    /// Bytes of data, tails and snapshots.
+    pub memory: u64,
+    /// How many it may hold.
+    pub memory_max: u64,
+    /// Cores that its data threads take, in thousandths.
+    pub cpu: u16,
+    /// It has no time or no memory to spare.
+    pub busy: bool,
+}
+
+/// What a partition carries. Rates are a second's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionLoadReport {
+    /// The name of its keyspace.
+    pub keyspace: String,
+    /// Its number there.
+    pub partition: u32,
+    /// The name of its primary.
+    pub primary: String,
+    /// Bytes of its keys and values.
+    pub bytes: u64,
+    /// How many keys it has.
+    pub keys: u64,
+    /// Reads a second.
+    pub reads: u64,
+    /// Writes a second.
+    pub writes: u64,
+    /// Bytes read a second.
+    pub read_bytes: u64,
+    /// Bytes written a second.
+    pub written_bytes: u64,
+    /// Its part of its primary's work, in thousandths. Operations and bytes are counted for it; the
+    /// time that a partition takes is not measured.
+    pub share: u64,
+    /// The key that more than half of what is asked is for, cut to 64 bytes; what is not UTF-8 in
+    /// it is replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot_key: Option<String>,
+}
+
+impl LoadsReport {
+    /// Of the members and partitions of this table.
+    #[must_use]
+    pub fn new(table: &Table, loads: &Loads) -> Self {
+        let name = |id: MemberId| {
+            table
+                .member(id)
+                .map_or_else(|| id.to_string(), |m| m.name.clone())
+        };
+        let members = table.members.iter().filter_map(|m| {
+            let load = loads.member(m.id)?;
+            let (memory, memory_max, cpu, busy) =
+                (load.memory, load.memory_max, load.cpu, load.busy);
+            Some(MemberLoadReport {
+                name: m.name.clone(),
+                memory,
+                memory_max,
+                cpu,
+                busy,
+            })
+        });
+        let work = loads.work_of_members(table);
+        let partitions = loads.partitions().filter_map(|(at, load)| {
+            let primary = table.partition(at)?.primary();
+            // Of one that does not answer nobody knows what it is asked for.
+            let answers = table
+                .member(primary)
+                .is_some_and(|m| m.state != MemberState::Silent);
+            let rate = |rate: u64| if answers { rate } else { 0 };
+            let all = work.get(&primary).copied().unwrap_or(0);
+            Some(PartitionLoadReport {
+                keyspace: table.keyspace(at.keyspace)?.name.clone(),
+                partition: at.partition.0,
+                primary: name(primary),
+                bytes: load.bytes,
+                keys: load.keys,
+                reads: rate(load.reads),
+                writes: rate(load.writes),
+                read_bytes: rate(load.read_bytes),
+                written_bytes: rate(load.written_bytes),
+                share: rate((load.work() * 1000).checked_div(all).unwrap_or(0)),
+                hot_key: match &load.skew {
+                    Skew::OneKey(_, key) if rate(load.reads + load.writes) > 0 => {
+                        Some(String::from_utf8_lossy(key).into_owned())
+                    }
+                    Skew::Unknown | Skew::OneKey(..) | Skew::Halves(..) => None,
+                },
+            })
+        });
+        Self {
+            members: members.collect(),
+            partitions: partitions.collect(),
+        }
+    }
+}
+
+/// Table and loads as the planner takes them: what `GET /placement` answers and
+/// `doyen simulate --from-cluster` asks for. Its form is that of this version of the program.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Placement {
+    table: Table,
+    loads: Vec<(PartitionRef, MemberId, PartitionLoad)>,
+}
+
+impl Placement {
+    /// Of this table, with what was measured.
+    #[must_use]
+    pub fn new(table: &Table, loads: &Loads) -> Self {
+        let measured = |(at, load): (PartitionRef, &PartitionLoad)| {
+            Some((at, table.partition(at)?.primary(), load.clone()))
+        };
+        Self {
+            table: table.clone(),
+            loads: loads.partitions().filter_map(measured).collect(),
+        }
+    }
+
+    /// If the table is one that a cluster may have.
+    pub fn checked(self) -> Result<(Table, Loads), Invalid> {
+        self.table.validate()?;
+        let loads = self
+            .loads
+            .into_iter()
+            .collect::<Loads>()
+            .checked(&self.table);
+        Ok((self.table, loads))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Defaults, Options};
+    use doyen_placement::{
+        Addresses, Age, ClusterId, Location, MapId, Member, MemberState, Role, planner,
+    };
+
+    #[test]
+    fn a_partition_is_shown_with_its_share_of_what_its_primary_does() {
+        let config = Options {
+            partitions: Some(4),
+            ..Options::default()
+        }
+        .resolve(Defaults::Binary)
+        .expect("it can hold");
+        let control = ([127, 0, 0, 1], 7400).into();
+        let member = Member {
+            id: MemberId(16),
+            age: Age(0),
+            name: "n1".into(),
+            role: Role::Data,
+            state: MemberState::Live,
+            addresses: Addresses {
+                control,
+                data: control,
+                resp: None,
+                resp_cluster: None,
+                http: None,
+                further: Vec::new(),
+                hostname: None,
+            },
+            location: Location::default(),
+            weight: 100,
+        };
+        let table = planner::first(ClusterId(7), config.settings, config.keyspace, vec![member]);
+        let load = |reads, skew| PartitionLoad {
+            reads,
+            skew,
+            ..PartitionLoad::default()
+        };
+        let at = |n: usize| {
+            table
+                .partitions()
+                .nth(n)
+                .map(|(at, p)| (at, p.primary()))
+                .expect("there are four")
+        };
+        let hot = Skew::OneKey(MapId(0), b"k\xff".to_vec());
+        let ((one, by), (other, _)) = (at(0), at(2));
+        let loads = [
+            (one, by, load(300, hot)),
+            (other, by, load(100, Skew::Unknown)),
+        ]
+        .into_iter()
+        .collect();
+        let text =
+            serde_json::to_string(&Placement::new(&table, &loads)).expect("it can be written");
+        let read: Placement = serde_json::from_str(&text).expect("it can be read");
+        assert_eq!(
+            read.checked().expect("a table"),
+            (table.clone(), loads.clone())
+        );
+        let report = LoadsReport::new(&table, &loads);
+        let told: Vec<_> = report
+            .partitions
+            .iter()
+            .map(|p| (p.partition, &*p.primary, p.share, p.hot_key.as_deref()))
+            .collect();
+        assert_eq!(
+            told,
+            [(0, "n1", 750, Some("k\u{fffd}")), (2, "n1", 250, None)]
+        );
+    }
+}
