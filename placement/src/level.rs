@@ -25,6 +25,9 @@
 //!   only (`table/leveled.rs`). `Table::at_level` takes it away for those who speak less.
 //! - **a row, an effect or an outcome**: write it into a log only while the table has the new
 //!   level. A copy of the version before must never be given one.
+//! - **what must not happen**: a process is sent a kind that it does not know. A node drops it,
+//!   counts it and says so once, if the sender's program is newer and it came over the control
+//!   network. Otherwise the connection ends, because a hole in a lane of data would be worse.
 //! - **in every case**: write the corpus of the new version (`just corpus`), and name what is new
 //!   in `CHANGELOG.md`.
 //!

@@ -88,6 +88,7 @@ impl Node {
             idle_timeout: timeouts.1,
             connections_max,
             clients_max: 10,
+            level_max: doyen_placement::level::LEVELS.1,
             whole_process: false,
             seeds: Vec::new(),
         };

@@ -22,6 +22,7 @@ use bytes::{Bytes, BytesMut};
 use doyen_engine::codec;
 use doyen_gossip::agreement::Peer;
 use doyen_placement::MemberId;
+use doyen_placement::level::LEVELS;
 use quinn::{Connection, RecvStream};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -167,6 +168,10 @@ impl PeerEvents {
 #[derive(Debug)]
 struct Link {
     id: MemberId,
+    /// Its program is newer than this one.
+    newer: bool,
+    /// It was noticed that it says what this program does not know.
+    told_unknown: Cell<bool>,
     dialled: bool,
     connection: Connection,
     outgoing: RefCell<BytesMut>,
@@ -440,8 +445,7 @@ impl Peers {
             }
             Ok((connection, theirs)) => {
                 let id = theirs.id;
-                self.met(&theirs).await;
-                let link = self.attach(id, connection, true);
+                let link = self.attach(&theirs, connection, true);
                 self.found.borrow_mut().insert(address, link.clone());
                 for (meant_for, bytes) in pending {
                     // What was meant for a process is not for its successor at the address.
@@ -449,6 +453,7 @@ impl Peers {
                         self.push(&link, bytes, false, false);
                     }
                 }
+                self.met(&theirs).await;
                 self.report(PeerEvent::Identified { address, id }).await;
                 self.run(link.clone()).await;
                 self.found
@@ -535,8 +540,8 @@ impl Peers {
                 connection.closed().await;
             }
             Ok(Ok((connection, theirs))) if me == self.me.get() => {
+                let link = self.attach(&theirs, connection, false);
                 self.met(&theirs).await;
-                let link = self.attach(theirs.id, connection, false);
                 self.run(link).await;
             }
             Ok(Ok((connection, _))) => {
@@ -575,9 +580,12 @@ impl Peers {
     }
 
     /// A newer connection of the same direction takes the older one's place.
-    fn attach(&self, id: MemberId, connection: Connection, dialled: bool) -> Rc<Link> {
+    fn attach(&self, theirs: &Hello, connection: Connection, dialled: bool) -> Rc<Link> {
+        let id = theirs.id;
         let link = Rc::new(Link {
             id,
+            newer: theirs.versions.1 > LEVELS.1,
+            told_unknown: Cell::new(false),
             dialled,
             connection,
             outgoing: RefCell::default(),
@@ -621,7 +629,7 @@ impl Peers {
             return;
         };
         loop {
-            match self.read_frame(&mut stream).await {
+            match self.read_frame(&link, &mut stream).await {
                 Ok(Some((envelope, budget))) => {
                     link.heard.set(Instant::now());
                     self.report(PeerEvent::Received {
@@ -642,30 +650,43 @@ impl Peers {
 
     async fn read_frame(
         &self,
+        link: &Link,
         stream: &mut RecvStream,
     ) -> Result<Option<(Envelope, OwnedSemaphorePermit)>, String> {
-        let mut head = [0; 4];
-        if stream.read_exact(&mut head).await.is_err() {
-            return Ok(None);
-        }
-        let length = u32::from_le_bytes(head);
-        if length as usize > FRAME_BYTES_MAX {
-            return Err(format!(
-                "a frame of {length} bytes; {FRAME_BYTES_MAX} are allowed"
-            ));
-        }
-        // The semaphore is never closed.
-        let Ok(budget) = self.budget.clone().acquire_many_owned(length).await else {
-            return Ok(None);
-        };
-        let body = tokio::time::timeout(FRAME_TIMEOUT, read_body(stream, length as usize)).await;
-        match body {
-            Ok(Some(body)) => Ok(Some((
-                codec::decode(&body, FRAME_BYTES_MAX).map_err(|e| e.to_string())?,
-                budget,
-            ))),
-            Ok(None) => Ok(None),
-            Err(_) => Err("a frame that does not end".into()),
+        loop {
+            let mut head = [0; 4];
+            if stream.read_exact(&mut head).await.is_err() {
+                return Ok(None);
+            }
+            let length = u32::from_le_bytes(head);
+            if length as usize > FRAME_BYTES_MAX {
+                return Err(format!(
+                    "a frame of {length} bytes; {FRAME_BYTES_MAX} are allowed"
+                ));
+            }
+            // The semaphore is never closed.
+            let Ok(budget) = self.budget.clone().acquire_many_owned(length).await else {
+                return Ok(None);
+            };
+            let body =
+                tokio::time::timeout(FRAME_TIMEOUT, read_body(stream, length as usize)).await;
+            let body = match body {
+                Ok(Some(body)) => body,
+                Ok(None) => return Ok(None),
+                Err(_) => return Err("a frame that does not end".into()),
+            };
+            match codec::decode(&body, FRAME_BYTES_MAX) {
+                Ok(envelope) => return Ok(Some((envelope, budget))),
+                Err(e) if !link.newer || Envelope::knows(&body) => return Err(e.to_string()),
+                // A newer program says nothing that is above the level. If it does so all the
+                // same, the rest of what it says is heard.
+                Err(e) => {
+                    self.count_dropped();
+                    if !link.told_unknown.replace(true) {
+                        tracing::warn!(peer = %link.id, "a message was dropped: {e}; update this program");
+                    }
+                }
+            }
         }
     }
 
@@ -683,6 +704,7 @@ impl Peers {
                         self.count_dropped();
                     }
                 }
+                Err(_) if link.newer && !Envelope::knows(&bytes) => self.count_dropped(),
                 Ok(_) | Err(_) => {
                     tracing::warn!(peer = %link.id, "malformed control datagram: its connection is closed");
                     return Close::Malformed.on(&link.connection, "malformed datagram");

@@ -258,34 +258,31 @@ pub(super) fn who_was_removed_is_not_let_in_by_what_it_asked_before() -> Result<
     }
 }
 
-/// The first and the last member speak less than the others. The second one never hears the last
-/// one, and coordinates once the first is dead: its first table leaves both out, and is sent to the
-/// last one all the same.
+/// The sixth member alone speaks less than the others. The second one never hears it, and
+/// coordinates once the first is dead: its first table leaves out the sixth one, too, and is sent to
+/// it all the same.
 pub(super) fn who_was_not_heard_keeps_the_level() -> Result<(), String> {
+    // The fifth one speaks less as well, so that the cluster begins at the lower level. It dies.
     let mut m = Members::of(Setup {
-        level_max: |place| {
-            if matches!(place, 1 | 5) {
-                LEVELS.0
-            } else {
-                LEVELS.1
-            }
-        },
-        ..Setup::of(4)
+        level_max: |place| if place < 5 { LEVELS.1 } else { LEVELS.0 },
+        ..Setup::of(5)
     })?;
     m.post(|letter| {
-        if letter.goes(5, 2) {
+        if letter.goes(6, 2) {
             Fate::Lost
         } else {
             Fate::Arrives
         }
     });
-    m.start(5, &[1], None);
-    let votes = |m: &Members| m.table(1).is_ok_and(|t| t.voters.contains(&id(5)));
-    m.until(5000, "a fifth voter", votes)?;
+    m.start(6, &[1], None);
+    let votes = |m: &Members| m.table(1).is_ok_and(|t| t.voters.contains(&id(6)));
+    m.until(5000, "a sixth voter", votes)?;
+    m.kill(5);
+    let gone = |m: &Members, place| m.table(3).is_ok_and(|t| t.member(id(place)).is_none());
+    m.until(5000, "a table without the fifth", |m| gone(m, 5))?;
     m.run(1000);
     m.kill(1);
-    let gone = |m: &Members| m.table(3).is_ok_and(|t| t.member(id(1)).is_none());
-    m.until(5000, "a table without the first", gone)?;
+    m.until(5000, "a table without the first", |m| gone(m, 1))?;
     m.run(2000);
     m.verdict()
 }

@@ -111,6 +111,23 @@ impl Oracle {
         Ok(())
     }
 
+    /// Whether this is what a process is shown that is no member any more and speaks less than the
+    /// table in force: the same but for its level.
+    fn is_shown_less(&self, shown: &Table) -> Result<bool, String> {
+        let cluster = self.clusters.get(&shown.cluster);
+        let committed = cluster.and_then(|c| c.committed.get(&shown.version));
+        let Some(committed) = committed.filter(|t| t.level > shown.level) else {
+            return Ok(false);
+        };
+        hold!(
+            committed.at_level(shown.level) == *shown,
+            "I17: {}.{} is shown as another table to a process that speaks less",
+            shown.term,
+            shown.version
+        );
+        Ok(true)
+    }
+
     /// An operator's word goes to a member of this cluster: it replaces votes. Those who live know
     /// tables up to this version: what the others agreed on after it went with them.
     pub(crate) fn recovers(&mut self, cluster: ClusterId, known: Version) {
@@ -229,6 +246,9 @@ impl Oracle {
 
     /// A member shows this view.
     pub(crate) fn view(&mut self, me: MemberId, view: &View) -> Result<(), String> {
+        if view.installed.member(me).is_none() && self.is_shown_less(&view.installed)? {
+            return Ok(());
+        }
         for table in [&view.installed, &view.accepted] {
             hold!(
                 !self.ended.contains(&table.cluster),
