@@ -652,7 +652,8 @@ impl World {
     /// Its next process is of the present program. If the one that runs may not leave now, it is
     /// tried again.
     pub(crate) fn upgrade(&mut self, slot: usize) {
-        if !std::mem::take(&mut self.slots[slot].former) {
+        // Once faults have ended, nobody is stopped any more.
+        if self.calm || !std::mem::take(&mut self.slots[slot].former) {
             return;
         }
         let Some(p) = self.slots[slot].process else {
@@ -665,7 +666,7 @@ impl World {
         };
         if gone {
             *self.faults.entry("upgrade").or_default() += 1;
-        } else if !self.calm {
+        } else {
             self.slots[slot].former = true;
             self.schedule.after(SECOND, Event::Upgrade(slot));
         }
