@@ -4,19 +4,17 @@
 //!   messages, hints, requests, plans ──> handle(now, input) ──> poll_output()
 //!                       poll_timeout() ──> handle(now, Input::Tick)
 //!
-//!   forming ──living cluster found──> joining ──admitted──> member ──the cluster went on without it──> over
+//!   forming ──living cluster found──> joining ──admitted──> member ──expelled or left──> over
 //!      └──────────first table──────────────────────────────>┘
 //! ```
 //!
-//! Every input is followed by a turn: whatever is due then is done, so a late or a missing tick
-//! delays, and breaks nothing.
+//! Every input is followed by a turn, which does everything that is due. So a late or a missing
+//! tick delays, and breaks nothing.
 
 mod api;
 mod bootstrap;
 mod cadence;
 mod context;
-mod council;
-mod duties;
 mod election;
 mod event;
 #[cfg(test)]
@@ -26,31 +24,35 @@ mod hostile;
 mod join;
 mod lease;
 mod loads;
+mod member_core;
 #[cfg(test)]
 mod net;
 mod others;
+mod problem;
 mod publication;
 mod requests;
+mod tasks;
 #[cfg(test)]
 mod tests;
 
 pub use api::{
-    Access, AdminReply, AdminRequest, Config, Input, OtherCluster, Output, Oversight, Peer, Seeds,
+    AdminReply, AdminRequest, AgreementConfig, Input, OtherCluster, Output, Oversight, Peer, Seeds,
     Status, Timing, View,
 };
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 pub use event::{Event, Severity, Stage, consequence, stages};
+pub use problem::{Explain, Found, Problem};
 
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Commit, Message, Stand, Standing};
+use crate::wire::{Commit, Message, ProcessState, ProcessStatus};
 use bootstrap::{Formed, Forming};
 use context::{Context, Named, earlier};
-use council::Council;
 use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version};
 use election::Role;
 use join::Joining;
+use member_core::MemberCore;
 use others::Others;
 use publication::Leader;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,9 +61,10 @@ use std::time::Duration;
 
 /// Addresses of former members that are still dialled.
 const FORMER_MAX: usize = 64;
-/// Between two looks of a member behind a seed, at most.
+/// The longest time between two probes of a member behind a seed.
 const SCOUT_MAX: Duration = Duration::from_secs(30);
-/// Members dial seeds and former members' addresses this often, at least and at most.
+/// The shortest and the longest time between two rounds in which members dial seeds and the
+/// addresses of former members.
 const DIAL: (Duration, Duration) = (Duration::from_millis(800), Duration::from_millis(1200));
 
 /// The machine.
@@ -69,9 +72,9 @@ const DIAL: (Duration, Duration) = (Duration::from_millis(800), Duration::from_m
 pub struct Agreement {
     cx: Context,
     phase: Phase,
-    /// Addresses where somebody may be who does not know of this cluster.
+    /// Addresses at which a process may run that does not know of this cluster.
     former: BTreeSet<SocketAddr>,
-    /// Members of the last table that was looked at for the above.
+    /// Members of the last table from which `former` was updated.
     members: BTreeMap<MemberId, SocketAddr>,
     dial_at: Time,
     scout_at: Time,
@@ -83,13 +86,13 @@ pub struct Agreement {
 enum Phase {
     Forming(Box<Forming>),
     Joining(Box<Joining>),
-    Member(Box<Council>),
+    Member(Box<MemberCore>),
 }
 
 impl Agreement {
-    /// A fresh process that knows nothing but its configuration.
+    /// A new process that knows nothing but its configuration.
     #[must_use]
-    pub fn new(config: Config, now: Time) -> Self {
+    pub fn new(config: AgreementConfig, now: Time) -> Self {
         let cx = Context::new(config, now);
         let phase = Phase::Forming(Box::new(Forming::new(&cx)));
         let (former, members, others) = (BTreeSet::new(), BTreeMap::new(), Others::default());
@@ -106,21 +109,21 @@ impl Agreement {
 
     /// Takes an input.
     pub fn handle(&mut self, now: Time, input: Input) {
-        // Time never goes back, whoever says so.
+        // Time never goes back, whatever the caller says.
         self.cx.now = now.max(self.cx.now);
-        if let Phase::Member(council) = &mut self.phase {
-            if council.over {
+        if let Phase::Member(core) = &mut self.phase {
+            if core.over {
                 return;
             }
-            if council.late(&self.cx) {
-                council.woke(&self.cx);
+            if core.late(&self.cx) {
+                core.woke(&self.cx);
             }
         }
         self.take(input);
         self.turn();
     }
 
-    /// The next thing to do, in order, until there is none.
+    /// The next thing to do, in order. `None`: there is nothing left.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.cx.outputs.pop_front()
     }
@@ -131,8 +134,8 @@ impl Agreement {
         match &self.phase {
             Phase::Forming(forming) => forming.timeout(),
             Phase::Joining(joining) => earlier(joining.timeout(), Some(self.dial_at)),
-            Phase::Member(council) if council.over => None,
-            Phase::Member(council) => earlier(council.timeout(&self.cx), Some(self.dial_at)),
+            Phase::Member(core) if core.over => None,
+            Phase::Member(core) => earlier(core.timeout(&self.cx), Some(self.dial_at)),
         }
     }
 
@@ -145,29 +148,29 @@ impl Agreement {
     /// Whether this node coordinates.
     #[must_use]
     pub fn leading(&self) -> bool {
-        matches!(&self.phase, Phase::Member(council) if matches!(council.role, Role::Leader(_)))
+        matches!(&self.phase, Phase::Member(core) if matches!(core.role, Role::Leader(_)))
     }
 
-    /// What partitions and members have to carry, as far as it was reported; `None`: this node does
+    /// The loads of partitions and members, as far as they were reported. `None`: this node does
     /// not coordinate.
     #[must_use]
     pub fn loads(&self) -> Option<&Loads> {
         match &self.phase {
-            Phase::Member(council) => council.loads(),
+            Phase::Member(core) => core.loads(),
             Phase::Forming(_) | Phase::Joining(_) => None,
         }
     }
 
-    /// What this node sees of moves; `None`: it does not coordinate.
+    /// What this node sees of moves. `None`: it does not coordinate.
     #[must_use]
     pub fn oversight(&self) -> Option<Oversight> {
         match &self.phase {
-            Phase::Member(council) => council.oversight(),
+            Phase::Member(core) => core.oversight(),
             Phase::Forming(_) | Phase::Joining(_) => None,
         }
     }
 
-    /// Messages of peers that made no sense and were dropped.
+    /// The number of messages of peers that made no sense and were dropped.
     #[must_use]
     pub fn ignored(&self) -> u64 {
         self.cx.ignored
@@ -191,28 +194,25 @@ impl Agreement {
         };
         match &self.phase {
             Phase::Forming(forming) => nothing(Some(forming.waiting(&self.cx))),
-            Phase::Joining(joining) => nothing(Some(joining.waiting(now))),
-            Phase::Member(council) => Status {
+            Phase::Joining(joining) => nothing(Some(joining.waiting(&self.cx, now))),
+            Phase::Member(core) => Status {
                 me,
-                coordinator: council.leader,
-                leading: matches!(council.role, Role::Leader(_))
-                    && council.leader == Some(me)
-                    && !council.out
+                coordinator: core.leader,
+                leading: matches!(core.role, Role::Leader(_))
+                    && core.leader == Some(me)
+                    && !core.out
                     && now >= self.cx.now,
-                installed: Some(council.committed.name),
-                closed: council.closed(),
-                planning: council.is_planning(),
-                unanswered: council.unanswered(&self.cx),
-                filled: council
+                installed: Some(core.committed.name),
+                closed: core.closed(),
+                planning: core.is_planning(),
+                unanswered: core.unanswered(&self.cx),
+                filled: core
                     .loads()
                     .into_iter()
                     .flat_map(Loads::members)
                     .map(|(member, load)| (member, load.told()))
                     .collect(),
-                waiting: council
-                    .leader
-                    .is_none()
-                    .then(|| council.why_leaderless(&self.cx)),
+                waiting: core.leader.is_none().then(|| core.why_leaderless(&self.cx)),
                 others: self.others.met(now),
             },
         }
@@ -228,8 +228,8 @@ impl Agreement {
                 forming.identified(address, id)
             }
             (Input::Identified { .. }, Phase::Joining(_) | Phase::Member(_)) => {}
-            (Input::Speaks { id, level }, Phase::Member(council)) => {
-                cx.learn(id, level, |id| council.names(id))
+            (Input::Speaks { id, level }, Phase::Member(core)) => {
+                cx.learn(id, level, |id| core.names(id))
             }
             (Input::Speaks { id, level }, Phase::Forming(_) | Phase::Joining(_)) => {
                 cx.learn(id, level, |_| false)
@@ -242,8 +242,8 @@ impl Agreement {
                 forming.hinted(cx, address);
             }
             (Input::Scouted { .. }, Phase::Joining(_)) => {}
-            (Input::Scouted { id, address }, Phase::Member(council)) => {
-                let known = council
+            (Input::Scouted { id, address }, Phase::Member(core)) => {
+                let known = core
                     .committed
                     .members
                     .iter()
@@ -255,38 +255,38 @@ impl Agreement {
             (Input::Hint(Hint::Address(address)), Phase::Joining(_) | Phase::Member(_)) => {
                 self.remember(address)
             }
-            (Input::Hint(hint), Phase::Member(council)) => council.on_hint(cx, &hint),
+            (Input::Hint(hint), Phase::Member(core)) => core.on_hint(cx, &hint),
             (Input::Seeds(seeds), _) => cx.config.seeds = seeds,
             (Input::Minute(minute), _) => cx.minute = Some(minute),
             (Input::DataThreadAlive, _) => cx.alive_at = cx.now,
             (Input::Used, phase) => {
                 cx.used_asked = true;
-                if let Phase::Member(council) = phase {
-                    council.used = true;
+                if let Phase::Member(core) = phase {
+                    core.used = true;
                 }
             }
-            (Input::Opened(opened), Phase::Member(council)) => council.opened(cx, &opened),
-            (Input::InSync(requests), Phase::Member(council)) => council.in_sync(cx, requests),
-            (Input::Admin { ticket, request }, Phase::Member(council)) => {
-                council.admin(cx, ticket, request)
+            (Input::Opened(opened), Phase::Member(core)) => core.opened(cx, &opened),
+            (Input::InSync(requests), Phase::Member(core)) => core.in_sync(cx, requests),
+            (Input::Admin { ticket, request }, Phase::Member(core)) => {
+                core.admin(cx, ticket, request)
             }
-            (Input::Recover { dead, ticket }, Phase::Member(council)) => {
-                council.recover(cx, &dead, ticket)
+            (Input::Recover { dead, ticket }, Phase::Member(core)) => {
+                core.recover(cx, &dead, ticket)
             }
-            (Input::Loads { thread, report }, Phase::Member(council)) => {
-                council.measured(cx, thread, report)
+            (Input::Loads { thread, report }, Phase::Member(core)) => {
+                core.measured(cx, thread, report)
             }
-            (Input::Planned { base, proposal }, Phase::Member(council)) => {
-                council.planned(base, proposal)
+            (Input::Planned { base, proposal }, Phase::Member(core)) => {
+                core.planned(base, proposal)
             }
-            (Input::Leave(pace), Phase::Member(council)) => {
-                council.leave(cx, pace);
+            (Input::Leave(pace), Phase::Member(core)) => {
+                core.leave(cx, pace);
                 // A process that starts again may be at one of the addresses that this member
                 // knows.
                 self.dial_at = cx.now;
             }
-            (Input::Depart, Phase::Member(council)) => council.depart(cx),
-            (Input::Pull(name), Phase::Member(council)) => council.pull_any(cx, name),
+            (Input::Depart, Phase::Member(core)) => core.depart(cx),
+            (Input::Pull(name), Phase::Member(core)) => core.pull_any(cx, name),
             (
                 Input::Admin { ticket, .. } | Input::Recover { ticket, .. },
                 Phase::Forming(_) | Phase::Joining(_),
@@ -294,7 +294,7 @@ impl Agreement {
                 let reply = AdminReply::Refused("this node is part of no cluster yet".into());
                 cx.outputs.push_back(Output::AdminReply { ticket, reply });
             }
-            // Part of nothing: there is nothing to hand over.
+            // This process is part of no cluster, so it has nothing to hand over.
             (Input::Leave(_), Phase::Forming(_) | Phase::Joining(_)) => {
                 cx.outputs.push_back(Output::HandedOver)
             }
@@ -313,7 +313,7 @@ impl Agreement {
         }
     }
 
-    /// Whatever is due.
+    /// Does everything that is due.
     fn turn(&mut self) {
         let cx = &mut self.cx;
         match &mut self.phase {
@@ -337,18 +337,18 @@ impl Agreement {
     }
 
     fn member_turn(&mut self) {
-        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else {
+        let (cx, Phase::Member(core)) = (&mut self.cx, &mut self.phase) else {
             return;
         };
-        council.turn(cx);
+        core.turn(cx);
         self.others.turn(cx);
-        if cx.used_asked && council.used {
+        if cx.used_asked && core.used {
             cx.used_asked = false;
             cx.outputs.push_back(Output::UsedOk);
         }
     }
 
-    // ---- whom to dial
+    // ---- which addresses to dial
 
     fn remember(&mut self, address: SocketAddr) {
         if address != self.cx.config.addresses.control && self.former.len() < FORMER_MAX {
@@ -356,8 +356,8 @@ impl Agreement {
         }
     }
 
-    /// Seeds and former members' addresses, so that whoever starts there hears of the living
-    /// cluster.
+    /// Dials seeds and the addresses of former members, so that a process that starts there hears
+    /// of the living cluster.
     fn dial(&mut self) {
         if self.dial_at > self.cx.now {
             return;
@@ -365,19 +365,21 @@ impl Agreement {
         self.dial_at = self.cx.now + self.cx.jitter(DIAL.0, DIAL.1);
         let mut taken = BTreeSet::from([self.cx.config.addresses.control]);
         let mut silent: Vec<SocketAddr> = Vec::new();
-        if let Phase::Member(council) = &self.phase {
-            if council.over {
+        if let Phase::Member(core) = &self.phase {
+            if core.over {
                 return;
             }
-            // At the address of a member that does not answer there may be another process by now,
-            // that knows what became of the cluster, where everybody that this one knows is gone.
-            let (quiet, live): (Vec<_>, Vec<_>) =
-                council.committed.members.iter().partition(|m| {
-                    m.state == MemberState::Silent || council.silent(&self.cx, m.id)
-                });
+            // Another process may run by now at the address of a member that does not answer. It
+            // may know what became of the cluster, even if every member that this node knows is
+            // gone.
+            let (quiet, live): (Vec<_>, Vec<_>) = core
+                .committed
+                .members
+                .iter()
+                .partition(|m| m.state == MemberState::Silent || core.silent(&self.cx, m.id));
             taken.extend(live.iter().map(|m| m.addresses.control));
             silent.extend(quiet.iter().map(|m| m.addresses.control));
-            let members: BTreeMap<_, _> = council
+            let members: BTreeMap<_, _> = core
                 .committed
                 .members
                 .iter()
@@ -405,34 +407,34 @@ impl Agreement {
             .copied();
         let mut addresses: BTreeSet<SocketAddr> =
             addresses.filter(|a| !taken.contains(a)).collect();
-        // Also where a member of this cluster is by now: only its own word ends what was noted of
-        // the process before it.
+        // This includes addresses that a member of this cluster has by now: only that member's own
+        // word ends what was noted of the process before it.
         let own = self.cx.config.addresses.control;
         addresses.extend(self.others.addresses().into_iter().filter(|a| *a != own));
         addresses.into_iter().for_each(|address| self.ask(address));
     }
 
-    /// Asks the process at an address how it stands.
+    /// Asks the process at an address for its status.
     fn ask(&mut self, address: SocketAddr) {
-        let stand = self.stand();
-        let standing = self.cx.standing(stand);
-        self.cx.dial(address, Message::Probe(standing));
+        let state = self.process_state();
+        let status = self.cx.process_status(state);
+        self.cx.dial(address, Message::Probe(status));
     }
 
-    /// Behind a seed that is no member's address there may be other nodes than the one to which it
-    /// leads this one. All members together ask about once a second, so that two clusters behind
-    /// one balancer hear of each other.
+    /// If a seed is no member's own address, there may be other nodes behind it than the one that
+    /// this node reaches. All members together ask about once a second, so two clusters behind one
+    /// balancer hear of each other.
     fn scout(&mut self, taken: &BTreeSet<SocketAddr>) {
-        let Phase::Member(council) = &self.phase else {
+        let Phase::Member(core) = &self.phase else {
             return;
         };
         if self.scout_at > self.cx.now {
             return;
         }
-        let members = u32::try_from(council.committed.members.len()).unwrap_or(u32::MAX);
+        let members = u32::try_from(core.committed.members.len()).unwrap_or(u32::MAX);
         let interval = DIAL.0.saturating_mul(members).min(SCOUT_MAX);
         self.scout_at = self.cx.now + self.cx.jitter(interval, interval * 3 / 2);
-        let of_members: BTreeSet<SocketAddr> = council
+        let of_members: BTreeSet<SocketAddr> = core
             .committed
             .members
             .iter()
@@ -449,11 +451,11 @@ impl Agreement {
         self.cx.outputs.extend(seeds.map(Output::Scout));
     }
 
-    fn stand(&self) -> Stand {
+    fn process_state(&self) -> ProcessState {
         match &self.phase {
-            Phase::Forming(forming) => forming.stand(&self.cx),
-            Phase::Joining(_) => Stand::Joining,
-            Phase::Member(council) => council.membership(),
+            Phase::Forming(forming) => forming.process_state(&self.cx),
+            Phase::Joining(_) => ProcessState::Joining,
+            Phase::Member(core) => core.membership(),
         }
     }
 
@@ -465,11 +467,11 @@ impl Agreement {
             None => {}
             Some(Formed::Founded(table)) => {
                 let members: Vec<MemberId> = table.members.iter().map(|m| m.id).collect();
-                let mut council = Council::new(cx, table.clone(), None, members.len() > 1);
-                council.voted = Some(cx.me());
-                council.role =
+                let mut core = MemberCore::new(cx, table.clone(), None, members.len() > 1);
+                core.voted = Some(cx.me());
+                core.role =
                     Role::Leader(Box::new(Leader::new(cx, members.iter().copied().collect())));
-                council.set_leader(cx, Some(cx.me()));
+                core.set_leader(cx, Some(cx.me()));
                 let me = cx.me();
                 for member in members.into_iter().filter(|m| *m != me) {
                     let (name, predecessor) = (table.name, table.name);
@@ -481,15 +483,15 @@ impl Agreement {
                     };
                     cx.send(member, Message::Commit(Box::new(commit)));
                 }
-                self.enter(council);
+                self.enter(core);
             }
             Some(Formed::Founder(table)) => {
                 let writer = table.members.iter().map(|m| m.id).min();
-                let mut council = Council::new(cx, table, None, true);
-                council.voted = writer;
-                council.proposer = writer;
-                council.set_leader(cx, writer);
-                self.enter(council);
+                let mut core = MemberCore::new(cx, table, None, true);
+                core.voted = writer;
+                core.proposer = writer;
+                core.set_leader(cx, writer);
+                self.enter(core);
             }
             Some(Formed::Found(cluster, contact, seen)) => {
                 self.phase = Phase::Joining(Box::new(Joining::new(cx, cluster, contact, seen)));
@@ -497,13 +499,14 @@ impl Agreement {
         }
     }
 
-    fn enter(&mut self, council: Council) {
+    fn enter(&mut self, core: MemberCore) {
         self.dial_at = self.cx.now + DIAL.0;
-        self.phase = Phase::Member(Box::new(council));
+        self.phase = Phase::Member(Box::new(core));
         self.member_turn();
     }
 
-    /// A fresh cluster of one gives way; it joins in the same process, having done nothing yet.
+    /// A new cluster of one gives way. It joins in the same process, because it has done nothing
+    /// yet.
     fn meet(
         &mut self,
         from: MemberId,
@@ -511,34 +514,35 @@ impl Agreement {
         used: bool,
         who: (String, SocketAddr),
     ) {
-        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else {
+        let (cx, Phase::Member(core)) = (&mut self.cx, &mut self.phase) else {
             return;
         };
-        let ours = council.cluster();
+        let ours = core.cluster();
         if ours == theirs {
             let (name, address) = &who;
             self.others.joined(cx, name, *address);
-            // Of our cluster, and not known to us: it went on, perhaps without this process and
-            // everybody it knows. Who is known to nobody is never told, so it asks. And where it is
-            // the one that was left behind, this answers a question that it does not know to ask.
-            if council.committed.member(from).is_none() {
-                council.pull(cx, from);
-                council.on_pull(cx, from, None);
+            // The sender is of this cluster, and this member does not know it. So one of the two
+            // was left behind: the cluster went on without it. A sender unknown to all members is
+            // never told, so it must ask. If this member is the one that was left behind, the pull
+            // asks a question that it does not know to ask.
+            if core.committed.member(from).is_none() {
+                core.pull(cx, from);
+                core.on_pull(cx, from, None);
             }
             return;
         }
-        if !used && council.used {
-            // A fresh cluster of one, which gives way.
-            council.requests.newcomer(cx.now, from);
+        if !used && core.used {
+            // The sender is a new cluster of one, which gives way.
+            core.requests.newcomer(cx.now, from);
         }
-        let fresh = (!council.used || broken(&mutant::SURRENDERS_USED))
-            && council.committed.members.len() == 1;
+        let fresh =
+            (!core.used || broken(&mutant::SURRENDERS_USED)) && core.committed.members.len() == 1;
         if fresh && (used || theirs < ours) {
             cx.event(Event::note(format!(
                 "this cluster of one, {ours}, is unused: it gives way to {theirs} and joins it"
             )));
             self.phase = Phase::Joining(Box::new(Joining::new(cx, theirs, from, version)));
-        } else if used && council.used {
+        } else if used && core.used {
             self.others.meet(cx, ours, theirs, who);
         }
     }
@@ -547,20 +551,20 @@ impl Agreement {
 
     fn message(&mut self, from: MemberId, message: Message) {
         match message {
-            Message::Probe(standing) => {
-                if self.standing(from, *standing) {
-                    let stand = self.stand();
-                    let answer = self.cx.standing(stand);
+            Message::Probe(status) => {
+                if self.heard_status(from, *status) {
+                    let state = self.process_state();
+                    let answer = self.cx.process_status(state);
                     self.cx.send(from, Message::ProbeAnswer(answer));
                 }
             }
-            Message::ProbeAnswer(standing) => {
-                let joins = standing.state == Stand::Joining;
-                if self.standing(from, *standing)
+            Message::ProbeAnswer(status) => {
+                let joins = status.state == ProcessState::Joining;
+                if self.heard_status(from, *status)
                     && joins
-                    && let Phase::Member(council) = &mut self.phase
+                    && let Phase::Member(core) = &mut self.phase
                 {
-                    council.heard_newcomer(&mut self.cx, from);
+                    core.heard_newcomer(&mut self.cx, from);
                 }
             }
             message => match &mut self.phase {
@@ -571,38 +575,35 @@ impl Agreement {
         }
     }
 
-    /// False: it made no sense.
-    fn standing(&mut self, from: MemberId, standing: Standing) -> bool {
-        let listed = match &standing.state {
-            Stand::Forming { initial, known, .. } => initial.len().max(known.len()),
-            Stand::Joining | Stand::Member { .. } => 0,
+    /// Returns false if the status made no sense.
+    fn heard_status(&mut self, from: MemberId, status: ProcessStatus) -> bool {
+        let listed = match &status.state {
+            ProcessState::Forming { initial, known, .. } => initial.len().max(known.len()),
+            ProcessState::Joining | ProcessState::Member { .. } => 0,
         };
-        if standing.member.id != from
-            || standing.member.validate().is_err()
+        if status.member.id != from
+            || status.member.validate().is_err()
             || listed > bootstrap::LISTED_MAX
         {
             self.cx.ignore();
             return false;
         }
-        let state = standing.state.clone();
-        let cluster = if let Stand::Member { cluster, .. } = state {
+        let state = status.state.clone();
+        let cluster = if let ProcessState::Member { cluster, .. } = state {
             Some(cluster)
         } else {
             None
         };
-        let who = (
-            standing.member.name.clone(),
-            standing.member.addresses.control,
-        );
+        let who = (status.member.name.clone(), status.member.addresses.control);
         let introduced = who.clone();
         match (&mut self.phase, state) {
             (Phase::Forming(forming), _) => {
-                let formed = forming.hear(&mut self.cx, from, standing);
+                let formed = forming.hear(&mut self.cx, from, status);
                 self.form(formed);
             }
             (
                 Phase::Joining(joining),
-                Stand::Member {
+                ProcessState::Member {
                     cluster, version, ..
                 },
             ) if cluster == joining.cluster() => {
@@ -611,15 +612,15 @@ impl Agreement {
             (Phase::Joining(_), _) => {}
             (
                 Phase::Member(_),
-                Stand::Member {
+                ProcessState::Member {
                     cluster,
                     used,
                     version,
                 },
             ) => self.meet(from, (cluster, version), used, who),
-            (Phase::Member(council), Stand::Forming { .. } | Stand::Joining) => {
-                if standing.member.role == doyen_placement::Role::Data {
-                    council.requests.newcomer(self.cx.now, from);
+            (Phase::Member(core), ProcessState::Forming { .. } | ProcessState::Joining) => {
+                if status.member.role == doyen_placement::Role::Data {
+                    core.requests.newcomer(self.cx.now, from);
                 }
             }
         }
@@ -632,8 +633,8 @@ impl Agreement {
     }
 
     fn forming_message(&mut self, from: MemberId, message: Message) {
-        if let Message::Found { table, standing } = message {
-            if (broken(&mutant::HEARS_OLD_WORDS) || self.standing(from, *standing))
+        if let Message::Found { table, status } = message {
+            if (broken(&mutant::HEARS_OLD_WORDS) || self.heard_status(from, *status))
                 && let (cx, Phase::Forming(forming)) = (&mut self.cx, &mut self.phase)
             {
                 forming.on_found(cx, from, Named::new(table));
@@ -649,7 +650,7 @@ impl Agreement {
                 self.form(formed);
             }
             message => {
-                // Only members send the rest, so that first table is committed.
+                // Only members send the remaining messages, so that first table is committed.
                 if let Some(table) = message.cluster().and_then(|c| forming.confirmed(c)) {
                     self.form(Some(Formed::Founder(table)));
                     self.member_message(from, message);
@@ -669,8 +670,8 @@ impl Agreement {
         match message {
             Message::Committed(committed) => {
                 if let Some(table) = joining.admitted(cx, &committed) {
-                    let council = Council::new(cx, table, committed.commit, true);
-                    self.enter(council);
+                    let core = MemberCore::new(cx, table, committed.commit, true);
+                    self.enter(core);
                 }
             }
             Message::JoinRefused {
@@ -688,60 +689,59 @@ impl Agreement {
     }
 
     fn member_message(&mut self, from: MemberId, message: Message) {
-        let (cx, Phase::Member(council)) = (&mut self.cx, &mut self.phase) else {
+        let (cx, Phase::Member(core)) = (&mut self.cx, &mut self.phase) else {
             return;
         };
         if message
             .cluster()
-            .is_some_and(|theirs| theirs != council.cluster())
+            .is_some_and(|theirs| theirs != core.cluster())
         {
-            // Whether two clusters have met, or it only is behind, what it says of itself will
-            // tell.
+            // Either two clusters have met, or the sender is behind. Its status will tell.
             cx.ignore();
             if self.others.may_ask(cx.now) {
-                let standing = cx.standing(council.membership());
-                cx.send(from, Message::Probe(standing));
+                let status = cx.process_status(core.membership());
+                cx.send(from, Message::Probe(status));
             }
             return;
         }
-        if message.term().is_some_and(|term| !council.plausible(term)) {
+        if message.term().is_some_and(|term| !core.plausible(term)) {
             return cx.ignore();
         }
         match message {
-            Message::Ping(ping) => council.on_ping(cx, from, ping),
-            Message::Pong(pong) => council.on_pong(cx, from, pong),
-            Message::PreVote(ballot) => council.on_pre_vote(cx, from, ballot),
-            Message::PreVoteAnswer(answer) => council.on_pre_vote_answer(cx, from, answer),
-            Message::Vote(ballot) => council.on_vote(cx, from, ballot),
-            Message::VoteAnswer(answer) => council.on_vote_answer(cx, from, answer),
-            Message::Propose(proposal) => council.on_propose(cx, from, *proposal),
-            Message::Ack(ack) => council.on_ack(cx, from, *ack),
+            Message::Ping(ping) => core.on_ping(cx, from, ping),
+            Message::Pong(pong) => core.on_pong(cx, from, pong),
+            Message::PreVote(ballot) => core.on_pre_vote(cx, from, ballot),
+            Message::PreVoteAnswer(answer) => core.on_pre_vote_answer(cx, from, answer),
+            Message::Vote(ballot) => core.on_vote(cx, from, ballot),
+            Message::VoteAnswer(answer) => core.on_vote_answer(cx, from, answer),
+            Message::Propose(proposal) => core.on_propose(cx, from, *proposal),
+            Message::Ack(ack) => core.on_ack(cx, from, *ack),
             Message::Refuse {
                 name,
                 term,
                 coordinator,
                 whole,
-            } => council.on_refuse(cx, from, name, term, coordinator, whole),
-            Message::Commit(commit) => council.on_commit(cx, from, *commit),
-            Message::Pull { have, .. } => council.on_pull(cx, from, have),
-            Message::Committed(committed) => council.on_committed(cx, from, *committed),
+            } => core.on_refuse(cx, from, name, term, coordinator, whole),
+            Message::Commit(commit) => core.on_commit(cx, from, *commit),
+            Message::Pull { have, .. } => core.on_pull(cx, from, have),
+            Message::Committed(committed) => core.on_committed(cx, from, *committed),
             Message::Join { .. }
             | Message::InSync { .. }
             | Message::Opened { .. }
             | Message::Loads { .. }
             | Message::Admin { .. }
-            | Message::Leave { .. } => council.on_request(cx, from, message),
+            | Message::Leave { .. } => core.on_request(cx, from, message),
             Message::JoinRefused { member, .. }
-                if member != cx.me() && council.leader == Some(from) =>
+                if member != cx.me() && core.leader == Some(from) =>
             {
                 cx.send(member, message)
             }
-            Message::OpenedSeen { sequence, .. } if council.leader == Some(from) => {
-                council.report_read(sequence)
+            Message::OpenedSeen { sequence, .. } if core.leader == Some(from) => {
+                core.report_read(sequence)
             }
             Message::AdminReply { ticket, reply, .. } => {
                 let me = cx.me();
-                council.reply(cx, me, ticket, reply);
+                core.reply(cx, me, ticket, reply);
             }
             Message::Found { .. }
             | Message::Promise(_)

@@ -1,35 +1,36 @@
-//! Who answers: runs of unanswered pings, sent while awake.
+//! Which peers answer: runs of unanswered pings, sent while this process was awake.
 //!
-//! A run says that somebody is silent, never why. Pings that were sent before a pause of this
-//! process do not count (rule 6), so whoever was paused suspects nobody when it resumes.
+//! A run says that a peer is silent, and never why. Pings that were sent before a pause of this
+//! process do not count (rule 6). So a process that was paused suspects no peer when it resumes.
 
 use crate::time::Time;
 use doyen_placement::MemberId;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Pings to one peer that are remembered while no answer comes.
+/// The number of unanswered pings to one peer that are remembered.
 const OUTSTANDING_MAX: usize = 64;
-/// Hints against a peer, each from a separate probe, that it takes to believe them. Anybody who can
-/// forge the address of the peer's host can forge one of them.
+/// The number of hints against a peer, each from a separate probe, that it takes to believe them.
+/// An attacker that can forge the address of the peer's host can forge one hint.
 const REFUSALS: u32 = 3;
-/// A hint brings this many quick pings, and the peer must leave all of them unanswered.
+/// Quick pings that follow a hint. The hint counts only if the peer leaves all of them unanswered.
 const QUICK_PINGS: u32 = 2;
-/// Between quick pings, and from the last one to the verdict at least.
+/// The time between quick pings, and the least time from the last one to the verdict.
 pub(crate) const QUICK_INTERVAL: Duration = Duration::from_millis(25);
-/// No round trip counts for more than this: it is a pause of the peer, not the length of the way.
+/// A round trip counts as this long at most. A longer one is a pause of the peer, and says nothing
+/// about the network.
 const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
 
 /// How long a peer may be silent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
-    /// Unanswered pings that make it silent, where nothing else speaks against it.
+    /// The number of unanswered pings that make a peer silent if there are no hints against it.
     pub(crate) missed_max: u32,
-    /// How old an unanswered ping is before it counts as missed.
+    /// The age at which an unanswered ping counts as missed.
     pub(crate) each: Duration,
-    /// Where hints speak against it: for how long nothing at all was heard of it.
+    /// If there are hints against a peer, it is silent once nothing was heard of it for this long.
     pub(crate) hinted: Duration,
-    /// How late this process itself has been lately, with some margin.
+    /// How late this process itself has been lately, with a margin.
     pub(crate) lateness: Duration,
 }
 
@@ -38,9 +39,9 @@ pub(crate) struct Patience {
 pub(crate) enum Hinted {
     /// Nothing.
     Known,
-    /// It is the first one: ping at once.
+    /// It is the first hint: ping the peer at once.
     First,
-    /// There are enough of them to be believed by now.
+    /// There are enough hints to believe them.
     Enough,
 }
 
@@ -56,7 +57,7 @@ pub(crate) struct Detector {
 
 #[derive(Debug, Default)]
 struct Track {
-    /// Sent, and neither it nor a later one answered.
+    /// Pings without an answer to them or to a later ping.
     outstanding: VecDeque<(u64, Time)>,
     /// When the last answered ping was sent.
     answered: Option<Time>,
@@ -66,14 +67,14 @@ struct Track {
     suspicion: Option<Suspicion>,
 }
 
-/// The length of the way to a peer and back, as TCP measures it (RFC 6298).
+/// The round-trip time of a peer, as TCP measures it (RFC 6298).
 #[derive(Debug, Default)]
 struct RoundTrip {
     smoothed: Option<Duration>,
     deviation: Duration,
 }
 
-/// The peer's host says that nobody listens there.
+/// The peer's host says that no process listens there.
 #[derive(Debug)]
 struct Suspicion {
     since: Time,
@@ -93,14 +94,14 @@ impl RoundTrip {
         self.smoothed = Some((smoothed * 7 + sample) / 8);
     }
 
-    /// An answer takes longer than this only if something is amiss.
+    /// An answer takes longer than this only if something is wrong.
     fn most(&self) -> Duration {
         (self.smoothed.unwrap_or_default() + self.deviation * 4).min(ROUND_TRIP_MAX)
     }
 }
 
 impl Track {
-    /// When hints alone make this peer silent; `None`: they do not, as far as it is known now.
+    /// When hints alone make this peer silent. `None`: as far as is known now, they do not.
     fn silent_by_hints(&self, awake_at: Time, patience: &Patience) -> Option<Time> {
         let suspicion = self
             .suspicion
@@ -114,20 +115,20 @@ impl Track {
 }
 
 impl Detector {
-    /// Forgets whoever is not asked any more.
+    /// Forgets peers that are no longer asked.
     pub(crate) fn retain(&mut self, asked: impl Fn(MemberId) -> bool) {
         self.peers.retain(|peer, _| asked(*peer));
     }
 
-    /// This process slept: what it sent before proves nothing, and what it did not hear meanwhile
-    /// neither.
+    /// This process slept. The pings that it sent before prove nothing, and neither does what it
+    /// did not hear meanwhile.
     pub(crate) fn woke(&mut self, now: Time) {
         self.awake_from = self.sequence + 1;
         self.awake_at = now;
         self.peers.values_mut().for_each(|t| t.suspicion = None);
     }
 
-    /// A ping goes out; its number.
+    /// A ping leaves. Returns its number.
     pub(crate) fn sent(&mut self, peer: MemberId, now: Time) -> u64 {
         self.sequence += 1;
         let track = self.peers.entry(peer).or_default();
@@ -138,8 +139,8 @@ impl Detector {
         self.sequence
     }
 
-    /// An answer came; when its ping was sent. `None`: that ping is not known, or a later one is
-    /// answered.
+    /// An answer arrived. Returns when its ping was sent. `None`: the ping is not known, or a later
+    /// ping has been answered.
     pub(crate) fn answered(&mut self, peer: MemberId, sequence: u64, now: Time) -> Option<Time> {
         let track = self.peers.get_mut(&peer)?;
         let place = track.outstanding.iter().position(|(s, _)| *s == sequence)?;
@@ -153,14 +154,14 @@ impl Detector {
         Some(at)
     }
 
-    /// The peer asked something itself.
+    /// The peer sent a request of its own.
     pub(crate) fn heard(&mut self, peer: MemberId, now: Time) {
         if let Some(track) = self.peers.get_mut(&peer) {
             track.heard = Some(now);
         }
     }
 
-    /// The peer's host says, in answer to one probe, that nobody listens there.
+    /// The peer's host says, in answer to one probe, that no process listens there.
     pub(crate) fn refused(&mut self, peer: MemberId, now: Time) -> Hinted {
         self.suspect(peer, now, 1)
     }
@@ -206,22 +207,22 @@ impl Detector {
         peers
     }
 
-    /// Whether nothing is open between us: every ping was answered, or none was sent yet.
+    /// Whether no ping to this peer is open: all were answered, or none was sent yet.
     pub(crate) fn is_calm(&self, peer: MemberId) -> bool {
         self.peers
             .get(&peer)
             .is_none_or(|t| t.outstanding.is_empty() && t.suspicion.is_none())
     }
 
-    /// Whether enough hints against it stand to be believed.
+    /// Whether there are enough hints against the peer to believe them.
     pub(crate) fn suspected(&self, peer: MemberId) -> bool {
         self.peers
             .get(&peer)
             .is_some_and(|t| t.suspicion.as_ref().is_some_and(|s| s.refusals >= REFUSALS))
     }
 
-    /// Whether it is silent: too many pings sent while awake are missed, or fewer where hints speak
-    /// against it.
+    /// Whether the peer is silent: too many pings that were sent while awake are missed. If there
+    /// are hints against it, fewer missed pings are enough.
     pub(crate) fn silent(&self, peer: MemberId, now: Time, patience: &Patience) -> bool {
         let Some(track) = self.peers.get(&peer) else {
             return false;
@@ -272,8 +273,8 @@ mod tests {
         Time(ms * 1_000_000)
     }
 
-    /// A peer that answers each ping within a millisecond, until 100 ms; the next ping, at 200 ms,
-    /// it leaves unanswered.
+    /// A peer that answers each ping within a millisecond, until 100 ms. It leaves the next ping,
+    /// at 200 ms, unanswered.
     fn answering() -> Detector {
         let mut detector = Detector::default();
         for ms in [0, 100] {
@@ -340,8 +341,8 @@ mod tests {
         assert!(detector.silent(PEER, at(301), &PATIENCE));
     }
 
-    /// One refusal, 50 ms and two unanswered pings expelled a member: anybody on the network could
-    /// forge the one.
+    /// One refusal, 50 ms and two unanswered pings expelled a member. Any host on the network could
+    /// forge that refusal.
     #[test]
     fn fewer_refusals_change_nothing_however_long_it_is_silent() {
         let mut detector = answering();
@@ -352,8 +353,8 @@ mod tests {
         assert!(!detector.suspected(PEER));
     }
 
-    /// A flood of forged refusals meets a pause of 200 ms: the answer comes before a third of
-    /// `--silence-max 1s` has passed.
+    /// A flood of forged refusals meets a pause of 200 ms. The answer comes before a third of the
+    /// patience of 1 s has passed.
     #[test]
     fn no_number_of_refusals_makes_a_member_silent_that_stood_still_for_less_than_is_waited_for() {
         let patience = Patience {
@@ -416,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_heard_during_ones_own_pause_is_no_silence() {
+    fn a_pause_of_this_process_is_no_silence_of_its_peers() {
         let mut detector = answering();
         detector.woke(at(1_000));
         refuse(&mut detector, 1_001);

@@ -1,4 +1,4 @@
-//! Who is alive, who leads and which table is in force.
+//! Which members are alive, which one leads, and which table is in force.
 //!
 //! [`agreement::Agreement`] is a sans-IO machine: `handle(now, input)`, then poll its outputs. The
 //! `node` crate drives it with sockets and clocks, the simulation with virtual ones.
@@ -11,5 +11,5 @@ pub mod mutant;
 pub mod time;
 pub mod wire;
 
-pub use agreement::{Agreement, Config, Input, Output};
+pub use agreement::{Agreement, AgreementConfig, Input, Output};
 pub use time::Time;

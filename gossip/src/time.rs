@@ -14,7 +14,7 @@ impl Time {
     /// Before every time that a clock shows.
     pub const ZERO: Self = Self(0);
 
-    /// The time since `earlier`, zero if that is later.
+    /// The time since `earlier`, or zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

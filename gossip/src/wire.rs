@@ -23,15 +23,15 @@ pub enum Message {
     /// The answer, with the number of the ping.
     Pong(Pulse),
     /// To an address whose process is not known, or not known to be a member: how do you stand?
-    Probe(Box<Standing>),
+    Probe(Box<ProcessStatus>),
     /// The answer to a probe.
-    ProbeAnswer(Box<Standing>),
+    ProbeAnswer(Box<ProcessStatus>),
     /// Bootstrap: the first table, which needs the promise of everybody in it.
     Found {
         /// The table.
         table: Arc<Table>,
         /// How its writer stands by now: whatever it said before, it pursues this table.
-        standing: Box<Standing>,
+        status: Box<ProcessStatus>,
     },
     /// Bootstrap: the promise.
     Promise(TableName),
@@ -59,11 +59,11 @@ pub enum Message {
     /// Would you vote for me?
     PreVote(Ballot),
     /// The answer to `PreVote`.
-    PreVoteAnswer(Answer),
+    PreVoteAnswer(BallotAnswer),
     /// Vote for me.
     Vote(Ballot),
     /// The answer to `Vote`.
-    VoteAnswer(Answer),
+    VoteAnswer(BallotAnswer),
     /// The next table.
     Propose(Box<Proposal>),
     /// The proposal is stored.
@@ -184,18 +184,18 @@ pub struct Pulse {
 
 /// How a process stands, said to processes that may not be of its cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct ProcessStatus {
     /// Itself.
     pub member: Member,
     /// Counts what the process has said of itself: what it said first may arrive last.
     pub number: u64,
     /// What it is part of.
-    pub state: Stand,
+    pub state: ProcessState,
 }
 
 /// What a process is part of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stand {
+pub enum ProcessState {
     /// Nothing yet; it would found a cluster.
     Forming {
         /// Its list: the processes at its seeds, itself among them. Shorter than `expect` while
@@ -234,7 +234,7 @@ pub struct Ballot {
 
 /// What a voter says to a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct BallotAnswer {
     /// The term that was asked for.
     pub term: Term,
     /// Yes.
@@ -372,9 +372,9 @@ impl Message {
 doyen_placement::tagged!(Message {
     0 => Ping(pulse),
     1 => Pong(pulse),
-    2 => Probe(standing),
-    3 => ProbeAnswer(standing),
-    4 => Found { table, standing },
+    2 => Probe(status),
+    3 => ProbeAnswer(status),
+    4 => Found { table, status },
     5 => Promise(name),
     6 => Join { cluster, member, seen },
     7 => JoinRefused { cluster, member, why, for_now },

@@ -25,6 +25,7 @@ use doyen_placement::table::validate::WEIGHT_MAX;
 use doyen_placement::{
     Assignment, Keyspace, KeyspaceId, Location, Role, Schedulers, Settings, THREADS_MAX,
 };
+#[cfg(feature = "flags")]
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -75,6 +76,7 @@ const OTHERS_READ: u32 = 0o004;
 /// Seeds at most.
 const SEEDS_MAX: usize = 64;
 /// Names and locations at most this long: they travel in tables and in gossip.
+#[cfg(feature = "flags")]
 const NAME_BYTES_MAX: usize = 128;
 
 /// Something in the configuration cannot hold; the message says what to do.
@@ -247,15 +249,17 @@ pub(crate) struct ClientConfig {
 }
 
 impl Options {
-    /// Reads a TOML file.
+    /// Reads a TOML file. Needs the feature `flags`.
     ///
     /// # Errors
     /// When it cannot be read, is no TOML, or has a key that is not an option.
+    #[cfg(feature = "flags")]
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         Self::from_text(&read(path, "--config")?, &path.display().to_string())
     }
 
     /// Reads TOML; errors call it by this name.
+    #[cfg(feature = "flags")]
     pub(crate) fn from_text(text: &str, name: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|e| {
             let line = e.span().map_or(1, |s| {
@@ -673,8 +677,10 @@ impl Options {
 }
 
 /// How the names of our variables begin.
+#[cfg(feature = "flags")]
 const VARIABLES: &str = "DOYEN_";
 /// Those that belong to no flag of `doyen run` that is an option of a node.
+#[cfg(feature = "flags")]
 const FURTHER_VARIABLES: [&str; 5] = [
     "DOYEN_CONFIG",
     "DOYEN_SECRET",
@@ -744,6 +750,7 @@ fn fail<T>(message: String) -> Result<T, ConfigError> {
 }
 
 /// What serde says of an unknown key, with the nearest name in place of all there are.
+#[cfg(feature = "flags")]
 fn unknown_key(message: &str) -> Option<String> {
     let mut words = message
         .strip_prefix("unknown field ")?
@@ -759,6 +766,7 @@ fn unknown_key(message: &str) -> Option<String> {
 }
 
 /// What to say of variables `DOYEN_*` that no command reads, given the names of all variables.
+#[cfg(feature = "flags")]
 pub fn unread_variables(names: impl Iterator<Item = String>) -> Vec<String> {
     let run = <Options as clap::Args>::augment_args(clap::Command::new("run"));
     let of_flags = run
@@ -788,6 +796,7 @@ pub fn unread_variables(names: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// The name that was probably meant, if one is near enough.
+#[cfg(feature = "flags")]
 pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // `loglevel` is meant for `log`, and `password` for `resp-password-file`, however many letters
     // lie between.
@@ -801,6 +810,7 @@ pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> 
 }
 
 /// How many letters to add, drop or change to get from one to the other.
+#[cfg(feature = "flags")]
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

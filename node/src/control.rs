@@ -24,7 +24,7 @@ use crate::control::shared::Shared;
 use crate::net::identity::Identity;
 use crate::report::events::{EventLog, LoggedEvent};
 use counted::Counted;
-use doyen_gossip::Config;
+use doyen_gossip::AgreementConfig;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, InSyncRequest, Oversight, Status};
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{Pace, may_receive};
@@ -45,7 +45,7 @@ const EVENTS_MAX: usize = 256;
 #[derive(Debug)]
 pub struct ControlOptions {
     /// The machine's configuration; its seeds are replaced by what `seeds` resolves to.
-    pub agreement: Config,
+    pub agreement: AgreementConfig,
     /// Who may talk.
     pub identity: Arc<Identity>,
     /// Bound to `--listen`.
@@ -128,7 +128,7 @@ pub struct ClusterStatus {
 impl ClusterStatus {
     /// Whether no other data port is reached from here, of several: of one, it is likelier that the
     /// other one is dead.
-    pub(crate) fn is_cut_off(&self) -> bool {
+    pub fn is_cut_off(&self) -> bool {
         let members = self.installed.iter().flat_map(|table| &table.members);
         let others = || {
             members

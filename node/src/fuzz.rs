@@ -9,7 +9,7 @@
 //! `fuzz` of the tests run the same targets; they differ in how long. A target panics where
 //! anything is wrong, and returns otherwise.
 
-mod council;
+mod members;
 mod mutate;
 mod targets;
 pub mod wire;

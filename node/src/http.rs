@@ -43,9 +43,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tokio::sync::{broadcast, watch};
 
-/// The token where there is no secret, which is on loopback only.
-pub const LOCAL_TOKEN: &str = "loopback";
-
 /// What the admin thread works with.
 pub(crate) struct AdminOptions {
     /// Where HTTP listens, if it does.

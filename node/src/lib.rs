@@ -53,6 +53,7 @@
 //! map of it all.
 
 pub mod admin;
+mod advice;
 mod client;
 pub mod clock;
 pub mod config;
@@ -62,7 +63,14 @@ mod error;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
+#[cfg(feature = "http")]
 pub mod http;
+/// The client alone: what the testkit asks nodes with.
+#[cfg(all(feature = "testkit", not(feature = "http")))]
+#[allow(dead_code, unreachable_pub, reason = "the command line uses the rest")]
+mod http {
+    pub(crate) mod client;
+}
 mod map;
 pub mod net;
 mod node;

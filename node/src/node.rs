@@ -10,6 +10,7 @@ use crate::control::shared::Shared;
 use crate::control::{Control, ControlHandle};
 use crate::data::{Data, DataHandle};
 use crate::error::NodeError;
+#[cfg(feature = "http")]
 use crate::http::Admin;
 use crate::map::{Database, Map};
 use crate::net::identity::Identity;
@@ -70,6 +71,7 @@ pub struct Node {
 struct Threads {
     control: Control,
     data: Data,
+    #[cfg(feature = "http")]
     admin: Admin,
 }
 
@@ -84,6 +86,7 @@ pub(crate) struct Parts {
     pub(crate) data: DataHandle,
     pub(crate) control_thread: Control,
     pub(crate) data_thread: Data,
+    #[cfg(feature = "http")]
     pub(crate) admin: Admin,
 }
 
@@ -141,6 +144,7 @@ impl Node {
             threads: Some(Threads {
                 control: parts.control_thread,
                 data: parts.data_thread,
+                #[cfg(feature = "http")]
                 admin: parts.admin,
             }),
         }
@@ -624,6 +628,7 @@ impl Node {
     /// Leaves in order: hands everything over, answers what was received, waits until the others
     /// know, stops.
     pub async fn shutdown(mut self) -> Departure {
+        #[cfg(feature = "http")]
         if let Some(threads) = &self.threads {
             threads.admin.leaving();
         }
@@ -753,6 +758,7 @@ impl Node {
     }
 
     fn stop(&self) {
+        #[cfg(feature = "http")]
         if let Some(threads) = &self.threads {
             threads.admin.stop();
         }
@@ -763,6 +769,7 @@ impl Node {
 
 impl Threads {
     fn join(self) {
+        #[cfg(feature = "http")]
         self.admin.join();
         self.data.join();
         self.control.join();

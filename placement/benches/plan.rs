@@ -9,7 +9,7 @@
 mod common;
 
 use common::{PLAIN, Sketch, cluster_of, id, keyspace, member};
-use doyen_placement::planner::{self, Departure, KeyspaceChange};
+use doyen_placement::planner::{self, Absence, KeyspaceChange};
 use doyen_placement::{Assignment, Loads, OnLoss, Replica, ReplicaState, Table};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
@@ -68,8 +68,7 @@ fn main() {
     measure("nothing to do", None, || {
         planner::plan(&table, &Loads::default())
     });
-    let dead =
-        |table: &Table| planner::remove(table, &BTreeMap::from([(id(500), Departure::Dead)]));
+    let dead = |table: &Table| planner::remove(table, &BTreeMap::from([(id(500), Absence::Dead)]));
     let left = measure("a death: the table without it", None, || dead(&table));
     let goals = measure("a death: the plan", Some(200.0), || {
         planner::plan(&left, &Loads::default())

@@ -1,5 +1,5 @@
-//! What people say of moves: whether anything moves for balance, at what time of day, how fast, and
-//! what had better stay.
+//! The operators' settings for moves: whether anything moves for balance, at what time of day, how
+//! fast, and which partitions stay.
 
 use crate::id::{MemberId, PartitionRef};
 use crate::mutant::{self, broken};
@@ -8,50 +8,50 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Minutes of a day.
+/// The minutes of a day.
 const DAY: u16 = 24 * 60;
 
-/// What people say of moves. It stands in the table, so that a successor of the coordinator goes on
-/// with it.
+/// The operators' settings for moves. They stand in the table, so another coordinator continues
+/// with them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Balancing {
-    /// Nothing moves for balance alone, and by whose word. What is lost is mended all the same.
+    /// Nothing moves for balance alone, and what paused it. Lost copies are repaired all the same.
     pub paused: Option<Paused>,
-    /// At which time of day there is balancing; `None`: at any.
+    /// The time of day at which balancing is allowed. `None`: at any time.
     pub window: Option<Window>,
-    /// It is another time of day than that, as the coordinator's clock says.
+    /// Whether the coordinator's clock is outside of that time.
     pub closed: bool,
-    /// How fast copies are made.
+    /// The rate of copying.
     pub rate: MoveRate,
-    /// Partitions whose move was cancelled, in order: they stay where they are for as long as they
-    /// have all their copies, until somebody resumes, or members come or go.
+    /// Partitions whose move was cancelled, in order. As long as they have all their copies, they
+    /// stay where they are, until balancing is resumed or members come or go.
     pub held: Vec<PartitionRef>,
-    /// Members that somebody wants emptied, in order. They stay, and may hold data again once
-    /// somebody says so, or once nobody else is left.
+    /// Members that an operator wants emptied, in order. They stay members. They may hold data
+    /// again once an operator says so, or once no other member is left that could.
     pub drained: Vec<MemberId>,
 }
 
-/// Who said that nothing shall move for balance.
+/// What paused the moves for balance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Paused {
-    /// A person.
+    /// An operator.
     Operator,
-    /// Moves failed one after the other.
+    /// Moves that failed one after the other.
     Failures,
 }
 
-/// How fast copies are made.
+/// The rate of copying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum MoveRate {
-    /// As fast as those who read and write do not notice.
+    /// As fast as clients do not notice.
     #[default]
     Adaptive,
-    /// So many bytes a second from each member and to each member, whatever anybody notices.
+    /// This many bytes a second from each member and to each member, whatever clients notice.
     Bytes(u64),
 }
 
 impl fmt::Display for MoveRate {
-    /// In the largest unit of which it is a whole number, as it can be said.
+    /// In the largest unit of which the rate is a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Bytes(bytes) = *self else {
             return f.write_str("adaptive");
@@ -67,7 +67,7 @@ impl fmt::Display for MoveRate {
     }
 }
 
-/// A time of day, in UTC: from a minute on, and until another, maybe of the next day.
+/// A time of day, in UTC: from one minute until another, perhaps of the next day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Window {
     from: u16,
@@ -77,24 +77,24 @@ pub struct Window {
 /// Why a text is no window.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no window: say from when to when in UTC, as in 22:00-06:00, from 00:00 to 23:59 and not as long as a day; or `always`"
+    "{0:?} is no window: give two times in UTC, as in 22:00-06:00, from 00:00 to 23:59 and not \
+     as long as a day; or `always`"
 )]
 pub struct NoWindow(String);
 
 impl Balancing {
-    /// The slowest that may be asked for: below it, copies are given up because they seem to stand
-    /// still.
+    /// The lowest rate. A slower copy would be given up because it seems to stand still.
     pub const RATE_LEAST: u64 = 64 << 10;
-    /// Partitions that are held at most.
+    /// The largest number of partitions that are held.
     pub const HELD_MAX: usize = 1 << 16;
 
-    /// Whether somebody wants this member emptied.
+    /// Whether an operator wants this member emptied.
     #[must_use]
     pub fn drains(&self, member: MemberId) -> bool {
         self.drained.binary_search(&member).is_ok()
     }
 
-    /// Somebody wants it emptied, or does not any more.
+    /// Notes whether an operator wants this member emptied.
     pub(crate) fn set_drained(&mut self, member: MemberId, drained: bool) {
         match (self.drained.binary_search(&member), drained) {
             (Ok(at), false) => _ = self.drained.remove(at),
@@ -109,21 +109,21 @@ impl Balancing {
         self.paused.is_some() || self.closed
     }
 
-    /// Those of these schedulers that may act now.
+    /// The schedulers among these that may act now.
     #[must_use]
     pub fn active(&self, on: Schedulers) -> Schedulers {
         use Scheduler::{Drain, Place, Repair, Splits};
         if !self.rests() || broken(&mutant::BALANCES_PAUSED) {
             return on;
         }
-        // A range that grows too large is split at any time: that moves nothing.
+        // A range that grows too large is split at any time, because that moves no data.
         [Repair, Drain, Place, Splits]
             .into_iter()
             .filter(|scheduler| on.has(*scheduler))
             .collect()
     }
 
-    /// Whether it is coherent: what came from elsewhere may be anything.
+    /// Whether the settings are consistent. A table from another member may contain anything.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let sorted =
@@ -141,7 +141,7 @@ impl Balancing {
 }
 
 impl Window {
-    /// Whether this minute of the day, counted from midnight in UTC, is within it.
+    /// Whether the window contains this minute of the day, counted from midnight in UTC.
     #[must_use]
     pub const fn has(self, minute: u16) -> bool {
         if self.from < self.to {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_rests_still_mends() {
+    fn while_balancing_rests_lost_copies_are_repaired() {
         let paused = Balancing {
             paused: Some(Paused::Operator),
             ..Balancing::default()

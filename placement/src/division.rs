@@ -1,13 +1,14 @@
 //! How the keys of a keyspace are divided among its partitions.
 //!
 //! ```text
-//!  fixed   {tag} or key ── crc16 ──> slot            ── runs of slots ──> partition      Division::Slots, Runs
-//!  ring    {tag} or key ── murmur3 ──> token         ── arcs of a ring ──> partition     Division::Arcs
-//!  range   map, key                                  ── ordered ranges ──> partition     Division::Ranges
+//!  fixed   {tag} or key ── crc16 ──> slot     ── runs of slots ──> partition    Slots, Runs
+//!  ring    {tag} or key ── murmur3 ──> token  ── arcs of a ring ──> partition   Arcs
+//!  range   map, key                           ── ordered ranges ──> partition   Ranges
 //! ```
-//! A division is made whole, with its look-up compiled, and never changed: whoever splits or merges
-//! makes another one. So tables share it as long as it is the same, and a look-up can never belong
-//! to another table. Over the wire go the boundaries alone.
+//!
+//! A division is made whole, with its look-up compiled, and never changes: a split or a merge makes
+//! another one. So tables share a division as long as it is the same, and a look-up can never
+//! belong to another table. Only the boundaries travel over the wire.
 
 mod arcs;
 mod cut;
@@ -27,12 +28,12 @@ use std::sync::Arc;
 /// Which partition has which keys.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Division {
-    /// Runs of slots, as many as the mode says, of equal length.
+    /// Runs of slots of equal length. The mode says how many there are.
     #[default]
     Slots,
-    /// Runs of slots, some of which were split.
+    /// Runs of slots, after some of them were split.
     Runs(Arc<Runs>),
-    /// Arcs of a ring; none before members have brought tokens.
+    /// Arcs of a ring. There are none before members have brought tokens.
     Arcs(Arc<Arcs>),
     /// Ranges of keys in the order of their bytes.
     Ranges(Arc<Ranges>),
@@ -53,7 +54,8 @@ impl Division {
     /// use doyen_placement::MapId;
     /// let division = Division::split_at(["h", "p"])?;
     /// let Division::Ranges(ranges) = division else { unreachable!() };
-    /// assert_eq!(["alma", "h", "piet"].map(|key| ranges.partition_of(MapId(0), key.as_bytes()).0), [0, 1, 2]);
+    /// let partition = |key: &str| ranges.partition_of(MapId(0), key.as_bytes()).0;
+    /// assert_eq!(["alma", "h", "piet"].map(partition), [0, 1, 2]);
     /// # Ok::<(), doyen_placement::division::RangesError>(())
     /// ```
     ///
@@ -66,8 +68,8 @@ impl Division {
         Ranges::split_at(splits).map(|ranges| Self::Ranges(Arc::new(ranges)))
     }
 
-    /// The numbers of the partitions among which it divides, in the order in which they stand; none
-    /// for equal runs of slots, where the mode knows.
+    /// The numbers of the partitions, in their order. None for equal runs of slots, whose number
+    /// the mode knows.
     #[must_use]
     pub fn partitions(&self) -> Vec<PartitionId> {
         match self {
@@ -78,7 +80,7 @@ impl Division {
         }
     }
 
-    /// Which partition has this key of this map; `None` for equal runs of slots, where the mode
+    /// The partition that has this key of this map. `None` for equal runs of slots, which the mode
     /// knows, and on a ring without tokens.
     #[must_use]
     pub fn holder_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
@@ -89,7 +91,7 @@ impl Division {
         }
     }
 
-    /// Which partition has this key of this map, where that is not a matter of slots.
+    /// The partition that has this key of this map, if slots do not decide that.
     pub(crate) fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
         match self {
             Self::Slots | Self::Runs(_) => None,
@@ -99,7 +101,7 @@ impl Division {
     }
 }
 
-/// The slot of a key of a map. `{hash tags}` count only in map 0; in other maps the map's id is
+/// The slot of a key of a map. `{hash tags}` count only in map 0. In other maps, the map's id is
 /// hashed with the key.
 pub(crate) fn slot_of(map: MapId, key: &[u8]) -> u16 {
     if map == MapId(0) {

@@ -1,11 +1,11 @@
 //! Keys to slots, as in Redis Cluster, and the digest that names tables.
 //!
-//! Both must come out the same on every platform and in every build: a slot decides who owns a key,
-//! a digest decides whether two members hold the same table.
+//! Both must give the same result on every platform and in every build. A slot decides which member
+//! owns a key, and a digest decides whether two members hold the same table.
 
 use std::hash::Hasher;
 
-/// How many slots there are; the same number as in Redis Cluster.
+/// The number of slots, as in Redis Cluster.
 pub const SLOTS: u16 = 16384;
 
 /// CRC16 in the XMODEM variant (polynomial 0x1021, initial value 0), as Redis Cluster uses it.
@@ -32,7 +32,7 @@ pub fn slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key)) % SLOTS
 }
 
-/// The slot of a key that follows a prefix; `{hash tags}` do not count.
+/// The slot of a key that follows a prefix. `{hash tags}` do not count.
 pub(crate) fn slot_of_prefixed(prefix: &[u8], key: &[u8]) -> u16 {
     crc16_continued(crc16(prefix), key) % SLOTS
 }
@@ -51,7 +51,8 @@ pub(crate) fn hash_tag(key: &[u8]) -> &[u8] {
 fn crc16_continued(mut crc: u16, bytes: &[u8]) -> u16 {
     let (chunks, rest) = bytes.as_chunks::<8>();
     for chunk in chunks {
-        // Eight tables at once: a byte at a time, each look-up waits for the one before it.
+        // Eight tables at once: with a byte at a time, each look-up would wait for the one before
+        // it.
         let first = chunk[0] ^ (crc >> 8) as u8;
         let second = chunk[1] ^ crc as u8;
         crc = CRC16_TABLES[7][usize::from(first)] ^ CRC16_TABLES[6][usize::from(second)];
@@ -60,12 +61,12 @@ fn crc16_continued(mut crc: u16, bytes: &[u8]) -> u16 {
         }
     }
     rest.iter().fold(crc, |crc, &byte| {
-        // The index is a byte, a table has 256 entries.
+        // The index is a byte, and a table has 256 entries.
         (crc << 8) ^ CRC16_TABLES[0][usize::from((crc >> 8) as u8 ^ byte)]
     })
 }
 
-/// What a byte does to the sum, followed by so many bytes of zero.
+/// For each number of zero bytes that follow: what a byte contributes to the checksum.
 const CRC16_TABLES: [[u16; 256]; 8] = {
     let mut tables = [[0; 256]; 8];
     let mut i = 0;
@@ -99,9 +100,9 @@ const CRC16_TABLES: [[u16; 256]; 8] = {
 /// A hasher with a fixed result: numbers enter as little-endian 64-bit words, whatever the
 /// platform.
 ///
-/// Not for keys that an attacker chooses; tables come from authenticated members, and the digest
-/// only has to tell honest tables apart. `derive(Hash)` feeds it: a test pins its result, so that a
-/// compiler that derives otherwise is noticed.
+/// It is not for keys that an attacker chooses. Tables come from authenticated members, and the
+/// digest only has to tell honest tables apart. `derive(Hash)` feeds it. A test pins the result, so
+/// that a compiler that derives otherwise is noticed.
 #[derive(Debug, Clone)]
 pub struct Digest(u64);
 
@@ -112,8 +113,7 @@ impl Digest {
         Self(0x9E37_79B9_7F4A_7C15)
     }
 
-    /// Folded multiplication (as in wyhash): both halves of the product carry every bit of the word
-    /// on.
+    /// Folded multiplication, as in wyhash: both halves of the product carry every bit of the word.
     const fn word(&mut self, word: u64) {
         let product = (self.0 ^ word) as u128 * 0xA076_1D64_78BD_642F;
         self.0 = ((product as u64) ^ ((product >> 64) as u64))
@@ -169,8 +169,8 @@ impl Hasher for Digest {
         self.word(i as u64);
     }
 
-    // Sign extension makes the width of the platform's `isize` (the discriminants of enums) not
-    // matter. The narrower signed numbers go through the methods above by default.
+    // Sign extension makes the result independent of the width of `isize`, which the discriminants
+    // of enums have. The narrower signed numbers go through the methods above by default.
     fn write_isize(&mut self, i: isize) {
         self.word(i as i64 as u64);
     }

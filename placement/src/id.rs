@@ -10,7 +10,7 @@ macro_rules! number {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// The number that follows.
+            /// The next number.
             #[must_use]
             pub const fn next(self) -> Self {
                 Self(self.0 + 1)
@@ -26,26 +26,26 @@ macro_rules! number {
 }
 
 number! {
-    /// How senior a member is: the coordinator numbers members as it admits them, and a lower
+    /// The seniority of a member. The coordinator numbers members as it admits them, and a lower
     /// number is older.
     Age(u64)
 }
 number! {
-    /// A coordinator's term of office. At most one coordinator publishes in a term.
+    /// A coordinator's term. At most one coordinator publishes in a term.
     Term(u64)
 }
 number! {
-    /// A table's place in the sequence of tables. One committed table has it.
+    /// A table's place in the sequence of tables. Only one committed table has it.
     Version(u64)
 }
 number! {
-    /// Counts the changes of a partition's primary or of its in-sync set; fences whoever acts on an
-    /// older one.
+    /// Counts the changes of a partition's primary or in-sync set. A member that acts on an older
+    /// epoch is fenced off.
     Epoch(u64)
 }
 number! {
-    /// Counts how often a partition began empty. Data of another lineage is not this partition's
-    /// data.
+    /// Counts how often a partition began empty. Data of another lineage is not data of this
+    /// partition.
     Lineage(u32)
 }
 number! {
@@ -61,17 +61,17 @@ number! {
     MapId(u32)
 }
 
-/// Data threads of a member at most: as many as the free bits of its id can tell apart.
+/// The largest number of data threads of a member: the free bits of its id can tell as many apart.
 pub const THREADS_MAX: u8 = 16;
 
-/// One process start. What comes back after a crash has another.
+/// One start of a process. A process that starts again after a crash has another id.
 ///
-/// Clients that are no members draw theirs from the upper half of the numbers, so that none of them
-/// ever passes for a member: no table names such an id, and no connection is let in whose sender
-/// says that it is one thing and whose id the other.
+/// Clients are no members, and draw their ids from the upper half of the numbers. So no client can
+/// pass for a member: no table names such an id, and a connection is refused if its sender claims
+/// the other kind.
 ///
-/// The lowest bits of a member's are free: on the data plane they say which of its data threads is
-/// meant ([`MemberId::thread`]). Tables name members, so no id in a table has any of them set.
+/// The lowest bits of a member's id are free. On the data plane they say which of its data threads
+/// is meant ([`MemberId::thread`]). Tables name members, so in a table these bits are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MemberId(pub u64);
 
@@ -79,26 +79,26 @@ impl MemberId {
     const CLIENT: u64 = 1 << 63;
     const THREAD: u64 = THREADS_MAX as u64 - 1;
 
-    /// A member's, of random bits.
+    /// An id for a member, from random bits.
     #[must_use]
     pub const fn of_member(random: u64) -> Self {
         Self(random & !Self::CLIENT & !Self::THREAD)
     }
 
-    /// A client's, of random bits.
+    /// An id for a client, from random bits.
     #[must_use]
     pub const fn of_client(random: u64) -> Self {
         Self(random | Self::CLIENT)
     }
 
-    /// Whether it is that of a client, and so of no member.
+    /// Whether this is the id of a client, and so of no member.
     #[must_use]
     pub const fn is_client(self) -> bool {
         self.0 & Self::CLIENT != 0
     }
 
-    /// Of a member: what its data thread of this number is called, which is below `THREADS_MAX`.
-    /// The first is called as the member itself.
+    /// The id of a member's data thread with this number, which is below `THREADS_MAX`. The first
+    /// thread has the id of the member.
     #[must_use]
     pub const fn thread(self, number: u8) -> Self {
         Self(self.0 | (number as u64 & Self::THREAD))
@@ -114,10 +114,10 @@ impl MemberId {
         }
     }
 
-    /// Which of the data threads of its member this is.
+    /// The number of this data thread at its member.
     #[must_use]
     pub const fn thread_number(self) -> u8 {
-        // At most 15.
+        // The result is at most 15.
         if self.is_client() {
             0
         } else {
@@ -142,11 +142,11 @@ impl fmt::Display for ClusterId {
     }
 }
 
-/// What the members of a cluster order keys by: the founder draws it, and it stays.
+/// The key by which the members of a cluster order keys. The founder draws it, and it stays.
 ///
 /// It is a secret of the members. A client that knew it could choose keys that collide, and each of
-/// them would cost as much as all before it. So it stands in no name of a table, no report and no
-/// log.
+/// them would cost as much as all before it together. So it stands in no name of a table, in no
+/// report and in no log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct OrderKey(pub u128);
 
@@ -166,16 +166,16 @@ pub struct PartitionRef {
 }
 
 impl PartitionId {
-    /// Which data thread of a member with so many has it. By a hash of its number: the planner
-    /// deals partitions to members in turn, and by the number itself a member of two would have
-    /// only even ones, and nothing for its second thread.
+    /// The data thread that has this partition, of a member with this many threads. A hash of the
+    /// number decides: the planner deals partitions to members in turn, so by the number itself a
+    /// member of two would have only even ones, and its second thread none.
     #[must_use]
     pub const fn thread(self, threads: u8) -> u8 {
-        // Fibonacci hashing: multiples of the golden ratio lie evenly, and those of every n-th
-        // number, too. Members tell it by themselves: it must stay what it is.
+        // Fibonacci hashing: multiples of the golden ratio lie evenly, also those of every n-th
+        // number. Each member computes this by itself, so it must never change.
         let hash = self.0.wrapping_mul(0x9E37_79B9) as u64;
         let threads = if threads == 0 { 1 } else { threads as u64 };
-        // Below the number of threads.
+        // The result is below the number of threads.
         ((hash * threads) >> 32) as u8
     }
 }

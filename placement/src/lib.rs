@@ -1,8 +1,8 @@
-//! Who owns what in a Doyen cluster.
+//! Which member owns what in a Doyen cluster.
 //!
 //! Everything in this crate is a pure function of its arguments: no clock, socket, task, thread or
 //! source of randomness. A [`Table`] says who the members are and which of them hold which
-//! partition; the planner turns one table into the next.
+//! partition. The planner turns one table into the next.
 
 mod balancing;
 pub mod division;

@@ -1,11 +1,12 @@
-//! What partitions and members have to carry, as measured where they are.
+//! The loads of partitions and members, as they measure them.
 //!
-//! Loads are soft: a coordinator hears them from the primaries, no table holds them, and a
-//! successor hears them anew. So they decide what would be better, never what is right.
+//! Loads are soft state: a coordinator hears them from the primaries and believes those alone, no
+//! table holds them, and another coordinator hears them anew. So they decide what would be better,
+//! and never what is right.
 //!
 //! ```text
-//!  a primary's counters ──> PartitionLoad ──Reporter──> Report ──> Loads (believed of the primary alone) ──> planner::plan
-//!                                                                    └──> Window: has it been uneven for long? ──┘
+//!  a primary's counters ──> PartitionLoad ──Reporter──> Report ──> Loads ──> planner::plan
+//!                                                                    └──> LoadWindow: uneven for long?
 //! ```
 
 mod ledger;
@@ -20,76 +21,76 @@ pub use meter::{Counters, Meter, Rates, Rounding};
 pub use progress::{CopyPhase, PROGRESS_MAX, Progress};
 pub use report::{REPORT_BYTES_MAX, Report, Reporter};
 pub use sample::{KEY_BYTES_MAX, Sample, Skew};
-pub use window::Window;
+pub use window::LoadWindow;
 
 use crate::id::{MemberId, PartitionRef};
 use serde::{Deserialize, Serialize};
 
-/// No measure is believed beyond this, so that sums over a cluster stay numbers.
+/// No measurement counts for more than this, so that sums over a cluster do not overflow.
 const MEASURE_MAX: u64 = 1 << 44;
-/// Watermarks of a member's memory, in percent: above the first it is given no copy that has
-/// another place, above the second copies are moved away from it, above the third its primaries
-/// take no writes that need more.
+/// Watermarks of a member's memory, in percent. Above the first, it gets no copy that another
+/// member can hold. Above the second, copies move away from it. Above the third, its primaries
+/// refuse writes that need more memory.
 pub const WATERMARKS: [u8; 3] = [FILLED, EVACUATED, FULL];
-/// The first of them,
+/// The first watermark.
 pub const FILLED: u8 = 70;
-/// the second,
+/// The second watermark.
 pub const EVACUATED: u8 = 80;
-/// and the third.
+/// The third watermark.
 pub const FULL: u8 = 90;
-/// Bytes that cost about as much as one more operation.
+/// The number of bytes that cost about as much as one more operation.
 const BYTES_AN_OPERATION: u64 = 4096;
 
-/// What one partition has to carry. Rates are a second's, decayed over some ten seconds.
+/// The load of one partition. Rates are per second, and decay over about ten seconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionLoad {
-    /// Keys and values as they are stored, with what they cost beside.
+    /// Bytes of keys and values as they are stored, with their overhead.
     pub bytes: u64,
-    /// Keys.
+    /// The number of keys.
     pub keys: u64,
-    /// Operations that read, a second.
+    /// Reads a second.
     pub reads: u64,
-    /// Operations that write, a second.
+    /// Writes a second.
     pub writes: u64,
-    /// Bytes answered, a second.
+    /// Bytes answered a second.
     pub read_bytes: u64,
-    /// Bytes written, a second.
+    /// Bytes written a second.
     pub written_bytes: u64,
-    /// How what is asked for spreads over its keys.
+    /// How the requests spread over its keys.
     pub skew: Skew,
 }
 
-/// What one member has to carry.
+/// The load of one member.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberLoad {
-    /// Bytes of its data, tails and snapshots.
+    /// Bytes of its data, log tails and snapshots.
     pub memory: u64,
-    /// What it may hold of them.
+    /// Its limit for them.
     pub memory_max: u64,
-    /// Of its data threads, how much of a core each took, in thousandths.
+    /// The part of a core that each of its data threads took, in thousandths.
     pub cpu: u16,
-    /// It has no time to spare.
+    /// Whether it has no time to spare.
     pub busy: bool,
 }
 
-/// What has been uneven for long enough to move something for it.
+/// What has been uneven for long enough to move something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uneven {
-    /// What members have to do.
+    /// The work of members.
     pub work: bool,
-    /// What members hold.
+    /// The bytes that members hold.
     pub bytes: bool,
-    /// Somebody's memory is nearly full, and not for a moment only.
+    /// A member's memory is nearly full, and has been for some time.
     pub memory: bool,
 }
 
-/// From when on members count as unevenly loaded: the ratio to what would be a member's share, and
-/// the gap to it. Both, for among small numbers any ratio is noise, and among large ones any gap.
+/// The ratio to a member's share, and the gap to it, from which members count as unevenly loaded.
+/// Both are needed: among small numbers any ratio is noise, and among large numbers any gap.
 #[derive(Debug, Clone, Copy)]
 pub struct Threshold {
-    /// In percent of the share.
+    /// The ratio, in percent of the share.
     pub percent: u64,
-    /// In the unit of what is compared.
+    /// The gap, in the unit of the values.
     pub gap: u64,
 }
 
@@ -105,8 +106,8 @@ impl Threshold {
         gap: 64 << 20,
     };
 
-    /// Where whoever evens out stops: nearer than where it begins, so that what it has reached
-    /// lasts.
+    /// The threshold at which evening out stops. It is nearer to the share than the one at which it
+    /// begins, so that the result lasts.
     #[must_use]
     pub const fn reached(self) -> Self {
         Self {
@@ -115,14 +116,14 @@ impl Threshold {
         }
     }
 
-    /// Whether one of these (burden, weight) is too far above its share of all of them.
+    /// Whether one of these (burden, weight) is too far above its share of the sum.
     #[must_use]
     pub fn is_exceeded(self, burdens: impl Iterator<Item = (u64, u64)> + Clone) -> bool {
         let total = burdens.clone().fold((0, 0), |(b, w), (burden, weight)| {
             (b + u128::from(burden), w + u128::from(weight))
         });
         burdens.into_iter().any(|(burden, weight)| {
-            // burden / weight > percent of total.0 / total.1, without fractions.
+            // This is burden / weight > percent of total.0 / total.1, without fractions.
             let share = total.0 * u128::from(weight);
             let ratio = u128::from(burden) * total.1 * 100 > share * u128::from(self.percent);
             ratio && u128::from(burden) * total.1 > share + u128::from(self.gap) * total.1
@@ -131,9 +132,9 @@ impl Threshold {
 }
 
 impl MemberLoad {
-    /// Whether a copy of so many bytes fits into what copies may fill of its memory: one that only
-    /// balances leaves more, for copies move away from whoever has filled so much. A member that
-    /// did not say how much it may hold has room for anything.
+    /// Whether a copy of this many bytes fits into the memory that copies may fill. A copy that
+    /// only balances must leave more, because copies move away from a member that is filled that
+    /// far. A member that did not report a limit has room for anything.
     #[must_use]
     pub fn has_room(&self, bytes: u64, balances: bool) -> bool {
         let most = if balances { EVACUATED } else { FULL };
@@ -145,8 +146,9 @@ impl MemberLoad {
             < most
     }
 
-    /// What people are told of how much of its memory is taken, in percent. What does not fit below
-    /// the last watermark is refused: a member that refuses writes, or evicts, has a little less.
+    /// The filled part of its memory in percent, as people are told. Writes that do not fit below
+    /// the last watermark are refused, so a member that refuses writes or evicts has filled
+    /// slightly less. It counts as full.
     #[must_use]
     pub fn told(&self) -> u8 {
         match self.filled() {
@@ -155,7 +157,7 @@ impl MemberLoad {
         }
     }
 
-    /// How much of its memory is taken, in percent.
+    /// The filled part of its memory, in percent.
     #[must_use]
     pub fn filled(&self) -> u8 {
         let percent = (u128::from(self.memory) * 100)
@@ -166,25 +168,25 @@ impl MemberLoad {
 }
 
 impl PartitionLoad {
-    /// What a primary has to do for it, in operations a second.
+    /// The primary's work for this partition, in operations a second.
     #[must_use]
     pub fn work(&self) -> u64 {
         self.work_of_reads() + self.work_of_writes()
     }
 
-    /// What goes with the lead alone.
+    /// The part of the work that goes with the lead alone.
     #[must_use]
     pub fn work_of_reads(&self) -> u64 {
         self.reads + self.read_bytes / BYTES_AN_OPERATION
     }
 
-    /// What every copy has to do.
+    /// The work of every copy.
     #[must_use]
     pub fn work_of_writes(&self) -> u64 {
         self.writes + self.written_bytes / BYTES_AN_OPERATION
     }
 
-    /// Whether it says something else than `said` did: by ratio and by gap.
+    /// Whether it differs from `said`, by ratio and by gap.
     #[must_use]
     pub fn differs(&self, said: &Self) -> bool {
         let far = |now: u64, then: u64, gap: u64| now.abs_diff(then) > gap.max(now.max(then) / 5);
@@ -193,11 +195,11 @@ impl PartitionLoad {
             || far(self.work_of_reads(), said.work_of_reads(), 20)
             || far(self.work_of_writes(), said.work_of_writes(), 20)
             || (self.skew != said.skew && self.work() > 20)
-            // A little of very many is much.
+            // A small load on very many partitions is a large load.
             || (self.work() == 0 && said.work() > 0)
     }
 
-    /// As it may be counted with: what came from elsewhere may be any number.
+    /// The same, with limits: numbers from another member may be anything.
     pub(crate) fn bounded(mut self) -> Self {
         for measure in [
             &mut self.bytes,
@@ -214,10 +216,10 @@ impl PartitionLoad {
     }
 }
 
-/// A partition and what it has to carry.
+/// A partition and its load.
 pub type Measured = (PartitionRef, PartitionLoad);
 
-/// A member and what it has to carry.
+/// A member and its load.
 pub type MeasuredMember = (MemberId, MemberLoad);
 
 #[cfg(test)]

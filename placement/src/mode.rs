@@ -1,4 +1,5 @@
-//! How a key finds its partition: one file a placement mode, and here the choice between them.
+//! How a key finds its partition: one file for each placement mode, and here the choice between
+//! them.
 
 mod fixed;
 
@@ -8,22 +9,21 @@ use crate::id::{MapId, PartitionId};
 use crate::table::{Keyspace, Mode};
 use std::ops::RangeInclusive;
 
-/// Why a keyspace has no keys from one on up to another.
+/// Why a keyspace cannot list the keys between two keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoRange {
     /// Its keys have no order.
-    #[error(
-        "the keyspace keeps no order of its keys: one does that `doyen keyspace create NAME --mode range` makes, or `--ordered` within a {{tag}}; choose it by CLIENT KEYSPACE NAME"
-    )]
+    #[error("the keyspace keeps no order of its keys")]
     Unordered,
-    /// They have one within a partition only.
+    /// Its keys have an order within a partition only.
     #[error(
-        "the keyspace keeps keys in order within a {{tag}} only: begin both ends with the same {{tag}}"
+        "the keyspace keeps keys in order within a {{tag}} only: begin both keys with the same \
+         {{tag}}"
     )]
     Tag,
 }
 
-/// The tag with which a key begins, with its braces.
+/// The tag at the beginning of a key, with its braces.
 fn tag_of(key: &[u8]) -> Option<&[u8]> {
     key.iter()
         .position(|byte| *byte == b'}')
@@ -31,10 +31,10 @@ fn tag_of(key: &[u8]) -> Option<&[u8]> {
         .map(|end| &key[..=end])
 }
 
-/// The first key behind all that begin with this tag.
+/// The first key behind all keys that begin with this tag.
 fn behind(tag: &[u8]) -> Vec<u8> {
     let mut end = tag.to_vec();
-    // It is a brace.
+    // The last byte is a brace.
     end.iter_mut()
         .last()
         .into_iter()
@@ -43,8 +43,8 @@ fn behind(tag: &[u8]) -> Vec<u8> {
 }
 
 impl Keyspace {
-    /// How many partitions it has, or will have once it is assigned. Of a ring that is not known
-    /// before: one, at least.
+    /// The number of partitions, now or once the keyspace is assigned. Before that, a ring counts
+    /// as one.
     #[must_use]
     pub fn count(&self) -> usize {
         match (self.mode, &self.division) {
@@ -55,9 +55,9 @@ impl Keyspace {
         }
     }
 
-    /// Which partition holds this key of this map; `None` while the keyspace is not assigned yet.
+    /// The partition of this key of this map. `None` while the keyspace is not assigned.
     ///
-    /// `{hash tags}` count only in map 0, and not for ranges. In other maps the map's id is hashed
+    /// `{hash tags}` count only in map 0, and not for ranges. In other maps, the map's id is hashed
     /// with the key, so that equal keys of several maps spread.
     #[must_use]
     pub fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
@@ -71,12 +71,11 @@ impl Keyspace {
         self.partition_of_slot(slot_of(map, key))
     }
 
-    /// The partitions in which keys of a map from one on, up to another and without that one, may
-    /// be, in order; an empty end is none.
+    /// The partitions that may have keys of a map between two keys, in order. The first key is
+    /// included and the second is not. An empty second key means no end.
     ///
-    /// # Errors
-    /// The keyspace is none of ranges, and keeps no order, or the ends do not begin with the same
-    /// `{tag}`: then what lies between is elsewhere, too.
+    /// # Errors The keyspace has no ranges and keeps no order, or the two keys do not begin with
+    /// the same `{tag}`, so that the keys between them are in several partitions.
     pub fn partitions_within(
         &self,
         map: MapId,
@@ -89,7 +88,8 @@ impl Keyspace {
         if !self.ordered {
             return Err(NoRange::Unordered);
         }
-        // What lies between two keys that begin alike begins so, too. Only in map 0 do tags count.
+        // Keys between two keys with the same beginning have that beginning, too. Tags count only
+        // in map 0.
         match tag_of(from)
             .filter(|tag| map == MapId(0) && (to.starts_with(tag) || behind(tag) == to))
         {
@@ -102,8 +102,9 @@ impl Keyspace {
         }
     }
 
-    /// Where keys from one on end, where no end is said: nowhere, but behind the `{tag}` of the
-    /// first one where keys are in order within a tag alone.
+    /// The end of a list of keys that begins with this key, if no end is given. There is none,
+    /// unless the keyspace keeps order within a tag alone: then the end is behind the `{tag}` of
+    /// the first key.
     #[must_use]
     pub fn end_from(&self, from: &[u8]) -> Vec<u8> {
         let tags = !matches!(self.division, Division::Ranges(_));
@@ -113,8 +114,8 @@ impl Keyspace {
             .unwrap_or_default()
     }
 
-    /// Which partition holds this slot; `None` while the keyspace is not assigned yet, where it has
-    /// no slots, and for what is no slot.
+    /// The partition of this slot. `None` while the keyspace is not assigned, if it has no slots,
+    /// and for a number that is no slot.
     #[must_use]
     pub fn partition_of_slot(&self, slot: u16) -> Option<PartitionId> {
         let Mode::Fixed { partitions } = self.mode else {
@@ -129,8 +130,8 @@ impl Keyspace {
         ((partition.0 as usize) < self.partitions.len()).then_some(partition)
     }
 
-    /// The slots of a partition; an empty range for a number that no partition of this keyspace
-    /// has, and where it has no slots.
+    /// The slots of a partition. The range is empty if no partition has this number, or the
+    /// keyspace has no slots.
     #[must_use]
     pub fn slots_of(&self, partition: PartitionId) -> RangeInclusive<u16> {
         let Mode::Fixed { partitions } = self.mode else {

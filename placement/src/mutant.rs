@@ -1,8 +1,9 @@
 //! Ways to break a rule on purpose, so that the tests prove that they would notice.
 //!
-//! A *mutant* stands where its rule is kept, as `broken(&mutant::...)`. Each crate lists the mutants
-//! that stand in its own code, with [`mutants!`](crate::mutants); this module has the mechanism and
-//! the list of this crate. The whole process breaks one rule at a time, chosen at run time.
+//! A *mutant* stands where its rule is kept, as `broken(&mutant::...)`. Each crate lists the
+//! mutants that stand in its own code, with [`mutants!`](crate::mutants); this module has the
+//! mechanism and the list of this crate. The whole process breaks one rule at a time, chosen at run
+//! time.
 //!
 //! Only builds with debug assertions or with the feature `mutants` can break a rule. In all other
 //! builds [`broken`] is `false` to the compiler, so the program contains no trace of a mutant.

@@ -3,18 +3,19 @@
 //! ```text
 //!  beginning   first ── assign
 //!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   create_map
-//!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   stop   drain ── fill   reset, begin_anew (giving up)
-//!  partitions  change_in_sync (primaries ask)
+//!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   stop
+//!              drain ── fill   reset, begin_anew (giving up)
+//!  partitions  change_in_sync (requests of primaries)
 //!  shape       reshape::{begin ── finish or cancel} (splits and merges)   lasting (which)
-//!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> advance ──> ... ──> goals are gone
+//!  moves       plan (propose) ──> adopt or apply (goals) ──> advance ──> ... ──> goals are gone
 //!  people      schedule   balance (pause, pace)   call_off   cancel
 //!  reporting   health   holds_anything   rules_unmet   operators   surplus
 //! ```
 //!
-//! Every function returns a table of the same term and version (agreement names it) that shares
-//! with the old one whatever it need not change. None of them drops the last in-sync copy of a
-//! partition, but for `reset`, `begin_anew`, and `remove` of the dead where the keyspace says so;
-//! those begin another lineage. The same input gives the same output, on every platform.
+//! Every function returns a table of the same term and version, because agreement sets those. The
+//! new table shares with the old one everything that does not change. Only `reset`, `begin_anew`,
+//! and `remove` of the dead if the keyspace says so, drop the last in-sync copy of a partition, and
+//! begin another lineage. The same input gives the same output, on every platform.
 
 mod admit;
 mod adopt;
@@ -60,11 +61,11 @@ pub use keyspaces::{
     DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace,
     create_map, drop_keyspace, merge_at, neighbours_at, split_at,
 };
-pub use operators::{Action, Operator, Reason, operators};
+pub use operators::{Operator, OperatorAction, Reason, operators};
 pub use plan::{plan, plan_for};
-pub use remove::{Departure, remove};
+pub use remove::{Absence, remove};
 pub use reset::{begin_anew, lost, reset};
-pub use reshape::{NotReshaped, Stillness};
+pub use reshape::{NotReshaped, WritesStopped};
 pub use revive::revive;
 pub use ring::inherit;
 pub use stop::{stop, stops};
@@ -80,28 +81,28 @@ use crate::token::Token;
 use layout::{Seen, shapes};
 use std::collections::BTreeSet;
 
-/// Where partitions shall go: for each, its replicas as they shall be, primary first.
+/// The goals of partitions: for each, its replicas as they shall be, primary first.
 pub type Plan = Vec<(PartitionRef, Vec<MemberId>)>;
 
-/// What is to be done about a table.
+/// The changes that a table needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Proposal {
-    /// Where partitions shall go.
+pub struct PlannedChanges {
+    /// The goals of partitions.
     pub goals: Plan,
-    /// Those of them that move for what was measured: they go before others that move for balance.
+    /// Those of them that move because of measured loads. They go before other moves for balance.
     pub hot: BTreeSet<PartitionRef>,
-    /// What shall be split and merged, as far as nothing stands in the way.
+    /// Splits and merges that can begin.
     pub reshapes: Vec<(KeyspaceId, Reshape)>,
-    /// Tokens of rings that members take over from those who are gone.
+    /// Tokens of rings that members take over from members that are gone.
     pub heirs: Vec<(KeyspaceId, Token, MemberId)>,
 }
 
-/// What is to be done about this table: [`plan`], and the splits and merges of rings whose members
-/// came and went.
+/// The changes that this table needs: [`plan`], and the splits and merges of rings whose members
+/// have changed.
 #[must_use]
-pub fn propose(table: &Table, loads: &Loads) -> Proposal {
+pub fn propose(table: &Table, loads: &Loads) -> PlannedChanges {
     let heirs = ring::heirs(table);
-    // What is taken over need not be merged, nor others split.
+    // A token that is taken over need not be merged, and needs no other split.
     let inherited = inherit(table, &heirs);
     let goals = plan(&inherited, loads);
     let mut hot = BTreeSet::new();
@@ -119,7 +120,7 @@ pub fn propose(table: &Table, loads: &Loads) -> Proposal {
                 .map(|(at, _)| *at),
         );
     }
-    // What was measured has to last before anything is split or merged for it.
+    // Measured loads must last before anything is split or merged for them.
     let seen = Seen {
         table: &inherited,
         loads: &Loads::default(),
@@ -129,7 +130,7 @@ pub fn propose(table: &Table, loads: &Loads) -> Proposal {
         .into_iter()
         .map(|(keyspace, reshape, _)| (keyspace, reshape))
         .collect();
-    Proposal {
+    PlannedChanges {
         goals,
         hot,
         reshapes,
@@ -137,17 +138,17 @@ pub fn propose(table: &Table, loads: &Loads) -> Proposal {
     }
 }
 
-/// What would be split and merged if what was measured lasted.
+/// The splits and merges that would follow if the measured loads lasted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Lasting {
-    /// Ranges that are split.
+    /// Ranges to split.
     pub splits: Vec<(KeyspaceId, Reshape)>,
-    /// Neighbours that are merged.
+    /// Neighbours to merge.
     pub merges: Vec<(KeyspaceId, [PartitionId; 2])>,
 }
 
-/// What would be split and merged if these loads lasted. From `range_bytes_max` bytes on a range is
-/// split.
+/// The splits and merges that would follow if these loads lasted. A range with `range_bytes_max`
+/// bytes is split.
 #[must_use]
 pub fn lasting(table: &Table, loads: &Loads, range_bytes_max: u64) -> Lasting {
     let mut lasting = Lasting::default();
@@ -157,7 +158,7 @@ pub fn lasting(table: &Table, loads: &Loads, range_bytes_max: u64) -> Lasting {
         range_bytes_max: Some(range_bytes_max),
     }) {
         match reshape {
-            // Of members that came and went nothing has to last.
+            // Splits and merges for members that came and went need not wait.
             _ if reason == Reason::Tokens => {}
             Reshape::Split { .. } => lasting.splits.push((keyspace, reshape)),
             Reshape::Merge { partitions } => lasting.merges.push((keyspace, partitions)),

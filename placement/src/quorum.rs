@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_no_majority_of_nobody() {
+    fn no_members_are_no_majority_of_no_voters() {
         assert!(!majority(&[], |_| true));
     }
 

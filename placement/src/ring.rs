@@ -1,17 +1,17 @@
-//! The ring: members bring tokens, and what lies between two tokens is an arc.
+//! The ring: members bring tokens, and the part between two tokens is an arc.
 //!
 //! ```text
-//!              t1 (A)                     a key's token falls into the arc that ends at the next token clockwise;
-//!         .-----*-----.                   who brought that one leads the arc, and whoever comes further on,
-//!   (C) t4*           * t2 (B)            apart from those before, holds its copies
+//!              t1 (A)            a key's token falls into the arc that ends at the next token
+//!         .-----*-----.          clockwise; the member of that token leads the arc, and the next
+//!   (C) t4*           * t2 (B)   members clockwise hold its copies, each apart from those before
 //!         '-----*-----'
 //!              t3 (A)
 //! ```
 //!
-//! A join splits arcs and a leave merges them; all other arcs stay where they are. One concern a
-//! file: [`Walk`] finds the copies, [`Spread`] says which may stand together,
-//! [`allocate`] and [`random`] choose a newcomer's tokens,
-//! [`depart`] divides what a leaver had, [`moves`] says what a change of the ring moves.
+//! A join splits arcs and a leave merges them. All other arcs stay where they are. One concern a
+//! file: [`Walk`] finds the copies, [`Spread`] says which members may hold copies together,
+//! [`allocate`] and [`random`] choose a newcomer's tokens, [`depart`] divides the arcs of a leaver,
+//! and [`moves`] says what a change of the ring moves.
 
 mod allocate;
 mod caps;
@@ -54,18 +54,18 @@ pub struct Ring {
     tokens: Vec<(Token, MemberId)>,
 }
 
-/// What lies between two neighbouring tokens: `after < token <= upto`, around the end of the ring
-/// where `after >= upto`.
+/// The tokens between two neighbouring ones: `after < token <= upto`. If `after >= upto`, the arc
+/// goes around the end of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Arc {
-    /// The token before it, which is not in it.
+    /// The token before the arc, which is not in it.
     pub after: Token,
-    /// The token that it ends with, and that is in it.
+    /// The last token of the arc.
     pub upto: Token,
 }
 
 impl Arc {
-    /// Whether this token falls into it.
+    /// Whether the arc contains this token.
     #[must_use]
     pub fn contains(&self, token: Token) -> bool {
         if self.after < self.upto {
@@ -75,7 +75,7 @@ impl Arc {
         }
     }
 
-    /// How much of the ring it is: above 0, at most 1.
+    /// The share of the ring: above 0, and at most 1.
     #[must_use]
     pub fn share(&self) -> f64 {
         match self.upto.place().wrapping_sub(self.after.place()) {
@@ -85,7 +85,7 @@ impl Arc {
     }
 }
 
-/// Steps around the ring.
+/// The number of steps around the ring.
 const WHOLE: f64 = 18_446_744_073_709_551_616.0;
 
 impl Ring {
@@ -102,7 +102,7 @@ impl Ring {
         }
     }
 
-    /// The tokens in order, with who brought them. Arc `i` is the one that ends with token `i`.
+    /// The tokens in order, with the members that brought them. Arc `i` ends with token `i`.
     #[must_use]
     pub fn tokens(&self) -> &[(Token, MemberId)] {
         &self.tokens
@@ -116,7 +116,7 @@ impl Ring {
             .map(|(token, _)| *token)
     }
 
-    /// The arc of this number; `None` for a number that no arc has.
+    /// The arc of this number. `None`: no arc has that number.
     #[must_use]
     pub fn arc(&self, number: usize) -> Option<Arc> {
         let upto = self.tokens.get(number)?.0;
@@ -127,14 +127,14 @@ impl Ring {
         })
     }
 
-    /// The number of the arc into which this token falls; `None` where there is no token at all.
+    /// The number of the arc that contains this token. `None`: the ring has no tokens.
     #[must_use]
     pub fn arc_of(&self, token: Token) -> Option<usize> {
         let next = self.tokens.partition_point(|(t, _)| *t < token);
         (!self.tokens.is_empty()).then_some(if next == self.tokens.len() { 0 } else { next })
     }
 
-    /// Who brought the token that this one's arc ends with.
+    /// The member whose token ends the arc of this token.
     #[must_use]
     pub fn owner_of(&self, token: Token) -> Option<MemberId> {
         self.arc_of(token).map(|number| self.tokens[number].1)
@@ -157,8 +157,8 @@ impl Ring {
         )
     }
 
-    /// The ring without a member: each of its arcs becomes part of the next one that is not its
-    /// own. [`depart`] divides them more evenly.
+    /// The ring without a member: each of its arcs becomes part of the next arc of another member.
+    /// [`depart`] divides them more evenly.
     #[must_use]
     pub fn leave(&self, member: MemberId) -> Self {
         Self {
@@ -171,8 +171,8 @@ impl Ring {
         }
     }
 
-    /// The ring with as many of a member's tokens, at most, those before the shortest arcs given up
-    /// first: its weight has fallen.
+    /// The ring with at most this many tokens of a member, because its weight has fallen. Tokens
+    /// that end the shortest arcs go first.
     #[must_use]
     pub fn shrink(&self, member: MemberId, tokens: usize) -> Self {
         let mut own: Vec<(u64, Token)> = (0..self.tokens.len())

@@ -23,13 +23,14 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Rules of a keyspace.
+/// The largest number of rules of a keyspace.
 pub const RULES_MAX: usize = 16;
-/// Bytes of a value that a rule names, as of a member's labels.
+/// The largest number of bytes of a value in a rule, as of a member's labels.
 pub const VALUE_BYTES_MAX: usize = 64;
-/// Copies that a rule lets be in one value of a label: as many as a partition can have.
+/// The largest number in a rule for copies in one value of a label: a partition can have no more
+/// copies.
 pub const PER_MAX: u8 = BACKUPS_MAX + 1;
-/// What an error repeats of a text that is no rule.
+/// The number of characters that an error repeats of a text that is no rule.
 const SHOWN_CHARS_MAX: usize = 40;
 
 /// One rule. [`fmt::Display`] writes what [`FromStr`] reads.
@@ -44,11 +45,11 @@ const SHOWN_CHARS_MAX: usize = 40;
 pub enum Rule {
     /// Where the primary stands.
     Primary(Place),
-    /// Where every copy stands, the primary's among them.
+    /// Where every copy stands, the primary included.
     Copies(Place),
-    /// How many copies there are at most in each value of a label.
+    /// The largest number of copies in each value of a label.
     Per {
-        /// How many.
+        /// The number.
         most: u8,
         /// The label.
         label: Label,
@@ -58,7 +59,7 @@ pub enum Rule {
 /// Inside or outside of one value of a label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place {
-    /// Inside rather than outside.
+    /// Whether it means inside rather than outside.
     pub inside: bool,
     /// The label.
     pub label: Label,
@@ -66,7 +67,7 @@ pub struct Place {
     pub value: String,
 }
 
-/// What members are told apart by.
+/// What rules tell members apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Label {
     /// [`crate::Location::zone`].
@@ -82,20 +83,22 @@ pub enum Label {
 /// Why a text is no rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// It is no sentence of that kind.
+    /// The text has another form.
     #[error(
-        "{0:?} is no rule: write for example `primary in zone=a`, `copies not in rack=r1` or `copies 1 per zone`"
+        "{0:?} is no rule: write for example `primary in zone=a`, `copies not in rack=r1` or \
+         `copies 1 per zone`"
     )]
     Shape(String),
-    /// Its label is none.
+    /// The label does not exist.
     #[error("{0:?} is no label of members: there are zone, rack, host and name")]
     Label(String),
-    /// The value is empty, long or odd.
+    /// The value is empty, too long, or has other characters.
     #[error(
-        "{0:?} is no value for a rule: 1 to {VALUE_BYTES_MAX} visible ASCII characters without spaces"
+        "{0:?} is no value for a rule: use 1 to {VALUE_BYTES_MAX} visible ASCII characters \
+         without spaces"
     )]
     Value(String),
-    /// The number is none, or none that makes sense.
+    /// The number is missing or out of range.
     #[error("{0:?} copies make no rule: 1 to {PER_MAX} in each value of a label")]
     Most(String),
 }
@@ -106,11 +109,11 @@ pub enum RulesError {
     /// There are too many.
     #[error("at most {RULES_MAX} rules")]
     TooMany,
-    /// One is none.
+    /// One of them is not valid.
     #[error(transparent)]
     Rule(#[from] RuleError),
-    /// One says what another one says.
-    #[error("`{0}` and `{1}` say the same, or the one what the other says already")]
+    /// Two rules say the same.
+    #[error("`{0}` and `{1}` say the same, or one includes the other: leave out one of them")]
     Twice(Rule, Rule),
     /// No member can meet both.
     #[error("`{0}` and `{1}` contradict each other")]
@@ -118,10 +121,9 @@ pub enum RulesError {
 }
 
 impl Rule {
-    /// Whether this rule can be one: what came from elsewhere may say anything.
+    /// Checks this rule. A rule from another member may contain anything.
     ///
-    /// # Errors
-    /// Its value or its number is out of bounds.
+    /// # Errors Its value or its number is out of bounds.
     pub fn validate(&self) -> Result<(), RuleError> {
         match self {
             Self::Primary(place) | Self::Copies(place) => {
@@ -138,7 +140,7 @@ impl Rule {
         }
     }
 
-    /// Whether a partition breaks this rule whose copies are these members, the primary first.
+    /// Whether a partition with copies on these members, the primary first, breaks this rule.
     #[must_use]
     pub fn is_broken_by(&self, members: &[&Member]) -> bool {
         match self {
@@ -159,8 +161,8 @@ impl Rule {
         else {
             return false;
         };
-        // The primary is one of the copies, so that it does not matter of which of them a rule
-        // speaks, unless both only exclude.
+        // The primary is one of the copies, so the kind of the rules does not matter, unless both
+        // only exclude.
         let same = one.value == two.value;
         one.label == two.label
             && match (one.inside, two.inside) {
@@ -201,7 +203,7 @@ pub fn check(rules: &[Rule]) -> Result<(), RulesError> {
 }
 
 impl Place {
-    /// Whether a member may be where this says.
+    /// Whether a member fits this place.
     #[must_use]
     pub fn allows(&self, member: &Member) -> bool {
         (self.label.of(member) == self.value) == self.inside
@@ -209,7 +211,7 @@ impl Place {
 }
 
 impl Label {
-    /// What a member says for this label; empty if nothing.
+    /// The member's value of this label. Empty if it has none.
     #[must_use]
     pub fn of(self, member: &Member) -> &str {
         match self {
@@ -220,8 +222,8 @@ impl Label {
         }
     }
 
-    /// What copies are counted in: the zone of a member, the rack of its zone, and so on. `None`:
-    /// it says nothing for the label.
+    /// The group in which copies are counted: the zone of a member, the rack of its zone, and so
+    /// on. `None`: the member has no such label.
     #[must_use]
     pub fn place_of(self, member: &Member) -> Option<[&str; 3]> {
         let Location { zone, rack, host } = &member.location;
@@ -322,7 +324,7 @@ impl Place {
     }
 }
 
-/// As much of a text as an error repeats.
+/// The part of a text that an error repeats.
 fn shown(text: &str) -> String {
     text.chars().take(SHOWN_CHARS_MAX).collect()
 }
@@ -382,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_refused_with_what_would_be() {
+    fn a_text_that_is_no_rule_is_refused_with_an_example() {
         let wrong = |text: &str| text.parse::<Rule>().expect_err("it is no rule").to_string();
         for text in [
             "",

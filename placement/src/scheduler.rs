@@ -4,25 +4,25 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// A reason for which the planner moves copies, each without undoing what those before it have
-/// reached, or splits and merges partitions.
+/// A reason for which the planner moves copies, or splits and merges partitions. No scheduler
+/// undoes what an earlier one has reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheduler {
-    /// Partitions that have too few copies, or too many.
+    /// Partitions with too few or too many copies.
     Repair,
     /// Copies on members that drain.
     Drain,
-    /// Copies that break a rule of their keyspace, or stand nearer to others than they must.
+    /// Copies that break a rule of their keyspace, or stand nearer to others than necessary.
     Place,
     /// Members that hold more or fewer copies than their share.
     Copies,
     /// Members that lead more or fewer partitions than their share.
     Primaries,
-    /// Members that have much more to do than their share, as measured.
+    /// Members whose measured work is far above their share.
     Hot,
-    /// Ranges that have grown large or busy, which are split.
+    /// Ranges that have become large or busy, and are split.
     Splits,
-    /// Neighbouring ranges that are small and at rest, which are merged.
+    /// Neighbouring ranges that are small and idle, and are merged.
     Merges,
 }
 
@@ -33,7 +33,8 @@ pub struct Schedulers(u16);
 /// Why a text names no scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no reason to move anything: there are repair, drain, place, copies, primaries, hot, splits and merges"
+    "{0:?} is no reason to move anything: there are repair, drain, place, copies, primaries, hot, \
+     splits and merges"
 )]
 pub struct NoScheduler(String);
 
@@ -58,7 +59,7 @@ impl Scheduler {
 impl Schedulers {
     /// Everything moves by itself.
     pub const ALL: Self = Self((1 << Scheduler::ALL.len()) - 1);
-    /// What is lost or in a wrong place is mended; nothing moves for balance alone.
+    /// Lost or misplaced copies are repaired. Nothing moves for balance alone.
     pub const MANUAL: Self =
         Self(Scheduler::Repair.bit() | Scheduler::Drain.bit() | Scheduler::Place.bit());
 
@@ -68,7 +69,7 @@ impl Schedulers {
         self.0 & scheduler.bit() != 0
     }
 
-    /// Whether nothing that moves copies or primaries is off.
+    /// Whether every scheduler that moves copies or primaries is on.
     #[must_use]
     pub fn move_everything(self) -> bool {
         use Scheduler::{Copies, Drain, Place, Primaries, Repair};
@@ -77,14 +78,14 @@ impl Schedulers {
             .all(|scheduler| self.has(scheduler))
     }
 
-    /// Those that are on, the most important first.
+    /// The schedulers that are on, the most important first.
     pub fn iter(self) -> impl Iterator<Item = Scheduler> {
         Scheduler::ALL
             .into_iter()
             .filter(move |scheduler| self.has(*scheduler))
     }
 
-    /// Whether all of these exist: what came from elsewhere may be any number.
+    /// Whether all of these exist. A number from another member may be anything.
     #[must_use]
     pub const fn exist(self) -> bool {
         self.0 & !Self::ALL.0 == 0

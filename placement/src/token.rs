@@ -1,8 +1,8 @@
-//! Tokens: where on the ring a key stands, exactly as Cassandra's `Murmur3Partitioner` says.
+//! Tokens: the place of a key on the ring, exactly as Cassandra's `Murmur3Partitioner` computes it.
 //!
-//! The ring is every 64-bit number from the least to the greatest, closed to a circle. Agreeing
-//! with Cassandra to the bit means that what is known of a key there (`SELECT token(key)`) holds
-//! here, and that its published vectors test us.
+//! The ring is every 64-bit number from the least to the greatest, closed to a circle. Because both
+//! agree to the bit, knowledge about Cassandra's keys (`SELECT token(key)`) holds here, and its
+//! published vectors test this code.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,9 +12,9 @@ use std::fmt;
 pub struct Token(pub i64);
 
 impl Token {
-    /// The least, which only the empty key has.
+    /// The least token, which only the empty key has.
     pub const MIN: Self = Self(i64::MIN);
-    /// The greatest.
+    /// The greatest token.
     pub const MAX: Self = Self(i64::MAX);
 
     /// Where a key stands.
@@ -31,8 +31,8 @@ impl Token {
         hash.token(rest, key.len())
     }
 
-    /// Where the key stands that begins with these four bytes (the id of a map) and goes on with
-    /// these, without putting them together.
+    /// The place of a key that consists of these four bytes (the id of a map) and then of these,
+    /// without joining them.
     #[must_use]
     pub fn of_prefixed(prefix: [u8; 4], key: &[u8]) -> Self {
         let mut first = [0; BLOCK];
@@ -51,14 +51,13 @@ impl Token {
         hash.token(rest, length)
     }
 
-    /// The same place counted from the beginning of the ring: the order stays, and the sign is
-    /// gone.
+    /// The same place counted from the beginning of the ring, as a number without a sign.
     #[must_use]
     pub const fn place(self) -> u64 {
         (self.0 as u64) ^ (1 << 63)
     }
 
-    /// The token at so many steps from the beginning of the ring.
+    /// The token that is this many steps from the beginning of the ring.
     #[must_use]
     pub const fn at(place: u64) -> Self {
         Self((place ^ (1 << 63)) as i64)
@@ -71,7 +70,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// Bytes that go into the hash at a time.
+/// The number of bytes that enter the hash at a time.
 const BLOCK: usize = 16;
 const C1: u64 = 0x87C3_7B91_1142_53D5;
 const C2: u64 = 0x4CF5_AD43_2745_937F;
@@ -100,7 +99,7 @@ impl Murmur3 {
             .wrapping_add(0x3849_5AB5);
     }
 
-    /// What is left after the last whole block, and how long the key is in all.
+    /// The token, given the bytes after the last whole block and the length of the whole key.
     fn token(mut self, rest: &[u8], length: usize) -> Token {
         if length == 0 {
             // Cassandra's empty key has the least token, by decree.
@@ -109,13 +108,13 @@ impl Murmur3 {
         let mut last = [0; BLOCK];
         last[..rest.len()].copy_from_slice(rest);
         let (k1, k2) = words(&last);
-        // An empty half is 0 and stays 0, so that no branch is needed.
+        // An empty half is 0 and stays 0, so no branch is needed.
         self.h1 ^= mix_k1(sign_extended(k1)) ^ length as u64;
         self.h2 ^= mix_k2(sign_extended(k2)) ^ length as u64;
         self.h1 = self.h1.wrapping_add(self.h2);
         self.h2 = self.h2.wrapping_add(self.h1);
         let token = fmix(self.h1).wrapping_add(fmix(self.h2)) as i64;
-        // The least token is no key's, so that it can mean the beginning of the ring.
+        // No other key has the least token, so it can mean the beginning of the ring.
         if token == i64::MIN {
             Token::MAX
         } else {
@@ -129,9 +128,9 @@ fn words(block: &[u8; BLOCK]) -> (u64, u64) {
     (both as u64, (both >> 64) as u64)
 }
 
-/// Cassandra's slip, which every driver repeats: in the last, unfinished block Java's bytes are
-/// signed, so that each from 0x80 on flips all bits above its own. A bit is flipped in the end
-/// where an odd number of such bytes stands below: the multiplication counts them.
+/// Cassandra's mistake, which every driver repeats. In the last, unfinished block, Java's bytes are
+/// signed, so each byte from 0x80 on flips all bits above its own. In the end a bit is flipped if
+/// an odd number of such bytes stands below it. The multiplication counts them.
 const fn sign_extended(word: u64) -> u64 {
     let below = ((word >> 7) & ONES).wrapping_mul(ONES) << 8;
     word ^ (below & ONES).wrapping_mul(0xFF)
@@ -160,8 +159,8 @@ mod tests {
         (from..from + length).collect()
     }
 
-    /// Vectors that the tests of Cassandra's drivers (Python, Ruby, C#, Node.js) and of Spark have
-    /// in common with it.
+    /// Vectors that the tests of Cassandra's drivers (Python, Ruby, C#, Node.js) and of Spark share
+    /// with Cassandra.
     #[test]
     fn tokens_are_those_of_cassandra() {
         let vectors: [(&[u8], i64); 38] = [
@@ -208,7 +207,7 @@ mod tests {
             (&(-1_i64).to_be_bytes(), 7071048584287372947),
             (&i64::MAX.to_be_bytes(), -1722304415079482439),
             (&i64::MIN.to_be_bytes(), 9204767954415360687),
-            // With nothing above 0x7F it is MurmurHash3 as everybody has it.
+            // Without bytes above 0x7F it is the usual MurmurHash3.
             (b"hell", 0x629942693e10f867),
             (
                 b"The quick brown fox jumps over the lazy dog",
@@ -220,7 +219,7 @@ mod tests {
         }
     }
 
-    /// The last block as Java has it: byte by byte, each made a signed 64-bit number first.
+    /// The last block as in Java: byte by byte, each first made a signed 64-bit number.
     fn as_java_has_it(word: u64) -> u64 {
         word.to_le_bytes()
             .iter()

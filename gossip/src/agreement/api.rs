@@ -1,13 +1,14 @@
 //! What goes into the agreement machine and what comes out of it.
 
 use super::event::Event;
+use super::problem::Explain;
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{
-    BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, Proposal,
+    BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, PlannedChanges,
 };
 use doyen_placement::{
     Addresses, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MemberId, OrderKey,
@@ -20,16 +21,17 @@ use std::time::Duration;
 /// Where a node looks for others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seeds {
-    /// Addresses (control ports): those that were given, and what names resolve to at present.
+    /// Addresses of control ports: those that were given, and those that names resolve to at
+    /// present.
     pub addresses: Vec<SocketAddr>,
-    /// Seeds that are names. What a name resolves to changes: addresses may come yet.
+    /// Seeds that are names. A name may resolve to other addresses later.
     pub names: Vec<String>,
-    /// Those of the names that do not resolve at present.
+    /// Names that do not resolve at present.
     pub unresolved: Vec<String>,
 }
 
 impl Seeds {
-    /// Whether there is none: such a node forms a cluster of itself.
+    /// Whether there is no seed. Such a node forms a cluster of its own.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.addresses.is_empty() && self.names.is_empty()
@@ -45,83 +47,68 @@ impl FromIterator<SocketAddr> for Seeds {
     }
 }
 
-/// What an operator's command has to show to this node: only for hints to people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Access {
-    /// Nothing: the node trusts its machine.
-    #[default]
-    Open,
-    /// The cluster's secret.
-    Secret,
-    /// The token of `--http-token-file`.
-    Token,
-    /// It has neither, so it refuses all commands that change something.
-    Nothing,
-}
-
 /// What a node is told when it starts.
 #[derive(Debug, Clone)]
-pub struct Config {
-    /// Bytes from which on a range of keys is split: neighbours that are much smaller are merged.
+pub struct AgreementConfig {
+    /// A range of keys with this many bytes is split. Neighbours that are much smaller are merged.
     pub range_bytes_max: u64,
-    /// This process: a fresh random id.
+    /// The id of this process, drawn at random at each start.
     pub id: MemberId,
-    /// Its name; unique among living members.
+    /// Its name, unique among living members.
     pub name: String,
-    /// Data or witness.
+    /// Whether it holds data or only votes.
     pub role: Role,
     /// Where others reach it.
     pub addresses: Addresses,
-    /// Where it stands.
+    /// Its zone, rack and host.
     pub location: Location,
     /// Its capacity; 100 is the default.
     pub weight: u32,
-    /// Somebody wanted this process emptied before the cluster went on without it: it joins, and is
-    /// given nothing.
+    /// An operator wanted this process emptied before the cluster went on without it. So it joins
+    /// and receives no copies.
     pub drained: bool,
-    /// Where it looks for others; the shell replaces them through `Input::Seeds` when it resolves
-    /// names again.
+    /// Where it looks for others. The shell replaces the seeds through `Input::Seeds` when it
+    /// resolves names again.
     pub seeds: Seeds,
-    /// How many initial members form the first cluster; `None`: the distinct seeds with oneself
-    /// among them.
+    /// The number of initial members that form the first cluster. `None`: the number of distinct
+    /// seeds, this node included.
     pub expect: Option<u16>,
-    /// What the first table says if this node writes it.
+    /// The settings of the first table, if this node writes it.
     pub settings: Settings,
-    /// The keyspace `default` if this node writes the first table (its partitions are empty).
+    /// The keyspace `default` of the first table, if this node writes it. Its partitions are empty.
     pub default_keyspace: doyen_placement::Keyspace,
-    /// Durations of the protocol.
+    /// The durations of the protocol.
     pub timing: Timing,
-    /// What an operator's command has to show here.
-    pub access: Access,
-    /// What keys are ordered by if this node writes the first table. Drawn by a generator that
-    /// strangers cannot foresee, as that of the machine is not: the cluster's id comes of it, and
-    /// is published.
+    /// What the node tells people about a problem.
+    pub explain: Explain,
+    /// The key of the order of keys, if this node writes the first table. It must come from a
+    /// generator that outsiders cannot foresee. The machine's own generator will not do: the
+    /// cluster's id comes from it and is published.
     pub order_key: OrderKey,
     /// The highest level that this process speaks (`doyen_placement::level`).
     pub level_max: u16,
-    /// Seed of the machine's own random numbers.
+    /// The seed of the machine's own random numbers.
     pub rng_seed: u64,
 }
 
-/// Durations of the protocol.
+/// The durations of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Timing {
     /// How long an answered ping lets a primary serve: 500 ms.
     pub lease: Duration,
-    /// Between pings: 100 ms.
+    /// The time between pings: 100 ms.
     pub ping_interval: Duration,
     /// Added to every wait for a lease to end: 5 ms.
     pub margin: Duration,
-    /// Unanswered pings after which a member is expelled: 6.
+    /// The number of unanswered pings after which a member is expelled: 6.
     pub pings_missed_max: u32,
-    /// Least distance between two tables that only change in-sync sets or move data: 20 ms.
+    /// The least time between two tables that only change in-sync sets or move data: 20 ms.
     pub batch: Duration,
-    /// How long a fresh node listens before a cluster is formed: 1 s.
+    /// How long a new node listens before it forms a cluster: 1 s.
     pub listen: Duration,
-    /// For how long much has to be asked of a range before it is split for that: 15 s.
+    /// For how long a range must be busy before it is split: 15 s.
     pub busy_for: Duration,
-    /// For how long neighbouring ranges have to be small and at rest before they are merged: 5
-    /// minutes.
+    /// For how long neighbouring ranges must be small and idle before they are merged: 5 minutes.
     pub cold_for: Duration,
 }
 
@@ -144,7 +131,8 @@ impl Timing {
     /// Two clocks that may each be wrong by 1 %: (1 + 0.01) / (1 - 0.01), rounded up.
     const DRIFT: f64 = 1.0204;
 
-    /// How long a new primary waits for a predecessor of which it knows nothing (rule 9).
+    /// How long a new primary waits for the lease of a predecessor of which it knows nothing (rule
+    /// 9).
     #[must_use]
     pub fn takeover_wait(&self) -> Duration {
         let drift = if broken(&mutant::WAITS_WITHOUT_DRIFT) {
@@ -156,12 +144,12 @@ impl Timing {
     }
 }
 
-/// Whom a message goes to.
+/// The receiver of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Peer {
     /// A process that said its id on the connection.
     Member(MemberId),
-    /// An address that was configured or gossiped; who answers there is not known yet.
+    /// An address that was configured or gossiped. The process there is not known yet.
     Address(SocketAddr),
 }
 
@@ -169,28 +157,28 @@ pub enum Peer {
 /// coordinator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminRequest {
-    /// Makes sure that a map of this name exists.
+    /// Ensures that a map of this name exists.
     CreateMap {
         /// Its name.
         name: String,
         /// The name of its keyspace.
         keyspace: String,
     },
-    /// Makes sure that a keyspace of this name and with these settings exists.
+    /// Ensures that a keyspace of this name and with these settings exists.
     CreateKeyspace(NewKeyspace),
-    /// Changes a keyspace; copies are made or dropped for that afterwards.
+    /// Changes a keyspace. Copies are made or dropped for that afterwards.
     AlterKeyspace {
         /// Its name.
         name: String,
         /// What changes.
         change: KeyspaceChange,
     },
-    /// Drops a keyspace with its maps and all that is in them.
+    /// Drops a keyspace with its maps and all their keys.
     DropKeyspace {
         /// Its name.
         name: String,
     },
-    /// Splits a range of a keyspace at a key, which begins the second part.
+    /// Splits a range of a keyspace at a key. The second part begins with that key.
     SplitAt {
         /// The name of the keyspace.
         keyspace: String,
@@ -199,7 +187,7 @@ pub enum AdminRequest {
         /// The key.
         key: Box<[u8]>,
     },
-    /// Merges the range that begins with a key with the one before it.
+    /// Merges the range that begins with a key with the range before it.
     MergeAt {
         /// The name of the keyspace.
         keyspace: String,
@@ -208,31 +196,31 @@ pub enum AdminRequest {
         /// The key.
         key: Box<[u8]>,
     },
-    /// Gives up a silent member: what it alone held is lost.
+    /// Gives up a silent member. The data that it alone held is lost.
     GiveUp {
         /// Its name.
         name: String,
     },
-    /// Puts a plan into force that a person has seen: it must be made for the table in force.
+    /// Applies a plan that a person has seen. The plan must be made for the table in force.
     ApplyPlan {
         /// The table that it was made for.
         base: TableName,
-        /// Where partitions shall go.
+        /// The replicas that partitions shall have.
         goals: doyen_placement::planner::Plan,
     },
-    /// Says for which reasons copies move by themselves.
+    /// Sets the reasons for which copies move by themselves.
     Schedule(Schedulers),
-    /// Says whether, when and how fast copies move for balance.
+    /// Sets whether, when and how fast copies move for balance.
     Balance(BalanceChange),
-    /// Moves a partition no further: it stays where it is until somebody resumes, or members come
-    /// or go. `None`: none that moves for balance, and pauses balancing.
+    /// Stops the move of a partition. It stays where it is until balancing is resumed, or members
+    /// come or go. `None`: stops all moves for balance, and pauses balancing.
     Cancel(Option<PartitionRef>),
     /// Empties a member.
     Drain {
         /// Its name.
         name: String,
     },
-    /// Lets a member hold data again that was being emptied.
+    /// Lets a member that was being emptied hold data again.
     Fill {
         /// Its name.
         name: String,
@@ -255,32 +243,32 @@ doyen_placement::tagged!(AdminRequest {
     12 => Fill { name },
 });
 
-/// What became of an [`AdminRequest`].
+/// The outcome of an [`AdminRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum AdminReply {
-    /// Committed; for `CreateMap`, the map.
+    /// The change is committed. For `CreateMap`, with the map.
     Done(Option<MapEntry>),
-    /// Not done, and why.
+    /// The change was not made, for this reason.
     Refused(String),
 }
 
-/// What the machine is told.
+/// The inputs of the machine.
 #[derive(Debug)]
 pub enum Input {
     /// Time passed (`poll_timeout`).
     Tick,
     /// A message of a peer whose connection said who it is.
     Message {
-        /// Who sent it.
+        /// The sender.
         from: MemberId,
-        /// What it says.
+        /// The message.
         message: Message,
     },
     /// An address that was dialled answered with this process id.
     Identified {
         /// The address.
         address: SocketAddr,
-        /// Who is there.
+        /// The process there.
         id: MemberId,
     },
     /// The highest level that a process speaks, by its hello: told before what it says. It never
@@ -291,86 +279,86 @@ pub enum Input {
         /// The level.
         level: u16,
     },
-    /// The answer to `Output::Scout`, where there was one: this process is there.
+    /// An answer to `Output::Scout`: this process is there.
     Scouted {
-        /// Who answered.
+        /// The process that answered.
         id: MemberId,
-        /// Where it says that others reach it.
+        /// The address at which it says that others reach it.
         address: SocketAddr,
     },
-    /// Something that may be true.
+    /// A hint, which may be wrong.
     Hint(Hint),
-    /// Seeds, resolved anew.
+    /// Seeds after another resolution of their names.
     Seeds(Seeds),
     /// This node's data threads have opened these partitions, in tenures that began at these
     /// epochs.
     Opened(Vec<(PartitionRef, Epoch)>),
     /// This node, as primary, asks for changes.
     InSync(Vec<InSyncRequest>),
-    /// This node's data threads made progress. Without it for two leases the node falls silent
-    /// (rule 12).
+    /// This node's data threads made progress. If that is missing for two leases, the node falls
+    /// silent (rule 12).
     DataThreadAlive,
-    /// This node's first write is about to be applied: a cluster of one becomes *used*.
+    /// This node is about to apply its first write, so a cluster of one becomes *used*.
     Used,
-    /// A person or program asks; answered by `Output::AdminReply` with the same ticket.
+    /// A person or a program makes a request. `Output::AdminReply` answers it with the same ticket.
     Admin {
-        /// Names the request.
+        /// The number of the request.
         ticket: u64,
         /// The request.
         request: AdminRequest,
     },
-    /// What one of this node's data threads measured of itself and of partitions that it leads,
-    /// each some seconds: those of which something has changed.
+    /// The measurements of one of this node's data threads: of itself, and of the partitions that
+    /// it leads and that changed. Every few seconds.
     Loads {
-        /// Its number.
+        /// The number of the thread.
         thread: u8,
-        /// What it measured.
+        /// The measurements.
         report: Report,
     },
-    /// What the shell planned for `Output::Plan`.
+    /// The plan of the shell in answer to `Output::Plan`.
     Planned {
-        /// The table that was planned for; another one in force makes the plan void.
+        /// The table that it was made for. If another table is in force, the plan is void.
         base: TableName,
-        /// What is to be done.
-        proposal: Proposal,
+        /// The plan.
+        proposal: PlannedChanges,
     },
-    /// The minute of the day, in UTC: said when it is another one.
+    /// The minute of the day, in UTC. The shell says each new minute.
     Minute(u16),
-    /// Leave the cluster in order (rule 10): hand over everything; answered by
-    /// `Output::HandedOver`. Said again with `Pace::AtOnce`, it ends the wait for copies elsewhere.
+    /// Leave the cluster in order (rule 10): hand over everything. `Output::HandedOver` answers it.
+    /// A second `Leave` with `Pace::AtOnce` ends the wait for copies elsewhere.
     Leave(Pace),
-    /// After `Output::HandedOver`: be a member no longer; answered by `Output::Left`.
+    /// After `Output::HandedOver`: give up the membership. `Output::Left` answers it.
     Depart,
-    /// The data path heard of a newer committed table: pull it from any voter.
+    /// The data path heard of a newer committed table: pull it from a voter.
     Pull(TableName),
-    /// The operator's word: these members are dead (`recover`).
+    /// An operator says that these members are dead (`recover`).
     Recover {
-        /// Names of the dead.
+        /// The names of the dead members.
         dead: Vec<String>,
-        /// Names the request; answered by `Output::AdminReply`.
+        /// The number of the request. `Output::AdminReply` answers it.
         ticket: u64,
     },
 }
 
-/// What the machine wants done, in order.
+/// What the machine wants done, in this order.
 #[derive(Debug)]
 pub enum Output {
-    /// Send this. Pings and pongs go as datagrams, everything else on a stream.
+    /// Send a message. Pings and pongs go as datagrams, everything else on a stream.
     Send {
-        /// To whom.
+        /// The receiver.
         to: Peer,
-        /// What.
+        /// The message.
         message: Message,
     },
-    /// Ask this seed once more who is there, from a port of its own: behind a balancer that is
-    /// another node each time. Answered by `Input::Scouted`, or by nothing.
+    /// Ask this seed once more which process is there, from another port: behind a balancer, that
+    /// may reach another node. `Input::Scouted` answers, or nothing.
     Scout(SocketAddr),
     /// These tables are in force from now on. The shell makes them visible to the data threads
     /// before it carries out any output that follows.
     View(View),
-    /// The lease reaches to here. Visible to the data threads at once.
+    /// The lease lasts until then. The shell shows it to the data threads at once.
     Lease(Time),
-    /// Plan for this table and these loads, away from the control thread, and answer with
+    /// Plan for this table and these loads, away from the control thread. Answer with
     /// `Input::Planned`.
     Plan(Arc<Table>, Arc<Loads>),
     /// The answer to `Input::Admin` or `Input::Recover`.
@@ -380,32 +368,31 @@ pub enum Output {
         /// The answer.
         reply: AdminReply,
     },
-    /// Something that people want to know.
+    /// Something that operators want to know.
     Event(Event),
-    /// The cluster went on without this process: stop, take a fresh identity, start again as a new
-    /// member.
+    /// The cluster went on without this process. Stop, take a new identity, and start again as a
+    /// new member.
     Expelled,
-    /// The answer to `Input::Used`: the mark is set (or was not needed), and the write may be
-    /// applied.
+    /// Answers `Input::Used`: the mark is set or was not needed. The write may be applied.
     UsedOk,
-    /// Everything is handed over, or nobody is left who could take it. This node is still a member,
-    /// so that it can forward.
+    /// Everything is handed over, or no other member is left that could take it. This node is still
+    /// a member, so that it can forward.
     HandedOver,
     /// The leave is complete: a majority has installed a table without this node.
     Left,
-    /// This process cannot be a member, and trying again will not help.
+    /// This process cannot be a member, and another attempt will not help.
     Fatal(String),
 }
 
-/// What a node acts on (rule 5).
+/// The tables that a node acts on (rule 5).
 #[derive(Debug, Clone)]
 pub struct View {
     /// The last table known to be committed.
     pub installed: Arc<Table>,
-    /// The last table accepted; equal to `installed` when nothing is in flight.
+    /// The last table accepted. Equal to `installed` if no proposal is open.
     pub accepted: Arc<Table>,
-    /// For partitions whose tenure with this node as primary began in `installed`: when it may
-    /// acknowledge (rule 9).
+    /// For each partition whose tenure with this node as primary began in `installed`: when the
+    /// node may acknowledge (rule 9).
     pub opens_at: Arc<Vec<(PartitionRef, Epoch, Time)>>,
 }
 
@@ -414,49 +401,49 @@ pub struct View {
 pub struct Status {
     /// This process.
     pub me: MemberId,
-    /// Who coordinates, as far as this node knows.
+    /// The coordinator, as far as this node knows.
     pub coordinator: Option<MemberId>,
     /// Whether this node coordinates and a majority answers it.
     pub leading: bool,
     /// The last committed table that it knows.
     pub installed: Option<TableName>,
-    /// Partitions whose primary has not reported them open. Complete only at the coordinator; empty
+    /// Partitions whose primary has not reported them open. Complete at the coordinator, and empty
     /// elsewhere.
     pub closed: Vec<PartitionRef>,
-    /// This node coordinates, and has still to plan for the members that are here: what moves next
-    /// is not known yet.
+    /// This node coordinates and has not planned yet for the present members, so the next moves are
+    /// not known.
     pub planning: bool,
-    /// Members that do not answer this node, which asks those whose votes it needs; the coordinator
-    /// asks all.
+    /// Members that do not answer this node. The coordinator asks all members, the others ask those
+    /// whose votes they need.
     pub unanswered: Vec<MemberId>,
-    /// How much of its memory each member has filled, in percent, as it told the coordinator; empty
+    /// How much of its memory each member has filled, in percent, as it told the coordinator. Empty
     /// elsewhere.
     pub filled: Vec<(MemberId, u8)>,
-    /// Why nothing moves, where nothing does: for people.
+    /// Why nothing goes on, if nothing does: for people.
     pub waiting: Option<String>,
-    /// Other clusters that this node has met lately, and that hold data as its own does.
+    /// Other clusters with data that this node has met lately.
     pub others: Vec<OtherCluster>,
 }
 
-/// A cluster of the same secret that is not the node's own.
+/// Another cluster of the same secret.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct OtherCluster {
-    /// Which one.
+    /// Its id.
     pub cluster: ClusterId,
-    /// The name of the member of it that was met last.
+    /// The name of its member that was met last.
     pub name: String,
     /// That member's control port.
     pub address: SocketAddr,
 }
 
-/// What only a coordinator sees of moves, for those who watch the cluster.
+/// What the coordinator alone sees of moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Oversight {
-    /// For how long nothing has gone on of all that some primary is to copy or to hand over; zero
-    /// where nothing moves. To some five seconds.
+    /// For how long the moves of some primary have made no progress. Zero if nothing moves. Exact
+    /// to about five seconds.
     pub moves_standing: Duration,
-    /// Moves for balance that failed, one after the other. The third pauses balancing, and this
-    /// begins anew.
+    /// The number of moves for balance that failed one after the other. The third failure pauses
+    /// balancing, and the count begins anew.
     pub moves_failed: u32,
 }
 

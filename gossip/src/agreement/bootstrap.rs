@@ -1,17 +1,19 @@
-//! How the first cluster forms: from the configured initial members, unanimously, once.
+//! How the first cluster forms: from the initial members, unanimously, once.
 //!
-//! Every process says how it stands to every seed. When the lists agree, the process with the
-//! lowest id writes the first table and needs the promise of everybody in it. A promise excludes
-//! every other first table; it lapses only when whoever wrote the table says, after that, that it
-//! has dropped it, or when every founder's address answers and nobody there is a member.
+//! Every process sends its status to every seed. When the lists of initial members agree, the
+//! process with the lowest id writes the first table. It needs the promise of every member of that
+//! table. A promise excludes every other first table. It lapses in two cases: the writer says,
+//! after it wrote the table, that it has dropped it; or a process answers at every founder's
+//! address, and none of them is a member.
 
 use super::api::Output;
 use super::context::{Context, Named};
 use super::event::Event;
 use super::join::REFUSED_MAX;
+use super::problem::{Found, Problem};
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Message, Stand, Standing};
+use crate::wire::{Message, ProcessState, ProcessStatus};
 use doyen_placement::level::LEVELS;
 use doyen_placement::{ClusterId, Member, MemberId, TableName, Term, Version, planner};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,57 +21,60 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A node that was not told how many shall form the first cluster, and cannot tell from its seeds,
-/// looks for others this long before it begins a cluster by itself. In common places (a service in
-/// Kubernetes, a scaled service of Docker Compose) one name is everybody's seed, all nodes start
-/// together, and the addresses of the name appear one after the other, within seconds.
+/// If a node was not told how many members form the first cluster, and its seeds do not tell
+/// either, it looks for others this long before it begins a cluster by itself. That is common: a
+/// service in Kubernetes or a scaled service of Docker Compose has one name, which is the seed of
+/// every node. All nodes start together, and the addresses of the name appear one after the other,
+/// within seconds.
 const LOOK: Duration = Duration::from_secs(10);
-/// It looks for so many times as long while it hears a process with a lower id, which is to begin.
+/// While a node hears a process with a lower id, which is to begin the cluster, it looks this many
+/// times as long.
 const LOOKS_WHILE_ANOTHER_IS_DUE: u32 = 2;
-/// Between two looks behind the seeds, at least and at most.
+/// The shortest and the longest time between two looks behind the seeds.
 const SCOUT: (Duration, Duration) = (Duration::from_millis(400), Duration::from_millis(800));
-/// Whoever was not heard for this long is not counted on.
+/// A process that was not heard for this long does not count.
 const FRESH: Duration = Duration::from_secs(1);
-/// Between two rounds of probes, at least and at most.
+/// The shortest and the longest time between two rounds of probes.
 const PROBE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(250));
-/// Between two reports of what is missing.
+/// The time between two reports of what is missing.
 const REPORT: Duration = Duration::from_secs(5);
-/// A first table is sent again after this long.
+/// The time after which a first table is sent again.
 const RESEND: Duration = Duration::from_millis(100);
-/// Processes that are remembered while forming.
+/// The number of processes that are remembered while forming.
 const PEERS_MAX: usize = 256;
-/// Processes that a probe lists.
+/// The number of processes that a probe lists.
 pub(super) const LISTED_MAX: usize = 64;
 
-/// A process that is part of nothing yet.
+/// A process that is part of no cluster yet.
 #[derive(Debug)]
 pub(super) struct Forming {
     started: Time,
-    /// Since when it has been doubtful whether other nodes are behind the same seeds.
+    /// Since when it has been in doubt whether other nodes are behind the same seeds.
     doubtful: Option<Time>,
     scout_at: Time,
     probe_at: Time,
     report_at: Time,
-    /// At the last report nothing was missing.
+    /// Whether nothing was missing at the last report.
     complete: bool,
     peers: BTreeMap<MemberId, Heard>,
-    /// Who answered at which address.
+    /// The process that answered at each address.
     at: BTreeMap<SocketAddr, MemberId>,
     promise: Option<Named>,
     founding: Option<Founding>,
-    /// Addresses from gossip or from a former life: never to form a cluster with, only to find one.
+    /// Addresses from gossip or from a former member. They serve to find a cluster, and never to
+    /// form one.
     hinted: BTreeSet<SocketAddr>,
-    /// Since when another process has borne this one's name.
+    /// Since when another process has had this one's name.
     namesake: Option<Time>,
 }
 
 #[derive(Debug)]
 struct Heard {
-    standing: Standing,
+    status: ProcessStatus,
     at: Time,
 }
 
-/// The first table, on its way.
+/// The first table, before it is committed.
 #[derive(Debug)]
 struct Founding {
     table: Named,
@@ -82,19 +87,19 @@ struct Founding {
 enum Doubt {
     /// No other process answers.
     Alone,
-    /// This seed leads to a process that others reach at another address: a balancer does that, and
+    /// This seed leads to a process that others reach at another address. A balancer does that, and
     /// leads other nodes elsewhere.
     Indirect(SocketAddr),
 }
 
-/// What comes next.
+/// What a forming process becomes.
 #[derive(Debug)]
 pub(super) enum Formed {
     /// A cluster of which this process wrote the first table.
     Founded(Named),
     /// A cluster whose first table this process promised.
     Founder(Named),
-    /// A living cluster, and who is in it.
+    /// A member of a living cluster was found.
     Found(ClusterId, MemberId, Version),
 }
 
@@ -130,7 +135,7 @@ impl Forming {
 
     pub(super) fn hinted(&mut self, cx: &Context, address: SocketAddr) {
         if self.hinted.len() >= LISTED_MAX {
-            // Those where nobody answers make room.
+            // Hinted addresses at which no process answers make room.
             let answers: BTreeSet<SocketAddr> = self
                 .fresh_peers(cx)
                 .map(|(_, s)| s.member.addresses.control)
@@ -142,7 +147,7 @@ impl Forming {
         }
     }
 
-    /// The processes at the seeds with oneself among them, and the seeds that have not answered.
+    /// The processes at the seeds, this one included, and the seeds that have not answered.
     fn initial(&self, cx: &Context) -> (BTreeSet<MemberId>, Vec<SocketAddr>) {
         let mut initial = BTreeSet::from([cx.me()]);
         let mut missing = Vec::new();
@@ -160,23 +165,23 @@ impl Forming {
         (initial, missing)
     }
 
-    fn fresh(&self, cx: &Context, id: MemberId) -> Option<&Standing> {
+    fn fresh(&self, cx: &Context, id: MemberId) -> Option<&ProcessStatus> {
         self.peers
             .get(&id)
             .filter(|h| cx.now.since(h.at) <= FRESH)
-            .map(|h| &h.standing)
+            .map(|h| &h.status)
     }
 
-    fn fresh_peers(&self, cx: &Context) -> impl Iterator<Item = (MemberId, &Standing)> {
+    fn fresh_peers(&self, cx: &Context) -> impl Iterator<Item = (MemberId, &ProcessStatus)> {
         let now = cx.now;
         self.peers
             .iter()
             .filter(move |(_, h)| now.since(h.at) <= FRESH)
-            .map(|(id, h)| (*id, &h.standing))
+            .map(|(id, h)| (*id, &h.status))
     }
 
-    /// A name that does not resolve yet counts all the same: the first cluster must not form
-    /// without the node that it means.
+    /// A name that does not resolve yet counts too: the first cluster must not form without the
+    /// node that it means.
     fn expect(&self, cx: &Context) -> u16 {
         let (initial, missing) = self.initial(cx);
         let all = initial.len() + missing.len() + cx.config.seeds.unresolved.len();
@@ -185,7 +190,7 @@ impl Forming {
             .unwrap_or_else(|| u16::try_from(all).unwrap_or(u16::MAX))
     }
 
-    /// Seeds that lead to a process which others reach at another address, and where.
+    /// Seeds that lead to a process which others reach at another address.
     fn indirect(&self, cx: &Context) -> impl Iterator<Item = SocketAddr> {
         let own = cx.config.addresses.control;
         cx.config
@@ -198,13 +203,13 @@ impl Forming {
                 let elsewhere = |id| {
                     self.peers
                         .get(&id)
-                        .is_some_and(|h| h.standing.member.addresses.control != *seed)
+                        .is_some_and(|h| h.status.member.addresses.control != *seed)
                 };
                 *seed != own && there.is_some_and(|id| id == cx.me() || elsewhere(id))
             })
     }
 
-    /// Whether the seeds cannot tell that everybody is here.
+    /// Why the seeds cannot tell whether all nodes are here.
     fn doubt(&self, cx: &Context) -> Option<Doubt> {
         let seeds = &cx.config.seeds;
         if cx.config.expect.is_some() || seeds.is_none() {
@@ -220,8 +225,8 @@ impl Forming {
         }
     }
 
-    /// For how long this node looks for others before it begins a cluster by itself. Of those that
-    /// know of each other the one with the lowest id begins, and the others join it.
+    /// For how long this node looks for others before it begins a cluster by itself. Among nodes
+    /// that know of each other, the one with the lowest id begins, and the others join it.
     fn looks_for(&self, cx: &Context) -> Duration {
         if self.is_to_begin(cx).is_some() {
             LOOK * LOOKS_WHILE_ANOTHER_IS_DUE
@@ -232,23 +237,24 @@ impl Forming {
 
     /// The process that is to begin a cluster by itself before this one does.
     fn is_to_begin(&self, cx: &Context) -> Option<&Member> {
-        let begins = |s: &Standing| matches!(s.state, Stand::Forming { told: false, .. });
+        let begins =
+            |s: &ProcessStatus| matches!(s.state, ProcessState::Forming { told: false, .. });
         self.fresh_peers(cx)
             .find(|(id, s)| *id < cx.me() && begins(s))
             .map(|(_, s)| &s.member)
     }
 
-    /// How much longer it looks for others; `None`: it does not, or does not begin by itself.
+    /// How long it looks on for others. `None`: it does not look, or does not begin by itself.
     fn looks_until(&self, cx: &Context) -> Option<Time> {
         self.doubt(cx)
             .and(self.doubtful)
             .map(|since| since + self.looks_for(cx))
     }
 
-    pub(super) fn stand(&self, cx: &Context) -> Stand {
+    pub(super) fn process_state(&self, cx: &Context) -> ProcessState {
         let (initial, _) = self.initial(cx);
         let known = self.fresh_peers(cx);
-        Stand::Forming {
+        ProcessState::Forming {
             initial: initial.into_iter().take(LISTED_MAX).collect(),
             expect: self.expect(cx),
             told: cx.config.expect.is_some(),
@@ -260,7 +266,7 @@ impl Forming {
         }
     }
 
-    /// Time passed, or somebody was heard.
+    /// Time passed, or a process was heard.
     pub(super) fn turn(&mut self, cx: &mut Context) -> Option<Formed> {
         let alone = cx.config.expect.is_none_or(|n| n == 1);
         if alone && cx.config.seeds.is_none() && self.hinted.is_empty() {
@@ -280,16 +286,16 @@ impl Forming {
         None
     }
 
-    /// Notes since when it has been doubtful whether everybody is here.
+    /// Notes since when it has been in doubt whether all nodes are here.
     fn look(&mut self, cx: &Context) {
         if !cx.config.seeds.unresolved.is_empty() {
-            // What a name means may be known in a moment; only then the time begins.
+            // A name may resolve in a moment. The time begins only then.
             self.doubtful = None;
         } else if self.doubt(cx).is_none() {
             self.doubtful = None;
         } else if self.doubtful.is_none() {
             self.doubtful = Some(cx.now);
-            // Said as soon as it is waited for.
+            // People are told as soon as the wait begins.
             self.report_at = self.report_at.min(self.started + cx.config.timing.listen);
         }
     }
@@ -300,10 +306,10 @@ impl Forming {
         let Some(other) = self.namesake(cx) else {
             return self.namesake = None;
         };
-        let (younger, why) = (other.id < cx.me(), name_taken(&cx.config.name, other));
+        let (younger, problem) = (other.id < cx.me(), name_taken(cx, other));
         let since = *self.namesake.get_or_insert(cx.now);
         if younger && cx.now.since(since) >= REFUSED_MAX {
-            cx.outputs.push_back(Output::Fatal(why));
+            cx.outputs.push_back(Output::Fatal(cx.explain(&problem)));
         }
     }
 
@@ -313,7 +319,7 @@ impl Forming {
             .iter()
             .filter(|(id, heard)| **id != cx.me() && cx.now.since(heard.at) <= FRESH);
         others
-            .map(|(_, heard)| &heard.standing.member)
+            .map(|(_, heard)| &heard.status.member)
             .find(|m| m.name == cx.config.name)
     }
 
@@ -334,7 +340,7 @@ impl Forming {
             addresses.extend(
                 self.peers
                     .values()
-                    .map(|h| h.standing.member.addresses.control),
+                    .map(|h| h.status.member.addresses.control),
             );
         }
         if let Some(promise) = &self.promise {
@@ -342,14 +348,14 @@ impl Forming {
         }
         addresses.remove(&cx.config.addresses.control);
         addresses.retain(|a| self.at.get(a) != Some(&cx.me()));
-        let stand = self.stand(cx);
-        let standing = cx.standing(stand);
+        let state = self.process_state(cx);
+        let status = cx.process_status(state);
         for address in addresses {
-            cx.dial(address, Message::Probe(standing.clone()));
+            cx.dial(address, Message::Probe(status.clone()));
         }
     }
 
-    /// Behind a seed that leads to another address than its own there may be more processes.
+    /// If a seed leads to an address that is not its own, there may be more processes behind it.
     fn scout(&mut self, cx: &mut Context) {
         if self.scout_at > cx.now {
             return;
@@ -359,24 +365,24 @@ impl Forming {
         cx.outputs.extend(seeds.into_iter().map(Output::Scout));
     }
 
-    /// Somebody says how it stands.
+    /// A process sends its status.
     pub(super) fn hear(
         &mut self,
         cx: &mut Context,
         from: MemberId,
-        standing: Standing,
+        status: ProcessStatus,
     ) -> Option<Formed> {
-        if let Stand::Member {
+        if let ProcessState::Member {
             cluster, version, ..
-        } = &standing.state
+        } = &status.state
         {
-            return self.living((*cluster, *version), from, &standing.member);
+            return self.living((*cluster, *version), from, &status.member);
         }
-        if let Stand::Forming { known, .. } = &standing.state
+        if let ProcessState::Forming { known, .. } = &status.state
             && cx.config.expect.is_some()
         {
-            // With a number to wait for, founders may be strangers that only somebody else has
-            // heard.
+            // If the number of members is given, founders may be processes that only another
+            // process has heard.
             known
                 .iter()
                 .for_each(|(_, address)| self.hinted(cx, *address));
@@ -384,28 +390,22 @@ impl Forming {
         if self
             .peers
             .get(&from)
-            .is_some_and(|h| h.standing.number > standing.number)
+            .is_some_and(|h| h.status.number > status.number)
         {
-            // It was said before what was heard last.
+            // It is older than the last status of that process.
             return None;
         }
         if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(&from) {
             self.peers.retain(|_, h| cx.now.since(h.at) <= FRESH);
         }
         if self.peers.len() < PEERS_MAX {
-            self.at.insert(standing.member.addresses.control, from);
-            self.peers.insert(
-                from,
-                Heard {
-                    standing,
-                    at: cx.now,
-                },
-            );
+            self.at.insert(status.member.addresses.control, from);
+            self.peers.insert(from, Heard { status, at: cx.now });
         }
         None
     }
 
-    /// A living cluster is there.
+    /// There is a living cluster.
     fn living(
         &mut self,
         (cluster, version): (ClusterId, Version),
@@ -429,8 +429,8 @@ impl Forming {
         Some(Formed::Found(cluster, from, version))
     }
 
-    /// Somebody speaks as a member of the cluster whose first table this process promised: then
-    /// that table is committed.
+    /// A process speaks as a member of the cluster whose first table this process promised. So that
+    /// table is committed.
     pub(super) fn confirmed(&self, cluster: ClusterId) -> Option<Named> {
         self.promise.clone().filter(|t| t.cluster == cluster)
     }
@@ -458,8 +458,8 @@ impl Forming {
             return false;
         }
         match cx.config.expect {
-            // Told to go ahead alone: should a cluster be there after all, one of the two gives
-            // way.
+            // This node was told to go ahead alone. If there is a cluster after all, one of the two
+            // gives way.
             Some(1) => founders.len() == 1,
             None => {
                 missing.is_empty()
@@ -468,7 +468,7 @@ impl Forming {
                     && *founders == initial
             }
             Some(expect) if founders.len() == usize::from(expect) => {
-                // Nobody dials the address that it has itself.
+                // A process does not dial its own address.
                 let at = |s: &SocketAddr| {
                     if *s == cx.config.addresses.control {
                         Some(cx.me())
@@ -494,7 +494,7 @@ impl Forming {
         }
     }
 
-    /// The founders, if everybody that is needed is here and agrees.
+    /// The founders, if all that are needed are here and agree.
     fn founders(&self, cx: &Context) -> Option<BTreeSet<MemberId>> {
         let (initial, missing) = self.initial(cx);
         if self.doubt(cx).is_some() {
@@ -505,7 +505,12 @@ impl Forming {
         let expect = usize::from(self.expect(cx));
         let mut founders = initial;
         if let Some(n) = cx.config.expect {
-            let same = |h: &&Heard| matches!(h.standing.state, Stand::Forming { told: true, expect, .. } if expect == n);
+            let same = |h: &&Heard| {
+                matches!(
+                    h.status.state,
+                    ProcessState::Forming { told: true, expect, .. } if expect == n
+                )
+            };
             let others = self
                 .peers
                 .iter()
@@ -524,7 +529,7 @@ impl Forming {
         let agree = |id: &MemberId| {
             *id == cx.me()
                 || self.fresh(cx, *id).is_some_and(|s| match &s.state {
-                    Stand::Forming {
+                    ProcessState::Forming {
                         initial,
                         expect: theirs,
                         told,
@@ -534,7 +539,7 @@ impl Forming {
                             && (*told
                                 || initial.iter().copied().collect::<BTreeSet<_>>() == founders)
                     }
-                    Stand::Joining | Stand::Member { .. } => false,
+                    ProcessState::Joining | ProcessState::Member { .. } => false,
                 })
         };
         (founders.len() == expect && self.agrees(cx, &founders) && founders.iter().all(agree))
@@ -571,12 +576,12 @@ impl Forming {
             }
         };
         let mut members: Vec<Member> = founders.iter().filter_map(member).collect();
-        // Who writes the table coordinates first, so it is the oldest.
+        // The writer of the table coordinates first, so it is the oldest.
         members.sort_by_key(|m| (m.id != cx.me(), place(m), m.id));
         let table = self.first(cx, members);
         if let Err(why) = table.validate() {
             cx.event(Event::NoCoordinator {
-                why: format!("the initial members cannot form a cluster: {why}"),
+                why: cx.explain(&Problem::NoFirstTable(why)),
             });
             self.report_at = cx.now + REPORT;
             self.started = cx.now;
@@ -604,35 +609,28 @@ impl Forming {
             .map_or(Duration::ZERO, |since| cx.now.since(since))
             .as_secs();
         let found = match doubt {
-            Doubt::Alone => format!(
-                "no other node answered at the seeds ({}) for {looked} s",
-                seeds_of(cx)
-            ),
+            Doubt::Alone => Found::Nothing {
+                seeds: seeds_of(cx),
+                looked: Some(looked),
+            },
             Doubt::Indirect(seed) => {
-                let others: Vec<&str> = self
+                let others = self
                     .fresh_peers(cx)
-                    .map(|(_, s)| s.member.name.as_str())
+                    .map(|(_, s)| s.member.name.clone())
                     .collect();
-                let others = if others.is_empty() {
-                    "none".to_owned()
-                } else {
-                    others.join(", ")
-                };
-                format!(
-                    "the seed {seed} leads to nodes at other addresses (those found: {others}), and no cluster was found for {looked} s"
-                )
+                Found::Elsewhere {
+                    seed,
+                    looked: Some((others, looked)),
+                }
             }
         };
-        format!(
-            "{found}: this node begins a cluster by itself. While that is unused, it gives way to another one that it meets. If others should \
-             be here, start all nodes with --expect and their number"
-        )
+        cx.explain(&Problem::BeginsAlone { found })
     }
 
-    /// Sends the first table to whoever has not promised it.
+    /// Sends the first table to founders that have not promised it.
     fn send_first(&mut self, cx: &mut Context) {
-        let stand = self.stand(cx);
-        let standing = cx.standing(stand);
+        let state = self.process_state(cx);
+        let status = cx.process_status(state);
         let Some(Founding {
             table,
             promised,
@@ -647,16 +645,21 @@ impl Forming {
                 member.id,
                 Message::Found {
                     table: table.table.clone(),
-                    standing: standing.clone(),
+                    status: status.clone(),
                 },
             );
         }
     }
 
-    /// The first table of somebody else.
+    /// The first table of another process.
     pub(super) fn on_found(&mut self, cx: &mut Context, from: MemberId, table: Named) {
         let founders: BTreeSet<MemberId> = table.members.iter().map(|m| m.id).collect();
-        let pursues = |s: &Standing| matches!(s.state, Stand::Forming { promise, .. } if promise == Some(table.name));
+        let pursues = |s: &ProcessStatus| {
+            matches!(
+                s.state,
+                ProcessState::Forming { promise, .. } if promise == Some(table.name)
+            )
+        };
         let pursued = self.fresh(cx, from).is_some_and(pursues) || broken(&mutant::HEARS_OLD_WORDS);
         let sound = table.term == Term(1)
             && table.version == Version(1)
@@ -700,14 +703,13 @@ impl Forming {
         } else {
             let writer = promise.members.iter().map(|m| m.id).min();
             let pursues = |m: &Member| match self.fresh(cx, m.id).map(|s| &s.state) {
-                Some(Stand::Forming {
+                Some(ProcessState::Forming {
                     promise: theirs, ..
                 }) => Some(m.id) == writer && *theirs == Some(promise.name),
-                Some(Stand::Joining) => false,
-                Some(Stand::Member { .. }) | None => true,
+                Some(ProcessState::Joining) => false,
+                Some(ProcessState::Member { .. }) | None => true,
             };
-            // Nothing older than the table itself is among what was heard of whoever wrote it
-            // (`hear`).
+            // `hear` drops every status of the writer that is older than the table.
             let dropped = others().any(|m| Some(m.id) == writer && !pursues(m));
             dropped || others().all(|m| replaced(m) || !pursues(m))
         };
@@ -722,37 +724,43 @@ impl Forming {
         }
         self.report_at = cx.now + REPORT;
         // If nothing is missing, there is nothing to say, unless it stays so until the next report.
-        let complete = self.obstacle(cx).is_none();
-        let why = match (complete, std::mem::replace(&mut self.complete, complete)) {
-            (true, false) => return,
-            (true, true) => {
-                self.waiting(cx)
-                    + ", and they have not agreed yet: do their control ports (--listen) reach each other?"
-            }
-            (false, _) => self.waiting(cx),
+        let obstacle = self.obstacle(cx);
+        let was = std::mem::replace(&mut self.complete, obstacle.is_none());
+        let problem = match obstacle {
+            Some(problem) => problem,
+            None if was => self.not_agreed(cx, true),
+            None => return,
         };
-        cx.event(Event::NoCoordinator { why });
+        cx.event(Event::NoCoordinator {
+            why: cx.explain(&problem),
+        });
     }
 
-    /// Why nothing happens: for people.
+    /// Why no cluster begins: for people.
     pub(super) fn waiting(&self, cx: &Context) -> String {
-        let names = || {
-            let names: Vec<String> = self.names(cx);
-            format!(
-                "{} of {} initial members are here: {}",
-                names.len(),
-                self.expect(cx),
-                names.join(", ")
-            )
-        };
-        self.obstacle(cx).unwrap_or_else(names)
+        let obstacle = self.obstacle(cx);
+        cx.explain(&obstacle.unwrap_or_else(|| self.not_agreed(cx, false)))
     }
 
-    /// This node, and those that form a cluster with it as far as it has heard lately.
+    fn not_agreed(&self, cx: &Context, late: bool) -> Problem {
+        Problem::NotAgreed {
+            present: self.names(cx),
+            expect: self.expect(cx),
+            late,
+        }
+    }
+
+    /// This node, and the processes that will form a cluster with it, as far as they were heard
+    /// lately.
     fn names(&self, cx: &Context) -> Vec<String> {
         let (initial, _) = self.initial(cx);
         let expect = self.expect(cx);
-        let told = |s: &Standing| matches!(s.state, Stand::Forming { told: true, expect: theirs, .. } if theirs == expect);
+        let told = |s: &ProcessStatus| {
+            matches!(
+                s.state,
+                ProcessState::Forming { told: true, expect: theirs, .. } if theirs == expect
+            )
+        };
         let others = self
             .fresh_peers(cx)
             .filter(|(id, s)| initial.contains(id) || told(s))
@@ -762,84 +770,61 @@ impl Forming {
             .collect()
     }
 
-    /// What is missing before a first cluster can begin: for people. `None`: nothing is, and the
+    /// What is missing before a first cluster can begin. `None`: nothing is missing, and the
     /// initial members are agreeing.
-    fn obstacle(&self, cx: &Context) -> Option<String> {
+    fn obstacle(&self, cx: &Context) -> Option<Problem> {
         if let Some(other) = self.namesake(cx) {
-            return Some(name_taken(&cx.config.name, other));
+            return Some(name_taken(cx, other));
         }
         let (initial, missing) = self.initial(cx);
         let expect = self.expect(cx);
-        let here = format!("{} of {expect} initial members are here", initial.len());
         let unresolved = &cx.config.seeds.unresolved;
         if !missing.is_empty() || !unresolved.is_empty() {
-            let mut why = here;
-            if !missing.is_empty() {
-                let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
-                why += &format!("; these seeds do not answer: {}", missing.join(", "));
-            }
-            if !unresolved.is_empty() {
-                why += &format!("; these seeds do not resolve: {}", unresolved.join(", "));
-            }
-            return Some(
-                why + ". Start those nodes, or give every node --expect and the number of nodes that shall form the first cluster",
-            );
+            return Some(Problem::SeedsMissing {
+                present: initial.len(),
+                expect,
+                silent: missing.into_iter().collect(),
+                unresolved: unresolved.clone(),
+            });
         }
         if let Some(until) = self.looks_until(cx) {
             let found = match self.doubt(cx) {
-                Some(Doubt::Indirect(seed)) => format!(
-                    "the seed {seed} leads to nodes at other addresses, and there may be more of them"
-                ),
-                Some(Doubt::Alone) | None => {
-                    format!("no other node answers yet at the seeds ({})", seeds_of(cx))
-                }
+                Some(Doubt::Indirect(seed)) => Found::Elsewhere { seed, looked: None },
+                Some(Doubt::Alone) | None => Found::Nothing {
+                    seeds: seeds_of(cx),
+                    looked: None,
+                },
             };
-            let seconds = until.since(cx.now).as_secs() + 1;
-            let next = match self.is_to_begin(cx) {
-                Some(other) => format!(
-                    "{} is to begin a cluster by itself, which this node then joins. If this node finds no cluster for another {seconds} s, it \
-                     begins one by itself",
-                    other.name
-                ),
-                None => format!(
-                    "If this node finds no cluster for another {seconds} s, it begins one by itself"
-                ),
-            };
-            return Some(format!(
-                "{found}. {next}. If N nodes shall begin together, start each of them with --expect N; with --expect 1 this one begins at once"
-            ));
+            return Some(Problem::StillLooking {
+                found,
+                first: self.is_to_begin(cx).map(|other| other.name.clone()),
+                seconds: until.since(cx.now).as_secs() + 1,
+            });
         }
         for (id, heard) in &self.peers {
-            if let Stand::Forming {
+            if let ProcessState::Forming {
                 initial: theirs,
                 expect: other,
                 ..
-            } = &heard.standing.state
+            } = &heard.status.state
                 && initial.contains(id)
                 && (*other != expect
                     || (cx.config.expect.is_none()
                         && theirs.iter().copied().collect::<BTreeSet<_>>() != initial))
             {
-                let (name, mine, count) =
-                    (&heard.standing.member.name, initial.len(), theirs.len());
-                return Some(format!(
-                    "{name} has another list of initial members ({count} of {other}) than this node ({mine} of {expect})"
-                ));
+                return Some(Problem::OtherInitialMembers {
+                    name: heard.status.member.name.clone(),
+                    theirs: (theirs.len(), *other),
+                    ours: (initial.len(), expect),
+                });
             }
         }
-        let names = self.names(cx);
-        let (count, lacking) = (names.len(), usize::from(expect).saturating_sub(names.len()));
-        (lacking > 0).then(|| {
-            format!(
-                "{count} of {expect} initial members are here: {}. {lacking} more must start with the same seeds and --expect {expect}; if \
-                 fewer shall form the first cluster, start all of them again with a lower --expect",
-                names.join(", ")
-            )
-        })
+        let present = self.names(cx);
+        (present.len() < usize::from(expect)).then_some(Problem::MembersMissing { present, expect })
     }
 }
 
-/// The seeds as they were given, as far as they are known by name.
+/// The seeds as they were given: names, or else addresses.
 fn seeds_of(cx: &Context) -> String {
     let seeds = &cx.config.seeds;
     let addresses = seeds
@@ -856,10 +841,10 @@ fn seeds_of(cx: &Context) -> String {
         .join(", ")
 }
 
-/// What a process is told whose name another one has.
-pub(super) fn name_taken(name: &str, other: &Member) -> String {
-    format!(
-        "the name {name} is taken by the node at {}; choose another with --name",
-        other.addresses.control
-    )
+/// This process and another living one have the same name.
+fn name_taken(cx: &Context, other: &Member) -> Problem {
+    Problem::NameTaken {
+        name: cx.config.name.clone(),
+        at: other.addresses.control,
+    }
 }

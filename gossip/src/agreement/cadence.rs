@@ -1,31 +1,31 @@
-//! Who is pinged in an interval: as few as will do.
+//! Which peers are pinged in an interval: as few as are needed.
 //!
 //! ```text
-//!   voter       -> voters                each interval: elections wait for this
-//!   coordinator -> everybody else        each other interval
-//!   anybody     -> a majority of voters  each other interval: a lease needs no more
-//!   ... and each interval, whoever has not answered
+//!   voter        -> voters                each interval: elections wait for this
+//!   coordinator  -> all other members     each other interval
+//!   any member   -> a majority of voters  each other interval: a lease needs no more
+//!   any of these -> a peer that owes an answer, each interval
 //! ```
 //!
-//! Everybody asking every voter each interval would cost each of them the whole cluster, ten times
-//! a second. A ping that is not answered within an interval brings the next one at once, and
-//! another voter in place of the one that keeps silent, so that being frugal delays a verdict by
-//! two intervals at most, and a lease (five intervals long) never waits for one voter.
+//! If every member asked every voter in each interval, each voter would answer the whole cluster
+//! ten times a second. If a ping is not answered within an interval, the next ping follows at once,
+//! and another voter is pinged in place of the silent one. So a verdict comes two intervals later
+//! at most, and a lease, which lasts five intervals, never waits for one voter.
 
 use super::context::Context;
-use super::council::Council;
 use super::election::Role;
+use super::member_core::MemberCore;
 use doyen_placement::MemberId;
 use doyen_placement::quorum::majority;
 use std::collections::BTreeSet;
 
-/// Pings to those who answer, and who are not needed more often.
+/// A peer that answers and is not needed more often gets a ping in one of this many intervals.
 const CALM_INTERVALS: u64 = 2;
-/// Without a ping of the coordinator for so many intervals, it is asked.
+/// If the coordinator has not pinged this member for this many intervals, the member pings it.
 const LED_INTERVALS: u32 = 3;
 
-impl Council {
-    /// Who is pinged in this interval.
+impl MemberCore {
+    /// The peers that are pinged in this interval.
     pub(super) fn due(&self, cx: &Context) -> BTreeSet<MemberId> {
         let (me, mut due) = (cx.me(), self.asked(cx.me()));
         let votes = |m: MemberId| {
@@ -41,7 +41,7 @@ impl Council {
             due.retain(|m| votes(*m) || !self.detector.is_calm(*m) || self.turn_of(*m));
             return due;
         }
-        // Whatever is not as usual wants to be known of all.
+        // If anything is unusual, the member pings all peers.
         let leading = matches!(self.role, Role::Leader(_));
         let usual = self.leader.is_some()
             && !leading
@@ -55,7 +55,8 @@ impl Council {
         due
     }
 
-    /// Whether an interval is this member's turn: half of them have one, half the other.
+    /// Whether it is this member's turn in this interval. Half of the members have their turn in
+    /// one interval, half in the other.
     fn turn_of(&self, member: MemberId) -> bool {
         member
             .0
@@ -63,8 +64,9 @@ impl Council {
             .is_multiple_of(CALM_INTERVALS)
     }
 
-    /// Voters whose answers make a lease, and the coordinator if it is not heard of otherwise. Each
-    /// member begins with another voter, and comes to the coordinator last, which has most to do.
+    /// Voters whose answers make a lease, and the coordinator if this member hears nothing of it
+    /// otherwise. Each member begins with another voter. The coordinator comes last, because it has
+    /// most to do.
     fn enough(&self, cx: &Context) -> BTreeSet<MemberId> {
         let voters = &self.committed.voters;
         let led = self
@@ -80,8 +82,8 @@ impl Council {
             .take(voters.len())
             .filter(|v| Some(**v) != self.leader);
         for voter in others.chain(self.leader.iter()) {
-            // Who owes an answer is asked anyway, the coordinator too: it counts for nothing until
-            // it has answered.
+            // A voter that owes an answer is pinged anyway, the coordinator too. It counts for
+            // nothing until it has answered.
             if majority(voters, |v| enough.contains(&v) && self.detector.is_calm(v)) {
                 break;
             }

@@ -1,10 +1,11 @@
 //! What every phase of the machine shares: configuration, time, random numbers, outputs.
 
-use super::api::{Config, Output, Peer};
+use super::api::{AgreementConfig, Output, Peer};
 use super::event::Event;
+use super::problem::Problem;
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Message, Stand, Standing};
+use crate::wire::{Message, ProcessState, ProcessStatus};
 use doyen_placement::{Age, Member, MemberId, MemberState, Table, TableName};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -18,26 +19,26 @@ const SPEAKS_MAX: usize = 4096;
 /// What every phase shares.
 #[derive(Debug)]
 pub(super) struct Context {
-    pub(super) config: Config,
+    pub(super) config: AgreementConfig,
     pub(super) now: Time,
     pub(super) outputs: VecDeque<Output>,
-    /// Messages that made no sense where they came.
+    /// The number of messages that made no sense where they came.
     pub(super) ignored: u64,
     /// When the data threads last made progress (rule 12).
     pub(super) alive_at: Time,
-    /// Of the day, in UTC, as far as the shell has said it.
+    /// The minute of the day, in UTC, as the shell last said it.
     pub(super) minute: Option<u16>,
-    /// The shell waits for `Output::UsedOk`.
+    /// Whether the shell waits for `Output::UsedOk`.
     pub(super) used_asked: bool,
     /// The highest level that each process speaks that said hello.
     speaks: BTreeMap<MemberId, u16>,
     random: u64,
-    /// Counts what was said of this process.
+    /// Numbers the statuses that this process has sent.
     stood: u64,
 }
 
 impl Context {
-    pub(super) fn new(config: Config, now: Time) -> Self {
+    pub(super) fn new(config: AgreementConfig, now: Time) -> Self {
         let random = config.rng_seed ^ config.id.0.rotate_left(17);
         let outputs = VecDeque::new();
         Self {
@@ -78,6 +79,11 @@ impl Context {
         }
     }
 
+    /// What people are told about this problem.
+    pub(super) fn explain(&self, problem: &Problem) -> String {
+        self.config.explain.text(problem)
+    }
+
     pub(super) fn send(&mut self, to: MemberId, message: Message) {
         self.outputs.push_back(Output::Send {
             to: Peer::Member(to),
@@ -96,7 +102,7 @@ impl Context {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// A peer's message that makes no sense here. Counted, never more.
+    /// Counts a peer's message that makes no sense here. Nothing else happens.
     pub(super) fn ignore(&mut self) {
         self.ignored += 1;
     }
@@ -110,7 +116,7 @@ impl Context {
         z ^ (z >> 31)
     }
 
-    /// Somewhere in `from..=to`.
+    /// A random duration in `from..=to`.
     pub(super) fn jitter(&mut self, from: Duration, to: Duration) -> Duration {
         let span = u64::try_from(to.saturating_sub(from).as_micros())
             .unwrap_or(u64::MAX)
@@ -118,9 +124,9 @@ impl Context {
         from + Duration::from_micros(self.random() % span)
     }
 
-    /// This process as a member; the coordinator sets the age.
+    /// This process as a member. The coordinator sets the age.
     pub(super) fn member(&self) -> Member {
-        let Config {
+        let AgreementConfig {
             id,
             name,
             role,
@@ -148,24 +154,24 @@ impl Context {
         }
     }
 
-    pub(super) fn standing(&mut self, state: Stand) -> Box<Standing> {
+    pub(super) fn process_status(&mut self, state: ProcessState) -> Box<ProcessStatus> {
         self.stood += 1;
-        Box::new(Standing {
+        Box::new(ProcessStatus {
             member: self.member(),
             number: self.stood,
             state,
         })
     }
 
-    /// The data threads hang, so this node says nothing by which it could pass for working (rule
-    /// 12).
+    /// Whether the data threads hang. Then this node sends nothing from which others could infer
+    /// that it works (rule 12).
     pub(super) fn hung(&self) -> bool {
         self.now.since(self.alive_at) > self.config.timing.lease * 2
             && !broken(&mutant::PINGS_THOUGH_HUNG)
     }
 }
 
-/// A table with its name, which is costly to derive.
+/// A table with its name. The name is costly to derive.
 #[derive(Debug, Clone)]
 pub(super) struct Named {
     pub(super) name: TableName,
@@ -189,7 +195,7 @@ impl Deref for Named {
     }
 }
 
-/// The earlier of two times that may not be set.
+/// The earlier of two times, either of which may be missing.
 pub(super) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

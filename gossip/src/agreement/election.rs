@@ -1,68 +1,69 @@
 //! Votes, pre-votes and terms (rules 1, 2 and 6).
 
 use super::context::{Context, earlier};
-use super::council::Council;
 use super::event::Event;
+use super::member_core::MemberCore;
 use super::publication::Leader;
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Answer, Ballot, Message};
+use crate::wire::{Ballot, BallotAnswer, Message};
 use doyen_placement::quorum::majority;
 use doyen_placement::{MemberId, TableName, Term};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Candidacy waits this long for each older voter that answers.
+/// A candidate waits this long for each older voter that answers.
 const RANK_DELAY: Duration = Duration::from_millis(60);
-/// And at most this much more.
+/// And for at most this much more, at random.
 const STAND_JITTER: Duration = Duration::from_millis(10);
-/// How long votes are waited for.
+/// How long a candidate waits for votes.
 const VOTE_PATIENCE: Duration = Duration::from_millis(200);
-/// After a vote for somebody else, or a failed candidacy.
+/// How long a member waits after a vote for another member, or after a failed candidacy.
 const RETRY_DELAY: Duration = Duration::from_millis(60);
-/// Random part of that.
+/// The random part of that wait.
 const RETRY_JITTER: Duration = Duration::from_millis(120);
 
-/// What a member does about coordination.
+/// The role of a member in elections.
 #[derive(Debug)]
 pub(super) enum Role {
-    /// Follows, or waits until it may stand.
+    /// Follows, or waits until it may become a candidate.
     Follower,
-    /// Asks whether it would be voted for. The term is the one to be.
-    PreCandidate(Canvass),
-    /// Asks for votes in `term`.
-    Candidate(Canvass),
-    /// Coordinates in `term`.
+    /// Asks whether it would win the next term.
+    PreCandidate(VoteCount),
+    /// Asks for votes in its term.
+    Candidate(VoteCount),
+    /// Coordinates in its term.
     Leader(Box<Leader>),
 }
 
-/// Answers to a candidate.
+/// The answers to a candidate.
 #[derive(Debug)]
-pub(super) struct Canvass {
+pub(super) struct VoteCount {
     term: Term,
     until: Time,
-    /// Who said yes, and what it had accepted.
+    /// The voters that said yes, with the table that each had accepted.
     granted: BTreeMap<MemberId, TableName>,
 }
 
-impl Council {
+impl MemberCore {
     pub(super) fn role_timeout(&self, cx: &Context) -> Option<Time> {
         match &self.role {
             Role::Follower => None,
-            Role::PreCandidate(canvass) | Role::Candidate(canvass) => Some(canvass.until),
+            Role::PreCandidate(count) | Role::Candidate(count) => Some(count.until),
             Role::Leader(leader) => earlier(leader.timeout(cx), None),
         }
     }
 
-    /// Whether majorities of the committed and the accepted configuration are among these (rule 2).
-    /// Oneself counts.
+    /// Whether these members contain majorities of the committed and of the accepted configuration
+    /// (rule 2). This member counts.
     pub(super) fn both_majorities(&self, with: impl Fn(MemberId) -> bool) -> bool {
         (self.quorum(&self.committed_voters, &with) || broken(&mutant::WINS_WITHOUT_COMMITTED))
             && (self.quorum(&self.accepted.voters, &with) || broken(&mutant::WINS_WITHOUT_ACCEPTED))
     }
 
-    /// A majority of these voters. After an operator declared some dead: everybody else, because
-    /// what a lost majority committed may be known to any one of those who are left.
+    /// Whether these members contain a majority of these voters. After an operator declared voters
+    /// dead, all others are required: any one of the remaining voters may be the only one that
+    /// knows what a lost majority committed.
     pub(super) fn quorum(&self, voters: &[MemberId], with: &impl Fn(MemberId) -> bool) -> bool {
         if self.asserted_dead.is_empty() {
             return majority(voters, with);
@@ -78,12 +79,12 @@ impl Council {
         !living.is_empty() && living.into_iter().all(with)
     }
 
-    /// Another term. What this node was in the one before is over.
+    /// Joins another term. This node's role in the term before ends.
     pub(super) fn join_term(&mut self, cx: &mut Context, term: Term, leader: Option<MemberId>) {
         self.role = Role::Follower;
         self.term = term;
         self.term_seen = self.term_seen.max(term);
-        // Whoever follows a coordinator gives nobody else a vote in its term.
+        // A member that follows a coordinator gives no other candidate its vote in that term.
         self.voted = leader;
         self.leader = None;
         self.stand_at = None;
@@ -112,7 +113,8 @@ impl Council {
         }
     }
 
-    /// Steps down. Nothing is published in this term any more: the next candidacy takes another.
+    /// Steps down. This node publishes nothing more in this term: its next candidacy takes another
+    /// term.
     pub(super) fn follow(&mut self, cx: &mut Context) {
         if matches!(self.role, Role::Leader(_)) {
             self.leader = None;
@@ -122,7 +124,8 @@ impl Council {
         self.stand_at = None;
     }
 
-    /// Whether a coordinator is heard: by round trips, and not by whom its host denies.
+    /// Whether this node hears a coordinator: by round trips, and not if the coordinator's host
+    /// denies it.
     fn heard(&self, cx: &Context) -> bool {
         match self.leader {
             None => false,
@@ -140,7 +143,8 @@ impl Council {
         }
     }
 
-    /// Gives a silent coordinator up, and steps down without the answers of a majority (rule 6).
+    /// Gives up a silent coordinator. If this node coordinates and no majority answers it, it steps
+    /// down (rule 6).
     pub(super) fn watch_leader(&mut self, cx: &mut Context) {
         let me = cx.me();
         match self.leader {
@@ -173,7 +177,7 @@ impl Council {
             return;
         }
         match &self.role {
-            Role::PreCandidate(canvass) | Role::Candidate(canvass) if cx.now >= canvass.until => {
+            Role::PreCandidate(count) | Role::Candidate(count) if cx.now >= count.until => {
                 self.role = Role::Follower;
                 let delay =
                     self.rank_delay(cx) + RETRY_DELAY + cx.jitter(Duration::ZERO, RETRY_JITTER);
@@ -184,14 +188,14 @@ impl Council {
                     self.stand_at =
                         Some(cx.now + self.rank_delay(cx) + cx.jitter(Duration::ZERO, STAND_JITTER))
                 }
-                Some(at) if at <= cx.now => self.canvass(cx),
+                Some(at) if at <= cx.now => self.ask_for_votes(cx),
                 Some(_) => {}
             },
             Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {}
         }
     }
 
-    /// Age is a preference: whoever is younger gives each older voter that answers some time.
+    /// Age is a preference: a younger candidate gives each older voter that answers some time.
     fn rank_delay(&self, cx: &Context) -> Duration {
         let me = cx.me();
         let older = self
@@ -217,12 +221,12 @@ impl Council {
         electors
     }
 
-    /// Asks whether it would win. A term is spent only if it would.
-    fn canvass(&mut self, cx: &mut Context) {
+    /// Asks whether it would win. It spends a term only if it would.
+    fn ask_for_votes(&mut self, cx: &mut Context) {
         let term = self.term.max(self.term_seen).next();
         self.stand_at = None;
         let granted = BTreeMap::from([(cx.me(), self.accepted.name)]);
-        self.role = Role::PreCandidate(Canvass {
+        self.role = Role::PreCandidate(VoteCount {
             term,
             until: cx.now + VOTE_PATIENCE,
             granted,
@@ -239,8 +243,8 @@ impl Council {
         self.count(cx);
     }
 
-    /// Stands above every term that it knows.
-    pub(super) fn stand(&mut self, cx: &mut Context) {
+    /// Becomes a candidate in a term above every term that it knows.
+    pub(super) fn become_candidate(&mut self, cx: &mut Context) {
         let term = self.term.max(self.term_seen).next();
         self.refuse_all(cx);
         self.term = term;
@@ -249,7 +253,7 @@ impl Council {
         self.leader = None;
         self.stand_at = None;
         let granted = BTreeMap::from([(cx.me(), self.accepted.name)]);
-        self.role = Role::Candidate(Canvass {
+        self.role = Role::Candidate(VoteCount {
             term,
             until: cx.now + VOTE_PATIENCE,
             granted,
@@ -268,15 +272,13 @@ impl Council {
 
     fn count(&mut self, cx: &mut Context) {
         match &self.role {
-            Role::PreCandidate(canvass)
-                if self.both_majorities(|v| canvass.granted.contains_key(&v)) =>
+            Role::PreCandidate(count)
+                if self.both_majorities(|v| count.granted.contains_key(&v)) =>
             {
-                self.stand(cx)
+                self.become_candidate(cx)
             }
-            Role::Candidate(canvass)
-                if self.both_majorities(|v| canvass.granted.contains_key(&v)) =>
-            {
-                let granted = canvass.granted.clone();
+            Role::Candidate(count) if self.both_majorities(|v| count.granted.contains_key(&v)) => {
+                let granted = count.granted.clone();
                 self.win(cx, granted);
             }
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {}
@@ -303,8 +305,8 @@ impl Council {
 
     pub(super) fn on_pre_vote(&mut self, cx: &mut Context, from: MemberId, ballot: Ballot) {
         if self.leader == Some(from) && ballot.term > self.term {
-            // Whoever coordinates asks nobody whether it might: that was somebody's mistake. It
-            // answers pings, so that nothing else would ever say that it coordinates nothing.
+            // A coordinator asks for no votes, so the sender coordinates nothing. It answers pings,
+            // so nothing else would correct this node's mistake.
             self.leader = None;
         }
         let granted = !self.out
@@ -312,7 +314,7 @@ impl Council {
             && (!self.heard(cx) || broken(&mutant::PREEMPTS))
             && ballot.term > self.term
             && ballot.accepted.order() >= self.accepted.name.order();
-        let answer = Answer {
+        let answer = BallotAnswer {
             term: ballot.term,
             granted,
             mine: self.term,
@@ -338,7 +340,7 @@ impl Council {
             self.role = Role::Follower;
             self.stand_at = Some(cx.now + VOTE_PATIENCE + cx.jitter(Duration::ZERO, RETRY_JITTER));
         }
-        let answer = Answer {
+        let answer = BallotAnswer {
             term: ballot.term,
             granted,
             mine: self.term,
@@ -347,26 +349,36 @@ impl Council {
         cx.send(from, Message::VoteAnswer(answer));
     }
 
-    pub(super) fn on_pre_vote_answer(&mut self, cx: &mut Context, from: MemberId, answer: Answer) {
+    pub(super) fn on_pre_vote_answer(
+        &mut self,
+        cx: &mut Context,
+        from: MemberId,
+        answer: BallotAnswer,
+    ) {
         self.term_seen = self.term_seen.max(answer.mine);
-        if let Role::PreCandidate(canvass) = &mut self.role
-            && canvass.term == answer.term
+        if let Role::PreCandidate(count) = &mut self.role
+            && count.term == answer.term
             && answer.granted
         {
-            canvass.granted.insert(from, answer.accepted);
+            count.granted.insert(from, answer.accepted);
             self.count(cx);
         }
     }
 
-    pub(super) fn on_vote_answer(&mut self, cx: &mut Context, from: MemberId, answer: Answer) {
+    pub(super) fn on_vote_answer(
+        &mut self,
+        cx: &mut Context,
+        from: MemberId,
+        answer: BallotAnswer,
+    ) {
         self.term_seen = self.term_seen.max(answer.mine);
-        let stands = matches!(&self.role, Role::Candidate(canvass) if canvass.term == answer.term);
+        let stands = matches!(&self.role, Role::Candidate(count) if count.term == answer.term);
         if stands && !answer.granted && answer.accepted.order() > self.accepted.name.order() {
             self.recovers_elsewhere(cx, from);
         }
         match &mut self.role {
-            Role::Candidate(canvass) if canvass.term == answer.term && answer.granted => {
-                canvass.granted.insert(from, answer.accepted);
+            Role::Candidate(count) if count.term == answer.term && answer.granted => {
+                count.granted.insert(from, answer.accepted);
                 self.count(cx);
             }
             Role::Leader(leader) if self.term == answer.term && answer.granted => {

@@ -1,7 +1,7 @@
-//! What happens in a cluster, for people: told once, where it is learned.
+//! What happens in a cluster, for people: each event is told once, where a node learns of it.
 //!
-//! What follows from tables every member tells; what is only suspected or measured the coordinator
-//! tells.
+//! Every member tells what follows from tables. The coordinator tells what is only suspected or
+//! measured.
 
 use super::context::Named;
 use doyen_placement::planner;
@@ -14,10 +14,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Partitions that an event names at most; their number it tells in any case.
+/// The number of partitions that an event names. It always gives their count.
 const NAMED_MAX: usize = 8;
 
-/// Something that people want to know.
+/// Something that operators want to know.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Event {
@@ -44,11 +44,11 @@ pub enum Event {
         /// Its id.
         #[serde(serialize_with = "as_text")]
         id: MemberId,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A member does not answer as it should: it is looked at closely, and expelled if that goes
-    /// on.
+    /// A member does not answer as it should. The coordinator asks it at shorter intervals, and
+    /// expels it if it remains silent.
     Suspected {
         /// Its name.
         name: String,
@@ -56,30 +56,31 @@ pub enum Event {
         #[serde(serialize_with = "as_text")]
         id: MemberId,
     },
-    /// A member is being emptied: it is given nothing more, and what it holds goes elsewhere.
+    /// A member is being emptied. It receives no more copies, and its data moves to other members.
     Draining {
         /// Its name.
         name: String,
     },
-    /// A member that was being emptied holds nothing any more.
+    /// A member that was being emptied holds no data any more.
     Drained {
         /// Its name.
         name: String,
     },
-    /// A copy does not fit on a member, beside what is kept there for those who write.
+    /// A copy does not fit on a member beside the memory that is kept free for writes.
     NoRoom {
         /// Its name.
         name: String,
     },
-    /// A member answers, and several others cannot copy to it: it is given nothing for a while.
+    /// A member answers pings, but several others cannot copy to it. It receives no copies for a
+    /// while.
     Unreached {
         /// Its name.
         name: String,
-        /// Its address for data.
+        /// The address of its data port.
         data: String,
     },
-    /// A member that was to be emptied may hold data again: somebody said so, or nobody else is
-    /// left who may.
+    /// A member that was being emptied may hold data again: an operator said so, or no other member
+    /// is left that could.
     Filled {
         /// Its name.
         name: String,
@@ -91,160 +92,158 @@ pub enum Event {
         /// Its term.
         term: u64,
     },
-    /// Nobody coordinates at the moment.
+    /// No member coordinates at the moment.
     NoCoordinator {
-        /// Why, and what a person can do about it.
+        /// The reason, and what a person can do about it.
         why: String,
     },
     /// Partitions began empty.
     Lost {
-        /// How many.
+        /// The number of partitions.
         partitions: usize,
-        /// Of which keyspace.
+        /// Their keyspace.
         keyspace: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Moves have come to their next stage.
+    /// Moves have reached their next stage.
     Moved {
-        /// Which.
+        /// The stage.
         stage: Stage,
-        /// How many partitions.
+        /// The number of partitions.
         count: usize,
-        /// Some of them, the first ones in order.
+        /// Some of the partitions, the first ones in order.
         partitions: Vec<String>,
-        /// Members that are given a copy, lead by now or hold none any more, whichever it is; the
-        /// first ones in order of age.
+        /// The members concerned: depending on the stage they receive a copy, lead now, or hold the
+        /// copy no more. The first ones in order of age.
         members: Vec<String>,
     },
     /// Partitions were split or merged.
     Reshaped {
-        /// Partitions that are no more.
+        /// The number of partitions that were replaced.
         before: usize,
-        /// Those that came of them.
+        /// The number of partitions that replaced them.
         after: usize,
-        /// Of which keyspace.
+        /// Their keyspace.
         keyspace: String,
     },
-    /// Partitions have fewer copies in sync than they should; more than before.
+    /// More partitions than before lack copies in sync.
     UnderReplicated {
-        /// How many there are by now.
+        /// The number of such partitions now.
         partitions: usize,
     },
-    /// Every partition has as many copies in sync as it should again.
+    /// Every partition has all its copies in sync again.
     Repaired,
-    /// Nobody serves partitions: who leads them does not answer, and nobody else has what they
-    /// hold; more than before.
+    /// More partitions than before are not served: the primary does not answer, and no other member
+    /// has the data.
     Unavailable {
-        /// How many there are by now.
+        /// The number of such partitions now.
         partitions: usize,
     },
     /// Every partition is served again.
     Available,
-    /// What was copied to a member was not equal to what its primary has: it is copied anew.
+    /// A new copy was not equal to its primary's data, so it is made anew.
     Differed {
         /// The partition.
         partition: String,
-        /// Who learned it.
+        /// The member that made the copy.
         learner: String,
     },
     /// Nothing moves for balance any more.
     BalancePaused {
-        /// By whose word.
+        /// What paused it.
         by: String,
     },
-    /// Balance goes on.
+    /// Copies and primaries move for balance again.
     BalanceResumed,
     /// The cluster runs at a higher level, because every member speaks it.
     Level {
         /// The level.
         level: u16,
     },
-    /// Somebody changed how the cluster behaves.
+    /// An operator changed how the cluster behaves.
     Changed {
-        /// What, and to what.
+        /// What changed, and to what.
         what: String,
     },
-    /// Members have unequally much, and have for a minute: something is moved for that, if anything
-    /// helps.
+    /// The load has been uneven for a minute. If a move helps, something moves.
     Imbalance {
-        /// Of what: `work` or `bytes`.
+        /// What is uneven: `work` or `bytes`.
         of: String,
     },
-    /// A member has passed a watermark of its memory, upwards or downwards.
+    /// A member passed a watermark of its memory, upwards or downwards.
     Watermark {
         /// Its name.
         name: String,
-        /// The highest watermark that it is above, in percent of what it may hold; 0: it is below
-        /// all of them again.
+        /// The highest watermark that it is above, in percent of its limit. 0: it is below all
+        /// watermarks again.
         percent: u8,
-        /// The highest that it was above before.
+        /// The highest watermark that it was above before.
         before: u8,
     },
     /// Another cluster of the same secret was met, and both hold data.
     OtherCluster {
-        /// The member of it that was met.
+        /// The member of the other cluster.
         name: String,
         /// Its control port.
         address: String,
-        /// Which cluster it is of.
+        /// The id of the other cluster.
         cluster: String,
-        /// Which one this is.
+        /// The id of this cluster.
         own: String,
     },
-    /// Nothing was heard of another cluster for long, or its member that was met has joined this
-    /// one.
+    /// The other cluster was silent for long, or the process that was met has joined this cluster.
     OtherClusterGone {
-        /// Which one.
+        /// The id of the other cluster.
         cluster: String,
-        /// The member of this cluster that runs where a member of the other one was met.
+        /// The member of this cluster at whose address the other cluster's member was met.
         #[serde(skip_serializing_if = "Option::is_none")]
         joined: Option<String>,
     },
-    /// Something else worth a line in the log.
+    /// Another message that belongs in the log.
     Note {
-        /// The line.
+        /// The text.
         text: String,
     },
 }
 
-/// How far moves have come.
+/// The stages of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// A learner was added.
     Copying,
-    /// A learner has everything, and counts.
+    /// A learner has all the data, and counts as a copy.
     InSync,
-    /// Another member leads.
+    /// Another member is the primary now.
     Switched,
-    /// A copy is needed no more, and was dropped.
+    /// A copy that is no longer needed was dropped.
     Dropped,
     /// A learner was given up, because it failed or has no room.
     GivenUp,
-    /// A learner is not wanted any more: somebody said so, or another plan serves better.
+    /// A learner is no longer wanted: an operator said so, or another plan is better.
     Cancelled,
 }
 
-/// How grave an event is.
+/// How serious an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// As it should be.
+    /// The cluster works as it should.
     Info,
-    /// Somebody should look at it.
+    /// A person should look at it.
     Warning,
-    /// Data was lost, or cannot be had.
+    /// Data was lost, or cannot be reached.
     Error,
 }
 
 impl Event {
-    /// A line for the log.
+    /// A message for the log.
     #[must_use]
     pub fn note(text: impl Into<String>) -> Self {
         Self::Note { text: text.into() }
     }
 
-    /// Its name where events are counted: `joined`, `moved` and so on.
+    /// The name under which events of this kind are counted: `joined`, `moved` and so on.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -279,7 +278,7 @@ impl Event {
         }
     }
 
-    /// How grave it is.
+    /// How serious the event is.
     #[must_use]
     pub const fn severity(&self) -> Severity {
         match self {
@@ -332,34 +331,31 @@ impl fmt::Display for Event {
             }
             Self::Suspected { name, id } => write!(
                 f,
-                "{name} may be dead (process {id}): it is asked whether it is"
+                "{name} does not answer as it should (process {id}): if it stays silent, it is \
+                 expelled"
             ),
             Self::Draining { name } => write!(f, "{name} is being emptied"),
-            Self::Drained { name } => write!(f, "{name} holds nothing any more: it may be stopped"),
+            Self::Drained { name } => write!(f, "{name} holds no data any more: it may be stopped"),
             Self::NoRoom { name } => {
-                write!(
-                    f,
-                    "{name} has no room for a copy that it was to get: add a member, or memory (--memory-max)"
-                )
+                write!(f, "{name} has no room for a copy that it was to get")
             }
             Self::Unreached { name, data } => write!(
                 f,
-                "{name} answers, but others cannot copy to it: is its data port ({data}) open to them? It is given nothing for a while, and what it holds is copied elsewhere"
+                "{name} answers, but others cannot copy to it: is its data port ({data}) open to \
+                 them? It receives no copies for a while, and its data is copied to other members"
             ),
             Self::Filled { name } => write!(f, "{name} may hold data again"),
             Self::Coordinator { name, term } => write!(f, "{name} coordinates, term {term}"),
-            Self::NoCoordinator { why } => write!(f, "nobody coordinates: {why}"),
+            Self::NoCoordinator { why } => write!(f, "no member coordinates: {why}"),
             Self::Lost {
                 partitions,
                 keyspace,
                 why,
-            } => {
-                write!(
-                    f,
-                    "{} of keyspace {keyspace} began empty, their data is lost: {why}",
-                    of_them(*partitions)
-                )
-            }
+            } => write!(
+                f,
+                "{} of keyspace {keyspace} began empty, and the data is lost: {why}",
+                of_them(*partitions)
+            ),
             Self::Moved {
                 stage,
                 count,
@@ -387,22 +383,14 @@ impl fmt::Display for Event {
                 before,
                 after,
                 keyspace,
-            } if before < after => {
+            } => {
+                let verb = if before < after { "split" } else { "merged" };
                 write!(
                     f,
-                    "keyspace {keyspace}: {} split into {after}",
+                    "keyspace {keyspace}: {} {verb} into {after}",
                     were(*before)
                 )
             }
-            Self::Reshaped {
-                before,
-                after,
-                keyspace,
-            } => write!(
-                f,
-                "keyspace {keyspace}: {} merged into {after}",
-                were(*before)
-            ),
             Self::UnderReplicated { partitions: 1 } => {
                 f.write_str("1 partition has fewer copies than it should")
             }
@@ -411,30 +399,22 @@ impl fmt::Display for Event {
                 "{partitions} partitions have fewer copies than they should"
             ),
             Self::Repaired => f.write_str("every partition has all its copies again"),
-            Self::Unavailable { partitions } => {
-                let (are, them, they_hold) = if *partitions == 1 {
-                    ("is", "it", "it holds")
-                } else {
-                    ("are", "them", "they hold")
-                };
-                write!(
-                    f,
-                    "{} {are} not served: who leads {them} does not answer, and nobody else has what {they_hold}; that is waited for as long as \
-                     --on-loss says (`doyen status` shows who is silent)",
-                    of_them(*partitions)
-                )
-            }
-            Self::Available => f.write_str("every partition is served again"),
-            Self::Differed { partition, learner } => {
-                write!(
-                    f,
-                    "the copy of {partition} on {learner} was not equal to its primary's: it is made anew"
-                )
-            }
-            Self::BalancePaused { by } => write!(
-                f,
-                "nothing moves for balance, {by}: `doyen rebalance resume` goes on"
+            Self::Unavailable { partitions: 1 } => f.write_str(
+                "1 partition is not served: its primary does not answer, and no other member has \
+                 its data",
             ),
+            Self::Unavailable { partitions } => write!(
+                f,
+                "{partitions} partitions are not served: their primaries do not answer, and no \
+                 other member has their data"
+            ),
+            Self::Available => f.write_str("every partition is served again"),
+            Self::Differed { partition, learner } => write!(
+                f,
+                "the new copy of {partition} on {learner} differed from the primary's data, so it \
+                 is made anew"
+            ),
+            Self::BalancePaused { by } => write!(f, "nothing moves for balance, {by}"),
             Self::BalanceResumed => f.write_str("copies and primaries move for balance again"),
             Self::Level { level } => write!(
                 f,
@@ -442,7 +422,7 @@ impl fmt::Display for Event {
             ),
             Self::Changed { what } => f.write_str(what),
             Self::Imbalance { of } if of == "work" => {
-                f.write_str("some members have had much more to do than their share for a minute")
+                f.write_str("some members have had much more work than their share for a minute")
             }
             Self::Imbalance { of } => write!(
                 f,
@@ -457,7 +437,8 @@ impl fmt::Display for Event {
                 before,
             } if percent < before => write!(
                 f,
-                "{name} has filled less than {before} % of its memory again; while it is more than {percent} %, {}",
+                "{name} has filled less than {before} % of its memory again; while it is more than \
+                 {percent} %, {}",
                 consequence(*percent)
             ),
             Self::Watermark { name, percent, .. } => write!(
@@ -472,35 +453,32 @@ impl fmt::Display for Event {
                 own,
             } => write!(
                 f,
-                "there are two clusters: {name} at {address} is of cluster {cluster}, and this node is of {own}. Both hold data, so they \
-                 never merge, and nodes that know of both are not ready. Decide which data to keep. Stop the nodes of the other \
-                 cluster, and start them again with --seed and an address of the cluster that stays. If both shall live, give each a \
-                 secret of its own (--secret-file). Once nothing was heard of the other cluster for 30 s, the nodes that stay are ready again"
+                "there are two clusters: {name} at {address} is of cluster {cluster}, and this \
+                 node is of {own}. Both hold data, so they never merge, and nodes that know of \
+                 both are not ready"
             ),
             Self::OtherClusterGone {
                 cluster,
                 joined: None,
-            } => {
-                write!(
-                    f,
-                    "nothing was heard of the other cluster {cluster} for half a minute: it does not count any more"
-                )
-            }
+            } => write!(
+                f,
+                "nothing was heard of the other cluster {cluster} for half a minute, so it counts \
+                 as gone"
+            ),
             Self::OtherClusterGone {
                 cluster,
                 joined: Some(name),
-            } => {
-                write!(
-                    f,
-                    "{name} was met as a member of the other cluster {cluster}, and is a member of this one now: the other does not count any more"
-                )
-            }
+            } => write!(
+                f,
+                "{name}, which was met as a member of the other cluster {cluster}, has joined this \
+                 one, so the other cluster counts as gone"
+            ),
             Self::Note { text } => f.write_str(text),
         }
     }
 }
 
-/// So many partitions.
+/// The number with its noun.
 fn of_them(count: usize) -> String {
     if count == 1 {
         "1 partition".to_owned()
@@ -509,7 +487,7 @@ fn of_them(count: usize) -> String {
     }
 }
 
-/// So many partitions were something.
+/// The number with its noun and verb.
 fn were(count: usize) -> String {
     format!(
         "{} {}",
@@ -518,23 +496,23 @@ fn were(count: usize) -> String {
     )
 }
 
-/// Numbers of so many digits are more than many readers of JSON can hold.
+/// Many readers of JSON cannot hold numbers of so many digits.
 fn as_text<S: serde::Serializer>(id: &MemberId, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(id)
 }
 
-/// What comes of so much filled memory, above the first watermark.
+/// The consequence of memory that is filled above the first watermark.
 #[must_use]
 pub const fn consequence(percent: u8) -> &'static str {
     match percent {
-        ..80 => "it is given nothing that has another place",
+        ..80 => "it receives no copy that another member can hold",
         80..90 => "copies move to other members, if any have filled less than 70 %",
-        90.. => "it takes no writes that need more",
+        90.. => "it refuses writes that need more memory",
     }
 }
 
 impl Stage {
-    /// All of them, in order.
+    /// All stages, in order.
     pub const ALL: [Self; 6] = [
         Self::Copying,
         Self::InSync,
@@ -544,7 +522,7 @@ impl Stage {
         Self::Cancelled,
     ];
 
-    /// Its name where moves are counted: `copying`, `in_sync` and so on, as in JSON.
+    /// The name under which moves are counted: `copying`, `in_sync` and so on, as in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -557,12 +535,11 @@ impl Stage {
         }
     }
 
-    /// How those whom it concerns are told.
+    /// The words between the stage and the members that it concerns.
     const fn whereabouts(self) -> &'static str {
         match self {
-            Self::Copying | Self::GivenUp | Self::Cancelled => "to",
+            Self::Copying | Self::Switched | Self::GivenUp | Self::Cancelled => "to",
             Self::InSync => "on",
-            Self::Switched => "by now",
             Self::Dropped => "from",
         }
     }
@@ -573,15 +550,15 @@ impl fmt::Display for Stage {
         f.write_str(match self {
             Self::Copying => "copying begins",
             Self::InSync => "in sync",
-            Self::Switched => "another member leads",
+            Self::Switched => "primary moved",
             Self::Dropped => "old copy dropped",
             Self::GivenUp => "copying was given up",
-            Self::Cancelled => "copying is not wanted any more",
+            Self::Cancelled => "copying was cancelled",
         })
     }
 }
 
-/// What a table says that the one before it did not.
+/// The events that follow from the difference of two tables.
 pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
     let mut told = members(old, new);
     told.extend(losses(old, new));
@@ -590,7 +567,7 @@ pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
     let ((lacked, unserved), (lack, nobody)) = (amiss(&old.table), amiss(&new.table));
     match (lacked, lack) {
         (0, 0) => {}
-        // Nobody is left on whom more could be: that mends nothing.
+        // Fewer members may hold copies, so fewer copies are possible: that repairs nothing.
         (_, 0) if receivers(old) > receivers(new) => {}
         (_, 0) => told.push(Event::Repaired),
         (before, now) if now > before => told.push(Event::UnderReplicated { partitions: now }),
@@ -619,8 +596,8 @@ pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
     told
 }
 
-/// How many partitions lack copies, and how many nobody serves. What was never assigned has lost
-/// nothing.
+/// The number of partitions that lack copies, and the number that no member serves. A partition
+/// that was never assigned has lost nothing.
 fn amiss(table: &Table) -> (usize, usize) {
     let health = planner::health(table);
     let begun = |id: &KeyspaceId| {
@@ -637,8 +614,8 @@ fn amiss(table: &Table) -> (usize, usize) {
     (all(&health.under_replicated), all(&health.unavailable))
 }
 
-/// What people can alter of a keyspace. Its partitions and what divides them change by themselves
-/// as well.
+/// The settings of a keyspace that people can alter. Its partitions and its division change by
+/// themselves as well.
 fn said(k: &Keyspace) -> impl PartialEq {
     (
         k.mode,
@@ -651,7 +628,7 @@ fn said(k: &Keyspace) -> impl PartialEq {
     )
 }
 
-/// What somebody has altered, in the words in which it is said.
+/// The altered settings, in the words of the commands.
 fn altered(before: &Keyspace, now: &Keyspace) -> Vec<String> {
     let lasting = |ms: u64| format!("{:?}", Duration::from_millis(ms));
     let words = |k: &Keyspace| {
@@ -699,18 +676,18 @@ fn receivers(table: &Table) -> usize {
         .count()
 }
 
-/// What somebody said of the whole cluster, or of its keyspaces.
+/// Changes of settings and of keyspaces, in words.
 fn changes(old: &Named, new: &Named) -> Vec<String> {
     let mut told = Vec::new();
     let (before, now) = (&old.settings.balancing, &new.settings.balancing);
     if before.rate != now.rate {
-        told.push(format!("how fast copies are made, now: {}", now.rate));
+        told.push(format!("the rate of moves is now {}", now.rate));
     }
     if before.window != now.window {
         let window = now
             .window
             .map_or_else(|| "always".to_owned(), |window| format!("{window} UTC"));
-        told.push(format!("when there is balancing, now: {window}"));
+        told.push(format!("the window for balancing is now {window}"));
     }
     if old.settings.schedulers != new.settings.schedulers {
         let on = Scheduler::ALL
@@ -718,7 +695,7 @@ fn changes(old: &Named, new: &Named) -> Vec<String> {
             .filter(|s| new.settings.schedulers.has(**s))
             .map(Scheduler::to_string);
         told.push(format!(
-            "what moves by itself, now: {}",
+            "what moves by itself is now {}",
             on.collect::<Vec<_>>().join(", ")
         ));
     }
@@ -751,7 +728,7 @@ fn members(old: &Named, new: &Named) -> Vec<Event> {
     let mut told = Vec::new();
     if planner::stops(&new.table) && !planner::stops(&old.table) && !new.always_alone() {
         told.push(Event::note(
-            "every member leaves, and no other came to take over: the cluster ends",
+            "every member leaves, and no new member came to take over: the cluster ends",
         ));
     }
     for member in new.members.iter().filter(|m| old.member(m.id).is_none()) {
@@ -787,14 +764,17 @@ fn members(old: &Named, new: &Named) -> Vec<Event> {
             }
             (state, Some(MemberState::Silent)) if state != MemberState::Silent => {
                 told.push(Event::note(format!(
-                    "{name} does not answer; it is kept because it alone holds data"
+                    "{name} does not answer, and stays a member because it alone holds data"
                 )));
             }
             _ => {}
         }
         if let Some(now) = new.member(id).filter(|now| now.name != member.name) {
             let (before, now) = (&member.name, &now.name);
-            told.push(Event::note(format!("{before} is another process now; the one before it does not answer, and is called {now}")));
+            told.push(Event::note(format!(
+                "{before} is another process now; the silent process that had this name before is \
+                 called {now}"
+            )));
         }
     }
     told
@@ -822,19 +802,19 @@ fn losses(old: &Named, new: &Named) -> Vec<Event> {
         Event::Lost {
             partitions,
             keyspace,
-            why: "every copy that counted is gone; they begin empty".into(),
+            why: "no copy in sync is left".into(),
         }
     });
     told.collect()
 }
 
-/// Through which stages moves go from one table to the next.
+/// The stages that moves pass from one table to the next.
 #[must_use]
 pub fn stages(old: &Table, new: &Table) -> BTreeSet<Stage> {
     moved(old, new).into_keys().collect()
 }
 
-/// What goes through a stage: partitions, and whom it concerns.
+/// The partitions that pass a stage, and the members concerned.
 type Concerned = (Vec<PartitionRef>, BTreeSet<MemberId>);
 
 fn moved(old: &Table, new: &Table) -> BTreeMap<Stage, Concerned> {
@@ -891,8 +871,8 @@ fn moves(old: &Named, new: &Named) -> Vec<Event> {
     told.collect()
 }
 
-/// Through which stages a partition has gone, and whom each concerns. What a member's going does to
-/// it is no move.
+/// The stages that a partition passes, each with the member concerned. Changes that follow from the
+/// removal of a member are no moves.
 fn stages_between(
     old: &Partition,
     new: &Partition,
@@ -914,8 +894,8 @@ fn stages_between(
         if is.contains(&learner) {
             stages.insert((Stage::InSync, learner));
         } else if !new.learners().any(|m| m == learner) {
-            // Whoever fails is asked for again, unless it is silent; from what is not wanted the
-            // goal is taken first, or with it.
+            // A learner that fails stays in the goal, unless it is silent. If a learner is not
+            // wanted, its goal is taken away first, or in the same table.
             let stands = old.goal == new.goal || state(learner) == Some(MemberState::Silent);
             let wanted = stands
                 && old
@@ -995,7 +975,7 @@ mod tests {
     use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 
     #[test]
-    fn what_was_altered_is_told_in_words() {
+    fn an_altered_setting_is_told_in_words() {
         let old = Named::new(Arc::new(planned(8)));
         let mut table = planned(8);
         let keyspace = &mut table.keyspaces[0];
@@ -1011,12 +991,12 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_serves_is_told_apart_from_what_lacks_copies() {
+    fn unserved_partitions_are_told_apart_from_partitions_that_lack_copies() {
         let (whole, moving) = (planned(8), moving(&planned(8)));
         let (at, _) = moving.partitions().next().expect("there are partitions");
         let primary = moving.partition(at).expect("it is there").primary();
         let lonely = alone(&moving, at, primary);
-        let silent = planner::remove(&lonely, &[(primary, planner::Departure::Silent)].into());
+        let silent = planner::remove(&lonely, &[(primary, planner::Absence::Silent)].into());
         let told = |old: &Table, new: &Table| {
             between(
                 &Named::new(Arc::new(old.clone())),
@@ -1037,7 +1017,8 @@ mod tests {
             Event::Unavailable { partitions: 1 }.severity(),
             Severity::Error
         );
-        // What waits for its first assignment is no loss, nor is its assignment a repair.
+        // A partition that waits for its first assignment is no loss, and its assignment is no
+        // repair.
         let mut waiting = whole.clone();
         waiting.keyspaces[0].partitions.clear();
         let amiss = |e: &Event| {
@@ -1078,7 +1059,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_told_as_something_else_than_what_nobody_wants_any_more() {
+    fn a_failed_copy_and_a_cancelled_copy_are_told_apart() {
         let table = moving(&planned(8));
         let (at, partition) = table
             .partitions()
@@ -1097,13 +1078,13 @@ mod tests {
         );
         let cancelled = planner::cancel(&table, Some(at)).expect("it moves");
         assert_eq!(stages(&table, &cancelled), [Stage::Cancelled].into());
-        // Whoever stops to answer has failed, too.
+        // A learner that becomes silent has failed, too.
         let (other, _) = table
             .partitions()
             .find(|(other, _)| *other != at)
             .expect("there are others");
         let lonely = alone(&table, other, learner);
-        let silent = planner::remove(&lonely, &[(learner, planner::Departure::Silent)].into());
+        let silent = planner::remove(&lonely, &[(learner, planner::Absence::Silent)].into());
         assert!(
             silent
                 .member(learner)
@@ -1114,8 +1095,7 @@ mod tests {
             stages(&lonely, &silent).contains(&Stage::GivenUp)
                 && !stages(&lonely, &silent).contains(&Stage::Cancelled)
         );
-        // Fewer copies are wanted: whoever learns without being in the goal is left out with the
-        // next step.
+        // Fewer copies are wanted. The next step leaves out a learner that is not in the goal.
         let paused = planner::balance(&table, &BalanceChange::Pause(Paused::Operator));
         let fewer = planner::adopt(&paused, &vec![(at, partition.in_sync().collect())]);
         let limits = planner::MoveLimits {

@@ -9,7 +9,7 @@ use doyen_placement::{
 };
 use std::sync::Arc;
 
-/// A keyspace with one backup, as a first table is made of it.
+/// A keyspace with one backup, as a first table has it.
 pub(in crate::agreement) fn keyspace(partitions: u16) -> Keyspace {
     Keyspace {
         id: KeyspaceId(0),
@@ -50,7 +50,7 @@ pub(in crate::agreement) fn member(number: u64) -> Member {
     }
 }
 
-/// So many members.
+/// A table with this many members.
 pub(in crate::agreement) fn members(count: u64) -> Table {
     planner::first(
         ClusterId(7),
@@ -60,7 +60,7 @@ pub(in crate::agreement) fn members(count: u64) -> Table {
     )
 }
 
-/// Two members, and a third that is to have its share of so many partitions.
+/// A table of two members, with a plan that gives a third its share of this many partitions.
 pub(in crate::agreement) fn planned(partitions: u16) -> Table {
     let table = planner::first(
         ClusterId(7),
@@ -72,7 +72,7 @@ pub(in crate::agreement) fn planned(partitions: u16) -> Table {
     planner::adopt(&table, &planner::plan(&table, &Loads::default()))
 }
 
-/// The same, on its way.
+/// The same, with the moves under way.
 pub(in crate::agreement) fn moving(table: &Table) -> Table {
     let limits = planner::MoveLimits {
         learners_per_source: 9,
@@ -82,7 +82,7 @@ pub(in crate::agreement) fn moving(table: &Table) -> Table {
     planner::advance(table, &limits, &planner::Waits::default()).expect("copies begin")
 }
 
-/// The same, where nobody else holds this partition.
+/// The same, in which no other member holds this partition.
 pub(in crate::agreement) fn alone(table: &Table, at: PartitionRef, holder: MemberId) -> Table {
     let mut table = table.clone();
     let keyspace = table

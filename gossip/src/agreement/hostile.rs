@@ -1,14 +1,14 @@
-//! A member that is let in and broken: whatever it says, the others go on, with tables that they
+//! A member that is admitted and faulty: whatever it says, the others go on with tables that they
 //! made.
 //!
-//! Its process goes on in order beside what the test says in its name, so that nothing it says is
-//! covered up by its silence.
+//! Its process goes on in order beside the messages that the test sends in its name, so its silence
+//! does not hide their effect.
 
 use super::api::{AdminRequest, Input};
 use super::net::{Net, Slot};
 use crate::hints::Hint;
 use crate::wire::{
-    Ack, Answer, Ballot, Commit, Committed, LeaveStep, Message, Payload, Proposal, Pulse,
+    Ack, Ballot, BallotAnswer, Commit, Committed, LeaveStep, Message, Payload, Proposal, Pulse,
 };
 use doyen_placement::planner::{InSyncChange, InSyncRequest, Pace};
 use doyen_placement::table::validate::COUNT_MAX;
@@ -17,7 +17,7 @@ use doyen_placement::{
     Version,
 };
 
-/// Three that serve; the coordinator, and one of the others, which will be the broken one.
+/// Three members that serve: the coordinator, and one of the others, which will be the faulty one.
 fn three(seed: u64) -> (Net, Slot, Slot) {
     let mut net = Net::cluster(seed, 3);
     net.until(2000, Net::healed);
@@ -29,7 +29,7 @@ fn others(broken: Slot) -> impl Iterator<Item = Slot> {
     (0..3).filter(move |s| *s != broken)
 }
 
-/// They are one cluster that serves everything, and commits what it is asked for.
+/// They are one cluster that serves everything and commits requests.
 #[track_caller]
 fn goes_on(net: &mut Net, ms_max: u64) {
     net.until(ms_max, Net::healed);
@@ -46,7 +46,8 @@ fn goes_on(net: &mut Net, ms_max: u64) {
     assert_eq!(net.clusters().len(), 1);
 }
 
-/// For so long the broken one says this to the others, every 10 ms, and they serve all the time.
+/// The faulty member sends this message to the others every 10 ms for some time, and they serve all
+/// the time.
 fn served_throughout(
     net: &mut Net,
     broken: Slot,
@@ -144,7 +145,7 @@ fn requests_with_wrong_epochs_change_nothing() {
 }
 
 #[test]
-fn versions_and_tables_from_the_future_that_nobody_has_are_asked_for_and_never_waited_for() {
+fn versions_and_tables_from_the_future_are_asked_for_and_never_waited_for() {
     let (mut net, leader, broken) = three(32);
     let before = net.table(leader).name();
     served_throughout(&mut net, broken, 2000, |net, _| {
@@ -195,7 +196,7 @@ fn versions_and_tables_from_the_future_that_nobody_has_are_asked_for_and_never_w
                 coordinator: None,
                 whole: true,
             });
-            // A table that is not the one that it is called.
+            // A table under the name of another.
             let payload = Payload::Whole(net.table(broken));
             said.push(Message::Committed(Box::new(Committed {
                 name,
@@ -211,7 +212,7 @@ fn versions_and_tables_from_the_future_that_nobody_has_are_asked_for_and_never_w
 }
 
 #[test]
-fn a_proposal_of_whoever_does_not_coordinate_changes_nothing() {
+fn a_proposal_of_another_member_than_the_coordinator_changes_nothing() {
     let (mut net, leader, broken) = three(33);
     let before = net.table(leader).name();
     served_throughout(&mut net, broken, 1000, |net, _| {
@@ -230,8 +231,8 @@ fn a_proposal_of_whoever_does_not_coordinate_changes_nothing() {
     goes_on(&mut net, 2000);
 }
 
-/// One proposal with the last version that a table may have was stored by everybody, in a term in
-/// which nobody had voted. Whoever was elected next could propose no later one: no table was ever
+/// Every member stored a proposal with the last version that a table can have, in a term in which
+/// no member had voted. Later coordinators could propose no later version, so no table was ever
 /// committed again.
 #[test]
 fn a_table_that_skips_versions_is_refused() {
@@ -255,9 +256,9 @@ fn a_table_that_skips_versions_is_refused() {
     }
 }
 
-/// Tables in which partitions go back to former epochs, ages are given anew, or that come after
-/// another table than the one in force: whatever made them, it was no successor of what is
-/// committed.
+/// Tables in which partitions go back to former epochs or ages are given again, or that follow
+/// another table than the one in force. Whatever made them, they are no successors of the committed
+/// table.
 #[test]
 fn a_table_that_does_not_descend_from_the_committed_one_is_refused() {
     let (mut net, _, broken) = three(35);
@@ -305,11 +306,11 @@ fn a_table_that_does_not_descend_from_the_committed_one_is_refused() {
     }
 }
 
-/// It said once that it proposes a table in a term in which nobody had voted for it. The others
-/// took it for the coordinator from then on, for it answered their pings; it knew of nothing, and
-/// what it asked for was refused because they heard a coordinator: it.
+/// A member said once that it proposes a table, in a term in which no member had voted for it. The
+/// others took it for the coordinator from then on, because it answered their pings. But it
+/// coordinated nothing, and the others refused other candidates, because they heard a coordinator.
 #[test]
-fn whoever_is_taken_for_the_coordinator_and_is_not_is_given_up() {
+fn a_supposed_coordinator_that_does_not_coordinate_is_given_up() {
     let (mut net, _, broken) = three(36);
     let table = net.table(broken);
     let mut next = (*table).clone();
@@ -330,7 +331,7 @@ fn terms_from_the_future_and_elections_without_end_stop_no_lease_and_then_all_ag
             term,
             ..net.table(broken).name()
         };
-        let answer = Answer {
+        let answer = BallotAnswer {
             term,
             granted: true,
             mine: term,
@@ -396,7 +397,7 @@ fn newcomers_by_the_thousand_that_do_not_exist_take_no_vote_and_are_gone_soon() 
 }
 
 #[test]
-fn hints_without_end_expel_nobody() {
+fn endless_hints_expel_no_member() {
     let (mut net, leader, broken) = three(41);
     let before = net.table(leader).name();
     let members: Vec<MemberId> = net.processes.keys().copied().collect();
@@ -436,10 +437,10 @@ fn hints_without_end_expel_nobody() {
     goes_on(&mut net, 2000);
 }
 
-/// Reports and requests are said by whoever they are about. One member could make the coordinator
-/// drop the copies of another, or hand over what another holds and go on without it.
+/// Each member sends reports and requests about itself alone. Otherwise one member could make the
+/// coordinator drop the copies of another, or hand over another's partitions and go on without it.
 #[test]
-fn nobody_speaks_for_another() {
+fn no_member_speaks_for_another() {
     let (mut net, leader, broken) = three(39);
     let third = others(broken).find(|s| *s != leader).unwrap();
     let (before, cluster) = (net.table(leader).name(), net.table(leader).cluster);
@@ -480,8 +481,9 @@ fn nobody_speaks_for_another() {
     goes_on(&mut net, 2000);
 }
 
-/// That a report was read is for the coordinator to say. One that another called read was not sent
-/// again, however it was lost: the coordinator held partitions for closed that were served.
+/// Only the coordinator says that it has read a report. A report that another member called read
+/// was not sent again, even if it was lost. Then the coordinator took partitions for closed that
+/// were served.
 #[test]
 fn that_reports_were_read_is_believed_of_the_coordinator_alone() {
     for seed in 40..50 {

@@ -1,9 +1,11 @@
-//! A newcomer at a living cluster: it asks whoever it found until the coordinator has admitted it.
+//! A newcomer at a living cluster: it asks the members that it found until the coordinator admits
+//! it.
 
 use super::api::Output;
 use super::bootstrap::LISTED_MAX;
 use super::context::{Context, Named};
 use super::event::Event;
+use super::problem::Problem;
 use crate::time::Time;
 use crate::wire::{Committed, Message, Payload};
 use doyen_placement::table::validate::COUNT_MAX;
@@ -12,11 +14,11 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Between two requests.
+/// The time between two requests.
 const ASK_AGAIN: Duration = Duration::from_millis(150);
-/// Without any sign of that cluster for this long, the search begins anew.
+/// If nothing was heard of that cluster for this long, the search begins anew.
 const LOST: Duration = Duration::from_secs(3);
-/// Refused for this long without a break, this process gives up.
+/// A process that was refused for this long without a break gives up.
 pub(super) const REFUSED_MAX: Duration = Duration::from_secs(10);
 
 /// A process that waits to be admitted.
@@ -24,7 +26,7 @@ pub(super) const REFUSED_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Joining {
     cluster: ClusterId,
     contacts: Vec<MemberId>,
-    /// The newest table there of which this process has heard.
+    /// The newest version of that cluster's table that this process has heard of.
     seen: Version,
     turn: usize,
     ask_at: Time,
@@ -57,33 +59,28 @@ impl Joining {
         self.cluster
     }
 
-    /// A member of that cluster says what it is called, and where it is.
+    /// A member of that cluster gives its name and its address.
     pub(super) fn introduced(&mut self, member: (String, SocketAddr)) {
         self.member = Some(member);
     }
 
-    /// Why nothing happens: for people.
-    pub(super) fn waiting(&self, now: Time) -> String {
+    /// Why this process is no member yet: for people.
+    pub(super) fn waiting(&self, cx: &Context, now: Time) -> String {
         if let Some(why) = &self.why {
             return why.clone();
         }
-        let by = self
-            .member
-            .as_ref()
-            .map(|(name, address)| format!(" by {name} at {address}"))
-            .unwrap_or_default();
-        format!(
-            "waits to be admitted to {}{by}, for {} s already. If that takes long, `doyen status` at that member says what its cluster lacks",
-            self.cluster,
-            now.since(self.began_at).as_secs()
-        )
+        cx.explain(&Problem::NotAdmitted {
+            cluster: self.cluster,
+            by: self.member.clone(),
+            seconds: now.since(self.began_at).as_secs(),
+        })
     }
 
     pub(super) fn timeout(&self) -> Option<Time> {
         Some(self.ask_at)
     }
 
-    /// A member of that cluster was heard, which acts on a table of this version.
+    /// A member of that cluster was heard. Its table has this version.
     pub(super) fn heard(&mut self, cx: &Context, member: MemberId, version: Version) {
         self.heard_at = cx.now;
         if version.0 <= COUNT_MAX {
@@ -95,7 +92,7 @@ impl Joining {
         }
     }
 
-    /// False: that cluster is not there any more.
+    /// Returns false if that cluster is not there any more.
     pub(super) fn turn(&mut self, cx: &mut Context) -> bool {
         if cx.now.since(self.heard_at) >= LOST {
             return false;
@@ -118,7 +115,7 @@ impl Joining {
         true
     }
 
-    /// Not admitted, or not yet.
+    /// The cluster refuses to admit this process, for now or for good.
     pub(super) fn on_refused(&mut self, cx: &mut Context, why: String, for_now: bool) {
         self.heard_at = cx.now;
         if for_now {
@@ -138,7 +135,7 @@ impl Joining {
         }
     }
 
-    /// The table that this process is a member of, if this is it.
+    /// The table that admits this process, if this is one.
     pub(super) fn admitted(&self, cx: &Context, committed: &Committed) -> Option<Named> {
         let Payload::Whole(table) = &committed.payload else {
             return None;

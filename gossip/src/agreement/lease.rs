@@ -1,4 +1,4 @@
-//! Leases (rule 8) and what a new primary has to wait for (rule 9).
+//! Leases (rule 8), and how long a new primary has to wait (rule 9).
 
 use super::context::Named;
 use crate::mutant::{self, broken};
@@ -9,14 +9,15 @@ use doyen_placement::{Epoch, MemberId, Origin, PartitionRef, Table, Term, Versio
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Answers of one voter that are kept until this node has accepted the table they name.
+/// The number of answers of one voter that are kept until this node has accepted the tables that
+/// they name.
 const NEWER_ANSWERS_MAX: usize = 4;
 
-/// Answers to pings, as far as they may count.
+/// Answers to pings, as far as they may count for a lease.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     voters: BTreeMap<MemberId, Voter>,
-    /// The lease that was last given out; it never goes back.
+    /// The last lease that was given out. A lease never goes back.
     given: Time,
 }
 
@@ -24,8 +25,8 @@ pub(super) struct Answers {
 struct Voter {
     /// When the youngest ping was sent whose answer counts.
     counted: Option<Time>,
-    /// Answers that name tables newer than ours: they count, from their original time, once we have
-    /// accepted those.
+    /// Answers that name newer tables than this node's. Once this node has accepted such a table,
+    /// they count from the time of their ping.
     newer: BTreeMap<(Term, Version), Time>,
 }
 
@@ -68,8 +69,8 @@ impl Answers {
         self.voters.retain(|v, _| voters(*v));
     }
 
-    /// The youngest time at which pings were sent that majorities of both configurations answered.
-    /// Oneself answers always.
+    /// The latest time such that majorities of both configurations answered pings that were sent
+    /// then or later. This node always answers itself.
     fn answered(
         &self,
         me: MemberId,
@@ -99,7 +100,7 @@ impl Answers {
         times.into_iter().rev().find(enough)
     }
 
-    /// The lease, if it reaches further than the one given out before.
+    /// The lease, if it reaches further than the last one that was given out.
     pub(super) fn lease(
         &mut self,
         me: MemberId,
@@ -117,16 +118,16 @@ impl Answers {
     }
 }
 
-/// What this node knows about tenures: its own, and those that it could be asked about.
+/// What this node knows about tenures: its own, and those of primaries that it gave leases to.
 #[derive(Debug, Default)]
 pub(super) struct Tenures {
     /// When each partition's present tenure was installed here.
     began: BTreeMap<PartitionRef, (Epoch, Time)>,
     /// When the present voters were installed here.
     voters_since: Time,
-    /// Whom this node last answered, and when.
+    /// When this node last answered each member.
     answered: BTreeMap<MemberId, Time>,
-    /// Tenures of this node that have not opened, and when they may.
+    /// Tenures of this node that have not opened, and when they may open.
     pub(super) opens_at: BTreeMap<PartitionRef, (Epoch, Time)>,
     /// Tenures of this node that have opened.
     pub(super) opened: BTreeMap<PartitionRef, Epoch>,
@@ -138,12 +139,12 @@ impl Tenures {
         self.answered.insert(peer, now);
     }
 
-    /// Whoever is no member leads nothing that this node could be asked about.
+    /// Forgets primaries that are no members any more.
     pub(super) fn forget(&mut self, member: impl Fn(MemberId) -> bool) {
         self.answered.retain(|m, _| member(*m));
     }
 
-    /// Another table is installed. `commit`: what is known of it, if `old` is its predecessor.
+    /// Another table is installed. `commit` says what is known of it, if `old` is its predecessor.
     pub(super) fn install(
         &mut self,
         me: MemberId,
@@ -174,7 +175,7 @@ impl Tenures {
             if partition.primary() != me {
                 continue;
             }
-            // Of what was split or merged, those that it was before.
+            // If the partition comes from a split or a merge, its predecessors count.
             let former = |from: &Origin| PartitionRef {
                 partition: from.partition,
                 ..at
@@ -191,9 +192,9 @@ impl Tenures {
                 .chain(formers)
                 .peekable();
             let wait = match known {
-                // Nobody ever led it.
+                // The partition never had a primary.
                 Some(_) if before.peek().is_none() => Duration::ZERO,
-                // The predecessor is the primary of the table before; the commit says what is known
+                // The predecessor is the primary in the table before. The commit says what is known
                 // of it (rule 9).
                 Some(commit) => {
                     let led = |at| Some((at, old?.partition(at)?.primary()));
@@ -209,8 +210,7 @@ impl Tenures {
             };
             self.opens_at.insert(at, (partition.since, now + wait));
         }
-        // Hardly any table has fewer partitions than the one before, of which all that is known
-        // here is.
+        // This costs a pass over all partitions, and few tables have fewer of them.
         if old.is_none_or(|old| old.partitions().any(|(at, _)| new.partition(at).is_none())) {
             let there = |at: &PartitionRef| new.partition(*at).is_some();
             self.began.retain(|at, _| there(at));
@@ -229,8 +229,8 @@ impl Tenures {
         true
     }
 
-    /// For each primary that `next` deposes: for how many milliseconds at least this node gave it
-    /// nothing to hold a lease with.
+    /// For each primary that `next` deposes: the time for which this node has given it no answer
+    /// that a lease could rest on, in milliseconds.
     pub(super) fn ages(
         &self,
         me: MemberId,
@@ -241,7 +241,8 @@ impl Tenures {
         let age = |at: Time| u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
         let deposed = deposed(installed, next);
         let least = |primary: MemberId, partitions: &[PartitionRef]| {
-            // One's own lease ends with one's own ack; others hear of that by the seal.
+            // This node's own lease ends with its own ack. Other members learn of that from the
+            // seal.
             let answered = if primary == me {
                 None
             } else {
@@ -303,7 +304,7 @@ fn wait(commit: &Commit, at: PartitionRef, predecessor: MemberId, whole: Duratio
     whole.saturating_sub(Duration::from_millis(age))
 }
 
-/// The primaries whose tenures end between two tables, and where.
+/// The primaries whose tenures end between two tables, with their partitions.
 pub(super) fn deposed(old: &Table, new: &Table) -> BTreeMap<MemberId, Vec<PartitionRef>> {
     let mut deposed: BTreeMap<MemberId, Vec<PartitionRef>> = BTreeMap::new();
     for (at, partition) in old.partitions() {
@@ -344,7 +345,7 @@ mod tests {
             answers.lease(ME, at(1000), &voters, &voters, LEASE),
             Some(at(1400))
         );
-        // An older answer gives nothing more, and a lease never goes back.
+        // An older answer adds nothing, and a lease never goes back.
         answers.take(THIRD, at(800), name(5), name(5));
         assert_eq!(answers.lease(ME, at(1000), &voters, &voters, LEASE), None);
     }
@@ -356,7 +357,7 @@ mod tests {
         answers.take(OTHER, at(900), name(6), name(5));
         assert_eq!(answers.lease(ME, at(1000), &voters, &voters, LEASE), None);
         answers.accepted(name(6));
-        // From its original time.
+        // It counts from the time of its ping.
         assert_eq!(
             answers.lease(ME, at(1200), &voters, &voters, LEASE),
             Some(at(1400))
@@ -367,8 +368,8 @@ mod tests {
     fn a_lease_needs_majorities_of_the_installed_and_of_the_accepted_voters() {
         let (installed, accepted) = ([ME, OTHER], [OTHER, THIRD, ME]);
         let mut answers = Answers::default();
-        // The older of two has the casting vote, but the accepted configuration has its say as
-        // well.
+        // The older of the two voters has the casting vote, but the accepted configuration must
+        // agree as well.
         assert_eq!(
             answers.lease(ME, at(1000), &installed, &accepted, LEASE),
             None

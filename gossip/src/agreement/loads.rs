@@ -1,20 +1,20 @@
-//! What members have to carry, told to the coordinator: every now and then, what has changed, and
-//! to nobody who passes it on.
+//! Loads of members, as the coordinator learns them. Each member regularly sends what has changed,
+//! straight to the coordinator.
 //!
-//! It is soft: what is lost on the way is said again, a new coordinator hears everything anew, and
-//! nothing here is ever in a table.
+//! Loads are soft state: a report that is lost is sent again, a new coordinator hears everything
+//! anew, and no load is ever in a table.
 
 use super::api::{Oversight, Timing};
 use super::context::Context;
-use super::council::Council;
 use super::election::Role;
 use super::event::Event;
+use super::member_core::MemberCore;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::hash::Digest;
 use doyen_placement::loads::{
-    Loads, MemberLoad, PROGRESS_MAX, Progress, REPORT_BYTES_MAX, Report, Reporter, Uneven,
-    WATERMARKS, Window,
+    LoadWindow, Loads, MemberLoad, PROGRESS_MAX, Progress, REPORT_BYTES_MAX, Report, Reporter,
+    Uneven, WATERMARKS,
 };
 use doyen_placement::planner::{self, Lasting};
 use doyen_placement::{KeyspaceId, MemberId, PartitionId, Reshape, THREADS_MAX, Table};
@@ -23,41 +23,41 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two reports of a member, and between two looks of the coordinator at all of them.
+/// The time between two reports of a member, and between two looks of the coordinator at all loads.
 const REPORT: Duration = Duration::from_secs(2);
-/// While copies are on their way people look at how far they have come.
+/// The time between reports while copies are on their way, because people watch their progress.
 const REPORT_MOVES: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_secs(5);
-/// So much less than a watermark a member has before it is below it again, in percent.
+/// A member is below a watermark again once it is this much below it, in percent.
 const WATERMARK_MARGIN: u8 = 2;
-/// Members in a report with which whoever reports is not connected.
+/// The number of members in a report that the reporting member is not connected with.
 const UNHEARD_MAX: usize = 256;
-/// Partitions in a report that is believed: none takes less than ten bytes.
+/// The number of partitions in a report that is believed: each takes at least ten bytes.
 const REPORTED_MAX: usize = REPORT_BYTES_MAX / 10;
 
-/// What this member has to say.
+/// What this member has to report.
 #[derive(Debug, Default)]
 pub(super) struct Telling {
     reporter: Reporter,
     /// By data thread.
     threads: BTreeMap<u8, MemberLoad>,
-    /// Likewise.
+    /// Moves, by data thread.
     moves: BTreeMap<u8, Vec<Progress>>,
-    /// Likewise.
+    /// Members without a connection, by data thread.
     unheard: BTreeMap<u8, Vec<MemberId>>,
     due: Time,
-    /// The highest watermark of its own memory that it is above.
+    /// The highest watermark that this member's memory is above.
     watermark: u8,
 }
 
 impl Telling {
-    /// Another coordinator knows nothing of what its predecessor was told.
+    /// A new coordinator knows nothing of what its predecessor was told.
     pub(super) fn new_coordinator(&mut self) {
         self.reporter.forget();
         self.due = Time::ZERO;
     }
 
-    /// Of all threads together: they share the memory, and each has a core of its own.
+    /// The sums over all threads, which share the memory. Each thread has a core of its own.
     fn member(&self) -> MemberLoad {
         self.threads
             .values()
@@ -70,35 +70,35 @@ impl Telling {
     }
 }
 
-/// What a coordinator was told.
+/// What the coordinator was told.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) loads: Loads,
-    work: Window,
-    bytes: Window,
-    memory: Window,
-    /// The highest watermark that a member is above.
+    work: LoadWindow,
+    bytes: LoadWindow,
+    memory: LoadWindow,
+    /// The highest watermark that each member is above.
     watermarks: BTreeMap<MemberId, u8>,
-    /// Who was spared by the last plan because of being busy,
+    /// The members that the last plan spared because they were busy.
     spared: BTreeSet<MemberId>,
-    /// and whether somebody of those is busy no more.
-    eased: Window,
+    /// For how long one of the spared members has had time again.
+    eased: LoadWindow,
     looked: Time,
-    /// How far those had come, as a digest, who lead partitions that are on their way; and since
-    /// when that has been so.
+    /// For each primary of partitions that move: a digest of their progress, and since when it has
+    /// been the same.
     standing: BTreeMap<MemberId, (u64, Time)>,
     /// Since when ranges have been busy, and neighbours cold.
     busy: BTreeMap<(KeyspaceId, PartitionId), Time>,
     cold: BTreeMap<(KeyspaceId, [PartitionId; 2]), Time>,
-    /// Those that are to be split by now,
+    /// Ranges that are due to be split.
     pub(super) splits: Vec<(KeyspaceId, Reshape)>,
-    /// and to be merged.
+    /// Neighbours that are due to be merged.
     pub(super) merges: Vec<(KeyspaceId, [PartitionId; 2])>,
 }
 
 impl Told {
-    /// Looks at everything, once in a while. True: something has been uneven for so long that it is
-    /// time to plan, or who was spared has had time again for so long.
+    /// Looks at all loads, once in a while. Returns true if it is time to plan: something has been
+    /// uneven for long, or a member that was spared has had time again for long.
     fn look(&mut self, now: Time, table: &Table, range_bytes_max: u64, timing: &Timing) -> bool {
         if now.since(self.looked) < LOOK {
             return false;
@@ -124,8 +124,8 @@ impl Told {
         wanted
     }
 
-    /// Notes whose moves have come no further. Of each primary all together, because it copies some
-    /// after the others: one that waits for its turn does not stand still.
+    /// Notes the primaries whose moves make no progress. A primary makes some copies after the
+    /// others, so its moves count together: a move that waits for its turn does not stand still.
     fn look_at_moves(&mut self, now: Time, table: &Table) {
         let mut digests: BTreeMap<MemberId, Digest> = BTreeMap::new();
         for (at, partition) in table
@@ -154,7 +154,7 @@ impl Told {
         }
     }
 
-    /// For how long some primary's moves have come no further, as of the last look.
+    /// For how long the moves of some primary have made no progress, as of the last look.
     pub(super) fn standing(&self) -> Duration {
         self.standing
             .values()
@@ -163,7 +163,7 @@ impl Told {
             .unwrap_or_default()
     }
 
-    /// Whether this member has passed a watermark since it was told last.
+    /// Whether this member has passed a watermark since its last report.
     fn pass_watermark(&mut self, table: &Table, id: MemberId) -> Option<Event> {
         let filled = self.loads.member(id)?.told();
         self.watermarks.retain(|m, _| table.member(*m).is_some());
@@ -178,7 +178,8 @@ impl Told {
             .collect()
     }
 
-    /// Notes which ranges have been busy, and which neighbours cold, for long enough.
+    /// Notes the ranges that have been busy, and the neighbours that have been cold, for long
+    /// enough.
     fn look_at_ranges(&mut self, now: Time, table: &Table, range_bytes_max: u64, timing: &Timing) {
         let Lasting {
             splits: busy,
@@ -214,7 +215,7 @@ impl Told {
             .collect();
     }
 
-    /// What to plan with. What was uneven has had its plan then.
+    /// The loads to plan with. This counts as the plan for everything that was uneven.
     pub(super) fn take(&mut self, table: &Table) -> Arc<Loads> {
         self.loads.retain(table);
         self.spared = self.busy_members();
@@ -224,8 +225,8 @@ impl Told {
     }
 }
 
-/// Whether a member that has filled so much of its memory has passed a watermark, and which it is
-/// above by now.
+/// The event, if a member that has filled this much of its memory has passed a watermark. `mark` is
+/// the highest watermark that it is above.
 fn passed(mark: &mut u8, filled: u8, table: &Table, id: MemberId) -> Option<Event> {
     let above = |margin: u8| {
         WATERMARKS
@@ -234,7 +235,7 @@ fn passed(mark: &mut u8, filled: u8, table: &Table, id: MemberId) -> Option<Even
             .find(|mark| filled + margin >= *mark)
             .unwrap_or(0)
     };
-    // Whoever is near one would pass it with every report.
+    // Without the margin, a member near a watermark would pass it with every report.
     let now = if above(0) > *mark {
         above(0)
     } else {
@@ -249,8 +250,8 @@ fn passed(mark: &mut u8, filled: u8, table: &Table, id: MemberId) -> Option<Even
     })
 }
 
-impl Council {
-    /// A data thread of this node has measured: tells the coordinator, if it is time again.
+impl MemberCore {
+    /// A data thread of this node has measured its load. Tells the coordinator, if it is time to.
     pub(super) fn measured(
         &mut self,
         cx: &mut Context,
@@ -296,10 +297,10 @@ impl Council {
         };
         let partitions = telling.reporter.report(tenure);
         let member = telling.member();
-        // What the coordinator tells of it, ends with the coordinator.
+        // The coordinator tells events about this member as long as there is a coordinator.
         let own = passed(&mut telling.watermark, member.told(), table, me)
             .filter(|_| self.leader != Some(me));
-        // Whom one thread hears is there.
+        // A member that one thread hears is connected.
         let unheard = telling
             .unheard
             .values()
@@ -324,7 +325,8 @@ impl Council {
         );
     }
 
-    /// A member reports: believed of itself, and of what it leads.
+    /// A member reports. The report is believed as to the member itself and to partitions that it
+    /// leads.
     pub(super) fn on_loads(&mut self, cx: &mut Context, from: MemberId, report: Report) {
         let Role::Leader(leader) = &mut self.role else {
             return;
@@ -332,12 +334,12 @@ impl Council {
         if report.partitions.len() > REPORTED_MAX {
             return cx.ignore();
         }
-        leader.duties.unheard(
+        leader.tasks.unheard(
             cx.now,
             from,
             report.unheard.iter().copied().take(UNHEARD_MAX),
         );
-        let told = &mut leader.duties.told;
+        let told = &mut leader.tasks.told;
         told.loads.tell(&self.committed.table, from, report);
         let passed = told.pass_watermark(&self.committed.table, from);
         let known = told.loads.uneven();
@@ -349,12 +351,12 @@ impl Council {
         );
         let uneven = told.loads.uneven();
         if wanted {
-            leader.duties.want_plan();
+            leader.tasks.want_plan();
         }
-        leader.duties.look_for_room(cx.now);
+        leader.tasks.look_for_room(cx.now);
         if passed.is_some() {
-            // Who was to receive something may be full by now, and somebody else not.
-            leader.duties.think_again();
+            // A target of a move may be full by now, and another member may have room.
+            leader.tasks.think_again();
         }
         passed.into_iter().for_each(|event| cx.event(event));
         for (of, is, was) in [
@@ -367,10 +369,10 @@ impl Council {
         }
     }
 
-    /// The loads of the cluster, at its coordinator.
+    /// The loads of the cluster, if this node coordinates.
     pub(super) fn loads(&self) -> Option<&Loads> {
         match &self.role {
-            Role::Leader(leader) => Some(&leader.duties.told.loads),
+            Role::Leader(leader) => Some(&leader.tasks.told.loads),
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
         }
     }
@@ -379,8 +381,8 @@ impl Council {
     pub(super) fn oversight(&self) -> Option<Oversight> {
         match &self.role {
             Role::Leader(leader) => Some(Oversight {
-                moves_standing: leader.duties.told.standing(),
-                moves_failed: leader.duties.moves_failed(),
+                moves_standing: leader.tasks.told.standing(),
+                moves_failed: leader.tasks.moves_failed(),
             }),
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
         }
@@ -433,7 +435,7 @@ mod tests {
         let report = |bytes_sent| {
             let own = copies.iter().filter(|(_, by, _)| *by == source).enumerate();
             let moves = own.map(|(n, (partition, _, learner))| {
-                // The first alone goes on: the others wait for their turn.
+                // Only the first move makes progress. The others wait for their turn.
                 let bytes_sent = if n == 0 { bytes_sent } else { 0 };
                 let phase = CopyPhase::Copying;
                 Progress {
@@ -451,7 +453,7 @@ mod tests {
                 ..Report::default()
             }
         };
-        // Of other primaries nothing is to be seen here.
+        // Nothing is known here of other primaries.
         let others = |p: &std::sync::Arc<doyen_placement::Partition>| p.primary() != source;
         for keyspace in &mut table.keyspaces {
             for partition in keyspace.partitions.iter_mut().filter(|p| others(p)) {
@@ -465,11 +467,11 @@ mod tests {
         told.loads.tell(&table, source, report(100));
         assert_eq!(look(&mut told, &table, 10), 0);
         assert_eq!(look(&mut told, &table, 40), 30);
-        // A rate that falls is no progress, bytes are.
+        // A falling rate is no progress, but more bytes are.
         told.loads.tell(&table, source, report(200));
         assert_eq!(look(&mut told, &table, 50), 0);
         assert_eq!(look(&mut told, &table, 70), 20);
-        // So is another stage of any of them.
+        // The next stage of any move is progress, too.
         for keyspace in &mut table.keyspaces {
             for partition in keyspace
                 .partitions
@@ -484,7 +486,7 @@ mod tests {
         }
         assert_eq!(look(&mut told, &table, 80), 0);
         assert_eq!(look(&mut told, &table, 100), 20);
-        // What does not move does not stand still.
+        // If nothing moves, nothing stands still.
         let settled = planner::cancel(&table, None).expect("it can be cancelled");
         assert_eq!(look(&mut told, &settled, 200), 0);
     }

@@ -4,7 +4,8 @@
 
 use super::fixtures::keyspace;
 use super::{
-    Agreement, Config, Event, InSyncChange, InSyncRequest, Input, Output, Peer, Seeds, Timing, View,
+    Agreement, AgreementConfig, Event, InSyncChange, InSyncRequest, Input, Output, Peer, Seeds,
+    Timing, View,
 };
 use crate::hints::Hint;
 use crate::time::Time;
@@ -81,14 +82,14 @@ pub(super) struct Net {
     pub(super) expect: Option<u16>,
     /// A UDP balancer at this slot's address: where it leads each of the slots.
     pub(super) balancer: Option<(Slot, Vec<Slot>)>,
-    /// Everybody's seeds are a name, which leads to those of `seeds`.
+    /// Whether the seeds of all processes are one name, which leads to the addresses of `seeds`.
     pub(super) named: bool,
     pub(super) witnesses: BTreeSet<Slot>,
     next_id: u64,
-    /// From whom to whom, and how many.
+    /// The number of pings, by sender and receiver.
     pub(super) pings: BTreeMap<(MemberId, MemberId), u32>,
-    /// Bytes that each one has sent, as nodes encode them; pings and what answers them are not
-    /// counted. `None`: nobody counts.
+    /// The bytes that each process has sent, as nodes encode them. Pings and their answers do not
+    /// count. `None`: no bytes are counted.
     pub(super) sent: Option<BTreeMap<MemberId, usize>>,
     /// Of the first keyspace.
     pub(super) partitions: u16,
@@ -191,7 +192,7 @@ impl Net {
         (self.random() >> 11) % n.max(1)
     }
 
-    pub(super) fn config(&mut self, slot: Slot, id: MemberId) -> Config {
+    pub(super) fn config(&mut self, slot: Slot, id: MemberId) -> AgreementConfig {
         let at = address(slot);
         let level_max = self.levels.get(&slot).copied().unwrap_or(LEVELS.1);
         self.speak.insert(id, level_max);
@@ -200,7 +201,7 @@ impl Net {
         } else {
             Role::Data
         };
-        Config {
+        AgreementConfig {
             range_bytes_max: 64 << 20,
             id,
             name: self
@@ -230,7 +231,7 @@ impl Net {
             },
             timing: Timing::default(),
             drained: false,
-            access: super::Access::default(),
+            explain: super::Explain::default(),
             order_key: OrderKey::default(),
             level_max,
             rng_seed: self.random(),
@@ -430,8 +431,8 @@ impl Net {
         });
     }
 
-    /// Where nobody coordinates because voters are gone for good: of the voters that live the one
-    /// that knows most, and the names of those that do not.
+    /// If there is no coordinator because voters are gone for good: the living voter with the
+    /// newest table, and the names of the dead voters.
     pub(super) fn stuck(&self) -> Option<(Slot, Vec<String>)> {
         if !self.leaders().is_empty() {
             return None;
@@ -489,7 +490,7 @@ impl Net {
             .collect()
     }
 
-    /// The table that every process has installed, if they agree and somebody leads.
+    /// The table that every process has installed, if they agree and there is a coordinator.
     pub(super) fn agreed(&self) -> Option<Arc<Table>> {
         let mut tables = self
             .processes
@@ -500,7 +501,7 @@ impl Net {
             .then_some(first)
     }
 
-    /// Whether everybody is in one cluster, every partition is open, and nothing moves.
+    /// Whether all processes are in one cluster, every partition is open, and nothing moves.
     pub(super) fn healed(&self) -> bool {
         self.agreed().is_some_and(|table| {
             table.members.len() == self.processes.len()
@@ -712,7 +713,7 @@ impl Net {
                 }
                 if partition.primary() == id && process.opened.get(&at) == Some(&partition.since) {
                     if keyspace.is_reshaped(partition.id) {
-                        let change = InSyncChange::Still { ahead_ms: 0 };
+                        let change = InSyncChange::WritesStopped { ahead_ms: 0 };
                         requests.push(InSyncRequest {
                             partition: at,
                             epoch: partition.epoch,

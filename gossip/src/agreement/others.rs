@@ -1,9 +1,10 @@
 //! Other clusters of the same secret that a member meets.
 //!
-//! Two clusters that hold data never merge: people must choose. Each node that has met another
-//! cluster says so, is not ready, and asks the other's member again and again, until nothing was
-//! heard of that cluster for [`QUIET`], or the process at that member's address says that it is of
-//! this cluster. Only processes that hold the secret get as far as saying anything.
+//! Two clusters that hold data never merge: people must choose. A node that has met another cluster
+//! says so, is not ready, and asks the other cluster's member again and again. That ends in two
+//! cases: nothing was heard of the other cluster for [`QUIET`], or the process at that member's
+//! address says that it belongs to this cluster. Only processes that hold the secret can say
+//! anything at all.
 
 use super::api::OtherCluster;
 use super::context::Context;
@@ -14,15 +15,15 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A cluster of which nothing was heard for this long is gone. Its members are asked each second,
-/// and some of the answers may be lost or late.
+/// A cluster that was not heard for this long is gone. Its members are asked each second, and some
+/// of the answers may be lost or late.
 const QUIET: Duration = Duration::from_secs(30);
-/// Clusters that are remembered; more of them change nothing.
+/// The number of clusters that are remembered. More of them change nothing.
 const OTHERS_MAX: usize = 16;
-/// Between two questions to processes that speak for another cluster.
+/// The time between two questions to processes that speak for another cluster.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Those that were met lately.
+/// The other clusters that were met lately.
 #[derive(Debug, Default)]
 pub(super) struct Others {
     met: BTreeMap<ClusterId, Met>,
@@ -65,7 +66,7 @@ impl Others {
         }
     }
 
-    /// Forgets those of which nothing was heard for long.
+    /// Forgets the clusters that were not heard for long.
     pub(super) fn turn(&mut self, cx: &mut Context) {
         let now = cx.now;
         let gone = |met: &Met| now.since(met.at) >= QUIET;
@@ -88,8 +89,8 @@ impl Others {
         }
     }
 
-    /// The process at this address says that it is a member of this cluster: the one that was met
-    /// there has ended. If more members of that other cluster are left, they say so themselves.
+    /// The process at this address says that it is a member of this cluster, so the process that
+    /// was met there has ended. If that other cluster has more members, they speak for themselves.
     pub(super) fn joined(&mut self, cx: &mut Context, name: &str, address: SocketAddr) {
         let ended: Vec<ClusterId> = self
             .met
@@ -106,12 +107,12 @@ impl Others {
         }
     }
 
-    /// Where they are asked whether they are still there.
+    /// The addresses at which other clusters' members are asked whether they are still there.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.met.values().map(|met| met.address).collect()
     }
 
-    /// Those that are not known to be gone.
+    /// The clusters that are not known to be gone.
     pub(super) fn met(&self, now: Time) -> Vec<OtherCluster> {
         let met = self.met.iter().filter(|(_, met)| now.since(met.at) < QUIET);
         met.map(|(cluster, met)| OtherCluster {
@@ -122,7 +123,7 @@ impl Others {
         .collect()
     }
 
-    /// Whether a process that speaks for another cluster is to be asked how it stands.
+    /// Whether to ask a process that speaks for another cluster for its status.
     pub(super) fn may_ask(&mut self, now: Time) -> bool {
         let may = self.asked_at.is_none_or(|at| now.since(at) >= ASK_AGAIN);
         if may {

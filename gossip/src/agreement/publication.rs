@@ -1,10 +1,10 @@
 //! Proposing, storing and committing tables (rules 3 and 4), one at a time.
 
 use super::context::{Context, Named};
-use super::council::Council;
-use super::duties::{Draft, Duties};
 use super::election::Role;
 use super::lease::deposed;
+use super::member_core::MemberCore;
+use super::tasks::{CoordinatorTasks, Draft};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Ack, Commit, Message, Payload, Proposal};
@@ -14,25 +14,25 @@ use doyen_placement::{MemberId, MemberState, PartitionRef, TableName, Term};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A proposal is sent again to whoever has not answered for this long.
+/// The time after which a proposal is sent again to members that have not acknowledged it.
 const RESEND: Duration = Duration::from_millis(100);
-/// How long a commit waits for the acks of the primaries that it deposes, while they answer: such
+/// How long a commit waits for the acks of the primaries that it deposes, while they answer. Such
 /// an ack spares their successors the wait for a lease (rules 9 and 10), which is longer than this.
-/// On a machine that has no core for one of them at once, less is often too little.
+/// If the machine has no core for such a primary at once, a shorter wait is often too short.
 const HOLD: Duration = Duration::from_millis(200);
 
 /// A coordinator in its term.
 #[derive(Debug)]
 pub(super) struct Leader {
-    /// Who has joined this term (rule 4).
+    /// The members that have joined this term (rule 4).
     joined: BTreeSet<MemberId>,
-    flight: Option<Flight>,
-    pub(super) duties: Duties,
+    pending: Option<PendingProposal>,
+    pub(super) tasks: CoordinatorTasks,
 }
 
-/// The proposal under way.
+/// A proposal that is not committed yet.
 #[derive(Debug)]
-struct Flight {
+struct PendingProposal {
     table: Named,
     predecessor: TableName,
     delta: TableDelta,
@@ -54,8 +54,8 @@ impl Leader {
     pub(super) fn new(cx: &Context, joined: BTreeSet<MemberId>) -> Self {
         Self {
             joined,
-            flight: None,
-            duties: Duties::new(cx.now),
+            pending: None,
+            tasks: CoordinatorTasks::new(cx.now),
         }
     }
 
@@ -68,47 +68,47 @@ impl Leader {
     }
 
     pub(super) fn idle(&self) -> bool {
-        self.flight.is_none()
+        self.pending.is_none()
     }
 
     pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
-        match &self.flight {
-            Some(flight) if flight.hold_until > cx.now => {
-                Some(flight.hold_until.min(flight.resend_at))
+        match &self.pending {
+            Some(pending) if pending.hold_until > cx.now => {
+                Some(pending.hold_until.min(pending.resend_at))
             }
-            Some(flight) => Some(flight.resend_at),
-            None => self.duties.timeout(cx),
+            Some(pending) => Some(pending.resend_at),
+            None => self.tasks.timeout(cx),
         }
     }
 
-    /// Replies that will not come: the term ends before the change is committed.
+    /// The draft whose replies will not come, because the term ends before the commit.
     pub(super) fn abandoned(self) -> Draft {
-        self.flight.map(|f| f.draft).unwrap_or_default()
+        self.pending.map(|f| f.draft).unwrap_or_default()
     }
 }
 
-impl Council {
-    /// What a coordinator does when something happened.
+impl MemberCore {
+    /// What a coordinator does after something happened.
     pub(super) fn lead(&mut self, cx: &mut Context) {
         let Role::Leader(leader) = &self.role else {
             return;
         };
         if self.term_seen > self.term {
-            // It stands again above the term that another member named, without a pre-vote (rule
-            // 1).
-            return self.stand(cx);
+            // It becomes a candidate again, above the term that another member named, and without a
+            // pre-vote (rule 1).
+            return self.become_candidate(cx);
         }
-        if leader.flight.is_some() {
+        if leader.pending.is_some() {
             self.resend(cx);
             self.try_commit(cx);
         }
-        // What is committed may at once be followed by what waited for it.
+        // What waited for a commit may follow it at once.
         if matches!(&self.role, Role::Leader(leader) if leader.idle()) && !self.out {
             self.attend(cx);
         }
     }
 
-    /// Proposes a table: stored here first, then sent.
+    /// Proposes a table: stores it here first, and then sends it.
     pub(super) fn propose(&mut self, cx: &mut Context, draft: Draft) {
         let me = cx.me();
         let mut table = draft
@@ -118,7 +118,7 @@ impl Council {
         table.term = self.term;
         table.version = self.accepted.version.next();
         if let Err(why) = table.validate() {
-            // Our own planner broke its word: nothing of it may reach anybody.
+            // This is a fault of our own planner: the table must not reach any member.
             tracing::error!(%why, "the next table would be invalid");
             cx.ignore();
             return self.refuse(
@@ -140,7 +140,7 @@ impl Council {
             .map(|m| m.id);
         let recipients: BTreeSet<MemberId> = members.filter(|m| *m != me).collect();
         let mut hold: BTreeSet<MemberId> = deposed(&self.committed, &table).into_keys().collect();
-        // The dead ack nothing.
+        // Dead members do not acknowledge.
         hold.retain(|m| {
             *m != me
                 && table
@@ -151,7 +151,7 @@ impl Council {
         if !broken(&mutant::PROPOSES_UNSTORED) {
             self.accept(cx, table.clone());
         }
-        let flight = Flight {
+        let pending = PendingProposal {
             predecessor: self.committed.name,
             delta,
             recipients,
@@ -163,13 +163,14 @@ impl Council {
             table,
         };
         if let Role::Leader(leader) = &mut self.role {
-            leader.flight = Some(flight);
+            leader.pending = Some(pending);
         }
         self.resend(cx);
         self.try_commit(cx);
     }
 
-    /// What this node's ack of a table says. Before it is stored: afterwards this node is closed.
+    /// The content of this node's ack of a table. It is made before the table is stored, because
+    /// afterwards this node counts as closed.
     fn stored(&self, cx: &Context, predecessor: TableName, table: &Named) -> Stored {
         let known = (predecessor == self.committed.name
             && predecessor.version.next() == table.version)
@@ -192,22 +193,22 @@ impl Council {
         let Role::Leader(leader) = &mut self.role else {
             return;
         };
-        let Some(flight) = &mut leader.flight else {
+        let Some(pending) = &mut leader.pending else {
             return;
         };
-        if flight.resend_at > cx.now {
+        if pending.resend_at > cx.now {
             return;
         }
-        flight.resend_at = cx.now + RESEND;
-        for &member in flight
+        pending.resend_at = cx.now + RESEND;
+        for &member in pending
             .recipients
             .iter()
-            .filter(|m| !flight.acks.contains_key(m))
+            .filter(|m| !pending.acks.contains_key(m))
         {
-            let payload = Payload::Delta(Box::new(flight.delta.clone()));
+            let payload = Payload::Delta(Box::new(pending.delta.clone()));
             let (name, committed, voters) = (
-                flight.table.name,
-                flight.predecessor,
+                pending.table.name,
+                pending.predecessor,
                 self.committed_voters.clone(),
             );
             let commit = self.last_commit.clone();
@@ -260,7 +261,7 @@ impl Council {
             }
         }
         if self.accepted.name == name {
-            // The ack was lost. What it said then may be untrue by now, so it says nothing.
+            // The ack was lost. Its content may be wrong by now, so this ack has none.
             return cx.send(
                 from,
                 Message::Ack(Box::new(Ack {
@@ -298,7 +299,7 @@ impl Council {
         let stored = committed == self.accepted.name
             || (committed.version == self.accepted.version && broken(&mutant::INSTALLS_BY_VERSION));
         if stored && committed.order() > self.committed.name.order() {
-            // The coordinator says that what is stored here is committed.
+            // The coordinator says that the table that is stored here is committed.
             let stored = self.accepted.clone();
             self.install(cx, stored, commit.filter(|c| c.name == committed));
             if self.over {
@@ -317,8 +318,8 @@ impl Council {
         let Role::Leader(leader) = &mut self.role else {
             return;
         };
-        let Some(flight) = leader
-            .flight
+        let Some(pending) = leader
+            .pending
             .as_mut()
             .filter(|f| f.table.name == ack.name && f.recipients.contains(&from))
         else {
@@ -326,7 +327,7 @@ impl Council {
         };
         leader.joined.insert(from);
         let ages = ack.ages.map(|ages| ages.into_iter().collect());
-        flight.acks.entry(from).or_insert(Stored {
+        pending.acks.entry(from).or_insert(Stored {
             ages,
             seal: ack.seal,
         });
@@ -352,19 +353,19 @@ impl Council {
             }
             return;
         }
-        let Some(flight) = leader
-            .flight
+        let Some(pending) = leader
+            .pending
             .as_ref()
             .filter(|f| f.table.name == name && whole && f.recipients.contains(&from))
         else {
             return;
         };
         let (committed, voters, commit) = (
-            flight.predecessor,
+            pending.predecessor,
             self.committed_voters.clone(),
             self.last_commit.clone(),
         );
-        let payload = Payload::Whole(flight.table.table.clone());
+        let payload = Payload::Whole(pending.table.table.clone());
         cx.send(
             from,
             Message::Propose(Box::new(Proposal {
@@ -381,64 +382,67 @@ impl Council {
         let Role::Leader(leader) = &self.role else {
             return;
         };
-        let Some(flight) = &leader.flight else { return };
-        let acked = |v| flight.acks.contains_key(&v);
+        let Some(pending) = &leader.pending else {
+            return;
+        };
+        let acked = |v| pending.acks.contains_key(&v);
         let old =
             self.quorum(&self.committed_voters, &acked) || broken(&mutant::COMMITS_WITHOUT_OLD);
-        let new = self.quorum(&flight.table.voters, &acked) || broken(&mutant::COMMITS_WITHOUT_NEW);
+        let new =
+            self.quorum(&pending.table.voters, &acked) || broken(&mutant::COMMITS_WITHOUT_NEW);
         if !old || !new {
             return;
         }
-        let comes = |m: &MemberId| !flight.acks.contains_key(m) && !self.silent(cx, *m);
-        if cx.now < flight.hold_until && flight.hold.iter().any(comes) {
+        let comes = |m: &MemberId| !pending.acks.contains_key(m) && !self.silent(cx, *m);
+        if cx.now < pending.hold_until && pending.hold.iter().any(comes) {
             return;
         }
-        let commit = self.commit(flight);
+        let commit = self.commit(pending);
         let Role::Leader(leader) = &mut self.role else {
             return;
         };
-        let Some(flight) = leader.flight.take() else {
+        let Some(pending) = leader.pending.take() else {
             return;
         };
-        self.committed_voters = flight.table.voters.clone();
-        for &member in &flight.recipients {
+        self.committed_voters = pending.table.voters.clone();
+        for &member in &pending.recipients {
             cx.send(member, Message::Commit(Box::new(commit.clone())));
         }
         let before = self.committed.clone();
-        self.install(cx, flight.table, Some(commit));
-        self.finished(cx, &before, flight.draft);
+        self.install(cx, pending.table, Some(commit));
+        self.finished(cx, &before, pending.draft);
     }
 
-    fn commit(&self, flight: &Flight) -> Commit {
-        let primaries = deposed(&self.committed, &flight.table);
+    fn commit(&self, pending: &PendingProposal) -> Commit {
+        let primaries = deposed(&self.committed, &pending.table);
         let ages = primaries
             .keys()
-            .filter_map(|p| Some((*p, self.least_age(flight, *p)?)))
+            .filter_map(|p| Some((*p, self.least_age(pending, *p)?)))
             .collect();
-        let seal = |p: MemberId| Some((p, flight.acks.get(&p)?.seal.clone()?));
+        let seal = |p: MemberId| Some((p, pending.acks.get(&p)?.seal.clone()?));
         let seals = primaries.keys().filter_map(|p| seal(*p)).collect();
         Commit {
-            name: flight.table.name,
-            predecessor: flight.predecessor,
+            name: pending.table.name,
+            predecessor: pending.predecessor,
             ages,
             seals,
         }
     }
 
-    /// The greatest age such that a committing quorum reported at least that. An operator's word is
-    /// no quorum: where it makes up for a majority, leases may stand that nobody here knows of, and
-    /// the next primary waits for all of them.
-    fn least_age(&self, flight: &Flight, primary: MemberId) -> Option<u64> {
-        let age = |v: MemberId| flight.acks.get(&v)?.ages.as_ref()?.get(&primary).copied();
+    /// The greatest age such that a committing quorum reported at least that age. An operator's
+    /// word is no quorum: if it makes up for a majority, there may be leases that no remaining
+    /// member knows of. Then the next primary waits for all of them.
+    fn least_age(&self, pending: &PendingProposal, primary: MemberId) -> Option<u64> {
+        let age = |v: MemberId| pending.acks.get(&v)?.ages.as_ref()?.get(&primary).copied();
         let mut ages: Vec<u64> = self
             .committed_voters
             .iter()
-            .chain(&flight.table.voters)
+            .chain(&pending.table.voters)
             .filter_map(|v| age(*v))
             .collect();
         ages.sort_unstable();
         let enough = |least: &u64| {
-            [&self.committed_voters, &flight.table.voters]
+            [&self.committed_voters, &pending.table.voters]
                 .iter()
                 .all(|voters| majority(voters, |v| age(v) >= Some(*least)))
         };

@@ -1,12 +1,13 @@
-//! What a member wants of the coordinator, asked until it is done: leaving, reports, people's
-//! requests, `recover`.
+//! What a member asks of the coordinator, again and again until it is done: to leave, reports,
+//! requests of people, and `recover`.
 
 use super::api::{AdminReply, AdminRequest, Output};
 use super::context::{Context, Named, earlier};
-use super::council::Council;
 use super::election::Role;
 use super::event::Event;
 use super::loads::Telling;
+use super::member_core::MemberCore;
+use super::problem::Problem;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
@@ -18,38 +19,38 @@ use doyen_placement::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Between two attempts.
+/// The time between two attempts.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// A person's request is given up after this long.
+/// The time after which a person's request is given up.
 const ADMIN_PATIENCE: Duration = Duration::from_secs(10);
-/// Requests of people that wait here at the same time.
+/// The number of people's requests that wait here at the same time.
 const TICKETS_MAX: usize = 256;
-/// Requests in one message of a primary.
+/// The number of requests in one message of a primary.
 const REQUESTS_MAX: usize = 16_384;
 
-/// If every member leaves, they wait for a process that asks to be let in, or forms, for this long
-/// after it was heard.
+/// If every member leaves, they wait for this long after they heard a process that asks to be
+/// admitted, or that forms a cluster.
 const NEWCOMER_FRESH: Duration = Duration::from_secs(3);
-/// Such processes that are remembered.
+/// The number of such processes that are remembered.
 const NEWCOMERS_MAX: usize = 64;
-/// If every member leaves, and they hold something and were not always one alone, they listen for
-/// such a process for this long: after a restart a process takes a moment until it is heard.
+/// If every member leaves, holds data and was not always alone, the members listen for such a
+/// process for this long: a process that starts again takes a moment until it is heard.
 pub(super) const LAST_LISTENS: Duration = Duration::from_secs(2);
 /// If every member leaves and no coordinator has been known for this long, each leaver decides for
 /// itself.
 const LEADERLESS_LISTENS: Duration = Duration::from_secs(4);
 
-/// What this member waits for.
+/// The requests of this member that are not done.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     leave: Leave,
     ask_at: Option<Time>,
-    /// When processes that could take over what a leaver holds, and that were no members, were last
-    /// heard.
+    /// When processes were last heard that are no members and could take over the data of a leaver.
     newcomers: BTreeMap<MemberId, Time>,
-    /// Members that the tables in force have called leaving. If one of them is silent, it has gone.
+    /// Members that the tables in force have called leaving. If one of them becomes silent, it has
+    /// gone.
     leavers: BTreeSet<MemberId>,
-    /// The last report of open partitions, and whether the coordinator has read it.
+    /// The number of the last report of open partitions.
     report: u64,
     report_seen: u64,
     report_at: Option<Time>,
@@ -76,7 +77,7 @@ enum Leave {
 }
 
 impl Requests {
-    /// `led`: somebody is there to be asked.
+    /// `led`: whether there is a coordinator to ask.
     pub(super) fn timeout(&self, led: bool) -> Option<Time> {
         let report = self.report_at.filter(|_| led);
         let tickets = self.tickets.values().map(|t| t.again.min(t.deadline)).min();
@@ -89,7 +90,7 @@ impl Requests {
         self.leave == Leave::Departing
     }
 
-    /// A process that is part of nothing yet, and may hold data, was heard.
+    /// A process was heard that is part of no cluster yet and may hold data.
     pub(super) fn newcomer(&mut self, now: Time, id: MemberId) {
         if self.newcomers.len() >= NEWCOMERS_MAX {
             self.newcomers
@@ -100,7 +101,7 @@ impl Requests {
         }
     }
 
-    /// Whether such a process was heard lately, and is no member yet.
+    /// Whether such a process was heard lately and is no member yet.
     pub(super) fn at_the_door(&self, cx: &Context, table: &Table) -> bool {
         self.newcomers
             .iter()
@@ -112,7 +113,7 @@ impl Requests {
         self.leavers.contains(&member)
     }
 
-    /// Another coordinator knows nothing of what its predecessor was told.
+    /// A new coordinator knows nothing of what its predecessor was told.
     pub(super) fn new_coordinator(&mut self) {
         self.telling.new_coordinator();
         self.report += 1;
@@ -132,12 +133,12 @@ impl Requests {
     }
 }
 
-impl Council {
+impl MemberCore {
     fn leading(&self) -> bool {
         matches!(self.role, Role::Leader(_))
     }
 
-    /// Hands a request to the coordinator, if one is known: to this node itself, or on.
+    /// Hands a request to the coordinator, if one is known: to this node itself, or by a message.
     pub(super) fn tell_coordinator(&mut self, cx: &mut Context, message: Message) {
         match self.leader {
             Some(leader) if leader == cx.me() => {
@@ -149,7 +150,7 @@ impl Council {
         }
     }
 
-    /// Asks again for whatever is not done.
+    /// Repeats every request that is not done.
     pub(super) fn ask(&mut self, cx: &mut Context) {
         self.ask_leave(cx);
         if self.requests.report_at.is_some_and(|at| at <= cx.now) && self.leader.is_some() {
@@ -182,15 +183,8 @@ impl Council {
                 continue;
             };
             if waiting.deadline <= cx.now {
-                let me = cx.me();
-                self.reply(
-                    cx,
-                    me,
-                    ticket,
-                    AdminReply::Refused(
-                        "no coordinator answered in time: `doyen status` says what is missing, and what to do about it".into(),
-                    ),
-                );
+                let (me, why) = (cx.me(), cx.explain(&Problem::NotCoordinated));
+                self.reply(cx, me, ticket, AdminReply::Refused(why));
                 continue;
             }
             waiting.again = cx.now + ASK_AGAIN;
@@ -220,7 +214,7 @@ impl Council {
                 format!(", and {} did not answer", unnamed.join(", "))
             };
             let why = format!(
-                "those who are left did not agree in time{silent}: name every voter that is gone"
+                "the remaining voters did not agree in time{silent}: name every voter that is gone"
             );
             cx.outputs.push_back(Output::AdminReply {
                 ticket,
@@ -271,9 +265,9 @@ impl Council {
         );
     }
 
-    /// Whether this leaver ends with what it holds. The coordinator says so, by a table that ends
-    /// the cluster (`duties::leavers`), and all that could miss that table have it: each that ends
-    /// makes it harder to hear of.
+    /// Whether this leaver ends with the data that it holds. The coordinator decides that with a
+    /// table that ends the cluster (`tasks::leavers`). A leaver ends only when all members that
+    /// could miss that table have it, because each one that ends makes the table harder to find.
     fn stops(&self, cx: &Context) -> bool {
         if !planner::stops(&self.committed) && !self.stops_unled(cx) {
             return false;
@@ -284,15 +278,15 @@ impl Council {
                 .is_some_and(|name| name.order() >= self.committed.name.order())
         };
         let has_it = |v: MemberId| v == cx.me() || knows(v) || self.silent(cx, v);
-        // The coordinator asks all members, the others ask the voters.
+        // The coordinator asks all members. The others ask the voters.
         let all = self.committed.members.iter().filter(|_| self.leading());
         self.committed.voters.iter().all(|v| has_it(*v)) && all.into_iter().all(|m| has_it(m.id))
     }
 
-    /// Whether every member leaves, and none coordinates: so none can be admitted, nor can any of
-    /// them be given anything.
+    /// Whether every member leaves and there is no coordinator. Then no newcomer can be admitted,
+    /// and no leaver can hand over.
     fn stops_unled(&self, cx: &Context) -> bool {
-        // Once `--leave-timeout` is over (`Pace::AtOnce`), or this member has decided to go, it
+        // Once the time to leave is over (`Pace::AtOnce`), or this member has decided to end, it
         // waits for no newcomer.
         let waits = self.requests.leave == Leave::Asked(Pace::Repair)
             && self.requests.at_the_door(cx, &self.committed);
@@ -356,7 +350,7 @@ impl Council {
         );
     }
 
-    /// The answer to a person's request, here or elsewhere.
+    /// Answers a person's request, here or at another member.
     pub(super) fn reply(
         &mut self,
         cx: &mut Context,
@@ -379,15 +373,15 @@ impl Council {
         }
     }
 
-    /// What members ask of the coordinator. Whoever is not the coordinator passes it on.
+    /// Requests of members to the coordinator. A member that does not coordinate passes them on.
     pub(super) fn on_request(&mut self, cx: &mut Context, from: MemberId, message: Message) {
         if let Message::Join { member, .. } = &message
             && self.committed.member(member.id).is_some()
         {
-            // It is in already and does not know: its table was lost on the way.
+            // It has been admitted and does not know that, because its table was lost on the way.
             return self.on_pull(cx, member.id, None);
         }
-        // Each speaks for itself; a newcomer and a person's request are passed on.
+        // Each member speaks for itself. Requests of newcomers and of people are passed on.
         let of = match &message {
             Message::InSync { origin, .. } | Message::Loads { origin, .. } => *origin,
             Message::Leave { member, .. } => *member,
@@ -402,8 +396,8 @@ impl Council {
             self.requests.newcomer(cx.now, member.id);
         }
         if !self.leading() {
-            // What somebody measured is said again soon: passing it on would only let it come from
-            // another.
+            // A report of loads is repeated soon anyway. If it were passed on, it would seem to
+            // come from another member.
             let passed_on = !matches!(message, Message::Loads { .. });
             if let Some(leader) = self
                 .leader
@@ -431,7 +425,7 @@ impl Council {
                 ..
             } => {
                 if let Role::Leader(leader) = &mut self.role
-                    && !leader.duties.administer(origin, ticket, request)
+                    && !leader.tasks.administer(origin, ticket, request)
                 {
                     self.reply(
                         cx,
@@ -443,7 +437,7 @@ impl Council {
             }
             Message::Leave { member, step, .. } => {
                 if let Role::Leader(leader) = &mut self.role {
-                    leader.duties.leave(member, step);
+                    leader.tasks.leave(member, step);
                 }
             }
             _ => cx.ignore(),
@@ -451,7 +445,7 @@ impl Council {
     }
 
     fn on_in_sync(&mut self, cx: &mut Context, origin: MemberId, mut requests: Vec<InSyncRequest>) {
-        // Only the primary asks (rule 7).
+        // Only the primary may ask (rule 7).
         let table = &self.accepted.table;
         requests.truncate(REQUESTS_MAX);
         let may_ask = |r: &InSyncRequest| {
@@ -466,7 +460,7 @@ impl Council {
         if requests.is_empty() {
             return cx.ignore();
         }
-        leader.duties.ask(requests);
+        leader.tasks.ask(requests);
     }
 
     fn on_opened(
@@ -485,7 +479,7 @@ impl Council {
                 .partition(*at)
                 .is_some_and(|p| p.primary() == from && p.since == *since)
             {
-                leader.duties.open(*at, *since);
+                leader.tasks.open(*at, *since);
             }
         }
         if from == cx.me() {
@@ -502,7 +496,7 @@ impl Council {
     }
 
     pub(super) fn report_read(&mut self, sequence: u64) {
-        // What was not sent yet cannot have been read.
+        // A report that was not sent yet cannot have been read.
         if sequence <= self.requests.report {
             self.requests.report_seen = self.requests.report_seen.max(sequence);
         }
@@ -511,15 +505,15 @@ impl Council {
         }
     }
 
-    /// Partitions that serve nobody yet, as far as the coordinator knows.
+    /// Partitions that do not serve yet, as far as the coordinator knows.
     pub(super) fn closed(&self) -> Vec<PartitionRef> {
         let Role::Leader(leader) = &self.role else {
             return Vec::new();
         };
-        let duties = &leader.duties;
-        // What nobody else reaches serves nobody else.
+        let tasks = &leader.tasks;
+        // A primary that other members cannot reach does not serve them.
         let serves = |at, p: &Partition| {
-            duties.is_open(at, p.since) && !duties.told.loads.unreached().contains(&p.primary())
+            tasks.is_open(at, p.since) && !tasks.told.loads.unreached().contains(&p.primary())
         };
         self.committed
             .partitions()
@@ -539,14 +533,14 @@ impl Council {
         if self.leader.is_some() {
             return refuse(
                 cx,
-                "a coordinator works: nothing to recover. Whoever is dead is expelled by itself"
+                "a coordinator works, so there is nothing to recover: it expels dead members itself"
                     .into(),
             );
         }
         let mut dead = Vec::new();
         for name in names {
-            // Whoever the accepted table leaves out may still have a vote in the committed one, and
-            // be named for that.
+            // A member that the accepted table leaves out may still have a vote in the committed
+            // one. It can be named for that.
             let members = self.accepted.members.iter().chain(&self.committed.members);
             let named: Vec<MemberId> = members
                 .filter(|m| m.name == *name || m.id.to_string() == *name)
@@ -570,7 +564,7 @@ impl Council {
                 "no voter is left here: run this on a voter that lives".into(),
             );
         }
-        // Whoever has no vote coordinates nothing.
+        // A member without a vote cannot coordinate.
         let me = cx.me();
         if !self.voters().any(|v| v == me) {
             let names = self.voter_names(left);
@@ -588,10 +582,10 @@ impl Council {
             "an operator says that {} are dead: the cluster goes on without them",
             names.join(", ")
         )));
-        self.stand(cx);
+        self.become_candidate(cx);
     }
 
-    /// Voters of the accepted or the committed table; who is one of both comes twice.
+    /// Voters of the accepted or the committed table. A voter of both comes twice.
     fn voters(&self) -> impl Iterator<Item = MemberId> {
         self.accepted
             .voters
@@ -633,7 +627,8 @@ impl Council {
         }
     }
 
-    /// This voter has accepted a later table: this member cannot win, whoever is dead.
+    /// This voter has accepted a later table, so this member cannot win, whichever members are
+    /// dead.
     pub(super) fn recovers_elsewhere(&mut self, cx: &mut Context, voter: MemberId) {
         if let Some((ticket, _)) = self.requests.recover.take() {
             self.asserted_dead.clear();
@@ -643,7 +638,8 @@ impl Council {
                 .or_else(|| self.committed.member(voter));
             let name = known.map_or_else(|| voter.to_string(), |m| m.name.clone());
             let why = format!(
-                "{name} has accepted a later table than this member, which cannot lead without it: say the same to {name}"
+                "{name} has accepted a later table than this member, which cannot lead without it: \
+                 recover at {name} instead"
             );
             cx.outputs.push_back(Output::AdminReply {
                 ticket,
@@ -661,10 +657,10 @@ impl Council {
     pub(super) fn planned(
         &mut self,
         base: doyen_placement::TableName,
-        proposal: planner::Proposal,
+        proposal: planner::PlannedChanges,
     ) {
         if let Role::Leader(leader) = &mut self.role {
-            leader.duties.planned(base, proposal);
+            leader.tasks.planned(base, proposal);
         }
     }
 }

@@ -20,7 +20,8 @@ pub enum Lane {
 }
 
 /// How long an operation waits at most for whoever serves it. What one caller asks for on one key
-/// keeps its order only if nothing of it is given up before what it asked for earlier is.
+/// keeps its order only if nothing of it is given up before what it asked for earlier is. What
+/// `Shard::read` and `Shard::set` did has the whole patience: a caller with less uses neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patience {
     /// `Limits::park`.

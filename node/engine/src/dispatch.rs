@@ -409,9 +409,9 @@ impl Core {
             .extend(call.source.token().map(|token| (token, call.work)));
     }
 
-    /// Gives up the calls that have waited long enough.
+    /// Gives up the calls that had waited long enough when this look at the partitions began.
     pub(super) fn give_up(&mut self, at: PartitionRef, slot: &mut Slot) {
-        let now = self.now;
+        let now = self.gives_up_to;
         if slot.crowded_by.is_some() && slot.serving() {
             self.give_up_crowded(at, slot);
         }

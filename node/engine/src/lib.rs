@@ -218,6 +218,8 @@ struct Core {
     /// Those that the present upkeep has still to look at.
     looking_at: VecDeque<PartitionRef>,
     next_upkeep: Time,
+    /// The present look at the partitions gives up what was due by then.
+    gives_up_to: Time,
     /// Bytes of values and frames handled since the last look at it.
     worked: usize,
     next_round: Time,
@@ -547,6 +549,7 @@ impl Shard {
             noticed: Vec::new(),
             looking_at: VecDeque::new(),
             next_upkeep: now,
+            gives_up_to: Time::ZERO,
             next_round: now,
             measured: (now, 0),
         };

@@ -794,6 +794,9 @@ impl Core {
             }
             return;
         }
+        // The copy may have acknowledged earlier entries in an epoch that had ended. `upkeep` sends
+        // those again. To send from `acked` on here would be as safe: a copy ignores entries that
+        // it has, and acknowledges its whole log.
         link.next = next;
         link.stalled = link.stalled.map(Wait::again);
         link.said_committed = 0;

@@ -399,6 +399,6 @@ impl Core {
             .unwrap_or(i64::MAX)
             .saturating_sub(own);
         let epoch = *epoch;
-        self.ask(at, epoch, InSyncChange::Still { ahead_ms });
+        self.ask(at, epoch, InSyncChange::WritesStopped { ahead_ms });
     }
 }

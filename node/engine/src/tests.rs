@@ -728,7 +728,7 @@ fn change_in_sync(t: &mut Table, request: &InSyncRequest) {
             p.epoch = p.epoch.next();
         }
         // `tests/reshaping.rs` has what comes of these.
-        InSyncChange::Split(_) | InSyncChange::Still { .. } => {}
+        InSyncChange::Split(_) | InSyncChange::WritesStopped { .. } => {}
     }
 }
 

@@ -6,6 +6,7 @@
 //! ```
 //! Each has a bound for one tick, and says in `poll_timeout` when it goes on.
 
+use super::forwarding::Executed;
 use super::log::Log;
 use super::store::Map;
 use super::{Core, Shard, clients};
@@ -124,7 +125,29 @@ impl Shard {
         }
     }
 
+    /// The next look gives up what is due by now (`Core::give_up`), and answers that no lease lets
+    /// out go first. They stand in the order of their commits, so `tick` may not get to some that
+    /// are due. If a read of them outlived a later write on its key, it would be asked again as if
+    /// there were no such write.
+    fn begin_giving_up(&mut self, now: Time) {
+        self.core.gives_up_to = now;
+        let due = |(_, executed): &(_, Executed)| executed.until <= now;
+        if !self.core.ready.iter().any(due) {
+            return;
+        }
+        let (late, left) = std::mem::take(&mut self.core.ready)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(due);
+        self.core.ready = left;
+        for (at, executed) in late {
+            if let Some(slot) = self.slots.get_mut(at) {
+                self.core.fail_executed(at, slot, executed);
+            }
+        }
+    }
+
     fn begin_upkeep(&mut self, now: Time) {
+        self.begin_giving_up(now);
         self.core.pace.judge(now);
         self.core.tell_headroom();
         self.look_at_memory(now);

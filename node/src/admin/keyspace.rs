@@ -26,69 +26,74 @@ const TOKENS: u16 = 16;
 /// use doyen::KeyspaceOptions;
 /// let orders = KeyspaceOptions::new().partitions(64).backups(2).min_in_sync(2);
 /// ```
-#[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "flags", derive(clap::Args))]
 #[serde(deny_unknown_fields, default)]
 #[must_use]
 pub struct KeyspaceOptions {
     /// How a key finds its partition [default: fixed]
-    #[arg(long, value_enum, value_name = "MODE")]
+    #[cfg_attr(feature = "flags", arg(long, value_enum, value_name = "MODE"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<KeyspaceMode>,
     /// Of --mode fixed: how many partitions there are, a power of two up to 16384 [default: 1024]
-    #[arg(long, value_name = "N")]
+    #[cfg_attr(feature = "flags", arg(long, value_name = "N"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u16>,
     /// Of --mode ring: how many tokens a node of weight 100 brings, 1 to 256; fewer, where all
     /// together would be more than 16384 [default: 16]
-    #[arg(long, value_name = "N")]
+    #[cfg_attr(feature = "flags", arg(long, value_name = "N"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u16>,
     /// Of --mode ring: draw the tokens at random, instead of choosing them so that nodes lead and
     /// hold even shares
-    #[arg(long)]
+    #[cfg_attr(feature = "flags", arg(long))]
     #[serde(skip_serializing_if = "is_false")]
     pub random_tokens: bool,
     /// Of --mode range: where another range begins, once for each, in order; bytes may be written
     /// as \xNN
-    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    #[cfg_attr(
+        feature = "flags",
+        arg(long, value_name = "KEY", allow_hyphen_values = true)
+    )]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub split_at: Vec<SplitKey>,
     /// Copies beside the primary, 0 to 6 [default: 1]
-    #[arg(long, value_name = "N")]
+    #[cfg_attr(feature = "flags", arg(long, value_name = "N"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backups: Option<u8>,
     /// With how many copies, the primary among them, writes are still acknowledged [default: 1]
-    #[arg(long, value_name = "N")]
+    #[cfg_attr(feature = "flags", arg(long, value_name = "N"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_in_sync: Option<u8>,
     /// What happens when every copy of a partition is lost: wait, or reset:10m to begin empty after
     /// that time, at once where all holders are proved dead [default: reset:10m]
-    #[arg(long, value_name = "POLICY")]
+    #[cfg_attr(feature = "flags", arg(long, value_name = "POLICY"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_loss: Option<LossPolicy>,
     /// Expiry for keys that are written without one, or none [default: none]
-    #[arg(long, value_name = "TIME")]
+    #[cfg_attr(feature = "flags", arg(long, value_name = "TIME"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_ttl: Option<Lifetime>,
     /// Which keys go where memory is full: none (writes are refused), lru, random, or ttl (of those
     /// that expire) [default: none]
-    #[arg(long, value_name = "POLICY")]
+    #[cfg_attr(feature = "flags", arg(long, value_name = "POLICY"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eviction: Option<EvictionPolicy>,
     /// Of fixed and ring keyspaces: keep keys in order within a partition, for SCANRANGE within one
     /// {tag}
-    #[arg(long)]
+    #[cfg_attr(feature = "flags", arg(long))]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,
     /// Which members may hold and lead its partitions: 'primary in zone=a', 'copies not in
     /// rack=r1', 'copies 1 per zone'; as often as there are rules
-    #[arg(long = "rule", value_name = "RULE")]
+    #[cfg_attr(feature = "flags", arg(long = "rule", value_name = "RULE"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<Vec<RuleText>>,
 }
 
 /// How a key finds its partition. It cannot be altered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "flags", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum KeyspaceMode {
     /// By a hash, among a fixed number of partitions, as in Redis Cluster

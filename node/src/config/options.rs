@@ -6,15 +6,29 @@ use std::path::PathBuf;
 
 /// Declares the options once; the merge of two sources cannot forget one.
 macro_rules! options {
-    ($($(#[$meta:meta])* $name:ident: $kind:ty),* $(,)?) => {
+    ($(
+        $(#[doc = $doc:literal])*
+        $(#[arg($($arg:tt)*)])?
+        $(#[serde($($serde:tt)*)])?
+        $name:ident: $kind:ty
+    ),* $(,)?) => {
         /// What was said. `None` means that nothing was.
-        #[derive(Clone, Default, PartialEq, Eq, clap::Args, Deserialize)]
+        #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+        #[cfg_attr(feature = "flags", derive(clap::Args))]
         #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
         pub struct Options {
             /// Address of another node, HOST:PORT; give it once for each
-            #[arg(long, env = "DOYEN_SEED", value_name = "ADDR", value_delimiter = ',')]
+            #[cfg_attr(
+                feature = "flags",
+                arg(long, env = "DOYEN_SEED", value_name = "ADDR", value_delimiter = ',')
+            )]
             pub seed: Vec<String>,
-            $($(#[$meta])* pub $name: Option<$kind>,)*
+            $(
+                $(#[doc = $doc])*
+                $(#[cfg_attr(feature = "flags", arg($($arg)*))])?
+                $(#[serde($($serde)*)])?
+                pub $name: Option<$kind>,
+            )*
         }
 
         impl Options {

@@ -5,6 +5,7 @@ use super::catching_up::CatchingUp;
 use super::counted::Counted;
 use super::seeds::{self, Company, Resolved};
 use super::{ClusterStatus, Command, ControlOptions, Coordinated, Upcall};
+use crate::advice;
 use crate::clock;
 use crate::control::shared::{Local, Shared};
 use crate::data::waking;
@@ -20,8 +21,8 @@ use doyen_engine::fault;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, Status, View};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
-use doyen_gossip::{Agreement, Config, Input, Output, Time};
-use doyen_placement::planner::{self, Pace, Proposal};
+use doyen_gossip::{Agreement, AgreementConfig, Input, Output, Time};
+use doyen_placement::planner::{self, Pace, PlannedChanges};
 use doyen_placement::{ClusterId, Loads, MemberId, OrderKey, Table, TableName, Term, Version};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -163,13 +164,13 @@ struct Inputs {
     commands: mpsc::Receiver<Command>,
     upcalls: mpsc::Receiver<Upcall>,
     seeds: mpsc::Receiver<Resolved>,
-    plans: mpsc::Receiver<(TableName, Proposal)>,
+    plans: mpsc::Receiver<(TableName, PlannedChanges)>,
 }
 
 pub(super) struct Driver {
     agreement: Agreement,
     /// For the next machine, should this process be expelled.
-    config: Config,
+    config: AgreementConfig,
     shared: Arc<Shared>,
     peers: Rc<Peers>,
     counted: Arc<Counted>,
@@ -238,7 +239,7 @@ impl Tickets {
 struct Planning {
     under_way: bool,
     next: Option<(Arc<Table>, Arc<Loads>)>,
-    done: mpsc::Sender<(TableName, Proposal)>,
+    done: mpsc::Sender<(TableName, PlannedChanges)>,
 }
 
 impl Driver {
@@ -946,15 +947,16 @@ impl Driver {
     }
 
     fn tell(&mut self, event: Event) {
+        let text = advice::event_text(&event);
         match (event.severity(), &event) {
             (_, Event::NoCoordinator { why }) if self.view.is_none() => {
                 tracing::warn!("no cluster yet: {why}")
             }
             // Thousands of them where much moves: they are in the log of events.
-            (Severity::Info, Event::Moved { .. }) => tracing::debug!("{event}"),
-            (Severity::Info, _) => tracing::info!("{event}"),
-            (Severity::Warning, _) => tracing::warn!("{event}"),
-            (Severity::Error, _) => tracing::error!("{event}"),
+            (Severity::Info, Event::Moved { .. }) => tracing::debug!("{text}"),
+            (Severity::Info, _) => tracing::info!("{text}"),
+            (Severity::Warning, _) => tracing::warn!("{text}"),
+            (Severity::Error, _) => tracing::error!("{text}"),
         }
         self.log.push(event.clone());
         // Nobody may be listening.

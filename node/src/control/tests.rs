@@ -40,7 +40,7 @@ impl Node {
         secret: &[u8],
     ) -> Self {
         let id = MemberId::of_member(rand::random());
-        let agreement = Config {
+        let agreement = AgreementConfig {
             range_bytes_max: 64 << 20,
             id,
             name: name.to_owned(),
@@ -77,7 +77,7 @@ impl Node {
             },
             timing: Timing::default(),
             drained: false,
-            access: doyen_gossip::agreement::Access::default(),
+            explain: doyen_gossip::agreement::Explain::default(),
             order_key: OrderKey::default(),
             level_max: LEVELS.1,
             rng_seed: rand::random(),

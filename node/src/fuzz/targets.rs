@@ -1,7 +1,7 @@
 //! The targets, each with what it does to the bytes that it is given.
 
 use super::Target;
-use super::council::{Council, framed};
+use super::members::{Members, framed};
 use crate::config::{Defaults, Options};
 use crate::net::detour::Carried;
 use crate::net::endpoint::Purpose;
@@ -13,7 +13,7 @@ use crate::resp::frame::Parser;
 use crate::{http, net, resp};
 use bytes::{Bytes, BytesMut};
 use doyen_engine::codec;
-use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
+use doyen_placement::planner::{self, Absence, InSyncChange, InSyncRequest, MoveLimits, Pace};
 use doyen_placement::quorum::majority;
 use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta};
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,7 +156,7 @@ fn envelope(bytes: &[u8]) {
 fn messages() -> Vec<Vec<u8>> {
     let mut seen = BTreeSet::new();
     // Of each kind and length one: most are pings.
-    Council::messages()
+    Members::messages()
         .into_iter()
         .map(framed)
         .filter(|frame| seen.insert((frame.get(5).copied(), frame.len())))
@@ -166,17 +166,17 @@ fn messages() -> Vec<Vec<u8>> {
 /// Three members agree; one says this to both others, and goes on as if it had not. They agree
 /// again, whatever it was, and commit what they are asked for.
 fn messages_of_a_broken_member(bytes: &[u8]) {
-    let mut council = Council::new();
-    assert!(council.agrees(), "they agree before it");
-    council.hear(bytes);
+    let mut members = Members::new();
+    assert!(members.agrees(), "they agree before it");
+    members.hear(bytes);
     let mut waited = Duration::ZERO;
-    while !council.commits() {
+    while !members.commits() {
         assert!(
             waited < Duration::from_secs(60),
             "they do not agree any more: {}",
-            council.summary()
+            members.summary()
         );
-        council.pass(Duration::from_millis(500));
+        members.pass(Duration::from_millis(500));
         waited += Duration::from_millis(500);
     }
 }
@@ -185,7 +185,7 @@ fn messages_of_a_broken_member(bytes: &[u8]) {
 
 /// Tables from the life of a small cluster.
 pub(super) fn lived() -> Vec<Table> {
-    let first = Council::new().table(0).expect("they have formed a cluster");
+    let first = Members::new().table(0).expect("they have formed a cluster");
     let mut tables = vec![(*first).clone()];
     let mut next = |table: Table| {
         let mut table = table;
@@ -195,10 +195,10 @@ pub(super) fn lived() -> Vec<Table> {
     let second = first.members[1].id;
     next(planner::remove(
         &first,
-        &BTreeMap::from([(second, Departure::Silent)]),
+        &BTreeMap::from([(second, Absence::Silent)]),
     ));
     next(planner::hand_over(&first, second, Pace::Repair));
-    let lacking = planner::remove(&first, &BTreeMap::from([(second, Departure::Dead)]));
+    let lacking = planner::remove(&first, &BTreeMap::from([(second, Absence::Dead)]));
     let planned = planner::adopt(&lacking, &planner::plan(&lacking, &Loads::default()));
     next(planner::advance(&planned, &LIMITS, &planner::Waits::default()).unwrap_or(planned));
     tables
@@ -292,7 +292,7 @@ fn use_table(table: &Table, further: u32) {
         next.push(planner::reset(table, *id));
         next.push(planner::revive(table, &BTreeSet::from([*id])));
         next.extend([Pace::Repair, Pace::AtOnce].map(|pace| planner::hand_over(table, *id, pace)));
-        let gone = [Departure::Silent, Departure::Dead, Departure::Left];
+        let gone = [Absence::Silent, Absence::Dead, Absence::Left];
         next.extend(gone.map(|how| planner::remove(table, &BTreeMap::from([(*id, how)]))));
     }
     let elders = planner::elders(table);

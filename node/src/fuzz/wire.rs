@@ -1,7 +1,7 @@
 //! What travels between processes, as bytes of one wire version: the corpus that later versions
 //! must read. `tests/tests/wire.rs` compares these with the files in `tests/corpus/v*`.
 
-use super::council::id;
+use super::members::id;
 use super::targets::lived;
 use crate::net::endpoint::Purpose;
 use crate::net::envelope::Envelope;
@@ -9,8 +9,8 @@ use crate::net::hello::Hello;
 use doyen_engine::codec;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, OtherCluster, Status};
 use doyen_gossip::wire::{
-    Ack, Answer, Ballot, Commit, Committed, LeaveStep, Message, Payload, Proposal, Pulse, Stand,
-    Standing,
+    Ack, Ballot, BallotAnswer, Commit, Committed, LeaveStep, Message, Payload, ProcessState,
+    ProcessStatus, Proposal, Pulse,
 };
 use doyen_placement::division::Cut;
 use doyen_placement::level::LEVELS;
@@ -354,21 +354,21 @@ fn messages(version: u16) -> Vec<Message> {
         accepted: name,
         committed: name,
     };
-    let standing = |state| {
-        Box::new(Standing {
+    let status = |state| {
+        Box::new(ProcessStatus {
             member: (*table.members[0]).clone(),
             number: 3,
             state,
         })
     };
-    let forming = Stand::Forming {
+    let forming = ProcessState::Forming {
         initial: vec![id(0), id(1)],
         expect: 3,
         told: true,
         promise: Some(name),
         known: vec![(id(1), ([10, 0, 0, 2], 7400).into())],
     };
-    let member = Stand::Member {
+    let member = ProcessState::Member {
         cluster,
         used: true,
         version: Version(9),
@@ -377,7 +377,7 @@ fn messages(version: u16) -> Vec<Message> {
         term: Term(4),
         accepted: name,
     };
-    let answer = Answer {
+    let answer = BallotAnswer {
         term: Term(4),
         granted: true,
         mine: Term(3),
@@ -418,11 +418,11 @@ fn messages(version: u16) -> Vec<Message> {
     let mut messages = vec![
         Message::Ping(pulse),
         Message::Pong(pulse),
-        Message::Probe(standing(forming)),
-        Message::ProbeAnswer(standing(Stand::Joining)),
+        Message::Probe(status(forming)),
+        Message::ProbeAnswer(status(ProcessState::Joining)),
         Message::Found {
             table: table.clone(),
-            standing: standing(member),
+            status: status(member),
         },
         Message::Promise(name),
         Message::Join {
@@ -481,7 +481,7 @@ fn messages(version: u16) -> Vec<Message> {
                     map: MapId(0),
                     key: b"m"[..].into(),
                 }),
-                InSyncChange::Still { ahead_ms: -5 },
+                InSyncChange::WritesStopped { ahead_ms: -5 },
             ]
             .map(in_sync)
             .into(),

@@ -1,7 +1,7 @@
 //! As much of an HTTP client as the command line and the demo need: one request, one answer, one
 //! connection.
 
-use super::LOCAL_TOKEN;
+use crate::net::identity::LOCAL_TOKEN;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::net::SocketAddr;

@@ -11,7 +11,6 @@
 //! demand a certificate of their own authority; [`Identity::names`] ties it to the name that a peer
 //! says in its hello.
 
-use hkdf::Hkdf;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -26,7 +25,6 @@ use rustls::time_provider::TimeProvider;
 use rustls::{DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
-use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -38,6 +36,8 @@ pub const ALPN: &[u8] = b"doyen/1";
 /// The name that every dial asks for; certificates derived from a secret bear it as their role.
 pub const ROLE: &str = "node.doyen.internal";
 /// What certificates of clients bear in its place.
+/// The token where there is no secret, which is on loopback only.
+pub const LOCAL_TOKEN: &str = "loopback";
 const CLIENT_ROLE: &str = "client.doyen.internal";
 
 /// PEM files are looked at this often, when somebody connects.
@@ -509,17 +509,67 @@ fn not_read(e: &pem::Error, what: &str) -> String {
     }
 }
 
-/// Versions before 3 have no place for names of hosts, and TLS takes none of them.
-fn is_of_an_old_version(certificate: &CertificateDer<'static>) -> bool {
-    x509_parser::parse_x509_certificate(certificate)
-        .is_ok_and(|(_, parsed)| parsed.version() != x509_parser::x509::X509Version::V3)
+/// What rustls does not tell of a certificate.
+struct Facts {
+    /// 0 is version 1.
+    version: u8,
+    /// When it ends, in seconds since 1970.
+    not_after: UnixTimestamp,
 }
 
-/// When a certificate ends. Whether it can be used is rustls's to say: where this reads none, it
-/// may be good all the same.
+impl Facts {
+    /// `None`: this reads none. Whether the certificate can be used is for rustls to say.
+    fn of(certificate: &CertificateDer<'static>) -> Option<Self> {
+        // RFC 5280, section 4.1: Certificate and TBSCertificate.
+        let facts = yasna::parse_der(certificate, |certificate| {
+            certificate.read_sequence(|certificate| {
+                let facts = certificate.next().read_sequence(|signed| {
+                    let version = signed.read_optional(|version| {
+                        version.read_tagged(yasna::Tag::context(0), |version| version.read_u8())
+                    })?;
+                    for _serial_algorithm_issuer in 0..3 {
+                        signed.next().read_der()?;
+                    }
+                    let not_after = signed.next().read_sequence(|validity| {
+                        validity.next().read_der()?;
+                        read_time(validity.next())
+                    })?;
+                    while signed.read_optional(|rest| rest.read_der())?.is_some() {}
+                    Ok(Self {
+                        version: version.unwrap_or(0),
+                        not_after,
+                    })
+                })?;
+                for _algorithm_signature in 0..2 {
+                    certificate.next().read_der()?;
+                }
+                Ok(facts)
+            })
+        });
+        facts.ok()
+    }
+}
+
+/// Either form of a certificate's times, in seconds since 1970.
+fn read_time(time: yasna::BERReader<'_, '_>) -> yasna::ASN1Result<UnixTimestamp> {
+    let utc = time.lookahead_tag()? == yasna::tags::TAG_UTCTIME;
+    let at = if utc {
+        *time.read_utctime()?.datetime()
+    } else {
+        *time.read_generalized_time()?.datetime()
+    };
+    Ok(at.unix_timestamp())
+}
+
+/// Versions before 3 have no place for names of hosts, and TLS takes none of them.
+fn is_of_an_old_version(certificate: &CertificateDer<'static>) -> bool {
+    const VERSION_3: u8 = 2;
+    Facts::of(certificate).is_some_and(|facts| facts.version != VERSION_3)
+}
+
+/// When a certificate ends.
 fn end_of(certificate: &CertificateDer<'static>) -> Option<UnixTimestamp> {
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    Some(parsed.validity().not_after.timestamp())
+    Some(Facts::of(certificate)?.not_after)
 }
 
 /// The cluster's private authority.
@@ -534,7 +584,7 @@ impl Authority {
         let unusable = |e: rcgen::Error| IdentityError::Unusable(e.to_string());
         let key = ed25519(&expand(secret, "authority"))?;
         // In the name, so that another secret is an unknown issuer rather than a bad signature.
-        let fingerprint = hex(&Sha256::digest(rcgen::PublicKeyData::der_bytes(&key))[..8]);
+        let fingerprint = hex(&sha256(rcgen::PublicKeyData::der_bytes(&key)).as_ref()[..8]);
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(
@@ -691,17 +741,24 @@ fn ed25519(seed: &[u8; 32]) -> Result<KeyPair, IdentityError> {
 }
 
 fn expand(secret: &[u8], purpose: &str) -> [u8; 32] {
+    use ::ring::hkdf::{HKDF_SHA256, Salt};
     let mut out = [0; 32];
     // HKDF refuses only outputs above 255 hashes; this is one.
-    Hkdf::<Sha256>::new(Some(b"doyen/1"), secret)
-        .expand(purpose.as_bytes(), &mut out)
+    Salt::new(HKDF_SHA256, b"doyen/1")
+        .extract(secret)
+        .expand(&[purpose.as_bytes()], HKDF_SHA256)
+        .and_then(|bytes| bytes.fill(&mut out))
         .expect("32 bytes are one hash");
     out
 }
 
+fn sha256(bytes: &[u8]) -> ::ring::digest::Digest {
+    ::ring::digest::digest(&::ring::digest::SHA256, bytes)
+}
+
 /// A node's name as a DNS name, whatever characters it has and however long it is.
 fn node_dns_name(name: &str) -> String {
-    format!("n{}.{ROLE}", hex(&Sha256::digest(name.as_bytes())[..16]))
+    format!("n{}.{ROLE}", hex(&sha256(name.as_bytes()).as_ref()[..16]))
 }
 
 /// `10.0.0.1` of `10.0.0.1:7400`, `::1` of `[::1]:7400`; other names are left alone.

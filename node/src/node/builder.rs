@@ -1,16 +1,18 @@
 //! Puts a node together: reads the configuration, opens every socket, then starts the threads.
 
+use crate::advice::{self, Access, Reach};
 use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span, Toggle};
-use crate::config::{ClientAddress, Config, Defaults, Options, Trust};
+use crate::config::{ClientAddress, Config, ConfigError, Defaults, Options, Trust};
 use crate::control::shared::Shared;
 use crate::control::{self, ControlOptions};
 use crate::data::{self, DataOptions, ThreadSockets};
 use crate::error::StartError;
-use crate::http::{self, AdminOptions, LOCAL_TOKEN};
+#[cfg(feature = "http")]
+use crate::http::{self, AdminOptions};
 use crate::net::identity::Identity;
 use crate::node::{Node, Parts};
 use doyen_engine::Limits;
-use doyen_gossip::agreement::{Access, Timing};
+use doyen_gossip::agreement::Timing;
 use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, OrderKey, ThreadPorts};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -121,6 +123,7 @@ impl Builder {
     }
 
     /// HTTP: status, table, health and metrics; by default off in an embedded node.
+    #[cfg(feature = "http")]
     pub fn http(mut self, address: impl ToString) -> Self {
         self.options.http = Some(Toggle::On(address.to_string()));
         self
@@ -385,7 +388,20 @@ impl Sockets {
     }
 }
 
+/// Refuses options of doors that this program was built without.
+fn built_in(config: &Config) -> Result<(), ConfigError> {
+    if config.http.is_some() && !cfg!(feature = "http") {
+        return Err(ConfigError(
+            "this program was built without HTTP and cannot listen on --http: build it with the \
+             feature `http` of the crate doyen, or set http to off"
+                .into(),
+        ));
+    }
+    Ok(())
+}
+
 fn assemble(config: Config) -> Result<Node, StartError> {
+    built_in(&config)?;
     config
         .exposed
         .iter()
@@ -415,7 +431,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
     let me = MemberId::of_member(rand::random());
     let timing = timing(&config);
     let limits = limits(&config, &timing);
-    let agreement = doyen_gossip::Config {
+    let agreement = doyen_gossip::AgreementConfig {
         range_bytes_max: config.range_bytes_max as u64,
         id: me,
         name: name.clone(),
@@ -430,7 +446,10 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         default_keyspace: config.keyspace.clone(),
         timing,
         drained: false,
-        access: access(&config, token.is_some()),
+        explain: advice::explain(Reach {
+            http: addresses.http,
+            access: access(&config, token.is_some()),
+        }),
         order_key: OrderKey(rand::random()),
         level_max: config.level_max,
         rng_seed: rand::random(),
@@ -470,30 +489,33 @@ fn assemble(config: Config) -> Result<Node, StartError> {
             return Err(system(&e));
         }
     };
-    let admin_options = AdminOptions {
-        listener: sockets.http,
-        control: control.clone(),
-        data: data.clone(),
-        identity: identity.clone(),
-        token,
-        guarded: config.resp_password.is_some()
-            || config.http.is_some_and(|a| !a.ip().is_loopback()),
-        hosts: config
-            .http_hosts
-            .clone()
-            .into_iter()
-            .chain(config.name.clone())
-            .chain(machine_name())
-            .collect(),
-    };
-    let admin = match http::start(admin_options) {
-        Ok(admin) => admin,
-        Err(e) => {
-            control.stop();
-            data.stop();
-            control_thread.join();
-            data_thread.join();
-            return Err(system(&e));
+    #[cfg(feature = "http")]
+    let admin = {
+        let admin_options = AdminOptions {
+            listener: sockets.http,
+            control: control.clone(),
+            data: data.clone(),
+            identity: identity.clone(),
+            token,
+            guarded: config.resp_password.is_some()
+                || config.http.is_some_and(|a| !a.ip().is_loopback()),
+            hosts: config
+                .http_hosts
+                .clone()
+                .into_iter()
+                .chain(config.name.clone())
+                .chain(machine_name())
+                .collect(),
+        };
+        match http::start(admin_options) {
+            Ok(admin) => admin,
+            Err(e) => {
+                control.stop();
+                data.stop();
+                control_thread.join();
+                data_thread.join();
+                return Err(system(&e));
+            }
         }
     };
     Ok(Node::new(Parts {
@@ -506,6 +528,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         data,
         control_thread,
         data_thread,
+        #[cfg(feature = "http")]
         admin,
     }))
 }
@@ -552,7 +575,7 @@ fn http_token(config: &Config, identity: &Identity) -> Option<String> {
     // pages out, which cannot set the header that bears it.
     let local = || {
         (config.trust == Trust::Loopback && config.http?.ip().is_loopback())
-            .then(|| LOCAL_TOKEN.to_owned())
+            .then(|| crate::net::identity::LOCAL_TOKEN.to_owned())
     };
     config.http_token.clone().or_else(derived).or_else(local)
 }
@@ -568,6 +591,7 @@ fn access(config: &Config, any: bool) -> Access {
 }
 
 /// What this machine calls itself.
+#[cfg(feature = "http")]
 fn machine_name() -> Option<String> {
     let name = rustix::system::uname();
     Some(name.nodename().to_str().ok()?.to_owned()).filter(|name| !name.is_empty())

@@ -1,6 +1,7 @@
 //! What has happened in the cluster, as far as this node has learned: the last of it is kept, and
 //! whoever wants to know waits for more.
 
+use crate::advice;
 use doyen_gossip::agreement::{Event, Severity};
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -61,7 +62,7 @@ impl EventLog {
     /// Adds one.
     pub(crate) fn push(&self, event: Event) {
         let number = *self.last.borrow() + 1;
-        let text = event.to_string();
+        let text = advice::event_text(&event);
         let step = matches!(event, Event::Moved { .. }) && event.severity() == Severity::Info;
         let logged = LoggedEvent {
             number,

@@ -4,7 +4,7 @@
 use crate::config::value::Size;
 use doyen_gossip::agreement::{AdminRequest, BalanceChange};
 use doyen_placement::loads::CopyPhase;
-use doyen_placement::planner::{self, Action, Reason};
+use doyen_placement::planner::{self, OperatorAction, Reason};
 use doyen_placement::{
     Balancing, Loads, MemberId, MemberState, MoveRate, Partition, PartitionRef, Paused, Scheduler,
     Schedulers, Table, Window,
@@ -201,7 +201,10 @@ impl MovesReport {
     pub fn new(table: &Table, loads: &Loads, halted: Option<String>) -> Self {
         let mut reasons: BTreeMap<PartitionRef, Reason> = BTreeMap::new();
         for operator in planner::operators(table, &Vec::new(), loads) {
-            if !matches!(operator.action, Action::Split(_) | Action::Merge(_)) {
+            if !matches!(
+                operator.action,
+                OperatorAction::Split(_) | OperatorAction::Merge(_)
+            ) {
                 let reason = reasons.entry(operator.partition).or_insert(operator.reason);
                 *reason = operator.reason.min(*reason);
             }

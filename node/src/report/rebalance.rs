@@ -4,7 +4,7 @@
 
 use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::division::Cut;
-use doyen_placement::planner::{self, Action, Operator, Plan};
+use doyen_placement::planner::{self, Operator, OperatorAction, Plan};
 use doyen_placement::{
     Loads, MapId, MemberId, NoScheduler, NoTableName, PartitionId, PartitionRef, ReplicaState,
     Scheduler, Schedulers, Table, TableName,
@@ -137,12 +137,12 @@ impl RebalancePlan {
         };
         let step = |operator: &Operator| {
             let (action, who) = match &operator.action {
-                Action::AddLearner(m) => ("add learner", Some(m)),
-                Action::Promote(m) => ("promote", Some(m)),
-                Action::TransferPrimary { to, .. } => ("transfer primary", Some(to)),
-                Action::RemoveCopy(m) => ("remove copy", Some(m)),
-                Action::Split(_) => ("split", None),
-                Action::Merge(_) => ("merge", None),
+                OperatorAction::AddLearner(m) => ("add learner", Some(m)),
+                OperatorAction::Promote(m) => ("promote", Some(m)),
+                OperatorAction::TransferPrimary { to, .. } => ("transfer primary", Some(to)),
+                OperatorAction::RemoveCopy(m) => ("remove copy", Some(m)),
+                OperatorAction::Split(_) => ("split", None),
+                OperatorAction::Merge(_) => ("merge", None),
             };
             let held = |state| {
                 operator
@@ -157,17 +157,17 @@ impl RebalancePlan {
                 partition: operator.partition.partition.0,
                 action: action.to_owned(),
                 member: who.map(member),
-                at: if let Action::Split(cut) = &operator.action {
+                at: if let OperatorAction::Split(cut) = &operator.action {
                     Some(place(cut))
                 } else {
                     None
                 },
-                with: if let Action::Merge(next) = operator.action {
+                with: if let OperatorAction::Merge(next) = operator.action {
                     Some(next.0)
                 } else {
                     None
                 },
-                from: if let Action::TransferPrimary { from, .. } = operator.action {
+                from: if let OperatorAction::TransferPrimary { from, .. } = operator.action {
                     Some(member(&from))
                 } else {
                     None

@@ -1007,7 +1007,7 @@ mod tests {
         };
         let begun = planner::reshape::begin(&table, KeyspaceId(0), split).expect("it can be split");
         let still = |at| {
-            Some(planner::Stillness {
+            Some(planner::WritesStopped {
                 epoch: begun.partition(at)?.epoch,
                 ahead_ms: 0,
             })
@@ -1096,7 +1096,7 @@ mod tests {
 
     #[test]
     fn a_lost_copy_is_not_safe_until_one_node_is_all_there_is() {
-        let gone = BTreeMap::from([(MemberId(2), planner::Departure::Silent)]);
+        let gone = BTreeMap::from([(MemberId(2), planner::Absence::Silent)]);
         let report = ClusterReport::new(&seen(planner::remove(&cluster(3), &gone), vec![], true));
         assert!(
             !report.safe && report.keyspaces[0].under_replicated > 0,

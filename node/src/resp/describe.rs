@@ -6,7 +6,7 @@ use super::command::{Acl, Listed};
 use super::encode::Encoder;
 use super::glob;
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
+use ring::digest::{SHA256, digest};
 use std::collections::BTreeSet;
 
 /// `COMMAND`, and `COMMAND INFO` of these names.
@@ -199,7 +199,7 @@ pub fn help(encoder: &mut Encoder<'_>, container: &str) {
 
 /// `ACL`: the one user is `default`, who may do everything.
 pub(crate) fn acl(encoder: &mut Encoder<'_>, asked: Acl, password: Option<&str>) {
-    let hash = password.map(|password| hex(&Sha256::digest(password)));
+    let hash = password.map(|password| hex(digest(&SHA256, password.as_bytes()).as_ref()));
     match asked {
         Acl::Users => names(encoder, ["default"].into_iter()),
         Acl::List => {

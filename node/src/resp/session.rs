@@ -21,6 +21,7 @@ use super::gather::{Gather, Kind, Wanted};
 use super::output::{APART_BYTES_MIN, Output};
 use super::ready::Ready;
 use super::{cluster, databases, describe, info, reply, slowlog};
+use crate::advice;
 use crate::data::core::Inner;
 use crate::data::crew::{Back, Question, Told};
 use crate::data::waiters::Waiter;
@@ -1488,6 +1489,7 @@ impl Session {
         if let All::Range(query) = &all
             && let Err(why) = keyspace.partitions_within(self.map, &query.from, &query.to)
         {
+            let why = advice::range_text(&why);
             return self.answer(|e| e.error(&format!("ERR SCANRANGE: {why}")));
         }
         let keyspace = keyspace.id;

@@ -9,14 +9,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-/// A token, who brought it, and the partition that is the arc which it ends.
+/// A token, the member that brought it, and the partition of the arc that it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Brought {
-    /// Where.
+    /// The token.
     pub token: Token,
-    /// By whom. It may be gone: the arc stays until it is merged.
+    /// The member that brought it. It may be gone: the arc stays until it is merged.
     pub by: MemberId,
-    /// The arc.
+    /// The partition.
     pub partition: PartitionId,
 }
 
@@ -33,19 +33,18 @@ pub struct Arcs {
 /// Tokens that make no ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ArcsError {
-    /// Two stand at one place.
+    /// Two tokens stand at one place.
     #[error(transparent)]
     Token(#[from] Duplicate),
-    /// Two arcs are one partition.
+    /// Two arcs have the same partition.
     #[error("partition {0} is two arcs")]
     Partition(PartitionId),
 }
 
 impl Arcs {
-    /// These, in any order.
+    /// Arcs of these tokens, in any order.
     ///
-    /// # Errors
-    /// A token or a partition that is there twice.
+    /// # Errors A token or a partition that is there twice.
     pub fn new(mut brought: Vec<Brought>) -> Result<Self, ArcsError> {
         brought.sort_unstable_by_key(|b| b.token);
         let ring = Ring::new(brought.iter().map(|b| (b.token, b.by)))?;
@@ -61,7 +60,7 @@ impl Arcs {
         })
     }
 
-    /// The tokens, and who brought them. Arc `i` ends with token `i`.
+    /// The tokens with their members. Arc `i` ends with token `i`.
     #[must_use]
     pub const fn ring(&self) -> &Ring {
         &self.ring
@@ -72,10 +71,10 @@ impl Arcs {
         self.partitions.iter().copied()
     }
 
-    /// Which arc has this key; `None` where there is no token at all.
+    /// The arc of this key. `None`: there are no tokens.
     ///
-    /// `{hash tags}` count only in map 0, so that there the token is what Cassandra says of the tag
-    /// or the key. In other maps the map's id is hashed with the key.
+    /// `{hash tags}` count only in map 0. So there the token is what Cassandra computes for the tag
+    /// or the key. In other maps, the map's id is hashed with the key.
     #[must_use]
     pub fn partition_of(&self, map: MapId, key: &[u8]) -> Option<PartitionId> {
         let token = if map == MapId(0) {
@@ -86,7 +85,7 @@ impl Arcs {
         self.lookup.arc_of(token).map(|arc| self.partitions[arc])
     }
 
-    /// The tokens with who brought them and the arcs that they end, in order.
+    /// The tokens with their members and arcs, in order.
     pub fn brought(&self) -> impl Iterator<Item = Brought> + '_ {
         let tokens = self.ring.tokens().iter().zip(&self.partitions);
         tokens.map(|(&(token, by), &partition)| Brought {
@@ -121,7 +120,7 @@ impl From<Arcs> for Vec<Brought> {
     }
 }
 
-/// The look-up follows from the rest.
+/// The look-up follows from the other fields.
 impl PartialEq for Arcs {
     fn eq(&self, other: &Self) -> bool {
         self.ring == other.ring && self.partitions == other.partitions
@@ -157,7 +156,7 @@ mod tests {
         );
         let of = |map, key: &str| arcs.partition_of(MapId(map), key.as_bytes());
         for key in ["a", "b", "123", "user:17"] {
-            // The arc behind the last token begins the ring anew.
+            // The arc behind the last token begins the ring again.
             let inside = (-99..=100).contains(&Token::of(key.as_bytes()).0);
             assert_eq!(of(0, key), Some(PartitionId(u32::from(inside))), "{key}");
             assert_eq!(of(0, &format!("x{{{key}}}y")), of(0, key));
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_twice_makes_no_ring() {
+    fn a_token_that_is_there_twice_makes_no_ring() {
         assert_eq!(
             Arcs::new(vec![brought(1, 16, 0), brought(1, 32, 1)]),
             Err(ArcsError::Token(Duplicate(Token(1))))

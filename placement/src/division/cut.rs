@@ -1,4 +1,4 @@
-//! Another division out of one: a partition is cut in two, or two become one.
+//! One division from another: a partition is cut in two, or two become one.
 
 use super::{
     Arcs, ArcsError, Brought, Division, RangeStart, Ranges, RangesError, RunStart, Runs, RunsError,
@@ -8,28 +8,28 @@ use crate::token::Token;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Where a partition is cut.
+/// The place at which a partition is cut.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Cut {
-    /// A run of slots, in its middle.
+    /// The middle of a run of slots.
     Half,
-    /// An arc, behind this token.
+    /// A token in an arc. The first part ends with it.
     Token {
-        /// The token, which the first part ends with.
+        /// The token.
         token: Token,
-        /// Who brings it.
+        /// The member that brings it.
         by: MemberId,
     },
-    /// A range, before this key.
+    /// A key in a range. The second part begins with it.
     Key {
-        /// Of this map.
+        /// The map of the key.
         map: MapId,
-        /// The first key of the second part.
+        /// The key.
         key: Box<[u8]>,
     },
 }
 
-/// Why a division is not made. The one that there is stays.
+/// Why a division is not made. The present one stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotDivided {
     /// It has no such partition.
@@ -38,31 +38,30 @@ pub enum NotDivided {
     /// The place is not within the partition.
     #[error("the place to split at does not lie within partition {0}")]
     Outside(PartitionId),
-    /// One slot is the least.
+    /// A partition of one slot cannot be cut.
     #[error("partition {0} is one slot, which cannot be split")]
     Slot(PartitionId),
     /// They are no neighbours.
     #[error("partitions {0} and {1} are no neighbours")]
     Apart(PartitionId, PartitionId),
-    /// The keyspace is divided by other things.
+    /// The keyspace is divided in another way.
     #[error("the keyspace is divided otherwise: slots by halves, rings by tokens, ranges by keys")]
     Kind,
-    /// What comes out is none.
+    /// The result would not be valid.
     #[error(transparent)]
     Ranges(#[from] RangesError),
-    /// What comes out is none.
+    /// The result would not be valid.
     #[error(transparent)]
     Arcs(#[from] ArcsError),
-    /// What comes out is none.
+    /// The result would not be valid.
     #[error(transparent)]
     Runs(#[from] RunsError),
 }
 
 impl Division {
-    /// With this partition cut in two.
+    /// The division with this partition cut in two.
     ///
-    /// # Errors
-    /// There is no such partition, or it cannot be cut there.
+    /// # Errors There is no such partition, or it cannot be cut there.
     pub fn split(
         &self,
         partition: PartitionId,
@@ -141,11 +140,10 @@ impl Division {
         }
     }
 
-    /// With these two neighbours as one.
+    /// The division with these two neighbours as one.
     ///
-    /// # Errors
-    /// They are not there, or the second does not follow the first, or they are runs of slots,
-    /// which are not merged.
+    /// # Errors They do not exist, or the second does not follow the first, or they are runs of
+    /// slots, which are not merged.
     pub fn merge(
         &self,
         [first, second]: [PartitionId; 2],
@@ -248,7 +246,7 @@ mod tests {
             cut.merge([PartitionId(8), PartitionId(7)], P),
             Err(NotDivided::Apart(PartitionId(8), PartitionId(7)))
         );
-        // Maps divide, too: behind the last key of map 0 come those of map 3.
+        // Maps divide, too: the keys of map 3 follow the last key of map 0.
         let maps = whole
             .split(PartitionId(1), &key(3, ""), PARTS)
             .expect("within");

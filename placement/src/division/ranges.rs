@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-/// Bytes of a split, at most: a prefix of a long key divides as well.
+/// The largest number of bytes of a split. A prefix of a long key divides as well.
 pub const SPLIT_BYTES_MAX: usize = 1024;
 
-/// Where a range begins, and the partition that it is.
+/// The start of a range, with its partition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RangeStart {
-    /// In which map.
+    /// The map.
     pub map: MapId,
-    /// With which key, which is in it.
+    /// The first key, which is in the range.
     pub key: Box<[u8]>,
-    /// The range.
+    /// The partition.
     pub partition: PartitionId,
 }
 
@@ -40,7 +40,7 @@ pub struct Ranges {
 #[derive(Debug, Clone)]
 struct InMap {
     map: MapId,
-    /// The range that its first key is in.
+    /// The range of its first key.
     first: usize,
     lookup: RangeLookup,
 }
@@ -51,7 +51,7 @@ pub enum RangesError {
     /// An empty key divides nothing.
     #[error("a split is empty: every key is behind it")]
     Empty,
-    /// Too long.
+    /// A split is too long.
     #[error("a split has more than {SPLIT_BYTES_MAX} bytes: a prefix divides as well")]
     Long,
     /// A start stands behind a greater one.
@@ -60,22 +60,21 @@ pub enum RangesError {
     /// A start stands behind an equal one.
     #[error("split {0} is there twice")]
     Twice(usize),
-    /// Too many.
+    /// There are too many ranges.
     #[error("more than {PARTITIONS_MAX} ranges")]
     Many,
     /// Some keys have no range.
     #[error("the first range does not begin with the first key")]
     First,
-    /// Two ranges are one partition.
+    /// Two ranges have the same partition.
     #[error("partition {0} is two ranges")]
     Partition(PartitionId),
 }
 
 impl Ranges {
-    /// Those that begin there. The first has to begin with the empty key of map 0.
+    /// Ranges with these starts. The first must be the empty key of map 0.
     ///
-    /// # Errors
-    /// The first thing found wrong.
+    /// # Errors The first thing found wrong.
     pub fn new(starts: Vec<RangeStart>) -> Result<Self, RangesError> {
         if starts.len() > PARTITIONS_MAX {
             return Err(RangesError::Many);
@@ -105,7 +104,7 @@ impl Ranges {
         while at < starts.len() {
             let map = starts[at].map;
             let end = at + starts[at..].partition_point(|start| start.map == map);
-            // Where no range begins with the map, its first keys are in the one before.
+            // If no range begins with the map, its first keys are in the range before.
             let begins = starts[at].key.is_empty();
             let splits: Vec<&[u8]> = starts[at..end]
                 .iter()
@@ -157,7 +156,7 @@ impl Ranges {
         &self.starts
     }
 
-    /// Bytes of all the keys with which ranges begin.
+    /// The bytes of all first keys.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.starts.iter().map(|start| start.key.len()).sum()
@@ -168,19 +167,19 @@ impl Ranges {
         self.starts.iter().map(|start| start.partition)
     }
 
-    /// Which range has this key.
+    /// The range of this key.
     #[must_use]
     pub fn partition_of(&self, map: MapId, key: &[u8]) -> PartitionId {
         let range = match self.maps.binary_search_by_key(&map, |m| m.map) {
             Ok(at) => self.maps[at].first + self.maps[at].lookup.range_of(key),
-            // Map 0 is there, and none stands before it.
+            // Map 0 is always present, and no map stands before it.
             Err(behind) => self.maps[behind - 1].first + self.maps[behind - 1].lookup.ranges() - 1,
         };
         self.starts[range].partition
     }
 
-    /// The ranges in which keys of a map from one on, up to another and without that one, may be,
-    /// in order. An empty end is none.
+    /// The ranges that may have keys of a map between two keys, in order. The first key is included
+    /// and the second is not. An empty second key means no end.
     #[must_use]
     pub fn within(&self, map: MapId, from: &[u8], to: &[u8]) -> Vec<PartitionId> {
         if !to.is_empty() && from >= to {
@@ -217,7 +216,7 @@ pub fn splits_of_sample(mut keys: Vec<Vec<u8>>, ranges: usize) -> Vec<Vec<u8>> {
         .map(|key| key[..key.len().min(SPLIT_BYTES_MAX)].to_vec())
         .collect();
     splits.dedup();
-    // Nothing is below the least key of the sample but what it did not show.
+    // Keys below the least key of the sample are not known, so a split there would divide nothing.
     splits.retain(|split| !split.is_empty() && keys.first().is_some_and(|least| split > least));
     splits
 }
@@ -264,7 +263,7 @@ mod tests {
         }
     }
 
-    /// The last start that is not above it.
+    /// The last start that is not above the key.
     fn naive(starts: &[RangeStart], map: MapId, key: &[u8]) -> PartitionId {
         starts
             .iter()
@@ -305,7 +304,7 @@ mod tests {
                 prop_assert!(within.is_sorted());
                 let used: BTreeSet<PartitionId> = span.iter().map(|key| ranges.partition_of(MapId(map), key.as_bytes())).collect();
                 prop_assert!(used.iter().all(|p| within.contains(p)), "{map} {from} {to}");
-                // At both ends there may be keys that are not among these.
+                // The first and the last range may have keys that are not among these.
                 prop_assert!(within.len() <= used.len() + 1, "{map} {from} {to}: {within:?} {used:?}");
             }
         }
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_ranges_is_refused() {
+    fn splits_that_make_no_ranges_are_refused() {
         let new = |starts: &[RangeStart]| Ranges::new(starts.to_vec()).map(|_| ());
         assert_eq!(new(&[]), Err(RangesError::First));
         assert_eq!(new(&[start(0, "a", 0)]), Err(RangesError::First));

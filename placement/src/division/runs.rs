@@ -1,4 +1,5 @@
-//! Runs of slots, each a partition: what a fixed keyspace has once partitions of it were split.
+//! Runs of slots, each a partition: the division of a fixed keyspace after some of its partitions
+//! were split.
 
 use crate::hash::SLOTS;
 use crate::id::PartitionId;
@@ -6,26 +7,26 @@ use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 use std::ops::RangeInclusive;
 
-/// Where a run begins, and the partition that it is.
+/// The start of a run, with its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RunStart {
     /// Its first slot.
     pub slot: u16,
-    /// The run.
+    /// The partition.
     pub partition: PartitionId,
 }
 
-/// Runs of slots: everything from one start up to the next. Each has a power of two of slots and
-/// begins at a multiple of that, so that halves of halves do.
+/// Runs of slots: each goes from its start to the next one. A run has a power of two of slots and
+/// begins at a multiple of that, as halving makes them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "Vec<RunStart>", into = "Vec<RunStart>")]
 pub struct Runs {
     starts: Vec<RunStart>,
-    /// The partition of each piece of the length of the shortest run.
+    /// The partition of each piece. A piece is as long as the shortest run.
     pieces: Vec<PartitionId>,
-    /// What a slot is shifted by to get its piece.
+    /// The shift that turns a slot into its piece.
     shift: u32,
-    /// Which start each partition has, in order of the partitions.
+    /// The start of each partition, in order of the partitions.
     places: Vec<(PartitionId, usize)>,
 }
 
@@ -35,19 +36,18 @@ pub enum RunsError {
     /// Some slots have no run, or runs stand out of order.
     #[error("runs of slots must begin with slot 0 and stand in order")]
     Disorder,
-    /// A run that no halving makes.
+    /// A run that halving cannot make.
     #[error("the run of slots that begins with {0} is not a half of a half of all")]
     Uneven(u16),
-    /// Two runs are one partition.
+    /// Two runs have the same partition.
     #[error("partition {0} is two runs of slots")]
     Partition(PartitionId),
 }
 
 impl Runs {
-    /// Those that begin there.
+    /// Runs with these starts.
     ///
-    /// # Errors
-    /// The first thing found wrong.
+    /// # Errors The first thing found wrong.
     pub fn new(starts: Vec<RunStart>) -> Result<Self, RunsError> {
         let ordered = starts.windows(2).all(|two| two[0].slot < two[1].slot);
         if !ordered
@@ -92,10 +92,9 @@ impl Runs {
         })
     }
 
-    /// As many runs of equal length, numbered in order: a power of two of them.
+    /// This many runs of equal length, numbered in order. The number is a power of two.
     ///
-    /// # Errors
-    /// Another number.
+    /// # Errors Another number.
     pub fn even(count: u16) -> Result<Self, RunsError> {
         let length = SLOTS
             .checked_div(count)
@@ -122,7 +121,7 @@ impl Runs {
         self.starts.iter().map(|start| start.partition)
     }
 
-    /// The partition of a slot; `None` for what is no slot.
+    /// The partition of a slot. `None`: there is no such slot.
     #[must_use]
     pub fn partition_of_slot(&self, slot: u16) -> Option<PartitionId> {
         self.pieces.get(usize::from(slot >> self.shift)).copied()
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_runs_is_refused() {
+    fn starts_that_make_no_runs_are_refused() {
         let new = |starts: &[(u16, u32)]| {
             let start = |(slot, partition): &(u16, u32)| RunStart {
                 slot: *slot,

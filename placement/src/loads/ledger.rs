@@ -1,4 +1,4 @@
-//! What a coordinator knows of the loads of its cluster.
+//! The loads of a cluster, as its coordinator knows them.
 
 use super::{
     EVACUATED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Report, Threshold, Uneven,
@@ -13,24 +13,24 @@ use std::collections::{BTreeMap, BTreeSet};
 /// member of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loads {
-    /// With who said so: another primary measures anew.
+    /// With the primary that reported each load, because another primary measures anew.
     partitions: BTreeMap<PartitionRef, (MemberId, PartitionLoad)>,
     members: BTreeMap<MemberId, MemberLoad>,
-    /// Copies that are on their way, with who sends them.
+    /// Copies that are on their way, with the member that sends them.
     moves: BTreeMap<(PartitionRef, MemberId), (MemberId, Progress)>,
     uneven: Uneven,
-    /// Members that others cannot copy to. The coordinator's own, for its plans.
+    /// Members that others cannot copy to. Only the coordinator has them, for its plans.
     #[serde(skip)]
     unreached: BTreeSet<MemberId>,
     /// Data threads of members that had no room for a copy that only balances, with the size of the
-    /// smallest of those. As above.
+    /// smallest such copy. Only the coordinator has them.
     #[serde(skip)]
     full: BTreeMap<MemberId, u64>,
 }
 
 impl Loads {
-    /// Believes of a member what it says of itself and of the partitions that it leads in this
-    /// table.
+    /// Takes a member's report. It is believed as to the member itself and to partitions that it
+    /// leads in this table.
     pub fn tell(&mut self, table: &Table, from: MemberId, report: Report) {
         if table.member(from).is_none() {
             return;
@@ -41,7 +41,7 @@ impl Loads {
                 self.partitions.insert(at, (from, load.bounded()));
             }
         }
-        // All of them, each time: what is not said any more is done.
+        // A report has all moves, so a move that is not in it is done.
         self.moves.retain(|_, (by, _)| *by != from);
         for one in report.moves.into_iter().take(PROGRESS_MAX) {
             self.moves
@@ -60,7 +60,7 @@ impl Loads {
             .retain(|(at, learner), (by, _)| learns(*at, *learner, *by));
     }
 
-    /// As another process says that they are: no more is believed of it than of reports.
+    /// The loads in another process's answer. They are trusted no more than reports.
     #[must_use]
     pub fn checked(mut self, table: &Table) -> Self {
         self.retain(table);
@@ -73,7 +73,7 @@ impl Loads {
         self
     }
 
-    /// Forgets what is no longer there, and what another primary said.
+    /// Forgets partitions and members that no longer exist, and the reports of former primaries.
     pub fn retain(&mut self, table: &Table) {
         self.members
             .retain(|member, _| table.member(*member).is_some());
@@ -82,7 +82,7 @@ impl Loads {
         self.retain_moves(table);
     }
 
-    /// The load of a partition; `None`: nobody said that it has any.
+    /// The load of a partition. `None`: no primary reported one.
     #[must_use]
     pub fn partition(&self, at: PartitionRef) -> Option<&PartitionLoad> {
         self.partitions.get(&at).map(|(_, load)| load)
@@ -104,7 +104,7 @@ impl Loads {
         self.members.iter().map(|(member, load)| (*member, load))
     }
 
-    /// How far a copy has come; `None`: it has not begun, as far as is known.
+    /// The progress of a copy. `None`: as far as is known, it has not begun.
     #[must_use]
     pub fn progress(&self, at: PartitionRef, learner: MemberId) -> Option<&Progress> {
         self.moves.get(&(at, learner)).map(|(_, progress)| progress)
@@ -116,36 +116,35 @@ impl Loads {
         self.uneven
     }
 
-    /// Says what is to be evened out: see [`super::Window`].
+    /// Sets what is to be evened out: see [`super::LoadWindow`].
     pub const fn set_uneven(&mut self, uneven: Uneven) {
         self.uneven = uneven;
     }
 
-    /// Members that answer, and that others cannot copy to.
+    /// Members that answer, but that others cannot copy to.
     #[must_use]
     pub const fn unreached(&self) -> &BTreeSet<MemberId> {
         &self.unreached
     }
 
-    /// Says who these are: plans give them nothing, and what they hold goes elsewhere.
+    /// Sets these members. Plans give them no copies, and their data goes elsewhere.
     pub fn set_unreached(&mut self, unreached: BTreeSet<MemberId>) {
         self.unreached = unreached;
     }
 
-    /// Data threads of members that had no room for a copy that only balances, with the bytes of
-    /// the smallest of those.
+    /// Data threads of members that had no room for a copy that only balances, with the size of the
+    /// smallest such copy.
     #[must_use]
     pub const fn full(&self) -> &BTreeMap<MemberId, u64> {
         &self.full
     }
 
-    /// Says who these are: for balance, plans give them nothing that is as large.
+    /// Sets these data threads. Plans give them no copies for balance that are as large.
     pub fn set_full(&mut self, full: BTreeMap<MemberId, u64>) {
         self.full = full;
     }
 
-    /// Whether a member that does not hold this partition would refuse a copy of it, were it for
-    /// balance alone.
+    /// Whether a member that does not hold this partition would refuse a copy of it for balance.
     #[must_use]
     pub fn refuses(&self, table: &Table, at: PartitionRef, member: MemberId) -> bool {
         let lacks = || table.partition(at).is_some_and(|p| !p.holds(member));
@@ -156,8 +155,8 @@ impl Loads {
                 .is_some_and(|m| self.is_full_for(m, at))
     }
 
-    /// Whether a member had no room for a copy, only for balance, that was no larger than one of
-    /// this partition.
+    /// Whether a member had no room for a copy for balance that was no larger than one of this
+    /// partition.
     pub(crate) fn is_full_for(&self, member: &Member, at: PartitionRef) -> bool {
         let thread = || {
             member
@@ -172,7 +171,7 @@ impl Loads {
                 .is_some_and(|least| bytes() >= *least)
     }
 
-    /// What each member has to do: what it leads, and what it copies.
+    /// The work of each member: as primary, and for its copies.
     #[must_use]
     pub fn work_of_members(&self, table: &Table) -> BTreeMap<MemberId, u64> {
         let mut work: BTreeMap<MemberId, u64> = BTreeMap::new();
@@ -192,7 +191,7 @@ impl Loads {
         work
     }
 
-    /// What is uneven in this table at this moment: no reason yet to move anything.
+    /// What is uneven in this table at the moment. That alone is no reason to move anything.
     #[must_use]
     pub fn judge(&self, table: &Table) -> Uneven {
         let burdens = self.burdens(table);
@@ -203,8 +202,8 @@ impl Loads {
         }
     }
 
-    /// What the member that is furthest above its share of all work has of it, in percent; and the
-    /// same of bytes. 100 where nobody has any.
+    /// The work of the member that is furthest above its share, in percent of that share, and the
+    /// same for bytes. 100 if there are no loads.
     #[must_use]
     pub fn furthest(&self, table: &Table) -> (u64, u64) {
         let burdens = self.burdens(table);
@@ -224,7 +223,7 @@ impl Loads {
         (furthest(|b| b.work), furthest(|b| b.bytes))
     }
 
-    /// Of the members that may hold data.
+    /// The burdens of members that may hold data.
     fn burdens(&self, table: &Table) -> Vec<Burden> {
         let receivers = table.members.iter().filter(|m| may_receive(m));
         let none = |weight: u32| Burden {
@@ -254,7 +253,7 @@ impl Loads {
     }
 }
 
-/// What a member has to carry, and its weight.
+/// The burden of a member, and its weight.
 struct Burden {
     work: u64,
     bytes: u64,
@@ -262,7 +261,7 @@ struct Burden {
 }
 
 impl FromIterator<(PartitionRef, MemberId, PartitionLoad)> for Loads {
-    /// Loads by who measured them: for tests and for what-if questions.
+    /// Loads by the member that measured them: for tests and for what-if questions.
     fn from_iter<I: IntoIterator<Item = (PartitionRef, MemberId, PartitionLoad)>>(
         loads: I,
     ) -> Self {

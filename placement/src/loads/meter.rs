@@ -1,10 +1,10 @@
-//! Counters of one partition, and the rates that they come to.
+//! Counters of one partition, and the rates that follow from them.
 
 use super::sample::Sample;
 use crate::id::MapId;
 use std::time::Duration;
 
-/// What an operation adds to. Nothing here reads a clock or allocates.
+/// The counters that operations add to. Nothing here reads a clock or allocates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Operations that read.
@@ -17,33 +17,33 @@ pub struct Counters {
     pub written_bytes: u64,
 }
 
-/// Over which time rates decay.
+/// The time over which rates decay.
 const DECAY: Duration = Duration::from_secs(10);
-/// Keys are sampled each so many operations. A power of two.
+/// One of this many operations puts its key into the sample. A power of two.
 const SAMPLED: u64 = 64;
-/// Operations a second from which on they are: a partition that is asked for little needs no memory
-/// for that. Below half of it the sample says what was asked for once.
+/// The rate of operations a second from which keys are sampled: a less busy partition needs no
+/// memory for that. Below half of it, the sample is out of date.
 const SAMPLED_FROM: f64 = 100.0;
-/// What should have counted so much and counted nothing has stopped, and its rates decay so many
-/// times as fast: chance is as quiet once in three thousand times.
+/// If a counter should have risen by this much and did not rise, the requests have stopped, and its
+/// rate decays this many times as fast. Chance is as quiet once in three thousand times.
 const QUIET: f64 = 8.0;
 const STOPPED: i32 = 4;
-/// Below this a rate is none. It is far below one, because there are many partitions.
+/// A lower rate counts as none. It is far below one, because there are many partitions.
 const LEAST: f64 = 0.01;
 
 /// One partition's counters and rates.
 #[derive(Debug, Clone, Default)]
 pub struct Meter {
     counted: Counters,
-    /// At the last look, since when rates are: counters are only compared.
+    /// The counters at the last look, from which rates are computed.
     looked: Counters,
-    /// A second's, as they decay.
+    /// Rates per second, with decay.
     rates: [f64; 4],
     sample: Option<Box<Sample>>,
 }
 
 impl Meter {
-    /// Counts a read and what it answered; true: its key is to be sampled.
+    /// Counts a read and the bytes answered. Returns true if its key is to be sampled.
     #[inline]
     pub const fn read(&mut self, bytes: usize) -> bool {
         self.counted.reads += 1;
@@ -54,7 +54,7 @@ impl Meter {
             .is_multiple_of(SAMPLED)
     }
 
-    /// Counts a write and what it wrote; true: its key is to be sampled.
+    /// Counts a write and the bytes written. Returns true if its key is to be sampled.
     #[inline]
     pub const fn write(&mut self, bytes: usize) -> bool {
         self.counted.writes += 1;
@@ -65,7 +65,7 @@ impl Meter {
             .is_multiple_of(SAMPLED)
     }
 
-    /// Takes a key into the sample, where enough is asked for to need one.
+    /// Puts a key into the sample, if the partition is busy enough to need one.
     #[cold]
     pub fn sample(&mut self, map: MapId, key: &[u8]) {
         if self.sample.is_none() && self.rates[0] + self.rates[1] < SAMPLED_FROM {
@@ -75,25 +75,25 @@ impl Meter {
         sample.take(self.counted.reads + self.counted.writes, map, key);
     }
 
-    /// What was asked for, where any of it was sampled.
+    /// How the requests spread over keys, as far as they were sampled.
     #[must_use]
     pub fn sampled(&self) -> Option<&Sample> {
         self.sample.as_deref()
     }
 
-    /// What is counted so far.
+    /// The counts so far.
     #[must_use]
     pub const fn counted(&self) -> Counters {
         self.counted
     }
 
-    /// Whether rates are zero and stay so.
+    /// Whether all rates are zero and stay so.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.counted == self.looked && self.rates.iter().all(|rate| *rate < LEAST)
     }
 
-    /// The rates, so long after the last look, a second each.
+    /// The rates per second, this long after the last look.
     pub fn look(&mut self, since: Duration) -> Rates {
         let seconds = since.as_secs_f64();
         let (now, then) = (
@@ -128,12 +128,12 @@ impl Meter {
     }
 }
 
-/// What a partition is asked for, a second: reads, writes, bytes read, bytes written.
+/// The requests to a partition per second: reads, writes, bytes read, bytes written.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Rates([f64; 4]);
 
-/// Rounds the rates of one partition after another so that what they come to together is right: of
-/// a thousand that are asked for something once in three seconds, each by itself is nothing.
+/// Rounds the rates of one partition after another so that their sum is right. With a thousand
+/// partitions that each get one request in three seconds, each rate would round to nothing.
 #[derive(Debug, Default)]
 pub struct Rounding {
     left: [f64; 4],
@@ -144,7 +144,7 @@ impl Rounding {
     pub fn round(&mut self, Rates(rates): Rates) -> Counters {
         let mut whole = [0_u64; 4];
         for ((whole, left), rate) in whole.iter_mut().zip(&mut self.left).zip(rates) {
-            // Nothing stays nothing.
+            // A rate of nothing stays nothing.
             if rate >= LEAST {
                 let rounded = (rate + *left).round().max(0.0);
                 (*whole, *left) = (rounded as u64, *left + rate - rounded);
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(sampled, 100);
     }
 
-    /// Each was nothing, and so was what all of them came to.
+    /// Each rate was rounded to nothing, and so was their sum.
     #[test]
     fn many_partitions_that_are_asked_for_little_are_asked_for_much() {
         let mut meters = vec![Meter::default(); 1000];

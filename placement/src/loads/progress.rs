@@ -1,47 +1,48 @@
-//! How far the copying of a partition to a learner has come.
+//! The progress of copying a partition to a learner.
 
 use super::MEASURE_MAX;
 use crate::id::{MemberId, PartitionRef};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Of a report at most: others are told once these are done.
+/// The number of copies in a report. The others are reported once these are done.
 pub const PROGRESS_MAX: usize = 256;
 
-/// How far a copy has come that is on its way to a learner.
+/// The progress of a copy that is on its way to a learner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// What is copied.
+    /// The partition.
     pub partition: PartitionRef,
-    /// Who learns it.
+    /// The learner.
     pub learner: MemberId,
-    /// What is done just now.
+    /// The phase.
     pub phase: CopyPhase,
-    /// Keys that are there,
+    /// The number of its keys.
     pub keys: u64,
-    /// and those of them that were sent.
+    /// The number of keys that were sent.
     pub keys_sent: u64,
-    /// Bytes of them.
+    /// The bytes that were sent.
     pub bytes_sent: u64,
     /// Bytes a second, lately.
     pub rate: u64,
 }
 
-/// What is done just now.
+/// The phases of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum CopyPhase {
     /// The snapshot is sent.
     Copying,
-    /// It was sent; the learner takes the last of it, and what was written meanwhile.
+    /// The snapshot was sent. The learner takes the last of it, and the writes that were made
+    /// meanwhile.
     CatchingUp,
-    /// Both sum what they have.
+    /// Source and learner compute their checksums.
     Comparing,
-    /// It is equal, and is to be counted.
+    /// The copy is equal, and about to count.
     Equal,
 }
 
 impl Progress {
-    /// Bytes that are still to be sent, about: as large as those that were.
+    /// The bytes that are still to be sent, if the remaining keys are as large as those before.
     #[must_use]
     pub fn bytes_left(&self) -> u64 {
         let left =
@@ -55,7 +56,7 @@ impl Progress {
         }
     }
 
-    /// As it may be counted with: what came from elsewhere may be any number.
+    /// The same, with limits: numbers from another member may be anything.
     pub(super) fn bounded(mut self) -> Self {
         for measure in [
             &mut self.keys,
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(
             of(CopyPhase::Copying, 100, 0, 0).bytes_left(),
             0,
-            "nobody knows yet"
+            "it is not known yet"
         );
         assert_eq!(of(CopyPhase::Comparing, 100, 25, 1000).bytes_left(), 0);
         let odd = of(CopyPhase::Copying, 0, u64::MAX, u64::MAX).bounded();

@@ -1,4 +1,5 @@
-//! What a member tells the coordinator of its loads, and when that is worth saying.
+//! A member's reports of its loads to the coordinator: what they contain, and when they are worth
+//! sending.
 
 use super::{Measured, MemberLoad, PartitionLoad, Progress};
 use crate::id::{Epoch, KeyspaceId, MemberId, PartitionId, PartitionRef};
@@ -6,60 +7,62 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// A report's size at most, about.
+/// The approximate largest size of a report.
 pub const REPORT_BYTES_MAX: usize = 32 << 10;
-/// Of one partition in a report beside the key of its skew, at most: its name and six numbers.
+/// The largest size of one partition in a report, without the key of its skew: its name and six
+/// numbers.
 const ENTRY_BYTES: usize = 64;
-/// After so many reports everything is said anew: what the coordinator forgot or never believed is
-/// not missing for long.
+/// After this many reports, everything is reported anew. So a load that the coordinator forgot or
+/// did not believe is not missing for long.
 const ROUND: u32 = 30;
-/// What is said of all partitions together is off by so much at most: this part of it, or this.
+/// The largest error of the sum over all partitions: this part of it, or this number.
 const DRIFT: u64 = 10;
 const WORK_GAP: u64 = 20;
-/// Begins and ends a range of nothing.
+/// Begins and ends an empty range.
 const NOBODY: PartitionRef = PartitionRef {
     keyspace: KeyspaceId(0),
     partition: PartitionId(0),
 };
 
-/// What a member, or one of its data threads, has measured: those of its partitions of which
-/// something has changed.
+/// The measurements of a member, or of one of its data threads: those of its partitions that have
+/// changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Its own.
+    /// The member's own load.
     pub member: MemberLoad,
-    /// Of partitions that it leads.
+    /// Loads of partitions that it leads.
     pub partitions: Vec<Measured>,
-    /// Of copies that it sends, all of them.
+    /// All copies that it sends.
     pub moves: Vec<Progress>,
-    /// Live members with whose data ports it is not connected.
+    /// Live members whose data ports it has no connection with.
     pub unheard: Vec<MemberId>,
 }
 
-/// Chooses what to say: what differs from what was said last, in turn as far as a report reaches.
+/// Chooses what to report: loads that differ from their last report, in turn, as far as a report
+/// has room.
 #[derive(Debug, Default)]
 pub struct Reporter {
     present: BTreeMap<PartitionRef, PartitionLoad>,
-    /// With the tenure in which that was: of another one the coordinator knows nothing.
+    /// With the tenure of the report: the coordinator forgets reports of other tenures.
     said: BTreeMap<PartitionRef, (Epoch, PartitionLoad)>,
-    /// The last one that was said: others are next.
+    /// The last partition that was reported. The next report begins behind it.
     last: Option<PartitionRef>,
     reports: u32,
 }
 
 impl Reporter {
-    /// These were measured.
+    /// Takes new measurements.
     pub fn measure(&mut self, loads: impl IntoIterator<Item = Measured>) {
         self.present.extend(loads);
     }
 
-    /// Whoever is told next knows nothing.
+    /// The next receiver knows nothing.
     pub fn forget(&mut self) {
         self.said.clear();
     }
 
-    /// What is to be said now of the partitions that this member leads, each in the tenure that
-    /// began at this epoch.
+    /// The next report of the partitions that this member leads. `tenure` gives the epoch at which
+    /// each tenure began.
     pub fn report(&mut self, tenure: impl Fn(PartitionRef) -> Option<Epoch>) -> Vec<Measured> {
         self.present.retain(|at, _| tenure(*at).is_some());
         self.reports += 1;
@@ -103,8 +106,8 @@ impl Reporter {
         chosen
     }
 
-    /// Whether what was said of all together is far from what it is: a little of each of very many
-    /// is much.
+    /// Whether the sum of all reported loads is far from the true sum: a small difference of very
+    /// many partitions is large.
     fn drifts(&self) -> bool {
         let work = |all: &mut dyn Iterator<Item = &PartitionLoad>| {
             all.map(PartitionLoad::work).fold(0, u64::saturating_add)
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_changed_is_not_said_again() {
+    fn an_unchanged_load_is_not_reported_again() {
         let mut reporter = Reporter::default();
         reporter.measure([(at(0), load(0)), (at(1), load(1000)), (at(2), load(2000))]);
         assert_eq!(
@@ -163,7 +166,7 @@ mod tests {
         assert_eq!(reporter.report(leads), [(at(2), load(2000))]);
     }
 
-    /// A thousand partitions with twenty operations a second each were nothing.
+    /// A thousand partitions with twenty operations a second each counted as nothing.
     #[test]
     fn a_little_of_each_of_many_is_said() {
         let mut reporter = Reporter::default();
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_led_no_more_is_not_said_and_is_said_anew_when_it_is_again() {
+    fn a_partition_is_not_reported_while_another_member_leads_it() {
         let mut reporter = Reporter::default();
         reporter.measure([(at(1), load(1000))]);
         assert_eq!(reporter.report(leads).len(), 1);
@@ -195,7 +198,7 @@ mod tests {
         assert_eq!(
             reporter.report(|_| Some(Epoch(3))).len(),
             1,
-            "somebody else led it in between, and the coordinator believes of whoever leads only"
+            "another member led it in between, and the coordinator believes the primary alone"
         );
     }
 
@@ -206,8 +209,8 @@ mod tests {
         let many = 5000;
         let mut reports = 0;
         while said.len() < many as usize {
-            // Everything changes all the time: without turns the first ones alone would be heard
-            // of.
+            // Everything changes all the time. Without turns, only the first partitions would be
+            // reported.
             let reads = 1000 * (1 + reports % 2);
             reporter.measure((0..many).map(|n| {
                 (

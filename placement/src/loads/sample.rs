@@ -1,26 +1,27 @@
-//! Some of the keys that a partition is asked for: enough to say at which key its load halves, or
-//! that it is one key's.
+//! A sample of the keys that a partition is asked for. It is enough to find the key at which the
+//! load halves, or to see that one key causes it.
 
 use crate::id::MapId;
 use serde::{Deserialize, Serialize};
 
-/// Of a key, so many bytes are kept: what is cut off tells keys apart only that are near one
+/// The number of bytes that are kept of a key. The rest distinguishes only keys that are near one
 /// another anyway.
 pub const KEY_BYTES_MAX: usize = 64;
-/// Keys that are kept.
+/// The number of keys that are kept.
 const KEYS: usize = 32;
-/// Keys from which on they say something.
+/// The number of keys from which a sample is meaningful.
 const KEYS_LEAST: usize = 16;
 
-/// How what is asked of a partition spreads over its keys.
+/// How the requests to a partition spread over its keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Skew {
-    /// Too little is asked to tell.
+    /// There are too few requests to tell.
     #[default]
     Unknown,
-    /// Half of what is asked is for keys before this one of this map, cut to [`KEY_BYTES_MAX`].
+    /// Half of the requests are for keys before this key of this map, cut to [`KEY_BYTES_MAX`].
     Halves(MapId, Vec<u8>),
-    /// More than half of what is asked is for this one key, cut likewise: splitting does not help.
+    /// More than half of the requests are for this one key, cut in the same way. Splitting does not
+    /// help.
     OneKey(MapId, Vec<u8>),
 }
 
@@ -32,7 +33,7 @@ impl Skew {
         }
     }
 
-    /// Bytes of its key.
+    /// The number of bytes of its key.
     pub(super) const fn len(&self) -> usize {
         match self {
             Self::Unknown => 0,
@@ -41,17 +42,16 @@ impl Skew {
     }
 }
 
-/// A reservoir of keys: each operation of the last while is as likely in it as any other.
+/// A reservoir of keys: each recent operation is as likely in it as any other.
 #[derive(Debug, Clone, Default)]
 pub struct Sample {
-    /// Length and bytes. Kept in place, so that a sampled operation allocates nothing after the
-    /// first.
+    /// Length and bytes, in place, so that sampling allocates nothing after the first key.
     keys: Vec<(MapId, u8, [u8; KEY_BYTES_MAX])>,
 }
 
 impl Sample {
-    /// Takes a key in; `number` is different each time. What was in its place is forgotten, so that
-    /// the sample follows what is asked now.
+    /// Puts a key into the sample. `number` must be different each time. It replaces an older key,
+    /// so that the sample follows the present requests.
     pub fn take(&mut self, number: u64, map: MapId, key: &[u8]) {
         let length = key.len().min(KEY_BYTES_MAX);
         let mut kept = [0; KEY_BYTES_MAX];
@@ -61,13 +61,13 @@ impl Sample {
             self.keys.reserve_exact(KEYS - self.keys.len());
             return self.keys.push(kept);
         }
-        // Multiplied by the golden ratio's bits, numbers in a row go to places all over: no rhythm
-        // of callers fills it with one of them.
+        // Multiplied by the bits of the golden ratio, successive numbers go to scattered places. So
+        // no rhythm of clients fills the sample with one key.
         let place = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as usize % KEYS;
         self.keys[place] = kept;
     }
 
-    /// What these keys say.
+    /// The result of the sample.
     #[must_use]
     pub fn skew(&self) -> Skew {
         if self.keys.len() < KEYS_LEAST {
@@ -79,13 +79,13 @@ impl Sample {
             .map(|(map, length, key)| (*map, &key[..usize::from(*length)]))
             .collect();
         keys.sort_unstable();
-        // Whatever is more than half of them stands in the middle.
+        // If one key is more than half of the sample, it stands in the middle.
         let middle = keys[keys.len() / 2];
         let same = keys.iter().filter(|key| **key == middle).count();
         if same * 2 > keys.len() {
             return Skew::OneKey(middle.0, middle.1.to_vec());
         }
-        // The lowest key is no boundary: nothing would be before it.
+        // The lowest key is no boundary, because no key would be before it.
         match keys.iter().find(|key| **key >= middle && **key > keys[0]) {
             Some((map, key)) => Skew::Halves(*map, key.to_vec()),
             None => Skew::Unknown,
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_long_ago_is_forgotten() {
+    fn an_old_request_is_forgotten() {
         let sample =
             sample(std::iter::repeat_n("old", 1000).chain(std::iter::repeat_n("new", 1000)));
         assert_eq!(sample.skew(), Skew::OneKey(MAP, b"new".to_vec()));
@@ -147,7 +147,7 @@ mod tests {
                 Skew::Halves(_, key) => {
                     let before = kept.iter().filter(|k| **k < &key[..]).count();
                     prop_assert!(before > 0 && before < kept.len(), "both sides have some");
-                    // Equal keys stay together, and no key is more than half.
+                    // Equal keys stay together, and no key is more than half of the sample.
                     let same = kept.iter().filter(|k| ***k == key[..]).count();
                     prop_assert!(before <= kept.len() / 2 + same && before + same * 2 + 1 >= kept.len() / 2);
                 }

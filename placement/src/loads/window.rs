@@ -1,21 +1,20 @@
-//! Whether something has been uneven for so long that it is worth moving something.
+//! Whether a load has been uneven for so long that it is worth moving something.
 
 use std::time::Duration;
 
-/// How long.
+/// How long it must be uneven.
 const HOLD: Duration = Duration::from_secs(60);
 
-/// Looks at one thing again and again, and notices when it has been so each time for a minute. One
-/// look at which it is not so begins anew; so does having noticed, for what is done about it takes
-/// time to show.
+/// Looks at one condition again and again, and reports when it has held at each look for a minute.
+/// A look at which it does not hold begins the minute anew. So does a report, because the remedy
+/// takes time to show.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Window {
+pub struct LoadWindow {
     since: Option<Duration>,
 }
 
-impl Window {
-    /// A look at this time, on any clock that does not go back. True: it is time to do something
-    /// about it.
+impl LoadWindow {
+    /// A look at this time, on any clock that does not go back. Returns true if it is time to act.
     pub fn look(&mut self, now: Duration, uneven: bool) -> bool {
         if !uneven {
             self.since = None;
@@ -36,7 +35,7 @@ mod tests {
 
     #[test]
     fn what_holds_for_a_minute_is_noticed_once_a_minute() {
-        let mut window = Window::default();
+        let mut window = LoadWindow::default();
         let noticed: Vec<u64> = (0..200)
             .filter(|s| window.look(Duration::from_secs(*s), true))
             .collect();
@@ -45,7 +44,7 @@ mod tests {
 
     #[test]
     fn one_look_at_which_all_is_even_begins_anew() {
-        let mut window = Window::default();
+        let mut window = LoadWindow::default();
         assert!((0..1000).all(|s| !window.look(Duration::from_secs(s), s % 59 != 0)));
     }
 }

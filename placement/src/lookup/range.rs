@@ -16,11 +16,11 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Bytes that are compared at a time.
+/// The number of bytes that are compared at a time.
 const WORD: usize = 8;
-/// Words in a run: with what else it says, a cache line.
+/// The number of words in a run. With its other fields, a run fills a cache line.
 const RUN: usize = 7;
-/// Levels of one layer at most: as many as `u32::MAX` words need.
+/// The largest number of levels of one layer: `u32::MAX` words need no more.
 const LEVELS_MAX: usize = 12;
 /// There is no layer.
 const NONE: u32 = u32::MAX;
@@ -31,13 +31,13 @@ pub enum SplitError {
     /// An empty key splits nothing.
     #[error("split {0} is empty: every key is behind it")]
     Empty(usize),
-    /// It stands behind a greater one.
+    /// A split stands behind a greater one.
     #[error("split {0} stands behind a greater one")]
     Disorder(usize),
-    /// It stands behind an equal one.
+    /// A split stands behind an equal one.
     #[error("split {0} is there twice")]
     Twice(usize),
-    /// All splits together are too much.
+    /// All splits together are too long.
     #[error("the splits have more than 4 GiB together")]
     Large,
 }
@@ -57,55 +57,56 @@ pub struct RangeLookup {
     bytes: Vec<u8>,
     /// Where each split begins in them; one more at the end.
     begins: Vec<u32>,
-    /// The first layer is the one where every search begins.
+    /// Every search begins in the first layer.
     layers: Vec<Layer>,
     /// What the splits of a layer have in common, layer by layer.
     common: Vec<u8>,
     /// The words of all layers, level by level.
     runs: Vec<Run>,
-    /// For each word of each layer the first split with it, and one more for each layer: where its
-    /// splits end.
+    /// For each word of each layer, the first split with that word. One more for each layer, where
+    /// its splits end.
     firsts: Vec<u32>,
-    /// For each of those, what is only looked at where a key has the same word.
+    /// For each of those, data that matters only if a key has the same word.
     ties: Vec<Tie>,
 }
 
-/// Words that are looked at together.
+/// Words that are compared together.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 struct Run {
     words: [u64; RUN],
     /// In the last level: the first split with the first word.
     first: u32,
-    /// In the last level: every word has one split only, so that the others follow from the first.
+    /// In the last level: whether every word has one split only, so that the others follow from the
+    /// first.
     plain: bool,
 }
 
 /// Splits that agree up to some byte.
 #[derive(Debug, Clone)]
 struct Layer {
-    /// How many bytes of a key have been compared before it.
+    /// The number of bytes of a key that were compared before this layer.
     depth: u32,
-    /// How many more all of them have in common, and where these stand.
+    /// The number of further bytes that all splits of this layer share. `common` has them.
     skip: u32,
     common: u32,
-    /// How many different words follow. Bytes that are not there are 0.
+    /// The number of different words that follow. Missing bytes are 0.
     words: u32,
-    /// Where they begin among `firsts` and `ties`.
+    /// Where they begin in `firsts` and `ties`.
     entries: u32,
-    /// How many levels there are.
+    /// The number of levels.
     levels: u32,
-    /// Where each begins among the runs: the sparsest first, the one with all words last.
+    /// Where each level begins among the runs: the sparsest first, and the one with all words last.
     starts: [u32; LEVELS_MAX],
 }
 
 /// Splits that agree in a word, too.
 #[derive(Debug, Clone, Copy)]
 struct Tie {
-    /// How many of them end within the word: the first ones. They differ in how many zeros they
-    /// have.
+    /// The number of splits that end within the word. They come first, and differ in their number
+    /// of zeros.
     short: u32,
-    /// Where the others are told apart, if there are several.
+    /// The layer that tells the other splits apart, if there are several.
     layer: u32,
 }
 
@@ -147,7 +148,7 @@ impl RangeLookup {
         Ok(lookup)
     }
 
-    /// How many ranges there are.
+    /// The number of ranges.
     #[must_use]
     pub fn ranges(&self) -> usize {
         self.begins.len()
@@ -189,7 +190,8 @@ impl RangeLookup {
             let (first, behind) = (firsts[last] as usize, firsts[last + 1] as usize);
             let long = first + short as usize;
             if rest.len() <= WORD {
-                // They agree in all that the key has: those that are not longer are not above it.
+                // They agree in all bytes of the key. Splits that are not longer are not above the
+                // key.
                 let depth = (layer.depth + layer.skip) as usize;
                 return (first..long)
                     .find(|&split| self.split(split).len() - depth > rest.len())
@@ -205,7 +207,7 @@ impl RangeLookup {
         0
     }
 
-    /// The last word of a layer that is not above this one: its number, and its run.
+    /// The last word of a layer that is not above this one, with its run.
     fn last_upto(&self, layer: &Layer, word: u64) -> Option<(usize, &Run)> {
         let words = layer.words as usize;
         let (&last, sparser) = layer.starts[..layer.levels as usize].split_last()?;
@@ -213,7 +215,7 @@ impl RangeLookup {
             // No word is above it, and the last run may be filled up with it.
             return Some((words - 1, &self.runs[last as usize + (words - 1) / RUN]));
         }
-        // Without branches: which way a comparison goes is anybody's guess.
+        // Without branches, because the results of the comparisons cannot be predicted.
         let upto = |run: &Run| {
             run.words
                 .iter()
@@ -228,7 +230,7 @@ impl RangeLookup {
         Some((at * RUN + upto(run).checked_sub(1)?, run))
     }
 
-    /// What it takes in memory, in bytes.
+    /// The memory that it takes, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let Self {
@@ -248,8 +250,7 @@ impl RangeLookup {
         &self.bytes[self.begins[number] as usize..self.begins[number + 1] as usize]
     }
 
-    /// Makes all layers. A list of what is to be done instead of recursion: how deep it goes is the
-    /// splits' choice.
+    /// Makes all layers, with a list of tasks instead of recursion: the splits decide the depth.
     fn build(&mut self) {
         let mut wanted = vec![Wanted {
             splits: 0..self.begins.len() - 1,
@@ -287,7 +288,7 @@ impl RangeLookup {
             &self.split(splits.start)[depth..],
             &self.split(splits.end - 1)[depth..],
         );
-        // They stand in order: what the first and the last have in common all have.
+        // They are in order, so all of them share what the first and the last share.
         let skip = least
             .iter()
             .zip(greatest)
@@ -331,8 +332,8 @@ impl RangeLookup {
         }
     }
 
-    /// Writes the levels of these words, whose entries begin there; how many levels they are, and
-    /// where each begins.
+    /// Writes the levels of these words, whose entries begin at `entries`. Returns the number of
+    /// levels, and where each begins.
     fn levels(&mut self, words: &[u64], entries: usize) -> (u32, [u32; LEVELS_MAX]) {
         let mut levels = vec![words.to_vec()];
         while levels[levels.len() - 1].len() > RUN {
@@ -354,8 +355,8 @@ impl RangeLookup {
                     plain: false,
                 };
                 run.words[..words.len()].copy_from_slice(words);
-                // Only the last level has as many words as there are entries; what stands in the
-                // others is not looked at.
+                // Only the last level has as many words as there are entries. In other levels this
+                // value is not used.
                 let firsts = &self.firsts[entries + (number * RUN).min(levels[0].len())..];
                 run.first = firsts[0];
                 run.plain = firsts
@@ -401,7 +402,7 @@ mod tests {
             .count()
     }
 
-    /// Keys that have much in common, end early, and have zeros where others end.
+    /// Keys that share long beginnings, end early, and have zeros where others end.
     fn key() -> impl Strategy<Value = Vec<u8>> {
         let crowded =
             prop::collection::vec(prop_oneof![Just(0), Just(1), Just(255), any::<u8>()], 0..4);
@@ -457,7 +458,8 @@ mod tests {
         assert!(lookup.bytes() > 5000 * 11);
     }
 
-    /// Runs are filled up with the greatest word: a key that has it was sought behind their end.
+    /// Runs are filled up with the greatest word. A key with that word was searched behind their
+    /// end.
     #[test]
     fn the_greatest_word_is_found_where_it_is_and_only_there() {
         for greatest in [false, true] {

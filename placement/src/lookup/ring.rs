@@ -1,15 +1,16 @@
 //! From a token to its arc.
 //!
 //! ```text
-//!  token ── high bits ──> bucket: where among the sorted tokens it begins ── a short scan ──> the first token that is not below
+//!  token ── high bits ──> bucket: its first token in order ── short scan ──> first token not below
 //! ```
-//! Tokens are hashes, or halve what hashes fill, so that two a bucket is the rule. Where somebody
-//! has put thousands into one, that bucket is searched by halves.
+//!
+//! Tokens are hashes or divide arcs of hashes, so a bucket usually has two. If a bucket has
+//! thousands, it is searched by halves.
 
 use crate::ring::Ring;
 use crate::token::Token;
 
-/// Tokens in one bucket that are looked at one after the other.
+/// The number of tokens in one bucket that are compared one after the other.
 const SCANNED_MAX: usize = 16;
 
 /// A ring, compiled.
@@ -18,13 +19,14 @@ const SCANNED_MAX: usize = 16;
 /// use doyen_placement::lookup::RingLookup;
 /// use doyen_placement::Token;
 /// let lookup = RingLookup::new(&[Token(-100), Token(100)]);
-/// assert_eq!([Token(-100), Token(0), Token(101)].map(|t| lookup.arc_of(t)), [Some(0), Some(1), Some(0)]);
+/// let arcs = [Token(-100), Token(0), Token(101)].map(|t| lookup.arc_of(t));
+/// assert_eq!(arcs, [Some(0), Some(1), Some(0)]);
 /// ```
 #[derive(Debug, Clone)]
 pub struct RingLookup {
-    /// Counted from the beginning of the ring, in order.
+    /// The places of the tokens, counted from the beginning of the ring, in order.
     places: Vec<u64>,
-    /// Where the tokens of each bucket begin; one more at the end.
+    /// Where the tokens of each bucket begin. One more at the end.
     buckets: Vec<u32>,
     /// What a token is shifted by to get its bucket.
     shift: u32,
@@ -37,7 +39,8 @@ impl RingLookup {
         let mut places: Vec<u64> = tokens.iter().map(|token| token.place()).collect();
         places.sort_unstable();
         places.dedup();
-        // One to two buckets a token. At least two of them, since a shift by 64 is none.
+        // There are one to two buckets for each token, and at least two in all, because a shift by
+        // 64 is undefined.
         let bits = (places.len().max(2).next_power_of_two()).ilog2();
         let shift = u64::BITS - bits;
         let first_of = |bucket: u64| places.partition_point(|place| place >> shift < bucket) as u32;
@@ -49,8 +52,8 @@ impl RingLookup {
         }
     }
 
-    /// The number of the arc of this token, as [`Ring::arc_of`] says; `None` where there is no
-    /// token at all.
+    /// The number of the arc of this token, as [`Ring::arc_of`] gives it. `None`: there are no
+    /// tokens.
     #[must_use]
     pub fn arc_of(&self, token: Token) -> Option<usize> {
         let place = token.place();
@@ -66,7 +69,7 @@ impl RingLookup {
             within.partition_point(|p| *p < place)
         };
         let next = from + below;
-        // Behind the last token the ring begins again.
+        // Behind the last token, the ring begins again.
         if next < self.places.len() {
             Some(next)
         } else {
@@ -80,7 +83,7 @@ impl RingLookup {
         self.arc_of(Token::of(key))
     }
 
-    /// What it takes in memory, in bytes.
+    /// The memory that it takes, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.places) + size_of_val(&*self.buckets)
@@ -105,7 +108,7 @@ mod tests {
     use crate::id::MemberId;
     use proptest::prelude::*;
 
-    /// Spread over the ring, crowded in a corner of it, and its ends.
+    /// Tokens that are spread over the ring, crowded in a corner of it, or at its ends.
     fn token() -> impl Strategy<Value = i64> {
         prop_oneof![
             any::<i64>(),

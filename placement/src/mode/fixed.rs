@@ -4,7 +4,7 @@ use crate::hash::SLOTS;
 use crate::id::PartitionId;
 use std::ops::RangeInclusive;
 
-/// Of whatever has none.
+/// The slots of a partition that has none.
 pub(super) const NO_SLOTS: RangeInclusive<u16> = RangeInclusive::new(1, 0);
 
 /// The partition of a slot, of this many partitions.
@@ -21,8 +21,8 @@ pub(super) fn slots_of(partitions: u16, partition: PartitionId) -> RangeInclusiv
     }
 }
 
-/// Slots of one partition. A valid table has 1 to 16384 partitions; other numbers are kept from
-/// dividing by zero.
+/// The number of slots of one partition. A valid table has 1 to 16384 partitions. Other numbers
+/// must not cause a division by zero.
 fn slots_each(partitions: u16) -> u16 {
     SLOTS / partitions.clamp(1, SLOTS)
 }
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_partition_has_no_slots() {
+    fn an_unknown_partition_has_no_slots() {
         assert!(slots_of(16, PartitionId(16)).is_empty());
         assert!(slots_of(16, PartitionId(u32::MAX)).is_empty());
         assert!(slots_of(0, PartitionId(0)).is_empty());

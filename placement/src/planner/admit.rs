@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 /// The table with these newcomers as its youngest members, in the given order.
 ///
-/// They vote in a later table at the earliest (rule 4) and hold nothing until a plan gives them
-/// something. Who would make the table invalid (an id or a name that a member has, a member too
-/// many, bad facts) is left out.
+/// They vote in a later table at the earliest (rule 4), and hold nothing until a plan gives them
+/// something. A newcomer that would make the table invalid is left out: it has the id or the name
+/// of a member, or bad facts, or there are too many members.
 #[must_use]
 pub fn admit(table: &Table, newcomers: Vec<Member>) -> Table {
     let mut next = table.clone();
@@ -21,7 +21,7 @@ pub fn admit(table: &Table, newcomers: Vec<Member>) -> Table {
         if known || newcomer.validate().is_err() || next.members.len() >= MEMBERS_MAX {
             continue;
         }
-        // Somebody wanted it emptied when the cluster went on without it.
+        // An operator wanted it emptied before the cluster went on without it.
         let drained = newcomer.state == MemberState::Draining;
         next.settings.balancing.set_drained(newcomer.id, drained);
         let state = if drained {

@@ -6,9 +6,8 @@ use crate::id::{MemberId, PartitionRef};
 use crate::table::{MemberState, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The table with these goals. What the plan cannot mean any more (a partition that is gone or
-/// whose primary is silent, a member that may be given nothing) is left out, so that an old plan
-/// does no harm.
+/// The table with these goals. An old plan must do no harm, so goals that are out of date are left
+/// out: the partition is gone, its primary is silent, or a member may not receive copies.
 #[must_use]
 pub fn adopt(table: &Table, plan: &Plan) -> Table {
     let receivers: BTreeSet<MemberId> = table
@@ -30,7 +29,7 @@ pub fn adopt(table: &Table, plan: &Plan) -> Table {
         .collect();
     let states = states(table);
     change_partitions(table, |at, partition| {
-        // Another one takes its place soon.
+        // Another partition takes its place soon.
         if table
             .keyspace(at.keyspace)
             .is_some_and(|k| k.is_reshaped(at.partition))

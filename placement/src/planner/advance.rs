@@ -16,32 +16,31 @@ use crate::table::validate::REPLICAS_MAX;
 use crate::table::{MemberState, Partition, Replica, ReplicaState, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many learners there may be at the same time.
+/// The limits on learners at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveLimits {
-    /// That one primary feeds.
+    /// Of one primary that feeds them.
     pub learners_per_source: usize,
     /// On one member.
     pub learners_per_target: usize,
-    /// In all.
+    /// In the whole cluster.
     pub learners: usize,
 }
 
 /// What is known of moves beside the table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Waits {
-    /// Learners that are not to be added now.
+    /// Learners that must not be added now.
     pub paused: BTreeSet<(PartitionRef, MemberId)>,
-    /// Partitions that move because somebody has too much to do, as measured (`Proposal::hot`).
+    /// Partitions that move because a member's measured work is too much (`PlannedChanges::hot`).
     pub hot: BTreeSet<PartitionRef>,
 }
 
-/// The table with the next step of every move that may take one; `None` where nothing is to be done
-/// now.
+/// The table with the next step of every move that can take one. `None`: no step is possible now.
 ///
-/// A partition takes one step a table at most, but for learners: a primary is switched in one table
-/// and the old copy is dropped in a later one. What lacks copies gets its learners first, then what
-/// is held by those who leave, then what is hot.
+/// A partition takes at most one step in a table, except for learners: one table switches the
+/// primary, and a later one drops the old copy. Partitions that lack copies get their learners
+/// first, then those on members that leave, then hot ones.
 #[must_use]
 pub fn advance(table: &Table, limits: &MoveLimits, waits: &Waits) -> Option<Table> {
     let receivers: BTreeSet<MemberId> = table
@@ -93,8 +92,9 @@ pub fn advance(table: &Table, limits: &MoveLimits, waits: &Waits) -> Option<Tabl
         Some(next)
     });
 
-    // Repair first, and what lacks most copies before all; then what somebody holds who goes; then
-    // what moves because somebody has too much to do; then in order of name (the sort is stable).
+    // Repair comes first, and the partition that lacks most copies before all others. Then come
+    // partitions on members that leave, then hot ones, then the others in order of name. The sort
+    // is stable.
     waiting
         .sort_by_key(|waiting| std::cmp::Reverse((waiting.lacking, waiting.drains, waiting.hot)));
     let mut learners: BTreeMap<PartitionRef, Vec<MemberId>> = BTreeMap::new();
@@ -129,38 +129,38 @@ pub fn advance(table: &Table, limits: &MoveLimits, waits: &Waits) -> Option<Tabl
 
 /// A partition that needs learners.
 struct Waiting {
-    /// So many copies fewer than there should be.
+    /// The number of copies that it lacks.
     lacking: usize,
-    /// Somebody holds it who is given nothing any more.
+    /// Whether one of its members receives no copies any more.
     drains: bool,
-    /// It moves for what was measured.
+    /// Whether it moves because of a measured load.
     hot: bool,
     at: PartitionRef,
     source: MemberId,
     missing: Vec<MemberId>,
 }
 
-/// The partition after its next step, learners to be added aside.
+/// The partition after its next step, without new learners.
 fn step(partition: &Partition, receivers: &BTreeSet<MemberId>) -> Partition {
     let Some(goal) = &partition.goal else {
         return partition.clone();
     };
     let (Some(&lead), true) = (goal.first(), goal.iter().all(|m| receivers.contains(m))) else {
-        // Whom it leads to may be given nothing any more. The next plan sees to what is left over.
+        // The goal's primary may receive no copies any more. The next plan handles what is left.
         return Partition {
             goal: None,
             ..partition.clone()
         };
     };
     let in_sync: Vec<MemberId> = partition.in_sync().collect();
-    // Learners that the goal does not name serve nothing, and would count against the limits.
+    // Learners that are not in the goal are of no use, and would count against the limits.
     let learners: Vec<MemberId> = partition.learners().filter(|m| goal.contains(m)).collect();
     let mut order = in_sync.clone();
     if broken(&mutant::SWITCHES_EARLY) && learners.contains(&lead) {
         order.insert(0, lead);
         return partition.with_replicas(&order, &[]);
     }
-    // A learner that is under way would have to begin anew with another primary.
+    // With another primary, a learner that is under way would have to begin anew.
     if learners.is_empty() && in_sync.contains(&lead) && partition.primary() != lead {
         order.sort_by_key(|m| *m != lead);
     } else if partition.primary() == lead

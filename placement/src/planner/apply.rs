@@ -1,5 +1,5 @@
-//! A plan that a person confirms becomes goals: all of it or nothing, and of no table but the one
-//! that it was made for.
+//! A plan that a person confirms becomes goals: all of it or nothing, and only in the table that it
+//! was made for.
 
 use super::edit::{may_receive, states};
 use super::health::copies_wanted;
@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 pub enum NotApplied {
     /// It was made for another table.
     #[error(
-        "the plan was made for table {made_for}, and table {in_force} is in force: make another plan"
+        "the plan was made for table {made_for}, and table {in_force} is in force: make another \
+         plan"
     )]
     OtherTable {
         /// The one that it was made for.
@@ -21,7 +22,7 @@ pub enum NotApplied {
         /// The one in force.
         in_force: TableName,
     },
-    /// A goal of it cannot be one.
+    /// One of its goals is not possible.
     #[error("the plan cannot be applied: partition {at} {why}")]
     Goal {
         /// The partition.
@@ -33,9 +34,8 @@ pub enum NotApplied {
 
 /// The table with these goals.
 ///
-/// # Errors
-/// The plan was made for another table than this one, or a goal names a partition or members that
-/// there are not, too many of them or too few.
+/// # Errors The plan was made for another table, or a goal names a partition or members that do not
+/// exist, or too many or too few members.
 pub fn apply(table: &Table, made_for: TableName, goals: &Plan) -> Result<Table, NotApplied> {
     let in_force = table.name();
     if made_for != in_force {
@@ -62,7 +62,7 @@ pub fn apply(table: &Table, made_for: TableName, goals: &Plan) -> Result<Table, 
             return wrong("has a primary that does not answer");
         }
         if goal.iter().any(|m| !receivers.contains(m)) {
-            return wrong("would go to somebody who is no member that may hold data");
+            return wrong("would go to a process that is no member that may hold data");
         }
         if goal.iter().collect::<BTreeSet<_>>().len() != goal.len() {
             return wrong("would have two copies on one member");

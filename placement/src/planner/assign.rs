@@ -14,9 +14,9 @@ use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The table in which every keyspace without partitions has them, once `members_min` members may
-/// hold data: each partition in its first lineage, epoch and tenure, and all its copies in sync,
-/// since there is nothing to copy.
+/// The table in which every keyspace without partitions gets them, once `members_min` members may
+/// hold data. Each partition is in its first lineage, epoch and tenure. All its copies are in sync,
+/// because there is nothing to copy.
 #[must_use]
 pub fn assign(table: &Table) -> Table {
     let mut next = table.clone();
@@ -44,7 +44,7 @@ pub fn assign(table: &Table) -> Table {
         let copies = copies_wanted(keyspace, ground.len());
         let seatings = match (keyspace.mode, table.settings.assignment) {
             (Mode::Ring { tokens, random }, _) => {
-                // One is counted already.
+                // One partition is counted already.
                 let Some(arcs) = bring(
                     &ground,
                     keyspace.id,
@@ -58,7 +58,8 @@ pub fn assign(table: &Table) -> Table {
                     continue;
                 };
                 room -= arcs.partitions().count() - 1;
-                // Where there are rules, the layout sees to them, from where their owners lead.
+                // If there are rules, the layout follows them, beginning with the owners as
+                // primaries.
                 let walk = Walk::new(
                     arcs.ring(),
                     ground.members(),
@@ -83,8 +84,8 @@ pub fn assign(table: &Table) -> Table {
             (_, Assignment::Rendezvous) => by_rendezvous(&ground, keyspace),
         };
         let count = seatings.len();
-        // What either way leaves uneven is evened out at once: nothing has to be copied yet, and
-        // the first plan is empty.
+        // Both ways leave some unevenness, which is evened out at once. Nothing has to be copied
+        // yet, and the first plan is empty.
         let seats = Seats::new(&ground, keyspace, copies, seatings).improve(Schedulers::ALL);
         keyspace.partitions = (0..count)
             .map(|number| Arc::new(begun(number, &seats)))
@@ -93,18 +94,18 @@ pub fn assign(table: &Table) -> Table {
     next
 }
 
-/// What members bring to a ring.
+/// The tokens that members bring to a ring.
 struct Bring {
-    /// Tokens of one with weight 100.
+    /// The number of tokens of a member with weight 100.
     tokens: u16,
     random: bool,
     copies: usize,
-    /// Tokens of all together, at most.
+    /// The largest number of tokens of all members together.
     most: usize,
 }
 
-/// A ring of these members, each with its tokens, in order of age; numbered as they stand. `None`
-/// where not even one token of each has room.
+/// A ring of these members, each with its tokens, in order of age. Partitions are numbered in the
+/// order of the tokens. `None`: there is not room for one token of each member.
 fn bring(
     ground: &Ground,
     keyspace: KeyspaceId,
@@ -135,7 +136,7 @@ fn bring(
         } else {
             ring::allocate(&ring, &members[..=number], member.id, tokens, copies, seed)
         };
-        // Whoever draws a token that is there goes without it.
+        // A member that draws a token that is there goes without it.
         let free = tokens
             .into_iter()
             .filter(|t| {
@@ -179,9 +180,9 @@ fn begun(number: usize, seats: &Seats<'_>) -> Partition {
     }
 }
 
-/// Primaries in turn, by order of age, a heavier member more often (nginx's smooth weighted round
-/// robin). The copies are left to the layout, which scatters them: were they handed out in turn as
-/// well, all that one member leads would fall to the same other one.
+/// Primaries in turn, in order of age, heavier members more often (nginx's smooth weighted round
+/// robin). The layout scatters the copies. If copies were dealt in turn as well, all partitions
+/// that one member leads would fall to the same other member.
 fn in_turn(ground: &Ground, count: usize) -> Vec<Seating> {
     let weights: Vec<i64> = (0..ground.len()).map(|m| ground.weight(m) as i64).collect();
     let all: i64 = weights.iter().sum();
@@ -204,9 +205,9 @@ fn in_turn(ground: &Ground, count: usize) -> Vec<Seating> {
         .collect()
 }
 
-/// Each partition on those members that rank highest for it and have not got their share yet:
-/// rendezvous hashing with a bound on loads. It ranks by name, so that a cluster that is started
-/// again with the same names assigns alike.
+/// Each partition goes to the members that rank highest for it and do not have their share yet:
+/// rendezvous hashing with bounded loads. The rank depends on names, so a cluster that is started
+/// again with the same names is assigned in the same way.
 fn by_rendezvous(ground: &Ground, keyspace: &Keyspace) -> Vec<Seating> {
     let count = keyspace.count() as u64;
     let copies = copies_wanted(keyspace, ground.len());
@@ -226,7 +227,7 @@ fn by_rendezvous(ground: &Ground, keyspace: &Keyspace) -> Vec<Seating> {
                     && loads[*m] < load_bounds[*m]
                     && (copy > 0 || leads[*m] < lead_bounds[*m])
             };
-            // The ranking decides among those that stand equally far from the others.
+            // The rank decides among members that are equally far from the others.
             let best = (0..ground.len())
                 .filter(open)
                 .min_by_key(|&m| (ground.nearness(m, members.iter().copied()), ranks[m], m));

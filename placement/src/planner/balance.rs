@@ -1,4 +1,5 @@
-//! What people say of moves: which go by themselves, when and how fast, and which had better not.
+//! The operators' changes of moves: which happen by themselves, when and how fast, and which do not
+//! happen.
 
 use super::edit::change_partitions;
 use super::health::copies_wanted;
@@ -12,37 +13,38 @@ use crate::table::{Partition, Settings, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What is said of moves.
+/// A change of the settings for moves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BalanceChange {
     /// Nothing new is moved for balance.
     Pause(Paused),
-    /// Balance goes on, also that of partitions whose move was cancelled.
+    /// Balancing goes on, also for partitions whose move was cancelled.
     Resume,
-    /// At which time of day there is balancing; `None`: at any.
+    /// The time of day at which balancing is allowed. `None`: at any time.
     Window(Option<Window>),
-    /// How fast copies are made.
+    /// The rate of copying.
     Rate(MoveRate),
 }
 
 /// Why a move is not cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotCancelled {
-    /// It is not there.
+    /// The partition does not exist.
     #[error("there is no partition {0}")]
     NoPartition(String),
-    /// It stands still.
-    #[error("partition {0} does not move: `doyen moves` names those that do")]
+    /// The partition does not move.
+    #[error("partition {0} does not move")]
     NoMove(String),
-    /// It mends something, and would begin again at once.
+    /// The move repairs something, and would begin again at once.
     #[error(
-        "partition {0} lacks copies, or a member that drains holds it: such a move is not cancelled, as it would begin again at once"
+        "partition {0} lacks copies, or a member that drains holds it: such a move is not \
+         cancelled, because it would begin again at once"
     )]
     Mends(String),
 }
 
-/// The table in which copies move for these reasons. What was planned for others and has not begun
-/// is given up.
+/// The table in which copies move for these reasons. Plans for other reasons that have not begun
+/// are given up.
 #[must_use]
 pub fn schedule(table: &Table, schedulers: Schedulers) -> Table {
     with_settings(
@@ -54,8 +56,8 @@ pub fn schedule(table: &Table, schedulers: Schedulers) -> Table {
     )
 }
 
-/// The table in which this is said of moves. What is being copied goes on; what has not begun is
-/// given up, where it may not begin any more.
+/// The table with this change. Copies that have begun go on. Moves that have not begun and may not
+/// begin any more are given up.
 #[must_use]
 pub fn balance(table: &Table, change: &BalanceChange) -> Table {
     let mut balancing = table.settings.balancing.clone();
@@ -75,7 +77,7 @@ pub fn balance(table: &Table, change: &BalanceChange) -> Table {
                 ..balancing
             }
         }
-        // Whether it is that time is the coordinator's to say.
+        // The coordinator says whether it is that time.
         BalanceChange::Window(window) => {
             balancing = Balancing {
                 window,
@@ -125,14 +127,12 @@ fn with_settings(table: &Table, settings: Settings) -> Table {
     next
 }
 
-/// The table in which this partition moves no more: who holds it in sync holds it, and what was
-/// only being copied is dropped. It stays there while it lacks nothing (`Balancing::held`). With
-/// `None`, the same for all that move for balance, and balancing is paused: other partitions would
-/// move in their stead.
+/// The table in which this partition moves no more: the members that hold it in sync keep it, and
+/// copies that are under way are dropped. It stays there while it lacks nothing
+/// (`Balancing::held`). With `None`, the same for all partitions that move for balance, and
+/// balancing is paused: otherwise other partitions would move instead.
 ///
-/// # Errors
-/// Of a partition that was named: it is not there, does not move, or moves because it lacks
-/// something.
+/// # Errors The named partition does not exist, does not move, or moves because it lacks something.
 pub fn cancel(table: &Table, partition: Option<PartitionRef>) -> Result<Table, NotCancelled> {
     let moves = |p: &Partition| p.goal.is_some() || p.learners().next().is_some();
     if let Some(at) = partition {
@@ -168,8 +168,8 @@ pub fn cancel(table: &Table, partition: Option<PartitionRef>) -> Result<Table, N
 }
 
 /// The table without those moves for balance of which no copy has begun, as far as is known
-/// (`loads`): nothing new begins, where that was said. What is copied is finished, and so is what
-/// already has a copy more than it should: it would have been made for nothing.
+/// (`loads`). Copies that have begun are finished. So are moves that already have a copy too many,
+/// because that copy would have been made for nothing.
 #[must_use]
 pub fn call_off(table: &Table, loads: &Loads) -> Table {
     let wanted = wanted(table);
@@ -183,15 +183,16 @@ pub fn call_off(table: &Table, loads: &Loads) -> Table {
     })
 }
 
-/// The table in which these partitions move no more, of those that lack nothing: who holds one in
-/// sync holds it.
+/// The table in which the named partitions move no more, if they lack nothing. The members that
+/// hold them in sync keep them.
 pub(super) fn stop(table: &Table, named: impl Fn(PartitionRef, &Partition) -> bool) -> Table {
     let wanted = wanted(table);
     change_partitions(table, |at, found| {
         if !named(at, found) || !ranges::may_stay(table, at) {
             return None;
         }
-        // Who was counted last goes: those before held it when the move began, or lead it by now.
+        // The copies that were counted last go: the others were there when the move began, or lead
+        // by now.
         let stay: Vec<MemberId> = found.in_sync().take(wanted(at)).collect();
         Some(Partition {
             goal: None,
@@ -200,7 +201,7 @@ pub(super) fn stop(table: &Table, named: impl Fn(PartitionRef, &Partition) -> bo
     })
 }
 
-/// How many copies a partition should have.
+/// The number of copies that a partition should have.
 fn wanted(table: &Table) -> impl Fn(PartitionRef) -> usize {
     let receivers = table.members.iter().filter(|m| may_receive(m)).count();
     move |at| {
@@ -211,8 +212,7 @@ fn wanted(table: &Table) -> impl Fn(PartitionRef) -> usize {
     }
 }
 
-/// Members come, go or come back: what an operator held in place is released, because its place has
-/// changed.
+/// Members come, go or return, so partitions that an operator held in place are released.
 pub(super) fn release_held(table: &mut Table) {
     table.settings.balancing.held = Vec::new();
 }

@@ -1,4 +1,4 @@
-//! What primaries ask for (rule 7).
+//! The requests of primaries (rule 7).
 
 use super::reshape;
 use crate::division::Cut;
@@ -9,18 +9,18 @@ use crate::table::{MemberState, Partition, Reshape, Table};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// A change to partitions that a primary asks for, by compare-and-swap on the epoch (rule 7).
+/// A change to a partition that its primary requests, by compare-and-swap on the epoch (rule 7).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InSyncRequest {
     /// The partition.
     pub partition: PartitionRef,
-    /// The epoch that the primary acts in; another one in the table makes the request void.
+    /// The primary's epoch. If the table has another one, the request is void.
     pub epoch: Epoch,
-    /// What is asked.
+    /// The change.
     pub change: InSyncChange,
 }
 
-/// What a primary may ask.
+/// The changes that a primary may request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InSyncChange {
     /// This copy does not acknowledge: drop it from the partition.
@@ -35,19 +35,19 @@ pub enum InSyncChange {
     Withdraw(MemberId),
     /// The partition has grown too large or too busy for one: split it there.
     Split(Cut),
-    /// It takes no more writes, because it is to be split or merged, and all its copies have
-    /// everything ([`Stillness`](super::Stillness)).
-    Still {
-        /// By how much its clock is ahead of its primary's own.
+    /// The partition takes no more writes, because it is to be split or merged, and all its copies
+    /// are equal ([`WritesStopped`](super::WritesStopped)).
+    WritesStopped {
+        /// How far its clock is ahead of its primary's own.
         ahead_ms: i64,
     },
 }
 
 /// The table with these changes, and for each whether it was made.
 ///
-/// A request is void if the partition's epoch is another (after an earlier request of the same
-/// batch, too), if it would drop the primary, or if it does not fit what the member is. Who asked
-/// is checked by the caller.
+/// A request is void if the partition's epoch is another (also after an earlier request of the same
+/// batch), if it would drop the primary, or if it does not fit the member's state. The caller
+/// checks who sent it.
 #[must_use]
 pub fn change_in_sync(table: &Table, requests: &[InSyncRequest]) -> (Table, Vec<bool>) {
     let mut next = table.clone();
@@ -109,7 +109,7 @@ fn changed(
         | InSyncChange::Abandon(m)
         | InSyncChange::NoRoom(m)
         | InSyncChange::Withdraw(m) => m,
-        InSyncChange::Split(_) | InSyncChange::Still { .. } => return None,
+        InSyncChange::Split(_) | InSyncChange::WritesStopped { .. } => return None,
     };
     if member == partition.primary() {
         return None;
@@ -123,7 +123,7 @@ fn changed(
         InSyncChange::Admit(_) if learns && may_count(member) => in_sync.push(member),
         InSyncChange::Abandon(_) | InSyncChange::NoRoom(_) if learns => {}
         // The primary requires this learner's acks until it installs another epoch, whether or not
-        // it is still listed.
+        // the learner is still listed.
         InSyncChange::Withdraw(_) => {
             let mut next = partition.with_replicas(&in_sync, &learners);
             if !broken(&mutant::WITHDRAWS_QUIETLY) {

@@ -1,8 +1,8 @@
-//! Emptying a member that stays: what it leads goes to others at once, its copies as they are made
-//! elsewhere.
+//! Emptying a member that stays. The partitions that it leads go to other members at once, and its
+//! copies go as they are made elsewhere.
 //!
-//! Who is to be emptied stands in the settings (`Balancing::drained`), so that it is known of a
-//! member that is silent for a while, and of one that leaves, too.
+//! The settings list members that are to be emptied (`Balancing::drained`), so that this is also
+//! known of a member that is silent for a while, or that leaves.
 
 use super::balance::stop;
 use super::edit::set_state;
@@ -19,32 +19,27 @@ pub enum NotDrained {
     #[error("there is no member {0:?}: there are {1}")]
     NoMember(String, String),
     /// It holds no data.
-    #[error("{0} is a witness, which holds no data: stop it whenever you like")]
+    #[error("{0} is a witness and holds no data: stop it at any time")]
     Witness(String),
     /// It does not answer.
-    #[error(
-        "{0} does not answer: if it will not come back, `doyen remove {0} --lost` goes on without it"
-    )]
+    #[error("{0} does not answer")]
     Silent(String),
-    /// It is going.
+    /// It is leaving.
     #[error("{0} is leaving already")]
     Leaves(String),
-    /// Nobody could take anything.
-    #[error(
-        "no other member may hold data, so what {0} holds can go nowhere: start another, or end a drain (`doyen drain NAME --cancel`)"
-    )]
+    /// No other member could take its data.
+    #[error("no other member may hold data, so the data of {0} can go nowhere")]
     Nobody(String),
     /// It is not being drained.
     #[error("{0} is not being drained")]
     Holds(String),
 }
 
-/// The table in which this member leads nothing that another can lead, and is given nothing more
-/// ([`MemberState::Draining`]). Plans put copies of what it holds elsewhere; what is left to it
-/// then is dropped.
+/// The table in which this member leads nothing that another member can lead, and receives no more
+/// copies ([`MemberState::Draining`]). Plans put copies of its partitions elsewhere, and its own
+/// are dropped then.
 ///
-/// # Errors
-/// It is no member that can be emptied.
+/// # Errors It is no member that can be emptied.
 pub fn drain(table: &Table, name: &str) -> Result<Table, NotDrained> {
     let member = named(table, name)?;
     match member.state {
@@ -66,17 +61,16 @@ pub fn drain(table: &Table, name: &str) -> Result<Table, NotDrained> {
         return Err(NotDrained::Nobody(name.into()));
     }
     let mut next = hand_over(table, member.id, Pace::Repair);
-    // It stays until somebody stops it.
+    // It stays until an operator stops it.
     set_state(&mut next, member.id, MemberState::Draining);
     next.settings.balancing.set_drained(member.id, true);
     Ok(next)
 }
 
-/// The table in which this member may hold data again. What it still holds it keeps: of such a
-/// partition, what was planned without it is given up.
+/// The table in which this member may hold data again. It keeps what it still holds: plans to move
+/// such partitions away are given up.
 ///
-/// # Errors
-/// It is not being drained.
+/// # Errors It is not being drained.
 pub fn fill(table: &Table, name: &str) -> Result<Table, NotDrained> {
     let member = named(table, name)?;
     match member.state {
@@ -98,9 +92,9 @@ pub fn fill(table: &Table, name: &str) -> Result<Table, NotDrained> {
     Ok(stop(&next, |_, partition| leaves(partition)))
 }
 
-/// The table in which those who are being emptied may hold data after all, where nobody else may:
-/// whoever leaves last, or lost all others, has somebody to give it to. `None` where somebody else
-/// may, or nobody is being emptied.
+/// The table in which members that are being emptied may hold data after all, because no other
+/// member may: the last leaver, or a member that lost all others, needs a member to hand over to.
+/// `None`: another member may hold data, or none is being emptied.
 #[must_use]
 pub fn refill(table: &Table) -> Option<Table> {
     let drained =
@@ -123,8 +117,8 @@ pub fn refill(table: &Table) -> Option<Table> {
     })
 }
 
-/// Who is about to go, whether or not all of what it holds is elsewhere. Who is being emptied stays
-/// until somebody stops it.
+/// Members that are about to go, whether or not all their data is elsewhere. A member that is being
+/// emptied stays until an operator stops it.
 #[must_use]
 pub fn leaving(table: &Table) -> BTreeSet<MemberId> {
     let goes = |m: &&Arc<Member>| match m.state {
@@ -137,7 +131,7 @@ pub fn leaving(table: &Table) -> BTreeSet<MemberId> {
 
 fn filled(table: &mut Table, member: MemberId) {
     table.settings.balancing.set_drained(member, false);
-    // One that does not answer is live once it does.
+    // A silent member is live once it answers.
     if table
         .member(member)
         .is_some_and(|m| m.state == MemberState::Draining)
@@ -146,7 +140,7 @@ fn filled(table: &mut Table, member: MemberId) {
     }
 }
 
-/// Whoever is no member any more is not waited for.
+/// Forgets processes that are no members any more.
 pub(super) fn forget_drained(table: &mut Table) {
     let members: Vec<MemberId> = table.members.iter().map(|m| m.id).collect();
     table
@@ -156,10 +150,9 @@ pub(super) fn forget_drained(table: &mut Table) {
         .retain(|m| members.contains(m));
 }
 
-/// The member of this name, or of this id.
+/// The member of this name or of this id.
 ///
-/// # Errors
-/// There is none: [`NotDrained::NoMember`], which tells who there is.
+/// # Errors [`NotDrained::NoMember`], with the names of all members.
 pub fn named<'a>(table: &'a Table, name: &str) -> Result<&'a Arc<Member>, NotDrained> {
     let members = || {
         table

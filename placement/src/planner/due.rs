@@ -1,4 +1,4 @@
-//! Splits and merges that are under way or due, each with its reason: for those who want to see
+//! Splits and merges that are under way or due, each with its reason: for people who want to see
 //! what will happen.
 
 use super::layout::{Seen, shapes};
@@ -9,15 +9,15 @@ use crate::loads::Loads;
 use crate::table::{Keyspace, Mode, Reshape, Table};
 use std::collections::BTreeSet;
 
-/// Those of this table that are under way, and those that would begin now if what was measured
-/// lasted. Ranges that have grown too large are not among them, for their primaries alone know; nor
-/// are neighbours that only have to rest for longer.
+/// The splits and merges of this table that are under way, and those that would begin now if the
+/// measured loads lasted. Ranges that have grown too large are missing, because only their
+/// primaries know of them. So are neighbours that only have to be idle for longer.
 #[must_use]
 pub(super) fn due(table: &Table, loads: &Loads) -> Vec<(KeyspaceId, Reshape, Reason)> {
     let mut found = Vec::new();
     let mut known = BTreeSet::new();
     let mut add = |keyspace: KeyspaceId, reshape: Reshape, reason| {
-        // Of two that concern one partition the first comes first, and then the other is another
+        // If two concern one partition, only the first is kept: after it, the partition is another
         // one.
         let parts = reshape
             .partitions()
@@ -49,7 +49,7 @@ pub(super) fn due(table: &Table, loads: &Loads) -> Vec<(KeyspaceId, Reshape, Rea
     found
 }
 
-/// What is under way does not say why it began.
+/// A split or merge that is under way does not say why it began.
 fn why(keyspace: &Keyspace, reshape: &Reshape) -> Reason {
     match (keyspace.mode, reshape) {
         (Mode::Fixed { .. }, _) => Reason::Number,

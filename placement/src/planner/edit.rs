@@ -1,4 +1,4 @@
-//! Small edits that every concern shares. Epochs change here and nowhere else.
+//! Small edits that all planner functions share. Epochs change here and nowhere else.
 
 use crate::id::{MemberId, PartitionRef};
 use crate::mutant::{self, broken};
@@ -6,19 +6,18 @@ use crate::table::{Member, MemberState, Partition, Replica, ReplicaState, Role, 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Whether a member may be given copies.
+/// Whether a member may receive copies.
 #[must_use]
 pub fn may_receive(member: &Member) -> bool {
     member.role == Role::Data && member.state == MemberState::Live
 }
 
-/// How every member stands.
+/// The state of every member.
 pub(super) fn states(table: &Table) -> BTreeMap<MemberId, MemberState> {
     table.members.iter().map(|m| (m.id, m.state)).collect()
 }
 
-/// The table with every partition replaced for which `change` gives another; the others stay
-/// shared.
+/// The table with the partitions that `change` replaces. The other partitions stay shared.
 pub(super) fn change_partitions(
     table: &Table,
     mut change: impl FnMut(PartitionRef, &Partition) -> Option<Partition>,
@@ -39,7 +38,7 @@ pub(super) fn change_partitions(
     next
 }
 
-/// Puts a member into another state, where it is not in it.
+/// Puts a member into another state, if it is not in that state.
 pub(super) fn set_state(table: &mut Table, member: MemberId, state: MemberState) {
     for present in table
         .members
@@ -51,10 +50,10 @@ pub(super) fn set_state(table: &mut Table, member: MemberId, state: MemberState)
 }
 
 impl Partition {
-    /// The partition with these replicas, the primary first, and the epochs that follow from that:
-    /// another primary begins a tenure; another in-sync set begins an epoch, and so does a learner
-    /// that is dropped: it gives up what it learned, and when it learns again, what its primary
-    /// asked for before is about a copy that is no more.
+    /// The partition with these replicas, the primary first, and the epochs that follow. Another
+    /// primary begins a tenure. Another in-sync set begins an epoch. So does a learner that is
+    /// dropped: it gives up its data, and if it learns again, earlier requests of its primary are
+    /// about a copy that is gone.
     pub(super) fn with_replicas(&self, in_sync: &[MemberId], learners: &[MemberId]) -> Self {
         let mut next = self.clone();
         let as_replicas = |members: &[MemberId], state| {
@@ -80,8 +79,8 @@ impl Partition {
         next
     }
 
-    /// The partition begun empty on these members, all of them in sync, since there is nothing to
-    /// copy.
+    /// The partition, begun empty on these members. All of them are in sync, because there is
+    /// nothing to copy.
     pub(super) fn begun_anew(&self, members: &[MemberId]) -> Self {
         let epoch = self.epoch.next();
         let replicas = members
@@ -102,7 +101,7 @@ impl Partition {
         }
     }
 
-    /// Whether this member holds a copy, counted or not.
+    /// Whether this member holds a copy, in sync or not.
     #[must_use]
     pub fn holds(&self, member: MemberId) -> bool {
         self.replicas.iter().any(|r| r.member == member)

@@ -1,13 +1,13 @@
-//! Who should vote.
+//! The members that should vote.
 
 use crate::id::MemberId;
 use crate::table::{Member, MemberState, Table};
 use std::collections::BTreeMap;
 
 /// The voters as they should be, in order of age: the oldest members that answer and stay, up to
-/// `voters_max`, spread over zones where there are zones. The oldest of all is always among them.
+/// `voters_max`, spread over zones if there are zones. The oldest of all is always among them.
 ///
-/// Where nobody answers and stays, the present voters.
+/// If no member answers and stays, the present voters.
 #[must_use]
 pub fn elders(table: &Table) -> Vec<MemberId> {
     let stays = |m: &Member| !matches!(m.state, MemberState::Silent | MemberState::Leaving);
@@ -24,8 +24,8 @@ pub fn elders(table: &Table) -> Vec<MemberId> {
     let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
     let mut chosen: Vec<&Member> = Vec::with_capacity(seats);
     for _ in 0..seats {
-        // The zone with the fewest elders so far, and in it the oldest. A member without a zone is
-        // a zone by itself.
+        // The zone with the fewest elders so far, and the oldest member in it. A member without a
+        // zone is a zone by itself.
         let in_zone = |m: &Member| {
             if m.location.zone.is_empty() {
                 0

@@ -6,9 +6,9 @@ use crate::level::LEVELS;
 use crate::table::{Keyspace, Member, MemberState, Settings, Table};
 use std::sync::Arc;
 
-/// The first table of the highest level that this program speaks, but for what keys are ordered
-/// by: the founders, oldest first, and one keyspace,
-/// assigned at once if enough of them hold data.
+/// The first table, of the highest level that this program speaks, and without the key of the order
+/// of keys: the founders, oldest first, and one keyspace. The keyspace is assigned at once if enough
+/// founders hold data.
 #[must_use]
 pub fn first(
     cluster: ClusterId,

@@ -7,24 +7,25 @@ use crate::table::{MemberState, Partition, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How much a leaver leaves behind.
+/// How quickly a leaver hands over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Pace {
-    /// It stays a copy of whatever would otherwise have fewer copies than it should, until others
+    /// It keeps its copies of partitions that would otherwise have too few copies, until others
     /// have been made.
     Repair,
-    /// It drops whatever another member holds too: the next failure may lose what is not repaired
-    /// by then.
+    /// It drops every copy that another member has too. The next failure may lose partitions that
+    /// are not repaired by then.
     AtOnce,
 }
 
 /// The table in which this member leads nothing that another can lead, and holds nothing that it
 /// need not hold.
 ///
-/// What it leads goes to another in-sync copy that stays. Its copies are dropped as far as `pace`
-/// allows; what nobody else holds it keeps in any case. It is in state [`MemberState::Leaving`] if
-/// it holds nothing afterwards; else in [`MemberState::Draining`], and the next plan puts copies of
-/// what is left elsewhere. It keeps its vote until it is removed.
+/// Its partitions get another in-sync copy that stays as their primary. Its copies are dropped as
+/// far as `pace` allows. In any case it keeps data that no other member holds. If it holds nothing
+/// afterwards, it is in state [`MemberState::Leaving`]. Otherwise it is in state
+/// [`MemberState::Draining`], and the next plan puts copies of its partitions elsewhere. It keeps
+/// its vote until it is removed.
 #[must_use]
 pub fn hand_over(table: &Table, leaver: MemberId, pace: Pace) -> Table {
     if table.member(leaver).is_none() {
@@ -43,7 +44,7 @@ pub fn hand_over(table: &Table, leaver: MemberId, pace: Pace) -> Table {
         .collect();
     let mut next = change_partitions(table, |at: PartitionRef, partition| {
         let wanted = match pace {
-            // Where nobody stays, those who go all keep what they have.
+            // If no member stays, the leavers keep all that they have.
             Pace::Repair => wanted.get(&at.keyspace).copied().unwrap_or(0).max(1),
             Pace::AtOnce => 0,
         };
@@ -63,7 +64,7 @@ pub fn hand_over(table: &Table, leaver: MemberId, pace: Pace) -> Table {
         MemberState::Leaving
     };
     set_state(&mut next, leaver, state);
-    // Nobody waits for it to hold data again.
+    // It will not hold data again.
     next.settings.balancing.set_drained(leaver, false);
     next
 }
@@ -87,11 +88,11 @@ fn handed_over(
     let counted = partition.in_sync().any(|m| m == leaver);
     if heirs.is_empty() || (counted && staying == 0 && partition.primary() == leaver && wanted > 0)
     {
-        // Nobody who stays holds it: who leads it now feeds the copy that is made elsewhere.
+        // No member that stays holds it. Its present primary feeds the copy that is made elsewhere.
         return partition.with_replicas(&partition.in_sync().collect::<Vec<_>>(), &learners);
     }
     if partition.primary() == leaver {
-        // Who stays before who goes itself; a stable sort keeps the order otherwise.
+        // Members that stay come before leavers. The sort is stable and keeps the order otherwise.
         heirs.sort_by_key(|m| state(*m) != MemberState::Live);
     }
     if counted && staying < wanted {

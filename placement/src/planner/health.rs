@@ -1,4 +1,4 @@
-//! How a table stands, by itself: whether primaries have opened is not its to say.
+//! The health of a table. The table does not know whether primaries have opened.
 
 use super::edit::may_receive;
 use crate::id::{KeyspaceId, MemberId};
@@ -6,7 +6,7 @@ use crate::mutant::{self, broken};
 use crate::table::{Keyspace, MemberState, Partition, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a table stands. Keyspaces where nothing is amiss are not listed.
+/// The health of a table. Keyspaces without faults are not listed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Health {
     /// Partitions with fewer in-sync copies on members that answer than min(1 + backups, members
@@ -14,14 +14,14 @@ pub struct Health {
     pub under_replicated: BTreeMap<KeyspaceId, usize>,
     /// Partitions that are not assigned, or whose primary is silent.
     pub unavailable: BTreeMap<KeyspaceId, usize>,
-    /// Partitions that are on their way elsewhere, are split or are merged.
+    /// Partitions that move, are split or are merged.
     pub moves: usize,
 }
 
-/// How this table stands.
+/// The health of this table.
 #[must_use]
 pub fn health(table: &Table) -> Health {
-    // Rarely anybody: every table is looked at by every member.
+    // Usually none is silent, and every member examines every table.
     let silent: Vec<MemberId> = table
         .members
         .iter()
@@ -56,7 +56,7 @@ pub fn health(table: &Table) -> Health {
     health
 }
 
-/// Whether this member holds a copy of anything, counted or not.
+/// Whether this member holds a copy of any partition, in sync or not.
 #[must_use]
 pub fn holds_anything(table: &Table, member: MemberId) -> bool {
     let leads = |p: &Partition| p.primary() == member || !broken(&mutant::CALLS_IT_EMPTY);
@@ -67,7 +67,7 @@ pub fn holds_anything(table: &Table, member: MemberId) -> bool {
         .any(|p| p.holds(member) && leads(p))
 }
 
-/// Every member that holds a copy of anything.
+/// All members that hold a copy of any partition.
 pub(super) fn holders(table: &Table) -> BTreeSet<MemberId> {
     table
         .keyspaces
@@ -78,7 +78,7 @@ pub(super) fn holders(table: &Table) -> BTreeSet<MemberId> {
         .collect()
 }
 
-/// How many copies a partition shall have where this many members may hold data.
+/// The number of copies of a partition, if this many members may hold data.
 pub(super) fn copies_wanted(keyspace: &Keyspace, receivers: usize) -> usize {
     receivers.min(1 + usize::from(keyspace.backups))
 }

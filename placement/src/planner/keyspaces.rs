@@ -1,9 +1,9 @@
 //! Keyspaces that people make, change and drop.
 //!
-//! Numbers of keyspaces and maps are never given again (`next_keyspace`, `next_map`), so that what
-//! is left of a dropped keyspace is never taken for a later one of the same name. A primary stops
-//! serving once it has stored a table without its keyspace, committed or not. Another number of
-//! copies, or other rules, void the goals of moves; the next plan makes others.
+//! Numbers of keyspaces and maps are never reused (`next_keyspace`, `next_map`), so remains of a
+//! dropped keyspace cannot be mistaken for a later one of the same name. A primary stops serving
+//! once it has stored a table without its keyspace, committed or not. Another number of copies, or
+//! other rules, void the goals of moves. The next plan makes new ones.
 
 use super::{NotReshaped, assign, reshape};
 use crate::division::{Cut, Division, RangeStart, Runs};
@@ -20,26 +20,26 @@ use std::sync::Arc;
 /// be dropped.
 pub const DEFAULT_KEYSPACE: &str = "default";
 
-/// A keyspace that is wanted.
+/// The settings of a keyspace that a person wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewKeyspace {
     /// Its name.
     pub name: String,
     /// How a key finds its partition.
     pub mode: Mode,
-    /// Which partition has which keys, as far as that is known before members are.
+    /// The partitions and their keys, as far as they are known before there are members.
     pub division: Division,
     /// Copies beside the primary.
     pub backups: u8,
-    /// With how many copies, the primary among them, writes are still acknowledged.
+    /// The number of copies, the primary included, with which writes are still acknowledged.
     pub min_in_sync: u8,
     /// What happens when every in-sync copy of a partition is gone.
     pub on_loss: OnLoss,
-    /// Expiry for keys that are written without one.
+    /// The expiry of keys that are written without one.
     pub default_ttl_ms: Option<u64>,
-    /// Which keys go where memory is full.
+    /// The keys that are removed if memory is full.
     pub eviction: Eviction,
-    /// Whether keys are kept in their order within each partition, where it is not one of ranges.
+    /// Whether each partition keeps its keys in order. Partitions of ranges do so anyway.
     pub ordered: bool,
     /// Which members may hold and lead its partitions.
     pub rules: Vec<Rule>,
@@ -79,23 +79,23 @@ impl NewKeyspace {
     }
 }
 
-/// What to change in a keyspace; `None` leaves a setting as it is.
+/// Changes of a keyspace. `None` leaves a setting as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KeyspaceChange {
     /// Copies beside the primary.
     pub backups: Option<u8>,
-    /// With how many copies, the primary among them, writes are still acknowledged.
+    /// The number of copies, the primary included, with which writes are still acknowledged.
     pub min_in_sync: Option<u8>,
     /// What happens when every in-sync copy of a partition is gone.
     pub on_loss: Option<OnLoss>,
-    /// Expiry for keys that are written without one; `Some(None)`: none.
+    /// The expiry of keys that are written without one. `Some(None)`: no expiry.
     pub default_ttl_ms: Option<Option<u64>>,
-    /// Which keys go where memory is full.
+    /// The keys that are removed if memory is full.
     pub eviction: Option<Eviction>,
-    /// Which members may hold and lead its partitions: instead of all rules that there are.
+    /// The rules for its members, in place of all present rules.
     pub rules: Option<Vec<Rule>>,
-    /// Partitions of a fixed keyspace: a power of two times as many as there are, which they are
-    /// halved to.
+    /// The number of partitions of a fixed keyspace: the present one times a power of two.
+    /// Partitions are halved for that.
     pub partitions: Option<u16>,
 }
 
@@ -107,13 +107,11 @@ pub enum Refused {
     NoKeyspace {
         /// The name.
         name: String,
-        /// Those that there are.
+        /// The keyspaces that exist.
         known: String,
     },
-    /// There is one of this name, and it is another.
-    #[error(
-        "there is a keyspace {0:?} already, with other settings: `doyen keyspace show` tells them"
-    )]
+    /// There is a keyspace of this name with other settings.
+    #[error("there is a keyspace {0:?} already, with other settings")]
     OtherSettings(String),
     /// The first keyspace stays.
     #[error("the keyspace `{DEFAULT_KEYSPACE}` cannot be dropped: Redis clients begin in it")]
@@ -121,45 +119,41 @@ pub enum Refused {
     /// There is a map of this name in another keyspace.
     #[error("map {0:?} exists in another keyspace")]
     OtherKeyspace(String),
-    /// Only slots are halved.
+    /// Only partitions of slots are halved.
     #[error(
         "keyspace {0:?} is not fixed: only the number of partitions of fixed keyspaces can be set"
     )]
     NotFixed(String),
-    /// Partitions are doubled, and not put together again.
+    /// Partitions are halved, and never joined again.
     #[error("{wanted} partitions cannot be made of {now}: name a power of two from {now} to 16384")]
     Partitions {
-        /// How many are wanted.
+        /// The number that is wanted.
         wanted: u16,
-        /// How many there are, or shall be already.
+        /// The present number, or the one that halving will reach.
         now: u16,
     },
-    /// Nothing is split or merged.
+    /// The split or merge is not possible.
     #[error(transparent)]
     NotReshaped(#[from] NotReshaped),
-    /// No range begins there.
-    #[error(
-        "no range of keyspace {0:?} begins with this key: `doyen keyspace show` lists where they begin"
-    )]
+    /// No range begins with this key.
+    #[error("no range of keyspace {0:?} begins with this key")]
     NoSplit(String),
-    /// Slots and arcs are divided by themselves.
-    #[error(
-        "keyspace {0:?} has no ranges: those alone are split and merged at keys; a fixed one is doubled by `doyen keyspace alter --partitions`"
-    )]
+    /// Slots and arcs are divided automatically.
+    #[error("keyspace {0:?} has no ranges, and only ranges are split and merged at keys")]
     NoRanges(String),
-    /// The first range begins with no key.
+    /// The first range begins with the empty key.
     #[error("a range begins with a key that is not empty")]
     NoKey,
     /// All numbers are used up.
     #[error("no number is left for another one")]
     NoNumber,
-    /// What comes out would not be a valid table.
+    /// The result would not be a valid table.
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
 
 impl Refused {
-    /// There is no keyspace of this name, but these.
+    /// There is no keyspace of this name, only these.
     pub fn no_keyspace<K: AsRef<str>>(name: &str, known: impl IntoIterator<Item = K>) -> Self {
         let known: Vec<K> = known.into_iter().collect();
         Self::NoKeyspace {
@@ -170,10 +164,9 @@ impl Refused {
 }
 
 /// The table with this keyspace, which has partitions as soon as there are enough members. `None`:
-/// it is there already, with the same settings.
+/// it exists already, with the same settings.
 ///
-/// # Errors
-/// There is another one of this name, or it asks for what there cannot be.
+/// # Errors Another keyspace has this name, or a setting is not possible.
 pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Table>, Refused> {
     if let Some(known) = table.keyspace_named(&wanted.name) {
         let name = wanted.name.clone();
@@ -186,7 +179,7 @@ pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Tabl
         if matches!(known.mode, Mode::Ring { .. })
             || known.next_partition().0 as usize > known.partitions.len()
         {
-            // Members brought the tokens, or partitions were split since.
+            // Members brought tokens, or partitions were split since.
             same.division = known.division.clone();
         }
         let same = same == *known;
@@ -209,11 +202,10 @@ pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Tabl
     Ok(Some(assigned))
 }
 
-/// The table with this keyspace changed. With more or fewer backups, the next plan makes copies or
-/// drops them; with other rules it moves them. `None`: nothing changes.
+/// The table with this change of a keyspace. With another number of backups, the next plan makes or
+/// drops copies. With other rules, it moves them. `None`: nothing changes.
 ///
-/// # Errors
-/// There is no such keyspace, or it would ask for what there cannot be.
+/// # Errors There is no such keyspace, or a setting is not possible.
 pub fn alter_keyspace(
     table: &Table,
     name: &str,
@@ -240,8 +232,9 @@ pub fn alter_keyspace(
     );
     if backups != keyspace.backups || rules != keyspace.rules {
         (keyspace.backups, keyspace.rules) = (backups, rules);
-        // What was planned leads to the former number of copies, and would drop one that is needed
-        // now, or to where copies may not be any more. The next plan looks at what has come of it.
+        // The plans lead to the former number of copies and would drop one that is needed now, or
+        // lead to members where copies may not be any more. The next plan begins from the present
+        // state.
         for partition in keyspace.partitions.iter_mut().filter(|p| p.goal.is_some()) {
             Arc::make_mut(partition).goal = None;
         }
@@ -254,7 +247,7 @@ pub fn alter_keyspace(
     Ok((next != *table).then_some(next))
 }
 
-/// As many partitions shall there be. Where there are some, they are halved by and by
+/// Sets the number of partitions. Present partitions are halved one after the other
 /// ([`super::reshape::doublings`]).
 fn grow(keyspace: &mut Keyspace, wanted: u16) -> Result<(), Refused> {
     let Mode::Fixed { partitions } = &mut keyspace.mode else {
@@ -280,10 +273,9 @@ fn grow(keyspace: &mut Keyspace, wanted: u16) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The table without this keyspace, its maps, and all that is in them.
+/// The table without this keyspace, its maps and their keys.
 ///
-/// # Errors
-/// There is no such keyspace, or it is the one that stays.
+/// # Errors There is no such keyspace, or it is the default one.
 pub fn drop_keyspace(table: &Table, name: &str) -> Result<Table, Refused> {
     let at = place(table, name)?;
     if name == DEFAULT_KEYSPACE {
@@ -295,10 +287,9 @@ pub fn drop_keyspace(table: &Table, name: &str) -> Result<Table, Refused> {
     Ok(next)
 }
 
-/// The map of this name, and the table with it, where it is not there yet.
+/// The map of this name. If it does not exist yet, also the table with it.
 ///
-/// # Errors
-/// There is no such keyspace, or a map of this name in another one.
+/// # Errors There is no such keyspace, or another keyspace has a map of this name.
 pub fn create_map(
     table: &Table,
     name: &str,
@@ -329,11 +320,10 @@ pub fn create_map(
     Ok((Some(next), entry))
 }
 
-/// The table in which a range is being split at this key of this map. `None`: one begins there, or
-/// is about to.
+/// The table in which a range is being split at this key of this map. `None`: a range begins there,
+/// or is about to.
 ///
-/// # Errors
-/// There is no such keyspace, or nothing can be split there now.
+/// # Errors There is no such keyspace, or the range cannot be split there now.
 pub fn split_at(
     table: &Table,
     name: &str,
@@ -364,11 +354,10 @@ pub fn split_at(
     Ok(Some(reshape::begin(table, keyspace.id, split)?))
 }
 
-/// The table in which the range that begins with this key of this map is being merged with the one
-/// before it. `None`: it is already.
+/// The table in which the range that begins with this key of this map is being merged with the
+/// range before it. `None`: that is under way already.
 ///
-/// # Errors
-/// There is no such keyspace, no range begins there, or they cannot be merged now.
+/// # Errors There is no such keyspace, no range begins there, or the two cannot be merged now.
 pub fn merge_at(
     table: &Table,
     name: &str,
@@ -384,10 +373,9 @@ pub fn merge_at(
     Ok(Some(reshape::begin(table, keyspace.id, merge)?))
 }
 
-/// The range that ends where this key of this map begins another one, and that one.
+/// The range that ends where this key of this map begins another one, and that other one.
 ///
-/// # Errors
-/// No range begins there.
+/// # Errors No range begins there.
 pub fn neighbours_at(
     keyspace: &Keyspace,
     map: MapId,

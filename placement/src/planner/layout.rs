@@ -30,14 +30,14 @@ pub(super) struct Spare {
     ground: Ground,
     /// The rules of each keyspace.
     rules: BTreeMap<KeyspaceId, Bounds>,
-    /// Copies, by keyspace, of each member of the ground.
+    /// For each keyspace, the copies of each member of the ground.
     loads: BTreeMap<KeyspaceId, Vec<u64>>,
-    /// Primaries, likewise.
+    /// For each keyspace, the primaries of each member.
     leads: BTreeMap<KeyspaceId, Vec<u64>>,
 }
 
 impl Spare {
-    /// Places on the members that `may` hold them, as loaded as they are in this table.
+    /// Places on the members that `may` hold data, with their loads in this table.
     pub(super) fn new(table: &Table, may: impl Fn(&Member) -> bool) -> Self {
         let ground = Ground::new(table.members.iter().filter(|m| may(m)).cloned().collect());
         let rules = table
@@ -72,7 +72,7 @@ impl Spare {
         spare
     }
 
-    /// Members for all copies of this partition, the primary first; none where nobody may hold it.
+    /// Members for all copies of this partition, the primary first. None if no member may hold it.
     pub(super) fn take(&mut self, table: &Table, at: PartitionRef) -> Vec<MemberId> {
         let Some(keyspace) = table.keyspace(at.keyspace) else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! A plan told step by step, with the reason for each and what comes of it.
+//! A plan, step by step: each step with its reason and its result.
 
 use super::Plan;
 use super::due::due;
@@ -14,72 +14,72 @@ use std::fmt;
 /// One step of a move.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operator {
-    /// What moves.
+    /// The partition.
     pub partition: PartitionRef,
-    /// What is done.
-    pub action: Action,
-    /// Why.
+    /// The action.
+    pub action: OperatorAction,
+    /// The reason.
     pub reason: Reason,
-    /// What is copied for that, where it is known: nothing but for a new learner.
+    /// The bytes that are copied for it, if they are known. Only a new learner is copied.
     pub bytes: Option<u64>,
-    /// Who holds the partition in the table that follows, the primary first; and what comes of it,
-    /// if it is split or merged.
+    /// The replicas in the table that follows, the primary first. Of a split or a merge, those of
+    /// the result.
     pub after: Vec<Replica>,
 }
 
-/// What is done.
+/// The actions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum OperatorAction {
     /// This member begins to receive a copy.
     AddLearner(MemberId),
-    /// This member's copy counts from then on.
+    /// This member's copy counts from now on.
     Promote(MemberId),
-    /// Another member leads.
+    /// Another member becomes primary.
     TransferPrimary {
-        /// Who led.
+        /// The former primary.
         from: MemberId,
-        /// Who leads.
+        /// The new primary.
         to: MemberId,
     },
     /// This member's copy is dropped.
     RemoveCopy(MemberId),
-    /// It is split there. This goes by itself: no plan has to be applied for that.
+    /// The partition is split there. That happens by itself, without a plan.
     Split(Cut),
-    /// It and the next one are merged: likewise.
+    /// The partition and the next one are merged. That happens by itself, too.
     Merge(PartitionId),
 }
 
-/// Why something moves, the most urgent first.
+/// The reasons for moves, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// There are fewer copies than wanted, or more.
+    /// There are too few copies, or too many.
     Repair,
-    /// A member goes.
+    /// A member leaves or is emptied.
     Drain,
-    /// A rule of the keyspace wants it.
+    /// A rule of the keyspace requires it.
     Rule,
-    /// Copies stand nearer to one another than they must.
+    /// Copies stand nearer to one another than necessary.
     Apart,
-    /// Members shall have no more to do than others, as measured.
+    /// The measured work of members is evened out.
     Hot,
-    /// A range has become large, much is asked of it, or a person wants it.
+    /// A range has become large or busy, or an operator wants it.
     Large,
-    /// A keyspace is to have more partitions.
+    /// A keyspace shall have more partitions.
     Number,
-    /// Members of a ring have come or gone, and their tokens with them.
+    /// Members of a ring have come or gone with their tokens.
     Tokens,
-    /// Members shall lead their share.
+    /// Each member shall lead its share.
     Primaries,
-    /// Members shall hold their share.
+    /// Each member shall hold its share.
     Copies,
-    /// Ranges are small and at rest, or a person wants it.
+    /// Ranges are small and idle, or an operator wants it.
     Small,
-    /// Others hold it by now.
+    /// Other members hold it by now.
     Surplus,
 }
 
 impl Reason {
-    /// 0 goes first.
+    /// The urgency: 0 goes first.
     #[must_use]
     pub const fn priority(self) -> u8 {
         self as u8
@@ -122,7 +122,7 @@ impl fmt::Display for Operator {
     }
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for OperatorAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AddLearner(m) => write!(f, "add learner {m}"),
@@ -135,13 +135,12 @@ impl fmt::Display for Action {
     }
 }
 
-/// The steps to these goals, and to those of the table that they do not replace, and what is split
-/// and merged; `loads` says how large partitions are, as far as it is known. While it says that
-/// members have unequally much to do, what is moved for balance is moved for that.
+/// The steps to these goals, and to goals in the table that they do not replace, with splits and
+/// merges. `loads` gives the sizes of partitions, as far as they are known. While it says that work
+/// is uneven, moves for balance count as moves for that.
 ///
-/// What is most urgent stands first: partitions by the most urgent reason among their steps, then
-/// by name, each with its steps in the order in which they are taken. Whatever makes no sense for
-/// this table is left out.
+/// The most urgent steps come first: partitions by their most urgent reason, then by name, each
+/// with its steps in order. Goals that make no sense for this table are left out.
 #[must_use]
 pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
     let ground = Ground::new(
@@ -180,10 +179,10 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
         .into_iter()
         .map(|(keyspace, reshape, reason)| {
             let (partition, action) = match reshape {
-                Reshape::Split { partition, cut } => (partition, Action::Split(cut)),
+                Reshape::Split { partition, cut } => (partition, OperatorAction::Split(cut)),
                 Reshape::Merge {
                     partitions: [first, second],
-                } => (first, Action::Merge(second)),
+                } => (first, OperatorAction::Merge(second)),
             };
             (
                 reason,
@@ -206,7 +205,7 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
         for (action, reason) in steps {
             take(&mut held, &action);
             let bytes = match action {
-                Action::AddLearner(_) => loads.partition(at).map(|load| load.bytes),
+                OperatorAction::AddLearner(_) => loads.partition(at).map(|load| load.bytes),
                 _ => Some(0),
             };
             told.push(Operator {
@@ -221,14 +220,14 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
     told
 }
 
-/// What an action makes of the replicas of a partition.
-fn take(replicas: &mut Vec<Replica>, action: &Action) {
+/// The effect of an action on the replicas of a partition.
+fn take(replicas: &mut Vec<Replica>, action: &OperatorAction) {
     match action {
-        Action::AddLearner(member) => replicas.push(Replica {
+        OperatorAction::AddLearner(member) => replicas.push(Replica {
             member: *member,
             state: ReplicaState::Learner,
         }),
-        Action::Promote(member) => {
+        OperatorAction::Promote(member) => {
             let learns = |r: &Replica| r.state == ReplicaState::Learner;
             replicas.retain(|r| r.member != *member);
             let place = replicas.iter().position(learns).unwrap_or(replicas.len());
@@ -240,28 +239,28 @@ fn take(replicas: &mut Vec<Replica>, action: &Action) {
                 },
             );
         }
-        Action::TransferPrimary { to, .. } => {
+        OperatorAction::TransferPrimary { to, .. } => {
             if let Some(place) = replicas.iter().position(|r| r.member == *to) {
                 replicas.swap(0, place);
             }
         }
-        Action::RemoveCopy(member) => replicas.retain(|r| r.member != *member),
-        Action::Split(_) | Action::Merge(_) => {}
+        OperatorAction::RemoveCopy(member) => replicas.retain(|r| r.member != *member),
+        OperatorAction::Split(_) | OperatorAction::Merge(_) => {}
     }
 }
 
-/// What one partition's move is judged by.
+/// Everything that decides the reason of one partition's move.
 struct View<'a> {
     ground: &'a Ground,
     rules: &'a Bounds,
     states: &'a BTreeMap<MemberId, MemberState>,
     hot: bool,
-    /// Its goal stands in the table: what it was made for may be reached in part.
+    /// Whether the table has its goal already, so that it may be reached in part.
     begun: bool,
 }
 
 impl View<'_> {
-    fn steps(&self, partition: &Partition, goal: &[MemberId]) -> Vec<(Action, Reason)> {
+    fn steps(&self, partition: &Partition, goal: &[MemberId]) -> Vec<(OperatorAction, Reason)> {
         let arrivals: Vec<MemberId> = goal
             .iter()
             .copied()
@@ -283,8 +282,8 @@ impl View<'_> {
             .in_sync()
             .filter(|m| self.state(*m) != MemberState::Silent)
             .count();
-        // Newcomers first make up for what is lacking, then for who goes; the others stand for
-        // copies that are dropped elsewhere.
+        // Newcomers first make up for missing copies, then for members that leave. The others
+        // replace copies that are dropped elsewhere.
         let lacking = goal.len().saturating_sub(answering);
         let drained = lacking + gone.iter().filter(goes).count();
         let replaced = arrivals.len().saturating_sub(drained);
@@ -298,7 +297,7 @@ impl View<'_> {
         let why_gone = |m: &MemberId| match self.state(*m) {
             MemberState::Draining | MemberState::Leaving => Reason::Drain,
             MemberState::Live if dropped.contains(m) => moved,
-            // Why the others came is not known any more, or whether fewer are wanted.
+            // It is no longer known why the others came, or whether fewer copies are wanted.
             MemberState::Live if self.begun && answering > goal.len() => Reason::Surplus,
             MemberState::Live | MemberState::Silent => Reason::Repair,
         };
@@ -313,9 +312,9 @@ impl View<'_> {
                 moved
             };
             if !partition.holds(member) {
-                steps.push((Action::AddLearner(member), reason));
+                steps.push((OperatorAction::AddLearner(member), reason));
             }
-            steps.push((Action::Promote(member), reason));
+            steps.push((OperatorAction::Promote(member), reason));
         }
         let (from, to) = (partition.primary(), goal[0]);
         if from != to {
@@ -324,9 +323,12 @@ impl View<'_> {
                 .map(why_gone)
                 .filter(|why| *why != Reason::Surplus);
             let reason = reason.unwrap_or_else(|| self.why_led(from, to));
-            steps.push((Action::TransferPrimary { from, to }, reason));
+            steps.push((OperatorAction::TransferPrimary { from, to }, reason));
         }
-        steps.extend(gone.iter().map(|m| (Action::RemoveCopy(*m), why_gone(m))));
+        steps.extend(
+            gone.iter()
+                .map(|m| (OperatorAction::RemoveCopy(*m), why_gone(m))),
+        );
         steps
     }
 
@@ -337,8 +339,8 @@ impl View<'_> {
             .unwrap_or(MemberState::Silent)
     }
 
-    /// Why copies go from these members to those: what the goal would be without that, and what it
-    /// is.
+    /// Why copies go from these members to those: compares the goal with the goal without this
+    /// move.
     fn moved(&self, goal: &[MemberId], to: &[MemberId], from: &[MemberId]) -> Reason {
         let kept = goal.iter().filter(|m| !to.contains(m)).chain(from);
         let (before, after) = (self.measure(kept), self.measure(goal.iter()));
@@ -374,7 +376,8 @@ impl View<'_> {
             (Some(before), Some(after)) if before > after => Reason::Rule,
             (Some(_), _) if self.hot => Reason::Hot,
             (Some(_), _) => Reason::Primaries,
-            // Who led may be given nothing any more, and still holds what nobody else does yet.
+            // The former primary may receive no copies any more, and still holds what no other
+            // member does yet.
             (None, _) => Reason::Drain,
         }
     }

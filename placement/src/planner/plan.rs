@@ -1,4 +1,4 @@
-//! Where partitions should be: the fewest moves to a table that is repaired, spread and balanced.
+//! The goals of partitions: the fewest moves to a table that is repaired, spread and balanced.
 
 use super::edit::{may_receive, states};
 use super::health::copies_wanted;
@@ -10,16 +10,18 @@ use crate::scheduler::{Scheduler, Schedulers};
 use crate::table::{Keyspace, MemberState, Partition, Reshape, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Goals for the partitions whose replicas should be others, for whatever reason is on
-/// (`Settings::schedulers`). Empty: all is well, or under way.
+/// Goals for the partitions that should have other replicas, for the reasons that are on
+/// (`Settings::schedulers`). Empty: the table needs no moves, or they are under way.
 ///
-/// Goals that are under way stay while they may be reached: whoever plans again meanwhile adds to
-/// them. What has not begun is thought over: whoever was to receive it may have no room, and
-/// somebody better may have come. A partition whose primary is silent is left alone, since nobody
-/// can copy it. What was measured counts once it has been uneven for long (`Loads::uneven`).
-/// Whoever says that it is busy is given no more than it holds, unless a copy has no better place;
-/// who had no room for a copy that only balances (`Loads::full`) is given none as large for
-/// balance. Whom others cannot copy to is planned with as if it were emptied.
+/// - Goals that are under way stay while they can be reached, so another plan adds to them.
+/// - Goals that have not begun are planned anew: their target may have no room, or a better member
+///   may have come.
+/// - A partition whose primary is silent stays as it is, because it cannot be copied.
+/// - Measured loads count once they have been uneven for long (`Loads::uneven`).
+/// - A busy member gets no new copies unless no other member is suitable.
+/// - A member that had no room for a copy that only balances (`Loads::full`) gets none as large for
+///   balance.
+/// - A member that others cannot copy to is treated as one that is being emptied.
 #[must_use]
 pub fn plan(table: &Table, loads: &Loads) -> Plan {
     plan_for(table, table.settings.active(), loads)
@@ -51,7 +53,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
     let unreached = |m: MemberId| loads.unreached().contains(&m);
     let reached = ground(&|m| !unreached(m));
     let mut others_reached = Others::new(&reached, table, loads);
-    // Where others lead than was planned, it may be what is so already.
+    // If the primary is not the planned one, the present state may be what the plan now wants.
     let changes = |p: &Partition, goal: &Vec<MemberId>| {
         p.goal.as_ref() != Some(goal) && (p.goal.is_some() || !is_reached(p, goal))
     };
@@ -63,8 +65,8 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
     };
     plan_all((table, loads), schedulers, |keyspace| {
         if copies_wanted(keyspace, all.len()) <= reached.len() {
-            // As if it were emptied: nobody copies anything to it, and nobody else can use what it
-            // leads.
+            // As if it were being emptied: no member can copy to it, and no other member can use
+            // the partitions that it leads.
             let state = |m: MemberId| match states.get(&m).copied() {
                 Some(MemberState::Live) if unreached(m) => Some(MemberState::Draining),
                 state => state,
@@ -90,8 +92,8 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
                 let Some(mut goal) = goals.get(&at).or(partition.goal.as_ref()).cloned() else {
                     continue;
                 };
-                // It gives nothing to somebody who is to lead and holds nothing yet: first leads
-                // who has it.
+                // An unreached primary cannot feed a new primary that holds nothing yet. So a
+                // member that has the partition leads first.
                 if lead_by_heir(partition, &mut goal, unreached) {
                     goals.insert(at, goal);
                 }
@@ -109,7 +111,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
                 keyspace: keyspace.id,
                 partition: partition.id,
             };
-            // What is under way, or split or merged, stays as it is.
+            // A partition that moves, or is split or merged, stays as it is.
             let free = partition.goal.is_none()
                 && !keyspace.is_reshaped(partition.id)
                 && state(partition.primary()) == Some(MemberState::Live);
@@ -131,8 +133,8 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
     })
 }
 
-/// Puts first who is reached and has the partition already; false, if nobody in the goal is and
-/// has.
+/// Puts a member first that is reached and has the partition already. Returns false if the goal has
+/// no such member.
 fn lead_by_heir(
     partition: &Partition,
     goal: &mut [MemberId],
@@ -175,7 +177,7 @@ fn plan_keyspace(
         .collect();
     let held = held(table, keyspace);
     let present = keyspace.partitions.iter().map(|p| {
-        // Another one takes its place soon, or somebody wants it to stay.
+        // Another partition takes its place soon, or an operator wants it to stay.
         let stays = reshaped.contains(&p.id) && state(p.primary()) != Some(MemberState::Silent)
             || held.contains(&p.id);
         let members = || p.in_sync().filter_map(|m| ground.place(m)).collect();
@@ -190,7 +192,7 @@ fn plan_keyspace(
             keyspace: keyspace.id,
             partition: p.id,
         };
-        // A copy that is lacking is tried where one for balance alone was refused.
+        // A missing copy is tried on a member that refused one for balance.
         let refuses = |m| p.in_sync().count() >= copies && others.refuses(table, at, m);
         seating(ground, p, copies, on, (&state, &refuses))
     });
@@ -213,7 +215,7 @@ fn plan_keyspace(
                 partition: partition.id,
             };
             let known = partition.goal.as_ref() == Some(&goal);
-            // Whoever may not repair drops nothing that is not too many.
+            // Without the scheduler of repair, only surplus copies are dropped.
             let whole = goal.len() >= copies.min(partition.in_sync().count());
             (!goal.is_empty()
                 && whole
@@ -237,7 +239,7 @@ pub(super) fn held(table: &Table, keyspace: &Keyspace) -> BTreeSet<PartitionId> 
         .collect()
 }
 
-/// Who holds the partition or is about to, as far as they may.
+/// The members that hold the partition, or are about to, as far as they may.
 fn seating(
     ground: &Ground,
     partition: &Partition,
@@ -258,9 +260,9 @@ fn seating(
     }
     if let Some(goal) = &partition.goal {
         let members: Vec<usize> = goal.iter().filter_map(|m| ground.place(*m)).collect();
-        // What a person wants moved stays wanted while a reason to move is off: nobody who may act
-        // would think of it again. But where a copy is lacking repair does, and who was to have it
-        // may have no room.
+        // A move that an operator wants stays wanted while its scheduler is off, because no other
+        // scheduler would plan it again. But if a copy is missing, repair plans anew, because the
+        // target may have no room.
         let lacks = partition.in_sync().count() < copies;
         let given = on.has(Scheduler::Copies) || on.has(Scheduler::Place);
         let thought_over = on.move_everything()
@@ -294,13 +296,12 @@ fn seating(
     }
 }
 
-/// Whether a goal is under way: somebody learns for it, or it is only to be switched and dropped.
+/// Whether a goal is under way: it has a learner, or only the switch and the drop are left.
 pub(super) fn has_begun(partition: &Partition, goal: &[MemberId]) -> bool {
     partition.learners().any(|m| goal.contains(&m)) || goal.iter().all(|m| partition.holds(*m))
 }
 
-/// Whether the partition is where the goal leads: these members, all in sync, and the first of them
-/// leads.
+/// Whether the goal is reached: exactly these members, all in sync, and the first of them leads.
 pub(super) fn is_reached(partition: &Partition, goal: &[MemberId]) -> bool {
     let same_set = partition.replicas.len() == goal.len()
         && partition.in_sync().filter(|m| goal.contains(m)).count() == goal.len();

@@ -1,8 +1,8 @@
-//! When ranges are split because much is asked of them, when they are merged because they are small
-//! and at rest, and how those that are come together.
+//! When busy ranges are split, when small and idle ranges are merged, and how neighbours come to
+//! the same members for that.
 //!
-//! What the schedulers of splits and of merges see must be so for a while before anything is done:
-//! the coordinator keeps count of that.
+//! The conditions of the schedulers of splits and merges must last for a while before anything
+//! happens. The coordinator measures that time.
 
 use super::drain::leaving;
 use super::edit::may_receive;
@@ -14,16 +14,17 @@ use crate::table::{Member, MemberState, Partition, Reshape, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A range of which more is asked is split, in operations a second.
+/// A range with more operations a second is split.
 pub(super) const BUSY: u64 = 5_000;
-/// Two neighbours of which together no more than this is asked are at rest.
+/// Two neighbours with no more than this together are idle.
 pub(super) const REST: u64 = BUSY / 10;
-/// Two neighbours are small that together have less than this part of what one is split for.
+/// Two neighbours are small if together they have less than this part of the size at which a range
+/// is split.
 pub(super) const SMALL_PART: u64 = 4;
 
-/// How these neighbours become one: they are merged, or first brought to the same members. Neither,
-/// where they move or lack copies, belong to different data threads, or neither's members have room
-/// for the other one.
+/// How these neighbours become one: they are merged, or first brought to the same members. Neither
+/// is possible if one of them moves or lacks copies, if they belong to different data threads, or
+/// if no member has room for the other range.
 #[must_use]
 pub fn together(
     table: &Table,
@@ -47,7 +48,7 @@ pub fn together(
         keyspace: keyspace.id,
         partition: p.id,
     };
-    // Repair comes first: the other one would lose copies as well.
+    // Repair comes first: the other partition would lose copies as well.
     let ways = [(one, other), (other, one)]
         .into_iter()
         .take_while(|(stays, _)| may_stay(table, at(stays)));
@@ -71,8 +72,8 @@ pub fn may_stay(table: &Table, at: PartitionRef) -> bool {
     })
 }
 
-/// Partitions that lack copies on members that stay for the time being: their next step cannot wait
-/// for a moment. Who is emptied because somebody wants that is in no hurry; who leaves is.
+/// Partitions that lack copies on members that stay for now. Their next step cannot wait. A member
+/// that an operator empties is in no hurry, but a leaver is.
 pub fn pressing(table: &Table) -> impl Iterator<Item = PartitionRef> {
     let receivers = table.members.iter().filter(|m| may_receive(m)).count();
     let goes = leaving(table);

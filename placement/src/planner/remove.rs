@@ -1,4 +1,4 @@
-//! Failover: one table without the dead.
+//! Failover: one table without the dead members.
 
 use super::balance::release_held;
 use super::drain::forget_drained;
@@ -11,9 +11,9 @@ use crate::mutant::{self, broken};
 use crate::table::{Keyspace, MemberState, OnLoss, Partition, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a member went.
+/// Why a member is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Departure {
+pub enum Absence {
     /// It does not answer.
     Silent,
     /// It is proved dead, or was given up.
@@ -24,32 +24,33 @@ pub enum Departure {
 
 /// The table without these members, in one pass over the partitions.
 ///
-/// Where a primary goes, the first in-sync copy that answers takes over. Whoever alone holds a
-/// partition, with others that go, stays: a silent member in state [`MemberState::Silent`], without
-/// a vote; a leaving one as it was (nobody should have asked). A dead one's partitions begin empty
-/// on live members if the keyspace says `reset`, and otherwise it stays, silent. Goals that name
-/// whoever goes are dropped: the next plan makes better ones. At least one voter remains; where
-/// nobody could vote afterwards, the table is returned as it is.
+/// If a primary is removed, the first in-sync copy that answers takes over. A member that alone
+/// holds a partition, or only with others that are removed, stays. If it is silent, it stays in
+/// state [`MemberState::Silent`], without a vote. If it is leaving, it stays as it was, because it
+/// should not have been removed. If it is dead and the keyspace says `reset`, the partition begins
+/// empty on live members. Otherwise the dead member stays, silent. Goals that name removed members
+/// are dropped, and the next plan makes better ones. At least one voter remains: if none could vote
+/// afterwards, the table is returned as it is.
 #[must_use]
-pub fn remove(table: &Table, gone: &BTreeMap<MemberId, Departure>) -> Table {
+pub fn remove(table: &Table, gone: &BTreeMap<MemberId, Absence>) -> Table {
     without(table, gone, |keyspace| {
         matches!(keyspace.on_loss, OnLoss::Reset { .. })
     })
 }
 
-/// As [`remove`], with the choice which keyspaces' lost partitions begin anew.
+/// As [`remove`], with a choice of the keyspaces whose lost partitions begin anew.
 pub(super) fn without(
     table: &Table,
-    gone: &BTreeMap<MemberId, Departure>,
+    gone: &BTreeMap<MemberId, Absence>,
     resets: impl Fn(&Keyspace) -> bool,
 ) -> Table {
     let states = states(table);
-    // Whoever is silent already does not answer either: it counts only where nobody else holds the
-    // partition.
+    // A member that is silent already does not answer either. It counts only if no other member
+    // holds the partition.
     let departure = |m: MemberId| {
         gone.get(&m)
             .copied()
-            .or_else(|| (states.get(&m) == Some(&MemberState::Silent)).then_some(Departure::Silent))
+            .or_else(|| (states.get(&m) == Some(&MemberState::Silent)).then_some(Absence::Silent))
     };
     let resets: BTreeSet<KeyspaceId> = table
         .keyspaces
@@ -102,7 +103,7 @@ pub(super) fn without(
         .retain(|m| !gone.contains_key(&m.id) || holders.contains(&m.id));
     forget_drained(&mut next);
     for (&member, departure) in gone {
-        if *departure != Departure::Left {
+        if *departure != Absence::Left {
             set_state(&mut next, member, MemberState::Silent);
         }
     }
@@ -121,7 +122,7 @@ pub(super) fn without(
     }
 }
 
-/// A silent member that holds nothing is a member no longer.
+/// Removes silent members that hold nothing.
 pub(super) fn forget_silent(table: &mut Table) {
     let (holders, members) = (holders(table), table.members.len());
     table
@@ -133,7 +134,7 @@ pub(super) fn forget_silent(table: &mut Table) {
     }
 }
 
-/// Who is in sync afterwards, the primary first.
+/// The copies that are in sync afterwards, the primary first.
 enum Survivors {
     Answering(Vec<MemberId>),
     Silent(Vec<MemberId>),
@@ -143,10 +144,10 @@ enum Survivors {
 
 fn survivors(
     partition: &Partition,
-    departure: &impl Fn(MemberId) -> Option<Departure>,
+    departure: &impl Fn(MemberId) -> Option<Absence>,
     reset: bool,
 ) -> Survivors {
-    let left = |keep: &dyn Fn(Option<Departure>) -> bool| -> Vec<MemberId> {
+    let left = |keep: &dyn Fn(Option<Absence>) -> bool| -> Vec<MemberId> {
         partition
             .in_sync()
             .filter(|m| keep(departure(*m)))
@@ -156,7 +157,7 @@ fn survivors(
     if !answering.is_empty() {
         return Survivors::Answering(answering);
     }
-    let returning = left(&|d| d != Some(Departure::Dead) && !broken(&mutant::EXPELS_LAST_COPY));
+    let returning = left(&|d| d != Some(Absence::Dead) && !broken(&mutant::EXPELS_LAST_COPY));
     match (returning.is_empty(), reset) {
         (false, _) => Survivors::Silent(returning),
         (true, false) => Survivors::Silent(left(&|_| true)),
@@ -164,7 +165,7 @@ fn survivors(
     }
 }
 
-/// The partition while nobody who holds it answers: nobody can learn it, so that moves end here.
+/// The partition while none of its holders answers. No member can copy it, so its moves end here.
 fn waiting(partition: &Partition, in_sync: &[MemberId]) -> Partition {
     Partition {
         goal: None,

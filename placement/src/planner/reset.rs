@@ -1,40 +1,39 @@
-//! Giving up what is lost: a member, or partitions whose last holders have been silent for too
+//! Giving up lost data: of a member, or of partitions whose last holders have been silent for too
 //! long.
 //!
 //! ```text
 //!   a silent member that alone holds a partition
-//!     answers again ────────────────────────────────> live, it leads what it holds       revive
-//!     is proved dead (a process of its name asks      removed; `reset`: the partition    remove
-//!       to join from its address; an operator) ─────>   begins empty at once
-//!     stays silent for the time of `reset:TIME` ────> the partition begins empty         begin_anew
-//!     is called lost by an operator ────────────────> removed; what it held begins empty reset
+//!     answers again ─────────────────────────> live: it leads its partitions     revive
+//!     is proved dead (a process of its name    removed; with `reset`, the        remove
+//!       asks to join from its address, or        partition begins empty at once
+//!       an operator says so) ────────────────>
+//!     is silent for the time of `reset:TIME`─> the partition begins empty        begin_anew
+//!     is called lost by an operator ─────────> removed: its data begins empty    reset
 //! ```
+//!
 //! A name alone proves nothing, and neither does a refused port. The coordinator counts the time
-//! from when it first saw the member silent, so a new coordinator counts again: that only delays.
+//! from when it first saw the member silent. A new coordinator counts again, which only delays.
 
 use super::edit::{change_partitions, may_receive};
 use super::layout::Spare;
-use super::remove::{Departure, forget_silent, without};
+use super::remove::{Absence, forget_silent, without};
 use crate::id::{MemberId, PartitionRef};
 use crate::table::{Keyspace, MemberState, Partition, Table};
 use std::collections::BTreeMap;
 
-/// The table without this member, whatever its keyspaces say: what it alone held begins empty
-/// elsewhere, as another lineage.
+/// The table without this member, whatever its keyspaces say. The partitions that it alone held
+/// begin empty elsewhere, as another lineage.
 ///
-/// Where no live member could take a partition, the member stays, silent.
+/// If no live member can take a partition, the member stays, silent.
 #[must_use]
 pub fn reset(table: &Table, member: MemberId) -> Table {
-    without(table, &BTreeMap::from([(member, Departure::Dead)]), |_| {
-        true
-    })
+    without(table, &BTreeMap::from([(member, Absence::Dead)]), |_| true)
 }
 
 /// The table in which these partitions begin empty on live members, as another lineage, if every
-/// in-sync copy of them is on a silent member. A silent member that then holds nothing is a member
-/// no longer.
+/// in-sync copy of them is on a silent member. Silent members that then hold nothing are removed.
 ///
-/// Where no live member could take a partition, it stays as it is.
+/// If no live member can take a partition, it stays as it is.
 #[must_use]
 pub fn begin_anew(table: &Table, given_up: impl Fn(&Keyspace, &Partition) -> bool) -> Table {
     let mut spare: Option<Spare> = None;
@@ -46,7 +45,7 @@ pub fn begin_anew(table: &Table, given_up: impl Fn(&Keyspace, &Partition) -> boo
         })
         .collect();
     let mut next = change_partitions(table, |at, partition| {
-        // Both stand in the order of the table.
+        // Both lists have the order of the table.
         due.binary_search(&at).ok()?;
         let spare = spare.get_or_insert_with(|| Spare::new(table, may_receive));
         let members = spare.take(table, at);
@@ -58,7 +57,7 @@ pub fn begin_anew(table: &Table, given_up: impl Fn(&Keyspace, &Partition) -> boo
     next
 }
 
-/// Partitions of which every in-sync copy is on a silent member: nobody serves them.
+/// Partitions whose in-sync copies are all on silent members, so that they are not served.
 pub fn lost(table: &Table) -> impl Iterator<Item = (&Keyspace, &Partition)> {
     let silent: Vec<MemberId> = table
         .members

@@ -1,14 +1,16 @@
-//! Splits and merges: in one table partitions stop taking writes, in a later one others have taken
+//! Splits and merges: in one table partitions stop taking writes, and in a later one others take
 //! their place.
 //!
 //! ```text
-//!  begin    P                    under_way: Split P at k      P takes no more writes, and its copies become equal
-//!                                                             (its primary says so: `Stillness`, by compare-and-swap on the epoch)
-//!  finish   C, D  from P         nothing under way            whoever was in sync in P divides what it has
+//!  begin    P              under_way: Split P at k   P takes no more writes, its copies become
+//!                                                    equal, and its primary reports that
+//!                                                    (`WritesStopped`, with the epoch)
+//!  finish   C, D from P    nothing under way         the in-sync copies of P divide its data
 //! ```
-//! The keys of a partition never change in its life: what comes of a split or a merge has new
-//! numbers, so that nothing that was said of the one is ever taken for the other. What waits for
-//! `finish` is on every in-sync copy, all of it committed: logs need not be divided.
+//!
+//! The keys of a partition never change in its life. The result of a split or a merge has new
+//! numbers, so messages about one partition are never taken for messages about another. All data
+//! that `finish` divides is committed and on every in-sync copy, so logs need not be divided.
 
 use crate::division::{Cut, Division, NotDivided, Runs};
 use crate::id::{Epoch, KeyspaceId, MemberId, PartitionId, PartitionRef};
@@ -26,17 +28,19 @@ pub enum NotReshaped {
     /// There is no such keyspace, or it has no partitions yet.
     #[error("there is no keyspace {0} that has partitions")]
     NoKeyspace(KeyspaceId),
-    /// It is on its way elsewhere, or is split or merged already.
+    /// The partition moves, or is split or merged already.
     #[error("partition {0} moves, lacks copies or is being split or merged: try again later")]
     Busy(PartitionId),
     /// Their copies are on other members, or in another order.
     #[error(
-        "partitions {0} and {1} are not held alike: they are merged once the same members hold them, with the same primary"
+        "partitions {0} and {1} are not held alike: they are merged once the same members hold \
+         them, with the same primary"
     )]
     Elsewhere(PartitionId, PartitionId),
     /// Partitions do not move between the data threads of a member.
     #[error(
-        "partitions {0} and {1} belong to different data threads of their members, between which nothing moves: they stay two"
+        "partitions {0} and {1} belong to different data threads of their members, between which \
+         nothing moves: they stay two"
     )]
     Threads(PartitionId, PartitionId),
     /// There are too many.
@@ -44,20 +48,19 @@ pub enum NotReshaped {
     TooMany(&'static str),
 }
 
-/// What a primary says of a partition that takes no more writes: all its copies have everything.
+/// A primary's report that a partition takes no more writes, and that all its copies are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stillness {
-    /// In which epoch.
+pub struct WritesStopped {
+    /// The epoch of the report.
     pub epoch: Epoch,
-    /// By how much the partition's clock is ahead of its primary's own, in milliseconds: those of
-    /// two partitions of one primary are compared by that.
+    /// How far the partition's clock is ahead of its primary's own, in milliseconds. It makes the
+    /// clocks of two partitions of one primary comparable.
     pub ahead_ms: i64,
 }
 
-/// The table in which this is under way.
+/// The table in which this split or merge is under way.
 ///
-/// # Errors
-/// It cannot be, or not now.
+/// # Errors It is not possible, or not possible now.
 pub fn begin(table: &Table, keyspace: KeyspaceId, reshape: Reshape) -> Result<Table, NotReshaped> {
     let mut next = table.clone();
     let all: usize = table
@@ -70,7 +73,7 @@ pub fn begin(table: &Table, keyspace: KeyspaceId, reshape: Reshape) -> Result<Ta
         .iter_mut()
         .find(|k| k.id == keyspace && !k.partitions.is_empty());
     let keyspace = found.ok_or(NotReshaped::NoKeyspace(keyspace))?;
-    // Whether keys can be divided like that, whichever numbers the parts get.
+    // Checks whether keys can be divided like that. The numbers of the parts do not matter here.
     divided(
         keyspace,
         &reshape,
@@ -119,16 +122,19 @@ pub fn begin(table: &Table, keyspace: KeyspaceId, reshape: Reshape) -> Result<Ta
     Ok(next)
 }
 
-/// The table in which what is under way there is done, as far as its partitions are still in the
-/// epochs that their primaries spoke of.
+/// The table in which the splits and merges that are under way are done, if their partitions still
+/// have the epochs of the reports.
 #[must_use]
-pub fn finish(table: &Table, still: impl Fn(PartitionRef) -> Option<Stillness>) -> Option<Table> {
+pub fn finish(
+    table: &Table,
+    stopped: impl Fn(PartitionRef) -> Option<WritesStopped>,
+) -> Option<Table> {
     let mut next = table.clone();
     let threads = threads(table);
     let mut done = false;
     for keyspace in &mut next.keyspaces {
         for reshape in std::mem::take(&mut keyspace.reshaping.under_way) {
-            if finish_one(keyspace, &reshape, &threads, &still).is_some() {
+            if finish_one(keyspace, &reshape, &threads, &stopped).is_some() {
                 done = true;
             } else {
                 keyspace.reshaping.under_way.push(reshape);
@@ -142,27 +148,27 @@ fn finish_one(
     keyspace: &mut Keyspace,
     reshape: &Reshape,
     threads: &BTreeSet<u8>,
-    still: impl Fn(PartitionRef) -> Option<Stillness>,
+    stopped: impl Fn(PartitionRef) -> Option<WritesStopped>,
 ) -> Option<()> {
     let mut parents: Vec<(Arc<Partition>, i64)> = Vec::new();
     for id in reshape.partitions() {
         let partition = keyspace.partition(id)?;
-        let known = still(PartitionRef {
+        let known = stopped(PartitionRef {
             keyspace: keyspace.id,
             partition: id,
         })
-        .filter(|still| still.epoch == partition.epoch)?;
+        .filter(|stopped| stopped.epoch == partition.epoch)?;
         parents.push((partition.clone(), known.ahead_ms));
     }
     let (first, _) = parents.first()?;
     let members: Vec<MemberId> = first.in_sync().collect();
-    // A learner of one, or another primary: what they hold is not the same any more.
+    // With a learner or another primary, the two are no longer held alike.
     let alike = |p: &Partition| {
         p.primary() == first.primary()
             && p.replicas.len() == members.len()
             && members.iter().all(|m| p.holds(*m))
     };
-    // Whoever came since may have other data threads.
+    // A member that came since may have another number of data threads.
     if !parents.iter().all(|(p, _)| {
         alike(p) && same_threads(threads, p.id, first.id) && p.learners().next().is_none()
     }) {
@@ -211,8 +217,7 @@ fn finish_one(
     Some(())
 }
 
-/// The table in which what is under way and named here is given up: its partitions take writes
-/// again.
+/// The table in which the named splits and merges are given up. Their partitions take writes again.
 #[must_use]
 pub fn cancel(table: &Table, given_up: impl Fn(KeyspaceId, &Reshape) -> bool) -> Table {
     let mut next = table.clone();
@@ -233,8 +238,8 @@ pub fn cancel(table: &Table, given_up: impl Fn(KeyspaceId, &Reshape) -> bool) ->
     next
 }
 
-/// Splits that a fixed keyspace needs to come to the number of partitions that its mode names, as
-/// many as may begin beside those under way.
+/// The splits that bring a fixed keyspace to its number of partitions, as many as may begin beside
+/// those under way.
 #[must_use]
 pub fn doublings(keyspace: &Keyspace, most: usize) -> Vec<Reshape> {
     let Mode::Fixed { partitions } = keyspace.mode else {
@@ -282,21 +287,21 @@ fn divided(
     }
 }
 
-/// Whether two partitions belong to the same data thread at every member, where members have so
-/// many.
+/// Whether two partitions belong to the same data thread at every member, for these numbers of
+/// threads.
 pub(super) fn same_threads(threads: &BTreeSet<u8>, one: PartitionId, other: PartitionId) -> bool {
     threads
         .iter()
         .all(|threads| one.thread(*threads) == other.thread(*threads))
 }
 
-/// Whether the same members hold two partitions in sync, and the same one leads.
+/// Whether the same members hold two partitions in sync, with the same primary.
 pub(super) fn held_alike(one: &Partition, other: &Partition) -> bool {
     let set = |p: &Partition| p.in_sync().collect::<BTreeSet<_>>();
     one.primary() == other.primary() && set(one) == set(other)
 }
 
-/// How many data threads members have, where they have several.
+/// The numbers of data threads of members that have several.
 pub(super) fn threads(table: &Table) -> BTreeSet<u8> {
     table
         .members
@@ -306,8 +311,8 @@ pub(super) fn threads(table: &Table) -> BTreeSet<u8> {
         .collect()
 }
 
-/// The next number, from this one on, of a partition that everywhere belongs to the same data
-/// thread as another: there its contents are.
+/// The next free number, from this one on, of a partition that belongs to the same data thread as
+/// another one everywhere: its contents are there.
 fn next_of_thread(
     from: PartitionId,
     like: PartitionId,

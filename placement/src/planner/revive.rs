@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 
 /// The table in which these silent members are live again, or being emptied as before.
 ///
-/// What they hold in sync they lead, if its primary is still silent; the other silent copies of
-/// that partition are dropped, because every acknowledged write is on each of them. A silent member
-/// that then holds nothing is a member no longer.
+/// If the primary of a partition is still silent, a member that is back and holds the partition in
+/// sync leads it. The other silent copies are dropped, because each in-sync copy has every
+/// acknowledged write. Silent members that then hold nothing are removed.
 #[must_use]
 pub fn revive(table: &Table, back: &BTreeSet<MemberId>) -> Table {
     let states = states(table);
@@ -33,7 +33,7 @@ pub fn revive(table: &Table, back: &BTreeSet<MemberId>) -> Table {
         (!in_sync.is_empty()).then(|| partition.with_replicas(&in_sync, &learners))
     });
     for &member in back.iter().filter(|m| silent(**m)) {
-        // What somebody wanted of it before is still wanted.
+        // An operator's wish to empty it still holds.
         let state = if table.settings.balancing.drains(member) {
             MemberState::Draining
         } else {

@@ -1,13 +1,16 @@
-//! Keyspaces on a ring: who holds an arc follows from the tokens, and tokens come and go with
+//! Keyspaces on a ring: the tokens decide which members hold an arc, and tokens come and go with
 //! members.
 //!
 //! ```text
-//!   a member comes    it takes over tokens of whoever is gone           ──> their arcs go to the newcomer, as they are
-//!                     allocate those that it lacks ──> each splits an arc ──> the part before it goes to the newcomer
-//!   a member goes     its tokens count no more: its arcs go to the next ──> each is merged with the next one, held alike by then
+//!   a member comes   it takes over tokens of members that are gone: their arcs go to it whole
+//!                    it gets the tokens that it lacks: each splits an arc, and the part before
+//!                      the token goes to it
+//!   a member goes    its tokens count no more: each of its arcs goes to the members of the next
+//!                      arc, and is merged with that one
 //! ```
-//! Only the arcs concerned move. Where a keyspace has rules, or nothing moves for balance, arcs are
-//! laid out as other partitions are.
+//!
+//! Only the arcs concerned move. If a keyspace has rules, or nothing moves for balance, its arcs
+//! are laid out as other partitions are.
 
 use super::edit::{may_receive, states};
 use super::health::copies_wanted;
@@ -23,7 +26,7 @@ use crate::token::Token;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The arcs of a keyspace whose copies are where its ring says.
+/// The arcs of a keyspace whose copies follow its ring.
 pub(super) fn walked(keyspace: &Keyspace, on: Schedulers) -> Option<&Arcs> {
     use Scheduler::{Copies, Drain, Primaries, Repair};
     let balances = [Repair, Drain, Copies, Primaries]
@@ -35,8 +38,8 @@ pub(super) fn walked(keyspace: &Keyspace, on: Schedulers) -> Option<&Arcs> {
     }
 }
 
-/// Goals for the arcs that others hold than their ring says, but for those that lack nothing and
-/// for which there is no room there.
+/// Goals for the arcs that are not held as their ring says. An arc that lacks nothing stays if
+/// there is no room at its new place.
 pub(super) fn plan((table, keyspace): (&Table, &Keyspace), arcs: &Arcs, loads: &Loads) -> Plan {
     let receivers = receivers(table);
     let copies = copies_wanted(keyspace, receivers.len());
@@ -53,7 +56,7 @@ pub(super) fn plan((table, keyspace): (&Table, &Keyspace), arcs: &Arcs, loads: &
         let mut goal = walk.replicas(arc);
         let refused = |m: &MemberId| loads.refuses(table, at, *m);
         if goal.iter().any(refused) && super::ranges::may_stay(table, at) {
-            // Who would refuse it is passed by, and who has it keeps it instead.
+            // A member that would refuse it is skipped, and a present holder keeps it instead.
             goal.retain(|m| !refused(m));
             let has = partition
                 .in_sync()
@@ -74,7 +77,8 @@ pub(super) fn plan((table, keyspace): (&Table, &Keyspace), arcs: &Arcs, loads: &
     arcs.partitions().enumerate().filter_map(goal).collect()
 }
 
-/// As many copies as there shall be, where too few members have tokens yet: who has one keeps it.
+/// Fills the goal up to its number of copies while too few members have tokens. Present holders
+/// keep their copies.
 fn fill(goal: &mut Vec<MemberId>, copies: usize, partition: &Partition, receivers: &[Arc<Member>]) {
     let present = partition
         .replicas
@@ -93,7 +97,8 @@ fn fill(goal: &mut Vec<MemberId>, copies: usize, partition: &Partition, receiver
     }
 }
 
-/// Whether it is on its way to where it may go: whoever learns would have to begin anew elsewhere.
+/// Whether it is under way to members that may hold it. Otherwise its learner would have to begin
+/// anew elsewhere.
 fn under_way(partition: &Partition, copies: usize, receivers: &[Arc<Member>]) -> bool {
     let may = |m: &MemberId| receivers.iter().any(|r| r.id == *m);
     let begun = |goal: &Vec<MemberId>| partition.learners().any(|m| goal.contains(&m));
@@ -103,12 +108,12 @@ fn under_way(partition: &Partition, copies: usize, receivers: &[Arc<Member>]) ->
         .is_some_and(|goal| goal.len() == copies && goal.iter().all(may) && begun(goal))
 }
 
-/// Splits that bring the rings the tokens that members lack.
+/// Splits that give rings the tokens that members lack.
 pub(super) fn arrivals(table: &Table) -> Vec<(KeyspaceId, Reshape)> {
     reshapes(table, arriving)
 }
 
-/// Merges that take the tokens of members that went from the rings.
+/// Merges that remove the tokens of members that are gone.
 pub(super) fn departures(table: &Table) -> Vec<(KeyspaceId, Reshape)> {
     reshapes(table, |keyspace, arcs, receivers| {
         departing(table, keyspace, arcs, receivers)
@@ -137,7 +142,7 @@ fn reshapes(
     table.keyspaces.iter().flat_map(of).collect()
 }
 
-/// Tokens of those who are gone, and who takes them over: members that have fewer than they should.
+/// Tokens of members that are gone, with the members that take them over because they have too few.
 pub(super) fn heirs(table: &Table) -> Vec<(KeyspaceId, Token, MemberId)> {
     let receivers = receivers(table);
     let gone = |m: MemberId| table.member(m).is_none();
@@ -192,8 +197,8 @@ pub fn inherit(table: &Table, heirs: &[(KeyspaceId, Token, MemberId)]) -> Table 
     next
 }
 
-/// Tokens that a member of weight 100 has: as many as there is room for, as in the first
-/// assignment.
+/// The number of tokens of a member with weight 100. As in the first assignment, it is limited by
+/// the room for partitions.
 fn tokens_each(keyspace: &Keyspace, receivers: &[Arc<Member>]) -> Option<usize> {
     let Mode::Ring { tokens, .. } = keyspace.mode else {
         return None;
@@ -210,7 +215,7 @@ fn tokens_each(keyspace: &Keyspace, receivers: &[Arc<Member>]) -> Option<usize> 
     halves.find(|tokens| wanted(*tokens) <= PARTITIONS_MAX)
 }
 
-/// Arcs to be split by the tokens that members lack, each once.
+/// Arcs that are to be split by the tokens that members lack, each once.
 fn arriving(keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<Reshape> {
     let Mode::Ring { random, .. } = keyspace.mode else {
         return Vec::new();
@@ -266,7 +271,7 @@ fn arriving(keyspace: &Keyspace, arcs: &Arcs, receivers: &[Arc<Member>]) -> Vec<
     splits
 }
 
-/// Arcs that end with a token of somebody who is given nothing any more, and the next ones.
+/// Arcs that end with a token of a member that receives no copies any more, each with the next arc.
 fn departing(
     table: &Table,
     keyspace: &Keyspace,

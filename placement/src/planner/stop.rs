@@ -4,8 +4,8 @@ use super::edit::set_state;
 use crate::id::MemberId;
 use crate::table::{MemberState, Role, Table};
 
-/// The table that tells every member that holds data to end with what it holds: each is in state
-/// [`MemberState::Leaving`], but for those that do not answer.
+/// The table that tells every member that holds data to end with the data it holds. Each is in
+/// state [`MemberState::Leaving`], except members that do not answer.
 #[must_use]
 pub fn stop(table: &Table) -> Table {
     let mut next = table.clone();
@@ -20,7 +20,7 @@ pub fn stop(table: &Table) -> Table {
 }
 
 /// Whether this table ends the cluster. While any member stays, a member in state
-/// [`MemberState::Leaving`] holds nothing: so the last holders are in this state only by [`stop`].
+/// [`MemberState::Leaving`] holds nothing. So holders are in this state only after [`stop`].
 #[must_use]
 pub fn stops(table: &Table) -> bool {
     let mut data = table

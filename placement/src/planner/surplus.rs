@@ -1,4 +1,4 @@
-//! By how much somebody has more partitions than its share: for those who watch a cluster.
+//! How many partitions members have beyond their share: for people who watch a cluster.
 
 use super::health::copies_wanted;
 use super::layout::{Ground, copies_each, leads_each};
@@ -8,20 +8,21 @@ use crate::loads::Loads;
 use crate::table::{Keyspace, Mode, Table};
 use std::collections::BTreeMap;
 
-/// By how many partitions whoever is furthest above its share is above it; 0 where nobody is.
+/// How far the member that is furthest above its share is above it, in partitions. 0 if none is
+/// above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Surplus {
-    /// That it holds.
+    /// Copies that it holds.
     pub copies: u64,
-    /// That it leads.
+    /// Partitions that it leads.
     pub leads: u64,
 }
 
-/// The surplus of each keyspace: of the shares that [`plan_for`](super::plan_for) aims at, so that
-/// it is 0 where a plan has nothing to move for balance, but for a few where places that keep
-/// copies apart leave no way to a share.
+/// The surplus of each keyspace, over the shares that [`plan_for`](super::plan_for) aims at. It is
+/// 0 if a plan has nothing to move for balance. It may be a few if keeping copies apart leaves no
+/// way to a share.
 ///
-/// Keyspaces with rules are not listed, nor are rings: there nobody has a share to be above.
+/// Keyspaces with rules and rings are not listed, because their members have no such shares.
 #[must_use]
 pub fn surplus(table: &Table, loads: &Loads) -> BTreeMap<KeyspaceId, Surplus> {
     let ground = Ground::new(
@@ -63,7 +64,7 @@ fn of(ground: &Ground, keyspace: &Keyspace, loads: &Loads) -> Surplus {
             .for_each(|m| refused[m] += 1);
     }
     let (partitions, turn) = (keyspace.partitions.len() as u64, usize::from(keyspace.id.0));
-    // As the planner has it: who is nearly full has no claim to all that it holds.
+    // As in the planner: a nearly full member has no claim to all that it holds.
     let present: Vec<u64> = held
         .iter()
         .enumerate()

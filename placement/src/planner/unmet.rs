@@ -13,38 +13,38 @@ use std::fmt;
 /// A rule that is not met.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unmet {
-    /// Whose rule.
+    /// The keyspace.
     pub keyspace: KeyspaceId,
     /// The rule.
     pub rule: Rule,
-    /// Partitions that break it now.
+    /// The number of partitions that break it now.
     pub partitions: usize,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
 /// Why a rule is not met.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// So few of the members that may hold data stand where the rule says.
+    /// Too few of the members that may hold data stand where the rule says.
     Members {
-        /// Where it says.
+        /// The place.
         place: Place,
-        /// How many stand there.
+        /// The number of members there.
         there: usize,
-        /// How many would be needed.
+        /// The number that is needed.
         needed: usize,
     },
-    /// So few copies find room.
+    /// There is room for too few copies.
     Room {
-        /// How many do.
+        /// The number of copies that have room.
         room: usize,
-        /// How many there are to be.
+        /// The number of copies that there shall be.
         copies: usize,
     },
-    /// It could be met, were it not for the other rules.
+    /// Without the other rules, it could be met.
     OtherRules,
-    /// It can be met, and will be once moves are done.
+    /// It can be met, and will be after moves.
     NotYet,
 }
 
@@ -61,7 +61,8 @@ impl fmt::Display for Why {
             } => {
                 write!(
                     f,
-                    "of the members that may hold data {there} are {place}, and {needed} copies are wanted"
+                    "of the members that may hold data, {there} are {place}, and {needed} copies \
+                     are wanted"
                 )
             }
             Self::Room { room, copies } => write!(f, "there is room for {room} of {copies} copies"),
@@ -73,8 +74,8 @@ impl fmt::Display for Why {
     }
 }
 
-/// The rules that partitions break, or would break were they laid out as well as can be; in order
-/// of keyspace and rule.
+/// The rules that partitions break, or would break in the best possible layout, in order of
+/// keyspace and rule.
 #[must_use]
 pub fn rules_unmet(table: &Table) -> Vec<Unmet> {
     if table.keyspaces.iter().all(|k| k.rules.is_empty()) {
@@ -132,8 +133,7 @@ fn unmet_of(
         .members(0)
     };
     let at_best = under(keyspace.rules.clone());
-    // What is in the way of a rule that could be met alone are those that could be met alone as
-    // well.
+    // Only other rules that could be met alone can stand in the way.
     let possible: Vec<Rule> = keyspace
         .rules
         .iter()
@@ -167,7 +167,7 @@ fn unmet_of(
     unmet.collect()
 }
 
-/// Why a rule cannot be met, though it were the only one.
+/// Why a rule cannot be met even alone.
 fn reason(rule: &Rule, ground: &Ground, copies: usize) -> Why {
     let members = || (0..ground.len()).map(|m| ground.member(m));
     let too_few = |place: &Place, needed| Why::Members {

@@ -1,10 +1,10 @@
-//! Which tokens a newcomer brings.
+//! The tokens that a newcomer brings.
 //!
-//! As Cassandra's replica-aware allocator does, greedily: of all arcs, each token splits the one
-//! that makes what members hold most even, counted with the copies that move with it. Two things
-//! are other than there. A token need not stand in the middle of its arc: what anybody holds is
-//! linear in where it stands, so that the best place is the vertex of a parabola. And what members
-//! *lead* counts as much as what they hold, since primaries answer all reads and writes.
+//! The method is greedy, as in Cassandra's replica-aware allocator: each token splits the arc that
+//! makes the shares of members most even, including the copies that move with it. Two things are
+//! different. A token need not stand in the middle of its arc: every share is linear in its place,
+//! so the best place is the vertex of a parabola. And the partitions that members *lead* count as
+//! much as those that they hold, because primaries answer all reads and writes.
 
 use super::ownership::fair;
 use super::{Caps, Ring, WHOLE};
@@ -17,27 +17,27 @@ use crate::token::Token;
 use std::hash::Hasher;
 use std::sync::Arc;
 
-/// Tokens of one member, at most.
+/// The largest number of tokens of one member.
 pub const TOKENS_MAX: usize = 4096;
-/// Arcs that are looked at for one token, at most. A ring that has more is large enough for any
-/// thousand of its arcs to hold good ones.
+/// The number of arcs that are examined for one token. In a larger ring, any thousand arcs contain
+/// good ones.
 const LOOKED_AT_MAX: usize = 2048;
-/// A token leaves this part of an arc, at least, on both sides: slivers would be all that a later
-/// leave or join finds.
+/// A token leaves at least this part of an arc on both sides. Otherwise later joins and leaves
+/// would find only tiny arcs.
 const MARGIN: f64 = 0.1;
-/// What it counts that arcs are of one length, beside what members hold. Tried from 0.0001 (where
-/// 16 tokens leave some members at 1.12 of what is fair) to 0.01 (at 1.10): with this, none is
-/// above 1.06.
+/// The weight of equal arcs, beside the weight of the shares of members. Values from 0.0001 (16
+/// tokens leave some members at 1.12 of their fair share) to 0.01 (1.10) were tried. With this
+/// value, no member is above 1.06.
 const ALIKE: f64 = 0.001;
 
-/// How many times as many tokens as usual a member brings, at most,
+/// The largest factor by which a heavy member brings more tokens than usual.
 const HEAVIER_MAX: usize = 16;
-/// and how many in all, unless it is one of weight 100.
+/// The largest number of tokens of one member, unless its weight is 100.
 const TOKENS_EACH: usize = 1024;
 
-/// How many tokens a member of this weight brings, where one of weight 100 brings `tokens`: at
-/// least 1, at most 16 times as many, and 1024 or [`TOKENS_MAX`] in all. One that is heavier gets
-/// no larger share than that: every token is an arc that is split off and copied.
+/// The number of tokens of a member of this weight, if a member of weight 100 brings `tokens`: at
+/// least 1, at most 16 times as many, and at most 1024 or [`TOKENS_MAX`]. A heavier member gets no
+/// larger share than that, because each token splits an arc that must be copied.
 #[must_use]
 pub fn tokens_of_weight(tokens: usize, weight: u32) -> usize {
     let most = tokens
@@ -47,8 +47,8 @@ pub fn tokens_of_weight(tokens: usize, weight: u32) -> usize {
     (tokens.saturating_mul(weight as usize).saturating_add(50) / 100).clamp(1, most)
 }
 
-/// So many tokens for a member, at places that a seed draws: nobody is asked what is even. None of
-/// them is in the ring.
+/// This many tokens for a member, at places that a seed draws, whatever is even. None of them is in
+/// the ring.
 #[must_use]
 pub fn random(ring: &Ring, member: MemberId, tokens: usize, seed: u64) -> Vec<Token> {
     let mut drawn: Vec<Token> = Vec::with_capacity(tokens.min(TOKENS_MAX));
@@ -68,12 +68,12 @@ pub fn random(ring: &Ring, member: MemberId, tokens: usize, seed: u64) -> Vec<To
     drawn
 }
 
-/// So many tokens for a member, so that all members, it among them, hold and lead what is fair by
-/// weight, as nearly as so many splits allow.
+/// This many tokens for a member, such that all members hold and lead their fair share by weight,
+/// as nearly as so many splits allow.
 ///
-/// `members` are all that may hold data, the newcomer among them; `copies` counts the primary. A
-/// member that has tokens gets more of them. The first of all gets tokens at equal distances, from
-/// where the seed says. The same input gives the same tokens.
+/// `members` are all that may hold data, the newcomer among them. `copies` counts the primary. A
+/// member that has tokens gets more of them. The first member gets tokens at equal distances,
+/// beginning where the seed says. The same input gives the same tokens.
 #[must_use]
 pub fn allocate(
     ring: &Ring,
@@ -99,10 +99,10 @@ pub fn allocate(
     let own = ring.tokens_of(newcomer).count();
     let mut given = Vec::with_capacity(tokens);
     for number in 0..tokens {
-        // What it should have by now: were it given all at once, the first token would take as much
-        // as it can.
+        // The part of its share that the member should have by now. With the whole share as its
+        // aim, the first token would take as much as it can.
         let part = (own + number + 1) as f64 / (own + tokens) as f64;
-        // Where there is no arc of anybody else it does not matter where.
+        // If no other member has an arc, the place does not matter.
         let token = board
             .best(place, part)
             .unwrap_or_else(|| draw(newcomer, seed, number as u64).place());
@@ -117,11 +117,11 @@ fn draw(member: MemberId, seed: u64, number: u64) -> Token {
     digest.write_u64(seed);
     digest.write_u64(member.0);
     digest.write_u64(number);
-    // The least token is no key's.
+    // No key has the least token.
     Token::at(digest.finish().max(1))
 }
 
-/// A ring while tokens are tried on it.
+/// A ring on which tokens are tried.
 struct Board<'a> {
     ground: &'a Ground,
     caps: Caps,
@@ -131,20 +131,20 @@ struct Board<'a> {
     fair: Vec<(f64, f64)>,
 }
 
-/// An arc, and who holds it.
+/// An arc and the members that hold it.
 #[derive(Debug, Clone, Default)]
 struct Held {
-    /// The token that it ends with.
+    /// The token at its end.
     place: u64,
     owner: usize,
-    /// Its copies in order, each with how many tokens further on it was found.
+    /// Its copies in order, each with the distance in tokens at which the walk found it.
     copies: Vec<(usize, usize)>,
-    /// How many tokens the walk looked at.
+    /// The number of tokens that the walk looked at.
     reach: usize,
 }
 
-/// What a token in an arc would change, as far as its place in the arc does not matter (`fixed`)
-/// and for each step that it stands further on.
+/// The effect of a token in an arc: a part that does not depend on its place in the arc (`fixed`),
+/// and a part for each step that it stands further on.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slope {
     fixed: f64,
@@ -181,7 +181,7 @@ impl<'a> Board<'a> {
         board
     }
 
-    /// How much of the ring an arc is.
+    /// The share of the ring that an arc has.
     fn share(&self, arc: usize) -> f64 {
         let before = self.arcs[self.before(arc)].place;
         match self.arcs[arc].place.wrapping_sub(before) {
@@ -194,7 +194,7 @@ impl<'a> Board<'a> {
         arc.checked_sub(1).unwrap_or(self.arcs.len() - 1)
     }
 
-    /// Adds an arc to what its members have, or takes it off.
+    /// Adds an arc to the shares of its members, or takes it off.
     fn count(&mut self, arc: usize, sign: f64) {
         let share = self.share(arc) * sign;
         self.led[self.arcs[arc].owner] += share;
@@ -223,20 +223,20 @@ impl<'a> Board<'a> {
         self.arcs[arc].reach = reach;
     }
 
-    /// The arcs whose copies a token in this arc may change, the arc itself first, each with how
-    /// many tokens it is away.
+    /// The arcs whose copies a token in this arc may change, each with its distance in tokens. The
+    /// arc itself comes first.
     fn touched(&self, arc: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let all = self.arcs.len();
         let back = (1..all).map(move |back| ((arc + all - back) % all, back));
-        // The further back a walk begins, the earlier it ends (`Caps`).
+        // A walk that begins further back ends earlier (`Caps`).
         let back = back.take_while(|&(one, back)| {
             self.arcs[one].reach > back || self.arcs[one].copies.len() < self.caps.copies()
         });
         std::iter::once((arc, 0)).chain(back)
     }
 
-    /// Whether a token of this member, met so many tokens further on, would give it a copy of the
-    /// arc, and who loses one for that.
+    /// Whether a token of this member, this many tokens further on, would give it a copy of the
+    /// arc, and which member loses one.
     fn replaced(&self, arc: usize, further: usize, member: usize) -> Option<Option<usize>> {
         let mut chosen = [0; REPLICAS_MAX];
         let mut count = 0;
@@ -264,14 +264,14 @@ impl<'a> Board<'a> {
         (tried || self.caps.admit(self.ground, &chosen[..count], member)).then_some(replaced)
     }
 
-    /// Where a further token of this member does most good, of which it should then have this part
-    /// of what is fair.
+    /// The best place for a further token of this member. With it, the member should have this part
+    /// of its fair share.
     fn best(&self, member: usize, part: f64) -> Option<u64> {
         let stride = self.arcs.len().div_ceil(LOOKED_AT_MAX);
         let mut slopes = vec![Slope::default(); self.ground.len()];
         let mut changed: Vec<usize> = Vec::new();
         let mut best: Option<(f64, u64)> = None;
-        // Another beginning each time, so that a stride leaves nobody out for good.
+        // Another beginning each time, so that a stride leaves out no arc for good.
         let begin = (part * 1000.0) as usize % stride;
         for arc in (begin..self.arcs.len())
             .step_by(stride)
@@ -311,8 +311,8 @@ impl<'a> Board<'a> {
             }
             changed.sort_unstable();
             changed.dedup();
-            // The sum of squares of how far everybody is from what is fair, as a parabola over
-            // where the token stands.
+            // The sum of the squared distances of all members from their fair shares, as a parabola
+            // over the place of the token.
             let (mut a, mut b, mut c) = (0.0, 0.0, 0.0);
             let mut add = |present: f64, goal: f64, fair: f64, slope: Slope| {
                 let (off, fixed, each) = (

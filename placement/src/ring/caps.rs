@@ -1,16 +1,16 @@
-//! How many copies of one arc (or key) a zone, rack or host takes at most, so that whoever walks on
-//! and takes the first that are allowed ends with copies as far apart as they can be.
+//! The largest number of copies of one arc (or key) that a zone, rack or host takes. A walk that
+//! takes the first members that are allowed ends with copies that are as far apart as possible.
 
 use crate::planner::layout::{Ground, LEVELS};
 use crate::table::validate::REPLICAS_MAX;
 use std::collections::BTreeMap;
 
-/// How many copies each group takes beside those that are there.
+/// The number of copies that each group takes beside those that are there.
 ///
-/// Groups nest, and so do the rules: what they allow are the independent sets of a matroid. Three
-/// things follow that the ring relies on: taking what is allowed in any order ends with all copies,
-/// the further on a walk begins the further it ends, and one more member on the way replaces one
-/// other at most.
+/// Groups nest, and so do the rules: the sets that they allow are the independent sets of a
+/// matroid. The ring relies on three consequences: taking what is allowed in any order ends with
+/// all copies, a walk that begins further on ends further on, and one more member on the way
+/// replaces at most one other.
 #[derive(Debug, Clone)]
 pub(crate) struct Caps {
     /// By level, then by number of the group.

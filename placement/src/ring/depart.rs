@@ -1,15 +1,15 @@
-//! Who takes over what a leaver had.
+//! The members that take over the arcs of a leaver.
 //!
 //! ```text
-//!          a (P)        x (leaver)      b (U)           without x, all of it falls to U: after some leaves that is
-//!   -------*------------*---------------*---            anything but even
-//!          a ──────> a'                                 so P's token moves on, and they divide it
+//!          a (P)        x (leaver)      b (U)    without x, all of it falls to U: after some leaves
+//!   -------*------------*---------------*---     the arcs are far from even
+//!          a ──────> a'                          so P's token moves on, and they divide it
 //!   ----------------*-------------------*---
 //! ```
 //!
-//! Nothing moves for that which does not have to: what lies between `a` and `x` changes hands in
-//! any case, and the order of members around the ring, which says who holds copies, is the same
-//! wherever `a` stands in between.
+//! Nothing moves without need. The part between `a` and `x` changes hands in any case. The order of
+//! members around the ring decides which members hold copies, and that order is the same wherever
+//! `a` stands in between.
 
 use super::{Ring, Walk, ownership};
 use crate::id::MemberId;
@@ -18,18 +18,18 @@ use crate::token::Token;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How often each boundary is looked at again after the others have moved.
+/// The number of times that each boundary is adjusted after the others have moved.
 const ROUNDS: usize = 16;
 
-/// The ring without this member; what it had is divided between those before and after each of its
-/// arcs, so that they lead and hold what is fair as nearly as that allows.
+/// The ring without this member. Each of its arcs is divided between the members before and after
+/// it, so that they lead and hold their fair share as nearly as that allows.
 ///
 /// `members` are those that stay.
 #[must_use]
 pub fn depart(ring: &Ring, members: &[Arc<Member>], leaver: MemberId, copies: usize) -> Ring {
     let mut left = ring.leave(leaver);
     let owned = ownership(&left, members, copies);
-    // How far each is from what is fair, and what is fair.
+    // For each member, the distance from its fair share, and that share.
     let mut led: BTreeMap<MemberId, (f64, f64)> = owned
         .iter()
         .map(|(m, o)| (*m, (o.led - o.led_fair, o.led_fair)))
@@ -52,24 +52,25 @@ pub fn depart(ring: &Ring, members: &[Arc<Member>], leaver: MemberId, copies: us
                 .wrapping_add(((gap.taken * super::WHOLE) as u64).min(gap.steps)),
         );
     }
-    // The last token may have gone around the end of the ring.
+    // The last token may have moved around the end of the ring.
     left.tokens.sort_unstable();
     left
 }
 
-/// What a leaver had between two tokens of others.
+/// An arc of the leaver, between two tokens of other members.
 struct Gap {
-    /// The token before it, which may move on into it.
+    /// The token before it, which may move into it.
     token: usize,
-    /// Who brought that token, and who brought the one behind the gap.
+    /// The member of that token, and the member of the token behind the gap.
     leads: [MemberId; 2],
-    /// Who has copies only if the former leads, and only if the latter does.
+    /// Members that have copies only if the former leads, and those that have copies only if the
+    /// latter does.
     holds: [Vec<MemberId>; 2],
-    /// How far the token may move.
+    /// The number of steps that the token may move.
     steps: u64,
-    /// How much of the ring that is.
+    /// The share of the ring that this is.
     share: f64,
-    /// How much of it falls to the former.
+    /// The part of it that goes to the former.
     taken: f64,
 }
 
@@ -95,7 +96,8 @@ fn gaps(
                 .copied()
                 .collect()
         };
-        // The end of the gap stays with the one behind it: two tokens never stand at one place.
+        // The end of the gap stays with the token behind it, so two tokens never stand at one
+        // place.
         let steps = end.place().wrapping_sub(begin.place()).saturating_sub(1);
         let share = steps as f64 / super::WHOLE;
         (before != behind).then(|| Gap {
@@ -111,8 +113,8 @@ fn gaps(
 }
 
 impl Gap {
-    /// Puts the token where the squares of what everybody is off are least, as everything else
-    /// stands.
+    /// Moves the token to the place where the sum of the squared distances from the fair shares is
+    /// least, while all other tokens stay.
     fn settle(
         &mut self,
         led: &mut BTreeMap<MemberId, (f64, f64)>,

@@ -1,10 +1,10 @@
-//! What a change of the ring moves.
+//! The parts of the ring that a change moves.
 
 use super::{Arc, Ring, Walk};
 use crate::id::MemberId;
 use crate::token::Token;
 
-/// A part of the ring that others hold after a change than before it.
+/// A part of the ring that has other copies after a change than before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
     /// The part.
@@ -15,9 +15,9 @@ pub struct Move {
     pub to: Vec<MemberId>,
 }
 
-/// What is held or led by others after the change than before: only arcs that a new or a gone token
-/// bounds, and those before it whose copies reached beyond it. Neighbours that move alike are told
-/// together.
+/// The parts of the ring that other members hold or lead after the change. These are the arcs at
+/// new or removed tokens, and arcs before them whose copies reached beyond. Neighbours with the
+/// same change are joined.
 #[must_use]
 pub fn moves(before: (&Ring, &Walk), after: (&Ring, &Walk)) -> Vec<Move> {
     let mut bounds: Vec<Token> = before

@@ -1,4 +1,4 @@
-//! How much of a ring each member leads and holds, and how much it should.
+//! The shares of a ring that each member leads and holds, and those that it should.
 
 use super::{Caps, Ring, Walk};
 use crate::id::MemberId;
@@ -7,23 +7,23 @@ use crate::table::Member;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Into how many parts a share is counted.
+/// The number of parts in which a share is counted.
 const PARTS: u64 = 1 << 32;
 
 /// Shares of the ring: 1 is all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Ownership {
-    /// What it leads: what it answers for.
+    /// The share that it leads.
     pub led: f64,
-    /// What it holds copies of, primaries among them: what it has in memory.
+    /// The share that it holds copies of, primaries included.
     pub held: f64,
-    /// What it would lead if everything were even by weight.
+    /// The share that it would lead if everything were even by weight.
     pub led_fair: f64,
-    /// What it would hold, as far as keeping copies apart allows.
+    /// The share that it would hold, as far as keeping copies apart allows.
     pub held_fair: f64,
 }
 
-/// How much of the ring each of these members leads and holds, with so many copies.
+/// The shares of the ring that each of these members leads and holds, with this many copies.
 #[must_use]
 pub fn ownership(
     ring: &Ring,
@@ -56,7 +56,7 @@ pub fn ownership(
     all
 }
 
-/// What each member should lead and hold.
+/// The shares that each member should lead and hold.
 pub(crate) fn fair(ground: &Ground, copies: usize) -> Vec<(f64, f64)> {
     let weights: u64 = (0..ground.len()).map(|m| ground.weight(m)).sum();
     let none = vec![0; ground.len()];

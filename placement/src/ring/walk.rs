@@ -1,5 +1,5 @@
-//! Who holds the copies of an arc: its owner, and those who come next clockwise on other zones,
-//! racks and hosts first.
+//! The members that hold the copies of an arc: its owner, and the next members clockwise. Members
+//! of other zones, racks and hosts come first.
 
 use super::{Caps, Ring};
 use crate::id::MemberId;
@@ -13,19 +13,19 @@ use std::sync::Arc;
 pub struct Walk {
     ground: Ground,
     caps: Caps,
-    /// For each token the member that brought it, by its place in the ground. Tokens of others are
-    /// left out.
+    /// For each token, the place of its member in the ground. `None`: the member is not in the
+    /// ground.
     owners: Vec<Option<usize>>,
 }
 
 impl Walk {
-    /// Of this ring, with so many copies, primaries among them, on these members. Tokens of whoever
-    /// is not among them are passed by.
+    /// A walk on this ring, with this many copies, the primary included, on these members. Tokens
+    /// of other members are skipped.
     #[must_use]
     pub fn new(ring: &Ring, members: &[Arc<Member>], copies: usize) -> Self {
         let ground = Ground::new(members.to_vec());
         let caps = Caps::new(&ground, copies);
-        // Looked up once a member, not once a token.
+        // One look-up for each member, and not for each token.
         let mut places: BTreeMap<MemberId, Option<usize>> = BTreeMap::new();
         let owners = ring
             .tokens()
@@ -39,10 +39,10 @@ impl Walk {
         }
     }
 
-    /// The copies of the arc of this number, the primary first; none for a number that no arc has.
+    /// The copies of the arc of this number, the primary first. None if no arc has that number.
     ///
-    /// Copies share a zone only where there are fewer zones than copies, then they spread evenly
-    /// over the zones; likewise racks and hosts. Nobody has two.
+    /// Copies share a zone only if there are fewer zones than copies. Then they spread evenly over
+    /// the zones. The same holds for racks and hosts. No member has two copies.
     #[must_use]
     pub fn replicas(&self, arc: usize) -> Vec<MemberId> {
         let mut chosen = Vec::with_capacity(self.caps.copies());

@@ -394,7 +394,7 @@ impl Keyspace {
             return wrong("at most 6 backups");
         }
         if self.min_in_sync == 0 || self.min_in_sync > self.backups + 1 {
-            return wrong("min in sync (--min-in-sync) must be 1 to 1 + backups");
+            return wrong("min in sync must be 1 to 1 + backups");
         }
         rule::check(&self.rules).map_err(|why| Invalid::Rules {
             name: self.name.clone(),

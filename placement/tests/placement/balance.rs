@@ -1,5 +1,5 @@
-//! What a plan promises: the fewest moves, to a table that is balanced and spread, and then nothing
-//! more.
+//! The promises of a plan: the fewest moves, to a table that is balanced and spread, and then no
+//! more moves.
 
 use crate::common::*;
 use doyen_placement::planner::{self, Pace, adopt, health};
@@ -37,8 +37,8 @@ fn copies_that_must_move(table: &Table, copies: u64) -> u64 {
         .sum()
 }
 
-/// What each of these weights has of a total, where nobody can have more than `most`: what is
-/// beyond that is shared by the others.
+/// The share of a total of each of these weights, if no share may be more than `most`. The others
+/// share the rest.
 fn shares(weights: &[u32], total: f64, most: f64) -> Vec<f64> {
     let mut full = vec![false; weights.len()];
     loop {
@@ -87,7 +87,7 @@ fn assert_balanced(table: &Table, weights: &[u32], copies: u64) {
 }
 
 #[test]
-fn who_weighs_more_than_it_can_hold_leaves_the_rest_to_the_others() {
+fn a_member_too_heavy_for_its_share_leaves_the_rest_to_the_others() {
     for assignment in [Assignment::RoundRobin, Assignment::Rendezvous] {
         let weights = [50, 165, 50, 50];
         let members = weights.map(|weight| Sketch { weight, ..PLAIN });
@@ -100,7 +100,7 @@ fn who_weighs_more_than_it_can_hold_leaves_the_rest_to_the_others() {
 }
 
 #[test]
-fn what_somebody_has_beyond_its_share_is_told_and_is_nothing_once_a_plan_is_done() {
+fn the_surplus_of_each_member_is_told_and_is_nothing_after_the_plan() {
     let of = |table: &Table| {
         planner::surplus(table, &Loads::default())
             .into_values()
@@ -110,7 +110,8 @@ fn what_somebody_has_beyond_its_share_is_told_and_is_nothing_once_a_plan_is_done
     let table = cluster(64, 1, &vec![PLAIN; 3]);
     assert_eq!(of(&table), none);
     let joined = planner::admit(&table, vec![member(100, &PLAIN)]);
-    // 128 copies of three, and 32 for each of four; who holds nothing could lead nothing yet.
+    // There are 128 copies for three members, and 32 for each of four. A member that holds nothing
+    // could lead nothing yet.
     assert_eq!(
         of(&joined),
         Some(planner::Surplus {
@@ -150,7 +151,7 @@ fn what_somebody_has_beyond_its_share_is_told_and_is_nothing_once_a_plan_is_done
 }
 
 #[test]
-fn where_nobody_has_a_share_nobody_has_too_much() {
+fn without_shares_no_member_has_too_much() {
     let ring = Keyspace {
         mode: Mode::Ring {
             tokens: 4,
@@ -194,7 +195,7 @@ proptest! {
         let victim = id(victim % members as u64 + 1);
         let table = cluster(1 << power, 1, &vec![PLAIN; members]);
         let took = loads(&table)[&victim].0;
-        let left = planner::remove(&table, &BTreeMap::from([(victim, planner::Departure::Dead)]));
+        let left = planner::remove(&table, &BTreeMap::from([(victim, planner::Absence::Dead)]));
         prop_assert_eq!(copies_that_move(&left), took);
         let settled = settle_with(left, check_step);
         assert_balanced(&settled, &vec![100; members - 1], 2);
@@ -224,7 +225,7 @@ proptest! {
         let joined = planner::admit(&table, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
         let settled = settle_with(joined, check_step);
         check_spread(&settled);
-        let gone = gone.into_iter().map(|m| (id(m), planner::Departure::Silent)).collect();
+        let gone = gone.into_iter().map(|m| (id(m), planner::Absence::Silent)).collect();
         let settled = settle_with(planner::remove(&settled, &gone), check_step);
         let silent: BTreeSet<MemberId> = settled.members.iter().filter(|m| m.state == MemberState::Silent).map(|m| m.id).collect();
         if silent.is_empty() {
@@ -255,7 +256,7 @@ fn each_zone_has_one_copy_of_everything_where_there_are_two_zones() {
 }
 
 #[test]
-fn witnesses_and_those_that_go_are_given_nothing() {
+fn witnesses_and_leavers_receive_nothing() {
     let table = cluster(
         64,
         1,
@@ -296,13 +297,13 @@ fn the_last_holder_drains_before_it_leaves() {
         left.member(id(1)).map(|m| m.state),
         Some(MemberState::Leaving)
     );
-    let gone = planner::remove(&left, &BTreeMap::from([(id(1), planner::Departure::Left)]));
+    let gone = planner::remove(&left, &BTreeMap::from([(id(1), planner::Absence::Left)]));
     check_step(&left, &gone);
     assert_eq!(gone.voters, [id(2)]);
 }
 
 #[test]
-fn what_one_member_led_falls_to_many() {
+fn the_partitions_of_a_removed_primary_fall_to_many_members() {
     let table = cluster(1024, 1, &[const { PLAIN }; 8]);
     let heirs: BTreeSet<MemberId> = partitions(&table)
         .filter(|(_, p)| p.primary() == id(1))
@@ -342,7 +343,8 @@ fn goals_under_way_are_respected_and_others_thought_over() {
     let again = planner::admit(&moving, vec![member(4, &PLAIN)]);
     let changed = plan(&again);
     assert!(changed.iter().all(|(at, _)| !begun.contains(at)));
-    // The fourth is sent what was meant for the third, rather than what the third has received.
+    // The fourth member gets what was planned for the third, rather than what the third has
+    // received.
     let had_goal = |at: &PartitionRef| again.partition(*at).is_some_and(|p| p.goal.is_some());
     assert!(
         changed
@@ -352,9 +354,9 @@ fn goals_under_way_are_respected_and_others_thought_over() {
     assert_balanced(&settle(again), &[100; 4], 2);
 }
 
-/// A cluster that grew one by one: whoever dies leaves something to be made to everybody.
+/// In a cluster that grew one by one, every member that dies leaves copies to make to all others.
 #[test]
-fn in_a_cluster_that_grew_everybody_stands_with_everybody() {
+fn in_a_cluster_that_grew_each_member_shares_partitions_with_every_other() {
     let mut table = cluster(256, 1, &[PLAIN]);
     for number in 2..=5 {
         table = settle_with(

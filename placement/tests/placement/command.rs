@@ -1,4 +1,4 @@
-//! What people say of moves: pause, window, cancel, drain.
+//! The operators' commands for moves: pause, window, cancel, drain.
 
 use crate::common::*;
 use doyen_placement::loads::{
@@ -30,7 +30,7 @@ fn one_of(table: &Table, at: PartitionRef) -> Table {
     planner::cancel(table, Some(at)).expect("it moves")
 }
 
-/// The first step of its plan: some learn.
+/// The first step of its plan, with some learners.
 fn begun(table: &Table, learners: usize) -> Table {
     let planned = adopt(table, &plan(table));
     let limits = MoveLimits {
@@ -42,13 +42,13 @@ fn begun(table: &Table, learners: usize) -> Table {
 }
 
 #[test]
-fn while_balancing_is_paused_only_what_is_lost_is_mended() {
+fn while_balancing_is_paused_only_lost_copies_are_repaired() {
     let paused = planner::balance(
         &joined(&cluster(64, 1, &[PLAIN; 3])),
         &BalanceChange::Pause(Paused::Operator),
     );
     assert_eq!(plan(&paused), vec![], "a newcomer gets nothing");
-    let dead = planner::remove(&paused, &[(id(1), planner::Departure::Dead)].into());
+    let dead = planner::remove(&paused, &[(id(1), planner::Absence::Dead)].into());
     let mended = settle_with(dead, check_step);
     assert!(partitions(&mended).all(|(_, p)| p.in_sync().count() == 2));
     let resumed = planner::balance(&mended, &BalanceChange::Resume);
@@ -67,7 +67,7 @@ fn a_pause_gives_up_what_has_not_begun_and_finishes_what_has() {
     assert_eq!(goals(&paused), 5);
     let settled = settle_with(paused.clone(), check_step);
     assert_eq!(held(&settled, 100), 5);
-    // Who says it first is who said it.
+    // The first pause counts.
     let again = planner::balance(&paused, &BalanceChange::Pause(Paused::Operator));
     assert_eq!(
         again.settings.balancing.paused,
@@ -85,7 +85,7 @@ fn a_pause_gives_up_what_has_not_begun_and_finishes_what_has() {
 
 /// A learner waits for its turn among those of its source: nothing of it was copied yet.
 #[test]
-fn what_only_waits_is_called_off_and_what_is_copied_is_finished() {
+fn moves_that_wait_are_called_off_and_begun_copies_are_finished() {
     let table = begun(&joined(&cluster(64, 1, &[PLAIN; 3])), 5);
     let learning: Vec<_> = partitions(&table)
         .filter(|(_, p)| p.learners().next().is_some())
@@ -131,11 +131,11 @@ fn what_only_waits_is_called_off_and_what_is_copied_is_finished() {
         assert_eq!(learns(*at), *at == copied || *by != source, "{at} of {by}");
     }
     assert!(own.len() > 1, "the check checks nothing");
-    // What mends goes on in any case.
+    // A move that repairs goes on in any case.
     let dead = begun(
         &planner::remove(
             &cluster(64, 1, &[PLAIN; 3]),
-            &[(id(1), planner::Departure::Dead)].into(),
+            &[(id(1), planner::Absence::Dead)].into(),
         ),
         5,
     );
@@ -146,9 +146,10 @@ fn what_only_waits_is_called_off_and_what_is_copied_is_finished() {
     assert_eq!(planner::call_off(&dead, &loads), dead);
 }
 
-/// Of two that come one was copied already: to give up the other would make that copy one too many.
+/// One of two new copies was made already. If the other were given up, that copy would be one too
+/// many.
 #[test]
-fn who_has_one_copy_more_than_it_should_goes_on() {
+fn a_member_with_one_copy_too_many_goes_on() {
     let table = planner::admit(
         &cluster(64, 1, &[PLAIN; 2]),
         vec![member(100, &PLAIN), member(101, &PLAIN)],
@@ -190,7 +191,7 @@ fn only_what_forbids_something_gives_up_what_has_not_begun() {
     let applied = |table: &Table| adopt(table, &all);
     let (table, manual) = (applied(&table), applied(&manual));
     assert!(goals(&table) > 5 && goals(&manual) == goals(&table));
-    // A pause is one also where nothing moves by itself.
+    // A pause counts also if nothing moves by itself.
     let pause = BalanceChange::Pause(Paused::Operator);
     assert_eq!(
         (
@@ -234,7 +235,7 @@ fn outside_its_window_nothing_is_balanced() {
 }
 
 #[test]
-fn what_is_cancelled_stays_until_somebody_resumes_or_members_change() {
+fn a_cancelled_move_stays_until_balancing_resumes_or_members_change() {
     let table = begun(&joined(&cluster(64, 1, &[PLAIN; 3])), 5);
     let (at, _) = partitions(&table)
         .find(|(_, p)| p.learners().next().is_some())
@@ -285,10 +286,10 @@ fn what_is_cancelled_stays_until_somebody_resumes_or_members_change() {
 }
 
 #[test]
-fn what_mends_is_not_cancelled() {
+fn a_move_that_repairs_is_not_cancelled() {
     let dead = planner::remove(
         &cluster(64, 1, &[PLAIN; 3]),
-        &[(id(1), planner::Departure::Dead)].into(),
+        &[(id(1), planner::Absence::Dead)].into(),
     );
     let table = begun(&dead, 5);
     let (at, _) = partitions(&table)
@@ -325,7 +326,7 @@ fn a_member_that_is_drained_stays_and_holds_nothing() {
         check_step,
     );
     assert!(held(&filled, 2) == 32 && state(&filled) == Some(MemberState::Live));
-    // Who leaves while it is drained goes.
+    // A member that leaves while it is drained leaves.
     let leaving = planner::hand_over(&drained, id(2), Pace::Repair);
     assert_eq!(state(&leaving), Some(MemberState::Leaving));
     assert_eq!(
@@ -407,15 +408,12 @@ fn a_full_stop_is_told_from_members_that_leave_while_others_stay() {
     // If a member does not answer, nothing can be asked of it, and it alone does not end a cluster.
     let silent = planner::remove(
         &all,
-        &[1, 2, 3]
-            .map(|n| (id(n), planner::Departure::Silent))
-            .into(),
+        &[1, 2, 3].map(|n| (id(n), planner::Absence::Silent)).into(),
     );
     assert!(!planner::stops(&planner::stop(&silent)));
 }
 
-/// What was planned to empty it went on under another reason, and as much again was copied back to
-/// it.
+/// The plan to empty it went on for another reason, and as much again was copied back to it.
 #[test]
 fn a_drain_that_is_cancelled_leaves_everything_that_is_there_where_it_is() {
     let table = cluster(64, 1, &[PLAIN; 4]);
@@ -472,7 +470,7 @@ fn filled(table: &Table, percent: &[u64]) -> Loads {
 }
 
 #[test]
-fn copies_move_away_from_who_is_nearly_full() {
+fn copies_move_away_from_a_nearly_full_member() {
     let table = cluster(64, 1, &[PLAIN; 4]);
     let mut loads = filled(&table, &[85, 40, 40, 40]);
     assert!(
@@ -501,13 +499,13 @@ fn copies_move_away_from_who_is_nearly_full() {
     assert!(planner::plan(&table, &full).is_empty(), "nobody has room");
 }
 
-/// All said that they had better take nothing more, so all were alike, and what was lacking was
-/// meant for ever for who had no room.
+/// All members said that they should take nothing more, so all were treated alike. Missing copies
+/// were planned for a member without room for ever.
 #[test]
-fn where_all_are_nearly_full_who_is_fullest_is_given_nothing() {
+fn if_all_members_are_nearly_full_the_fullest_receive_nothing() {
     let table = planner::remove(
         &cluster(64, 1, &[PLAIN; 5]),
-        &[(id(5), planner::Departure::Dead)].into(),
+        &[(id(5), planner::Absence::Dead)].into(),
     );
     let given_by = |percent: &[u64], refused: &[u64]| {
         let mut loads = filled(&table, percent);
@@ -532,8 +530,8 @@ fn where_all_are_nearly_full_who_is_fullest_is_given_nothing() {
         [89, 86, 87, 86],
         [90, 89, 89, 88],
     ] {
-        // That some or all had no room for balance alone makes none of them have less of it for
-        // what is lacking.
+        // Some or all had no room for a copy for balance alone. That gives none of them less room
+        // for missing copies.
         for refused in [&[][..], &[1, 2, 3, 4], &[2, 3, 4]] {
             let given = given_by(&percent, refused);
             assert!(
@@ -542,14 +540,14 @@ fn where_all_are_nearly_full_who_is_fullest_is_given_nothing() {
             );
         }
     }
-    // Who alone is not nearly full is meant for it whatever it had no room for.
+    // If only one member is not nearly full, it gets the copy, whatever it had no room for.
     assert_eq!(given_by(&[40, 75, 75, 75], &[1]), given(&[40, 75, 75, 75]));
     assert!(given(&[40, 75, 75, 75])[0] > even[0]);
     assert_eq!(given(&[76, 74, 74, 75]), even, "about as full");
 }
 
-/// Of these members; each copy as large as its number says: all of 100 bytes, or of 50 and 150 in
-/// turn.
+/// Loads in which these members had no room. Each copy is as large as its number says: all of 100
+/// bytes, or of 50 and 150 in turn.
 fn refusing(table: &Table, full: &[(u64, u64)], sizes: [u64; 2]) -> Loads {
     let mut loads = Loads::default();
     for (at, partition) in partitions(table) {
@@ -574,10 +572,10 @@ fn refusing(table: &Table, full: &[(u64, u64)], sizes: [u64; 2]) -> Loads {
     loads
 }
 
-/// What was to move for balance to who had no room was tried again for ever, and the cluster never
-/// came to rest.
+/// A move for balance to a member without room was tried again for ever, and the cluster never came
+/// to rest.
 #[test]
-fn who_had_no_room_is_given_nothing_for_balance_and_what_is_lacking_all_the_same() {
+fn a_member_without_room_gets_missing_copies_and_none_for_balance() {
     for kind in 0..4 {
         let (mode, division) = divided(kind, 16);
         let keyspace = Keyspace {
@@ -594,7 +592,7 @@ fn who_had_no_room_is_given_nothing_for_balance_and_what_is_lacking_all_the_same
             check_step,
         );
         assert_eq!(held(&rests, newcomer), 0, "mode {kind}");
-        // Where it was planned before it was refused, it is withdrawn, and what serves goes on.
+        // If it was planned before it was refused, it is withdrawn, and the present copies go on.
         let planned = adopt(&rests, &plan(&rests));
         assert!(
             partitions(&planned).any(|(_, p)| p.goal.iter().flatten().any(|m| *m == id(newcomer))),
@@ -606,9 +604,9 @@ fn who_had_no_room_is_given_nothing_for_balance_and_what_is_lacking_all_the_same
             check_step,
         );
         assert_eq!(held(&withdrawn, newcomer), 0, "mode {kind}");
-        // What is lacking may fill more of it, and has no better place.
+        // A missing copy may fill more of it, and has no better place.
         let all = [2, 3, newcomer].map(|member| (member, 100));
-        let dead = planner::remove(&rests, &[(id(1), planner::Departure::Dead)].into());
+        let dead = planner::remove(&rests, &[(id(1), planner::Absence::Dead)].into());
         let mended = settle_by(
             dead,
             |t| planner::plan(t, &refusing(t, &all, [100; 2])),
@@ -627,7 +625,7 @@ fn who_had_no_room_is_given_nothing_for_balance_and_what_is_lacking_all_the_same
     }
 }
 
-/// Whoever comes takes its arcs, also those that who is full had been meant to have.
+/// A newcomer takes its arcs, also those that had been planned for a full member.
 #[test]
 fn on_a_ring_a_full_member_is_passed_by() {
     let (mode, division) = divided(3, 16);
@@ -679,7 +677,7 @@ fn on_a_ring_a_full_member_is_passed_by() {
 }
 
 #[test]
-fn who_had_no_room_for_a_large_copy_takes_small_ones() {
+fn a_member_without_room_for_a_large_copy_takes_small_ones() {
     let come = joined(&cluster(64, 1, &[PLAIN; 3]));
     let newcomer = 100;
     let large = |at: PartitionRef| at.partition.0 % 2 == 1;
@@ -692,7 +690,7 @@ fn who_had_no_room_for_a_large_copy_takes_small_ones() {
         given.len() == 32 && given.iter().all(|(at, _)| !large(*at)),
         "{given:?}"
     );
-    // Others have what it would refuse, and are above no share for it.
+    // Others have the arcs that it would refuse, and are not above their share for that.
     let small = refusing(&come, &[(newcomer, 100)], [10, 3_000]);
     let goals = planner::plan(&come, &small);
     assert_eq!(
@@ -739,7 +737,7 @@ fn a_data_thread_that_had_no_room_does_not_hold_back_another() {
 
 /// It had been planned while there was room, and was tried for ever.
 #[test]
-fn what_was_refused_is_thought_over_where_not_all_schedulers_are_on() {
+fn refused_moves_are_planned_anew_if_not_all_schedulers_are_on() {
     let come = joined(&cluster(64, 1, &[PLAIN; 3]));
     let full = |t: &Table| refusing(t, &[(100, 100)], [100; 2]);
     let goes_there = |t: &Table| {
@@ -757,7 +755,7 @@ fn what_was_refused_is_thought_over_where_not_all_schedulers_are_on() {
 }
 
 #[test]
-fn who_had_no_room_leads_its_share_of_what_it_holds() {
+fn a_member_without_room_leads_its_share_of_what_it_holds() {
     let mut table = cluster(64, 1, &[PLAIN; 3]);
     for keyspace in &mut table.keyspaces {
         for partition in keyspace
@@ -781,7 +779,7 @@ fn who_had_no_room_leads_its_share_of_what_it_holds() {
 }
 
 #[test]
-fn what_makes_no_sense_is_no_setting() {
+fn a_setting_that_makes_no_sense_is_refused() {
     let spoilt = |spoil: &dyn Fn(&mut Table)| {
         let mut table = cluster(16, 1, &[PLAIN; 2]);
         spoil(&mut table);
@@ -817,8 +815,8 @@ fn what_makes_no_sense_is_no_setting() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever people say, every table is valid, copies are never fewer than they need be, and
-    /// once all is said things come to rest.
+    /// Whatever operators do, every table is valid, copies are never fewer than they need be, and
+    /// in the end everything comes to rest.
     #[test]
     fn any_commands_leave_a_cluster_whole(
         kind in 0_u32..4,

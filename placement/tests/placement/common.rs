@@ -1,9 +1,9 @@
-//! Clusters to plan for.
+//! Clusters for the tests of plans.
 
 #![allow(dead_code, unreachable_pub)] // The benchmarks use a part of it.
 
 use doyen_placement::planner::{
-    InSyncChange, InSyncRequest, MoveLimits, Plan, Proposal, Stillness, adopt, advance,
+    InSyncChange, InSyncRequest, MoveLimits, Plan, PlannedChanges, WritesStopped, adopt, advance,
     change_in_sync, first, inherit, propose, reshape,
 };
 use doyen_placement::{
@@ -14,7 +14,7 @@ use doyen_placement::{
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a test wants of a member.
+/// The properties of a member in a test.
 #[derive(Debug, Clone)]
 pub struct Sketch {
     pub zone: u8,
@@ -118,8 +118,8 @@ pub fn partitions(
     table.partitions().map(|(at, partition)| (at, &**partition))
 }
 
-/// One of the modes, with a handful of partitions or tokens, and what is known of how it divides
-/// before members are.
+/// One of the modes, with a few partitions or tokens, and its division as far as it is known before
+/// there are members.
 pub fn divided(kind: u32, number: u16) -> (Mode, Division) {
     match kind % 4 {
         0 => (
@@ -161,7 +161,7 @@ pub const LIMITS: MoveLimits = MoveLimits {
     learners: 40,
 };
 
-/// Every learner of a partition that answers is counted, as far as one epoch allows.
+/// Every learner that answers counts, as far as one epoch allows.
 pub fn learned(table: &Table) -> Table {
     let silent: BTreeSet<MemberId> = table
         .members
@@ -184,7 +184,7 @@ pub fn learned(table: &Table) -> Table {
     next
 }
 
-/// What is planned where nothing was measured.
+/// The plan without measured loads.
 pub fn plan(table: &Table) -> Plan {
     doyen_placement::planner::plan(table, &Loads::default())
 }
@@ -195,7 +195,7 @@ pub fn settle_with(table: Table, check: impl FnMut(&Table, &Table)) -> Table {
     settle_by(table, plan, check)
 }
 
-/// As [`settle_with`], with plans of one's own.
+/// As [`settle_with`], with the plans of `plan`.
 pub fn settle_by(
     table: Table,
     plan: impl Fn(&Table) -> Plan,
@@ -207,7 +207,7 @@ pub fn settle_by(
         *now = next;
     };
     for _round in 0..200 {
-        let Proposal {
+        let PlannedChanges {
             reshapes, heirs, ..
         } = propose(&now, &Loads::default());
         let goals = plan(&inherit(&now, &heirs));
@@ -229,7 +229,7 @@ pub fn settle_by(
             });
         to(&mut now, begun);
         let still = |table: &Table, at| {
-            Some(Stillness {
+            Some(WritesStopped {
                 epoch: table.partition(at)?.epoch,
                 ahead_ms: 0,
             })
@@ -257,7 +257,7 @@ pub fn settle(table: Table) -> Table {
     settle_with(table, |_, _| {})
 }
 
-/// What holds between any two tables that follow one another (among it I11 and I15).
+/// The invariants between two successive tables (among them I11 and I15).
 pub fn check_step(old: &Table, new: &Table) {
     new.validate().expect("every table is valid");
     assert_eq!(
@@ -345,8 +345,8 @@ pub fn check_step(old: &Table, new: &Table) {
     }
 }
 
-/// What was split or merged is held by whoever held it before, all of them in sync, in a tenure and
-/// an epoch of its own.
+/// The result of a split or a merge is held by the members that held the former partitions, all of
+/// them in sync, in a tenure and an epoch of its own.
 fn check_origins(old: &Table, new: &Table, at: PartitionRef, partition: &Partition) {
     let mut lineage = partition.lineage;
     for (number, from) in partition.from.iter().enumerate() {
@@ -395,8 +395,7 @@ fn check_division(keyspace: &Keyspace) {
     }
 }
 
-/// No copy stands nearer to another of its partition than it must, judged by trying every other
-/// member.
+/// No copy stands nearer to another of its partition than necessary. Every other member is tried.
 pub fn check_spread(table: &Table) {
     let receivers: Vec<&Member> = table
         .members

@@ -2,7 +2,7 @@
 //! doyen-placement --test placement cost:: -- --ignored --nocapture`.
 
 use crate::common::*;
-use doyen_placement::planner::{self, Departure};
+use doyen_placement::planner::{self, Absence};
 use doyen_placement::{Loads, TableDelta};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -28,7 +28,7 @@ fn what_planning_costs() {
                 planner::advance(&adopted, &LIMITS, &planner::Waits::default())
             });
             let left = timed("remove", || {
-                planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)]))
+                planner::remove(&table, &BTreeMap::from([(id(1), Absence::Dead)]))
             });
             timed("plan repair", || planner::plan(&left, &Loads::default()));
             timed("validate", || left.validate()).expect("valid");

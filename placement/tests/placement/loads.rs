@@ -1,18 +1,17 @@
-//! What was measured moves something when it has been uneven for long, once, and noise moves
-//! nothing.
+//! A measured load moves something once it has been uneven for long, and noise moves nothing.
 
 use crate::common::{
     LIMITS, PLAIN, Sketch, check_spread, check_step, cluster, learned, loads as counts, member,
     partitions, plan as plan_by_count, settle_by, sketch,
 };
-use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Uneven, Window};
+use doyen_placement::loads::{LoadWindow, MemberLoad, PartitionLoad, Report, Uneven};
 use doyen_placement::planner::{self, Plan};
 use doyen_placement::{Loads, MemberId, PartitionRef, Paused, Scheduler, Schedulers, Table};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Between two looks of a coordinator.
+/// The time between two looks of a coordinator.
 const LOOK: Duration = Duration::from_secs(5);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -23,14 +22,14 @@ fn reads(reads: u64) -> PartitionLoad {
     }
 }
 
-/// What is measured in this table, where each partition has this load, wherever it is.
+/// The loads of this table, if each partition has this load, wherever it is.
 fn measured(table: &Table, load: impl Fn(PartitionRef) -> PartitionLoad) -> Loads {
     partitions(table)
         .map(|(at, p)| (at, p.primary(), load(at)))
         .collect()
 }
 
-/// What is to be evened out is.
+/// The loads, with this unevenness.
 fn uneven(mut loads: Loads, uneven: Uneven) -> Loads {
     loads.set_uneven(uneven);
     loads
@@ -56,8 +55,8 @@ fn how_far_the_furthest_is_above_its_share_is_told_in_percent() {
         (100, 100),
         "nobody has anything"
     );
-    // Everything is asked of the first member, whose share is a quarter; each partition has the
-    // same bytes.
+    // All requests go to the first member, whose share is a quarter. Each partition has the same
+    // bytes.
     let first = table.members[0].id;
     let all: Loads = partitions(&table)
         .map(|(at, p)| {
@@ -86,7 +85,7 @@ fn how_far_the_furthest_is_above_its_share_is_told_in_percent() {
     );
 }
 
-/// What each member has to do.
+/// The work of each member.
 fn work(table: &Table, loads: &Loads) -> BTreeMap<MemberId, u64> {
     let mut work: BTreeMap<MemberId, u64> = table.members.iter().map(|m| (m.id, 0)).collect();
     for (at, partition) in partitions(table) {
@@ -105,7 +104,7 @@ fn work(table: &Table, loads: &Loads) -> BTreeMap<MemberId, u64> {
     work
 }
 
-/// All goals are reached, and then nothing is left to do for those who count.
+/// The table after all goals are reached. Then no scheduler has anything to do.
 fn carried_out(table: Table) -> Table {
     // As a coordinator does: it plans again once nothing moves.
     let plan = |table: &Table| {
@@ -118,10 +117,10 @@ fn carried_out(table: Table) -> Table {
     settle_by(table, plan, check_step)
 }
 
-/// A coordinator's day: looks, and plans when it has been uneven for long. Returns what each plan
-/// moved, and the table in the end.
+/// A coordinator's day: it looks, and plans when the load has been uneven for long. Returns the
+/// moves of each plan, and the last table.
 fn day(mut table: Table, load: impl Fn(u64, PartitionRef) -> PartitionLoad) -> (Vec<Plan>, Table) {
-    let mut window = Window::default();
+    let mut window = LoadWindow::default();
     let mut plans = Vec::new();
     for look in 0..(DAY.as_secs() / LOOK.as_secs()) {
         let mut loads = measured(&table, |at| load(look, at));
@@ -235,7 +234,7 @@ fn a_proposal_names_what_moves_for_what_was_measured() {
 }
 
 #[test]
-fn a_partition_that_is_too_much_for_anybody_stays_and_what_is_beside_it_goes() {
+fn a_partition_too_large_for_every_member_stays_and_its_neighbours_move() {
     let table = cluster(64, 1, &[PLAIN; 3]);
     let (giant, led) = partitions(&table)
         .map(|(at, p)| (at, p.primary()))
@@ -248,7 +247,7 @@ fn a_partition_that_is_too_much_for_anybody_stays_and_what_is_beside_it_goes() {
 }
 
 #[test]
-fn what_is_off_moves_nothing() {
+fn a_scheduler_that_is_off_moves_nothing() {
     let mut table = cluster(64, 1, &[PLAIN; 3]);
     let busiest = table.members[0].id;
     let load = |table: &Table| {
@@ -345,7 +344,7 @@ fn only_a_primary_is_believed_and_only_of_what_is_there() {
     assert_eq!(loads, Loads::default());
 }
 
-/// These members say that they have nothing to spare.
+/// Loads in which these members report that they have nothing to spare.
 fn busy(table: &Table, which: &[usize]) -> Loads {
     let mut loads = Loads::default();
     for (place, member) in table.members.iter().enumerate() {
@@ -378,14 +377,14 @@ fn copies(table: &Table) -> Vec<u64> {
 }
 
 #[test]
-fn who_is_busy_is_given_its_share_once_it_is_not() {
+fn a_busy_member_gets_its_share_once_it_is_not_busy() {
     let three = cluster(64, 1, &[PLAIN; 3]);
     let four = planner::admit(&three, vec![member(100, &PLAIN)]);
     let plan = |table: &Table, which: &[usize]| planner::plan(table, &busy(table, which));
     let gone = |table: &Table| {
         planner::remove(
             table,
-            &BTreeMap::from([(table.members[0].id, planner::Departure::Dead)]),
+            &BTreeMap::from([(table.members[0].id, planner::Absence::Dead)]),
         )
     };
     assert_eq!(plan(&four, &[3]), vec![], "nothing need go there");
@@ -399,10 +398,10 @@ fn who_is_busy_is_given_its_share_once_it_is_not() {
         plan(&four, &[]).len(),
         "a giver may be busy"
     );
-    // One of the three dies: those that are left take what it had, and the busy one nothing.
+    // One of the three dies. The others take its partitions, and the busy one takes nothing.
     let left = settle_by(gone(&four), |table| plan(table, &[2]), check_step);
     assert_eq!(copies(&left), [64, 64, 0]);
-    // Somebody is to hold the second copy.
+    // A member must hold the second copy.
     let two = settle_by(gone(&left), |table| plan(table, &[1]), check_step);
     assert_eq!(copies(&two), [64, 64]);
     let even = settle_by(left, |table| plan(table, &[]), check_step);
@@ -413,9 +412,9 @@ fn who_is_busy_is_given_its_share_once_it_is_not() {
     );
 }
 
-/// What does not fit below the last watermark is refused, so that nobody passes it.
+/// Writes that do not fit below the last watermark are refused, so no member passes it.
 #[test]
-fn who_is_as_good_as_full_is_told_as_full() {
+fn a_member_that_is_almost_full_counts_as_full() {
     let told = |memory| {
         MemberLoad {
             memory,
@@ -430,16 +429,17 @@ fn who_is_as_good_as_full_is_told_as_full() {
     );
 }
 
-/// A goal that has not begun was fixed while balance rested, and with it who was full by now.
+/// A goal that had not begun stayed while balance rested, and with it a target that was full by
+/// now.
 #[test]
-fn what_is_lacking_is_thought_over_while_balance_rests() {
+fn missing_copies_are_planned_anew_while_balancing_rests() {
     let paused = planner::balance(
         &cluster(64, 1, &[PLAIN; 4]),
         &planner::BalanceChange::Pause(Paused::Operator),
     );
     let dead = planner::remove(
         &paused,
-        &BTreeMap::from([(paused.members[0].id, planner::Departure::Dead)]),
+        &BTreeMap::from([(paused.members[0].id, planner::Absence::Dead)]),
     );
     let adopted = planner::adopt(&dead, &planner::plan(&dead, &busy(&dead, &[])));
     let meant = |table: &Table| {
@@ -467,7 +467,7 @@ fn what_is_lacking_is_thought_over_while_balance_rests() {
     assert_eq!(planner::plan(&again, &busy(&again, &[1])), vec![], "once");
 }
 
-/// Of these members, those that others cannot copy to.
+/// Loads in which others cannot copy to these members.
 fn cut_off(table: &Table, which: &[usize]) -> Loads {
     let mut loads = Loads::default();
     loads.set_unreached(which.iter().map(|place| table.members[*place].id).collect());
@@ -475,7 +475,7 @@ fn cut_off(table: &Table, which: &[usize]) -> Loads {
 }
 
 #[test]
-fn whom_nobody_reaches_is_planned_with_as_if_it_were_emptied() {
+fn an_unreached_member_is_planned_with_as_if_it_were_emptied() {
     let four = cluster(64, 1, &[PLAIN; 4]);
     let plan = |table: &Table| planner::plan(table, &cut_off(table, &[3]));
     let away = settle_by(four.clone(), plan, check_step);
@@ -487,7 +487,7 @@ fn whom_nobody_reaches_is_planned_with_as_if_it_were_emptied() {
     );
     let back = settle_by(away, plan_by_count, check_step);
     assert_eq!(copies(&back), [32; 4]);
-    // Where there is no other place for its copies they stay, and others lead.
+    // If its copies have no other place, they stay, and other members lead.
     let wide = cluster(64, 3, &[PLAIN; 4]);
     let led = settle_by(wide, plan, check_step);
     assert_eq!(copies(&led), [64; 4]);
@@ -495,19 +495,19 @@ fn whom_nobody_reaches_is_planned_with_as_if_it_were_emptied() {
     assert_eq!(plan(&led), vec![], "and that is all");
 }
 
-/// It cannot give what it leads to anybody: who has it already leads first. Copies to somebody who
+/// The member cannot feed any other member, so a present copy leads first. Copies to a member that
 /// was to lead were begun again and again.
 #[test]
-fn what_is_led_by_whom_nobody_reaches_is_led_by_who_has_it_before_it_is_copied() {
+fn partitions_of_an_unreached_primary_go_to_a_present_copy_before_new_copies_are_made() {
     for (partitions_of, backups, members) in
         [(64, 1, 4), (64, 1, 5), (16, 1, 5), (64, 2, 6), (8, 2, 5)]
     {
         for gone in 0..members {
-            // One has died, so that leads are no longer even when the other is cut off.
+            // One has died, so leads are no longer even when the other is cut off.
             let full = cluster(partitions_of, backups, &vec![PLAIN; members + 1]);
             let table = planner::remove(
                 &full,
-                &BTreeMap::from([(full.members[gone].id, planner::Departure::Dead)]),
+                &BTreeMap::from([(full.members[gone].id, planner::Absence::Dead)]),
             );
             let table = if gone % 2 == 0 {
                 table
@@ -562,17 +562,17 @@ proptest! {
         let mut table = planner::admit(&settled, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
         if dies {
             let dead = table.members[0].id;
-            table = planner::remove(&table, &BTreeMap::from([(dead, planner::Departure::Dead)]));
+            table = planner::remove(&table, &BTreeMap::from([(dead, planner::Absence::Dead)]));
         }
         let which: Vec<usize> = (0..which.len()).filter(|place| which[*place]).collect();
         let spared = settle_by(table.clone(), |table| planner::plan(table, &busy(table, &which)), check_step);
         check_spread(&spared);
         let wanted = |table: &Table| partitions(table).map(|(_, p)| p.in_sync().count()).collect::<Vec<_>>();
         prop_assert_eq!(wanted(&spared), wanted(&settle_by(table, plan_by_count, check_step)));
-        // Once nobody is, everything is where it would have been.
+        // Once no member is busy, everything is where it would have been.
         let even = settle_by(spared, plan_by_count, check_step);
         check_spread(&even);
-        // The same of those that others cannot copy to: nothing has fewer copies for that.
+        // The same for members that others cannot copy to: no partition has fewer copies for that.
         let reached = settle_by(even.clone(), |table| planner::plan(table, &cut_off(table, &which.iter().copied().filter(|w| *w < table.members.len()).collect::<Vec<_>>())), check_step);
         prop_assert_eq!(wanted(&reached), wanted(&even));
     }

@@ -1,9 +1,9 @@
-//! A plan told step by step leads where the plan leads, for the reasons that the table shows.
+//! The steps of a plan lead to its goals, for the reasons that the table shows.
 
 use crate::common::*;
 use doyen_placement::loads::{PartitionLoad, Skew};
 use doyen_placement::planner::{
-    self, Action, Departure, KeyspaceChange, NotApplied, Operator, Pace, Reason, adopt,
+    self, Absence, KeyspaceChange, NotApplied, Operator, OperatorAction, Pace, Reason, adopt,
     alter_keyspace, plan_for, reshape,
 };
 use doyen_placement::{
@@ -21,7 +21,7 @@ fn reasons(table: &Table) -> BTreeSet<Reason> {
     operators(table).into_iter().map(|o| o.reason).collect()
 }
 
-/// Who holds each partition that has steps once all of them are taken, the primary first; the
+/// The members of each partition that has steps, after all of them: the primary first, and the
 /// others by id.
 fn taken(table: &Table, operators: &[Operator]) -> BTreeMap<PartitionRef, Vec<MemberId>> {
     let mut held: BTreeMap<PartitionRef, Vec<MemberId>> = BTreeMap::new();
@@ -31,10 +31,10 @@ fn taken(table: &Table, operators: &[Operator]) -> BTreeMap<PartitionRef, Vec<Me
             .entry(operator.partition)
             .or_insert_with(|| partition.in_sync().collect());
         match operator.action {
-            Action::Split(_) | Action::Merge(_) => panic!("nothing is split"),
-            Action::AddLearner(m) => assert!(!members.contains(&m)),
-            Action::Promote(m) => members.push(m),
-            Action::TransferPrimary { from, to } => {
+            OperatorAction::Split(_) | OperatorAction::Merge(_) => panic!("nothing is split"),
+            OperatorAction::AddLearner(m) => assert!(!members.contains(&m)),
+            OperatorAction::Promote(m) => members.push(m),
+            OperatorAction::TransferPrimary { from, to } => {
                 assert_eq!(members[0], from);
                 let heir = members
                     .iter()
@@ -42,7 +42,7 @@ fn taken(table: &Table, operators: &[Operator]) -> BTreeMap<PartitionRef, Vec<Me
                     .expect("it holds a copy that counts");
                 members.swap(0, heir);
             }
-            Action::RemoveCopy(m) => {
+            OperatorAction::RemoveCopy(m) => {
                 assert!(members.first() != Some(&m), "no primary is dropped");
                 members.retain(|held| *held != m);
             }
@@ -84,7 +84,7 @@ proptest! {
     ) {
         let table = cluster(1 << power, backups, &members);
         let table = planner::admit(&table, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
-        let gone = gone.into_iter().map(|m| (id(m), Departure::Silent)).collect();
+        let gone = gone.into_iter().map(|m| (id(m), Absence::Silent)).collect();
         let mut table = planner::hand_over(&planner::remove(&table, &gone), id(leaver), Pace::Repair);
         if begun {
             table = adopt(&table, &plan(&table));
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_off_moves_nothing(
+    fn a_scheduler_that_is_off_moves_nothing(
         members in prop::collection::vec(sketch(), 1..9),
         newcomers in prop::collection::vec(sketch(), 0..4),
         gone in prop::collection::btree_set(1_u64..9, 0..2),
@@ -119,14 +119,14 @@ proptest! {
         let on: Schedulers = on.into_iter().map(|place| Scheduler::ALL[place]).collect();
         table.settings.schedulers = on;
         let table = planner::admit(&table, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
-        let gone = gone.into_iter().map(|m| (id(m), Departure::Silent)).collect();
+        let gone = gone.into_iter().map(|m| (id(m), Absence::Silent)).collect();
         let table = planner::remove(&table, &gone);
         let reasons = reasons(&table);
         let belong = |reason: &Reason| match reason {
             Reason::Repair => on.has(Scheduler::Repair),
-            // What lacks copies, too, is repaired whole.
+            // If a partition lacks copies, too, it is repaired as a whole.
             Reason::Drain => on.has(Scheduler::Drain) || on.has(Scheduler::Repair),
-            // What moves for balance may come to stand better.
+            // A partition that moves for balance may come to stand better.
             Reason::Rule | Reason::Apart => on.has(Scheduler::Place) || on.has(Scheduler::Copies),
             Reason::Copies => on.has(Scheduler::Copies),
             Reason::Primaries => on.has(Scheduler::Primaries),
@@ -142,11 +142,11 @@ proptest! {
 fn each_step_tells_its_reason() {
     let table = cluster(64, 1, &[PLAIN; 4]);
     assert_eq!(reasons(&table), BTreeSet::new());
-    let dead = planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)]));
+    let dead = planner::remove(&table, &BTreeMap::from([(id(1), Absence::Dead)]));
     assert!(
         operators(&dead)
             .iter()
-            .filter(|o| matches!(o.action, Action::AddLearner(_)))
+            .filter(|o| matches!(o.action, OperatorAction::AddLearner(_)))
             .all(|o| o.reason == Reason::Repair)
     );
     let leaving = planner::hand_over(&table, id(1), Pace::Repair);
@@ -195,7 +195,7 @@ fn each_step_tells_its_reason() {
         .into_iter()
         .filter(|o| o.partition == at);
     let steps: Vec<(bool, Reason)> = steps
-        .map(|o| (matches!(o.action, Action::RemoveCopy(_)), o.reason))
+        .map(|o| (matches!(o.action, OperatorAction::RemoveCopy(_)), o.reason))
         .collect();
     assert_eq!(steps, [(false, Reason::Primaries), (true, Reason::Surplus)]);
     let zones = cluster(64, 1, &[1, 1].map(|zone| Sketch { zone, ..PLAIN }));
@@ -206,7 +206,7 @@ fn each_step_tells_its_reason() {
 #[test]
 fn draining_and_repair_are_on_or_off_by_themselves() {
     let table = planner::hand_over(&cluster(64, 2, &[PLAIN; 6]), id(1), Pace::Repair);
-    let table = planner::remove(&table, &BTreeMap::from([(id(2), Departure::Dead)]));
+    let table = planner::remove(&table, &BTreeMap::from([(id(2), Absence::Dead)]));
     let with = |on: &[Scheduler]| {
         let mut table = table.clone();
         table.settings.schedulers = on.iter().copied().collect();
@@ -234,12 +234,12 @@ fn draining_and_repair_are_on_or_off_by_themselves() {
 }
 
 #[test]
-fn who_leaves_is_in_a_hurry_and_who_is_emptied_is_not() {
+fn a_leaver_is_handed_over_faster_than_a_drained_member() {
     let whole = cluster(64, 1, &[PLAIN; 4]);
     let (first, second) = (whole.members[0].clone(), whole.members[1].clone());
     let drained = planner::drain(&whole, &first.name).expect("others have room");
     let leaves = planner::hand_over(&drained, second.id, Pace::Repair);
-    let dead = planner::remove(&whole, &BTreeMap::from([(second.id, Departure::Dead)]));
+    let dead = planner::remove(&whole, &BTreeMap::from([(second.id, Absence::Dead)]));
     let hurried = |table: &Table| planner::ranges::pressing(table).count();
     assert_eq!(
         (hurried(&whole), planner::leaving(&whole)),
@@ -360,13 +360,13 @@ fn only_new_copies_cost_bytes() {
         .collect();
     let told = planner::operators(&joined, &plan(&joined), &sizes);
     for operator in &told {
-        let copies = matches!(operator.action, Action::AddLearner(_));
+        let copies = matches!(operator.action, OperatorAction::AddLearner(_));
         assert_eq!(operator.bytes, Some(if copies { 1000 } else { 0 }));
         assert!(!operator.to_string().contains('\n'));
     }
     let first = told
         .iter()
-        .find(|o| matches!(o.action, Action::AddLearner(_)))
+        .find(|o| matches!(o.action, OperatorAction::AddLearner(_)))
         .expect("something is copied");
     assert_eq!(
         first.to_string(),
@@ -379,12 +379,12 @@ fn only_new_copies_cost_bytes() {
     assert!(
         operators(&joined)
             .iter()
-            .all(|o| o.bytes.is_none() == matches!(o.action, Action::AddLearner(_)))
+            .all(|o| o.bytes.is_none() == matches!(o.action, OperatorAction::AddLearner(_)))
     );
 }
 
 #[test]
-fn what_a_person_wants_moved_stays_wanted_while_nobody_balances() {
+fn a_move_that_an_operator_wants_stays_wanted_while_balancing_is_paused() {
     let mut table = planner::admit(&cluster(64, 1, &[PLAIN; 2]), vec![member(9, &PLAIN)]);
     table.settings.schedulers = Schedulers::MANUAL;
     assert_eq!(plan(&table), vec![], "nothing moves for balance by itself");
@@ -394,7 +394,7 @@ fn what_a_person_wants_moved_stays_wanted_while_nobody_balances() {
     assert_eq!(plan(&applied), vec![]);
     let settled = settle_with(applied, check_step);
     assert!(loads(&settled)[&id(9)].0 >= 42, "it has its share");
-    let dead = planner::remove(&settled, &BTreeMap::from([(id(1), Departure::Dead)]));
+    let dead = planner::remove(&settled, &BTreeMap::from([(id(1), Absence::Dead)]));
     assert_eq!(
         planner::health(&settle_with(dead, check_step)),
         planner::Health::default(),

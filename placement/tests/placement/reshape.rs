@@ -1,11 +1,11 @@
-//! Splits and merges as tables: what takes part stands still, what comes of it is held alike, and
-//! no number is given twice.
+//! Splits and merges as tables: their partitions stay where they are, the results are held alike,
+//! and no number is given twice.
 
 use crate::common::*;
 use doyen_placement::division::Cut;
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report};
 use doyen_placement::planner::{
-    self, Departure, KeyspaceChange, NotReshaped, Stillness, alter_keyspace, merge_at, reshape,
+    self, Absence, KeyspaceChange, NotReshaped, WritesStopped, alter_keyspace, merge_at, reshape,
     split_at,
 };
 use doyen_placement::{
@@ -30,8 +30,8 @@ fn ranges(members: &[Sketch]) -> Table {
     )
 }
 
-fn still(table: &Table, at: PartitionRef) -> Option<Stillness> {
-    Some(Stillness {
+fn still(table: &Table, at: PartitionRef) -> Option<WritesStopped> {
+    Some(WritesStopped {
         epoch: table.partition(at)?.epoch,
         ahead_ms: -i64::from(at.partition.0),
     })
@@ -153,7 +153,7 @@ fn what_cannot_be_split_or_merged_is_told_why() {
 }
 
 #[test]
-fn what_is_given_up_takes_writes_again_in_another_epoch() {
+fn a_partition_whose_split_is_given_up_takes_writes_again_in_another_epoch() {
     let table = ranges(&[PLAIN, PLAIN]);
     let begun = split_at(&table, &table.keyspaces[0].name, MapId(0), b"a")
         .expect("it can be")
@@ -276,8 +276,8 @@ fn ring(members: usize, tokens: u16) -> Table {
     )
 }
 
-/// By how much the member that leads most leads more than is fair, of a ring without tokens of
-/// anybody else.
+/// How much more than its fair share the member that leads most leads, on a ring without tokens of
+/// other members.
 fn uneven(table: &Table) -> f64 {
     let Division::Arcs(arcs) = &table.keyspaces[0].division else {
         panic!("a ring")
@@ -293,7 +293,7 @@ fn uneven(table: &Table) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// Where every key of a sample is led and held.
+/// The members that lead and hold every key of a sample.
 fn holders(table: &Table) -> Vec<BTreeSet<doyen_placement::MemberId>> {
     let keyspace = &table.keyspaces[0];
     let of = |n: u32| {
@@ -318,8 +318,8 @@ fn a_join_splits_arcs_and_a_leave_merges_them_and_nothing_else_moves() {
         .zip(holders(&four))
         .map(|(before, after)| after.difference(before).count())
         .sum();
-    // A fair part is 2 x 2000 / 4; and who held a copy behind the newcomer gives it up, or passes
-    // it on.
+    // A fair share is 2 x 2000 / 4. A member that held a copy behind the newcomer gives it up, or
+    // passes it on.
     assert!((800..=1_400).contains(&moved), "{moved}");
     let newcomer = id(4);
     let elsewhere = holders(&three)
@@ -329,7 +329,7 @@ fn a_join_splits_arcs_and_a_leave_merges_them_and_nothing_else_moves() {
         .count();
     assert!(elsewhere <= 200, "{elsewhere}");
 
-    let gone = std::collections::BTreeMap::from([(id(2), planner::Departure::Dead)]);
+    let gone = std::collections::BTreeMap::from([(id(2), planner::Absence::Dead)]);
     let left = settle_with(planner::remove(&four, &gone), check_step);
     assert_eq!(left.keyspaces[0].partitions.len(), 48);
     assert!(uneven(&left) <= 1.5, "{}", uneven(&left));
@@ -356,7 +356,7 @@ fn rings_grow_and_shrink_without_end() {
         table = settle_with(
             planner::remove(
                 &table,
-                &std::collections::BTreeMap::from([(oldest, planner::Departure::Left)]),
+                &std::collections::BTreeMap::from([(oldest, planner::Absence::Left)]),
             ),
             check_step,
         );
@@ -377,7 +377,7 @@ fn a_ring_of_one_becomes_a_ring_of_two() {
 }
 
 #[test]
-fn ranges_of_which_nobody_says_anything_are_empty_where_their_primaries_say_anything() {
+fn ranges_missing_in_reports_of_their_primaries_are_empty() {
     let before = ranges(&[PLAIN]);
     let name = before.keyspaces[0].name.clone();
     let split = finish(
@@ -415,8 +415,8 @@ fn ranges_of_which_nobody_says_anything_are_empty_where_their_primaries_say_anyt
     assert_eq!(cold(&loads), [], "together they are not small");
 }
 
-/// Seed 1442 of the simulation: what was to be merged with a partition that had just lost a copy
-/// was to give up its own.
+/// Seed 1442 of the simulation: a partition that was to be merged with one that had just lost a
+/// copy was to give up its own copy.
 #[test]
 fn nothing_comes_to_a_partition_that_lacks_copies() {
     let table = ranges(&[PLAIN, PLAIN, PLAIN]);
@@ -432,11 +432,11 @@ fn nothing_comes_to_a_partition_that_lacks_copies() {
         .in_sync()
         .nth(1)
         .expect("two hold it");
-    let left = planner::remove(&table, &BTreeMap::from([(lacking, Departure::Dead)]));
+    let left = planner::remove(&table, &BTreeMap::from([(lacking, Absence::Dead)]));
     assert_eq!(together(&left), None);
 }
 
-/// A range that was to come to members without room for it was planned there again each minute.
+/// A range was planned again each minute for members that had no room for it.
 #[test]
 fn neighbours_come_together_where_there_is_room_or_not_at_all() {
     let table = ranges(&[PLAIN, PLAIN, PLAIN]);

@@ -1,5 +1,5 @@
-//! What a ring promises: only the arcs concerned move, copies stand apart, and allocated tokens
-//! make everybody's part even.
+//! The promises of a ring: only the arcs concerned move, copies stand apart, and allocated tokens
+//! make the shares of members even.
 
 use crate::common::*;
 use doyen_placement::ring::{
@@ -37,7 +37,7 @@ fn grown(
     (ring, members)
 }
 
-/// The most that anybody leads, and holds, of what would be fair.
+/// The most that any member leads, and holds, as a multiple of its fair share.
 fn most(ring: &Ring, members: &[Arc<Member>], copies: usize) -> (f64, f64) {
     let owned = ownership(ring, members, copies);
     let most = |part: fn(&Ownership) -> f64| owned.values().map(part).fold(0.0, f64::max);
@@ -68,8 +68,8 @@ fn sixteen_allocated_tokens_are_even_from_3_to_100_members() {
     }
 }
 
-/// Tokens of those who stay are not chosen again, so that leaves cost evenness. How much is told in
-/// `ring::depart`'s terms: without it, these would be up to 1.8.
+/// Tokens of members that stay are not chosen again, so leaves cost some evenness. Without
+/// `ring::depart`, these would be up to 1.8.
 #[test]
 fn leaves_leave_the_ring_nearly_even() {
     for (copies, led_most, held_most) in [(1, 1.25, 1.25), (2, 1.25, 1.5), (3, 1.25, 1.5)] {
@@ -89,7 +89,7 @@ fn leaves_leave_the_ring_nearly_even() {
     }
 }
 
-/// Members come and go for long: what is uneven is mended by who comes, and does not add up.
+/// Members come and go for long. Newcomers even out the shares, and unevenness does not add up.
 #[test]
 fn churn_does_not_drift() {
     let (mut ring, mut members) = grown(&vec![PLAIN; 20], 2, |_, _| {});
@@ -194,7 +194,7 @@ proptest! {
             let left: Vec<MemberId> = one.from.iter().copied().filter(|m| kept.contains(m)).collect();
             prop_assert_eq!((kept.len() + 1, &kept), (copies, &left), "the others keep their order");
         }
-        // And all that it has was moved.
+        // All of its arcs were moved.
         let moved: f64 = moved.iter().map(|m| m.arc.share()).sum();
         let held = ownership(&joined, &all, copies)[&id(100)].held;
         prop_assert!((moved - held).abs() < 1e-9, "{} of {}", moved, held);

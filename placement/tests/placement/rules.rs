@@ -1,8 +1,8 @@
-//! Rules of placement are obeyed wherever they can be, and where they cannot, it is said why and no
+//! Rules of placement are met wherever that is possible. If it is not, the planner says why, and no
 //! copy is missing.
 
 use crate::common::*;
-use doyen_placement::planner::{self, Departure, KeyspaceChange, Why, alter_keyspace, rules_unmet};
+use doyen_placement::planner::{self, Absence, KeyspaceChange, Why, alter_keyspace, rules_unmet};
 use doyen_placement::{
     Assignment, ClusterId, Keyspace, Label, Location, Member, MemberState, OnLoss, Role, Rule,
     Settings, Table, rule,
@@ -73,7 +73,7 @@ fn can_be_obeyed(keyspace: &Keyspace, receivers: &[&Member]) -> bool {
         })
 }
 
-/// Nothing is left to plan: then rules are broken only where they must be, and never at the cost of
+/// Nothing is left to plan. Then rules are broken only where they must be, and never at the cost of
 /// copies.
 fn check_obeyed(table: &Table) {
     let receivers: Vec<&Member> = table
@@ -139,7 +139,7 @@ fn some_rule() -> impl Strategy<Value = Rule> {
     ]
 }
 
-/// Rules that may stand together: what contradicts an earlier one is left out.
+/// Rules that can stand together: a rule that contradicts an earlier one is left out.
 fn some_rules() -> impl Strategy<Value = Vec<Rule>> {
     prop::collection::vec(some_rule(), 0..5).prop_map(|wanted| {
         let mut rules = Vec::new();
@@ -179,7 +179,7 @@ proptest! {
         check_step(&settled, &altered);
         let settled = settle_with(altered, check_step);
         check_obeyed(&settled);
-        let gone: BTreeMap<_, _> = gone.into_iter().map(|m| (id(m), Departure::Dead)).collect();
+        let gone: BTreeMap<_, _> = gone.into_iter().map(|m| (id(m), Absence::Dead)).collect();
         let settled = settle_with(planner::remove(&settled, &gone), check_step);
         if settled.members.iter().all(|m| m.state == MemberState::Live) {
             check_obeyed(&settled);
@@ -212,7 +212,7 @@ fn zones(zones: &[&str]) -> Vec<Member> {
 }
 
 #[test]
-fn what_rules_allow_is_shared_evenly() {
+fn copies_are_shared_evenly_as_far_as_rules_allow() {
     let allowed = rules(&["primary in zone=a", "copies not in zone=c"]);
     let table = founded(
         ruled(256, 1, &allowed),
@@ -353,13 +353,13 @@ fn a_rule_is_not_met_yet_while_copies_are_still_to_move() {
 }
 
 #[test]
-fn what_begins_anew_begins_where_rules_want_it() {
+fn a_partition_that_begins_anew_begins_where_rules_want_it() {
     let keyspace = Keyspace {
         on_loss: OnLoss::Reset { after_ms: 0 },
         ..ruled(64, 0, &rules(&["copies not in zone=b"]))
     };
     let table = founded(keyspace, Assignment::RoundRobin, zones(&["a", "a", "b"]));
-    let next = planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)]));
+    let next = planner::remove(&table, &BTreeMap::from([(id(1), Absence::Dead)]));
     check_step(&table, &next);
     let primaries: BTreeSet<_> = partitions(&next).map(|(_, p)| p.primary()).collect();
     assert_eq!(primaries, BTreeSet::from([id(2)]));

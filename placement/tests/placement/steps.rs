@@ -1,12 +1,12 @@
-//! Random lives of a table: whatever happens in whatever order, every table is valid, epochs only
-//! rise, nobody becomes in sync who did not learn, and the last in-sync copy stays unless the
+//! Random lives of a table. Whatever happens in whatever order, every table is valid, epochs only
+//! rise, no member becomes in sync without learning, and the last in-sync copy stays unless the
 //! partition begins anew.
 
 use crate::common::*;
 use doyen_placement::division::Cut;
 use doyen_placement::planner::{
-    self, DEFAULT_KEYSPACE, Departure, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace,
-    Pace, Stillness, adopt, advance, change_in_sync, reshape,
+    self, Absence, DEFAULT_KEYSPACE, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace,
+    Pace, WritesStopped, adopt, advance, change_in_sync, reshape,
 };
 use doyen_placement::{
     Assignment, Division, Keyspace, KeyspaceId, MapId, MemberId, MemberState, OnLoss, PartitionId,
@@ -15,7 +15,7 @@ use doyen_placement::{
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What happens next. Numbers choose among what there is.
+/// The next event. Numbers choose among the present members, keyspaces and partitions.
 #[derive(Debug, Clone)]
 enum Act {
     Admit(Sketch),
@@ -43,8 +43,7 @@ enum Act {
     Hold(usize),
 }
 
-/// Rules that people set one after the other, or one of them alone: not all of them can be met at
-/// once.
+/// Rules that are set one after the other, or one of them alone. They cannot all be met at once.
 const RULES: [&str; 5] = [
     "primary in zone=z1",
     "copies not in zone=z2",
@@ -82,9 +81,9 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What a primary says whose copies all have everything.
-fn still(table: &Table, at: PartitionRef) -> Option<Stillness> {
-    Some(Stillness {
+/// The report of a primary whose copies are all equal.
+fn still(table: &Table, at: PartitionRef) -> Option<WritesStopped> {
+    Some(WritesStopped {
         epoch: table.partition(at)?.epoch,
         ahead_ms: i64::from(at.partition.0) * 100,
     })
@@ -94,7 +93,7 @@ fn pick(table: &Table, number: usize) -> MemberId {
     table.members[number % table.members.len()].id
 }
 
-/// Keyspaces that come and go, and the one that stays.
+/// Keyspaces that come and go, and the default one.
 fn named(number: u8) -> String {
     if number == 3 {
         DEFAULT_KEYSPACE.into()
@@ -111,8 +110,7 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
             planner::admit(table, vec![member(*next_id, sketch)])
         }
         Act::Remove(gone) => {
-            let how =
-                |how: u8| [Departure::Silent, Departure::Dead, Departure::Left][usize::from(how)];
+            let how = |how: u8| [Absence::Silent, Absence::Dead, Absence::Left][usize::from(how)];
             planner::remove(
                 table,
                 &gone
@@ -230,7 +228,7 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
                     key: format!("key{:04}", place % 100).as_bytes().into(),
                 },
             };
-            // Where it may be: the place decides which one it is.
+            // The place decides which partition it is.
             let partition = match &cut {
                 Cut::Half => at.partition,
                 Cut::Token { token, .. } => match &keyspace.division {
@@ -357,8 +355,7 @@ proptest! {
             prop_assert!(may || !began_anew, "only the dead, given up or reset, lose partitions");
             table = next;
         }
-        // From wherever that led, planning comes to an end, in a table that is safe as far as
-        // members answer.
+        // Whatever happened before, planning ends in a table that is safe as far as members answer.
         table.settings.schedulers = Schedulers::ALL;
         let table = reshape::cancel(&planner::assign(&table), |_, _| true);
         let settled = settle_with(table, check_step);
@@ -401,7 +398,7 @@ fn primaries(table: &Table) -> BTreeMap<PartitionRef, MemberId> {
 fn a_dead_primary_is_followed_by_its_copy_in_another_epoch() {
     let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
     let dead = id(1);
-    let next = planner::remove(&table, &BTreeMap::from([(dead, Departure::Silent)]));
+    let next = planner::remove(&table, &BTreeMap::from([(dead, Absence::Silent)]));
     check_step(&table, &next);
     assert!(next.member(dead).is_none());
     assert_eq!(next.voters, [id(2), id(3)]);
@@ -433,7 +430,7 @@ fn a_dead_primary_is_followed_by_its_copy_in_another_epoch() {
 fn the_last_holder_stays_when_it_falls_silent_and_leads_again_when_it_returns() {
     let table = cluster(64, 0, &[PLAIN, PLAIN]);
     let silent = id(1);
-    let without = planner::remove(&table, &BTreeMap::from([(silent, Departure::Silent)]));
+    let without = planner::remove(&table, &BTreeMap::from([(silent, Absence::Silent)]));
     check_step(&table, &without);
     assert_eq!(
         without.member(silent).map(|m| m.state),
@@ -475,7 +472,7 @@ fn of_two_silent_holders_the_first_to_return_leads() {
             },
         )],
     );
-    let both = BTreeMap::from([(id(1), Departure::Silent), (id(2), Departure::Silent)]);
+    let both = BTreeMap::from([(id(1), Absence::Silent), (id(2), Absence::Silent)]);
     let without = planner::remove(&witness, &both);
     check_step(&witness, &without);
     assert_eq!(without.voters, [id(3)]);
@@ -486,14 +483,14 @@ fn of_two_silent_holders_the_first_to_return_leads() {
 }
 
 #[test]
-fn what_the_dead_alone_held_begins_anew_where_the_keyspace_says_so() {
+fn partitions_that_only_dead_members_held_begin_anew_if_the_keyspace_says_so() {
     for (on_loss, kept) in [(OnLoss::Wait, true), (OnLoss::Reset { after_ms: 0 }, false)] {
         let table = cluster_of(
             keyspace(64, 0, on_loss),
             Assignment::RoundRobin,
             &[PLAIN, PLAIN],
         );
-        let next = planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)]));
+        let next = planner::remove(&table, &BTreeMap::from([(id(1), Absence::Dead)]));
         check_step(&table, &next);
         assert_eq!(next.member(id(1)).is_some(), kept);
         let anew = partitions(&next).filter(|(_, p)| p.lineage.0 == 2).count();
@@ -517,10 +514,10 @@ fn of_what_silent_members_hold_only_what_is_given_up_begins_anew() {
         table,
         "all answer"
     );
-    let silent = planner::remove(&table, &BTreeMap::from([(id(1), Departure::Silent)]));
+    let silent = planner::remove(&table, &BTreeMap::from([(id(1), Absence::Silent)]));
     assert_eq!(planner::begin_anew(&silent, |_, _| false), silent);
     let mut silent = silent;
-    // Of two members nothing moves: it is held all the same.
+    // With two members nothing moves, but the setting is kept.
     silent.settings.balancing.held = vec![PartitionRef {
         keyspace: KeyspaceId(0),
         partition: PartitionId(40),
@@ -543,10 +540,10 @@ fn of_what_silent_members_hold_only_what_is_given_up_begins_anew() {
 }
 
 #[test]
-fn nobody_is_removed_where_nobody_would_be_left_to_vote() {
+fn a_removal_that_leaves_no_voter_is_not_made() {
     let table = cluster(64, 1, &[PLAIN]);
     assert_eq!(
-        planner::remove(&table, &BTreeMap::from([(id(1), Departure::Dead)])),
+        planner::remove(&table, &BTreeMap::from([(id(1), Absence::Dead)])),
         table
     );
 }
@@ -591,7 +588,7 @@ fn a_pair_has_nothing_to_repair_when_one_leaves() {
 }
 
 #[test]
-fn where_everybody_leaves_nobody_drops_what_others_hold() {
+fn while_every_member_leaves_none_drops_what_others_hold() {
     let mut table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
     for leaver in [1, 2, 3] {
         let next = planner::hand_over(&table, id(leaver), Pace::Repair);
@@ -661,7 +658,7 @@ fn withdrawing_an_admission_is_an_epoch_even_where_the_learner_is_gone() {
 #[test]
 fn learners_stay_within_their_limits_and_repair_goes_first() {
     let full = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
-    let short = planner::remove(&full, &BTreeMap::from([(id(3), Departure::Dead)]));
+    let short = planner::remove(&full, &BTreeMap::from([(id(3), Absence::Dead)]));
     let joined = planner::admit(&short, vec![member(4, &PLAIN)]);
     let planned = adopt(&joined, &plan(&joined));
     let limits = planner::MoveLimits {
@@ -714,13 +711,13 @@ fn learners_stay_within_their_limits_and_repair_goes_first() {
 }
 
 #[test]
-fn what_a_leaver_holds_goes_before_what_moves_for_balance() {
+fn copies_of_a_leaver_move_before_copies_for_balance() {
     let four = cluster(64, 1, &[PLAIN; 4]);
     let mut table = planner::admit(
         &planner::hand_over(&four, id(1), Pace::Repair),
         vec![member(9, &PLAIN)],
     );
-    // The others hold more than their share, too, so that some of theirs goes to the newcomer.
+    // The others hold more than their share, too, so some of their copies go to the newcomer.
     table = adopt(&table, &plan(&table));
     let held = |table: &Table, at| {
         table
@@ -756,7 +753,7 @@ fn what_a_leaver_holds_goes_before_what_moves_for_balance() {
 }
 
 #[test]
-fn what_moves_because_somebody_has_too_much_to_do_goes_before_what_moves_for_balance() {
+fn moves_away_from_a_busy_member_go_before_other_moves_for_balance() {
     let joined = planner::admit(&cluster(64, 1, &[PLAIN; 3]), vec![member(9, &PLAIN)]);
     let table = adopt(&joined, &plan(&joined));
     let needs_copy = |p: &doyen_placement::Partition| {

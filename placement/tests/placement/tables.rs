@@ -1,4 +1,4 @@
-//! Tables as values: what is valid, what they are called, how they travel, where keys are.
+//! Tables as values: which ones are valid, their names, how they travel, and where keys are.
 
 use crate::common::*;
 use doyen_placement::hash::slot;
@@ -223,8 +223,8 @@ fn keyspaces_and_maps_stand_in_order_and_within_limits() {
     );
 }
 
-/// Two members that were built by different compilers, or run on different machines, must call a
-/// table the same.
+/// Two members that were built by different compilers, or run on different machines, must derive
+/// the same name of a table.
 #[test]
 fn a_table_is_called_the_same_everywhere() {
     assert_eq!(table().name().hash, PINNED);

@@ -1,7 +1,7 @@
 //! Tables on the wire: how many bytes they take, and what becomes of damaged ones.
 
 use crate::common::*;
-use doyen_placement::planner::{self, Departure, Pace};
+use doyen_placement::planner::{self, Absence, Pace};
 use doyen_placement::{
     Assignment, Keyspace, KeyspaceId, Loads, MapId, OnLoss, Schedulers, Table, TableDelta,
 };
@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
-/// As nodes do, which take no more than this.
+/// The configuration of nodes, which accept no larger messages.
 const CONFIG: bincode::config::Configuration<
     bincode::config::LittleEndian,
     bincode::config::Varint,
@@ -77,7 +77,7 @@ fn a_large_table_and_what_is_new_in_it_take_few_bytes() {
     );
 }
 
-/// Everything that is done with a table that was taken for one.
+/// Everything that is done with a decoded table.
 fn live(table: &Table) {
     let loads = Loads::default();
     let proposal = planner::propose(table, &loads);
@@ -94,7 +94,7 @@ fn live(table: &Table) {
     let _ = planner::reshape::finish(table, |_| None);
     let _ = planner::reshape::cancel(table, |_, _| true);
     if let Some(member) = table.members.first() {
-        let _ = planner::remove(table, &BTreeMap::from([(member.id, Departure::Dead)]));
+        let _ = planner::remove(table, &BTreeMap::from([(member.id, Absence::Dead)]));
         let _ = planner::hand_over(table, member.id, Pace::Repair);
     }
     for keyspace in &table.keyspaces {
@@ -190,7 +190,7 @@ proptest! {
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let table = lived(kind, number, &members, false);
-        let mut next = planner::remove(&table, &BTreeMap::from([(table.members[0].id, Departure::Dead)]));
+        let mut next = planner::remove(&table, &BTreeMap::from([(table.members[0].id, Absence::Dead)]));
         next.settings.schedulers = Schedulers::MANUAL;
         next.version = next.version.next();
         let mut bytes = encode(&TableDelta::between(&table, &next));

@@ -611,7 +611,7 @@ pub(super) fn what_is_split_takes_no_writes() -> Result<(), String> {
     if !s
         .asked
         .iter()
-        .any(|request| matches!(request.change, InSyncChange::Still { .. }))
+        .any(|request| matches!(request.change, InSyncChange::WritesStopped { .. }))
     {
         return Err("splits: the primary does not say that nothing changes any more".into());
     }

@@ -6,9 +6,9 @@
 //! may serve a partition at the same time.
 
 use crate::sim::oracle::Oracle;
-use doyen_gossip::agreement::{Access, AdminReply, Event, InSyncRequest, Peer, Timing, View};
+use doyen_gossip::agreement::{AdminReply, Event, Explain, InSyncRequest, Peer, Timing, View};
 use doyen_gossip::wire::Message;
-use doyen_gossip::{Agreement, Config, Input, Output, Time};
+use doyen_gossip::{Agreement, AgreementConfig, Input, Output, Time};
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId,
@@ -216,7 +216,7 @@ impl Members {
     ) {
         let control = address(place);
         self.oracle.speaks(id(place), (self.setup.level_max)(place));
-        let config = Config {
+        let config = AgreementConfig {
             range_bytes_max: 64 << 20,
             id: id(place),
             name: name.into(),
@@ -263,7 +263,7 @@ impl Members {
                 ..Timing::default()
             },
             drained: false,
-            access: Access::default(),
+            explain: Explain::default(),
             order_key: OrderKey(place.into()),
             level_max: (self.setup.level_max)(place),
             rng_seed: place,

@@ -9,7 +9,7 @@ use doyen_gossip::Input;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::Message;
 use doyen_placement::level::LEVELS;
-use doyen_placement::planner::{self, Departure, Pace};
+use doyen_placement::planner::{self, Absence, Pace};
 use doyen_placement::{Lineage, MemberState, OnLoss, PartitionRef};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,7 +126,7 @@ pub(super) fn who_learns_again_is_not_counted_for_before() -> Result<(), String>
         .unwrap_or_default();
     let silent = planner::remove(
         &learning,
-        &BTreeMap::from([(shards::id(1), Departure::Silent)]),
+        &BTreeMap::from([(shards::id(1), Absence::Silent)]),
     );
     let back = planner::revive(&silent, &BTreeSet::from([shards::id(1)]));
     if back
@@ -282,7 +282,7 @@ pub(super) fn who_was_not_heard_keeps_the_level() -> Result<(), String> {
     m.until(5000, "a table without the fifth", |m| gone(m, 5))?;
     m.run(1000);
     m.kill(1);
-    m.until(5000, "a table without the first", |m| gone(m, 1))?;
+    m.until(5000, "a table without the sixth", |m| gone(m, 6))?;
     m.run(2000);
     m.verdict()
 }

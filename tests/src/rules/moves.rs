@@ -6,7 +6,9 @@ use super::shards::{self, AT, Shards, being_split, bulk, change, learning, next,
 use doyen_engine::Lane;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{AdminRequest, Event, InSyncChange, InSyncRequest};
-use doyen_placement::planner::{self, BalanceChange, MoveLimits, Pace, Stillness, Waits, reshape};
+use doyen_placement::planner::{
+    self, BalanceChange, MoveLimits, Pace, Waits, WritesStopped, reshape,
+};
 use doyen_placement::{MemberState, OnLoss, PartitionRef, Paused, ReplicaState, Table};
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,7 +142,7 @@ pub(super) fn a_copy_leaves_room() -> Result<(), String> {
 pub(super) fn what_was_split_is_served_no_more() -> Result<(), String> {
     let (mut s, begun) = being_split(3)?;
     let epoch = begun.partition(AT).map(|p| p.epoch).unwrap_or_default();
-    let done = reshape::finish(&begun, |_| Some(Stillness { epoch, ahead_ms: 0 }))
+    let done = reshape::finish(&begun, |_| Some(WritesStopped { epoch, ahead_ms: 0 }))
         .ok_or("not as the check needs it: no split")?;
     let done = change(&done, |_| {});
     s.show(2, &done, &done, NOW);

@@ -221,7 +221,17 @@ impl World {
                 }
             }
             DataInput::Submit(client, serial, operation) => {
-                if operation.action == Action::Get
+                // As of a pipeline whose first commands were waited for in vain: all that is asked
+                // for together waits equally long.
+                let first = self.clients[client]
+                    .current
+                    .first()
+                    .is_some_and(|(first, ..)| first.is_multiple_of(8));
+                let hurried = first && !self.last_calls_begun;
+                // A read at once that is taken back has the whole patience. A hurried caller makes
+                // none, because its next commands would be given up before that read (`Patience`).
+                if !hurried
+                    && operation.action == Action::Get
                     && let Some((n, value)) =
                         process
                             .shard
@@ -234,7 +244,8 @@ impl World {
                 let token = process.next_token;
                 process.next_token += 1;
                 process.tokens.insert(token, (client, serial));
-                if let Some(value) = operation.action.as_set()
+                if !hurried
+                    && let Some(value) = operation.action.as_set()
                     && process.shard.set(
                         now,
                         operation.keyspace,
@@ -246,13 +257,6 @@ impl World {
                     self.set_at_once += 1;
                     return;
                 }
-                // As of a pipeline whose first commands were waited for in vain: all that is asked
-                // for together waits equally long.
-                let first = self.clients[client]
-                    .current
-                    .first()
-                    .is_some_and(|(first, ..)| first.is_multiple_of(8));
-                let hurried = first && !self.last_calls_begun;
                 let patience = if hurried {
                     Patience::Until(now + Duration::from_millis(200))
                 } else {

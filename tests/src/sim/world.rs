@@ -12,8 +12,8 @@ use super::trace::Trace;
 use super::{Case, Report};
 use doyen::data::siblings::Siblings;
 use doyen_engine::{Limits, Shard};
-use doyen_gossip::agreement::{Access, Timing};
-use doyen_gossip::{Agreement, Config};
+use doyen_gossip::agreement::{Explain, Timing};
+use doyen_gossip::{Agreement, AgreementConfig};
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey, Reshaping,
@@ -419,7 +419,7 @@ impl World {
             .then_some(p)
     }
 
-    pub(crate) fn config(&mut self, slot: usize, me: MemberId) -> Config {
+    pub(crate) fn config(&mut self, slot: usize, me: MemberId) -> AgreementConfig {
         let level_max = if self.slots[slot].former {
             LEVELS.0
         } else {
@@ -436,7 +436,7 @@ impl World {
         // a first member.
         let (mode, division) = mix.placed.among(mix.partitions, mix.founders);
         let witness = slot >= mix.founders - mix.witnesses && slot < mix.founders;
-        Config {
+        AgreementConfig {
             range_bytes_max: self.mix.range_bytes_max as u64,
             id: me,
             name: format!("n{slot}"),
@@ -490,7 +490,7 @@ impl World {
             },
             timing: timing(),
             drained: false,
-            access: Access::default(),
+            explain: Explain::default(),
             order_key: OrderKey(me.0.into()),
             level_max,
             rng_seed: self.rng.random(),

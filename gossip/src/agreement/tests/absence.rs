@@ -1,5 +1,4 @@
-//! Members that are silent, proved dead or replaced by a namesake, and what becomes of what they
-//! held.
+//! Members that are silent, proved dead or replaced by a namesake, and what happens to their data.
 
 use super::super::net::{Net, Slot};
 use super::super::{AdminRequest, Input};
@@ -17,8 +16,7 @@ fn lost(table: &Table) -> usize {
     planner::lost(table).count()
 }
 
-/// Two members that do not coordinate, and alone hold a partition; and the partition's holders by
-/// slot.
+/// Two members that do not coordinate and alone hold a partition, by slot.
 fn pair(net: &Net) -> [Slot; 2] {
     let leader = net.leaders()[0];
     let table = net.table(leader);
@@ -48,7 +46,7 @@ fn killed(seed: u64, on_loss: OnLoss) -> (Net, [Slot; 2]) {
 }
 
 #[test]
-fn what_was_held_by_members_that_are_all_proved_dead_begins_empty_at_once() {
+fn partitions_whose_holders_are_all_proved_dead_begin_empty_at_once() {
     for seed in 0..5 {
         let (mut net, victims) = killed(seed, LONG);
         let leader = net.leaders()[0];
@@ -98,7 +96,7 @@ fn where_a_keyspace_waits_a_proof_changes_nothing() {
     );
 }
 
-/// All that a silent member held was kept for as long as the most patient of its keyspaces says.
+/// All data of a silent member was kept for as long as the most patient of its keyspaces says.
 #[test]
 fn each_keyspace_waits_for_its_own_time() {
     let mut net = Net::cluster_with(2, 3, |net| (net.backups, net.on_loss) = (0, LONG));
@@ -137,7 +135,7 @@ fn each_keyspace_waits_for_its_own_time() {
 }
 
 /// Three members without backups. One of them is cut off from the others until it is silent, with
-/// what it alone holds.
+/// the data that it alone holds.
 fn silent(seed: u64) -> (Net, Slot) {
     let mut net = Net::cluster_with(seed, 3, |net| (net.backups, net.on_loss) = (0, LONG));
     net.until(3000, Net::healed);
@@ -190,7 +188,8 @@ fn a_name_may_come_back_at_another_address_while_its_former_process_is_silent() 
             "a name at another address proves nothing"
         );
 
-        // It comes back, hands over what it alone held, and begins anew: then its name is taken.
+        // It comes back, hands over the data that it alone held, and begins anew. Then its name is
+        // taken.
         net.cuts.clear();
         net.until(15_000, |net| net.table(leader).member(former).is_none());
         let table = net.table(leader);
@@ -202,7 +201,7 @@ fn a_name_may_come_back_at_another_address_while_its_former_process_is_silent() 
     }
 }
 
-/// The newcomer elsewhere took the name, and then a process began at the former one's address: that
+/// The newcomer elsewhere took the name. Then a process began at the former one's address, which
 /// proves the former one dead.
 #[test]
 fn a_process_at_its_address_proves_it_dead_also_where_another_one_has_its_name() {
@@ -224,7 +223,7 @@ fn a_process_at_its_address_proves_it_dead_also_where_another_one_has_its_name()
     );
 }
 
-/// A member that answers keeps its name, whoever asks for it.
+/// A member that answers keeps its name, whichever process asks for it.
 #[test]
 fn a_member_that_answers_keeps_its_name() {
     let mut net = Net::cluster_with(4, 3, |net| net.on_loss = LONG);
@@ -241,7 +240,7 @@ fn a_member_that_answers_keeps_its_name() {
     );
 }
 
-/// Such names are for members whose names others have now.
+/// Such names are for members whose names newcomers took.
 #[test]
 fn a_name_that_could_be_a_former_one_is_refused() {
     let mut net = Net::cluster(5, 3);

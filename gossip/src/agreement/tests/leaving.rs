@@ -1,4 +1,4 @@
-//! The last members of a cluster leave: for whom they wait, and for whom not.
+//! The last members of a cluster leave: which processes they wait for, and which not.
 
 use super::super::Input;
 use super::super::net::{Net, Slot};
@@ -6,8 +6,8 @@ use super::absence::{LONG, losses};
 use doyen_placement::planner::{self, Pace};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Each node was told to leave and started again, the next one at once: the last one left while the
-/// others were at its door.
+/// Each node was told to leave and started again, the next one at once. The last one left while the
+/// others were waiting to join it.
 #[test]
 fn a_rolling_restart_that_waits_for_nothing_loses_nothing() {
     for seed in 0..10 {
@@ -40,9 +40,9 @@ fn a_rolling_restart_that_waits_for_nothing_loses_nothing() {
     }
 }
 
-/// Tells each of the first slots to leave, so many milliseconds after the one before. Each is
-/// started again as soon as it has ended, after `restart` milliseconds. Returns how many went with
-/// what they held.
+/// Tells each of the first slots to leave, this many milliseconds after the one before. Each is
+/// started again `restart` milliseconds after it has ended. Returns how many ended with data that
+/// they held.
 fn restart_all(net: &mut Net, slots: usize, apart: u64, restart: u64) -> usize {
     let mut due: BTreeMap<Slot, u64> = (0..slots).map(|slot| (slot, slot as u64 * apart)).collect();
     let mut starts: BTreeMap<Slot, u64> = BTreeMap::new();
@@ -82,8 +82,8 @@ fn restart_all(net: &mut Net, slots: usize, apart: u64, restart: u64) -> usize {
     lost
 }
 
-/// Each leaver listened for newcomers by a clock of its own. So several went at the same moment,
-/// with what they held and half of the votes, and the others could admit none of those that were
+/// Each leaver listened for newcomers by a clock of its own. So several ended at the same moment,
+/// with their data and half of the votes, and the others could admit none of the nodes that were
 /// started again.
 #[test]
 fn a_rolling_restart_in_which_all_leave_at_the_same_time_loses_nothing() {
@@ -184,8 +184,8 @@ fn a_cluster_that_is_stopped_as_a_whole_listens_for_a_moment_and_stops() {
     assert!((1900..3000).contains(&took), "{took} ms");
 }
 
-/// They are not told at the same moment, and those who go first are silent to the others: nobody
-/// waits for them.
+/// They are not told at the same moment, and those that go first are silent to the others. No
+/// member waits for them.
 #[test]
 fn a_cluster_that_is_stopped_node_by_node_waits_for_none_that_has_gone() {
     for (seed, apart) in (0..12).zip([100, 400, 700, 1000, 1500, 2500].into_iter().cycle()) {

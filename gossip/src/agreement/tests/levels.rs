@@ -98,7 +98,7 @@ fn a_process_of_the_former_program_is_refused_once_the_level_has_risen() {
     let mut net = founded(&[], 2);
     net.levels.insert(2, FORMER);
     net.start(2);
-    let why = "this cluster runs at level 14, and n2 speaks no more than level 13; update its program, or start it without --level-max";
+    let why = "this cluster runs at level 14, and n2 speaks no more than level 13";
     net.until(5000, |net| said(net, 2, why));
     assert_eq!(net.process(2).fatal, None, "another cluster may be meant");
     net.until(12_000, |net| net.process(2).fatal.is_some());

@@ -216,3 +216,45 @@ fn a_full_link_that_stalls_is_noticed() {
     let noticed = noticed.expect("the copies are given up").since(began);
     assert!(noticed < Duration::from_secs(5), "{noticed:?}");
 }
+
+/// The ack of a copy came in an epoch that had ended, and the copy refused what it was sent again,
+/// because it did not know the new epoch yet. Then it asked for what comes next, which was nothing.
+/// Its primary waited for a silence that did not come, as other partitions wrote all the time.
+#[test]
+fn what_arrived_and_is_not_acknowledged_is_sent_again_while_other_bytes_flow() {
+    // Bytes flow in both directions, faster than a link must be to count as one.
+    let holders = |p| if p == 1 { vec![2, 1] } else { vec![1, 2, 3] };
+    let mut w = World::new(6, 3, holders);
+    let (key, other) = (key_of(0), key_of(1));
+    assert_eq!(w.set(1, &key, "old"), Outcome::Ok);
+    w.settle(Duration::from_secs(1));
+    let tail = Bytes::from_static(b", new");
+    let written = w.submit(1, &key, Action::Append { value: tail });
+    w.deliver((1, 2, Lane::Calls), true);
+    w.deliver((1, 3, Lane::Calls), true);
+    // The third member's copy is dropped, and the first member hears of that before the ack.
+    w.nodes.get_mut(&2).unwrap().cut = true;
+    w.propose(|t| {
+        let p = partition_mut(t, PartitionId(0));
+        p.replicas.retain(|r| r.member != id(3));
+        p.epoch = p.epoch.next();
+    });
+    w.agree(true);
+    w.deliver((2, 1, Lane::Calls), true);
+    w.deliver((1, 2, Lane::Calls), true);
+    assert!(!w.outcomes.contains_key(&written), "the ack came too late");
+    w.nodes.get_mut(&2).unwrap().cut = false;
+    let (began, large) = (w.now, "x".repeat(20_000));
+    while !w.outcomes.contains_key(&written) && w.now.since(began) < Duration::from_secs(3) {
+        let flows = w.submit(2, &other, set(&large));
+        w.settle(STEP);
+        assert_eq!(w.outcomes[&flows], Outcome::Ok);
+    }
+    assert_eq!(w.outcomes.get(&written), Some(&Outcome::Int(8)));
+    let took = w.now.since(began);
+    assert!(took < Duration::from_millis(600), "{took:?}");
+    w.settle(Duration::from_millis(100));
+    // The copy had the entry before, and took it once.
+    w.check_copies();
+    assert_eq!(w.get(2, &key), text("old, new"));
+}

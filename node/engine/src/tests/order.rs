@@ -222,3 +222,37 @@ fn a_write_that_may_be_applied_and_meets_a_crowd_is_unknown() {
     w.nodes.get_mut(&2).unwrap().shard.core.limits.waiting_max = 100;
     assert_eq!(w.get(3, &key), text("1"));
 }
+
+/// What is committed and waits for a lease stands in the order of its commits. A read stood there
+/// behind one that had more time left, so it outlived the delete that was asked after it. Then the
+/// next primary executed it, after that delete.
+#[test]
+fn a_read_is_given_up_no_later_than_a_write_that_was_asked_after_it() {
+    let mut w = world(39);
+    let (key, another) = (key_of(0), key_of(1));
+    assert_eq!(w.set(1, &key, "old"), Outcome::Ok);
+    w.settle(Duration::from_millis(100));
+    w.released = false;
+    let (_, read) = (
+        w.submit(1, &key, set("new")),
+        w.submit(1, &key, Action::Get),
+    );
+    w.deliver((1, 2, Lane::Calls), true);
+    let acks = w.wires.remove(&(2, 1, Lane::Calls)).expect("an ack");
+    let delete = w.submit(1, &key, Action::Delete);
+    w.deliver((1, 2, Lane::Calls), true);
+    w.pass(Duration::from_secs(1));
+    // This one waits for nothing but the lease.
+    let ahead = w.submit(1, &another, Action::Get);
+    w.wires.insert((2, 1, Lane::Calls), acks);
+    w.deliver((2, 1, Lane::Calls), true);
+    for _ in 0..41 {
+        w.pass(Duration::from_millis(100));
+    }
+    assert_eq!(w.outcomes[&delete], Outcome::Failed(Failure::Unknown));
+    assert!(!w.outcomes.contains_key(&ahead), "it has time left");
+    depose(&mut w);
+    assert_eq!(w.outcomes[&read], Outcome::Failed(Failure::Unavailable));
+    assert_eq!(w.outcomes[&ahead], Outcome::Nil);
+    assert_eq!(w.get(2, &key), Outcome::Nil, "the delete was applied");
+}

@@ -3,7 +3,7 @@
 use super::*;
 use doyen_placement::Reshape;
 use doyen_placement::division::Cut;
-use doyen_placement::planner::reshape::{self, Stillness};
+use doyen_placement::planner::reshape::{self, WritesStopped};
 
 /// The table after this, as if all primaries had said that nothing changes any more.
 fn reshaped(table: &Table, reshape: Reshape) -> Table {
@@ -11,7 +11,7 @@ fn reshaped(table: &Table, reshape: Reshape) -> Table {
     let still = |at: PartitionRef| {
         begun.keyspaces[0]
             .partition(at.partition)
-            .map(|p| Stillness {
+            .map(|p| WritesStopped {
                 epoch: p.epoch,
                 ahead_ms: 0,
             })
@@ -142,10 +142,12 @@ fn a_copy_that_never_installed_the_table_that_counts_it_has_heirs() {
     w.settle(Duration::from_millis(300));
     w.propose(|t| {
         let still = |at: PartitionRef| {
-            t.keyspaces[0].partition(at.partition).map(|p| Stillness {
-                epoch: p.epoch,
-                ahead_ms: 0,
-            })
+            t.keyspaces[0]
+                .partition(at.partition)
+                .map(|p| WritesStopped {
+                    epoch: p.epoch,
+                    ahead_ms: 0,
+                })
         };
         *t = reshape::finish(t, still).unwrap();
     });
@@ -442,10 +444,12 @@ fn a_read_of_what_is_overdue_changes_nothing_that_is_to_be_split() {
     assert!(!w.outcomes.contains_key(&asked), "it waits for the parts");
     w.propose(|t| {
         let still = |at: PartitionRef| {
-            t.keyspaces[0].partition(at.partition).map(|p| Stillness {
-                epoch: p.epoch,
-                ahead_ms: 0,
-            })
+            t.keyspaces[0]
+                .partition(at.partition)
+                .map(|p| WritesStopped {
+                    epoch: p.epoch,
+                    ahead_ms: 0,
+                })
         };
         *t = reshape::finish(t, still).unwrap();
     });

@@ -5,16 +5,16 @@ use super::ground::Ground;
 use crate::rule::Rule;
 use std::collections::BTreeMap;
 
-/// What rules say of each member of a ground, and of several together.
+/// The rules for each member of a ground, and for several members together.
 #[derive(Debug, Clone)]
 pub(crate) struct Bounds {
-    /// For each member the rules that a copy on it breaks, whoever holds the others.
+    /// For each member, the number of rules that a copy on it breaks, wherever the others are.
     copy: Vec<u32>,
-    /// For each member the rules that it breaks as a primary.
+    /// For each member, the number of rules that it breaks as a primary.
     lead: Vec<u32>,
-    /// Rules that bound the copies in a group.
+    /// Rules that limit the copies in a group.
     groups: Vec<Grouped>,
-    /// Members that are the same to every rule, and stand in one zone.
+    /// Members in one zone that every rule treats alike.
     kinds: Vec<Vec<usize>>,
     none: bool,
 }
@@ -22,12 +22,12 @@ pub(crate) struct Bounds {
 #[derive(Debug, Clone)]
 struct Grouped {
     most: usize,
-    /// For each member the number of its group; none for a member that says nothing for the label.
+    /// For each member, the number of its group. `None`: it has no such label.
     of: Vec<Option<usize>>,
 }
 
-/// One rule more that the primary breaks outweighs whatever copies break: it is chosen among them,
-/// and no rule of theirs is easier to meet without it.
+/// Each rule that the primary breaks outweighs all rules that copies break. The primary is chosen
+/// among the copies, and no rule for copies is easier to meet without it.
 const PRIMARY: u32 = 1 << 16;
 
 impl Bounds {
@@ -77,9 +77,8 @@ impl Bounds {
         }
     }
 
-    /// Members by kind: those of one kind break the same rules wherever they stand, and stand in
-    /// one zone. There are few kinds, so that what none of a kind may take is found without asking
-    /// each.
+    /// Members by kind. Members of one kind break the same rules everywhere, and stand in one zone.
+    /// There are few kinds, so it is quick to find that no member of a kind will do.
     pub(crate) fn kinds(&self) -> &[Vec<usize>] {
         &self.kinds
     }
@@ -89,12 +88,12 @@ impl Bounds {
         self.none
     }
 
-    /// How badly copies on these members break the rules; 0: not at all. The best of them is taken
-    /// for the primary.
+    /// How badly copies on these members break the rules. 0: not at all. The best of them counts as
+    /// the primary.
     ///
-    /// Groups nest, so that sets of members that break nothing are the independent sets of a
-    /// laminar matroid. Hence whoever adds or exchanges one copy at a time for the better breaks
-    /// nothing in the end, where nothing need be broken.
+    /// Groups nest, so the sets of members that break nothing are the independent sets of a laminar
+    /// matroid. Therefore adding or exchanging one copy at a time for the better ends without
+    /// broken rules, if that is possible.
     pub(crate) fn harm(&self, members: impl Iterator<Item = usize> + Clone) -> u32 {
         if self.none {
             return 0;
@@ -102,7 +101,7 @@ impl Bounds {
         let copies: u32 = members.clone().map(|m| self.copy[m]).sum();
         let primary = members.clone().map(|m| self.lead[m]).min().unwrap_or(0);
         let beyond = |grouped: &Grouped| {
-            // Copies are few: counting those before each one beats a map.
+            // There are few copies, so counting is quicker than a map.
             let before = |at: usize, group| {
                 members
                     .clone()
@@ -122,7 +121,7 @@ impl Bounds {
         primary * PRIMARY + copies + self.groups.iter().map(beyond).sum::<u32>()
     }
 
-    /// How many rules a member breaks as the primary.
+    /// The number of rules that a member breaks as the primary.
     pub(crate) fn harm_of_lead(&self, member: usize) -> u32 {
         self.lead[member]
     }

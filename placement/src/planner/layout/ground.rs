@@ -6,15 +6,15 @@ use crate::table::Member;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Widest first: zone, rack, host.
+/// The levels, widest first: zone, rack, host.
 pub(crate) const LEVELS: usize = 3;
 
-/// How much of their memory, in percent, those who are spared have filled where all are busy: the
-/// first of these that not everybody has. In steps, so that members that are about as full are
-/// alike.
+/// If all members are busy, those are spared whose memory is filled to this percentage: the first
+/// value that not all members reach. The values are steps, so that members that are similarly full
+/// are treated alike.
 const FULLER: [u8; 4] = [EVACUATED, FULL - 5, FULL - 2, FULL];
 
-/// Members that may hold data, in order of age. They are called by their place in it.
+/// Members that may hold data, in order of age. A member's place in that order names it.
 #[derive(Debug)]
 pub(crate) struct Ground {
     members: Vec<Arc<Member>>,
@@ -22,15 +22,15 @@ pub(crate) struct Ground {
     /// For each member the number of its group at each level. Groups nest: members of one host
     /// share rack and zone.
     groups: Vec<[usize; LEVELS]>,
-    /// Who had better take nothing more, since others have more to spare.
+    /// Whether each member should take no more copies, because others have more to spare.
     busy: Vec<bool>,
-    /// Of the copies that it has, how many a member had better keep, in percent: less than all
-    /// where its memory is nearly full.
+    /// For each member, the percentage of its copies that it should keep: less than 100 if its
+    /// memory is nearly full.
     keeps: Vec<u64>,
 }
 
 impl Ground {
-    /// These members, which stand in order of age.
+    /// These members, in order of age.
     pub(crate) fn new(members: Vec<Arc<Member>>) -> Self {
         let places = members
             .iter()
@@ -63,9 +63,9 @@ impl Ground {
         }
     }
 
-    /// The same, with those who said that they have no time or no memory to spare. Where nobody has
-    /// any, those whose memory is fullest take no more, for they would refuse it, and all others
-    /// are alike.
+    /// The same, with the members that reported no spare time or memory. If all members are busy,
+    /// those with the fullest memory take no more copies, because they would refuse them, and all
+    /// others are treated alike.
     pub(crate) fn told(self, loads: &Loads) -> Self {
         let busy: Vec<bool> = self
             .members
@@ -90,8 +90,7 @@ impl Ground {
                 ..self
             };
         }
-        // To somewhat less than where it begins, for what moves is replaced by what is written
-        // meanwhile.
+        // The aim is somewhat below the threshold, because writes replace what moves away.
         let relieved = |filled: u8| {
             if filled >= EVACUATED {
                 u64::from(EVACUATED - 8) * 100 / u64::from(filled)
@@ -113,8 +112,8 @@ impl Ground {
         }
     }
 
-    /// Of so many copies that a member has, how many it had better keep, if it can do without some:
-    /// all, where its memory is not nearly full.
+    /// How many of its `present` copies a member should keep, if it can do without some. All of
+    /// them, unless its memory is nearly full.
     pub(crate) fn keeps(&self, place: usize, present: u64) -> u64 {
         if self.keeps[place] < 100 {
             present * self.keeps[place] / 100
@@ -123,12 +122,12 @@ impl Ground {
         }
     }
 
-    /// Whether a member had better take nothing more: what it need not take, others do.
+    /// Whether a member should take no more copies than it must.
     pub(crate) fn is_busy(&self, place: usize) -> bool {
         self.busy[place]
     }
 
-    /// The places of those who would refuse a copy of this partition, were it for balance alone.
+    /// The places of members that would refuse a copy of this partition for balance.
     pub(crate) fn refusing(&self, loads: &Loads, at: PartitionRef) -> impl Iterator<Item = usize> {
         let members = if loads.full().is_empty() {
             &[][..]
@@ -146,7 +145,7 @@ impl Ground {
         self.members.len()
     }
 
-    /// All of them, in order of age.
+    /// All members, in order of age.
     pub(crate) fn members(&self) -> &[Arc<Member>] {
         &self.members
     }
@@ -164,7 +163,7 @@ impl Ground {
     }
 
     pub(crate) fn weight(&self, place: usize) -> u64 {
-        // A valid table has no weight 0; a share of nothing would make divisions fail.
+        // A valid table has no weight 0. With a weight of 0, divisions would fail.
         u64::from(self.members[place].weight.max(1))
     }
 
@@ -173,19 +172,19 @@ impl Ground {
         self.places.get(&member).copied()
     }
 
-    /// The groups that a member stands in, widest first.
+    /// The groups of a member, widest first.
     pub(crate) fn groups(&self, place: usize) -> &[usize; LEVELS] {
         &self.groups[place]
     }
 
-    /// How badly a copy on this member would stand with copies on the others: sharing a host is
-    /// worse than any sharing of racks, sharing a rack worse than any sharing of zones.
+    /// How near a copy on this member would stand to copies on the others. Sharing a host is worse
+    /// than any sharing of racks, and sharing a rack is worse than any sharing of zones.
     pub(crate) fn nearness(&self, place: usize, others: impl Iterator<Item = usize>) -> u32 {
         others.map(|other| self.nearness_of_two(place, other)).sum()
     }
 
     fn nearness_of_two(&self, one: usize, other: usize) -> u32 {
-        // REPLICAS_MAX is 32, so that 256 of one outweighs every other.
+        // REPLICAS_MAX is 32, so a weight of 256 outweighs all others together.
         let shared = self.groups[one]
             .iter()
             .zip(&self.groups[other])
@@ -194,14 +193,14 @@ impl Ground {
         [0, 1, 1 << 8, 1 << 16][shared]
     }
 
-    /// A load that can be compared between members of different weights.
+    /// A load that is comparable between members of different weights.
     pub(crate) fn relative(&self, load: u64, place: usize) -> u64 {
         (load << 20) / self.weight(place)
     }
 }
 
-/// What a member's group at this level is called. Where a level has no name the next narrower one
-/// stands for it, and the member for itself in the end; the prefix keeps their names apart.
+/// The name of a member's group at this level. If the level has no name, the next narrower one
+/// stands for it, and in the end the member itself. The prefixes keep the levels apart.
 fn group_name(member: &Member, level: usize) -> String {
     let location = &member.location;
     let named = [

@@ -1,4 +1,4 @@
-//! What the partitions of one keyspace have to carry, for the drawing board.
+//! The measured loads of the partitions of one keyspace, for its layout.
 
 use super::{Ground, Seats};
 use crate::id::{MemberId, PartitionRef};
@@ -6,31 +6,31 @@ use crate::loads::{Loads, PartitionLoad, Uneven};
 use crate::table::{Keyspace, Partition, Table};
 use std::sync::Arc;
 
-/// Measures of one keyspace, and what its members carry beside it.
+/// The loads of one keyspace, and the other loads of its members.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Measured {
-    /// What is to be evened out; nothing, where nothing is known.
+    /// What is to be evened out. Nothing, if no loads are known.
     pub(super) uneven: Uneven,
-    /// Of each partition.
+    /// The load of each partition.
     pub(super) weights: Vec<Weight>,
-    /// Of each member of the ground.
+    /// The other loads of each member of the ground.
     pub(super) elsewhere: Vec<Burden>,
-    /// For each partition who would refuse a copy of it, were it for balance alone; nothing, where
-    /// nobody would refuse any.
+    /// For each partition, the members that would refuse a copy of it for balance. Empty if no
+    /// member would refuse any.
     pub(super) refused: Vec<Vec<usize>>,
 }
 
-/// What one partition adds to those who hold it.
+/// The load that one partition adds to its members.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Weight {
-    /// To its primary alone.
+    /// For its primary alone.
     pub(super) lead: u64,
-    /// To every copy.
+    /// For every copy.
     pub(super) copy: u64,
     pub(super) bytes: u64,
 }
 
-/// What a member carries.
+/// The load of a member.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Burden {
     pub(super) work: u64,
@@ -59,7 +59,7 @@ impl From<&PartitionLoad> for Weight {
     }
 }
 
-/// What members carry of all keyspaces, while one after the other is laid out.
+/// The loads of members over all keyspaces, while one keyspace after the other is laid out.
 #[derive(Debug)]
 pub(crate) struct Others<'a> {
     ground: &'a Ground,
@@ -114,7 +114,7 @@ impl<'a> Others<'a> {
         }
     }
 
-    /// What there is to know for laying out this keyspace, which counts among the others no more.
+    /// The loads for the layout of this keyspace, which no longer counts among the others.
     pub(crate) fn measured(&mut self, keyspace: &Keyspace) -> Measured {
         let at = |p: &Arc<Partition>| PartitionRef {
             keyspace: keyspace.id,
@@ -151,7 +151,7 @@ impl<'a> Others<'a> {
         }
     }
 
-    /// It is laid out, and counts again, as it shall be.
+    /// The keyspace is laid out, and counts again with its new layout.
     pub(crate) fn laid_out(&mut self, seats: &Seats<'_>) {
         if self.counts() {
             self.burdens = seats.burdens();
@@ -160,8 +160,8 @@ impl<'a> Others<'a> {
 }
 
 impl Seats<'_> {
-    /// What each member carries, as things are laid out, with what it carries of other keyspaces.
-    /// Copies of partitions that nobody can copy now are not counted: they stay where they are.
+    /// The load of each member in the present layout, with its load of other keyspaces. Copies of
+    /// partitions that cannot be copied now do not count, because they stay where they are.
     pub(super) fn burdens(&self) -> Vec<Burden> {
         let mut burdens = self.measured.elsewhere.clone();
         for (seating, weight) in self.partitions.iter().zip(&self.measured.weights) {

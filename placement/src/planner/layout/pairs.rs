@@ -1,20 +1,20 @@
-//! How often members stand together: where a member's copies have theirs with many others, all of
-//! those mend what it held when it dies.
+//! How often two members hold the same partitions. If a member shares partitions with many others,
+//! all of those help to repair its copies when it dies.
 
 use super::seats::Seats;
 
-/// Members up to which this is looked at: it takes a number for every two of them. Among more, the
-/// layout scatters well enough.
+/// The largest number of members for which this is counted, because it takes a number for each
+/// pair. With more members, the layout scatters well enough.
 const MEMBERS_MAX: usize = 1_024;
 
-/// A count for every member with every other.
+/// A count for each pair of members.
 pub(super) struct Pairs {
     members: usize,
     counts: Vec<u32>,
 }
 
 impl Pairs {
-    /// How many partitions two hold both.
+    /// The number of partitions that both members hold.
     pub(super) fn held(seats: &Seats<'_>) -> Self {
         let mut pairs = Self::none(seats.ground.len());
         for seating in &seats.partitions {
@@ -35,7 +35,7 @@ impl Pairs {
         }
     }
 
-    /// Of the one with the other; 0 among too many.
+    /// The count of two members. 0 if there are too many members.
     pub(super) fn of(&self, one: usize, other: usize) -> u32 {
         if self.members == 0 {
             0
@@ -44,7 +44,7 @@ impl Pairs {
         }
     }
 
-    /// What it is for every two on average, rounded up.
+    /// The average over all pairs, rounded up.
     pub(super) fn mean(&self) -> u32 {
         let (all, pairs) = (
             self.counts
@@ -56,12 +56,12 @@ impl Pairs {
         u32::try_from(all.div_ceil(pairs.max(1) as u64)).unwrap_or(u32::MAX)
     }
 
-    /// What it is for those two who have most.
+    /// The largest count.
     pub(super) fn most(&self) -> u32 {
         self.counts.iter().copied().max().unwrap_or(0)
     }
 
-    /// A copy beside these others goes from the one to the other member.
+    /// A copy beside these others goes from one member to another.
     pub(super) fn reseat(
         &mut self,
         others: impl Iterator<Item = usize>,

@@ -1,23 +1,22 @@
-//! What makes copies move, and partitions be split and merged: one scheduler a file.
+//! The reasons for moves, splits and merges: one scheduler a file.
 //!
 //! ```text
 //!  repair      every partition has its copies
-//!  drain       none is on a member that goes
-//!  place       no copy is where a rule forbids it, and none stands nearer to another than it must
-//!  copies      every member holds its share of copies             the fewest moves
+//!  drain       no copy is on a member that leaves
+//!  place       no copy is where a rule forbids it, or nearer to another than necessary
+//!  copies      every member holds its share of copies, with the fewest moves
 //!  primaries   every member leads its share
-//!  hot         nobody has much more to do than its share, as measured
-//!  splits      no partition is asked for too much; tokens of members that came
-//!  merges      no more partitions than it takes; tokens of members that went
+//!  hot         no member has much more measured work than its share
+//!  splits      busy partitions; tokens of members that came
+//!  merges      partitions that are not needed; tokens of members that went
 //! ```
 //!
-//! Each leaves alone what those before it have reached, so that the order of importance is also a
-//! measure that only ever falls: planning comes to an end, and a planned layout is planned no
-//! further. It also means that any of them can be off: the others do what they would do. All of
-//! them lay out one drawing board, so that what comes of them together is one plan with no move
-//! that another takes back. What was measured is evened out by exchanges (`exchange`), which leave
-//! to everybody the number of copies and primaries that it has. Splits and merges lay nothing out:
-//! they are told ([`shapes`]), and begin beside the moves.
+//! No scheduler undoes what an earlier one has reached, so the order of importance is also a
+//! measure that only falls: planning ends, and a planned layout is not planned again. Any scheduler
+//! can be off without an effect on the others. All of them change one layout, so the result is one
+//! plan, in which no move takes another one back. Exchanges (`exchange`) even out measured loads,
+//! and leave each member its number of copies and primaries. Splits and merges change no layout:
+//! they are listed ([`shapes`]), and begin beside the moves.
 
 mod copies;
 mod drain;
@@ -38,34 +37,35 @@ use crate::scheduler::{Scheduler, Schedulers};
 use crate::table::{Reshape, Table};
 use std::collections::BTreeSet;
 
-/// Looks at single copies while chains of moves are searched, in one keyspace. Chains are needed
-/// only where no overloaded member has anything that an underloaded one may take, so this is rarely
-/// felt; it keeps planning cheap when it is.
+/// The number of copies that are examined while chains of moves are searched, in one keyspace.
+/// Chains are needed only if no overloaded member has a copy that an underloaded one may take. That
+/// is rare, and this limit keeps planning cheap when it happens.
 const CHAIN_WORK_MAX: usize = 4_000_000;
-/// Rounds over the schedulers. Two are the rule: what one round has reached the next finds in
-/// order.
+/// The number of rounds over the schedulers. Two are usual: the second finds the result of the
+/// first in order.
 const ROUNDS_MAX: usize = 8;
 
 /// One reason to move copies, or to split and merge partitions.
 trait Schedule {
-    /// Takes what it can take off its part of the measure, without adding to those before it.
+    /// Lowers its part of the measure as far as it can, without raising the parts of the schedulers
+    /// before it.
     fn improve(&self, _seats: &mut Seats<'_>) {}
 
-    /// What it would split or merge.
+    /// The splits and merges that it wants.
     fn shapes(&self, _seen: &Seen<'_>) -> Vec<Shape> {
         Vec::new()
     }
 }
 
-/// What splits and merges are judged by.
+/// What decides about splits and merges.
 pub(crate) struct Seen<'a> {
     pub(crate) table: &'a Table,
     pub(crate) loads: &'a Loads,
-    /// Bytes from which on a range is split; `None`: none is small.
+    /// The size in bytes from which a range is split. `None`: no range counts as small.
     pub(crate) range_bytes_max: Option<u64>,
 }
 
-/// A split or a merge, and why.
+/// A split or a merge, and its reason.
 pub(crate) type Shape = (KeyspaceId, Reshape, Reason);
 
 const fn schedule(scheduler: Scheduler) -> &'static dyn Schedule {
@@ -81,8 +81,8 @@ const fn schedule(scheduler: Scheduler) -> &'static dyn Schedule {
     }
 }
 
-/// What those that are on would split and merge, each partition once: what is merged first, for the
-/// tokens of who is gone come before those of who came.
+/// The splits and merges that the active schedulers want, each partition once. Merges come first:
+/// the tokens of members that are gone come before the tokens of new ones.
 pub(crate) fn shapes(seen: &Seen<'_>) -> Vec<Shape> {
     let mut known: BTreeSet<(KeyspaceId, PartitionId)> = BTreeSet::new();
     let mut found = Vec::new();
@@ -103,13 +103,13 @@ pub(crate) fn shapes(seen: &Seen<'_>) -> Vec<Shape> {
 }
 
 impl Seats<'_> {
-    /// Lets the schedulers that are on work, in turn, until nothing is to be done.
+    /// Lets the active schedulers work in turn until none changes anything.
     pub(crate) fn improve(mut self, on: Schedulers) -> Self {
         for _ in 0..ROUNDS_MAX {
             let before = self.partitions.clone();
             self.targets = self.shares();
             for scheduler in on.iter() {
-                // Nobody evens out leads afterwards.
+                // No later scheduler evens out the leads.
                 let kept = (scheduler == Scheduler::Copies && !on.has(Scheduler::Primaries))
                     .then(|| self.leaders());
                 schedule(scheduler).improve(&mut self);
@@ -130,8 +130,8 @@ impl Seats<'_> {
             .collect()
     }
 
-    /// Who led a partition and is still there leads it: it may have given its seat away, and taken
-    /// another one of the same partition later.
+    /// A former primary that still holds the partition leads it. It may have given away its seat,
+    /// and taken another seat of the same partition later.
     fn keep_leaders(&mut self, leaders: &[Option<usize>]) {
         for (p, leader) in leaders.iter().enumerate() {
             let members = &self.partitions[p].members;

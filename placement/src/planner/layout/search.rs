@@ -1,13 +1,13 @@
-//! The shortest way for copies from members that have too many to one that has too few.
+//! The shortest way for copies from members that have too many to a member that has too few.
 
 use std::collections::VecDeque;
 
-/// Breadth first search over members, from several at once.
+/// Breadth-first search over members, from several at once.
 pub(super) struct Search {
     queue: VecDeque<usize>,
     pub(super) unseen: Vec<usize>,
     seen: Vec<bool>,
-    /// How a member was reached: from whom, with which seat of which partition.
+    /// How each member was reached: from which member, with which seat of which partition.
     from: Vec<Option<(usize, (usize, usize))>>,
 }
 
@@ -43,8 +43,8 @@ impl Search {
         self.queue.push_back(member);
     }
 
-    /// Whether the way to this member moves this partition already: a second move of it would be
-    /// judged by seats that the first has changed.
+    /// Whether the way to this member moves this partition already. The seats that decide a second
+    /// move of it would be out of date.
     pub(super) fn on_the_way(&self, member: usize, partition: usize) -> bool {
         let mut at = member;
         while let Some((before, (p, _))) = self.from[at] {

@@ -1,5 +1,5 @@
-//! One keyspace's layout on the drawing board: who shall hold which partition. The schedulers lay
-//! it out.
+//! The layout of one keyspace while it is planned: which members shall hold which partition. The
+//! schedulers change it.
 
 use super::bounds::Bounds;
 use super::ground::Ground;
@@ -10,46 +10,46 @@ use crate::id::MemberId;
 use crate::table::Keyspace;
 use std::hash::Hasher;
 
-/// Who shall hold each partition of one keyspace.
+/// The members that shall hold each partition of one keyspace.
 #[derive(Debug, Clone)]
 pub(crate) struct Seats<'a> {
     pub(super) ground: &'a Ground,
     pub(super) rules: Bounds,
-    /// Copies that each partition shall have.
+    /// The number of copies of each partition.
     pub(super) copies: usize,
     /// Where the remainders of shares begin, so that they do not fall to the same members in every
     /// keyspace.
     pub(super) turn: usize,
     pub(super) partitions: Vec<Seating>,
-    /// Where copies are or are coming already: to plan another place for any other copy costs
-    /// nothing.
+    /// For each partition, the members that have a copy or are receiving one. A copy elsewhere is
+    /// only planned, and moving it costs nothing.
     pub(super) present: Vec<Vec<usize>>,
-    /// Copies of each member.
+    /// The number of copies of each member.
     pub(super) loads: Vec<u64>,
-    /// How many copies each member had better keep of those that it had at first: all but where its
-    /// memory is nearly full.
+    /// How many of its first copies each member should keep. A nearly full member should keep fewer
+    /// than all.
     keeps: Vec<u64>,
-    /// Primaries of each member.
+    /// The number of primaries of each member.
     pub(super) leads: Vec<u64>,
-    /// Copies that each member should have, in this round.
+    /// The number of copies that each member should have, in this round.
     pub(super) targets: Vec<u64>,
-    /// What partitions have to carry.
+    /// The measured loads.
     pub(super) measured: Measured,
 }
 
-/// Who shall hold one partition.
+/// The members that shall hold one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seating {
     /// The primary first.
     pub(crate) members: Vec<usize>,
-    /// Copies beside these, on members that go.
+    /// The number of further copies, on members that leave.
     pub(crate) going: usize,
-    /// It counts and stays as it is.
+    /// Whether it counts and stays as it is.
     pub(crate) fixed: bool,
 }
 
 impl<'a> Seats<'a> {
-    /// These seatings as they are. What is not fixed will have `copies` copies.
+    /// A layout with these seatings. Partitions that are not fixed will have `copies` copies.
     pub(crate) fn new(
         ground: &'a Ground,
         keyspace: &Keyspace,
@@ -89,12 +89,12 @@ impl<'a> Seats<'a> {
         }
     }
 
-    /// The same, with what was measured.
+    /// The same layout, with measured loads.
     pub(crate) fn with(self, measured: Measured) -> Self {
         Self { measured, ..self }
     }
 
-    /// Who shall hold this partition, the primary first.
+    /// The members that shall hold this partition, the primary first.
     pub(crate) fn members(&self, partition: usize) -> Vec<MemberId> {
         self.partitions[partition]
             .members
@@ -103,17 +103,18 @@ impl<'a> Seats<'a> {
             .collect()
     }
 
-    /// How many copies each member should hold, as things stand.
+    /// The number of copies that each member should hold now.
     pub(super) fn shares(&self) -> Vec<u64> {
-        // What is fixed and empty has no holder that answers: nothing of it can be moved.
+        // A fixed partition without members has no holder that answers, so none of its copies can
+        // move.
         let counted = self
             .partitions
             .iter()
             .filter(|p| !p.fixed || !p.members.is_empty());
         let count = counted.clone().count() as u64;
         let total = counted.map(|p| if p.fixed { p.members.len() } else { self.copies } as u64).sum();
-        // Who is busy takes no more than it has: of who is nearly full, no more than it had better
-        // keep is said.
+        // A busy member takes no more than it has. A nearly full member counts with the copies that
+        // it should keep.
         let present: Vec<u64> = self
             .loads
             .iter()
@@ -136,10 +137,10 @@ impl<'a> Seats<'a> {
         )
     }
 
-    /// Who had best hold a copy of this partition beside the others (instead of the one in this
-    /// seat, if it has room for that): far from them, then not busy, then not one that had no room
-    /// for as much where it was only for balance, then furthest below its share, then by a
-    /// scattering that lets the partitions of one member fall to many others.
+    /// The best member for a copy of this partition beside the others, or in place of the copy in
+    /// this seat. It is far from them; then not busy; then had room for a copy of that size for
+    /// balance; then is furthest below its share; then comes first in a scattered order, which lets
+    /// the partitions of one member fall to many others.
     pub(super) fn best_beside(&self, p: usize, seat: Option<usize>) -> Option<usize> {
         let members = &self.partitions[p].members;
         let free = (0..self.ground.len())
@@ -154,9 +155,9 @@ impl<'a> Seats<'a> {
         })
     }
 
-    /// How little a member should take a copy of this partition. Where one is lacking, who is too
-    /// busy or too full for anything is worse than who had no room for balance alone, which leaves
-    /// more of it.
+    /// How reluctant a member is to take a copy of this partition. If the copy is missing, a member
+    /// that is too busy or too full for anything is worse than one that only had no room for a copy
+    /// for balance, which leaves more room.
     pub(super) fn reluctance(&self, p: usize, member: usize) -> (bool, bool) {
         (
             self.ground.is_busy(member) && !self.present[p].contains(&member),
@@ -164,7 +165,7 @@ impl<'a> Seats<'a> {
         )
     }
 
-    /// Whether a member would refuse a copy of this partition, were it for balance alone.
+    /// Whether a member would refuse a copy of this partition for balance.
     pub(super) fn is_refused(&self, p: usize, member: usize) -> bool {
         self.measured
             .refused
@@ -173,15 +174,16 @@ impl<'a> Seats<'a> {
             && !self.present[p].contains(&member)
     }
 
-    /// Whether a member may take this seat without standing nearer to the others than who has it.
+    /// Whether a member may take this seat without standing nearer to the others than its present
+    /// holder.
     pub(super) fn may_reseat(&self, p: usize, seat: usize, taker: usize) -> bool {
         self.reluctance(p, taker) == (false, false)
             && !self.partitions[p].members.contains(&taker)
             && self.harm_beside(p, Some(seat), taker) <= self.harm_in(p, seat)
     }
 
-    /// Members that might stand in this seat at most this badly: all that do are among them, and
-    /// none of a kind that cannot.
+    /// Members that might take this seat with at most this harm. All members that do are among
+    /// them, and no kind that cannot.
     pub(super) fn candidates(
         &self,
         p: usize,
@@ -196,7 +198,7 @@ impl<'a> Seats<'a> {
             .copied()
     }
 
-    /// What [`Self::harm_beside`] is at least for every member of this one's kind.
+    /// The least [`Self::harm_beside`] of all members of this one's kind.
     fn least_harm(&self, p: usize, seat: usize, of_kind: usize) -> u64 {
         let zone = |m: usize| self.ground.groups(m)[0];
         let in_zone = self
@@ -210,14 +212,14 @@ impl<'a> Seats<'a> {
         self.harm_beside(p, Some(seat), self.partitions[p].members[seat])
     }
 
-    /// How badly a copy on this member stands with the others (but the one in this seat): what it
-    /// makes of the rules, then how near it is to them.
+    /// The harm of a copy on this member beside the others, except the one in this seat: first by
+    /// the rules, then by its nearness.
     pub(super) fn harm_beside(&self, p: usize, seat: Option<usize>, member: usize) -> u64 {
         let near = self.ground.nearness(member, self.beside(p, seat, None));
         u64::from(self.rules.harm(self.beside(p, seat, Some(member)))) << 32 | u64::from(near)
     }
 
-    /// Who holds a partition without the copy in this seat, and with one more.
+    /// The members of a partition without the copy in this seat, and with one more.
     pub(super) fn beside(
         &self,
         p: usize,

@@ -1,9 +1,9 @@
-//! How much each member should hold: shares by weight, within what keeping copies apart allows.
+//! How much each member should hold: shares by weight, within the limits of keeping copies apart.
 
 use super::ground::{Ground, LEVELS};
 use std::collections::BTreeMap;
 
-/// One that takes a share.
+/// A claim to a share.
 #[derive(Debug, Clone, Copy)]
 struct Claim {
     /// Its capacity.
@@ -16,17 +16,17 @@ struct Claim {
     present: u64,
 }
 
-/// Whole shares of `total`, in proportion to weights within the bounds, each less than one away
+/// Whole shares of `total`, in proportion to weights within the bounds. Each is less than one away
 /// from the exact share.
 ///
-/// What the rounding leaves goes first to those that have it already, so that shares that were once
-/// handed out stay; then to the largest fractions, and among equals in turn from `turn` on.
+/// The remainders go first to those that have them already, so that shares stay. Then they go to
+/// the largest fractions, and among equal ones in turn, beginning at `turn`.
 fn shares(total: u64, claims: &[Claim], turn: usize) -> Vec<u64> {
     let mut shares = vec![0; claims.len()];
     let mut open: Vec<usize> = (0..claims.len()).collect();
     let mut left = total;
-    // As in the layout of flexible boxes: fix those that a bound holds back, on the side where the
-    // bounds weigh more; then share what is left among the others. Each round fixes one at least.
+    // As in the layout of flexible boxes: fix the claims that a bound limits, on the side where the
+    // bounds weigh more, and then share the rest among the others. Each round fixes at least one.
     let weight = loop {
         let weight: u64 = open.iter().map(|&i| claims[i].weight).sum();
         let exact = |i: usize| u128::from(left) * u128::from(claims[i].weight);
@@ -67,7 +67,7 @@ fn shares(total: u64, claims: &[Claim], turn: usize) -> Vec<u64> {
         return shares;
     }
     let product = |i: usize| u128::from(left) * u128::from(claims[i].weight);
-    // Both are at most `left`, since a weight is at most the sum of weights.
+    // Both are at most `left`, because a weight is at most the sum of weights.
     let floor = |i: usize| (product(i) / u128::from(weight)) as u64;
     let fraction = |i: usize| product(i) % u128::from(weight);
     open.iter().for_each(|&i| shares[i] = floor(i));
@@ -88,10 +88,10 @@ fn shares(total: u64, claims: &[Claim], turn: usize) -> Vec<u64> {
     shares
 }
 
-/// How many copies each member should hold, where each of `partitions` partitions has `copies` of
-/// them and members hold `present` and would refuse `refused` more. A zone, rack or host takes no
-/// more than keeps copies apart, and no less than the others leave to it. Shares may come to less
-/// than `total` where whoever is busy or full takes no more.
+/// The number of copies that each member should hold, if each of `partitions` partitions has
+/// `copies` copies, and members hold `present` and would refuse `refused` more. A zone, rack or
+/// host takes no more than keeps copies apart, and no less than the others leave to it. The shares
+/// may be less than `total`, because busy and full members take no more.
 pub(crate) fn copies_each(
     ground: &Ground,
     (partitions, copies): (u64, usize),
@@ -100,8 +100,8 @@ pub(crate) fn copies_each(
     turn: usize,
 ) -> Vec<u64> {
     let everybody: Vec<usize> = (0..ground.len()).collect();
-    // Copies need not share a group of the widest level that has enough groups: each of those takes
-    // one copy at most.
+    // Copies need not share a group of the widest level that has enough groups. Each of those takes
+    // at most one copy.
     let apart = (0..LEVELS)
         .find(|&level| count_groups(ground, &everybody, level) >= copies)
         .unwrap_or(LEVELS);
@@ -118,8 +118,8 @@ pub(crate) fn copies_each(
     each
 }
 
-/// How many partitions each member should lead, where each holds copies of at most `held` and leads
-/// `present`.
+/// The number of partitions that each member should lead, if it holds copies of at most `held` and
+/// leads `present`.
 pub(crate) fn leads_each(
     ground: &Ground,
     total: u64,
@@ -157,8 +157,8 @@ struct Sharing<'a> {
 }
 
 impl Sharing<'_> {
-    /// Shares `total` copies among the groups of one group; it has between `range.0` and `range.1`
-    /// copies of a partition.
+    /// Shares `total` copies among the groups of one group, which has between `range.0` and
+    /// `range.1` copies of a partition.
     fn hand_out(
         &self,
         members: &[usize],
@@ -178,8 +178,8 @@ impl Sharing<'_> {
             .map(|(group, &room)| {
                 let (least, most) = range_of(room);
                 let least = least as u64 * self.partitions;
-                // Who is busy takes no more than it has, and who is full no more than it does not
-                // refuse, but where only that keeps copies apart.
+                // A busy member takes no more than it has, and a full one no more than it does not
+                // refuse, unless only that keeps copies apart.
                 let taken = |m: usize| {
                     self.partitions
                         .saturating_sub(self.refused[m])
@@ -228,7 +228,8 @@ impl Sharing<'_> {
         groups.into_values().collect()
     }
 
-    /// How many copies of one partition a group of this level takes while copies are kept apart.
+    /// The number of copies of one partition that a group of this level takes while copies are kept
+    /// apart.
     fn room(&self, group: &[usize], level: usize) -> usize {
         if level >= self.apart {
             1
@@ -238,7 +239,8 @@ impl Sharing<'_> {
     }
 }
 
-/// How many groups of this level these members stand in; below the levels each stands for itself.
+/// The number of groups of this level that these members stand in. Below the levels, each member is
+/// a group.
 fn count_groups(ground: &Ground, members: &[usize], level: usize) -> usize {
     if level >= LEVELS {
         return members.len();
@@ -249,8 +251,8 @@ fn count_groups(ground: &Ground, members: &[usize], level: usize) -> usize {
     groups.len()
 }
 
-/// Fills vessels of these sizes evenly with `copies`: the level that all reach that can, and
-/// whether something is left.
+/// Fills vessels of these sizes evenly with `copies`: the level that all vessels reach, as far as
+/// their size allows, and whether something is left.
 fn filled_level(rooms: &[usize], copies: usize) -> (usize, bool) {
     let at = |level: usize| rooms.iter().map(|room| (*room).min(level)).sum::<usize>();
     let level = (0..=copies)
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_no_share() {
+    fn a_ring_without_members_gives_no_share() {
         assert!(shares(10, &[], 0).is_empty());
         assert_eq!(shares(10, &[claim(1, 3, 0)], 0), [3]);
     }

@@ -6,7 +6,7 @@ use doyen_placement::division::Division;
 use doyen_placement::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
 use doyen_placement::loads::Loads;
 use doyen_placement::planner::may_receive;
-use doyen_placement::planner::{self, Departure, InSyncChange, InSyncRequest, MoveLimits, Pace};
+use doyen_placement::planner::{self, Absence, InSyncChange, InSyncRequest, MoveLimits, Pace};
 use doyen_placement::table::{
     Eviction, Keyspace, Member, Mode, OnLoss, Partition, Reshaping, Settings, Table,
 };
@@ -158,7 +158,7 @@ impl Strategy for Fixed {
             let settled = self.settle(leaving);
             table = planner::remove(
                 &planner::hand_over(&settled, leaver, Pace::Repair),
-                &BTreeMap::from([(leaver, Departure::Left)]),
+                &BTreeMap::from([(leaver, Absence::Left)]),
             );
         }
         self.table = Some(self.settle(table));

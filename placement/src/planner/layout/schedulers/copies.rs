@@ -1,10 +1,10 @@
-//! Every member holds its share of copies, by weight, at the fewest moves; and where it is known
-//! how large they are, its share of bytes.
+//! Every member holds its share of copies, by weight, with the fewest moves. If the sizes of
+//! partitions are known, also its share of bytes.
 
 use super::{CHAIN_WORK_MAX, Schedule};
 use crate::planner::layout::{Seats, pairs::Pairs, search::Search};
 
-/// In so many steps is made even how often members stand together.
+/// The number of steps in which it is evened out how often two members share partitions.
 const STEPS: u32 = 4;
 
 pub(super) struct Copies;
@@ -12,7 +12,7 @@ pub(super) struct Copies;
 impl Schedule for Copies {
     fn improve(&self, seats: &mut Seats<'_>) {
         if seats.rules.none() {
-            // Repair and spreading may have shifted where the remainders of the shares are.
+            // Repair and spreading may have changed where the remainders of the shares are.
             seats.targets = seats.shares();
             seats.level();
         } else {
@@ -23,8 +23,8 @@ impl Schedule for Copies {
 }
 
 impl Seats<'_> {
-    /// Moves copies from members that hold more than their share to members that hold less, first
-    /// directly: and first those copies that are only planned.
+    /// Moves copies from members that hold more than their share to members that hold less. Copies
+    /// that are only planned move first.
     fn level(&mut self) {
         let mut work = CHAIN_WORK_MAX;
         self.level_some(&mut work, |seats, p, seat| {
@@ -49,10 +49,10 @@ impl Seats<'_> {
             return;
         }
         let mut pairs = Pairs::held(self);
-        // First those copies whose holders stand together more often than most, for somebody who
-        // stands there less often: whoever dies then leaves something to everybody.
+        // Copies move first whose holders share more partitions than most pairs do, to members that
+        // share fewer. Then every member that dies leaves something to many others.
         let (often, most) = (pairs.mean(), pairs.most());
-        // Step by step, or what comes first would give all of it.
+        // In steps, because otherwise the first members would give everything.
         let steps = (0..STEPS).rev().map(|step| {
             (
                 Some(often + most.saturating_sub(often) / STEPS * step),
@@ -88,9 +88,9 @@ impl Seats<'_> {
         }
     }
 
-    /// A chain of moves, each of another partition, from a member that holds too much over members
-    /// that stay as loaded as they are to one that holds too little. The shortest, by breadth first
-    /// search.
+    /// A chain of moves, each of another partition, from a member that holds too much, over members
+    /// whose loads do not change, to one that holds too little. The shortest chain, by
+    /// breadth-first search.
     fn chain_of_moves(
         &self,
         work: &mut usize,
@@ -126,7 +126,8 @@ impl Seats<'_> {
                         next += 1;
                         continue;
                     }
-                    // It is unseen no more: what followed it has moved up to its place.
+                    // It is not in the list of unseen members any more: the next one has taken its
+                    // place.
                     search.reach(taker, giver, (p, seat));
                     if self.over(taker) < 0 {
                         return Some(search.way_to(taker));
@@ -137,8 +138,8 @@ impl Seats<'_> {
         None
     }
 
-    /// As [`Self::level`], where there are rules (see `even`): copies that are only planned first,
-    /// since that costs nothing.
+    /// As [`Self::level`], with rules (see `even`). Copies that are only planned move first,
+    /// because that costs nothing.
     fn even(&mut self) {
         let mut work = CHAIN_WORK_MAX;
         self.even_some(&mut work, |seats, p, seat| {
@@ -148,7 +149,7 @@ impl Seats<'_> {
     }
 
     fn even_some(&mut self, work: &mut usize, which: impl Fn(&Self, usize, usize) -> bool) {
-        // Most of it needs no chains.
+        // Most moves need no chains.
         let mut moved = true;
         while std::mem::take(&mut moved) {
             for p in 0..self.partitions.len() {

@@ -1,4 +1,5 @@
-//! No copy is on a member that drains or leaves: each comes elsewhere, and goes from there then.
+//! No copy is on a member that drains or leaves: each is made elsewhere first, and then dropped
+//! there.
 
 use super::Schedule;
 use crate::planner::layout::Seats;

@@ -1,11 +1,10 @@
-//! Balance where there are rules.
+//! Balance with rules.
 //!
-//! What a rule lets a member hold is no share of anything: with `primary in zone=a` that zone may
-//! have to hold more than its weight, and with others less. So nobody has a target here. A copy
-//! moves where that evens out the loads by weight, straight or along a chain of members that stay
-//! as loaded as they are, until no move does (as in a cheapest semi-matching, where the absence of
-//! such chains is the optimum). Each move takes something off the sum of load² / weight: this ends,
-//! and what is even is planned no further.
+//! A rule may make a zone hold more or less than its weight, so members have no fixed target here.
+//! A copy moves if that evens out the loads by weight, directly or along a chain of members whose
+//! loads do not change, until no move does. (As in a cheapest semi-matching, which is optimal when
+//! no such chain exists.) Each move lowers the sum of load² / weight, so this ends, and an even
+//! layout is not planned again.
 
 use crate::planner::layout::{Seats, search::Search};
 
@@ -13,11 +12,11 @@ use crate::planner::layout::{Seats, search::Search};
 type Move = (usize, usize, usize);
 
 impl Seats<'_> {
-    /// The shortest chain of moves, each of another partition, that evens out these loads, from
-    /// whoever has most by weight.
+    /// The shortest chain of moves, each of another partition, that evens out these loads, from the
+    /// member with the largest load by weight.
     ///
-    /// `seats` says which seats of a partition count, `takers` who of those that are not reached
-    /// yet may take one; `None` ends the search.
+    /// `seats` says which seats of a partition count. `takers` says which of the members that are
+    /// not reached yet may take one. `None` ends the search.
     pub(super) fn chain(
         &self,
         loads: &[u64],
@@ -37,8 +36,8 @@ impl Seats<'_> {
         givers.sort_by_key(|&m| (std::cmp::Reverse(self.ground.relative(loads[m], m)), m));
         let mut searched = vec![false; self.ground.len()];
         for richest in givers {
-            // Whoever a richer one has reached for nothing reaches nobody that the richer one did
-            // not.
+            // A member that a richer one has reached without success reaches no member that the
+            // richer one did not.
             if searched[richest] || (0..self.ground.len()).all(|m| !self.evens(loads, richest, m)) {
                 continue;
             }
@@ -62,10 +61,11 @@ impl Seats<'_> {
         None
     }
 
-    /// Whether one copy less here and one more there takes something off the sum of load² / weight.
+    /// Whether the sum of load² / weight falls if this member has a copy less and that one a copy
+    /// more.
     pub(super) fn evens(&self, loads: &[u64], giver: usize, taker: usize) -> bool {
         let (less, more) = ((2 * loads[giver]).saturating_sub(1), 2 * loads[taker] + 1);
-        // At most 2^18 copies (`PARTITIONS_ALL_MAX`) and 2^17 of weight.
+        // There are at most 2^18 copies (`PARTITIONS_ALL_MAX`), and weights are at most 2^17.
         more * self.ground.weight(giver) < less * self.ground.weight(taker)
     }
 }

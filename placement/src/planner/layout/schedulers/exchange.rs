@@ -1,20 +1,20 @@
-//! Evening out what was measured, by exchanges.
+//! Evening out measured loads by exchanges.
 //!
-//! Who carries too much gives a partition that weighs much for one of another member that weighs
-//! less. Everybody keeps the number of copies and of primaries that it had, so that nothing of what
-//! the schedulers of balance have reached is undone, and they undo nothing of this. Each exchange
-//! leaves the heavier of the two lighter than the giver was: this ends. A partition that alone
-//! weighs too much for anybody is never moved for that, since whoever took it would carry more than
-//! who gave it; what lies beside it may be.
+//! A member that carries too much gives a partition with a large load for one of another member
+//! with a smaller load. Each member keeps its number of copies and primaries, so the schedulers of
+//! balance and this one do not undo each other's work. After each exchange, the heavier of the two
+//! carries less than the giver did, so this ends. A partition that alone is too much for any member
+//! never moves for that, because its taker would carry more than its giver. Other partitions beside
+//! it may move.
 
 use crate::loads::Threshold;
 use crate::planner::layout::{Seats, leads_each};
 
-/// Exchanges in one plan and keyspace: what is left goes with a later plan, when it was measured
-/// what these came to.
+/// The number of exchanges in one plan and keyspace. A later plan goes on, after their effect was
+/// measured.
 const EXCHANGES_MAX: usize = 64;
-/// Members and partitions that are looked at for one exchange: the heaviest to be given, the
-/// lightest to be taken.
+/// The number of members and partitions that are examined for one exchange: the heaviest to give,
+/// and the lightest to take.
 const LOOKED_AT: usize = 16;
 
 /// A giver's partition and seat for a taker's, if the taker has to give one.
@@ -28,8 +28,8 @@ struct Exchange {
 
 impl Seats<'_> {
     /// Exchanges until no member's burden exceeds the threshold, or nothing helps. `change` finds
-    /// what lightens the first most for the second's sake, and carries it out if what is left of
-    /// the heavier burden stays below the bound that it is given; it says whether it did.
+    /// the exchange that lightens the first member most for the second, and makes it if the heavier
+    /// burden then stays below the given bound. It returns whether it did.
     pub(super) fn exchange(
         &mut self,
         threshold: Threshold,
@@ -69,7 +69,7 @@ impl Seats<'_> {
         (u128::from(burden) << 20) / u128::from(self.ground.weight(member))
     }
 
-    /// The best lead to hand over, for another or for none. Nothing is copied.
+    /// The best lead to hand over, with or without another one in exchange. Nothing is copied.
     pub(super) fn exchange_leads(&mut self, burdens: &[u64], giver: usize, taker: usize) -> bool {
         let lead = |p: usize| self.measured.weights[p].lead;
         let led = |by: usize, beside: usize| {
@@ -112,8 +112,8 @@ impl Seats<'_> {
         true
     }
 
-    /// Whether the lead of one more partition here and one less there leaves everybody with its
-    /// share of leads.
+    /// Whether all members keep their share of leads, if this one leads a partition more and that
+    /// one a partition less.
     fn may_lead_more(&self, giver: usize, taker: usize) -> bool {
         if self.leads[giver] == 0 || !self.rules.none() {
             return false;
@@ -131,8 +131,8 @@ impl Seats<'_> {
         targets[giver] == leads[giver] && targets[taker] == leads[taker]
     }
 
-    /// The best copy to hand over for another: among those that both lead, or among those that
-    /// neither leads.
+    /// The best copy to exchange: among partitions that both lead, or among those that neither
+    /// leads.
     pub(super) fn exchange_copies(
         &mut self,
         burdens: &[u64],
@@ -186,15 +186,15 @@ impl Seats<'_> {
         false
     }
 
-    /// Who takes the first seat leads.
+    /// A member that takes the first seat becomes primary.
     fn may_take(&self, p: usize, seat: usize, taker: usize) -> bool {
         seat > 0
             || self.rules.harm_of_lead(taker)
                 <= self.rules.harm_of_lead(self.partitions[p].members[0])
     }
 
-    /// Which of what may be given, for which of what may be returned, leaves the heavier of the two
-    /// lightest; none, if that is not lighter than the giver by a twentieth.
+    /// The exchange after which the heavier of the two members carries least. None if that is not
+    /// lighter than the giver by a twentieth.
     fn best(
         &self,
         burdens: &[u64],
@@ -212,7 +212,7 @@ impl Seats<'_> {
                 .map(|p| Some(*p))
                 .chain(alone.then_some(None))
         };
-        // Every size of what may be given: where the heaviest is too much for anybody, a lesser one
+        // Partitions of every size: the heaviest may be too much for any member, and a lighter one
         // may be right.
         let step = given.len().div_ceil(LOOKED_AT * 4).max(1);
         let given = given

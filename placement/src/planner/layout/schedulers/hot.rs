@@ -1,5 +1,5 @@
-//! Nobody has much more to do than its share, as measured. Leads go first, since that copies
-//! nothing; then copies.
+//! No member has much more measured work than its share. Leads move first, because that copies
+//! nothing, and then copies.
 
 use super::Schedule;
 use crate::loads::Threshold;
@@ -26,7 +26,7 @@ impl Schedule for Hot {
 }
 
 impl Seats<'_> {
-    /// Evens out what members hold, in bytes: for the scheduler of copies.
+    /// Evens out the bytes that members hold: for the scheduler of copies.
     pub(super) fn even_bytes(&mut self) {
         if !self.measured.uneven.bytes {
             return;

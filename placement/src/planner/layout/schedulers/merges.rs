@@ -1,6 +1,6 @@
-//! Neighbouring ranges that came of splits, are small together and at rest are merged: what comes
-//! of that is far from being split again. Those that people began with stay. And arcs of rings are,
-//! whose tokens are of members that went.
+//! Neighbouring ranges are merged if they came from splits, and are small together and idle: the
+//! result is far from being split again. The ranges that people created stay. Arcs of rings are
+//! merged if their tokens are of members that are gone.
 
 use super::{Schedule, Seen, Shape};
 use crate::division::Division;
@@ -35,7 +35,7 @@ fn cold(seen: &Seen<'_>, keyspace: &Keyspace) -> Vec<Shape> {
     else {
         return Vec::new();
     };
-    // Who leads it and says nothing of it says that nothing is in it, as long as it says anything.
+    // A primary that reports loads, and none of this range, says that the range is empty.
     let nothing = PartitionLoad::default();
     let load = |id: PartitionId| {
         let partition = keyspace.partition(id).filter(|p| !p.from.is_empty())?;

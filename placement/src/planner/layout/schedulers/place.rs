@@ -1,12 +1,12 @@
-//! No copy is where a rule forbids it, and none stands nearer to another than it must.
+//! No copy is where a rule forbids it, and none stands nearer to another than necessary.
 
 use super::Schedule;
 use crate::planner::layout::Seats;
 
-/// Partitions in a row of which two copies at once help no more than one: then rules cannot be
-/// obeyed, and others are not tried.
+/// After this many partitions in a row for which moving two copies at once helps no more than one,
+/// the rules cannot be met, and other partitions are not tried.
 const TANGLED_MAX: u32 = 64;
-/// Kinds of members that are tried for that.
+/// The number of kinds of members that are tried for that.
 const KINDS_MAX: usize = 64;
 
 pub(super) struct Place;
@@ -19,7 +19,7 @@ impl Schedule for Place {
 }
 
 impl Seats<'_> {
-    /// Moves copies that stand nearer to others than they must.
+    /// Moves copies that stand nearer to others than necessary.
     fn spread(&mut self) {
         let mut tangled = 0;
         for p in 0..self.partitions.len() {
@@ -43,8 +43,8 @@ impl Seats<'_> {
         }
     }
 
-    /// Moves two copies at once, where one alone makes nothing better, so that fewer rules are
-    /// broken. False: no two do.
+    /// If no single move helps, moves two copies at once so that fewer rules are broken. Returns
+    /// false if no two moves do.
     fn untangle(&mut self, p: usize) -> bool {
         let before = self.rules.harm(self.beside(p, None, None));
         for seat in 0..self.partitions[p].members.len() {
@@ -89,7 +89,7 @@ impl Seats<'_> {
             })
     }
 
-    /// Puts first who may lead. Nothing is copied for that.
+    /// Puts a member first that may lead. Nothing is copied for that.
     fn enthrone_the_allowed(&mut self) {
         if self.rules.none() {
             return;

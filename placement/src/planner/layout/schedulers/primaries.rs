@@ -51,7 +51,7 @@ impl Seats<'_> {
         }
     }
 
-    /// As [`Self::chain_of_moves`], for the lead.
+    /// As [`Self::chain_of_moves`], for leads.
     fn chain_of_leads(
         &self,
         targets: &[u64],
@@ -93,7 +93,7 @@ impl Seats<'_> {
         None
     }
 
-    /// As [`Self::lead`], where there are rules (see `even`): among those that they allow best.
+    /// As [`Self::lead`], with rules (see `even`): among the members that the rules allow best.
     fn even_leads(&mut self) {
         let mut changed = true;
         while std::mem::take(&mut changed) {

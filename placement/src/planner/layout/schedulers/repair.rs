@@ -1,5 +1,5 @@
-//! Every partition has its copies: those that are lacking, or on members that are gone, come
-//! elsewhere; what is too many goes.
+//! Every partition has its copies. Missing copies, and copies on members that are gone, are made
+//! elsewhere. Surplus copies are dropped.
 
 use super::Schedule;
 use crate::planner::layout::{Seating, Seats};
@@ -14,7 +14,7 @@ impl Schedule for Repair {
 }
 
 impl Seats<'_> {
-    /// Drops copies that are too many: never the primary's, and those that stand near others first.
+    /// Drops surplus copies: never the primary's, and those that stand near others first.
     fn trim(&mut self) {
         for p in 0..self.partitions.len() {
             while !self.partitions[p].fixed && self.partitions[p].members.len() > self.copies {
@@ -39,7 +39,7 @@ impl Seats<'_> {
                 going,
                 fixed,
             } = &self.partitions[p];
-            // A copy on somebody who goes is one, as long as nothing else has to be copied.
+            // A copy on a member that leaves counts, as long as nothing else has to be copied.
             if *fixed || members.len() + going >= self.copies {
                 continue;
             }
@@ -48,7 +48,7 @@ impl Seats<'_> {
         }
     }
 
-    /// One more copy, where it had best be; false where there is no place.
+    /// Adds a copy at the best place. Returns false if there is no place.
     pub(super) fn add(&mut self, p: usize) -> bool {
         let Some(best) = self.best_beside(p, None) else {
             return false;

@@ -1,6 +1,5 @@
-//! Ranges of which too much is asked are split where that is halved, so that neither half is asked
-//! for as much; and arcs of rings, by the tokens that members lack. (Ranges that have grown too
-//! large are known to their primaries alone, which ask for it.)
+//! Busy ranges are split where their load halves, and arcs of rings at the tokens that members
+//! lack. (Only primaries know which ranges have grown too large. They request those splits.)
 
 use super::{Schedule, Seen, Shape};
 use crate::division::Cut;
@@ -25,7 +24,7 @@ impl Schedule for Splits {
     }
 }
 
-/// One whose load is a single key's is none of them: splitting it would not help.
+/// Ranges whose load comes from a single key are not among them, because splitting would not help.
 fn busy(seen: &Seen<'_>) -> Vec<Shape> {
     let ranges = seen
         .table

@@ -5,7 +5,7 @@ use crate::net::peers::FRAME_BYTES_MAX;
 use doyen_engine::codec;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{
-    Access, AdminRequest, Agreement, Config, Input, Output, Peer, Timing,
+    AdminRequest, Agreement, AgreementConfig, Explain, Input, Output, Peer, Timing,
 };
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
@@ -32,7 +32,7 @@ const STEP: Duration = Duration::from_millis(5);
 const FRAMES_MAX: usize = 16;
 
 #[derive(Debug)]
-pub(super) struct Council {
+pub(super) struct Members {
     now: Time,
     members: Vec<Agreement>,
     tables: Vec<Option<Arc<Table>>>,
@@ -49,9 +49,9 @@ pub(super) fn id(place: usize) -> MemberId {
     MemberId((place as u64 + 1) << 4)
 }
 
-fn config(place: usize) -> Config {
+fn config(place: usize) -> AgreementConfig {
     let (control, seeds) = (address(place), (0..MEMBERS).map(address).collect());
-    Config {
+    AgreementConfig {
         range_bytes_max: 64 << 20,
         id: id(place),
         name: format!("n{place}"),
@@ -87,14 +87,14 @@ fn config(place: usize) -> Config {
         },
         timing: Timing::default(),
         drained: false,
-        access: Access::default(),
+        explain: Explain::default(),
         order_key: OrderKey(7),
         level_max: LEVELS.1,
         rng_seed: 7,
     }
 }
 
-impl Council {
+impl Members {
     /// They have formed a cluster.
     pub(super) fn new() -> Self {
         Self::begin(None)
@@ -103,8 +103,8 @@ impl Council {
     /// What was said from the first probe to an election and a death: valid messages of nearly
     /// every kind, and some that only people and primaries cause.
     pub(super) fn messages() -> Vec<Message> {
-        let mut council = Self::begin(Some(Vec::new()));
-        let table = council.table(0).expect("they have formed a cluster");
+        let mut members = Self::begin(Some(Vec::new()));
+        let table = members.table(0).expect("they have formed a cluster");
         let (cluster, at) = (
             table.cluster,
             PartitionRef {
@@ -112,7 +112,7 @@ impl Council {
                 partition: PartitionId(1),
             },
         );
-        council.input(
+        members.input(
             1,
             Input::Admin {
                 ticket: 5,
@@ -122,17 +122,17 @@ impl Council {
                 },
             },
         );
-        council.pass(Duration::from_millis(300));
-        council.input(0, Input::Hint(Hint::Refused(id(1))));
+        members.pass(Duration::from_millis(300));
+        members.input(0, Input::Hint(Hint::Refused(id(1))));
         // The coordinator stands still, and another is elected.
         let leader = (0..MEMBERS)
-            .find(|m| council.members[*m].leading())
+            .find(|m| members.members[*m].leading())
             .expect("somebody leads");
         for _ in 0..300 {
-            council.step(Some(leader));
+            members.step(Some(leader));
         }
-        council.pass(Duration::from_secs(1));
-        let mut said = council.said.take().unwrap_or_default();
+        members.pass(Duration::from_secs(1));
+        let mut said = members.said.take().unwrap_or_default();
         let requests = [
             InSyncChange::Remove(id(1)),
             InSyncChange::Admit(id(2)),
@@ -242,15 +242,15 @@ impl Council {
         let members = (0..MEMBERS)
             .map(|place| Agreement::new(config(place), now))
             .collect();
-        let mut council = Self {
+        let mut members = Self {
             now,
             members,
             tables: vec![None; MEMBERS],
             queue: VecDeque::new(),
             said,
         };
-        council.pass(Duration::from_secs(3));
-        council
+        members.pass(Duration::from_secs(3));
+        members
     }
 
     /// The table in force, as this one knows it.

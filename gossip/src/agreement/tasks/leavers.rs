@@ -29,23 +29,23 @@
 //! If no coordinator is elected for `LEADERLESS_LISTENS`, a leaver decides for itself (`requests`).
 
 use super::super::context::Context;
-use super::super::council::Council;
+use super::super::member_core::MemberCore;
 use super::super::requests::LAST_LISTENS;
-use super::Duties;
+use super::CoordinatorTasks;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use doyen_placement::planner::{self, Pace};
 use doyen_placement::{MemberId, MemberState, Role, Table};
 use std::borrow::Cow;
 
-/// Every member leaves, and none has come since.
+/// Every member leaves, and no newcomer has been admitted since.
 #[derive(Debug)]
 pub(super) struct Ending {
-    /// These members.
+    /// The members that leave.
     members: Vec<MemberId>,
-    /// Since when these, and no others.
+    /// Since when exactly these members have been leaving.
     since: Time,
-    /// One of them was let go, or is about to go.
+    /// Whether one of them was let go, or is about to go.
     let_go: bool,
 }
 
@@ -56,11 +56,16 @@ impl Ending {
     }
 }
 
-impl Council {
+impl MemberCore {
     /// If every member leaves: lets one go, or ends the cluster.
-    pub(super) fn draft_end(&self, cx: &Context, duties: &mut Duties, table: &mut Cow<'_, Table>) {
-        if !self.all_leave(table, |m| duties.leaving.contains_key(&m)) || planner::stops(table) {
-            duties.ending = None;
+    pub(super) fn draft_end(
+        &self,
+        cx: &Context,
+        tasks: &mut CoordinatorTasks,
+        table: &mut Cow<'_, Table>,
+    ) {
+        if !self.all_leave(table, |m| tasks.leaving.contains_key(&m)) || planner::stops(table) {
+            tasks.ending = None;
             return;
         }
         let members: Vec<MemberId> = table
@@ -69,7 +74,7 @@ impl Council {
             .filter(|m| m.role == Role::Data)
             .map(|m| m.id)
             .collect();
-        let ending = duties.ending.get_or_insert_with(|| Ending {
+        let ending = tasks.ending.get_or_insert_with(|| Ending {
             members: members.clone(),
             since: cx.now,
             let_go: false,
@@ -83,12 +88,12 @@ impl Council {
                 .iter()
                 .filter(move |m| m.role == Role::Data && m.state == state)
         };
-        // A leaver that holds nothing more goes anyway.
+        // A leaver that holds nothing goes anyway.
         ending.let_go |= data(MemberState::Leaving).next().is_some();
         let listens = cx.now.since(ending.since) < LAST_LISTENS && !table.always_alone();
-        let at_the_door = !duties.joiners.is_empty() || self.requests.at_the_door(cx, table);
-        // Once `--leave-timeout` is over for all of them, there is no time left to wait for others.
-        let hastes = |m: MemberId| duties.leaving.get(&m) == Some(&Pace::AtOnce);
+        let at_the_door = !tasks.joiners.is_empty() || self.requests.at_the_door(cx, table);
+        // Once the time to leave is over for all of them, there is no time left to wait for others.
+        let hastes = |m: MemberId| tasks.leaving.get(&m) == Some(&Pace::AtOnce);
         let haste = [MemberState::Live, MemberState::Draining]
             .into_iter()
             .flat_map(data)
@@ -100,7 +105,7 @@ impl Council {
             ending.let_go = true;
             *table = Cow::Owned(next);
         } else if !waits && matches!(table, Cow::Borrowed(_)) {
-            // What else the next table changes is done before.
+            // The stop comes first, before the other changes of this table.
             *table = Cow::Owned(planner::stop(table));
         }
     }
@@ -119,12 +124,13 @@ impl Council {
                 .filter(|m| m.role == Role::Data && m.state != MemberState::Silent)
         };
         if !data().all(|m| answers(m.id)) {
-            // The next table says who holds what without those that do not answer.
+            // The next table says which members hold what without the silent ones.
             return None;
         }
         let others = data().map(|m| m.id).filter(|m| *m != me);
         let choices = others.chain(data().map(|m| m.id).filter(|m| *m == me));
-        // So far none is in this state: it is the one that holds nothing then.
+        // No member has left so far, so the member that may go is the one that holds nothing in the
+        // next table.
         let goes = |next: &Table| {
             next.members
                 .iter()
@@ -135,11 +141,11 @@ impl Council {
             .find(goes)
     }
 
-    /// Whether no member that holds data stays: those that may take over what others hold all
-    /// leave.
+    /// Whether no member that holds data stays: all members that could take over data leave
+    /// themselves.
     ///
-    /// A silent member that the table keeps has not gone, unless it was leaving: what only the
-    /// leaver knows and holds would be missing when it is back.
+    /// A silent member that the table keeps has not gone, unless it was leaving. If the leavers
+    /// ended, their data would be missing when that member is back.
     pub(in crate::agreement) fn all_leave(
         &self,
         table: &Table,
@@ -150,8 +156,8 @@ impl Council {
             MemberState::Silent => {
                 self.requests.was_leaving(id) || broken(&mutant::LEAVES_THE_SILENT)
             }
-            // Emptied by an operator it takes what no other member can take (`planner::refill`);
-            // otherwise it leaves itself.
+            // A member that an operator empties takes data that no other member can take
+            // (`planner::refill`). If it cannot, it leaves itself.
             MemberState::Draining => {
                 !table.settings.balancing.drains(id) || broken(&mutant::LEAVES_THE_DRAINED)
             }
@@ -165,7 +171,7 @@ impl Council {
         data.peek().is_some() && data.all(|m| leaves(m.id, m.state))
     }
 
-    /// Whether a full stop is under way: a newcomer would be a member of a cluster that ends.
+    /// Whether a full stop is under way. A newcomer would be a member of a cluster that ends.
     pub(super) fn is_ending(&self, cx: &Context, table: &Table) -> bool {
         let ends = |id: MemberId, state| {
             state == MemberState::Leaving && (id == cx.me() || !self.silent(cx, id))
@@ -189,14 +195,13 @@ mod tests {
             Net::new(1, vec![vec![0]]).config(0, base.members[0].id),
             Time(1_000_000_000_000),
         );
-        let mut council = Council::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
-        let mut duties = Duties::new(cx.now);
+        let mut core = MemberCore::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
+        let mut tasks = CoordinatorTasks::new(cx.now);
         leavers
             .iter()
-            .for_each(|leaver| duties.leave(*leaver, LeaveStep::HandOver(Pace::Repair)));
+            .for_each(|leaver| tasks.leave(*leaver, LeaveStep::HandOver(Pace::Repair)));
         let joined = base.members.iter().map(|m| m.id).collect();
-        council
-            .draft(&mut cx, &mut duties, &joined)
+        core.draft(&mut cx, &mut tasks, &joined)
             .and_then(|draft| draft.table)
             .unwrap_or_else(|| base.clone())
     }

@@ -1,13 +1,14 @@
-//! Members that answer here and that others cannot copy to.
+//! Members that answer the coordinator, but that others cannot copy to.
 //!
-//! Control and data have ports of their own. Where a firewall lets the one through and not the
-//! other, a member is live, votes, and is worth nothing to anybody: each copy that it is to get is
-//! begun and given up, while what is lacking waits for it; what it leads, nobody else can use. Who
-//! is like that, the others know: those who are not connected with it, and primaries that give up
-//! copies to it, or drop its. One of them alone may be the one that is cut off.
+//! Control and data have ports of their own. If a firewall blocks the data port alone, a member is
+//! live and votes, but is of no use: each copy to it is begun and given up, while the partition
+//! lacks a copy, and other members cannot use the partitions that it leads. The other members know
+//! of such a member. They have no connection with it; or, as primaries, they give up copies to it,
+//! or drop its copies. One such report alone proves nothing, because its sender may be the one that
+//! is cut off.
 //!
-//! Such a member is planned with as if it were emptied: it is given nothing, and what it holds goes
-//! elsewhere. After a while it is tried again.
+//! The planner treats such a member as one that is being emptied: it receives no copies, and its
+//! data goes elsewhere. After a while it is tried again.
 
 use crate::time::Time;
 use doyen_placement::planner::may_receive;
@@ -15,29 +16,29 @@ use doyen_placement::{MemberId, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Complaints older than this count no more.
+/// Complaints that are older than this do not count.
 const REMEMBERED: Duration = Duration::from_secs(30);
-/// So many members must complain of one.
+/// The number of members that must complain about one.
 const COMPLAINING: usize = 2;
-/// The first complaint must be so old: while a machine stands still, everybody complains of
-/// everybody.
+/// The least age of the first complaint. While a machine stands still, every member complains about
+/// every other one.
 const LASTING: Duration = Duration::from_secs(3);
-/// For how long it is spared, and for twice as long each time after,
+/// How long such a member is spared the first time. The time doubles with each further pause.
 const PAUSE: Duration = Duration::from_secs(30);
-/// but never for longer than this.
+/// The longest such pause.
 const PAUSE_MAX: Duration = Duration::from_secs(240);
 
-/// About whom, by whom, since when.
+/// By the member complained about, then by the one that complains: since when.
 type Complaints = BTreeMap<MemberId, BTreeMap<MemberId, Time>>;
 
-/// What a coordinator knows of that.
+/// What a coordinator knows of unreached members.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
-    /// About whom, by whom; when first, and when last.
+    /// By the member complained about, then by the one that complains: the first and the last time.
     complaints: BTreeMap<MemberId, BTreeMap<MemberId, (Time, Time)>>,
-    /// About whom, by whom: with whom members are not connected, as they said last.
+    /// Missing connections, as the members last reported them.
     unheard: Complaints,
-    /// What is over is kept: it says how long the next pause is.
+    /// Pauses. A pause that is over is kept, because it says how long the next one is.
     spared: BTreeMap<MemberId, Spared>,
 }
 
@@ -45,12 +46,12 @@ pub(super) struct Reach {
 struct Spared {
     until: Time,
     pause: Duration,
-    /// Several were not connected with it: once they are, it is over.
+    /// Whether several members had no connection with it. Once they have one, the pause is over.
     apart: bool,
 }
 
 impl Reach {
-    /// A primary has given up a copy to a member, or dropped its.
+    /// A primary has given up a copy to a member, or dropped the member's copy.
     pub(super) fn complain(&mut self, now: Time, by: MemberId, about: MemberId) {
         if by != about {
             self.complaints
@@ -62,7 +63,7 @@ impl Reach {
         }
     }
 
-    /// A member says with whom it is not connected.
+    /// A member reports the members that it has no connection with.
     pub(super) fn unheard(
         &mut self,
         now: Time,
@@ -85,13 +86,14 @@ impl Reach {
         });
     }
 
-    /// A copy there counts by now.
+    /// A copy on this member counts by now.
     pub(super) fn reached(&mut self, member: MemberId) {
         self.complaints.remove(&member);
         self.spared.remove(&member);
     }
 
-    /// Those of whom several have complained for long enough are spared from now on, and told.
+    /// Spares the members that several others have complained about for long enough. Returns those
+    /// that were not spared before.
     pub(super) fn judge(&mut self, now: Time, table: &Table) -> Vec<MemberId> {
         self.complaints.retain(|about, by| {
             by.retain(|by, (_, last)| table.member(*by).is_some() && now.since(*last) < REMEMBERED);
@@ -109,7 +111,7 @@ impl Reach {
                 .is_some_and(|by| by.len() >= COMPLAINING)
         };
         for (member, spared) in &mut self.spared {
-            // One alone may say so because it hears nobody.
+            // A single member may complain because it hears no other member.
             if spared.apart && spared.until > now && !apart(*member) {
                 spared.until = now;
                 self.complaints.remove(member);
@@ -118,8 +120,8 @@ impl Reach {
         let all = table.members.iter().filter(|m| may_receive(m)).count();
         let mut unreached = self.unreached(now);
         let mut found = Vec::new();
-        // Copies are given up for other reasons, too, and that is remembered for a while: it does
-        // not weigh against what is so now.
+        // Copies are given up for other reasons, too, and that is remembered for a while. It does
+        // not count against the present connections.
         let mut lasting = self.unheard.clone();
         lasting
             .values_mut()
@@ -136,7 +138,7 @@ impl Reach {
         }
         for complaints in [&lasting, &together] {
             for about in cut_off(now, complaints) {
-                // Where most are like that, it is not they.
+                // If most members were unreached, the fault would be elsewhere.
                 if (unreached.len() + 1) * 2 < all && unreached.insert(about) {
                     found.push(about);
                 }
@@ -155,7 +157,7 @@ impl Reach {
         found
     }
 
-    /// Members that are spared.
+    /// The members that are spared.
     pub(super) fn unreached(&self, now: Time) -> BTreeSet<MemberId> {
         self.spared
             .iter()
@@ -164,7 +166,7 @@ impl Reach {
             .collect()
     }
 
-    /// When the next of them is tried again, or the next complaint has lasted for long enough.
+    /// When the next member is tried again, or the next complaint has lasted for long enough.
     pub(super) fn due(&self, now: Time) -> Option<Time> {
         let pauses = self.spared.values().map(|spared| spared.until);
         let lasting = self
@@ -179,8 +181,8 @@ impl Reach {
     }
 }
 
-/// Of whom several complain who are complained of less themselves: they are the ones that are cut
-/// off.
+/// Members that several others complain about, if those others are complained about less. So the
+/// members that are cut off are found.
 fn cut_off(now: Time, complaints: &Complaints) -> Vec<MemberId> {
     let of = |member: MemberId| complaints.get(&member).map_or(0, BTreeMap::len);
     let is_cut_off = |(about, by): &(&MemberId, &BTreeMap<MemberId, Time>)| {
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_is_complained_of_by_several_for_long_is_spared_and_tried_again_later() {
+    fn a_member_that_several_complain_about_for_long_is_spared_and_tried_again_later() {
         let (table, mut reach) = (members(4), Reach::default());
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         reach.complain(at(0), id(1), id(4));
@@ -215,7 +217,7 @@ mod tests {
             "one alone may be the one that is cut off"
         );
         reach.complain(at(9_000), id(2), id(4));
-        // The one that is cut off complains of everybody.
+        // The member that is cut off complains about all others.
         (1..=3).for_each(|m| reach.complain(at(9_000), id(4), id(m)));
         assert_eq!(reach.judge(at(9_001), &table), [id(4)]);
         assert_eq!(reach.judge(at(9_002), &table), [], "once");
@@ -237,11 +239,11 @@ mod tests {
     }
 
     #[test]
-    fn one_with_whom_several_are_not_connected_is_spared() {
+    fn a_member_that_several_are_not_connected_with_is_spared() {
         let (table, mut reach) = (members(4), Reach::default());
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         for second in 0..6 {
-            // The third is heard again at once; the first is the one that hears nobody.
+            // The third member is heard again at once. The first one hears no other member.
             let once = |m| {
                 if second == 1 {
                     vec![id(3), id(m)]
@@ -266,7 +268,7 @@ mod tests {
         assert_eq!(
             reach.judge(at(6_000), &table),
             [],
-            "nobody says so any more"
+            "no member says so any more"
         );
         assert!(
             reach.unreached(at(6_000)).is_empty(),
@@ -275,10 +277,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_so_now_counts_more_than_what_was_given_up_before() {
+    fn present_connections_count_more_than_copies_given_up_before() {
         let (table, mut reach) = (members(4), Reach::default());
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
-        // While machines were slow, copies were given up to everybody.
+        // While machines were slow, copies to every member were given up.
         let everybody = || (1..=4).flat_map(|by| (1..=4).map(move |about| (by, about)));
         everybody().for_each(|(by, about)| reach.complain(at(0), id(by), id(about)));
         let shut = |reach: &mut Reach, now| {
@@ -288,7 +290,7 @@ mod tests {
         shut(&mut reach, at(1_000));
         assert_eq!(reach.judge(at(3_500), &table), [], "not for long enough");
         assert_eq!(reach.judge(at(4_000), &table), [id(4)]);
-        // Each connection that is there again is no complaint any more.
+        // Each new connection ends a complaint.
         let (mut reach, now) = (Reach::default(), at(60_000));
         shut(&mut reach, now);
         (2..=4).for_each(|by| reach.unheard(now + LASTING, id(by), std::iter::empty()));
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn where_everybody_complains_of_everybody_nobody_is_spared() {
+    fn if_every_member_complains_about_every_other_none_is_spared() {
         let (table, mut reach) = (members(4), Reach::default());
         let complain = |reach: &mut Reach, at: Time| {
             (1..=4)
@@ -308,7 +310,7 @@ mod tests {
             complain(&mut reach, at);
             assert_eq!(reach.judge(at, &table), []);
         }
-        // Two members cannot say of each other who it is.
+        // Two members cannot tell which of them is cut off.
         let (two, mut reach) = (members(2), Reach::default());
         reach.complain(Time::ZERO, id(1), id(2));
         assert_eq!(reach.judge(Time::ZERO + Duration::from_secs(9), &two), []);

@@ -1,21 +1,21 @@
-//! Who wants to be let in.
+//! Processes that ask to be admitted.
 //!
 //! The coordinator admits only a process that it has heard itself. A member that the coordinator
-//! does not hear is expelled, and comes back as another process by way of other members: the
+//! does not hear is expelled, and comes back as another process through other members. The
 //! coordinator then probes its address, and admits it when it answers. Until then the newcomer says
 //! why it waits.
 //!
 //! Two members of a name are never both live. If a process asks to join under the name of a member
 //! that answers, it is refused. If that member is silent, the process is admitted, and the same
 //! table renames the silent one to `NAME~AGE`. If the renamed member answers again, it is treated
-//! as a leaver (`outlived`): it serves until what it holds is copied, and ends because its name is
+//! as a leaver (`outlived`): it serves until its data is copied, and ends because its name is
 //! taken.
 
-use super::super::bootstrap::name_taken;
 use super::super::context::Context;
-use super::super::council::Council;
 use super::super::election::Role;
 use super::super::event::Event;
+use super::super::member_core::MemberCore;
+use super::super::problem::Problem;
 use super::Unheard;
 use crate::detector::Hinted;
 use crate::mutant::{self, broken};
@@ -28,16 +28,16 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Newcomers that wait at the same time.
+/// The number of newcomers that wait at the same time.
 const JOINERS_MAX: usize = 64;
-/// Whoever asks by way of others and is not heard for this long is told why it waits, and so are
-/// people.
+/// If a newcomer asks through other members and the coordinator has not heard it for this long, the
+/// newcomer and people are told why it waits.
 const UNHEARD_PATIENCE: Duration = Duration::from_secs(1);
-/// Whoever asks no more for so long does not wait any more.
+/// A newcomer that has not asked for this long does not wait any more.
 const UNHEARD_FORGOTTEN: Duration = Duration::from_secs(3);
 
-impl Council {
-    /// A newcomer asks to be admitted, maybe through another member.
+impl MemberCore {
+    /// A newcomer asks to be admitted, perhaps through another member.
     pub(in crate::agreement) fn on_join(
         &mut self,
         cx: &mut Context,
@@ -49,13 +49,14 @@ impl Council {
             member.state = MemberState::Live;
         }
         if seen < self.removed_at && !broken(&mutant::ADMITS_LATE) {
-            // It may have been let in since, and removed again: then it has acted, and others have
-            // forgotten what they kept for it. Whoever is new asks again, with what it hears of
-            // this.
-            let standing = cx.standing(self.membership());
-            return cx.send(from, Message::ProbeAnswer(standing));
+            // It may have been admitted since, and removed again. Then it has acted, and other
+            // members have forgotten what they kept for it. A process that is really new asks
+            // again, with the version that it hears here.
+            let status = cx.process_status(self.membership());
+            return cx.send(from, Message::ProbeAnswer(status));
         }
-        let refuse = |cx: &mut Context, cluster, why: String| {
+        let refuse = |cx: &mut Context, cluster, problem: Problem| {
+            let why = cx.explain(&problem);
             cx.send(
                 from,
                 Message::JoinRefused {
@@ -68,17 +69,14 @@ impl Council {
         };
         let cluster = self.cluster();
         if let Err(why) = member.validate() {
-            return refuse(cx, cluster, why.to_string());
+            return refuse(cx, cluster, why.into());
         }
         if member.name.contains(FORMER) {
-            return refuse(
-                cx,
-                cluster,
-                format!(
-                    "the name {} must not contain `{FORMER}`; choose another with --name",
-                    member.name
-                ),
-            );
+            let problem = Problem::NameReserved {
+                name: member.name.clone(),
+                part: FORMER,
+            };
+            return refuse(cx, cluster, problem);
         }
         if self.accepted.member(member.id).is_some() {
             return;
@@ -99,11 +97,11 @@ impl Council {
                 return;
             };
             match (silent, same_place) {
-                // A later process of its name, on its address, vouches that it is dead (rule 7).
-                (true, true) => _ = leader.duties.dead.insert(old.id),
-                // It may be alive behind a cut. What it held is governed by what the keyspace says;
-                // only its name is given away.
-                (true, false) => _ = leader.duties.succeeded.insert(old.id),
+                // A later process of its name, on its address, proves that it is dead (rule 7).
+                (true, true) => _ = leader.tasks.dead.insert(old.id),
+                // It may be alive behind a cut. The keyspace says what becomes of its data. Only
+                // its name is given away.
+                (true, false) => _ = leader.tasks.succeeded.insert(old.id),
                 (false, _) => heard = Some((old, same_place)),
             }
         }
@@ -111,22 +109,26 @@ impl Council {
             let Role::Leader(leader) = &mut self.role else {
                 return;
             };
-            let since = *leader.duties.doubted.entry(old.id).or_insert(cx.now);
+            let since = *leader.tasks.doubted.entry(old.id).or_insert(cx.now);
             let answered = self
                 .detector
                 .answered_at(old.id)
                 .is_some_and(|at| at > since);
             if answered || old.id == cx.me() {
-                leader.duties.doubted.remove(&old.id);
-                return refuse(cx, cluster, name_taken(&member.name, &old));
+                leader.tasks.doubted.remove(&old.id);
+                let problem = Problem::NameTaken {
+                    name: member.name.clone(),
+                    at: old.addresses.control,
+                };
+                return refuse(cx, cluster, problem);
             }
             if same_place && self.detector.vouched_dead(old.id, cx.now) == Hinted::First {
                 self.ping_suspect(cx, old.id);
             }
             return;
         }
-        // It asks only whom it has heard. So what it asks here itself is a round trip; what others
-        // pass on is none.
+        // A newcomer asks only members that it has heard. So a request that it sends here itself
+        // proves a round trip. A request that another member passed on proves none.
         if from != member.id {
             return self.listen(cx, from, member, seen);
         }
@@ -134,28 +136,32 @@ impl Council {
         if !may_join(cx, level, member.id) {
             // A process that has not said hello asks again, and has by then.
             if let Some(speaks) = cx.speaks(member.id) {
-                let why = speaks_less(&member.name, speaks, level);
-                refuse(cx, cluster, why);
+                let problem = Problem::SpeaksLess {
+                    name: member.name.clone(),
+                    speaks,
+                    level,
+                };
+                refuse(cx, cluster, problem);
             }
             return;
         }
         if let Role::Leader(leader) = &mut self.role
-            && leader.duties.joiners.len() < JOINERS_MAX
+            && leader.tasks.joiners.len() < JOINERS_MAX
         {
-            leader.duties.unheard.remove(&member.id);
-            leader.duties.joiners.insert(member.id, member);
+            leader.tasks.unheard.remove(&member.id);
+            leader.tasks.joiners.insert(member.id, member);
         }
     }
 
-    /// Asks a newcomer whether it hears this node, and is heard. Whoever does not would be expelled
-    /// as soon as it is admitted, join by way of the others and be expelled again, and each time
-    /// tables change and copies move.
+    /// Asks a newcomer whether it hears this node. Otherwise a newcomer that does not would be
+    /// expelled as soon as it is admitted, would join through other members, and be expelled again.
+    /// Each time, tables would change and copies move.
     fn listen(&mut self, cx: &mut Context, from: MemberId, member: Member, seen: Version) {
         let cluster = self.cluster();
         let Role::Leader(leader) = &mut self.role else {
             return;
         };
-        let unheard = &mut leader.duties.unheard;
+        let unheard = &mut leader.tasks.unheard;
         unheard.retain(|_, waits| cx.now.since(waits.asked) < UNHEARD_FORGOTTEN);
         if unheard.len() >= JOINERS_MAX && !unheard.contains_key(&member.id) {
             return;
@@ -172,7 +178,8 @@ impl Council {
         if now.since(waits.since) >= UNHEARD_PATIENCE {
             let me = &cx.config.name;
             let why = format!(
-                "{} does not answer the coordinator, {me}, at {address} (UDP): it stays outside until it does",
+                "{} does not answer the coordinator, {me}, at {address} (UDP): it stays outside \
+                 until it does",
                 waits.member.name
             );
             if !std::mem::replace(&mut waits.told, true) {
@@ -188,44 +195,38 @@ impl Council {
                 },
             );
         }
-        let standing = cx.standing(self.membership());
-        cx.dial(address, Message::Probe(standing));
+        let status = cx.process_status(self.membership());
+        cx.dial(address, Message::Probe(status));
     }
 
     /// A process that waits to be admitted somewhere answers this node.
     pub(in crate::agreement) fn heard_newcomer(&mut self, cx: &mut Context, from: MemberId) {
         if let Role::Leader(leader) = &mut self.role
-            && let Some(heard) = leader.duties.unheard.remove(&from)
+            && let Some(heard) = leader.tasks.unheard.remove(&from)
         {
             self.on_join(cx, from, heard.member, heard.seen);
         }
     }
 }
 
-/// Whether a process speaks what every member of a cluster of this level speaks.
+/// Whether a process speaks what every member of a cluster of this level speaks. If it does not, it
+/// may be an old program, which can show no more of the reason than its text.
 pub(super) fn may_join(cx: &Context, level: u16, id: MemberId) -> bool {
     cx.speaks(id).is_some_and(|speaks| speaks >= level) || broken(&mutant::ADMITS_LOWER)
 }
 
-/// All that an old program can show of this is the text.
-fn speaks_less(name: &str, speaks: u16, level: u16) -> String {
-    format!(
-        "this cluster runs at level {level}, and {name} speaks no more than level {speaks}; update its program, or start it without --level-max"
-    )
-}
-
-/// Stands in the name of a member whose name a newcomer has. Names that people choose do not
-/// contain it.
+/// Part of the name of a member whose name a newcomer took. People cannot choose names that contain
+/// it.
 const FORMER: char = '~';
 
-/// Of a name that is too long to be kept whole, so many bytes are kept. With a hash and an age it
+/// The number of bytes that are kept of a name that is too long. With a hash and an age, the result
 /// is no longer than names may be.
 const FORMER_KEPT: usize = 31;
-/// A name of so many bytes is kept whole.
+/// A name of at most this many bytes is kept whole.
 const FORMER_WHOLE: usize = 40;
 
-/// What a silent member is called once a newcomer has its name. It tells which name that was: a
-/// name that is not kept whole leaves its hash.
+/// The name of a silent member once a newcomer has its name. It shows the former name. If that is
+/// not kept whole, it contains its hash.
 pub(super) fn former_name(name: &str, age: Age) -> String {
     if name.is_ascii() && name.len() <= FORMER_WHOLE {
         return format!("{name}{FORMER}{age}");
@@ -246,7 +247,7 @@ pub(super) fn bore(member: &Member, name: &str) -> bool {
     member.name == name || member.name == former_name(name, member.age)
 }
 
-/// These members give up their names. They are dead, or silent and replaced by a newcomer.
+/// Renames these members. They are dead, or silent and replaced by a newcomer.
 pub(super) fn give_up_names(table: &mut Cow<'_, Table>, members: &BTreeSet<MemberId>) {
     for id in members {
         let keeps =
@@ -258,7 +259,7 @@ pub(super) fn give_up_names(table: &mut Cow<'_, Table>, members: &BTreeSet<Membe
     }
 }
 
-/// Members that answer, and whose name another member has had since they were silent.
+/// Members that answer again after another member took their name.
 pub(super) fn outlived(table: &Table) -> Vec<MemberId> {
     let taken = |m: &Member| {
         table
@@ -280,8 +281,7 @@ mod tests {
     use crate::agreement::fixtures::{member, members};
     use doyen_placement::table::validate::NAME_BYTES_MAX;
 
-    /// Only the first 40 ASCII characters of a name counted, so long names were taken for one
-    /// another.
+    /// Only the first 40 ASCII characters of a name counted, so long names were confused.
     #[test]
     fn names_that_begin_alike_or_differ_in_other_than_ascii_characters_are_not_taken_for_one_another()
      {

@@ -1,22 +1,22 @@
-//! What people asked for, as a step from one table to the next.
+//! Requests of people, as a step from one table to the next.
 
 use super::super::api::AdminRequest;
+use super::super::problem::Problem;
 use super::newcomers::bore;
 use doyen_placement::planner;
 use doyen_placement::{MapEntry, Member, MemberState, Table};
 
-pub(super) type Administered = Result<(Option<Table>, Option<MapEntry>), String>;
+pub(super) type Administered = Result<(Option<Table>, Option<MapEntry>), Problem>;
 
-fn changed(table: &Table, next: Result<Table, impl ToString>) -> Administered {
-    let next = next.map_err(|why| why.to_string())?;
+fn changed(table: &Table, next: Result<Table, impl Into<Problem>>) -> Administered {
+    let next = next.map_err(Into::into)?;
     Ok(((next != *table).then_some(next), None))
 }
 
 pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
     let next = match request {
         AdminRequest::CreateMap { name, keyspace } => {
-            let (next, entry) =
-                planner::create_map(table, &name, &keyspace).map_err(|why| why.to_string())?;
+            let (next, entry) = planner::create_map(table, &name, &keyspace)?;
             return Ok((next, Some(entry)));
         }
         AdminRequest::CreateKeyspace(wanted) => planner::create_keyspace(table, wanted),
@@ -31,19 +31,16 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
             planner::merge_at(table, &keyspace, map, &key)
         }
         AdminRequest::ApplyPlan { base, goals } => {
-            return Ok((
-                Some(planner::apply(table, base, &goals).map_err(|why| why.to_string())?),
-                None,
-            ));
+            return Ok((Some(planner::apply(table, base, &goals)?), None));
         }
         AdminRequest::Schedule(schedulers) => {
             let next = planner::schedule(table, schedulers);
-            next.validate().map_err(|why| why.to_string())?;
+            next.validate()?;
             Ok((next != *table).then_some(next))
         }
         AdminRequest::Balance(change) => {
             let next = planner::balance(table, &change);
-            next.validate().map_err(|why| why.to_string())?;
+            next.validate()?;
             return Ok(((next != *table).then_some(next), None));
         }
         AdminRequest::Cancel(partition) => {
@@ -52,49 +49,49 @@ pub(super) fn administer(table: &Table, request: AdminRequest) -> Administered {
         AdminRequest::Drain { name } => return changed(table, planner::drain(table, &name)),
         AdminRequest::Fill { name } => return changed(table, planner::fill(table, &name)),
         AdminRequest::GiveUp { name } => {
-            let member = planner::named(table, &name).map_err(|why| why.to_string())?;
+            let member = planner::named(table, &name)?;
             if member.state != MemberState::Silent {
-                // A silent process is called otherwise since another one has its name.
+                // A silent process has another name once a newcomer took its name.
                 let former = |m: &Member| m.id != member.id && bore(m, &member.name);
                 let dead = table
                     .members
                     .iter()
                     .find(|m| m.state == MemberState::Silent && former(m));
-                let hint = dead
-                    .map(|m| {
-                        format!(
-                            "; the one before it, which is waited for, is called {}",
-                            m.name
-                        )
-                    })
-                    .unwrap_or_default();
-                return Err(format!(
-                    "{name} answers: `doyen drain {name}` empties it, and then it may be stopped{hint}"
-                ));
+                return Err(Problem::Answers {
+                    name,
+                    former: dead.map(|m| m.name.clone()),
+                });
             }
             Ok(Some(planner::reset(table, member.id)))
         }
     };
-    Ok((next.map_err(|why| why.to_string())?, None))
+    Ok((next?, None))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::agreement::fixtures::planned;
+    use doyen_placement::planner::NotDrained;
 
     #[test]
-    fn who_is_to_be_given_up_is_a_member_that_does_not_answer() {
+    fn only_a_silent_member_is_given_up() {
         let table = planned(8);
         let give_up = |name: &str| {
             administer(&table, AdminRequest::GiveUp { name: name.into() })
-                .expect_err("nobody is waited for")
+                .expect_err("no member is silent")
         };
         let names: Vec<&str> = table.members.iter().map(|m| m.name.as_str()).collect();
         assert_eq!(
             give_up("n99"),
-            format!("there is no member \"n99\": there are {}", names.join(", "))
+            Problem::Drain(NotDrained::NoMember("n99".into(), names.join(", ")))
         );
-        assert!(give_up(names[0]).starts_with(&format!("{} answers: `doyen drain", names[0])));
+        assert_eq!(
+            give_up(names[0]),
+            Problem::Answers {
+                name: names[0].into(),
+                former: None
+            }
+        );
     }
 }

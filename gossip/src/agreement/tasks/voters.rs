@@ -1,14 +1,15 @@
-//! Voters that a draft drops before they may be dropped (rule 4).
+//! Voters that a draft removes too early (rule 4).
 
 use super::newcomers::former_name;
 use doyen_placement::table::validate::MEMBERS_MAX;
 use doyen_placement::{MemberState, Table};
 use std::sync::Arc;
 
-/// Failover never waits for a change of voters (rule 4): a voter that may not be dropped yet stays
-/// a member, holding nothing.
+/// Failover never waits for a change of voters (rule 4). A voter that may not be removed yet stays
+/// a member and holds nothing.
 ///
-/// Whatever else the draft decided about such a voter stands. A newcomer may have its name by now.
+/// Everything else that the draft decided about such a voter holds. A newcomer may have its name by
+/// now.
 pub(super) fn keep_voters(base: &Table, table: &mut Table) {
     table.voters.clone_from(&base.voters);
     for voter in &base.voters {
@@ -30,14 +31,14 @@ pub(super) fn keep_voters(base: &Table, table: &mut Table) {
         if base.settings.balancing.drains(*voter)
             && let Err(place) = drained.binary_search(voter)
         {
-            // Without this a member that is only being emptied would count as one that leaves.
+            // Without this, a member that is only being emptied would count as leaving.
             drained.insert(place, *voter);
         }
     }
     table.members.sort_by_key(|m| m.age);
 }
 
-/// How many newcomers this draft may admit. Each voter that it removes may come back
+/// The number of newcomers that this draft may admit. Each voter that it removes may come back
 /// (`keep_voters`), and takes a place then.
 pub(super) fn room_for_newcomers(base: &Table, table: &Table) -> usize {
     let removed = base
@@ -52,17 +53,17 @@ pub(super) fn room_for_newcomers(base: &Table, table: &Table) -> usize {
 mod tests {
     use super::*;
     use crate::agreement::context::{Context, Named};
-    use crate::agreement::council::Council;
-    use crate::agreement::duties::Duties;
     use crate::agreement::fixtures::{member, members};
+    use crate::agreement::member_core::MemberCore;
     use crate::agreement::net::Net;
+    use crate::agreement::tasks::CoordinatorTasks;
     use crate::time::Time;
-    use doyen_placement::planner::{self, Departure, Pace};
+    use doyen_placement::planner::{self, Absence, Pace};
     use doyen_placement::{Member, MemberId, OnLoss};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// How a member stands when the coordinator makes the next table.
+    /// The state of a member when the coordinator makes the next table.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Stands {
         Answers,
@@ -84,8 +85,8 @@ mod tests {
         ]
     }
 
-    /// Members by their places in the table: the first coordinates, and `stand` is of the others.
-    /// Newcomers have names of members, or new ones.
+    /// Members by their places in the table. The first one coordinates, and `stand` has the states
+    /// of the others. Newcomers have the names of members, or new ones.
     #[derive(Debug, Clone)]
     struct Case {
         stand: Vec<Stands>,
@@ -132,31 +133,31 @@ mod tests {
                 table = planner::hand_over(&table, table.members[place + 1].id, Pace::Repair);
             }
         }
-        let gone: BTreeMap<MemberId, Departure> = case
+        let gone: BTreeMap<MemberId, Absence> = case
             .silent_before
             .iter()
-            .map(|place| (table.members[*place].id, Departure::Silent))
+            .map(|place| (table.members[*place].id, Absence::Silent))
             .collect();
         planner::remove(&table, &gone)
     }
 
-    /// The next table of a coordinator that hears of all this at once.
+    /// The next table of a coordinator to which all this happens at once.
     fn after(case: &Case, base: &Table) -> Table {
         let id = |place: usize| MemberId((place as u64 + 1) << 4);
         let mut cx = Context::new(
             Net::new(1, vec![vec![0]]).config(0, id(0)),
             Time(1_000_000_000_000),
         );
-        let mut council = Council::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
-        let mut duties = Duties::new(cx.now);
+        let mut core = MemberCore::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
+        let mut tasks = CoordinatorTasks::new(cx.now);
         for (place, stands) in (1..).zip(&case.stand) {
             let silent = matches!(stands, Stands::Silent | Stands::Dead | Stands::Succeeded);
             (0..if silent { 64 } else { 0 })
-                .for_each(|_| _ = council.detector.sent(id(place), cx.now));
+                .for_each(|_| _ = core.detector.sent(id(place), cx.now));
             match stands {
-                Stands::Dead => _ = duties.dead.insert(id(place)),
-                Stands::Succeeded => _ = duties.succeeded.insert(id(place)),
-                Stands::Leaves => _ = duties.departing.insert(id(place)),
+                Stands::Dead => _ = tasks.dead.insert(id(place)),
+                Stands::Succeeded => _ = tasks.succeeded.insert(id(place)),
+                Stands::Leaves => _ = tasks.departing.insert(id(place)),
                 Stands::Answers | Stands::Silent => {}
             }
         }
@@ -165,7 +166,7 @@ mod tests {
                 .members
                 .get(*name)
                 .map_or_else(|| format!("new{name}"), |m| m.name.clone());
-            duties.joiners.insert(
+            tasks.joiners.insert(
                 MemberId(number << 4),
                 Member {
                     name,
@@ -180,8 +181,7 @@ mod tests {
             .map(|place| id(*place))
             .chain([id(0)])
             .collect();
-        council
-            .draft(&mut cx, &mut duties, &joined)
+        core.draft(&mut cx, &mut tasks, &joined)
             .and_then(|draft| draft.table)
             .unwrap_or_else(|| base.clone())
     }
@@ -189,8 +189,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
-        /// A voter that was kept got back its name, which the same draft had given to a newcomer:
-        /// the table was invalid.
+        /// A voter that was kept got its name back, which the same draft had given to a newcomer.
+        /// So the table was invalid.
         #[test]
         fn drafts_are_valid_though_newcomers_have_the_names_of_voters_that_must_be_kept(case in cases()) {
             let base = before(&case);
@@ -208,8 +208,8 @@ mod tests {
         let base = members(5);
         assert_eq!(room_for_newcomers(&base, &base), MEMBERS_MAX - 5);
         let gone = BTreeMap::from([
-            (base.members[1].id, Departure::Dead),
-            (base.members[2].id, Departure::Dead),
+            (base.members[1].id, Absence::Dead),
+            (base.members[2].id, Absence::Dead),
         ]);
         let mut next = planner::remove(&base, &gone);
         assert_eq!(

@@ -1,12 +1,12 @@
-//! Members that had no room for a copy that they were to get.
+//! Members that had no room for a copy.
 //!
-//! Nobody else may have any either, so the planner names them again. Without a pause each copy
-//! would be begun and given up every few seconds, in a table for each, for as long as memory is
-//! short. So what is as large waits; then the smallest of it is tried, and the rest after that one
-//! found room.
+//! Other members may have no room either, so the planner chooses them again. Without a pause, each
+//! copy would begin and be given up every few seconds, with tables for each attempt, for as long as
+//! memory is short. So copies of that size wait. Then the smallest of them is tried, and the others
+//! follow once that one found room.
 //!
-//! Memory is a data thread's, and a copy that only balances leaves more of it than one that is
-//! lacking: each of these waits by itself.
+//! Each data thread has memory of its own, and a copy for balance must leave more room than one
+//! that is lacking. So these wait separately.
 
 use crate::time::Time;
 use doyen_placement::loads::Loads;
@@ -15,46 +15,49 @@ use doyen_placement::{MemberId, Partition, PartitionRef, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Nothing as large begins for this long, and for twice as long each time after,
+/// After a copy found no room, no copy of that size begins for this long. The time doubles after
+/// each further failure.
 const PAUSE: Duration = Duration::from_secs(5);
-/// but never for longer than this.
+/// The longest such pause.
 const PAUSE_MAX: Duration = Duration::from_secs(40);
-/// Nobody lacks what only balances, and each try is tables for everybody. Of several data threads
-/// the one that has no room may never get any, for what members tell of their memory is a sum.
+/// The longest such pause of copies that only balance: no partition lacks them, and each attempt
+/// costs tables. If a member has several data threads, the full thread may never get room, because
+/// members report the memory of all threads together.
 const BALANCE_PAUSE_MAX: Duration = Duration::from_secs(600);
-/// People are told so often of a member that has no room.
+/// The time between two reports to people about a member without room.
 const TOLD_PAUSE: Duration = Duration::from_secs(60);
 
-/// What a coordinator knows of room that was lacking.
+/// What a coordinator knows of missing room.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     full: BTreeMap<Room, Full>,
-    /// When people were told.
+    /// When people were told about each member.
     told: BTreeMap<MemberId, Time>,
 }
 
-/// What copies share.
+/// Copies that share the same room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Room {
-    /// A member's data thread.
+    /// The data thread of a member.
     thread: MemberId,
-    /// For copies that only balance.
+    /// Whether the copies only balance.
     balances: bool,
 }
 
-/// For how long there is none.
+/// A pause of copies to one room.
 #[derive(Debug)]
 struct Full {
-    /// The smallest copy for which there was none; `None`: there was some for as large a one since.
+    /// The size of the smallest copy that found no room. `None`: a copy as large as that found room
+    /// since.
     bytes: Option<u64>,
-    /// What the member held when it had none.
+    /// The memory that the member used then.
     memory: u64,
     until: Time,
     pause: Duration,
 }
 
 impl Rooms {
-    /// A member had no room for a copy. True: it is time to tell people.
+    /// A member had no room for a copy. Returns true if it is time to tell people.
     pub(super) fn refused(
         &mut self,
         now: Time,
@@ -70,9 +73,9 @@ impl Rooms {
                 until: now,
                 pause: PAUSE / 2,
             });
-            // Those that were on their way together are one attempt.
+            // Copies that were on their way together count as one attempt.
             if full.until <= now {
-                // What has gone well for long begins as it began.
+                // After a long time without failures, the pauses begin short again.
                 let most = if room.balances {
                     BALANCE_PAUSE_MAX
                 } else {
@@ -99,8 +102,8 @@ impl Rooms {
         tells
     }
 
-    /// A copy there counts. Where it is as large as one that found no room, there is some again;
-    /// how long the last pause was is kept, for the next copy may be one too many.
+    /// A copy on this member counts. If it is as large as the one that found no room, there is room
+    /// again. The length of the last pause is kept, because the next copy may be one too many.
     pub(super) fn admitted(
         &mut self,
         now: Time,
@@ -117,15 +120,15 @@ impl Rooms {
         }
     }
 
-    /// Whoever comes, goes or comes back has other copies than before.
+    /// A member that comes, goes or returns has other copies than before.
     pub(super) fn members_changed(&mut self, table: &Table) {
         self.full.clear();
         self.told.retain(|m, _| table.member(*m).is_some());
     }
 
-    /// Data threads that had no room for a copy that only balances, and how large the smallest of
-    /// those was. Plans give them none for balance: what is to move for nothing but that, and
-    /// cannot, had better stay.
+    /// Data threads that had no room for a copy that only balances, with the size of the smallest
+    /// such copy. Plans give them no copies for balance: a partition that need not move, and
+    /// cannot, should stay.
     pub(super) fn full(&self) -> BTreeMap<MemberId, u64> {
         self.full
             .iter()
@@ -134,17 +137,17 @@ impl Rooms {
             .collect()
     }
 
-    /// Nothing waits any longer where what had no room fits by now. True: there is such a member.
+    /// Ends the pauses of copies that fit by now. Returns true if there are any.
     pub(super) fn look(&mut self, now: Time, loads: &Loads) -> bool {
         let mut freed = false;
         for (room, full) in &mut self.full {
             let (Some(least), Some(load)) = (full.bytes, loads.member(room.thread.member())) else {
                 continue;
             };
-            // Whoever evicts holds a little less for a moment, which is no room; and of one with
-            // several data threads the sum says little: so it must be less than it was, and little
-            // enough. What only balances is planned no more, so that none of it is tried by itself:
-            // there, after a while, what the sum says is enough.
+            // A member that evicts uses a little less memory for a moment, which is no room. If a
+            // member has several data threads, their sum says little. So the memory must have
+            // become less, and low enough. Copies that only balance are not planned any more, so
+            // none of them is tried by itself: for them, after a while, the sum alone decides.
             let less = load.memory.saturating_add(least.max(1)) <= full.memory
                 || room.balances && full.until <= now;
             if less && load.has_room(least, room.balances) {
@@ -155,7 +158,7 @@ impl Rooms {
         freed
     }
 
-    /// Copies that do not begin now.
+    /// Copies that must not begin now.
     pub(super) fn paused(
         &self,
         now: Time,
@@ -208,14 +211,14 @@ impl Rooms {
         paused
     }
 
-    /// Whether somebody has no room, or had none a little while ago.
+    /// Whether a member has no room now, or had none a short time ago.
     pub(super) fn lacked(&self, now: Time) -> bool {
         self.full
             .values()
             .any(|full| full.bytes.is_some() || now.since(full.until) <= PAUSE_MAX)
     }
 
-    /// When something that waits is tried again.
+    /// When the next copy that waits is tried again.
     pub(super) fn due(&self, now: Time) -> Option<Time> {
         self.full
             .values()
@@ -231,7 +234,7 @@ impl Full {
     }
 }
 
-/// Members that are to get a copy, and of which none is under way.
+/// Members that are to get a copy of which none is under way.
 fn shall(partition: &Partition) -> impl Iterator<Item = MemberId> {
     partition
         .goal
@@ -249,7 +252,7 @@ fn room(table: &Table, at: PartitionRef, member: MemberId) -> Option<Room> {
     })
 }
 
-/// What a copy takes; none, where nobody said.
+/// The size of a copy. Zero if no primary reported it.
 fn bytes(loads: &Loads, at: PartitionRef) -> u64 {
     loads.partition(at).map_or(0, |load| load.bytes)
 }
@@ -266,7 +269,8 @@ mod tests {
         Time(seconds * 1_000_000_000)
     }
 
-    /// What the third is to have, the smaller first: of 100 bytes, of 200 and so on.
+    /// The partitions that the third member is to get, the smaller first: of 100 bytes, of 200 and
+    /// so on.
     fn wanted(table: &Table, loads: &mut Loads) -> Vec<PartitionRef> {
         let all: Vec<_> = table
             .partitions()
@@ -310,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_large_waits_and_one_of_it_is_tried() {
+    fn copies_of_the_same_size_wait_and_one_of_them_is_tried() {
         let (table, mut loads, mut rooms) = (planned(8), Loads::default(), Rooms::default());
         let wanted = wanted(&table, &mut loads);
         assert!(wanted.len() >= 4);
@@ -319,7 +323,7 @@ mod tests {
             (rooms.paused(at(0), &table, &loads), rooms.due(at(0))),
             (BTreeSet::new(), None)
         );
-        // People are told once in a while.
+        // People are told at most once in a while.
         assert!(rooms.refused(at(10), &table, wanted[3], THIRD, &loads));
         assert!(!rooms.refused(at(10), &table, wanted[2], THIRD, &loads));
         assert_eq!(rooms.due(at(10)), Some(at(15)));
@@ -334,7 +338,7 @@ mod tests {
             rooms.paused(at(15), &tried, &loads).is_empty(),
             "all are on their way there"
         );
-        // Each time in vain it waits for longer, but not for ever.
+        // After each failure the pause is longer, up to its limit.
         let mut now = 15;
         for (pause, tells) in [(10, false), (20, false), (40, false), (80, true)] {
             assert_eq!(
@@ -353,14 +357,15 @@ mod tests {
         );
         rooms.admitted(at(now), &table, wanted[2], THIRD, &loads);
         assert!(rooms.paused(at(now), &table, &loads).is_empty());
-        // The next one may be one too many: then it is as long as before, and after a long while it
-        // begins as it began.
+        // The next copy may be one too many. Then the pause is as long as before. After a long
+        // time, pauses begin short again.
         rooms.refused(at(now + 1), &table, wanted[3], THIRD, &loads);
         assert_eq!(rooms.due(at(now + 1)), Some(at(now + 161)));
         rooms.admitted(at(now + 161), &table, wanted[3], THIRD, &loads);
         rooms.refused(at(now + 400), &table, wanted[3], THIRD, &loads);
         assert_eq!(rooms.due(at(now + 400)), Some(at(now + 405)));
-        // What only balances is tried less and less often; what is lacking never waits for as long.
+        // Copies that only balance are tried less and less often. Copies that are lacking never
+        // wait that long.
         let lacking = alone(
             &table,
             wanted[1],
@@ -391,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_less_or_is_another_has_room() {
+    fn a_member_that_holds_less_or_is_another_has_room() {
         let (table, mut loads, mut rooms) = (planned(8), Loads::default(), Rooms::default());
         let wanted = wanted(&table, &mut loads);
         holds(&table, &mut loads, 7_900);
@@ -404,7 +409,7 @@ mod tests {
         holds(&table, &mut loads, 7_700);
         assert!(rooms.look(at(11), &loads) && !rooms.look(at(11), &loads));
         assert!(rooms.paused(at(11), &table, &loads).is_empty());
-        // Whoever evicts holds less for a moment, which is not room.
+        // A member that evicts uses less for a moment, which is no room.
         holds(&table, &mut loads, 9_000);
         rooms.refused(at(20), &table, wanted[1], THIRD, &loads);
         holds(&table, &mut loads, 8_700);
@@ -414,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_balances_is_planned_again_once_there_is_room_and_not_before() {
+    fn copies_that_only_balance_are_planned_again_once_there_is_room_and_not_before() {
         let (table, mut loads, mut rooms) = (planned(8), Loads::default(), Rooms::default());
         let wanted = wanted(&table, &mut loads);
         holds(&table, &mut loads, 7_900);
@@ -426,12 +431,12 @@ mod tests {
             !rooms.look(at(60), &loads) && !rooms.full().is_empty(),
             "it holds as much as before"
         );
-        // There was room for it, but for what else was on its way then.
+        // There was room for this copy, but not for the others that were on their way then.
         holds(&table, &mut loads, 7_750);
         assert!(!rooms.look(at(14), &loads), "too soon");
         assert!(rooms.look(at(15), &loads));
         assert_eq!(rooms.full(), BTreeMap::new());
-        // What is lacking is tried by itself, and no reason not to plan.
+        // A copy that is lacking is tried by itself. It is no reason not to plan.
         let lacking = alone(
             &table,
             wanted[1],
@@ -443,13 +448,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lacking_does_not_wait_for_what_only_balances() {
+    fn missing_copies_do_not_wait_for_copies_that_only_balance() {
         let (table, mut loads, mut rooms) = (planned(8), Loads::default(), Rooms::default());
         let wanted = wanted(&table, &mut loads);
         holds(&table, &mut loads, 8_500);
         rooms.refused(at(10), &table, wanted[0], THIRD, &loads);
         assert_eq!(rooms.paused(at(11), &table, &loads), pairs(&wanted));
-        // One of them comes to lack a copy: it may fill more of its learner.
+        // One of the partitions comes to lack a copy, which may fill more of its learner.
         let lacking = alone(
             &table,
             wanted[2],
@@ -457,7 +462,7 @@ mod tests {
         );
         let rest = [&wanted[..2], &wanted[3..]].concat();
         assert_eq!(rooms.paused(at(11), &lacking, &loads), pairs(&rest));
-        // And where that finds no room, it is what waits.
+        // If that copy finds no room, it waits.
         rooms.refused(at(12), &lacking, wanted[2], THIRD, &loads);
         assert_eq!(rooms.paused(at(13), &lacking, &loads), pairs(&wanted));
     }

@@ -1,22 +1,23 @@
 //! A member of a cluster: its tables, its term, its role; pings, and what they carry.
 //!
 //! ```text
-//!   follower ──nobody coordinates──> pre-candidate ──majorities would──> candidate ──majorities did──> leader
-//!      ^                                                                                                 │
-//!      └────────────────── a higher term, or no answers of a majority ──────────────────────────────────┘
+//!   follower ──no coordinator──> pre-candidate ──majorities would──> candidate ──majorities did──┐
+//!      ^                                                                                         │
+//!      └──────── a higher term, or no answers of a majority ───────── leader <───────────────────┘
 //! ```
 
-use super::api::{Access, Output, View};
+use super::api::{Output, View};
 use super::context::{Context, Named, earlier};
 use super::election::Role;
 use super::event::Event;
 use super::lease::{Answers, Tenures};
+use super::problem::Problem;
 use super::requests::Requests;
 use crate::detector::{Detector, Hinted, Patience};
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Commit, Committed, Message, Payload, Pulse, Stand};
+use crate::wire::{Commit, Committed, Message, Payload, ProcessState, Pulse};
 use doyen_placement::level::LEVELS;
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
@@ -25,48 +26,49 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Committed tables that are kept, so that laggards can be told what differs.
+/// The number of committed tables that are kept, so that members that lag behind get the difference
+/// alone.
 const HISTORY_MAX: usize = 16;
-/// A pull that is not answered is tried elsewhere after this long.
+/// The time after which an unanswered pull is sent to another member.
 const PULL_PATIENCE: Duration = Duration::from_millis(200);
-/// A term further ahead than this is junk: terms rise by one with each election.
+/// A term that is further ahead than this is nonsense: terms rise by one with each election.
 const TERM_AHEAD_MAX: u64 = 1 << 20;
-/// So is a version: one a millisecond for a quarter of an hour, which none of them takes. From the
-/// last that a table can have there would be no next one.
+/// The same for versions: one table a millisecond for a quarter of an hour, and no table is that
+/// quick. After the last possible version there could be no other table.
 const VERSION_AHEAD_MAX: u64 = 1 << 20;
-/// How much more patience each moment gives by which this node itself was woken late: it is rarely
-/// alone in waiting for a core.
+/// If this node was woken late, its patience grows by this many times the delay: other processes
+/// are rarely better off.
 const PATIENCE_FACTOR: u32 = 4;
-/// More than this is no want of cores but a pause (`woke`), and after it silence is judged from the
-/// beginning anyway.
+/// The greatest lateness that counts. More is a pause (`woke`), and after a pause silence is
+/// measured anew.
 const LATENESS_MAX: Duration = Duration::from_millis(250);
-/// What of it is left after a ping interval: half after 1.3 s.
+/// The part of the lateness that is left after a ping interval: half of it after 1.3 s.
 const LATENESS_DECAY: f64 = 0.95;
-/// Where hints speak against a member, it may be silent for this part of what it may be otherwise.
+/// If hints speak against a member, its time to answer shrinks to one of this many parts.
 const HINTED_SHARE: u32 = 3;
-/// Without a coordinator for this long, people are told why.
+/// After this long without a coordinator, people are told why.
 const LEADERLESS_PATIENCE: Duration = Duration::from_secs(2);
-/// Between two such reports.
+/// The time between two such reports.
 const LEADERLESS_AGAIN: Duration = Duration::from_secs(10);
 
 /// A member.
 #[derive(Debug)]
-pub(super) struct Council {
+pub(super) struct MemberCore {
     /// The last table known to be committed.
     pub(super) committed: Named,
     /// The last table accepted.
     pub(super) accepted: Named,
-    /// The voters of the last configuration known to be committed; a proposal may say more than
-    /// `committed` (rule 3).
+    /// The voters of the last configuration that is known to be committed. A proposal may know of a
+    /// later one than `committed` (rule 3).
     pub(super) committed_voters: Vec<MemberId>,
     pub(super) last_commit: Option<Commit>,
     history: VecDeque<Named>,
     pub(super) term: Term,
-    /// For whom this node voted in `term`.
+    /// The candidate that this node voted for in `term`.
     pub(super) voted: Option<MemberId>,
-    /// Who coordinates in `term`.
+    /// The coordinator of `term`.
     pub(super) leader: Option<MemberId>,
-    /// The highest term that anybody named.
+    /// The highest term that any member named.
     pub(super) term_seen: Term,
     pub(super) role: Role,
     pub(super) stand_at: Option<Time>,
@@ -74,43 +76,43 @@ pub(super) struct Council {
     pub(super) answers: Answers,
     pub(super) tenures: Tenures,
     pub(super) next_ping: Time,
-    /// By how much this node was late with its pings of late.
+    /// How late this node has been with its pings lately.
     lateness: Duration,
-    /// Counts ping intervals.
+    /// Numbers the ping intervals.
     pub(super) round: u64,
     /// When the coordinator last pinged this node.
     pub(super) led_at: Option<Time>,
     pulling: Option<Time>,
-    /// Whether anything was ever done in this cluster; only a cluster of one is ever fresh.
+    /// Whether anything was ever done in this cluster. Only a cluster of one can be unused.
     pub(super) used: bool,
-    /// Voters that an operator declared dead (`recover`): they are left out when votes are counted.
+    /// Voters that an operator declared dead (`recover`). They do not count in votes.
     pub(super) asserted_dead: BTreeSet<MemberId>,
     pub(super) requests: Requests,
     leaderless: Option<(Time, Option<Time>)>,
-    /// What other voters say is committed, while this node leaves.
+    /// The committed tables that other voters name, while this node leaves.
     pub(super) heard_committed: BTreeMap<MemberId, TableName>,
-    /// Who proposed `accepted`: only its word commits it.
+    /// The member that proposed `accepted`. Only its commit counts.
     pub(super) proposer: Option<MemberId>,
-    /// This node is out of the committed table: in order, or expelled.
+    /// Whether the committed table is without this node: it left, or was expelled.
     pub(super) out: bool,
     pub(super) over: bool,
-    /// The last table in which somebody was removed, as far as this node knows.
+    /// The version of the last table that removed a member, as far as this node knows.
     pub(super) removed_at: Version,
 }
 
-impl Council {
-    /// What this process is part of.
-    pub(super) fn membership(&self) -> Stand {
-        Stand::Member {
+impl MemberCore {
+    /// This member's part of its status.
+    pub(super) fn membership(&self) -> ProcessState {
+        ProcessState::Member {
             cluster: self.cluster(),
             used: self.used,
             version: self.committed.version,
         }
     }
 
-    /// Part of this committed table from now on.
+    /// A member of the cluster that has this committed table.
     pub(super) fn new(cx: &mut Context, table: Named, commit: Option<Commit>, used: bool) -> Self {
-        let mut council = Self {
+        let mut core = Self {
             committed_voters: table.voters.clone(),
             accepted: table.clone(),
             committed: table.clone(),
@@ -140,7 +142,7 @@ impl Council {
             over: false,
             removed_at: table.version,
         };
-        council.tenures.install(
+        core.tenures.install(
             cx.me(),
             cx.now,
             None,
@@ -148,20 +150,20 @@ impl Council {
             None,
             cx.config.timing.takeover_wait(),
         );
-        council.show(cx);
-        council
+        core.show(cx);
+        core
     }
 
     pub(super) fn cluster(&self) -> ClusterId {
         self.committed.cluster
     }
 
-    /// Whether a peer may say this term at all.
+    /// Whether a peer may name this term at all.
     pub(super) fn plausible(&self, term: Term) -> bool {
         term.0 <= self.term.0.saturating_add(TERM_AHEAD_MAX)
     }
 
-    /// Whether a table of this version can have been made since the last one that this node knows.
+    /// Whether a table of this version can exist, given the last one that this node knows.
     pub(super) fn near(&self, version: Version) -> bool {
         version.0 <= self.accepted.version.0.saturating_add(VERSION_AHEAD_MAX)
     }
@@ -182,7 +184,7 @@ impl Council {
         times.into_iter().fold(None, earlier)
     }
 
-    /// Something happened, or time passed: everything that is due.
+    /// Does everything that is due after an input, or because time passed.
     pub(super) fn turn(&mut self, cx: &mut Context) {
         if self.over {
             return;
@@ -197,14 +199,14 @@ impl Council {
         self.report_leaderless(cx);
     }
 
-    /// This process slept: nothing that it sent before says anything about others.
+    /// This process slept. The pings that it sent before say nothing about others.
     pub(super) fn woke(&mut self, cx: &Context) {
         if !broken(&mutant::COUNTS_OLD_PINGS) {
             self.detector.woke(cx.now);
             if let Role::Leader(leader) = &mut self.role {
-                // While this node slept, it heard no other node: the wait for what only silent
-                // members hold begins anew.
-                leader.duties.woke(cx.now);
+                // While this node slept, it heard no other node. So the wait for partitions that
+                // only silent members hold begins anew.
+                leader.tasks.woke(cx.now);
             }
         }
     }
@@ -215,7 +217,7 @@ impl Council {
 
     // ---- pings
 
-    /// Whose answers matter to this node.
+    /// The members whose answers matter to this node.
     pub(super) fn asked(&self, me: MemberId) -> BTreeSet<MemberId> {
         let mut asked: BTreeSet<MemberId> = self
             .committed
@@ -265,7 +267,7 @@ impl Council {
 
     fn ping(&mut self, cx: &mut Context) {
         if cx.hung() {
-            // It neither answers nor asks, so it must not lead either (rule 12).
+            // A node that neither answers nor asks must not lead either (rule 12).
             self.follow(cx);
             self.next_ping = self.next_ping.max(cx.now + cx.config.timing.ping_interval);
             return;
@@ -294,8 +296,8 @@ impl Council {
         self.detector.silent(member, cx.now, &self.patience(cx))
     }
 
-    /// How long a member may be silent. Hints shorten that to a third at most, because they can be
-    /// forged.
+    /// How long a member may be silent. Hints can be forged, so they shorten that to a third at
+    /// most.
     fn patience(&self, cx: &Context) -> Patience {
         let timing = &cx.config.timing;
         let (missed_max, lateness) = (timing.pings_missed_max, self.indulgence());
@@ -308,8 +310,8 @@ impl Council {
         }
     }
 
-    /// Patience beyond what is configured. Where this node gets no core in time, others of its
-    /// machine get none either, and are not dead for that (as in Lifeguard, arXiv 1707.00788).
+    /// Patience beyond the configured one. If this node gets no core in time, other processes of
+    /// its machine get none either, and are not dead for that (as in Lifeguard, arXiv 1707.00788).
     pub(super) fn indulgence(&self) -> Duration {
         self.lateness * PATIENCE_FACTOR
     }
@@ -320,7 +322,8 @@ impl Council {
         if cx.hung() || self.over {
             return;
         }
-        // The asker counts this answer only if it has accepted at least this table (rule 8).
+        // The member that asked counts this answer only if it has accepted at least this table
+        // (rule 8).
         self.tenures.answer(from, cx.now);
         if self.leader == Some(from) {
             self.led_at = Some(cx.now);
@@ -346,7 +349,7 @@ impl Council {
         self.heard_committed.insert(from, pong.committed);
         self.hear(cx, from, &pong);
         if self.leader == Some(from) && pong.term >= self.term && pong.coordinator != Some(from) {
-            // It coordinates no more.
+            // The peer does not coordinate any more.
             self.leader = None;
         }
         if let Role::Leader(leader) = &mut self.role
@@ -356,12 +359,12 @@ impl Council {
             if pong.accepted.order() <= self.accepted.name.order() {
                 leader.joined(from);
             } else {
-                leader.duties.outdo();
+                leader.tasks.outdo();
             }
         }
     }
 
-    /// What every ping and pong tells.
+    /// Takes what every ping and pong carries.
     fn hear(&mut self, cx: &mut Context, from: MemberId, pulse: &Pulse) {
         self.term_seen = self.term_seen.max(pulse.term);
         if pulse.coordinator == Some(from) && pulse.term > self.term {
@@ -371,7 +374,7 @@ impl Council {
             && pulse.term == self.term
             && self.leader.is_none()
         {
-            // Who sends but does not answer is not heard.
+            // A peer that sends and does not answer is not heard.
             if !self.silent(cx, from) && !self.detector.suspected(from) {
                 self.set_leader(cx, Some(from));
             }
@@ -379,8 +382,8 @@ impl Council {
             && pulse.coordinator.is_some()
             && matches!(self.role, Role::Leader(_))
         {
-            // Somebody else works in a later term. It will be heard; until then this node stands in
-            // nobody's way.
+            // Another member works in a later term. This node will hear it, and must not hinder it
+            // until then.
             self.follow(cx);
         }
         if pulse.committed.order() > self.committed.name.order() {
@@ -439,7 +442,7 @@ impl Council {
         }));
     }
 
-    /// Stores a proposal. The data threads see it before anybody hears that it is stored.
+    /// Stores a proposal. The data threads see it before any other member hears that it is stored.
     pub(super) fn accept(&mut self, cx: &mut Context, table: Named) {
         self.accepted = table;
         self.answers.accepted(self.accepted.name.order());
@@ -448,7 +451,7 @@ impl Council {
         }
     }
 
-    /// A table is committed. `commit`: what is known of it.
+    /// A table is committed. `commit` says what is known of it.
     pub(super) fn install(&mut self, cx: &mut Context, table: Named, commit: Option<Commit>) {
         if (table.version <= self.committed.version
             || table.name.order() <= self.committed.name.order())
@@ -477,7 +480,8 @@ impl Council {
         self.used = true;
         self.pulling = None;
         self.last_commit = commit;
-        // Of tables in between nothing is known here: somebody may have come and gone.
+        // This node does not know the tables in between, which may have admitted and removed a
+        // member.
         if old.version.next() != self.committed.version
             || old
                 .members
@@ -491,8 +495,8 @@ impl Council {
             .forget(|m| self.committed.member(m).is_some() || self.accepted.member(m).is_some());
         let me = cx.me();
         let age = |table: &Named| table.member(me).map(|m| m.age);
-        // Another age: it was removed and let in again, by a request that came late, and others
-        // have forgotten what they kept for it.
+        // With another age, the member was removed and admitted again by a late request. Other
+        // members have forgotten what they kept for it.
         let stays =
             age(&self.committed).is_some_and(|now| age(&old).is_none_or(|before| before == now));
         self.history.push_back(old);
@@ -507,11 +511,11 @@ impl Council {
         }
     }
 
-    /// A committed table is without this process, or names what is to come after it.
+    /// The committed table is without this process, or has its id with another age.
     fn removed(&mut self, cx: &mut Context) {
         self.out = true;
         if self.requests.departing() {
-            // It goes once a majority has installed that table (rule 10).
+            // This process ends once a majority has installed that table (rule 10).
             self.show(cx);
             self.follow(cx);
             self.leader = None;
@@ -536,7 +540,7 @@ impl Council {
         }
     }
 
-    /// Events for people: what the new table says that the old one did not.
+    /// Tells people what changed from the old table to the new one.
     fn tell_differences(&self, cx: &mut Context, old: &Named) {
         for event in super::event::between(old, &self.committed) {
             cx.event(event);
@@ -625,7 +629,7 @@ impl Council {
         }
         let Some(table) = self.unpack(&committed.name, &committed.payload) else {
             cx.ignore();
-            // The base is gone here: ask for everything.
+            // This member no longer has the base of the delta, so it asks for the whole table.
             return cx.send(
                 from,
                 Message::Pull {
@@ -643,7 +647,7 @@ impl Council {
         self.committed.member(id).is_some() || self.accepted.member(id).is_some()
     }
 
-    /// The table that a payload holds, if it is what it says and valid.
+    /// The table of a payload, if it is valid and has the given name.
     pub(super) fn unpack(&self, name: &TableName, payload: &Payload) -> Option<Named> {
         let table = match payload {
             Payload::Whole(table) => {
@@ -653,8 +657,8 @@ impl Council {
             Payload::Delta(delta) => {
                 let bases = [&self.committed, &self.accepted];
                 let base = bases.into_iter().find(|t| t.name == delta.base)?;
-                // Its name was compared with what it shall be: deriving it once more would be a
-                // quarter of what a table costs.
+                // The name was compared above. Deriving it again would cost a quarter of what a
+                // table costs.
                 Named {
                     name: delta.target(),
                     table: Arc::new(delta.apply(base).ok()?),
@@ -698,7 +702,12 @@ impl Council {
             .collect()
     }
 
+    /// Why no coordinator is known: for people.
     pub(super) fn why_leaderless(&self, cx: &Context) -> String {
+        cx.explain(&self.leaderless_problem(cx))
+    }
+
+    fn leaderless_problem(&self, cx: &Context) -> Problem {
         let name = |v: &MemberId| {
             self.accepted
                 .member(*v)
@@ -717,27 +726,9 @@ impl Council {
             .map(name)
             .collect();
         if missing.is_empty() {
-            return "an election is under way".into();
+            Problem::Election
+        } else {
+            Problem::NoMajority { missing }
         }
-        let names = missing.join(" ");
-        // The reader runs the command as it stands here: it names this node, not the one that is
-        // asked by default.
-        let here = cx
-            .config
-            .addresses
-            .http
-            .map_or_else(String::new, |http| format!("--http {http} "));
-        let shows = match cx.config.access {
-            Access::Open => "",
-            Access::Secret => " --secret-file FILE",
-            Access::Token => " --http-token-file FILE",
-            Access::Nothing => {
-                " --http-token-file FILE (at a member that was started with --http-token-file: this node was not, and refuses)"
-            }
-        };
-        format!(
-            "no majority of the voters answers; missing: {names}. If they are gone for good, run: doyen recover {here}--assert-dead {names}\
-             {shows}. A process that was started again under such a name is a new member: --assert-dead means the former process"
-        )
     }
 }

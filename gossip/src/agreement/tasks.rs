@@ -1,5 +1,5 @@
-//! What a coordinator looks after. Each duty is a step from one table to the next by a pure
-//! function of the planner; all that is due travels in one table.
+//! What a coordinator looks after. Each task is a step from one table to the next, by a pure
+//! function of the planner. Everything that is due travels in one table.
 
 mod admin;
 mod leavers;
@@ -11,9 +11,9 @@ mod voters;
 
 use super::api::{AdminReply, AdminRequest, Output};
 use super::context::{Context, Named, earlier};
-use super::council::Council;
 use super::election::Role;
 use super::loads::Told;
+use super::member_core::MemberCore;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
@@ -21,7 +21,7 @@ use admin::administer;
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::PartitionLoad;
 use doyen_placement::planner::{
-    self, Departure, InSyncChange, InSyncRequest, Pace, Proposal, Stillness,
+    self, Absence, InSyncChange, InSyncRequest, Pace, PlannedChanges, WritesStopped,
 };
 use doyen_placement::quorum::majority;
 use doyen_placement::{
@@ -38,52 +38,54 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use voters::{keep_voters, room_for_newcomers};
 
-/// A table costs its coordinator a little for every member, and every member as much as any other
-/// table: tables of moves are as far apart as `Timing::batch` for each so many members...
+/// Each table costs its coordinator a little work per member, and each member as much as any other
+/// table. So tables that move data are further apart in larger clusters: by `Timing::batch` for
+/// each such number of members.
 const BATCH_MEMBERS: usize = 8;
-/// ... but no further than this, for a copy that is silent is dropped by such a table.
+/// The greatest such distance. A copy that is silent is dropped by such a table, so it must not be
+/// long.
 const BATCH_MAX: Duration = Duration::from_millis(500);
-/// While a table is on its way, everybody has something to do at once, and whoever asks for
-/// something waits. Where nothing is lacking it may wait itself, for so many times as long as the
-/// one before took: a p99 is of what one in a hundred waits for, so the time of tables must be well
-/// below a hundredth.
+/// While a table is on its way, every member is busy and clients wait. If no copy is lacking, the
+/// next table of moves waits for this many times as long as the last one took. The p99 latency is
+/// what one in a hundred requests waits for, so tables must take well below a hundredth of the
+/// time.
 const REST: u32 = 200;
-/// But it never waits longer than this.
+/// The longest such wait.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// Where less than this is asked for a second, in all, nobody is there who would wait.
+/// If clients make fewer requests a second than this, in all, tables disturb hardly any of them.
 const ASKED_LITTLE: u64 = 100;
-/// Where copies are lacking, tables that only admit some and begin others are so much further apart
-/// than what cannot wait at all: each is work for everybody, of which copying gets that much less.
+/// If copies are lacking, tables that only admit and begin copies wait for this long after the last
+/// table. Each table is work for every member, which slows down copying.
 const REPAIR_REST: Duration = Duration::from_millis(30);
-/// Newcomers admitted at a time: everybody there connects with each of them.
+/// The number of newcomers that are admitted at a time: every member connects with each of them.
 const ADMITTED_MAX: usize = 16;
-/// How long those who were admitted last may take to answer before others are admitted.
+/// How long the last admitted newcomers may take to answer before the next are admitted.
 const ADMITTED_PATIENCE: Duration = Duration::from_millis(500);
-/// Requests of primaries that wait at the same time.
+/// The number of primaries' requests that wait at the same time.
 const IN_SYNC_MAX: usize = 32_768;
-/// Requests of people that wait at the same time.
+/// The number of people's requests that wait at the same time.
 const ADMIN_MAX: usize = 256;
-/// A plan that does not come is asked for again.
+/// The time after which a plan that did not arrive is asked for again.
 const PLAN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A coordinator's list of things to do.
+/// The tasks of a coordinator, and what it remembers for them.
 #[derive(Debug)]
-pub(super) struct Duties {
+pub(super) struct CoordinatorTasks {
     joiners: BTreeMap<MemberId, Member>,
-    /// Newcomers that ask by way of others, and that this coordinator has not heard itself.
+    /// Newcomers that ask through other members, and that this coordinator has not heard itself.
     unheard: BTreeMap<MemberId, Unheard>,
-    /// Who was admitted last, and when.
+    /// The newcomers that were admitted last, and when.
     admitted: Option<(Time, Vec<MemberId>)>,
-    /// Members whose name a newcomer has, and since when the coordinator has been looking whether
+    /// Members whose name a newcomer has, and since when the coordinator has been checking whether
     /// they answer.
     doubted: BTreeMap<MemberId, Time>,
-    /// Silent members that a later process of their name proved dead: it is at their address.
+    /// Silent members that are proved dead: a later process of their name is at their address.
     dead: BTreeSet<MemberId>,
     /// Silent members whose name a newcomer at another address takes. That proves nothing about
     /// them.
     succeeded: BTreeSet<MemberId>,
-    /// Those of them that are still members, because nobody could take what they alone held: tried
-    /// again with every table.
+    /// Members of `dead` that are still in the table, because no other member could take what they
+    /// alone held. Every table tries again.
     proven: BTreeSet<MemberId>,
     leaving: BTreeMap<MemberId, Pace>,
     departing: BTreeSet<MemberId>,
@@ -93,47 +95,47 @@ pub(super) struct Duties {
     /// Since when this coordinator has known a silent member as silent.
     silent_since: BTreeMap<MemberId, Time>,
     reset_at: Option<Time>,
-    /// Learners that failed: until when, and for how long.
+    /// Learners that failed: until when they wait, and how long that wait is.
     backoff: BTreeMap<(PartitionRef, MemberId), (Time, Duration)>,
-    proposal: Option<(TableName, Proposal)>,
+    proposal: Option<(TableName, PlannedChanges)>,
     plan_wanted: bool,
     plan_asked: Option<Time>,
     moving: bool,
-    /// From this table no step could be made: until another one, or until a learner that failed may
-    /// be tried again.
+    /// No step was possible from this table. The next attempt follows another table, or the end of
+    /// a learner's wait.
     stuck: Option<(TableName, Option<Time>)>,
-    /// Partitions that move because somebody has too much to do.
+    /// Partitions that move because a member has too much to do.
     hot: BTreeSet<PartitionRef>,
     batch_at: Time,
     /// When the last table was proposed.
     proposed_at: Time,
-    /// Before this no table of its own is made for what can wait.
+    /// Until then, no table is made for steps that can wait.
     rest_until: Time,
-    /// Whether no partition of this table lacks anything at once.
+    /// Whether every partition of this table is complete.
     whole: OfTable<bool>,
-    /// How many copies this table has that do not count yet.
+    /// The number of copies in this table that do not count yet.
     learning: OfTable<usize>,
-    /// A member holds a proposal of an earlier term that came to nothing.
+    /// Whether a member holds a proposal of an earlier term that was not committed.
     outdone: bool,
-    /// Tenures that their primaries reported as open.
+    /// Tenures that their primaries have reported as open.
     opened: BTreeMap<PartitionRef, Epoch>,
-    /// Partitions that take no more writes, because they are split or merged: what their primaries
-    /// said.
-    still: BTreeMap<PartitionRef, Stillness>,
-    /// Since when this coordinator has known what is split and merged.
+    /// Partitions that take no more writes, because they are about to be split or merged, as their
+    /// primaries reported.
+    stopped: BTreeMap<PartitionRef, WritesStopped>,
+    /// Since when this coordinator has known each split and merge.
     reshaping: BTreeMap<(KeyspaceId, Reshape), Time>,
-    /// After one that came to nothing, when others begin; zero where none did.
+    /// When other splits and merges may begin after one that failed. Zero if none failed.
     reshape_at: Time,
-    /// Neighbours that are brought to the same members, to be merged there; and since when.
+    /// Neighbours that are brought to the same members, so that they can be merged, and since when.
     together: BTreeMap<(KeyspaceId, [PartitionId; 2]), Time>,
     pub(super) told: Told,
-    /// Moves for balance that failed, one after the other.
+    /// The number of moves for balance that failed one after the other.
     failed: u32,
     rooms: Rooms,
     reach: Reach,
 }
 
-/// What was worked out from a table, until it is asked about another one.
+/// A value that was derived from a table. It is kept until it is asked for another table.
 #[derive(Debug)]
 struct OfTable<T>(Option<(TableName, T)>);
 
@@ -147,31 +149,31 @@ impl<T: Copy> OfTable<T> {
     }
 }
 
-/// A newcomer that is asked whether it hears and is heard.
+/// A newcomer that the coordinator asks whether it hears and is heard.
 #[derive(Debug)]
 struct Unheard {
     member: Member,
     seen: Version,
     since: Time,
     asked: Time,
-    /// People were told.
+    /// Whether people were told.
     told: bool,
 }
 
-/// The next table, and whom its commit answers.
+/// The next table, and the requests that its commit answers.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    /// `None`: as the one before.
+    /// `None`: the table does not change.
     pub(super) table: Option<Table>,
     replies: Vec<(MemberId, u64, AdminReply)>,
-    /// It holds more than steps of moves.
+    /// Whether it holds more than steps of moves.
     unplanned: bool,
-    /// Somebody wanted something else.
+    /// Whether an operator changed something.
     altered: bool,
 }
 
-impl Duties {
-    /// This node slept: for how long members are silent is counted anew.
+impl CoordinatorTasks {
+    /// This node slept. The times for which members are silent begin anew.
     pub(super) fn woke(&mut self, now: Time) {
         self.silent_since
             .values_mut()
@@ -208,7 +210,7 @@ impl Duties {
             learning: OfTable(None),
             outdone: false,
             opened: BTreeMap::new(),
-            still: BTreeMap::new(),
+            stopped: BTreeMap::new(),
             reshaping: BTreeMap::new(),
             reshape_at: Time::ZERO,
             together: BTreeMap::new(),
@@ -223,7 +225,7 @@ impl Duties {
         let batched = self.moving
             || !self.in_sync.is_empty()
             || self.proposal.is_some()
-            || !self.still.is_empty();
+            || !self.stopped.is_empty();
         let batch = (batched && self.batch_at > cx.now).then_some(self.batch_at);
         let retry = self.retry(cx.now);
         let plan = self.plan_asked.map(|at| at + PLAN_PATIENCE);
@@ -252,7 +254,7 @@ impl Duties {
         .fold(None, earlier)
     }
 
-    /// When a copy that does not begin now may.
+    /// When a copy that does not begin now may begin.
     fn retry(&self, now: Time) -> Option<Time> {
         let failed = self
             .backoff
@@ -263,20 +265,19 @@ impl Duties {
         earlier(earlier(failed, self.rooms.due(now)), self.reach.due(now))
     }
 
-    /// Somebody told what it holds by now: where there is room again, copies need not wait for
-    /// their time.
+    /// A member reported its memory. If there is room again, copies need not wait for their time.
     pub(super) fn look_for_room(&mut self, now: Time) {
         if self.rooms.look(now, &self.told.loads) {
             self.stuck = None;
         }
     }
 
-    /// Whether tables are noticed: somebody asks for something; or copies fail, which must not be
-    /// tried the more often for it.
+    /// Whether tables disturb: clients make requests, or copies fail, which must not lead to more
+    /// attempts.
     fn disturbs(&self, now: Time) -> bool {
         let asked =
             |(_, load): (PartitionRef, &PartitionLoad)| load.reads.saturating_add(load.writes);
-        // That goes over all partitions: last.
+        // This goes over all partitions, so it comes last.
         let total = || {
             self.told
                 .loads
@@ -287,11 +288,12 @@ impl Duties {
         !self.backoff.is_empty() || self.rooms.lacked(now) || total() >= ASKED_LITTLE
     }
 
-    /// Whether the next step cannot wait: somebody is in the way of writes, or writes wait for a
-    /// split or a merge; where copies are lacking, it waits for little.
+    /// Whether the next step cannot wait: a silent copy blocks writes, or writes wait for a split
+    /// or a merge. If copies are lacking, the step waits for a short time only.
     fn presses(&mut self, now: Time, base: &Named) -> bool {
         let waits = |r: &InSyncRequest| matches!(r.change, InSyncChange::Admit(_));
-        if !self.still.is_empty() || !self.reshaping.is_empty() || !self.in_sync.iter().all(waits) {
+        if !self.stopped.is_empty() || !self.reshaping.is_empty() || !self.in_sync.iter().all(waits)
+        {
             return true;
         }
         if now < self.batch_at + REPAIR_REST {
@@ -302,13 +304,13 @@ impl Duties {
         })
     }
 
-    /// Whether all copies that are on their way have arrived, where nobody is disturbed by tables:
-    /// no other step could share this one.
+    /// Whether the next step need not wait: all copies that are on their way have arrived and
+    /// tables disturb no client, so no other step could share the table.
     fn waits_for_nothing(&mut self, now: Time, base: &Named) -> bool {
         let learning = self.learning.get(base, |table| {
             table.partitions().map(|(_, p)| p.learners().count()).sum()
         });
-        // Nobody asks twice for the same.
+        // A primary does not ask twice for the same change.
         let arrived = self
             .in_sync
             .iter()
@@ -317,9 +319,9 @@ impl Duties {
         arrived > 0 && arrived >= learning && !self.disturbs(now)
     }
 
-    /// A member follows, and holds a proposal that its proposer could not commit. Only a newer
-    /// table takes it out of that member's way: until then it serves nothing that the proposal
-    /// would give to another, and no lease counts its answers.
+    /// A follower holds a proposal that its proposer could not commit. Only a newer table replaces
+    /// it. Until then the follower serves nothing that the proposal gives to another member, and no
+    /// lease counts its answers.
     pub(super) fn outdo(&mut self) {
         self.outdone = true;
     }
@@ -346,12 +348,12 @@ impl Duties {
 
     pub(super) fn ask(&mut self, mut requests: Vec<InSyncRequest>) {
         requests.retain(|request| {
-            let InSyncChange::Still { ahead_ms } = request.change else {
+            let InSyncChange::WritesStopped { ahead_ms } = request.change else {
                 return true;
             };
-            self.still.insert(
+            self.stopped.insert(
                 request.partition,
-                Stillness {
+                WritesStopped {
                     epoch: request.epoch,
                     ahead_ms,
                 },
@@ -366,7 +368,7 @@ impl Duties {
         }
     }
 
-    /// False: too many wait.
+    /// Returns false if too many requests wait.
     pub(super) fn administer(
         &mut self,
         origin: MemberId,
@@ -391,7 +393,7 @@ impl Duties {
         self.plan_wanted = true;
     }
 
-    /// With whom a member is not connected, as it says.
+    /// A member reports the members that it has no connection with.
     pub(super) fn unheard(
         &mut self,
         now: Time,
@@ -401,39 +403,39 @@ impl Duties {
         self.reach.unheard(now, by, unheard);
     }
 
-    /// What is to move, and has not begun, is thought over.
+    /// Plans anew for everything that is to move and has not begun.
     pub(super) const fn think_again(&mut self) {
         self.plan_wanted |= self.moving;
     }
 
-    /// Moves for balance that failed, one after the other.
+    /// The number of moves for balance that failed one after the other.
     pub(super) const fn moves_failed(&self) -> u32 {
         self.failed
     }
 
-    pub(super) fn planned(&mut self, base: TableName, proposal: Proposal) {
+    pub(super) fn planned(&mut self, base: TableName, proposal: PlannedChanges) {
         self.plan_asked = None;
         self.proposal = Some((base, proposal));
     }
 }
 
-impl Council {
-    /// Whether what shall move is still to be found out, or is not in the table in force yet:
-    /// nothing in that table tells of it.
+impl MemberCore {
+    /// Whether the next moves are not known yet: the plan is not made, or not in the table in
+    /// force.
     pub(super) fn is_planning(&self) -> bool {
         let Role::Leader(leader) = &self.role else {
             return false;
         };
-        let duties = &leader.duties;
-        let adopting = duties.moving && self.accepted.name != self.committed.name;
-        duties.plan_wanted
-            || duties.plan_asked.is_some()
-            || duties.proposal.is_some()
-            || !duties.joiners.is_empty()
+        let tasks = &leader.tasks;
+        let adopting = tasks.moving && self.accepted.name != self.committed.name;
+        tasks.plan_wanted
+            || tasks.plan_asked.is_some()
+            || tasks.proposal.is_some()
+            || !tasks.joiners.is_empty()
             || adopting
     }
 
-    /// Whatever is due, in one table.
+    /// Does everything that is due, in one table.
     pub(super) fn attend(&mut self, cx: &mut Context) {
         let mut role = std::mem::replace(&mut self.role, Role::Follower);
         let draft = match &mut role {
@@ -447,7 +449,7 @@ impl Council {
                     .filter(|m| joined(*m))
                     .chain([cx.me()])
                     .collect();
-                self.draft(cx, &mut leader.duties, &joined)
+                self.draft(cx, &mut leader.tasks, &joined)
             }
             Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
         };
@@ -461,7 +463,7 @@ impl Council {
     fn draft(
         &mut self,
         cx: &mut Context,
-        duties: &mut Duties,
+        tasks: &mut CoordinatorTasks,
         joined: &BTreeSet<MemberId>,
     ) -> Option<Draft> {
         let base = if broken(&mutant::FORGETS_ACCEPTED) {
@@ -471,7 +473,7 @@ impl Council {
         };
         let mut table: Cow<'_, Table> = Cow::Borrowed(&base.table);
         let mut draft = Draft::default();
-        self.draft_members(cx, duties, &mut table);
+        self.draft_members(cx, tasks, &mut table);
         if let Cow::Borrowed(_) = table {
         } else {
             draft.unplanned = true;
@@ -483,7 +485,7 @@ impl Council {
                 draft.unplanned = true;
             }
         }
-        self.draft_admin(cx, duties, &mut table, &mut draft);
+        self.draft_admin(cx, tasks, &mut table, &mut draft);
         if let Some(next) = cx
             .minute
             .and_then(|minute| planner::at_minute(&table, minute))
@@ -492,36 +494,41 @@ impl Council {
             (draft.unplanned, draft.altered) = (true, true);
         }
         let goes_along = matches!(table, Cow::Owned(_));
-        if cx.now >= duties.batch_at
+        if cx.now >= tasks.batch_at
             && (goes_along
-                || cx.now >= duties.rest_until
-                || duties.presses(cx.now, &base)
-                || duties.waits_for_nothing(cx.now, &base))
+                || cx.now >= tasks.rest_until
+                || tasks.presses(cx.now, &base)
+                || tasks.waits_for_nothing(cx.now, &base))
         {
-            draft_moves(cx, duties, base.name, &mut table, &mut draft);
+            draft_moves(cx, tasks, base.name, &mut table, &mut draft);
         }
         if table.settings.forbids_more_than(&base.settings) {
-            table = Cow::Owned(planner::call_off(&table, &duties.told.loads));
+            table = Cow::Owned(planner::call_off(&table, &tasks.told.loads));
         }
         self.draft_voters(&base, &mut table, joined);
         self.draft_level(cx, &base, &mut table);
         let changed = *table != *base.table;
-        let outdone = std::mem::take(&mut duties.outdone);
+        let outdone = std::mem::take(&mut tasks.outdone);
         if !changed && base.name == self.committed.name && !outdone {
-            // Nothing to commit: whoever waits for what is so already is answered.
+            // There is nothing to commit. Requests that ask for the present state are answered.
             for (origin, ticket, reply) in draft.replies {
                 self.reply(cx, origin, ticket, reply);
             }
             return None;
         }
-        duties.batch_at = cx.now + batch(cx.config.timing.batch, table.members.len());
-        duties.proposed_at = cx.now;
+        tasks.batch_at = cx.now + batch(cx.config.timing.batch, table.members.len());
+        tasks.proposed_at = cx.now;
         draft.table = changed.then(|| table.into_owned());
         Some(draft)
     }
 
-    /// The dead, the silent, those who return, who leave and who come.
-    fn draft_members(&mut self, cx: &mut Context, duties: &mut Duties, table: &mut Cow<'_, Table>) {
+    /// Members that are dead, silent, back, leaving or new.
+    fn draft_members(
+        &mut self,
+        cx: &mut Context,
+        tasks: &mut CoordinatorTasks,
+        table: &mut Cow<'_, Table>,
+    ) {
         let me = cx.me();
         let mut gone = BTreeMap::new();
         let mut back = BTreeSet::new();
@@ -530,11 +537,11 @@ impl Council {
             .is_some_and(|m| m.state == MemberState::Silent)
             && !broken(&mutant::STAYS_SILENT)
         {
-            // It won with a table of a coordinator before, which did not hear it.
+            // This coordinator won with a table of a coordinator that had not heard it.
             back.insert(me);
         }
-        duties.proven.retain(|m| table.member(*m).is_some());
-        duties.silent_since.retain(|m, _| {
+        tasks.proven.retain(|m| table.member(*m).is_some());
+        tasks.silent_since.retain(|m, _| {
             table
                 .member(*m)
                 .is_some_and(|m| m.state == MemberState::Silent)
@@ -543,24 +550,24 @@ impl Council {
             let silent = self.silent(cx, member.id);
             let recent = |at: Time| cx.now.since(at) <= cx.config.timing.ping_interval * 2;
             let answers = self.detector.answered_at(member.id).is_some_and(recent);
-            let proven = duties.dead.contains(&member.id) || duties.proven.contains(&member.id);
+            let proven = tasks.dead.contains(&member.id) || tasks.proven.contains(&member.id);
             if proven || self.asserted_dead.contains(&member.id) {
-                gone.insert(member.id, Departure::Dead);
+                gone.insert(member.id, Absence::Dead);
             } else if member.state == MemberState::Silent && answers && !silent {
                 back.insert(member.id);
             } else if member.state == MemberState::Silent {
-                duties.silent_since.entry(member.id).or_insert(cx.now);
+                tasks.silent_since.entry(member.id).or_insert(cx.now);
             } else if silent {
-                gone.insert(member.id, Departure::Silent);
+                gone.insert(member.id, Absence::Silent);
             }
         }
-        for &member in &duties.departing {
+        for &member in &tasks.departing {
             if table
                 .member(member)
                 .is_some_and(|m| m.state == MemberState::Leaving)
                 && !planner::holds_anything(table, member)
             {
-                gone.entry(member).or_insert(Departure::Left);
+                gone.entry(member).or_insert(Absence::Left);
             }
         }
         if !gone.is_empty() {
@@ -572,19 +579,20 @@ impl Council {
         if !back.is_empty() {
             *table = Cow::Owned(planner::revive(table, &back));
         }
-        give_up_lost(cx.now, duties, table);
-        // Two members of one name are not both live: the former hands over what it holds, and goes.
+        give_up_lost(cx.now, tasks, table);
+        // Two members of one name are not both live. The former one hands over what it holds, and
+        // ends.
         for former in outlived(table) {
-            duties.leaving.entry(former).or_insert(Pace::Repair);
-            duties.departing.insert(former);
+            tasks.leaving.entry(former).or_insert(Pace::Repair);
+            tasks.departing.insert(former);
         }
-        // Who is silent may be dead; if not, it asks again.
+        // A silent member may be dead. If it is not, it asks again.
         let goes_on = |state| {
             !matches!(state, MemberState::Leaving | MemberState::Silent)
                 || broken(&mutant::HANDS_OVER_THE_DEAD)
         };
-        // If a member answers again after a full stop was decided, it may take what the others
-        // hold.
+        // If a member answers again after a full stop was decided, it may take the data of the
+        // others.
         let called_off = !planner::stops(table);
         let holds = |m: &Member| {
             called_off && m.state == MemberState::Leaving && planner::holds_anything(table, m.id)
@@ -594,11 +602,11 @@ impl Council {
                 .member(*m)
                 .is_some_and(|m| goes_on(m.state) || holds(m))
         };
-        duties.leaving.retain(|m, _| leaves(m));
-        duties
+        tasks.leaving.retain(|m, _| leaves(m));
+        tasks
             .departing
             .retain(|m| self.accepted.member(*m).is_some());
-        for (&member, &pace) in &duties.leaving {
+        for (&member, &pace) in &tasks.leaving {
             if table.members.len() > 1 && table.member(member).is_some() {
                 let next = planner::hand_over(table, member, pace);
                 if next != **table {
@@ -606,10 +614,11 @@ impl Council {
                 }
             }
         }
-        let dead = std::mem::take(&mut duties.dead);
-        duties.proven.extend(&dead);
-        let mut nameless = std::mem::take(&mut duties.succeeded);
-        // If it has been heard meanwhile, its name is taken, and `admit` leaves the newcomer out.
+        let dead = std::mem::take(&mut tasks.dead);
+        tasks.proven.extend(&dead);
+        let mut nameless = std::mem::take(&mut tasks.succeeded);
+        // If the member was heard meanwhile, its name is taken, and `admit` leaves out the
+        // newcomer.
         nameless.retain(|m| {
             table
                 .member(*m)
@@ -617,15 +626,15 @@ impl Council {
         });
         nameless.extend(dead);
         give_up_names(table, &nameless);
-        if !duties.joiners.is_empty() && !self.is_ending(cx, table) && self.settled(cx, duties) {
+        if !tasks.joiners.is_empty() && !self.is_ending(cx, table) && self.settled(cx, tasks) {
             let mut newcomers: Vec<Member> = (0..ADMITTED_MAX)
-                .map_while(|_| duties.joiners.pop_first())
+                .map_while(|_| tasks.joiners.pop_first())
                 .map(|(_, m)| m)
                 .collect();
             // The level may have risen since they asked: they are refused when they ask again.
             newcomers.retain(|m| may_join(cx, table.level, m.id));
             newcomers.truncate(room_for_newcomers(&self.accepted, table));
-            duties.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
+            tasks.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
             *table = Cow::Owned(planner::admit(table, newcomers));
         }
         if !broken(&mutant::LEAVES_THE_DRAINED)
@@ -633,14 +642,13 @@ impl Council {
         {
             *table = Cow::Owned(next);
         }
-        self.draft_end(cx, duties, table);
+        self.draft_end(cx, tasks, table);
     }
 
-    /// Whether those who were admitted last are with us by now. A crowd that comes at once is let
-    /// in as fast as it can be served, or its connecting would make members look dead that have no
-    /// time to answer.
-    fn settled(&self, cx: &Context, duties: &Duties) -> bool {
-        duties.admitted.as_ref().is_none_or(|(at, members)| {
+    /// Whether the last admitted newcomers answer by now. If many newcomers were admitted at once,
+    /// all their new connections would keep members from answering, and those would look dead.
+    fn settled(&self, cx: &Context, tasks: &CoordinatorTasks) -> bool {
+        tasks.admitted.as_ref().is_none_or(|(at, members)| {
             let answers = |m: &MemberId| {
                 self.detector.answered_at(*m).is_some() || self.accepted.member(*m).is_none()
             };
@@ -648,17 +656,17 @@ impl Council {
         })
     }
 
-    /// What people ask for.
+    /// Requests of people.
     fn draft_admin(
         &mut self,
         cx: &mut Context,
-        duties: &mut Duties,
+        tasks: &mut CoordinatorTasks,
         table: &mut Cow<'_, Table>,
         draft: &mut Draft,
     ) {
-        for (origin, ticket, request) in std::mem::take(&mut duties.admin) {
-            if let Some(pair) = apart(table, &request, &duties.told.loads) {
-                duties.together.entry(pair).or_insert(cx.now);
+        for (origin, ticket, request) in std::mem::take(&mut tasks.admin) {
+            if let Some(pair) = apart(table, &request, &tasks.told.loads) {
+                tasks.together.entry(pair).or_insert(cx.now);
                 draft.replies.push((origin, ticket, AdminReply::Done(None)));
                 continue;
             }
@@ -672,7 +680,10 @@ impl Council {
                         .replies
                         .push((origin, ticket, AdminReply::Done(entry)));
                 }
-                Err(why) => self.reply(cx, origin, ticket, AdminReply::Refused(why)),
+                Err(problem) => {
+                    let why = cx.explain(&problem);
+                    self.reply(cx, origin, ticket, AdminReply::Refused(why));
+                }
             }
         }
     }
@@ -726,24 +737,24 @@ impl Council {
         let Role::Leader(leader) = &mut self.role else {
             return;
         };
-        let duties = &mut leader.duties;
-        if duties
+        let tasks = &mut leader.tasks;
+        if tasks
             .plan_asked
             .is_some_and(|at| cx.now.since(at) >= PLAN_PATIENCE)
         {
-            (duties.plan_asked, duties.plan_wanted) = (None, true);
+            (tasks.plan_asked, tasks.plan_wanted) = (None, true);
         }
-        if duties.plan_wanted
-            && duties.plan_asked.is_none()
+        if tasks.plan_wanted
+            && tasks.plan_asked.is_none()
             && leader.idle()
             && self.accepted.name == self.committed.name
         {
-            let duties = match &mut self.role {
-                Role::Leader(leader) => &mut leader.duties,
+            let tasks = match &mut self.role {
+                Role::Leader(leader) => &mut leader.tasks,
                 Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => return,
             };
-            (duties.plan_wanted, duties.plan_asked) = (false, Some(cx.now));
-            let loads = duties.told.take(&self.committed.table);
+            (tasks.plan_wanted, tasks.plan_asked) = (false, Some(cx.now));
+            let loads = tasks.told.take(&self.committed.table);
             cx.outputs
                 .push_back(Output::Plan(self.committed.table.clone(), loads));
         }
@@ -756,23 +767,23 @@ impl Council {
         }
         let now = self.committed.clone();
         if let Role::Leader(leader) = &mut self.role {
-            let duties = &mut leader.duties;
-            duties.rest_until = if duties.disturbs(cx.now) {
-                cx.now + (cx.now.since(duties.proposed_at) * REST).min(REST_MAX)
+            let tasks = &mut leader.tasks;
+            tasks.rest_until = if tasks.disturbs(cx.now) {
+                cx.now + (cx.now.since(tasks.proposed_at) * REST).min(REST_MAX)
             } else {
-                duties.batch_at + REPAIR_REST
+                tasks.batch_at + REPAIR_REST
             };
             let halved = |k: &Keyspace| !planner::reshape::doublings(k, HALVED_MAX).is_empty();
             let moving = now.partitions().any(|(_, p)| p.goal.is_some());
-            duties.moving = moving || now.keyspaces.iter().any(halved);
-            duties.plan_wanted |= draft.unplanned || before.members != now.members || !moving;
+            tasks.moving = moving || now.keyspaces.iter().any(halved);
+            tasks.plan_wanted |= draft.unplanned || before.members != now.members || !moving;
             if before.members != now.members {
-                duties.rooms.members_changed(&now.table);
+                tasks.rooms.members_changed(&now.table);
             }
-            duties
+            tasks
                 .opened
                 .retain(|at, since| now.partition(*at).is_some_and(|p| p.since == *since));
-            duties.backoff.retain(|(at, m), (until, _)| {
+            tasks.backoff.retain(|(at, m), (until, _)| {
                 now.member(*m).is_some()
                     && now.partition(*at).is_some()
                     && *until + BACKOFF_MAX > cx.now
@@ -786,8 +797,8 @@ impl Council {
         }
     }
 
-    /// The term ends: whoever waits for a change asks the next coordinator, or is told that nobody
-    /// knows.
+    /// The term ends. The members that asked for changes ask the next coordinator, or are told that
+    /// the outcome is not known.
     pub(super) fn refuse_all(&mut self, cx: &mut Context) {
         if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Follower) {
             self.refuse(
@@ -798,8 +809,7 @@ impl Council {
         }
     }
 
-    /// Tells those who asked for the changes in this draft why they do not learn that these were
-    /// made.
+    /// Tells the members that asked for the changes in this draft why the outcome is not known.
     pub(super) fn refuse(&mut self, cx: &mut Context, draft: Draft, why: &str) {
         for (origin, ticket, _) in draft.replies {
             self.reply(cx, origin, ticket, AdminReply::Refused(why.to_owned()));
@@ -812,15 +822,15 @@ fn batch(least: Duration, members: usize) -> Duration {
     (least * times).min(BATCH_MAX).max(least)
 }
 
-/// Lost partitions begin empty once the last of their holders has been silent for as long as the
-/// keyspace says. Until then any of the holders may come back with all that there was.
-fn give_up_lost(now: Time, duties: &mut Duties, table: &mut Cow<'_, Table>) {
-    let silent_since = &duties.silent_since;
+/// A lost partition begins empty once its last holder has been silent for as long as the keyspace
+/// says. Until then, any of its holders may come back with all its data.
+fn give_up_lost(now: Time, tasks: &mut CoordinatorTasks, table: &mut Cow<'_, Table>) {
+    let silent_since = &tasks.silent_since;
     let due = |k: &Keyspace, p: &Partition| {
         let OnLoss::Reset { after_ms } = k.on_loss else {
             return None;
         };
-        // A member that has only just become silent is listed with the next table.
+        // The next table lists a member that has only just become silent.
         let last = p
             .in_sync()
             .map(|m| silent_since.get(&m).copied().unwrap_or(now))
@@ -830,7 +840,7 @@ fn give_up_lost(now: Time, duties: &mut Duties, table: &mut Cow<'_, Table>) {
     let times: Vec<Time> = planner::lost(table)
         .filter_map(|(k, p)| due(k, p))
         .collect();
-    duties.reset_at = times.iter().filter(|at| **at > now).min().copied();
+    tasks.reset_at = times.iter().filter(|at| **at > now).min().copied();
     if times.iter().all(|at| *at > now) {
         return;
     }
@@ -850,15 +860,15 @@ mod tests {
     use doyen_placement::loads::Report;
     use std::sync::Arc;
 
-    /// Of one partition, so many operations a second.
-    fn asked(duties: &mut Duties, table: &Table, reads: u64, writes: u64) {
+    /// A load of this many operations a second on one partition.
+    fn asked(tasks: &mut CoordinatorTasks, table: &Table, reads: u64, writes: u64) {
         let (at, partition) = table.partitions().next().expect("a partition");
         let load = PartitionLoad {
             reads,
             writes,
             ..PartitionLoad::default()
         };
-        duties.told.loads.tell(
+        tasks.told.loads.tell(
             table,
             partition.primary(),
             Report {
@@ -869,40 +879,40 @@ mod tests {
     }
 
     #[test]
-    fn tables_need_not_rest_where_nobody_asks_and_nothing_fails() {
+    fn tables_need_not_rest_without_requests_and_failures() {
         let (table, now) = (planned(8), Time(1_000_000_000_000));
-        let mut duties = Duties::new(now);
-        assert!(!duties.disturbs(now), "nobody has told of any");
-        asked(&mut duties, &table, ASKED_LITTLE / 2 - 1, ASKED_LITTLE / 2);
-        assert!(!duties.disturbs(now));
-        asked(&mut duties, &table, ASKED_LITTLE / 2, ASKED_LITTLE / 2);
-        assert!(duties.disturbs(now));
-        asked(&mut duties, &table, 0, 0);
-        assert!(!duties.disturbs(now));
+        let mut tasks = CoordinatorTasks::new(now);
+        assert!(!tasks.disturbs(now), "no member has reported any");
+        asked(&mut tasks, &table, ASKED_LITTLE / 2 - 1, ASKED_LITTLE / 2);
+        assert!(!tasks.disturbs(now));
+        asked(&mut tasks, &table, ASKED_LITTLE / 2, ASKED_LITTLE / 2);
+        assert!(tasks.disturbs(now));
+        asked(&mut tasks, &table, 0, 0);
+        assert!(!tasks.disturbs(now));
         let (at, partition) = table.partitions().next().expect("a partition");
-        duties
+        tasks
             .backoff
             .insert((at, partition.primary()), (now, Duration::from_secs(1)));
         assert!(
-            duties.disturbs(now),
+            tasks.disturbs(now),
             "what fails is not tried the more often"
         );
-        duties.backoff.clear();
+        tasks.backoff.clear();
         let (at, learner) = table
             .partitions()
             .find_map(|(at, p)| Some((at, *p.goal.as_ref()?.iter().find(|m| !p.holds(**m))?)))
             .expect("one that moves");
-        duties
+        tasks
             .rooms
-            .refused(now, &table, at, learner, &duties.told.loads);
+            .refused(now, &table, at, learner, &tasks.told.loads);
         assert!(
-            duties.disturbs(now + Duration::from_secs(1)),
-            "somebody has no room"
+            tasks.disturbs(now + Duration::from_secs(1)),
+            "a member has no room"
         );
     }
 
     #[test]
-    fn what_has_all_arrived_waits_for_nothing_else() {
+    fn when_all_copies_have_arrived_the_next_step_waits_for_nothing() {
         let (planned, now) = (planned(8), Time(1_000_000_000_000));
         let table = crate::agreement::fixtures::moving(&planned);
         let asks: Vec<InSyncRequest> = table
@@ -918,37 +928,37 @@ mod tests {
             .collect();
         assert!(asks.len() > 1);
         let base = Named::new(Arc::new(table.clone()));
-        let mut duties = Duties::new(now);
-        assert!(!duties.waits_for_nothing(now, &base), "nothing has arrived");
-        duties.ask(asks[1..].to_vec());
+        let mut tasks = CoordinatorTasks::new(now);
+        assert!(!tasks.waits_for_nothing(now, &base), "nothing has arrived");
+        tasks.ask(asks[1..].to_vec());
         assert!(
-            !duties.waits_for_nothing(now, &base),
+            !tasks.waits_for_nothing(now, &base),
             "one is still on its way"
         );
-        duties.ask(asks);
-        assert!(duties.waits_for_nothing(now, &base));
-        asked(&mut duties, &table, ASKED_LITTLE, 0);
+        tasks.ask(asks);
+        assert!(tasks.waits_for_nothing(now, &base));
+        asked(&mut tasks, &table, ASKED_LITTLE, 0);
         assert!(
-            !duties.waits_for_nothing(now, &base),
-            "whoever asks for something would wait for a table"
+            !tasks.waits_for_nothing(now, &base),
+            "clients would wait for a table"
         );
     }
 
-    /// Its replies were dropped: the command that had asked waited until it gave up.
+    /// The replies of such a draft were dropped, and the command waited until it gave up.
     #[test]
-    fn who_asked_for_a_change_is_told_that_its_table_would_be_invalid() {
+    fn a_request_that_would_make_the_table_invalid_is_refused() {
         let base = crate::agreement::fixtures::members(2);
         let mut cx = Context::new(
             Net::new(1, vec![vec![0]]).config(0, base.members[0].id),
             Time(1_000_000_000_000),
         );
-        let mut council = Council::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
+        let mut core = MemberCore::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
         let mut table = base.clone();
         table.members[1] = table.members[0].clone();
         let asker = base.members[1].id;
         let replies = vec![(asker, 7, AdminReply::Done(None))];
         cx.outputs.clear();
-        council.propose(
+        core.propose(
             &mut cx,
             Draft {
                 table: Some(table),
@@ -969,17 +979,17 @@ mod tests {
             _ => false,
         };
         assert!(cx.outputs.iter().any(told), "{:?}", cx.outputs);
-        assert_eq!(council.accepted.name, base.name());
+        assert_eq!(core.accepted.name, base.name());
     }
 
-    /// A sole voter that slept for an hour gave up what a silent member held, a moment before that
-    /// member answered.
+    /// A sole voter that had slept for an hour gave up the data of a silent member, a moment before
+    /// that member answered.
     #[test]
     fn time_that_the_coordinator_slept_is_no_silence_of_others() {
         let (before, after) = (Time(1_000_000_000), Time(3_600_000_000_000));
-        let mut duties = Duties::new(before);
-        duties.silent_since.insert(MemberId(16), before);
-        duties.woke(after);
-        assert_eq!(duties.silent_since[&MemberId(16)], after);
+        let mut tasks = CoordinatorTasks::new(before);
+        tasks.silent_since.insert(MemberId(16), before);
+        tasks.woke(after);
+        assert_eq!(tasks.silent_since[&MemberId(16)], after);
     }
 }

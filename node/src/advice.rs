@@ -1,0 +1,252 @@
+//! What a person can do about a problem: flags and commands of this program, ports of this node.
+//!
+//! `doyen-placement` and `doyen-gossip` say what is wrong, in the terms of the protocol. The texts
+//! here begin with that, and go on with what to type.
+
+use doyen_gossip::agreement::{Event, Explain, Problem};
+#[cfg(feature = "resp")]
+use doyen_placement::NoRange;
+use doyen_placement::planner::{NotCancelled, NotDrained, Refused};
+use std::net::SocketAddr;
+
+/// What a command has to show to this node before it may change something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Nothing: the node trusts its machine.
+    Open,
+    /// The cluster's secret.
+    Secret,
+    /// The token of `--http-token-file`.
+    Token,
+    /// The node has neither, so it refuses all commands that change something.
+    Nothing,
+}
+
+/// How commands reach this node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reach {
+    /// Its HTTP address.
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) access: Access,
+}
+
+/// Explains problems of agreement at this node.
+pub(crate) fn explain(reach: Reach) -> Explain {
+    Explain::new(move |problem| problem_text(problem, reach))
+}
+
+fn problem_text(problem: &Problem, reach: Reach) -> String {
+    let advice = match problem {
+        Problem::SeedsMissing { .. } => {
+            ". Start those nodes, or give every node --expect and the number of nodes that shall \
+             form the first cluster"
+                .to_owned()
+        }
+        Problem::StillLooking { .. } => {
+            ". If N nodes shall begin together, start each of them with --expect N; with \
+             --expect 1 this one begins at once"
+                .to_owned()
+        }
+        Problem::BeginsAlone { .. } => {
+            ". If others should be here, start all nodes with --expect and their number".to_owned()
+        }
+        Problem::OtherInitialMembers { .. } => {
+            ". Start both with the same seeds, or with the same --expect".to_owned()
+        }
+        Problem::MembersMissing { present, expect } => format!(
+            ". {} more must start with the same seeds and --expect {expect}; if fewer shall form \
+             the first cluster, start all of them again with a lower --expect",
+            usize::from(*expect).saturating_sub(present.len())
+        ),
+        Problem::NotAgreed { late: true, .. } => {
+            ": do their control ports (--listen) reach each other?".to_owned()
+        }
+        Problem::NameTaken { .. } | Problem::NameReserved { .. } => {
+            "; choose another with --name".to_owned()
+        }
+        Problem::SpeaksLess { .. } => {
+            "; update its program, or start it without --level-max".to_owned()
+        }
+        Problem::NotAdmitted { .. } => {
+            ". If that takes long, `doyen status` at that member says what its cluster lacks"
+                .to_owned()
+        }
+        Problem::NoMajority { missing } => recover(missing, reach),
+        Problem::NotCoordinated => {
+            ": `doyen status` says what is missing, and what to do about it".to_owned()
+        }
+        Problem::Answers {
+            former: Some(former),
+            ..
+        } => format!(". If that one is meant, run: doyen remove {former:?} --lost"),
+        Problem::Answers { name, former: None } => {
+            format!(". To stop it, empty it first: `doyen drain {name}`")
+        }
+        Problem::Drain(NotDrained::Silent(name)) => {
+            format!(": if it will not come back, `doyen remove {name} --lost` goes on without it")
+        }
+        Problem::Drain(NotDrained::Nobody(_)) => {
+            ": start another, or end a drain (`doyen drain NAME --cancel`)".to_owned()
+        }
+        Problem::Keyspace(Refused::OtherSettings(name)) => {
+            format!(": `doyen keyspace show {name}` shows them")
+        }
+        Problem::Keyspace(Refused::NoSplit(name)) => {
+            format!(": `doyen keyspace show {name}` lists where they begin")
+        }
+        Problem::Keyspace(Refused::NoRanges(_)) => {
+            "; `doyen keyspace alter --partitions` doubles a fixed keyspace".to_owned()
+        }
+        Problem::Cancel(NotCancelled::NoMove(_)) => {
+            ": `doyen moves` names those that do".to_owned()
+        }
+        Problem::NotAgreed { late: false, .. }
+        | Problem::NoFirstTable(_)
+        | Problem::Election
+        | Problem::Keyspace(_)
+        | Problem::Drain(_)
+        | Problem::Cancel(_)
+        | Problem::Plan(_)
+        | Problem::Invalid(_) => String::new(),
+    };
+    format!("{problem}{advice}")
+}
+
+/// The reader runs the command as it stands here: it names this node, and not the one that commands
+/// ask by default.
+fn recover(missing: &[String], reach: Reach) -> String {
+    let names = missing.join(" ");
+    let here = reach
+        .http
+        .map_or_else(String::new, |http| format!("--http {http} "));
+    let shows = match reach.access {
+        Access::Open => "",
+        Access::Secret => " --secret-file FILE",
+        Access::Token => " --http-token-file FILE",
+        Access::Nothing => {
+            " --http-token-file FILE (at a member that was started with --http-token-file: this \
+             node was not, and refuses)"
+        }
+    };
+    format!(
+        ". If they are gone for good, run: doyen recover {here}--assert-dead {names}{shows}. A \
+         process that was started again under such a name is a new member: --assert-dead means \
+         the former process"
+    )
+}
+
+/// An event as a line for people.
+pub(crate) fn event_text(event: &Event) -> String {
+    let advice = match event {
+        Event::NoRoom { .. } => ": add a member, or memory (--memory-max)",
+        Event::Unavailable { .. } => {
+            ". The cluster waits for as long as --on-loss says; `doyen status` shows which members \
+             are silent"
+        }
+        Event::BalancePaused { .. } => ": `doyen rebalance resume` goes on",
+        Event::OtherCluster { .. } => {
+            ". Decide which data to keep. Stop the nodes of the other cluster, and start them \
+             again with --seed and an address of the cluster that stays. If both shall live, give \
+             each a secret of its own (--secret-file). Once nothing was heard of the other cluster \
+             for 30 s, the nodes that stay are ready again"
+        }
+        _ => "",
+    };
+    format!("{event}{advice}")
+}
+
+/// Why keys of a range cannot be asked for.
+#[cfg(feature = "resp")]
+pub(crate) fn range_text(why: &NoRange) -> String {
+    let advice = match why {
+        NoRange::Unordered => {
+            ": one does that `doyen keyspace create NAME --mode range` makes, or `--ordered` \
+             within a {tag}; choose it by CLIENT KEYSPACE NAME"
+        }
+        NoRange::Tag => "",
+    };
+    format!("{why}{advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doyen_gossip::agreement::Found;
+
+    const OPEN: Reach = Reach {
+        http: None,
+        access: Access::Open,
+    };
+
+    #[test]
+    fn a_node_that_waits_for_others_says_what_to_type() {
+        let missing = Problem::MembersMissing {
+            present: vec!["n0".into(), "n1".into()],
+            expect: 3,
+        };
+        assert_eq!(
+            problem_text(&missing, OPEN),
+            "2 of 3 initial members are here: n0, n1. 1 more must start with the same seeds and \
+             --expect 3; if fewer shall form the first cluster, start all of them again with a \
+             lower --expect"
+        );
+        let alone = Problem::BeginsAlone {
+            found: Found::Nothing {
+                seeds: "n2:7400".into(),
+                looked: Some(10),
+            },
+        };
+        let text = problem_text(&alone, OPEN);
+        assert!(
+            text.ends_with("start all nodes with --expect and their number"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_survivor_shows_the_command_that_recovers() {
+        let alone = Problem::NoMajority {
+            missing: vec!["n2".into(), "n3".into()],
+        };
+        assert!(
+            problem_text(&alone, OPEN).starts_with(
+                "no majority of the voters answers; missing: n2 n3. If they are gone for good, \
+                 run: doyen recover --assert-dead n2 n3. A process"
+            ),
+            "{}",
+            problem_text(&alone, OPEN)
+        );
+        let http = Some(([127, 0, 0, 1], 7480).into());
+        for (access, shows) in [
+            (Access::Secret, "n3 --secret-file FILE. "),
+            (Access::Token, "n3 --http-token-file FILE. "),
+            (Access::Nothing, "this node was not, and refuses). "),
+        ] {
+            let text = problem_text(&alone, Reach { http, access });
+            assert!(
+                text.contains("doyen recover --http 127.0.0.1:7480 --assert-dead n2 n3 --")
+                    && text.contains(shows),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn events_that_need_a_person_say_what_to_do() {
+        let paused = Event::BalancePaused {
+            by: "by an operator".into(),
+        };
+        assert_eq!(
+            event_text(&paused),
+            "nothing moves for balance, by an operator: `doyen rebalance resume` goes on"
+        );
+        let unserved = event_text(&Event::Unavailable { partitions: 2 });
+        assert!(
+            unserved.starts_with("2 partitions are not served: ")
+                && unserved.contains("--on-loss")
+                && unserved.contains("`doyen status`"),
+            "{unserved}"
+        );
+        assert_eq!(event_text(&Event::Repaired), Event::Repaired.to_string());
+    }
+}
