@@ -27,6 +27,7 @@ macro_rules! tagged {
     ($name:ident { $($tag:literal => $variant:ident $fields:tt),* $(,)? }) => {
         impl $name {
             /// The tags by which its variants travel, with their names.
+            #[allow(unreachable_pub, reason = "some of these enums are private")]
             pub const TAGS: &'static [(u32, &'static str)] =
                 &[$(($tag, stringify!($variant))),*];
         }
@@ -160,6 +161,7 @@ mod tests {
         for fruit in [pear, Fruit::Apple(9), Fruit::Plum {}] {
             assert_eq!(decode(&encode(&fruit)), Ok(fruit));
         }
+        assert_eq!(Fruit::TAGS, [(0, "Apple"), (2, "Pear"), (7, "Plum")]);
         let why = decode(&[1]).expect_err("no kind has it");
         assert!(why.contains("Fruit of the unknown kind 1"), "{why}");
     }
