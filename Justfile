@@ -136,6 +136,14 @@ placement-bench *ARGS:
     cargo bench -p doyen-placement --bench lookup -- {{ARGS}}
     cargo bench -p doyen-placement --bench plan
 
+# builds the last state of the wire version before, rolls a loaded cluster from it to this one, and back
+upgrade:
+    tests/scripts/upgrade.sh
+
+# writes the bytes of the newest wire version to tests/corpus: only while that version is not released
+corpus VERSION:
+    DOYEN_CORPUS={{VERSION}} cargo test -p doyen-tests --test wire -- --ignored
+
 # It needs tclsh, and a checkout of valkey-io/valkey.
 # the parts of Valkey's own test suite for commands that Doyen has
 valkey-suite checkout:

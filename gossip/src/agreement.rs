@@ -228,6 +228,12 @@ impl Agreement {
                 forming.identified(address, id)
             }
             (Input::Identified { .. }, Phase::Joining(_) | Phase::Member(_)) => {}
+            (Input::Speaks { id, level }, Phase::Member(core)) => {
+                cx.learn(id, level, |id| core.names(id))
+            }
+            (Input::Speaks { id, level }, Phase::Forming(_) | Phase::Joining(_)) => {
+                cx.learn(id, level, |_| false)
+            }
             (Input::Scouted { id, .. }, _) if id == cx.me() => {}
             (
                 Input::Scouted { address, .. } | Input::Hint(Hint::Address(address)),

@@ -99,6 +99,10 @@ doyen_placement::mutants! {
     RECOVERS_WITH_MOST = ("recovers-with-most", "recover"),
     /// Admits a process that asked before a member was removed, and that may be that member.
     ADMITS_LATE = ("admits-late", "I11"),
+    /// The level rises though some members have not said that they speak it.
+    RAISES_UNHEARD = ("raises-unheard", "I17"),
+    /// Admits a process that speaks less than the level.
+    ADMITS_LOWER = ("admits-lower", "I17"),
     /// A used cluster of one gives way.
     SURRENDERS_USED = ("surrenders-used", "bootstrap"),
 }

@@ -1,7 +1,8 @@
 //! What members say to each other about agreement. The node encodes these; here they are values.
 //!
-//! Every message but the probes names the cluster that it is about: whoever belongs to another one
-//! drops it.
+//! Every message but the probes names the cluster that it is about: a member of another cluster
+//! drops it. Each kind travels by its tag, which stands at the end of this file.
+//! `doyen_placement::level` says how to add to them.
 
 use crate::agreement::{AdminReply, AdminRequest};
 use doyen_placement::loads::Report;
@@ -15,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// One message.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// Are you there? Asked of every voter, and by the coordinator of everybody.
     Ping(Pulse),
@@ -367,3 +368,31 @@ impl Message {
         }
     }
 }
+
+doyen_placement::tagged!(Message {
+    0 => Ping(pulse),
+    1 => Pong(pulse),
+    2 => Probe(status),
+    3 => ProbeAnswer(status),
+    4 => Found { table, status },
+    5 => Promise(name),
+    6 => Join { cluster, member, seen },
+    7 => JoinRefused { cluster, member, why, for_now },
+    8 => PreVote(ballot),
+    9 => PreVoteAnswer(answer),
+    10 => Vote(ballot),
+    11 => VoteAnswer(answer),
+    12 => Propose(proposal),
+    13 => Ack(ack),
+    14 => Refuse { name, term, coordinator, whole },
+    15 => Commit(commit),
+    16 => Pull { cluster, have },
+    17 => Committed(committed),
+    18 => InSync { cluster, origin, requests },
+    19 => Opened { cluster, sequence, partitions },
+    20 => OpenedSeen { cluster, sequence },
+    21 => Loads { cluster, origin, report },
+    22 => Admin { cluster, origin, ticket, request },
+    23 => AdminReply { cluster, ticket, reply },
+    24 => Leave { cluster, member, step },
+});

@@ -64,6 +64,9 @@ fn problem_text(problem: &Problem, reach: Reach) -> String {
         Problem::NameTaken { .. } | Problem::NameReserved { .. } => {
             "; choose another with --name".to_owned()
         }
+        Problem::SpeaksLess { .. } => {
+            "; update its program, or start it without --level-max".to_owned()
+        }
         Problem::NotAdmitted { .. } => {
             ". If that takes long, `doyen status` at that member says what its cluster lacks"
                 .to_owned()

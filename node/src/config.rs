@@ -18,6 +18,7 @@ pub use options::Options;
 use crate::admin::keyspace::KeyspaceOptions;
 use crate::net::address::{Reach, canonical};
 use crate::net::identity::SECRET_BYTES_MIN;
+use doyen_placement::level::LEVELS;
 use doyen_placement::planner::DEFAULT_KEYSPACE;
 use doyen_placement::rule::VALUE_BYTES_MAX;
 use doyen_placement::table::validate::WEIGHT_MAX;
@@ -191,6 +192,8 @@ pub struct Config {
     pub clients_max: usize,
     /// How long a leaving node waits until other members hold its data.
     pub leave_timeout: Duration,
+    /// The highest level that the node speaks.
+    pub level_max: u16,
     /// How long a member may be silent before it is expelled.
     pub silence_max: Duration,
     /// Warnings about files with secrets that other users of this machine can read.
@@ -498,6 +501,7 @@ impl Options {
                 .unwrap_or(10_000) as usize,
             clients_max: self.clients_max.unwrap_or(1_000) as usize,
             leave_timeout: self.leave_timeout.map_or(LEAVE_TIMEOUT_DEFAULT, |s| s.0),
+            level_max: self.level_max()?,
             silence_max: self.silence_max()?,
             exposed: self.exposed(),
             settings: Settings {
@@ -590,6 +594,16 @@ impl Options {
             Some(threads) => Ok(threads),
             None => fail(format!(
                 "--threads {said}: a node has 1 to {THREADS_MAX} data threads"
+            )),
+        }
+    }
+
+    fn level_max(&self) -> Result<u16, ConfigError> {
+        let (least, most) = LEVELS;
+        match self.level_max.unwrap_or(most) {
+            fits if (least..=most).contains(&fits) => Ok(fits),
+            other => fail(format!(
+                "--level-max {other}: this program speaks the levels {least} to {most}; choose one of them"
             )),
         }
     }

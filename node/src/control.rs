@@ -120,6 +120,8 @@ pub struct ClusterStatus {
     pub former: Vec<Arc<Table>>,
     /// Live members that no data thread of this node is connected with, at most two seconds old.
     pub unheard: Vec<MemberId>,
+    /// The highest level that this node speaks.
+    pub level_max: u16,
 }
 
 impl ClusterStatus {

@@ -54,6 +54,8 @@ pub(crate) struct DataOptions {
     pub(crate) identity: Arc<Identity>,
     /// Of a node: native clients at the same time.
     pub(crate) clients_max: usize,
+    /// The highest level that the process speaks.
+    pub(crate) level_max: u16,
     /// Whether the process is this node's alone, so that all of its memory counts.
     pub(crate) whole_process: bool,
     /// Of a client: data ports of nodes, where it begins.
@@ -68,6 +70,7 @@ struct ThreadOptions {
     data: UdpSocket,
     identity: Arc<Identity>,
     clients_max: usize,
+    level_max: u16,
     seeds: Vec<SocketAddr>,
     siblings: Siblings,
     crew: Arc<Crew>,
@@ -345,6 +348,7 @@ pub(crate) fn start<O: Opener>(
         sockets,
         identity,
         clients_max,
+        level_max,
         whole_process,
         seeds,
     } = options;
@@ -380,6 +384,7 @@ pub(crate) fn start<O: Opener>(
             data: data_socket,
             identity: identity.clone(),
             clients_max,
+            level_max,
             seeds: seeds.clone(),
             siblings,
             crew: crew.clone(),

@@ -11,6 +11,7 @@
 mod members;
 mod mutate;
 mod targets;
+pub mod wire;
 
 pub use mutate::Mutator;
 pub use targets::TARGETS;

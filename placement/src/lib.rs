@@ -8,6 +8,7 @@ mod balancing;
 pub mod division;
 pub mod hash;
 pub mod id;
+pub mod level;
 pub mod loads;
 pub mod lookup;
 mod mode;
@@ -19,6 +20,7 @@ pub mod ring;
 pub mod rule;
 mod scheduler;
 pub mod table;
+pub mod tagged;
 pub mod token;
 
 pub use balancing::{Balancing, MoveRate, NoWindow, Paused, Window};

@@ -5,6 +5,7 @@
 //! force.
 
 pub mod delta;
+mod leveled;
 mod name;
 mod packed;
 pub mod validate;
@@ -20,6 +21,7 @@ use crate::id::{
     Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId,
     PartitionRef, THREADS_MAX, Term, Version,
 };
+use crate::level::MARKED;
 use crate::rule::Rule;
 use crate::scheduler::Schedulers;
 use serde::{Deserialize, Serialize};
@@ -43,9 +45,11 @@ pub struct TableName {
 }
 
 /// Who the members are and who holds what, at one version.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "packed::Packed", into = "packed::Packed")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Table {
+    /// What every member speaks ([`level`](crate::level)): it rises in a table once all members can
+    /// speak more, and never falls.
+    pub level: u16,
     /// The cluster.
     pub cluster: ClusterId,
     /// The term in which this table was proposed.
@@ -558,6 +562,7 @@ impl Table {
     #[must_use]
     pub fn name(&self) -> TableName {
         let Self {
+            level,
             cluster,
             order_key: _,
             term,
@@ -583,11 +588,24 @@ impl Table {
             next_map,
         )
             .hash(&mut digest);
+        if *level >= MARKED {
+            level.hash(&mut digest);
+        }
         TableName {
             cluster: *cluster,
             term: *term,
             version: *version,
             hash: digest.finish(),
+        }
+    }
+
+    /// The same table as a process is shown it that speaks no more than this level, and is no
+    /// member: its name differs.
+    #[must_use]
+    pub fn at_level(&self, level: u16) -> Self {
+        Self {
+            level: self.level.min(level),
+            ..self.clone()
         }
     }
 
@@ -598,8 +616,8 @@ impl Table {
         self.next_age <= Age(2)
     }
 
-    /// Whether this may be the next table but any number after `committed`: ages and epochs only
-    /// rise, and what is assigned stays assigned. Every step of the planner keeps to that, so that
+    /// Whether this may be the next table but any number after `committed`: level, ages and epochs
+    /// only rise, and what is assigned stays assigned. Every step of the planner keeps to that, so that
     /// what does not descends from something else.
     #[must_use]
     pub fn may_follow(&self, committed: &Self) -> bool {
@@ -637,6 +655,7 @@ impl Table {
                 .map_or(m.id >= committed.next_map, |before| before == m)
         };
         self.cluster == committed.cluster
+            && self.level >= committed.level
             && self.next_age >= committed.next_age
             && self.next_keyspace >= committed.next_keyspace
             && self.next_map >= committed.next_map

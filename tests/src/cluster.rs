@@ -97,6 +97,11 @@ impl Cluster {
         cluster
     }
 
+    /// Nodes that are started from now on run this program.
+    pub fn runs(&mut self, binary: PathBuf) {
+        self.binary = binary;
+    }
+
     /// The file with the secret.
     #[must_use]
     pub fn secret_file(&self) -> PathBuf {

@@ -106,6 +106,14 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
         membership::a_removed_member_is_not_admitted_by_an_old_request,
     ),
     (
+        &gossip::RAISES_UNHEARD,
+        membership::a_process_that_was_not_heard_keeps_the_level,
+    ),
+    (
+        &gossip::ADMITS_LOWER,
+        membership::a_process_that_speaks_less_stays_outside,
+    ),
+    (
         &gossip::STAYS_SILENT,
         elections::a_coordinator_is_not_silent,
     ),

@@ -82,6 +82,13 @@ fn invariants_hold_under_every_mix_of_faults_and_a_seed_replays_exactly() {
         summary(&total)
     );
     assert!(
+        ["upgrade", "refused for its level"]
+            .iter()
+            .all(|kind| total.faults.contains_key(kind)),
+        "{}",
+        summary(&total)
+    );
+    assert!(
         total.undecided * 50 <= total.judged,
         "too many histories could not be judged: {}",
         summary(&total)

@@ -85,6 +85,8 @@ pub struct AgreementConfig {
     /// generator that outsiders cannot foresee. The machine's own generator will not do: the
     /// cluster's id comes from it and is published.
     pub order_key: OrderKey,
+    /// The highest level that this process speaks (`doyen_placement::level`).
+    pub level_max: u16,
     /// The seed of the machine's own random numbers.
     pub rng_seed: u64,
 }
@@ -153,7 +155,7 @@ pub enum Peer {
 
 /// A change that a person or a program asks for. Every node takes it and passes it to the
 /// coordinator.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminRequest {
     /// Ensures that a map of this name exists.
     CreateMap {
@@ -225,6 +227,22 @@ pub enum AdminRequest {
     },
 }
 
+doyen_placement::tagged!(AdminRequest {
+    0 => CreateMap { name, keyspace },
+    1 => CreateKeyspace(wanted),
+    2 => AlterKeyspace { name, change },
+    3 => DropKeyspace { name },
+    4 => SplitAt { keyspace, map, key },
+    5 => MergeAt { keyspace, map, key },
+    6 => GiveUp { name },
+    7 => ApplyPlan { base, goals },
+    8 => Schedule(schedulers),
+    9 => Balance(change),
+    10 => Cancel(partition),
+    11 => Drain { name },
+    12 => Fill { name },
+});
+
 /// The outcome of an [`AdminRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum AdminReply {
@@ -282,6 +300,14 @@ pub enum Input {
         address: SocketAddr,
         /// The process there.
         id: MemberId,
+    },
+    /// The highest level that a process speaks, by its hello: told before what it says. It never
+    /// changes, because a process that starts again is another one.
+    Speaks {
+        /// Which process.
+        id: MemberId,
+        /// The level.
+        level: u16,
     },
     /// An answer to `Output::Scout`: this process is there.
     Scouted {

@@ -14,6 +14,7 @@ use super::problem::{Found, Problem};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Message, ProcessState, ProcessStatus};
+use doyen_placement::level::LEVELS;
 use doyen_placement::{ClusterId, Member, MemberId, TableName, Term, Version, planner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -435,7 +436,10 @@ impl Forming {
     }
 
     fn first(&self, cx: &mut Context, founders: Vec<Member>) -> Named {
-        let cluster = ClusterId(u128::from(cx.random()) << 64 | u128::from(cx.random()));
+        let cluster = ClusterId(u128::from(cx.random()) << 64 | u128::from(cx.random()) | 1);
+        // What a founder speaks that has not said hello is not known: the level rises later.
+        let speaks = |m: &Member| cx.speaks(m.id).unwrap_or(LEVELS.0);
+        let level = founders.iter().map(speaks).min().unwrap_or(LEVELS.0);
         let mut table = planner::first(
             cluster,
             cx.config.settings.clone(),
@@ -443,6 +447,7 @@ impl Forming {
             founders,
         );
         (table.term, table.version, table.order_key) = (Term(1), Version(1), cx.config.order_key);
+        table.level = level;
         Named::new(Arc::new(table))
     }
 

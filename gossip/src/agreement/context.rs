@@ -7,11 +7,14 @@ use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Message, ProcessState, ProcessStatus};
 use doyen_placement::{Age, Member, MemberId, MemberState, Table, TableName};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Processes whose levels are remembered: twice as many as there are members and connections.
+const SPEAKS_MAX: usize = 4096;
 
 /// What every phase shares.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub(super) struct Context {
     pub(super) minute: Option<u16>,
     /// Whether the shell waits for `Output::UsedOk`.
     pub(super) used_asked: bool,
+    /// The highest level that each process speaks that said hello.
+    speaks: BTreeMap<MemberId, u16>,
     random: u64,
     /// Numbers the statuses that this process has sent.
     stood: u64,
@@ -44,6 +49,7 @@ impl Context {
             alive_at: now,
             minute: None,
             used_asked: false,
+            speaks: BTreeMap::new(),
             random,
             stood: 0,
         }
@@ -51,6 +57,26 @@ impl Context {
 
     pub(super) fn me(&self) -> MemberId {
         self.config.id
+    }
+
+    /// The highest level that a process speaks; `None`: it has not said hello yet.
+    pub(super) fn speaks(&self, id: MemberId) -> Option<u16> {
+        if id == self.me() {
+            return Some(self.config.level_max);
+        }
+        self.speaks.get(&id).copied()
+    }
+
+    /// A process said hello. If there are too many, those that are no members are forgotten.
+    pub(super) fn learn(&mut self, id: MemberId, level: u16, member: impl Fn(MemberId) -> bool) {
+        if self.speaks.len() >= SPEAKS_MAX && !self.speaks.contains_key(&id) {
+            self.speaks.retain(|known, _| member(*known));
+        }
+        if self.speaks.len() < SPEAKS_MAX {
+            // No process says less later, so the least is what it said.
+            let known = self.speaks.entry(id).or_insert(level);
+            *known = level.min(*known);
+        }
     }
 
     /// What people are told about this problem.

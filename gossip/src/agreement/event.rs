@@ -156,6 +156,11 @@ pub enum Event {
     },
     /// Copies and primaries move for balance again.
     BalanceResumed,
+    /// The cluster runs at a higher level, because every member speaks it.
+    Level {
+        /// The level.
+        level: u16,
+    },
     /// An operator changed how the cluster behaves.
     Changed {
         /// What changed, and to what.
@@ -263,6 +268,7 @@ impl Event {
             Self::Differed { .. } => "differed",
             Self::BalancePaused { .. } => "balance_paused",
             Self::BalanceResumed => "balance_resumed",
+            Self::Level { .. } => "level",
             Self::Changed { .. } => "changed",
             Self::Imbalance { .. } => "imbalance",
             Self::Watermark { .. } => "watermark",
@@ -308,6 +314,7 @@ impl Event {
             | Self::Available
             | Self::BalancePaused { .. }
             | Self::BalanceResumed
+            | Self::Level { .. }
             | Self::OtherClusterGone { .. }
             | Self::Changed { .. } => Severity::Info,
         }
@@ -409,6 +416,10 @@ impl fmt::Display for Event {
             ),
             Self::BalancePaused { by } => write!(f, "nothing moves for balance, {by}"),
             Self::BalanceResumed => f.write_str("copies and primaries move for balance again"),
+            Self::Level { level } => write!(
+                f,
+                "every member speaks level {level}: the cluster runs at it from now on, and a process that speaks less cannot join"
+            ),
             Self::Changed { what } => f.write_str(what),
             Self::Imbalance { of } if of == "work" => {
                 f.write_str("some members have had much more work than their share for a minute")
@@ -573,6 +584,9 @@ pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
         Some(by) => told.push(Event::BalancePaused { by: by_whom(by) }),
         None if before.is_some() && now.is_none() => told.push(Event::BalanceResumed),
         None => {}
+    }
+    if new.level != old.level {
+        told.push(Event::Level { level: new.level });
     }
     told.extend(
         changes(old, new)

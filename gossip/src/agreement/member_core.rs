@@ -18,6 +18,7 @@ use crate::hints::Hint;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Commit, Committed, Message, Payload, ProcessState, Pulse};
+use doyen_placement::level::LEVELS;
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
 use doyen_placement::{ClusterId, MemberId, TableName, Term, Version};
@@ -584,6 +585,22 @@ impl MemberCore {
     }
 
     pub(super) fn on_pull(&mut self, cx: &mut Context, from: MemberId, have: Option<TableName>) {
+        // A process that was a member, and missed that the level rose, must be able to read that it
+        // is a member no more. The name is that of what it is shown.
+        if self.committed.member(from).is_none()
+            && let level = cx.speaks(from).unwrap_or(LEVELS.0)
+            && level < self.committed.level
+        {
+            let shown = Named::new(Arc::new(self.committed.at_level(level)));
+            return cx.send(
+                from,
+                Message::Committed(Box::new(Committed {
+                    name: shown.name,
+                    payload: Payload::Whole(shown.table),
+                    commit: None,
+                })),
+            );
+        }
         let base = have.and_then(|name| self.history.iter().find(|t| t.name == name));
         let payload = match base {
             Some(base) => Payload::Delta(Box::new(TableDelta::between(base, &self.committed))),
@@ -623,6 +640,11 @@ impl MemberCore {
         };
         self.term_seen = self.term_seen.max(table.term);
         self.install(cx, table, committed.commit);
+    }
+
+    /// Whether the table in force or the accepted one names this process.
+    pub(super) fn names(&self, id: MemberId) -> bool {
+        self.committed.member(id).is_some() || self.accepted.member(id).is_some()
     }
 
     /// The table of a payload, if it is valid and has the given name.

@@ -10,6 +10,7 @@ use super::{
 use crate::hints::Hint;
 use crate::time::Time;
 use crate::wire::Message;
+use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, ClusterId, Epoch, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey,
     PartitionRef, Role, Settings, Table, TableName, Term, Version, planner,
@@ -94,6 +95,10 @@ pub(super) struct Net {
     pub(super) partitions: u16,
     pub(super) backups: u8,
     pub(super) on_loss: OnLoss,
+    /// What processes speak at most that do not speak all that this program does.
+    pub(super) levels: BTreeMap<Slot, u16>,
+    /// What every process that ever was speaks at most.
+    speak: BTreeMap<MemberId, u16>,
     /// Names of processes that are not called by their slot.
     pub(super) names: BTreeMap<Slot, String>,
     // What has been seen, for the invariants.
@@ -102,6 +107,11 @@ pub(super) struct Net {
     parents: BTreeMap<(ClusterId, Term, Version), (Term, Version)>,
     pub(super) published: u64,
     shown: u64,
+}
+
+/// What the hello of a connection says.
+fn speaks(id: MemberId, level: u16) -> Input {
+    Input::Speaks { id, level }
 }
 
 pub(super) fn address(slot: Slot) -> SocketAddr {
@@ -132,6 +142,8 @@ impl Net {
             partitions: 8,
             backups: 1,
             on_loss: OnLoss::Reset { after_ms: 3000 },
+            levels: BTreeMap::new(),
+            speak: BTreeMap::new(),
             names: BTreeMap::new(),
             committed: BTreeMap::new(),
             publishers: BTreeMap::new(),
@@ -182,6 +194,8 @@ impl Net {
 
     pub(super) fn config(&mut self, slot: Slot, id: MemberId) -> AgreementConfig {
         let at = address(slot);
+        let level_max = self.levels.get(&slot).copied().unwrap_or(LEVELS.1);
+        self.speak.insert(id, level_max);
         let role = if self.witnesses.contains(&slot) {
             Role::Witness
         } else {
@@ -219,6 +233,7 @@ impl Net {
             drained: false,
             explain: super::Explain::default(),
             order_key: OrderKey::default(),
+            level_max,
             rng_seed: self.random(),
         }
     }
@@ -617,9 +632,14 @@ impl Net {
         let local = Time(((now as f64) * process.rate) as u64 + process.offset);
         let keeping = matches!(happening, Happening::Housekeeping(_));
         match happening {
-            Happening::Deliver { from, message, .. } => process
-                .agreement
-                .handle(local, Input::Message { from, message }),
+            Happening::Deliver { from, message, .. } => {
+                if let Some(speaks) = self.speak.get(&from).map(|level| speaks(from, *level)) {
+                    process.agreement.handle(local, speaks);
+                }
+                process
+                    .agreement
+                    .handle(local, Input::Message { from, message });
+            }
             Happening::Dialled {
                 from, at, message, ..
             } => {
@@ -628,6 +648,9 @@ impl Net {
                         .agreement
                         .handle(local, Input::Identified { address: at, id });
                 } else {
+                    if let Some(speaks) = self.speak.get(&from).map(|level| speaks(from, *level)) {
+                        process.agreement.handle(local, speaks);
+                    }
                     process
                         .agreement
                         .handle(local, Input::Message { from, message });

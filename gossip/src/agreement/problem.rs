@@ -139,6 +139,16 @@ pub enum Problem {
         /// What it must not contain.
         part: char,
     },
+    /// A process speaks less than every member does.
+    #[error("this cluster runs at level {level}, and {name} speaks no more than level {speaks}")]
+    SpeaksLess {
+        /// Its name.
+        name: String,
+        /// The highest level that it speaks.
+        speaks: u16,
+        /// The level of the cluster.
+        level: u16,
+    },
     /// This process asks to be admitted, and the cluster has not admitted it.
     #[error(
         "waits to be admitted to {cluster}{}, for {seconds} s already",

@@ -18,6 +18,7 @@ use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
 use admin::administer;
+use doyen_placement::level::LEVELS;
 use doyen_placement::loads::PartitionLoad;
 use doyen_placement::planner::{
     self, Absence, InSyncChange, InSyncRequest, Pace, PlannedChanges, WritesStopped,
@@ -29,7 +30,7 @@ use doyen_placement::{
 };
 use leavers::Ending;
 use moves::{BACKOFF_MAX, HALVED_MAX, RESHAPE_PATIENCE, apart, draft_moves};
-use newcomers::{give_up_names, outlived};
+use newcomers::{give_up_names, may_join, outlived};
 use reach::Reach;
 use rooms::Rooms;
 use std::borrow::Cow;
@@ -505,6 +506,7 @@ impl MemberCore {
             table = Cow::Owned(planner::call_off(&table, &tasks.told.loads));
         }
         self.draft_voters(&base, &mut table, joined);
+        self.draft_level(cx, &base, &mut table);
         let changed = *table != *base.table;
         let outdone = std::mem::take(&mut tasks.outdone);
         if !changed && base.name == self.committed.name && !outdone {
@@ -629,6 +631,8 @@ impl MemberCore {
                 .map_while(|_| tasks.joiners.pop_first())
                 .map(|(_, m)| m)
                 .collect();
+            // The level may have risen since they asked: they are refused when they ask again.
+            newcomers.retain(|m| may_join(cx, table.level, m.id));
             newcomers.truncate(room_for_newcomers(&self.accepted, table));
             tasks.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
             *table = Cow::Owned(planner::admit(table, newcomers));
@@ -704,6 +708,28 @@ impl MemberCore {
             table.to_mut().voters = wanted;
         } else if table.voters != base.voters && !may(&table.voters) {
             keep_voters(base, table.to_mut());
+        }
+    }
+
+    /// The level rises once everybody who is sent this table is known to speak more (I17): members
+    /// that are silent, that leave with this table or come with it are sent it, too.
+    fn draft_level(&self, cx: &Context, base: &Named, table: &mut Cow<'_, Table>) {
+        let speaks = |id: MemberId| {
+            let unknown = if broken(&mutant::RAISES_UNHEARD) {
+                cx.config.level_max
+            } else {
+                LEVELS.0
+            };
+            cx.speaks(id).unwrap_or(unknown)
+        };
+        let members = [&self.committed.members, &base.members, &table.members];
+        let level = members
+            .into_iter()
+            .flatten()
+            .map(|m| speaks(m.id))
+            .fold(cx.config.level_max, u16::min);
+        if level > table.level {
+            table.to_mut().level = level;
         }
     }
 

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 mod absence;
 mod leaving;
+mod levels;
 
 #[test]
 fn a_node_without_seeds_is_a_cluster_at_once() {

@@ -9,6 +9,7 @@ use super::store::{Effect, Key, Store};
 use super::{Malformed, dedup::OpId};
 use bytes::BytesMut;
 use doyen_placement::OrderKey;
+use doyen_placement::level::LEVELS;
 use doyen_placement::{Epoch, KeyspaceId, Lineage, MapId, MemberId, PartitionId, PartitionRef};
 
 const MAP: MapId = MapId(0);
@@ -190,5 +191,5 @@ pub fn encode_acks(count: u32, to: &mut Outgoing) {
 /// # Errors
 /// It makes no sense.
 pub fn decode(bytes: &mut BytesMut) -> Result<bool, Malformed> {
-    Ok(frame::take(bytes, 64 << 20)?.is_some())
+    Ok(frame::take(bytes, 64 << 20, LEVELS.1)?.is_some())
 }

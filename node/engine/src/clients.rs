@@ -210,14 +210,19 @@ impl Core {
         if peer.visit.table.replace(name) != Some(name) {
             peer.visit.since.clear();
         }
-        let base = self.published.base(have);
+        let level = peer.version;
+        let base = self.published.base(have, level);
         if peer.visit.since.contains(&base) || have.is_some_and(|have| have.order() >= name.order())
         {
             return;
         }
         peer.visit.since.push(base);
         // No table comes near the limit: members are sent it likewise.
-        let Some(bytes) = self.published.encoded(base) else {
+        let Some(bytes) = self.published.encoded(base, level) else {
+            return;
+        };
+        // The order of a name is the same at every level.
+        let Some(name) = self.published.name(level) else {
             return;
         };
         // At most a thousand: 64 MiB of 64 KiB.

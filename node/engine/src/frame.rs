@@ -1,10 +1,14 @@
-//! Frames between shards, laid out by hand, little-endian: `[length u32][kind u8][fields]`.
+//! Frames between shards: `[length u32][kind u8][fields]`, little-endian.
+//!
+//! The frames of operations and of log entries are laid out by hand, and rare ones by serde
+//! (`rare`). A kind never changes its layout: `doyen_placement::level` says how to add to them.
 //!
 //! The decoder trusts nothing: it checks every length against the bytes that are there, and
 //! reserves nothing.
 
 mod out;
 mod put;
+mod rare;
 mod read;
 
 use super::Malformed;
@@ -315,10 +319,12 @@ const ARRIVED: u8 = 27;
 const NO_ROOM: u8 = 28;
 const LATER: u8 = 29;
 
-/// Reads one frame off the front, if all of it is there; and how many bytes it had.
+/// Reads one frame off the front, if all of it is there; and how many bytes it had. It came over a
+/// connection of this version.
 pub(super) fn take(
     bytes: &mut BytesMut,
     frame_bytes_max: usize,
+    version: u16,
 ) -> Result<Option<(Frame, usize)>, Malformed> {
     let Some(length) = bytes.get(..4) else {
         return Ok(None);
@@ -336,12 +342,12 @@ pub(super) fn take(
     let read = if let Some(&(APPEND | ACKS | REPLY | FORWARD_SET)) = whole.first() {
         // The frames of every operation keep nothing of the buffer: they are read where they are,
         // without a count of who shares it.
-        let read = Frame::read(whole)?;
+        let read = Frame::read_by_hand(whole)?;
         bytes.advance(4 + length);
         read
     } else {
         bytes.advance(4);
-        Frame::read(bytes.split_to(length).freeze())?
+        Frame::read(bytes.split_to(length).freeze(), version)?
     };
     Ok(Some((read, 4 + length)))
 }
@@ -483,6 +489,12 @@ pub(super) fn entries(body: Bytes) -> Result<Vec<(MapId, Entry)>, Malformed> {
 impl Frame {
     /// Appends this frame.
     pub(super) fn put(&self, out: &mut Out) {
+        if out.version < rare::SINCE || !rare::put(out, self) {
+            self.put_by_hand(out);
+        }
+    }
+
+    fn put_by_hand(&self, out: &mut Out) {
         match self {
             Self::View(name) => framed(out, VIEW, |out| put_name(out, *name)),
             Self::Forward {
@@ -715,16 +727,32 @@ impl Frame {
         }
     }
 
-    /// As it arrives.
+    /// As it arrives over a connection of the present version.
     #[cfg(any(test, feature = "fuzz"))]
     pub(super) fn wire(&self) -> BytesMut {
-        let mut out = Out::default();
+        self.wire_at(doyen_placement::level::LEVELS.1)
+    }
+
+    /// As it arrives over a connection of this version.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(super) fn wire_at(&self, version: u16) -> BytesMut {
+        let mut out = Out::at(version);
         self.put(&mut out);
         out.take().flatten().collect()
     }
 
-    /// Reads one frame, whole.
-    pub(super) fn read(frame: impl Buf) -> Result<Self, Malformed> {
+    /// Reads one frame, whole, of a connection of this version.
+    pub(super) fn read(frame: Bytes, version: u16) -> Result<Self, Malformed> {
+        if version >= rare::SINCE
+            && let Some((kind, fields)) = frame.split_first()
+            && let Some(rare) = rare::read(*kind, fields)?
+        {
+            return Ok(rare);
+        }
+        Self::read_by_hand(frame)
+    }
+
+    fn read_by_hand(frame: impl Buf) -> Result<Self, Malformed> {
         let mut r = Reader(frame);
         let frame = match r.u8()? {
             VIEW => Self::View(r.name()?),

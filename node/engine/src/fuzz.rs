@@ -13,11 +13,12 @@ use super::{Extended, Lane, Limits, Patience, Request, Shard};
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
+use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
     MapEntry, MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
-    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableName, Term,
-    Version,
+    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableDelta, TableName,
+    Term, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -114,6 +115,10 @@ fn every() -> Vec<Frame> {
         Outcome::Int(-7),
         Outcome::Bulk((&b"old"[..]).into()),
         Outcome::Failed(Failure::Overtaken),
+        Outcome::Keys {
+            next: 9,
+            keys: vec![bytes(b"a"), bytes(b"b")],
+        },
     ];
     let logged = |(effect, outcome)| Logged {
         epoch: Epoch(1),
@@ -289,7 +294,10 @@ fn every() -> Vec<Frame> {
     let actions = [
         Action::Get,
         Action::Strlen,
+        Action::Exists,
         Action::PTtl,
+        Action::PExpireTime,
+        Action::GetDel,
         Action::Set {
             value: bytes(b"v"),
             condition: Condition::IfPresent,
@@ -359,17 +367,122 @@ pub fn frames() -> Vec<Vec<u8>> {
     every().iter().map(|f| f.wire().to_vec()).collect()
 }
 
-/// Reads frames until no whole one is left. What is read says the same when it is said again.
-pub fn frame(bytes: &[u8]) {
+// ---- the corpus of what travels
+
+/// Bytes that travel, with a name.
+pub type Sample = (String, Vec<u8>);
+
+/// The name of the variant, and of what an operation does.
+fn called(frame: &Frame) -> String {
+    let variant = |text: String| -> String {
+        text.chars()
+            .take_while(char::is_ascii_alphanumeric)
+            .collect()
+    };
+    let name = variant(format!("{frame:?}"));
+    match frame {
+        Frame::Forward {
+            work: Work::Key(op),
+            ..
+        } => format!("{name}/{}", variant(format!("{:?}", op.action))),
+        Frame::Forward {
+            work: Work::Partition(op),
+            ..
+        } => format!("{name}/{}", variant(format!("{:?}", op.action))),
+        Frame::Reply { outcome, .. } => format!("{name}/{}", variant(format!("{outcome:?}"))),
+        _ => name,
+    }
+}
+
+/// Every frame as this wire version lays it out.
+pub fn samples(version: u16) -> Vec<Sample> {
+    every()
+        .iter()
+        .map(|frame| (called(frame), frame.wire_at(version).to_vec()))
+        .collect()
+}
+
+/// The kinds of all frames that there are.
+pub fn kinds() -> Vec<u8> {
+    let unknown = Err(super::Malformed("unknown kind of frame"));
+    (0..=u8::MAX)
+        .filter(|kind| Frame::read(Bytes::copy_from_slice(&[*kind]), LEVELS.1) != unknown)
+        .collect()
+}
+
+/// Reads a frame of this wire version, and lays it out again.
+pub fn again(version: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut rest = BytesMut::from(bytes);
-    while let Ok(Some((frame, _))) = frame::take(&mut rest, FRAME_BYTES_MAX) {
-        let wire = frame.wire();
-        let mut again = wire.clone();
-        let (again, _) = frame::take(&mut again, FRAME_BYTES_MAX)
-            .expect("it was read before")
-            .expect("all of it is there");
-        // By their bytes: a number that is none is not equal to itself.
-        assert_eq!(again.wire(), wire);
+    match frame::take(&mut rest, FRAME_BYTES_MAX, version) {
+        Ok(Some((frame, length))) if length == bytes.len() => Ok(frame.wire_at(version).to_vec()),
+        Ok(_) => Err("this is not one frame".into()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// The entries of a part of a snapshot.
+pub fn chunk_samples(_: u16) -> Vec<Sample> {
+    let lasting = (MAP, Entry::new(b"a", b"value", 0, 3));
+    let fleeting = (
+        MapId(9),
+        Entry::new(b"a key", &[0, 255, 7], 1 << 40, 1 << 33),
+    );
+    vec![
+        ("nothing".into(), laid_out(&[])),
+        ("entries".into(), laid_out(&[lasting, fleeting])),
+    ]
+}
+
+fn laid_out(entries: &[(MapId, Entry)]) -> Vec<u8> {
+    let mut out = Out::default();
+    for (map, entry) in entries {
+        frame::put_entry(&mut out, *map, entry);
+    }
+    out.take().flatten().collect()
+}
+
+/// Reads a part of a snapshot, and lays it out again.
+pub fn chunk_again(_: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    let entries = frame::entries(Bytes::copy_from_slice(bytes)).map_err(|e| e.to_string())?;
+    Ok(laid_out(&entries))
+}
+
+/// Tables as clients are sent them.
+pub fn published(tables: &[(String, Table)], deltas: &[(String, TableDelta)]) -> Vec<Sample> {
+    let whole = tables.iter().map(|(name, table)| {
+        (
+            format!("whole-{name}"),
+            super::published::whole(table).to_vec(),
+        )
+    });
+    let news = deltas.iter().map(|(name, delta)| {
+        (
+            format!("news-{name}"),
+            super::published::news(delta).to_vec(),
+        )
+    });
+    whole.chain(news).collect()
+}
+
+/// Reads a table that a client was sent, and lays it out again.
+pub fn published_again(_: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
+    super::published::again(bytes).map(|bytes| bytes.to_vec())
+}
+
+/// Reads frames until no whole one is left, of each version. What is read says the same when it is
+/// said again.
+pub fn frame(bytes: &[u8]) {
+    for version in [LEVELS.0, LEVELS.1] {
+        let mut rest = BytesMut::from(bytes);
+        while let Ok(Some((frame, _))) = frame::take(&mut rest, FRAME_BYTES_MAX, version) {
+            let wire = frame.wire_at(version);
+            let mut again = wire.clone();
+            let (again, _) = frame::take(&mut again, FRAME_BYTES_MAX, version)
+                .expect("it was read before")
+                .expect("all of it is there");
+            // By their bytes: a number that is none is not equal to itself.
+            assert_eq!(again.wire_at(version), wire);
+        }
     }
     let _ = frame::entries(Bytes::copy_from_slice(bytes));
 }
@@ -427,6 +540,7 @@ fn table() -> Table {
         })
     };
     Table {
+        level: LEVELS.1,
         cluster: ClusterId(7),
         order_key: OrderKey(7),
         term: Term(1),
@@ -553,7 +667,7 @@ impl Pair {
         for (from, to) in [(one, other), (other, one)] {
             self.wires.retain(|(a, b, _), _| (*a, *b) != (from, to));
             self.shard(from).disconnected(now, id(to));
-            self.shard(from).connected(now, id(to));
+            self.shard(from).connected(now, id(to), LEVELS.1);
         }
     }
 

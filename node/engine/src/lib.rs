@@ -69,6 +69,7 @@ use copying::{Copying, LateAck, Opening, Sink};
 use dedup::Dedup;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
+use doyen_placement::level::LEVELS;
 use doyen_placement::loads::Meter;
 use doyen_placement::planner;
 use doyen_placement::{
@@ -1015,12 +1016,12 @@ impl Shard {
         }
     }
 
-    /// A connection with this peer is up. Both lanes begin at their start.
-    pub fn connected(&mut self, now: Time, peer: MemberId) {
+    /// A connection of this version with this peer is up. Both lanes begin at their start.
+    pub fn connected(&mut self, now: Time, peer: MemberId, version: u16) {
         self.disconnected(now, peer);
         let ahead_max = following::hears_of_memory(self.core.me, peer)
             .then_some(self.core.limits.ahead_bytes_max);
-        self.core.peers.connect(peer, ahead_max, now);
+        self.core.peers.connect((peer, version), ahead_max, now);
         if self.core.me.is_client() {
             // Once it says that it is ready.
             return;
@@ -1169,8 +1170,9 @@ impl Shard {
         } else {
             index::WARM_GROUP
         };
+        let version = self.core.peers.get(peer).map_or(LEVELS.0, |p| p.version);
         while batch.len() < most && self.core.worked < RECEIVE_WORK_MAX {
-            let Some((read, length)) = frame::take(bytes, frame_bytes_max)? else {
+            let Some((read, length)) = frame::take(bytes, frame_bytes_max, version)? else {
                 break;
             };
             self.core.worked += length + FRAME_WORK;

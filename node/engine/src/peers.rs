@@ -15,6 +15,7 @@ use super::{Lane, MemberId};
 use crate::mutant::{self, broken};
 use bytes::Bytes;
 use doyen_gossip::Time;
+use doyen_placement::level::LEVELS;
 use doyen_placement::{Epoch, PartitionRef};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -225,8 +226,10 @@ fn note_given(wait: &mut Option<Wait>, given: Given, now: Time) {
 /// One peer on the data network.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// Whether it is connected.
+    /// Whether it is connected,
     pub(super) up: bool,
+    /// and by which version of the wire.
+    pub(super) version: u16,
     /// Attempts that were refused, for each partition: what follows in them is refused silently.
     pub(super) refused: BTreeMap<PartitionRef, u32>,
     /// Acks to send at the end of the batch.
@@ -416,14 +419,26 @@ impl Peers {
             .for_each(|(_, peer)| _ = peer.refused.remove(&at));
     }
 
-    /// A connection begins: nothing is in flight. With so many bytes of calls on their way the peer
+    /// A connection of this version begins: nothing is in flight. With so many bytes of calls on their way the peer
     /// is crowded, if it is one that says what has arrived.
-    pub(super) fn connect(&mut self, id: MemberId, ahead_max: Option<u64>, now: Time) {
+    pub(super) fn connect(
+        &mut self,
+        (id, version): (MemberId, u16),
+        ahead_max: Option<u64>,
+        now: Time,
+    ) {
         self.disconnect(id);
+        let said = if broken(&mutant::SENDS_BY_OWN_VERSION) {
+            LEVELS.1
+        } else {
+            version
+        };
         self.all.insert(
             id,
             Peer {
                 up: true,
+                version,
+                out: [Out::at(said), Out::at(said)],
                 ahead_max,
                 progressed: now,
                 ..Peer::default()

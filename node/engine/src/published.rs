@@ -1,4 +1,7 @@
 //! Tables as they are sent to clients: what is new since the client's table, or the whole table.
+//!
+//! A client is no member, so it may speak less than the level of the cluster. It is shown each table
+//! as one of the level that it speaks, which has another name ([`Table::at_level`]).
 
 use super::Malformed;
 use crate::codec;
@@ -30,6 +33,8 @@ enum Received {
 pub(super) struct Published {
     /// The last one is in force. With their names, which take going through the whole.
     recent: VecDeque<(TableName, Arc<Table>)>,
+    /// The same as clients are shown them that speak less than their level, if such a client asked.
+    lower: VecDeque<(TableName, Arc<Table>)>,
     /// Between which two.
     encoded: Option<(Option<TableName>, TableName, Bytes)>,
 }
@@ -43,6 +48,7 @@ impl Published {
         self.encoded = None;
         if !keeps {
             self.recent.clear();
+            self.lower.clear();
         }
         self.recent.push_back((name, table.clone()));
         if self.recent.len() > FORMER_MAX + 1 {
@@ -50,10 +56,42 @@ impl Published {
         }
     }
 
+    /// The tables as a client is shown them that speaks no more than this level. There are two
+    /// levels, so all clients that speak less than the table speak the same.
+    fn shown(&mut self, level: u16) -> &VecDeque<(TableName, Arc<Table>)> {
+        if self
+            .recent
+            .back()
+            .is_none_or(|(_, table)| table.level <= level)
+        {
+            return &self.recent;
+        }
+        let former = std::mem::take(&mut self.lower);
+        self.lower = self
+            .recent
+            .iter()
+            .map(|(name, table)| {
+                let known = former
+                    .iter()
+                    .find(|(known, _)| known.order() == name.order());
+                known.cloned().unwrap_or_else(|| {
+                    let shown = table.at_level(level);
+                    (shown.name(), Arc::new(shown))
+                })
+            })
+            .collect();
+        &self.lower
+    }
+
+    /// What the table in force is called that a client is shown which speaks no more than this.
+    pub(super) fn name(&mut self, level: u16) -> Option<TableName> {
+        self.shown(level).back().map(|(name, _)| *name)
+    }
+
     /// Since which table somebody who has this one is told what is new; `None`: it is sent the
     /// whole.
-    pub(super) fn base(&self, have: Option<TableName>) -> Option<TableName> {
-        self.recent
+    pub(super) fn base(&mut self, have: Option<TableName>, level: u16) -> Option<TableName> {
+        self.shown(level)
             .iter()
             .rev()
             .skip(1)
@@ -62,21 +100,25 @@ impl Published {
     }
 
     /// The table in force, since this one. `None`: there is none, or it is above what may be sent.
-    pub(super) fn encoded(&mut self, base: Option<TableName>) -> Option<Bytes> {
-        let (name, table) = self.recent.back()?;
-        let base = self.recent.iter().find(|(former, _)| Some(*former) == base);
+    pub(super) fn encoded(&mut self, base: Option<TableName>, level: u16) -> Option<Bytes> {
+        let encoded = self.encoded.take();
+        let shown = self.shown(level);
+        let (name, table) = shown.back()?;
+        let base = shown.iter().find(|(former, _)| Some(*former) == base);
         let since = base.map(|(base, _)| *base);
-        if let Some((known, of, bytes)) = &self.encoded
-            && (*known, of) == (since, name)
+        if let Some((known, of, bytes)) = encoded
+            && (known, of) == (since, *name)
         {
-            return Some(bytes.clone());
+            self.encoded = Some((known, of, bytes.clone()));
+            return Some(bytes);
         }
+        let name = *name;
         let sent = base.map_or_else(
             || Sent::Whole(table),
             |(_, base)| Sent::News(Box::new(TableDelta::between(base, table))),
         );
         let bytes: Bytes = codec::encode(&sent, codec::BYTES_MAX).ok()?.into();
-        self.encoded = Some((since, *name, bytes.clone()));
+        self.encoded = Some((since, name, bytes.clone()));
         Some(bytes)
     }
 }
@@ -117,4 +159,21 @@ pub(super) fn whole(table: &Table) -> Bytes {
     codec::encode(&Sent::Whole(table), codec::BYTES_MAX)
         .unwrap_or_default()
         .into()
+}
+
+/// What is new, likewise.
+#[cfg(feature = "fuzz")]
+pub(super) fn news(delta: &TableDelta) -> Bytes {
+    codec::encode(&Sent::News(Box::new(delta.clone())), codec::BYTES_MAX)
+        .unwrap_or_default()
+        .into()
+}
+
+/// Reads what a client is sent, and lays it out again.
+#[cfg(feature = "fuzz")]
+pub(super) fn again(bytes: &[u8]) -> Result<Bytes, String> {
+    match codec::decode(bytes, codec::BYTES_MAX).map_err(|e| e.to_string())? {
+        Received::Whole(table) => Ok(whole(&table)),
+        Received::News(delta) => Ok(news(&delta)),
+    }
 }

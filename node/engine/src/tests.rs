@@ -18,6 +18,7 @@ use super::replication::DROP_DELAY;
 use super::store::Key;
 use super::*;
 use bytes::Bytes;
+use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member,
     MemberState, Mode, OnLoss, OrderKey, PartitionId, Replica, ReplicaState, Reshaping, Role,
@@ -140,6 +141,7 @@ fn table_of_threads(
         })
     };
     Table {
+        level: LEVELS.1,
         cluster: ClusterId(7),
         order_key: OrderKey(7),
         term: Term(1),
@@ -189,6 +191,8 @@ struct World {
     wires: BTreeMap<(u64, u64, Lane), BytesMut>,
     arrived: BTreeMap<(u64, u64, Lane), BytesMut>,
     up: BTreeSet<(u64, u64)>,
+    /// The highest versions that processes speak, where that is not the present one.
+    speaks: BTreeMap<u64, u16>,
     /// All tables; those up to `committed` are committed, the one after it is proposed.
     tables: Vec<Arc<Table>>,
     committed: usize,
@@ -252,6 +256,7 @@ impl World {
             wires: BTreeMap::new(),
             arrived: BTreeMap::new(),
             up: BTreeSet::new(),
+            speaks: BTreeMap::new(),
             tables: vec![Arc::new(table_of_threads(members, threads, holders))],
             committed: 0,
             asked: Vec::new(),
@@ -349,12 +354,14 @@ impl World {
         if !self.nodes[&a].alive || !self.nodes[&b].alive || !self.up.insert((a.min(b), a.max(b))) {
             return;
         }
+        let speaks = |n| self.speaks.get(&n).copied().unwrap_or(LEVELS.1);
+        let version = speaks(a).min(speaks(b));
         for (x, y) in [(a, b), (b, a)] {
             self.nodes
                 .get_mut(&x)
                 .unwrap()
                 .shard
-                .connected(self.now, id(y));
+                .connected(self.now, id(y), version);
             self.drain(x);
         }
     }

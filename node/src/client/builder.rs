@@ -15,6 +15,7 @@ use doyen_engine::Limits;
 use doyen_engine::PARK;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
+use doyen_placement::level::LEVELS;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::Path;
@@ -196,6 +197,7 @@ fn start(
         sockets: vec![socket],
         identity: Arc::new(identity),
         clients_max: 0,
+        level_max: LEVELS.1,
         whole_process: false,
         seeds,
     };

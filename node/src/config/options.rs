@@ -194,6 +194,10 @@ options! {
     /// process that ended is noticed sooner [default: 1s]
     #[arg(long, env = "DOYEN_SILENCE_MAX", value_name = "DURATION")]
     silence_max: Span,
+    /// The highest level that this node speaks, to hold the cluster at the level of the release
+    /// before it while an upgrade may be taken back [default: the highest of the program]
+    #[arg(long, env = "DOYEN_LEVEL_MAX", value_name = "N")]
+    level_max: u16,
     /// Only for a new cluster: how partitions are first assigned: round-robin or rendezvous
     /// [default: round-robin]
     #[arg(long, env = "DOYEN_ASSIGNMENT", value_name = "NAME")]

@@ -77,7 +77,7 @@ pub(super) async fn run(
         socket,
         advertised,
         identity,
-        config.id,
+        (config.id, config.level_max),
         ends.counted.clone(),
     ) {
         Ok(peers) => peers,
@@ -396,6 +396,7 @@ impl Driver {
                     }
                 }
             },
+            PeerEvent::Met { id, level } => self.handle(Input::Speaks { id, level }),
             PeerEvent::Identified { address, id } => {
                 self.refusals.remove(&address);
                 self.handle(Input::Identified { address, id });
@@ -663,6 +664,7 @@ impl Driver {
             installed: self.installed(),
             former: self.before(),
             unheard,
+            level_max: self.config.level_max,
         }
     }
 

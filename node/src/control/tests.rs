@@ -3,6 +3,7 @@
 use super::*;
 use crate::clock;
 use doyen_gossip::agreement::Timing;
+use doyen_placement::level::LEVELS;
 use doyen_placement::planner::Pace;
 use doyen_placement::{
     Addresses, Division, Eviction, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode,
@@ -78,6 +79,7 @@ impl Node {
             drained: false,
             explain: doyen_gossip::agreement::Explain::default(),
             order_key: OrderKey::default(),
+            level_max: LEVELS.1,
             rng_seed: rand::random(),
         };
         let (shared, changed) = (Arc::new(Shared::new(id)), Arc::new(Notify::new()));

@@ -397,8 +397,8 @@ const fn seed(me: MemberId, incarnation: u64) -> u64 {
 
 /// The network's news are the shard's.
 impl<D: Door> LinkHandler for Context<D> {
-    fn connected(&mut self, peer: MemberId) {
-        self.shard.connected(self.now, peer);
+    fn connected(&mut self, peer: MemberId, version: u16) {
+        self.shard.connected(self.now, peer, version);
     }
 
     fn disconnected(&mut self, peer: MemberId) {

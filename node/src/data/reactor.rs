@@ -73,6 +73,7 @@ impl<S: Sockets> Reactor<S> {
             options.identity.clone(),
             options.me,
         )?;
+        links.set_level_max(options.level_max);
         links.set_partial_max(options.limits.frames_bytes_max(options.crew.threads()));
         poll.registry().register(
             &mut SourceFd(&links.socket().as_raw_fd()),

@@ -21,6 +21,7 @@ use crate::net::links::{CONGESTED_BYTES, LinkHandler};
 use bytes::{Bytes, BytesMut};
 use doyen_engine::Lane;
 use doyen_placement::MemberId;
+use doyen_placement::level::LEVELS;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -281,7 +282,8 @@ impl Siblings {
         if !other.connected {
             other.connected = true;
             other.flagged = true;
-            handler.connected(peer);
+            // Both are this process, which speaks all its versions with itself.
+            handler.connected(peer, LEVELS.1);
         } else if other.congested && drained {
             other.congested = false;
             handler.drained(peer);

@@ -37,6 +37,7 @@ impl Running {
             sockets: doors.iter().map(socket).collect(),
             identity: Arc::new(Identity::insecure_loopback("one").unwrap()),
             clients_max: 10,
+            level_max: doyen_placement::level::LEVELS.1,
             whole_process: false,
             seeds: Vec::new(),
         };

@@ -9,6 +9,7 @@ use doyen_gossip::agreement::{
 };
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
+use doyen_placement::level::LEVELS;
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Skew};
 use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
 use doyen_placement::{
@@ -88,6 +89,7 @@ fn config(place: usize) -> AgreementConfig {
         drained: false,
         explain: Explain::default(),
         order_key: OrderKey(7),
+        level_max: LEVELS.1,
         rng_seed: 7,
     }
 }
@@ -340,6 +342,14 @@ impl Members {
         self.now = self.now + STEP;
         for (from, to, message) in std::mem::take(&mut self.queue) {
             if still != Some(to) {
+                // What the hello of their connection said.
+                self.input(
+                    to,
+                    Input::Speaks {
+                        id: id(from),
+                        level: LEVELS.1,
+                    },
+                );
                 self.input(
                     to,
                     Input::Message {

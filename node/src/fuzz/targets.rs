@@ -184,7 +184,7 @@ fn messages_of_a_broken_member(bytes: &[u8]) {
 // ---- tables
 
 /// Tables from the life of a small cluster.
-fn lived() -> Vec<Table> {
+pub(super) fn lived() -> Vec<Table> {
     let first = Members::new().table(0).expect("they have formed a cluster");
     let mut tables = vec![(*first).clone()];
     let mut next = |table: Table| {

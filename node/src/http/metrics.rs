@@ -167,6 +167,16 @@ const GAUGES: &[(&str, Unit, &str)] = &[
         "Version of the installed table",
     ),
     (
+        "doyen_level",
+        Unit::Count,
+        "Level of the cluster: what every member speaks",
+    ),
+    (
+        "doyen_level_max",
+        Unit::Count,
+        "The highest level that this node speaks: where it is above doyen_level, some member speaks less",
+    ),
+    (
         "doyen_safe",
         Unit::Count,
         "1 if every partition serves with all its copies and nothing moves, as the coordinator says",
@@ -551,6 +561,8 @@ fn gauge_cluster(cluster: &ClusterStatus) {
     metrics::gauge!("doyen_other_clusters").set(report.others.len() as f64);
     metrics::gauge!("doyen_term").set(report.term as f64);
     metrics::gauge!("doyen_table_version").set(report.version as f64);
+    metrics::gauge!("doyen_level").set(f64::from(report.level));
+    metrics::gauge!("doyen_level_max").set(f64::from(report.level_max));
     metrics::gauge!("doyen_safe").set(yes(report.safe));
     metrics::gauge!("doyen_moves").set(report.moves.len() as f64);
     for k in report.keyspaces {
@@ -661,6 +673,7 @@ mod tests {
             installed: Some(Arc::new(table.clone())),
             former: Vec::new(),
             unheard: Vec::new(),
+            level_max: table.level,
         }
     }
 

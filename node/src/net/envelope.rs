@@ -3,10 +3,10 @@
 use doyen_gossip::agreement::Status;
 use doyen_gossip::wire::Message;
 use doyen_placement::Loads;
-use serde::{Deserialize, Serialize};
 
-/// One message between control threads. An unknown kind is an error, never a guess.
-#[derive(Debug, Serialize, Deserialize)]
+/// One message between control threads. An unknown kind is an error, never a guess: of a newer
+/// program it is dropped and counted, of any other it ends the connection.
+#[derive(Debug)]
 pub enum Envelope {
     /// A message for the agreement machine.
     Agreement(Message),
@@ -38,7 +38,27 @@ pub enum Envelope {
     Gossip(Vec<u8>),
 }
 
+doyen_placement::tagged!(Envelope {
+    0 => Agreement(message),
+    1 => StatusRequest { ticket },
+    2 => StatusReply { ticket, status },
+    3 => LoadsRequest { ticket },
+    4 => LoadsReply { ticket, loads },
+    5 => Gossip(bytes),
+});
+
 impl Envelope {
+    /// Whether this program knows the kinds with which these bytes begin.
+    #[must_use]
+    pub fn knows(bytes: &[u8]) -> bool {
+        let known = |tags: &[(u32, &str)], place: usize| {
+            let tag = bytes.get(place).copied().map(u32::from);
+            tags.iter().any(|(known, _)| Some(*known) == tag)
+        };
+        // Agreement has the first tag.
+        known(Self::TAGS, 0) && (bytes[0] != 0 || known(Message::TAGS, 1))
+    }
+
     /// Whether it travels as a datagram, if it fits into one.
     #[must_use]
     pub fn is_datagram(&self) -> bool {

@@ -21,14 +21,13 @@ use super::endpoint::{Close, Failure, Purpose};
 use super::identity::Identity;
 use bytes::{Buf, BufMut};
 use doyen_placement::MemberId;
+use doyen_placement::level::LEVELS;
 use quinn::Connection;
 use rustls_pki_types::CertificateDer;
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// The versions of the wire that this node speaks.
-pub const VERSIONS: (u16, u16) = (13, 13);
 /// The longest name of a node.
 pub const NAME_BYTES_MAX: usize = 256;
 
@@ -45,7 +44,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_millis(1500);
 /// What one end says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// Lowest and highest version of the wire.
+    /// Lowest and highest version of the wire ([`level`](doyen_placement::level)).
     pub versions: (u16, u16),
     /// What the connection is for.
     pub purpose: Purpose,
@@ -69,11 +68,11 @@ pub enum Stay {
 }
 
 impl Hello {
-    /// For this version of the program.
+    /// For this program, which speaks all its versions.
     #[must_use]
     pub fn new(purpose: Purpose, id: MemberId, name: &str) -> Self {
         Self {
-            versions: VERSIONS,
+            versions: LEVELS,
             purpose,
             id,
             name: name.to_owned(),
@@ -82,9 +81,25 @@ impl Hello {
         }
     }
 
+    /// The same, of a node that speaks no more than this version (`--level-max`).
+    #[must_use]
+    pub(crate) fn up_to(self, level_max: u16) -> Self {
+        Self {
+            versions: (self.versions.0, level_max),
+            ..self
+        }
+    }
+
+    /// The version of a connection between the two, which suit each other: the highest that both
+    /// speak.
+    #[must_use]
+    pub fn version(&self, other: &Self) -> u16 {
+        self.versions.1.min(other.versions.1)
+    }
+
     /// The same, of a node that others reach here.
     #[must_use]
-    pub(super) fn at(self, control: SocketAddr) -> Self {
+    pub(crate) fn at(self, control: SocketAddr) -> Self {
         Self {
             control: Some(control),
             ..self
@@ -93,7 +108,7 @@ impl Hello {
 
     /// The same, over a connection that only asks who is there.
     #[must_use]
-    pub(super) fn passing(self) -> Self {
+    pub(crate) fn passing(self) -> Self {
         Self {
             stay: Stay::Passing,
             ..self

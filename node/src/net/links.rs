@@ -29,8 +29,9 @@ use super::notice::Notices;
 use bytes::{Bytes, BytesMut};
 use doyen_engine::{Lane, Malformed};
 use doyen_placement::MemberId;
+use doyen_placement::level::LEVELS;
 use lane::LaneIo;
-use opening::Opening;
+use opening::{Opened, Opening};
 use quinn_proto::{ConnectionHandle, Event, StreamEvent, StreamId};
 use seeds::Seeds;
 use std::collections::{BTreeMap, VecDeque};
@@ -55,9 +56,9 @@ const LIVED: Duration = Duration::from_secs(5);
 
 /// Whom the data network tells what happens on it.
 pub trait LinkHandler {
-    /// A connection to this peer is up; both lanes begin anew. For each peer, this and
-    /// `disconnected` alternate.
-    fn connected(&mut self, peer: MemberId);
+    /// A connection of this version to this peer is up; both lanes begin anew. For each peer, this
+    /// and `disconnected` alternate.
+    fn connected(&mut self, peer: MemberId, version: u16);
     /// It is gone, with all that was in flight.
     fn disconnected(&mut self, peer: MemberId);
     /// All that a read gave, after what an earlier call left over. Whole frames are consumed from
@@ -80,6 +81,8 @@ pub struct Links {
     driver: Driver,
     identity: Arc<Identity>,
     me: MemberId,
+    /// The highest version that this process speaks.
+    level_max: u16,
     /// Whom we shall be connected with.
     peers: BTreeMap<MemberId, Peer>,
     /// Where a client begins.
@@ -115,7 +118,7 @@ impl std::fmt::Debug for Links {
 /// What the handler has to hear.
 #[derive(Debug, PartialEq, Eq)]
 enum News {
-    Connected(MemberId),
+    Connected(MemberId, u16),
     Disconnected(MemberId),
     Drained(MemberId),
 }
@@ -188,6 +191,7 @@ impl Links {
             driver: Driver::new(socket, identity.clone(), !me.is_client())?,
             identity,
             me,
+            level_max: LEVELS.1,
             peers: BTreeMap::new(),
             seeds: Seeds::default(),
             clients_max: None,
@@ -202,6 +206,11 @@ impl Links {
             #[cfg(test)]
             failures: Vec::new(),
         })
+    }
+
+    /// This process speaks no more than this version (`--level-max`).
+    pub fn set_level_max(&mut self, level: u16) {
+        self.level_max = level;
     }
 
     /// How many bytes partial frames of all peers may take together.
@@ -587,7 +596,7 @@ impl Links {
     fn tell(&mut self, handler: &mut impl LinkHandler) {
         while let Some(news) = self.news.pop_front() {
             match news {
-                News::Connected(peer) => handler.connected(peer),
+                News::Connected(peer, version) => handler.connected(peer, version),
                 News::Disconnected(peer) => handler.disconnected(peer),
                 News::Drained(peer) => handler.drained(peer),
             }
@@ -804,7 +813,7 @@ impl Links {
         else {
             return;
         };
-        let ours = Hello::new(Purpose::Data, self.me, self.identity.name());
+        let ours = Hello::new(Purpose::Data, self.me, self.identity.name()).up_to(self.level_max);
         let (me, peers) = (self.me, &self.peers);
         let (clients, clients_max) = (self.up.range(MemberId::of_client(0)..), self.clients_max);
         let mut met = None;
@@ -839,7 +848,7 @@ impl Links {
                 name_fits(&known.name, theirs)
             },
         );
-        if let (Ok(Some((peer, ..))), Some(name)) = (&result, met)
+        if let (Ok(Some(Opened { peer, .. })), Some(name)) = (&result, met)
             && opening.peer().is_none()
         {
             // A seed turned out to be this member.
@@ -856,7 +865,7 @@ impl Links {
         self.driver.touch(handle);
         match result {
             Ok(None) => self.stages[handle.0] = Some(Stage::Opening(opening, until)),
-            Ok(Some((peer, lanes))) => self.enter(now, handle, peer, lanes),
+            Ok(Some(opened)) => self.enter(now, handle, opened),
             Err((failure, close)) => {
                 self.stages[handle.0] = Some(Stage::Opening(opening, until));
                 self.fail(now, handle, failure, close);
@@ -868,8 +877,11 @@ impl Links {
         &mut self,
         now: Instant,
         handle: ConnectionHandle,
-        peer: MemberId,
-        lanes: [StreamId; 3],
+        Opened {
+            peer,
+            version,
+            lanes,
+        }: Opened,
     ) {
         self.stages[handle.0] = Some(Stage::Up(peer));
         if !peer.is_client() && !self.peers.contains_key(&peer) {
@@ -901,7 +913,7 @@ impl Links {
             congested: false,
         };
         self.up.insert(peer, link);
-        self.news.push_back(News::Connected(peer));
+        self.news.push_back(News::Connected(peer, version));
     }
 
     /// Closes a connection, and forgets it.
@@ -950,7 +962,8 @@ impl Links {
                 self.partial -= link.counted();
                 tracing::debug!(%peer, "data connection gone");
                 // What was not told yet need not be.
-                if let Some(at) = self.news.iter().position(|n| *n == News::Connected(peer)) {
+                let told = |n: &News| matches!(n, News::Connected(of, _) if *of == peer);
+                if let Some(at) = self.news.iter().position(told) {
                     self.news.remove(at);
                 } else {
                     self.news.retain(|n| *n != News::Drained(peer));

@@ -22,6 +22,7 @@ use bytes::{Bytes, BytesMut};
 use doyen_engine::codec;
 use doyen_gossip::agreement::Peer;
 use doyen_placement::MemberId;
+use doyen_placement::level::LEVELS;
 use quinn::{Connection, RecvStream};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +73,13 @@ pub enum PeerEvent {
         /// Its share of the budget, given back when this is dropped.
         budget: Option<OwnedSemaphorePermit>,
     },
+    /// A process said hello, before anything else that comes from it.
+    Met {
+        /// Which process.
+        id: MemberId,
+        /// The highest level that it speaks.
+        level: u16,
+    },
     /// An address that was dialled answered.
     Identified {
         /// The address.
@@ -108,6 +116,8 @@ pub struct Peers {
     endpoint: Endpoint,
     identity: Arc<Identity>,
     me: Cell<MemberId>,
+    /// The highest level that this process speaks.
+    level_max: u16,
     /// Where others reach this process.
     advertised: SocketAddr,
     /// Looks behind seeds that are under way.
@@ -158,6 +168,10 @@ impl PeerEvents {
 #[derive(Debug)]
 struct Link {
     id: MemberId,
+    /// Its program is newer than this one.
+    newer: bool,
+    /// It was noticed that it says what this program does not know.
+    told_unknown: Cell<bool>,
     dialled: bool,
     connection: Connection,
     outgoing: RefCell<BytesMut>,
@@ -176,8 +190,8 @@ struct Dial {
 }
 
 impl Peers {
-    /// Over a bound socket, which others reach at the address `advertised`; call it within the
-    /// control thread's `LocalSet`.
+    /// Over a bound socket, which others reach at the address `advertised`, for this process, which
+    /// speaks levels up to this one; call it within the control thread's `LocalSet`.
     ///
     /// # Errors
     /// The socket cannot be used.
@@ -185,7 +199,7 @@ impl Peers {
         socket: UdpSocket,
         advertised: SocketAddr,
         identity: Arc<Identity>,
-        me: MemberId,
+        (me, level_max): (MemberId, u16),
         counted: Arc<Counted>,
     ) -> io::Result<(Rc<Self>, PeerEvents)> {
         let (datagrams, datagrams_out) = mpsc::channel(EVENTS_MAX);
@@ -194,6 +208,7 @@ impl Peers {
             endpoint: Endpoint::new(socket, identity.clone())?,
             identity,
             me: Cell::new(me),
+            level_max,
             advertised,
             scouts: Cell::new(0),
             members: RefCell::default(),
@@ -406,7 +421,7 @@ impl Peers {
                 Close::Hello.on(&connection, &failure.to_string());
                 return Err(failure);
             }
-            Ok((connection, theirs.id))
+            Ok((connection, theirs))
         };
         let dialled = dialled.await;
         let pending = match self.dials.borrow_mut().get_mut(&address) {
@@ -423,13 +438,14 @@ impl Peers {
             None => Vec::new(),
         };
         match dialled {
-            Ok((connection, id)) if id == me => {
+            Ok((connection, Hello { id, .. })) if id == me => {
                 self.own.borrow_mut().insert(address);
                 Close::Done.on(&connection, "this is myself");
                 self.report(PeerEvent::Identified { address, id }).await;
             }
-            Ok((connection, id)) => {
-                let link = self.attach(id, connection, true);
+            Ok((connection, theirs)) => {
+                let id = theirs.id;
+                let link = self.attach(&theirs, connection, true);
                 self.found.borrow_mut().insert(address, link.clone());
                 for (meant_for, bytes) in pending {
                     // What was meant for a process is not for its successor at the address.
@@ -437,6 +453,7 @@ impl Peers {
                         self.push(&link, bytes, false, false);
                     }
                 }
+                self.met(&theirs).await;
                 self.report(PeerEvent::Identified { address, id }).await;
                 self.run(link.clone()).await;
                 self.found
@@ -522,8 +539,9 @@ impl Peers {
                 // The other end of our own dial, which closes it.
                 connection.closed().await;
             }
-            Ok(Ok((connection, Hello { id, .. }))) if me == self.me.get() => {
-                let link = self.attach(id, connection, false);
+            Ok(Ok((connection, theirs))) if me == self.me.get() => {
+                let link = self.attach(&theirs, connection, false);
+                self.met(&theirs).await;
                 self.run(link).await;
             }
             Ok(Ok((connection, _))) => {
@@ -539,6 +557,11 @@ impl Peers {
         }
     }
 
+    async fn met(&self, theirs: &Hello) {
+        let (id, level) = (theirs.id, theirs.versions.1);
+        self.report(PeerEvent::Met { id, level }).await;
+    }
+
     /// A table that names the process names what it is called.
     fn name_fits(&self, theirs: &Hello) -> Result<(), Failure> {
         match self.members.borrow().get(&theirs.id) {
@@ -551,13 +574,18 @@ impl Peers {
     }
 
     fn hello(&self, me: MemberId) -> Hello {
-        Hello::new(Purpose::Control, me, self.identity.name()).at(self.advertised)
+        Hello::new(Purpose::Control, me, self.identity.name())
+            .up_to(self.level_max)
+            .at(self.advertised)
     }
 
     /// A newer connection of the same direction takes the older one's place.
-    fn attach(&self, id: MemberId, connection: Connection, dialled: bool) -> Rc<Link> {
+    fn attach(&self, theirs: &Hello, connection: Connection, dialled: bool) -> Rc<Link> {
+        let id = theirs.id;
         let link = Rc::new(Link {
             id,
+            newer: theirs.versions.1 > LEVELS.1,
+            told_unknown: Cell::new(false),
             dialled,
             connection,
             outgoing: RefCell::default(),
@@ -601,7 +629,7 @@ impl Peers {
             return;
         };
         loop {
-            match self.read_frame(&mut stream).await {
+            match self.read_frame(&link, &mut stream).await {
                 Ok(Some((envelope, budget))) => {
                     link.heard.set(Instant::now());
                     self.report(PeerEvent::Received {
@@ -622,30 +650,43 @@ impl Peers {
 
     async fn read_frame(
         &self,
+        link: &Link,
         stream: &mut RecvStream,
     ) -> Result<Option<(Envelope, OwnedSemaphorePermit)>, String> {
-        let mut head = [0; 4];
-        if stream.read_exact(&mut head).await.is_err() {
-            return Ok(None);
-        }
-        let length = u32::from_le_bytes(head);
-        if length as usize > FRAME_BYTES_MAX {
-            return Err(format!(
-                "a frame of {length} bytes; {FRAME_BYTES_MAX} are allowed"
-            ));
-        }
-        // The semaphore is never closed.
-        let Ok(budget) = self.budget.clone().acquire_many_owned(length).await else {
-            return Ok(None);
-        };
-        let body = tokio::time::timeout(FRAME_TIMEOUT, read_body(stream, length as usize)).await;
-        match body {
-            Ok(Some(body)) => Ok(Some((
-                codec::decode(&body, FRAME_BYTES_MAX).map_err(|e| e.to_string())?,
-                budget,
-            ))),
-            Ok(None) => Ok(None),
-            Err(_) => Err("a frame that does not end".into()),
+        loop {
+            let mut head = [0; 4];
+            if stream.read_exact(&mut head).await.is_err() {
+                return Ok(None);
+            }
+            let length = u32::from_le_bytes(head);
+            if length as usize > FRAME_BYTES_MAX {
+                return Err(format!(
+                    "a frame of {length} bytes; {FRAME_BYTES_MAX} are allowed"
+                ));
+            }
+            // The semaphore is never closed.
+            let Ok(budget) = self.budget.clone().acquire_many_owned(length).await else {
+                return Ok(None);
+            };
+            let body =
+                tokio::time::timeout(FRAME_TIMEOUT, read_body(stream, length as usize)).await;
+            let body = match body {
+                Ok(Some(body)) => body,
+                Ok(None) => return Ok(None),
+                Err(_) => return Err("a frame that does not end".into()),
+            };
+            match codec::decode(&body, FRAME_BYTES_MAX) {
+                Ok(envelope) => return Ok(Some((envelope, budget))),
+                Err(e) if !link.newer || Envelope::knows(&body) => return Err(e.to_string()),
+                // A newer program says nothing that is above the level. If it does so all the
+                // same, the rest of what it says is heard.
+                Err(e) => {
+                    self.count_dropped();
+                    if !link.told_unknown.replace(true) {
+                        tracing::warn!(peer = %link.id, "a message was dropped: {e}; update this program");
+                    }
+                }
+            }
         }
     }
 
@@ -663,6 +704,7 @@ impl Peers {
                         self.count_dropped();
                     }
                 }
+                Err(_) if link.newer && !Envelope::knows(&bytes) => self.count_dropped(),
                 Ok(_) | Err(_) => {
                     tracing::warn!(peer = %link.id, "malformed control datagram: its connection is closed");
                     return Close::Malformed.on(&link.connection, "malformed datagram");

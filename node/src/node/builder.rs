@@ -469,6 +469,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
             access: access(&config, token.is_some()),
         }),
         order_key: OrderKey(rand::random()),
+        level_max: config.level_max,
         rng_seed: rand::random(),
     };
 
@@ -486,6 +487,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         sockets: data_sockets,
         identity: identity.clone(),
         clients_max: config.clients_max,
+        level_max: config.level_max,
         whole_process: config.whole_process,
         seeds: Vec::new(),
     };

@@ -25,6 +25,12 @@ pub struct ClusterReport {
     pub term: u64,
     /// The version of the installed table.
     pub version: u64,
+    /// The level of the installed table: what every member speaks.
+    #[serde(default)]
+    pub level: u16,
+    /// The highest level that the node speaks that says this.
+    #[serde(default)]
+    pub level_max: u16,
     /// The coordinator's name, if one is known.
     pub coordinator: Option<String>,
     /// Whether all is well, by the coordinator's word about the table that is shown here: every
@@ -264,6 +270,8 @@ impl ClusterReport {
                 cluster_id: None,
                 term: 0,
                 version: 0,
+                level: 0,
+                level_max: cluster.level_max,
                 coordinator: None,
                 safe: false,
                 unsafe_for: None,
@@ -334,6 +342,8 @@ impl ClusterReport {
             cluster_id: Some(table.cluster.to_string()),
             term: table.term.0,
             version: table.version.0,
+            level: table.level,
+            level_max: cluster.level_max,
             coordinator: status
                 .coordinator
                 .and_then(|id| table.member(id))
@@ -632,6 +642,8 @@ mod tests {
                 "cluster_id",
                 "coordinator",
                 "keyspaces",
+                "level",
+                "level_max",
                 "members",
                 "moves",
                 "safe",

@@ -2,11 +2,13 @@
 
 use super::{assign, elders};
 use crate::id::{Age, ClusterId, MapId, OrderKey, Term, Version};
+use crate::level::LEVELS;
 use crate::table::{Keyspace, Member, MemberState, Settings, Table};
 use std::sync::Arc;
 
-/// The first table, without the key of the order of keys: the founders, oldest first, and one
-/// keyspace. The keyspace is assigned at once if enough founders hold data.
+/// The first table, of the highest level that this program speaks, and without the key of the order
+/// of keys: the founders, oldest first, and one keyspace. The keyspace is assigned at once if enough
+/// founders hold data.
 #[must_use]
 pub fn first(
     cluster: ClusterId,
@@ -31,6 +33,7 @@ pub fn first(
     }];
     let (term, version) = (Term::default(), Version::default());
     let mut table = Table {
+        level: LEVELS.1,
         cluster,
         order_key: OrderKey::default(),
         term,

@@ -4,18 +4,26 @@
 //! promised. So a member that holds another base, or that derives otherwise, notices before it
 //! acts.
 
-use super::{Invalid, Keyspace, MapEntry, Member, Partition, Settings, Table, TableName};
+use super::{Invalid, Keyspace, MapEntry, Member, Partition, Settings, Table, TableName, leveled};
 use crate::division::{Arcs, Brought, Division, NotDivided, RangeStart, Ranges, RunStart, Runs};
-use crate::id::{Age, KeyspaceId, MapId, MemberId, PartitionId};
-use serde::{Deserialize, Serialize};
+use crate::id::{Age, KeyspaceId, MapId, MemberId, PartitionId, Term, Version};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What turns one table into another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableDelta {
     /// The table that this applies to.
     pub base: TableName,
+    /// The level of the table that comes out.
+    level: u16,
+    changes: Changes,
+}
+
+/// What is new, as it travels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Changes {
     /// The table that comes out.
     target: TableName,
     settings: Option<Settings>,
@@ -91,8 +99,7 @@ impl TableDelta {
             old.members.iter().map(|m| (m.id, m)).collect();
         let kept: BTreeMap<MemberId, &Arc<Member>> =
             new.members.iter().map(|m| (m.id, m)).collect();
-        Self {
-            base: old.name(),
+        let changes = Changes {
             target: new.name(),
             settings: (old.settings != new.settings).then(|| new.settings.clone()),
             members_gone: known
@@ -133,13 +140,24 @@ impl TableDelta {
                 .cloned()
                 .collect(),
             next_map: new.next_map,
+        };
+        Self {
+            base: old.name(),
+            level: new.level,
+            changes,
         }
     }
 
     /// The table that this leads to.
     #[must_use]
     pub const fn target(&self) -> TableName {
-        self.target
+        self.changes.target
+    }
+
+    /// The level of that table: whoever is sent this speaks it.
+    #[must_use]
+    pub const fn level(&self) -> u16 {
+        self.level
     }
 
     /// The table that comes out of `old`.
@@ -151,7 +169,7 @@ impl TableDelta {
             return Err(DeltaError::Base);
         }
         let new = self.apply_unnamed(old)?;
-        if new.name() == self.target {
+        if new.name() == self.changes.target {
             Ok(new)
         } else {
             Err(DeltaError::Target)
@@ -165,24 +183,62 @@ impl TableDelta {
     /// What comes out is not valid.
     #[doc(hidden)]
     pub fn apply_unnamed(&self, old: &Table) -> Result<Table, DeltaError> {
+        let changes = &self.changes;
         let new = Table {
-            cluster: self.target.cluster,
-            term: self.target.term,
-            version: self.target.version,
+            level: self.level,
+            cluster: changes.target.cluster,
+            term: changes.target.term,
+            version: changes.target.version,
             order_key: old.order_key,
-            settings: self.settings.as_ref().unwrap_or(&old.settings).clone(),
-            members: self.apply_members(old),
-            voters: self.voters.as_ref().unwrap_or(&old.voters).clone(),
-            next_age: self.next_age,
-            keyspaces: self.apply_keyspaces(old)?,
-            next_keyspace: self.next_keyspace,
-            maps: self.apply_maps(old),
-            next_map: self.next_map,
+            settings: changes.settings.as_ref().unwrap_or(&old.settings).clone(),
+            members: changes.apply_members(old),
+            voters: changes.voters.as_ref().unwrap_or(&old.voters).clone(),
+            next_age: changes.next_age,
+            keyspaces: changes.apply_keyspaces(old)?,
+            next_keyspace: changes.next_keyspace,
+            maps: changes.apply_maps(old),
+            next_map: changes.next_map,
         };
         new.validate()?;
         Ok(new)
     }
+}
 
+/// The cluster stands where the level can take its place (`leveled`).
+type Rest<C> = ((Term, Version, u64), C);
+
+impl Serialize for TableDelta {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let TableName {
+            cluster,
+            term,
+            version,
+            hash,
+        } = self.base;
+        let rest: Rest<&Changes> = ((term, version, hash), &self.changes);
+        leveled::serialize(serializer, self.level, cluster, &rest)
+    }
+}
+
+impl<'de> Deserialize<'de> for TableDelta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (level, cluster, rest) = leveled::deserialize::<_, Rest<Changes>>(deserializer)?;
+        let ((term, version, hash), changes) = rest;
+        let base = TableName {
+            cluster,
+            term,
+            version,
+            hash,
+        };
+        Ok(Self {
+            base,
+            level,
+            changes,
+        })
+    }
+}
+
+impl Changes {
     fn apply_members(&self, old: &Table) -> Vec<Arc<Member>> {
         let mut members: BTreeMap<MemberId, &Arc<Member>> =
             old.members.iter().map(|m| (m.id, m)).collect();

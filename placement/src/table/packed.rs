@@ -3,20 +3,19 @@
 //! partitions in three copies on 100 members takes a third of what it would by identities.
 
 use super::{
-    Age, ClusterId, Keyspace, MapEntry, Member, Origin, Partition, Replica, ReplicaState, Settings,
-    Table,
+    Age, Keyspace, MapEntry, Member, Origin, Partition, Replica, ReplicaState, Settings, Table,
+    leveled,
 };
 use crate::id::{
-    Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, Term, Version,
+    ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, Term, Version,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A table as it travels.
+/// A table as it travels, but for its level and its cluster.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Packed {
-    cluster: ClusterId,
+struct Packed {
     term: Term,
     version: Version,
     order_key: OrderKey,
@@ -49,7 +48,7 @@ struct PackedPartition {
 
 /// What travelled is no table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unpacked {
+enum Unpacked {
     /// It names a member that is not in its list.
     #[error("the table names a member that it does not list")]
     Member,
@@ -67,7 +66,8 @@ const NOBODY: u16 = u16::MAX;
 impl From<Table> for Packed {
     fn from(table: Table) -> Self {
         let Table {
-            cluster,
+            level: _,
+            cluster: _,
             term,
             version,
             order_key,
@@ -108,7 +108,6 @@ impl From<Table> for Packed {
         let partitions = keyspaces.iter_mut().map(pack).collect();
         let voters = voters.iter().map(place).collect();
         Self {
-            cluster,
             term,
             version,
             order_key,
@@ -125,12 +124,23 @@ impl From<Table> for Packed {
     }
 }
 
-impl TryFrom<Packed> for Table {
-    type Error = Unpacked;
+impl Serialize for Table {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let packed = Packed::from(self.clone());
+        leveled::serialize(serializer, self.level, self.cluster, &packed)
+    }
+}
 
-    fn try_from(packed: Packed) -> Result<Self, Unpacked> {
-        let Packed {
-            cluster,
+impl<'de> Deserialize<'de> for Table {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (level, cluster, packed) = leveled::deserialize::<_, Packed>(deserializer)?;
+        packed.unpack(level, cluster).map_err(de::Error::custom)
+    }
+}
+
+impl Packed {
+    fn unpack(self, level: u16, cluster: ClusterId) -> Result<Table, Unpacked> {
+        let Self {
             term,
             version,
             order_key,
@@ -143,7 +153,7 @@ impl TryFrom<Packed> for Table {
             next_keyspace,
             maps,
             next_map,
-        } = packed;
+        } = self;
         if keyspaces.len() != partitions.len() {
             return Err(Unpacked::Partition);
         }
@@ -191,7 +201,8 @@ impl TryFrom<Packed> for Table {
             keyspace.partitions = packed.into_iter().map(unpack).collect::<Result<_, _>>()?;
         }
         let voters = voters.into_iter().map(member).collect::<Result<_, _>>()?;
-        Ok(Self {
+        Ok(Table {
+            level,
             cluster,
             term,
             version,

@@ -5,7 +5,8 @@ use super::{
 };
 use crate::division::{Cut, Division, SPLIT_BYTES_MAX};
 use crate::hash::SLOTS;
-use crate::id::{KeyspaceId, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX};
+use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX};
+use crate::level::LEVELS;
 use crate::rule::{self, RulesError};
 use std::collections::BTreeSet;
 
@@ -100,6 +101,12 @@ pub enum Invalid {
     /// What the settings say of moves contradicts itself.
     #[error("the settings say of moves what contradicts itself")]
     Balancing,
+    /// The cluster is 0, which marks bytes that say their level.
+    #[error("a cluster must not have the number 0")]
+    Cluster,
+    /// The level is one that this program does not speak.
+    #[error("the table has level {0}, and this program knows the levels {least} to {most}: update the program", least = LEVELS.0, most = LEVELS.1)]
+    Level(u16),
     /// There is no voter.
     #[error("a table needs a voter")]
     NoVoter,
@@ -149,6 +156,12 @@ impl Table {
     /// # Errors
     /// The first thing found wrong.
     pub fn validate(&self) -> Result<(), Invalid> {
+        if self.cluster == ClusterId(0) {
+            return Err(Invalid::Cluster);
+        }
+        if !(LEVELS.0..=LEVELS.1).contains(&self.level) {
+            return Err(Invalid::Level(self.level));
+        }
         if self.term.0.max(self.version.0).max(self.next_age.0) > COUNT_MAX {
             return Err(Invalid::Count);
         }

@@ -8,6 +8,7 @@ use crate::sim::oracle::Oracle;
 use doyen_gossip::agreement::{AdminReply, Event, Explain, InSyncRequest, Peer, Timing, View};
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, AgreementConfig, Input, Output, Time};
+use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId,
     Mode, OnLoss, OrderKey, Partition, PartitionId, PartitionRef, Reshaping, Role, Schedulers,
@@ -82,6 +83,8 @@ pub(super) struct Setup {
     pub(super) stranger: bool,
     /// The rate of a member's clock: 1000 is right.
     pub(super) rate: fn(Place) -> u64,
+    /// The highest level that a process speaks.
+    pub(super) level_max: fn(Place) -> u16,
 }
 
 impl Setup {
@@ -93,6 +96,7 @@ impl Setup {
             on_loss: OnLoss::Wait,
             stranger: false,
             rate: |_| 1000,
+            level_max: |_| LEVELS.1,
         }
     }
 }
@@ -210,6 +214,7 @@ impl Members {
         expect: Option<u16>,
     ) {
         let control = address(place);
+        self.oracle.speaks(id(place), (self.setup.level_max)(place));
         let config = AgreementConfig {
             range_bytes_max: 64 << 20,
             id: id(place),
@@ -259,6 +264,7 @@ impl Members {
             drained: false,
             explain: Explain::default(),
             order_key: OrderKey(place.into()),
+            level_max: (self.setup.level_max)(place),
             rng_seed: place,
         };
         let process = Process {
@@ -607,6 +613,15 @@ impl Members {
             }
         }
         let message = message.clone();
+        // What the hello of the connection said.
+        let level = (self.setup.level_max)(from);
+        self.handle(
+            to,
+            Input::Speaks {
+                id: id(from),
+                level,
+            },
+        );
         self.handle(
             to,
             Input::Message {
@@ -704,6 +719,9 @@ impl Members {
             Peer::Member(id) => (place_of(id), false),
             Peer::Address(address) => (u64::from(address.port()) - 7000, true),
         };
+        if let Err(what) = self.oracle.sent(id(to), &message) {
+            self.breaks(what);
+        }
         let letter = Letter {
             from,
             to,

@@ -7,6 +7,7 @@ use super::shards;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::Message;
+use doyen_placement::level::LEVELS;
 use doyen_placement::planner::{self, Absence, Pace};
 use doyen_placement::{Lineage, MemberState, OnLoss, PartitionRef};
 use std::cell::Cell;
@@ -251,6 +252,52 @@ pub(super) fn a_removed_member_is_not_admitted_by_an_old_request() -> Result<(),
     m.verdict()?;
     if again {
         Err("I11: n4 was removed, and is a member again".into())
+    } else {
+        Ok(())
+    }
+}
+
+/// The sixth member alone speaks less than the others. The second one never hears it, and
+/// coordinates once the first is dead: its first table leaves out the sixth one, too, and is sent to
+/// it all the same.
+pub(super) fn a_process_that_was_not_heard_keeps_the_level() -> Result<(), String> {
+    // The fifth one speaks less as well, so that the cluster begins at the lower level. It dies.
+    let mut m = Members::of(Setup {
+        level_max: |place| if place < 5 { LEVELS.1 } else { LEVELS.0 },
+        ..Setup::of(5)
+    })?;
+    m.post(|letter| {
+        if letter.goes(6, 2) {
+            Fate::Lost
+        } else {
+            Fate::Arrives
+        }
+    });
+    m.start(6, &[1], None);
+    let votes = |m: &Members| m.table(1).is_ok_and(|t| t.voters.contains(&id(6)));
+    m.until(5000, "a sixth voter", votes)?;
+    m.kill(5);
+    let gone = |m: &Members, place| m.table(3).is_ok_and(|t| t.member(id(place)).is_none());
+    m.until(5000, "a table without the fifth", |m| gone(m, 5))?;
+    m.run(1000);
+    m.kill(1);
+    m.until(5000, "a table without the sixth", |m| gone(m, 6))?;
+    m.run(2000);
+    m.verdict()
+}
+
+/// A cluster has risen to a level, and a process asks to join that speaks less.
+pub(super) fn a_process_that_speaks_less_stays_outside() -> Result<(), String> {
+    let mut m = Members::of(Setup {
+        level_max: |place| if place == 4 { LEVELS.0 } else { LEVELS.1 },
+        ..Setup::of(3)
+    })?;
+    m.start_as("n4", 4, &[1], None);
+    m.run(3000);
+    m.verdict()?;
+    let inside = m.table(1)?.member(id(4)).is_some();
+    if inside {
+        Err("I17: n4 is a member, and speaks less than the level".into())
     } else {
         Ok(())
     }

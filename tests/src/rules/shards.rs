@@ -8,6 +8,7 @@ use doyen_engine::{Lane, Limits, Patience, Request, Shard, Stats, Token};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::division::Cut;
+use doyen_placement::level::LEVELS;
 use doyen_placement::mutant::broken;
 use doyen_placement::planner::reshape;
 use doyen_placement::{
@@ -146,6 +147,7 @@ pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
         reshaping: Reshaping::default(),
     };
     let mut table = Table {
+        level: LEVELS.1,
         cluster: ClusterId(7),
         order_key: OrderKey(7),
         term: Term(1),
@@ -316,7 +318,7 @@ impl Shards {
         for (place, peer) in [(one, other), (other, one)] {
             let now = self.now;
             if let Some(node) = self.nodes.get_mut(&place) {
-                node.shard.connected(now, id(peer));
+                node.shard.connected(now, id(peer), LEVELS.1);
             }
         }
     }

@@ -21,6 +21,14 @@ impl World {
         let me = self.processes[p].me;
         match input {
             ControlInput::Of(of, input) if of == me => {
+                // The hello of a connection comes before all messages.
+                if let Input::Message { from, .. } = &input
+                    && let Some(level) = self.oracle.spoken(*from)
+                    && self.processes[p].met.insert(*from)
+                {
+                    let speaks = Input::Speaks { id: *from, level };
+                    self.processes[p].agreement.handle(now, speaks);
+                }
                 self.processes[p].agreement.handle(now, input)
             }
             ControlInput::Used(of) if of == me => {
@@ -106,6 +114,11 @@ impl World {
                     }
                 }
                 Output::AdminReply { .. } => {}
+                Output::Event(doyen_gossip::agreement::Event::NoCoordinator { why })
+                    if why.contains("speaks no more than level") =>
+                {
+                    return self.upgrade_refused(p);
+                }
                 Output::Event(event) => self.tell_event(p, &event),
                 Output::Expelled => return self.expelled(p),
                 Output::HandedOver => {
@@ -175,6 +188,7 @@ impl World {
         process.show(None);
         process.lease = Time::ZERO;
         process.agreement = Agreement::new(config, now);
+        process.met.clear();
         process.leaving = Leaving::No;
         let links: Vec<_> = process
             .threads
@@ -286,6 +300,9 @@ impl World {
             }
         } else if member != Some(target) {
             return;
+        }
+        if let Err(what) = self.oracle.sent(target, &message) {
+            return self.broken(format!("{what} (by p{p})"));
         }
         if !reaches {
             return;

@@ -11,6 +11,7 @@ use doyen_engine::op::{Action, Failure, Outcome, Work};
 use doyen_engine::{Lane, Malformed, Patience, Request, Shard};
 use doyen_gossip::{Input, Time};
 use doyen_placement::MemberId;
+use doyen_placement::level::LEVELS;
 use doyen_placement::mutant::broken;
 use rand::Rng;
 use std::time::Duration;
@@ -24,8 +25,8 @@ struct Siblings<'a> {
 }
 
 impl LinkHandler for Siblings<'_> {
-    fn connected(&mut self, peer: MemberId) {
-        self.shard.connected(self.now, peer);
+    fn connected(&mut self, peer: MemberId, version: u16) {
+        self.shard.connected(self.now, peer, version);
     }
 
     fn disconnected(&mut self, peer: MemberId) {
@@ -173,6 +174,7 @@ impl World {
 
     fn data_input(&mut self, (p, t): ThreadId, now: Time, input: DataInput) {
         let unix_ms = self.processes[p].unix_ms(self.schedule.now());
+        let me = self.processes[p].threads[t].shard_me;
         let process = &mut self.processes[p].threads[t];
         match input {
             DataInput::Wake => {}
@@ -181,7 +183,10 @@ impl World {
                 if process.links.get(&peer) == Some(&id) {
                     process.buffers.retain(|(of, _), _| *of != peer);
                     process.shard_links.insert(peer, id);
-                    process.shard.connected(now, peer);
+                    let spoken = |id: MemberId| self.oracle.spoken(id.member());
+                    let ends = spoken(me).into_iter().chain(spoken(peer));
+                    let version = ends.min().unwrap_or(LEVELS.1);
+                    process.shard.connected(now, peer, version);
                 }
             }
             DataInput::Disconnected(peer, id) => {

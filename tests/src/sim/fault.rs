@@ -649,8 +649,45 @@ impl World {
         true
     }
 
+    /// Its next process is of the present program. If the one that runs may not leave now, it is
+    /// tried again.
+    pub(crate) fn upgrade(&mut self, slot: usize) {
+        // Once faults have ended, nobody is stopped any more.
+        if self.calm || !std::mem::take(&mut self.slots[slot].former) {
+            return;
+        }
+        let Some(p) = self.slots[slot].process else {
+            return;
+        };
+        let gone = if self.programs.random_bool(0.3) {
+            self.crash(p)
+        } else {
+            self.leaves(p)
+        };
+        if gone {
+            *self.faults.entry("upgrade").or_default() += 1;
+        } else {
+            self.slots[slot].former = true;
+            self.schedule.after(SECOND, Event::Upgrade(slot));
+        }
+    }
+
+    /// A process is refused because the level rose without it: an operator reads why, and starts the
+    /// present program in its place.
+    pub(crate) fn upgrade_refused(&mut self, p: ProcessId) {
+        let slot = self.processes[p].slot;
+        self.tell(|w| format!("{} speaks less than the level", w.name(p)));
+        *self.faults.entry("refused for its level").or_default() += 1;
+        self.end_process(p);
+        self.slots[slot].former = false;
+        self.schedule.after(100 * MS, Event::Start(slot));
+    }
+
     fn leave_one(&mut self) -> bool {
-        let Some(p) = self.one() else { return false };
+        self.one().is_some_and(|p| self.leaves(p))
+    }
+
+    fn leaves(&mut self, p: ProcessId) -> bool {
         let process = &self.processes[p];
         let member = process
             .view

@@ -97,7 +97,24 @@ pub struct Mix {
     pub dawdles: bool,
     /// Whether everything that can go wrong does, and often, for coordinators above all.
     pub hell: bool,
+    /// Which programs run.
+    pub programs: Programs,
 }
+
+/// Which programs the processes are started from: the present one, or the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Programs {
+    /// The present one.
+    Present,
+    /// Each slot has one of the two. A process that starts again may be of the other.
+    Mixed,
+    /// All begin with the one before, and are stopped in turn: their successors are of the present
+    /// one.
+    Upgraded,
+}
+
+/// The share of seeds with processes of the program before.
+const FORMER: f64 = 0.4;
 
 /// The share of seeds with heavy faults.
 const HELLS: f64 = 0.25;
@@ -255,11 +272,23 @@ impl Mix {
             pipelined,
             dawdles,
             hell: false,
+            programs: Self::programs(seed, stranger),
         };
         if !stranger && Self::may_be_hell(seed) {
             drawn.into_hell(seed)
         } else {
             drawn
+        }
+    }
+
+    /// A process that is refused for its level ends, so a stranger is none of those.
+    fn programs(seed: u64, stranger: bool) -> Programs {
+        let mut numbers = ChaCha8Rng::seed_from_u64(seed);
+        numbers.set_stream(11);
+        match numbers.random_bool(FORMER) && !stranger {
+            false => Programs::Present,
+            true if numbers.random_bool(0.5) => Programs::Upgraded,
+            true => Programs::Mixed,
         }
     }
 
@@ -377,6 +406,7 @@ impl fmt::Display for Mix {
             voters_max,
             clients,
             loss,
+            programs,
             ..
         } = self;
         let ms = |nanos: Nanos| nanos as f64 / MS as f64;
@@ -392,7 +422,7 @@ impl fmt::Display for Mix {
         )?;
         write!(
             f,
-            "a fault each {:.1} s for {:.0} s{}",
+            "a fault each {:.1} s for {:.0} s{}; programs: {programs:?}",
             ms(self.fault_every) / 1e3,
             ms(self.faulty) / 1e3,
             if self.hell { ": hell" } else { "" }

@@ -6,7 +6,8 @@
 //! returns (I11), there is one cluster (I12), and each slot has one partition (I15). Shards show
 //! the rules of logs and copies (I5, I6, I8, I9, I13). Both together show that copies are kept
 //! (I14), clients' histories that keys are linearizable (I10), and the end of the run that all is
-//! served again (I16).
+//! served again (I16). Messages and views show that the level never falls, and that it never
+//! exceeds what a member speaks (I17).
 
 use super::Report;
 use super::logs::Logs;
@@ -15,6 +16,7 @@ use super::schedule::Nanos;
 use doyen_engine::Shard;
 use doyen_gossip::agreement::View;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
+use doyen_gossip::wire::{Message, Payload};
 use doyen_placement::division::RangeStart;
 use doyen_placement::{
     ClusterId, Division, Epoch, Keyspace, KeyspaceId, Lineage, MapEntry, MapId, MemberId,
@@ -40,6 +42,8 @@ struct Cluster {
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     stranger: bool,
+    /// What every process that ever was speaks at most.
+    speaks: BTreeMap<MemberId, u16>,
     clusters: BTreeMap<ClusterId, Cluster>,
     /// The last tables that a member installed and accepted.
     installed: BTreeMap<(MemberId, ClusterId), (Term, Version)>,
@@ -75,6 +79,53 @@ impl Oracle {
             stranger,
             ..Self::default()
         }
+    }
+
+    /// A process starts that speaks no more than this level.
+    pub(crate) fn speaks(&mut self, id: MemberId, level: u16) {
+        self.speaks.insert(id, level);
+    }
+
+    /// What this process spoke at most.
+    pub(crate) fn spoken(&self, id: MemberId) -> Option<u16> {
+        self.speaks.get(&id).copied()
+    }
+
+    /// Nobody is sent a table of a level that it does not speak.
+    pub(crate) fn sent(&self, to: MemberId, message: &Message) -> Result<(), String> {
+        let of = |payload: &Payload| match payload {
+            Payload::Whole(table) => table.level,
+            Payload::Delta(delta) => delta.level(),
+        };
+        let level = match message {
+            Message::Found { table, .. } => table.level,
+            Message::Propose(proposal) => of(&proposal.payload),
+            Message::Committed(committed) => of(&committed.payload),
+            _ => return Ok(()),
+        };
+        let speaks = self.spoken(to);
+        hold!(
+            speaks.is_none_or(|speaks| level <= speaks),
+            "I17: {to} speaks levels up to {speaks:?} and is sent a table of level {level}"
+        );
+        Ok(())
+    }
+
+    /// Whether this is what a process is shown that is no member any more and speaks less than the
+    /// table in force: the same but for its level.
+    fn is_shown_less(&self, shown: &Table) -> Result<bool, String> {
+        let cluster = self.clusters.get(&shown.cluster);
+        let committed = cluster.and_then(|c| c.committed.get(&shown.version));
+        let Some(committed) = committed.filter(|t| t.level > shown.level) else {
+            return Ok(false);
+        };
+        hold!(
+            committed.at_level(shown.level) == *shown,
+            "I17: {}.{} is shown as another table to a process that speaks less",
+            shown.term,
+            shown.version
+        );
+        Ok(true)
     }
 
     /// An operator speaks to a member of this cluster, and the word replaces votes. The living know
@@ -196,6 +247,9 @@ impl Oracle {
 
     /// A member shows this view.
     pub(crate) fn view(&mut self, me: MemberId, view: &View) -> Result<(), String> {
+        if view.installed.member(me).is_none() && self.is_shown_less(&view.installed)? {
+            return Ok(());
+        }
         for table in [&view.installed, &view.accepted] {
             hold!(
                 !self.ended.contains(&table.cluster),
@@ -232,6 +286,19 @@ impl Oracle {
                 now >= before,
                 "I3: accepted went back from {before:?} to {now:?}"
             );
+        }
+        for table in [installed, accepted] {
+            for member in &table.members {
+                let speaks = self.spoken(member.id);
+                hold!(
+                    speaks.is_none_or(|speaks| table.level <= speaks),
+                    "I17: table {}.{} has level {}, and {} speaks levels up to {speaks:?}",
+                    table.term,
+                    table.version,
+                    table.level,
+                    member.name
+                );
+            }
         }
         self.committed(installed)?;
         self.later(accepted)
@@ -489,6 +556,7 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
         before.term, before.version, after.term, after.version
     );
     hold!(after.term >= before.term, "I4: {names}: the term fell");
+    hold!(after.level >= before.level, "I17: {names}: the level fell");
     hold!(
         after.next_age >= before.next_age,
         "I4: {names}: the next age fell"

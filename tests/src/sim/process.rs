@@ -81,6 +81,8 @@ pub(crate) struct Process {
     pub(crate) control_stalled_until: Nanos,
 
     pub(crate) agreement: Agreement,
+    /// Whose hello it has heard.
+    pub(crate) met: BTreeSet<MemberId>,
     pub(crate) control_tick_at: Option<Nanos>,
 
     pub(crate) view: Option<View>,
@@ -144,6 +146,7 @@ impl Process {
             paused_until: 0,
             control_stalled_until: 0,
             agreement,
+            met: BTreeSet::new(),
             control_tick_at: None,
             view: None,
             peers: BTreeSet::new(),

@@ -54,6 +54,8 @@ pub(crate) enum Event {
     Undo(Undo),
     /// A slot starts a process.
     Start(usize),
+    /// The program of a slot is replaced by the present one, and its process is stopped.
+    Upgrade(usize),
     /// A leaver that has handed over everything checks whether its clients are done.
     Drain(ProcessId),
     /// Faults end; from here the cluster must heal.

@@ -2,7 +2,7 @@
 
 use super::client::{self, Client, Histories};
 use super::fault::Undo;
-use super::mix::Mix;
+use super::mix::{Mix, Programs};
 use super::network::{ConnectionId, Network, Plane};
 use super::oracle::Oracle;
 use super::process::{DataInput, DataThread, Process, ProcessId, local};
@@ -14,6 +14,7 @@ use doyen::data::siblings::Siblings;
 use doyen_engine::{Limits, Shard};
 use doyen_gossip::agreement::{Explain, Timing};
 use doyen_gossip::{Agreement, AgreementConfig};
+use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey, Reshaping,
     Role, Schedulers, Settings, Table, ThreadPorts,
@@ -36,6 +37,8 @@ pub(crate) struct Slot {
     pub(crate) started: bool,
     /// How often a process has started there since all were killed.
     pub(crate) starts: u32,
+    /// Its program is the one before the present one.
+    pub(crate) former: bool,
 }
 
 /// The world of one seed.
@@ -52,6 +55,8 @@ pub(crate) struct World {
     /// When the present cluster could begin to form.
     pub(crate) began_at: Nanos,
     pub(crate) slots: Vec<Slot>,
+    /// Which program a slot has next.
+    pub(crate) programs: ChaCha8Rng,
     pub(crate) processes: Vec<Process>,
     /// The process that has an id now, and the slot that each id ever had.
     pub(crate) directory: BTreeMap<MemberId, ProcessId>,
@@ -131,11 +136,18 @@ impl World {
         if case.salt != 0 {
             rng.set_stream(COURSES + case.salt);
         }
+        let mut programs = ChaCha8Rng::seed_from_u64(case.seed);
+        programs.set_stream(12);
         let slots = (0..mix.slots())
             .map(|_| Slot {
                 process: None,
                 started: false,
                 starts: 0,
+                former: match mix.programs {
+                    Programs::Present => false,
+                    Programs::Mixed => programs.random_bool(0.6),
+                    Programs::Upgraded => true,
+                },
             })
             .collect();
         let clients = (0..mix.clients + usize::from(mix.stranger))
@@ -157,6 +169,7 @@ impl World {
             next_fault: 0,
             began_at: 0,
             slots,
+            programs,
             processes: Vec::new(),
             directory: BTreeMap::new(),
             slot_of: BTreeMap::new(),
@@ -196,6 +209,13 @@ impl World {
         }
         if mix.stranger {
             world.keep_apart();
+        }
+        if mix.programs == Programs::Upgraded {
+            let mut at = 5 * SECOND;
+            for slot in 0..mix.slots() {
+                at += world.programs.random_range(SECOND / 2..4 * SECOND);
+                world.schedule.at(at, Event::Upgrade(slot));
+            }
         }
         for id in 0..world.clients.len() {
             let at = world.rng.random_range(0..3 * SECOND);
@@ -298,6 +318,7 @@ impl World {
             Event::Fault => self.fault(),
             Event::Undo(undo) => self.undo(undo),
             Event::Start(slot) => self.start(slot),
+            Event::Upgrade(slot) => self.upgrade(slot),
             Event::Drain(p) => self.drain(p),
             Event::Calm => self.begin_calm(),
             Event::Healed => self.look_whether_healed(),
@@ -318,6 +339,10 @@ impl World {
             .random_range(-self.mix.drift_ppm..=self.mix.drift_ppm);
         let skew = self.rng.random_range(-5_000..5_000);
         let now = local(base, ppm, self.schedule.now());
+        if self.mix.programs == Programs::Mixed && self.slots[slot].starts > 0 {
+            let chance = if self.slots[slot].former { 0.5 } else { 0.15 };
+            self.slots[slot].former ^= self.programs.random_bool(chance);
+        }
         self.slots[slot].started = true;
         self.slots[slot].starts += 1;
         let agreement = Agreement::new(self.config(slot, me), now);
@@ -395,6 +420,12 @@ impl World {
     }
 
     pub(crate) fn config(&mut self, slot: usize, me: MemberId) -> AgreementConfig {
+        let level_max = if self.slots[slot].former {
+            LEVELS.0
+        } else {
+            LEVELS.1
+        };
+        self.oracle.speaks(me, level_max);
         let mix = &self.mix;
         let seeds: Vec<SocketAddr> = match mix.founders {
             1 if slot == 0 && self.slots[slot].starts == 1 => Vec::new(),
@@ -461,6 +492,7 @@ impl World {
             drained: false,
             explain: Explain::default(),
             order_key: OrderKey(me.0.into()),
+            level_max,
             rng_seed: self.rng.random(),
         }
     }

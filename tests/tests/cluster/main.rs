@@ -22,3 +22,4 @@ mod runbooks;
 mod stages;
 mod threads;
 mod tools;
+mod upgrade;

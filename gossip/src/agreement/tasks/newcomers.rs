@@ -132,6 +132,19 @@ impl MemberCore {
         if from != member.id {
             return self.listen(cx, from, member, seen);
         }
+        let level = self.accepted.level;
+        if !may_join(cx, level, member.id) {
+            // A process that has not said hello asks again, and has by then.
+            if let Some(speaks) = cx.speaks(member.id) {
+                let problem = Problem::SpeaksLess {
+                    name: member.name.clone(),
+                    speaks,
+                    level,
+                };
+                refuse(cx, cluster, problem);
+            }
+            return;
+        }
         if let Role::Leader(leader) = &mut self.role
             && leader.tasks.joiners.len() < JOINERS_MAX
         {
@@ -194,6 +207,12 @@ impl MemberCore {
             self.on_join(cx, from, heard.member, heard.seen);
         }
     }
+}
+
+/// Whether a process speaks what every member of a cluster of this level speaks. If it does not, it
+/// may be an old program, which can show no more of the reason than its text.
+pub(super) fn may_join(cx: &Context, level: u16, id: MemberId) -> bool {
+    cx.speaks(id).is_some_and(|speaks| speaks >= level) || broken(&mutant::ADMITS_LOWER)
 }
 
 /// Part of the name of a member whose name a newcomer took. People cannot choose names that contain

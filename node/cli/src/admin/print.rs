@@ -65,6 +65,13 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
         "{verdict}   coordinator {coordinator}   table {} of term {}   cluster {id}",
         report.version, report.term
     );
+    if report.level < report.level_max {
+        let _ = writeln!(
+            text,
+            "level: {}; this node speaks {}, and at least one member does not",
+            report.level, report.level_max
+        );
+    }
     for other in &report.others {
         let _ = writeln!(text, "NOT READY: {other}");
     }

@@ -13,6 +13,8 @@ const APART_BYTES_MIN: usize = 64 << 10;
 /// What is to be sent on one lane.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
+    /// The version of the connection.
+    pub(super) version: u16,
     /// What is laid out.
     pub(super) bytes: BytesMut,
     /// Values, and the place in `bytes` before which each belongs.
@@ -32,6 +34,14 @@ pub(crate) struct Mark {
 }
 
 impl Out {
+    /// Nothing yet, for a connection of this version.
+    pub(crate) fn at(version: u16) -> Self {
+        Self {
+            version,
+            ..Self::default()
+        }
+    }
+
     /// Bytes to be sent.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() + self.apart_bytes

@@ -95,6 +95,29 @@ fn a_client_learns_of_a_newer_table_and_goes_to_the_new_primary() {
     assert!(w.nodes[&2].shard.stats().executed > 0);
 }
 
+/// It is no member, so the level rises without it. It would be sent tables that it cannot read, and
+/// go by the last one that it could for ever.
+#[test]
+fn a_client_of_the_former_program_is_shown_every_table_as_one_that_it_can_read() {
+    let mut w = World::new(4, 2, |_| vec![1, 2]);
+    let client = MemberId::of_client(1).0;
+    w.speaks.insert(client, LEVELS.0);
+    w.add_client(1);
+    w.settle(Duration::from_millis(50));
+    assert_eq!(w.tables[w.committed].level, LEVELS.1);
+    for round in 0..3_u32 {
+        let installed = w.nodes[&client].shard.core.view.clone().unwrap().installed;
+        let shown = w.tables[w.committed].at_level(LEVELS.0);
+        assert_eq!(*installed, shown, "round {round}");
+        assert_eq!(w.nodes[&client].shard.core.name, Some(shown.name()));
+        assert_eq!(w.set(client, "a", &round.to_string()), Outcome::Ok);
+        w.propose(|t| promote(t, PartitionId(round), 2));
+        w.settle(Duration::from_millis(700));
+    }
+    assert_eq!(w.get(client, "a"), text("2"));
+    assert_eq!(w.get(1, "a"), text("2"));
+}
+
 /// Bytes of the tables that are on their way to a client.
 fn bytes_of_tables(w: &World, client: u64) -> usize {
     w.wires
@@ -577,7 +600,7 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
         [newer(98), newer(99)]
             .iter()
             .for_each(|table| published.install(table.name(), table, true));
-        published.encoded(Some(newer(98).name())).unwrap()
+        published.encoded(Some(newer(98).name()), LEVELS.1).unwrap()
     };
     let part = |part, parts, body: &Bytes| Frame::Table {
         name,

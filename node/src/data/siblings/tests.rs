@@ -21,7 +21,7 @@ struct Reader {
 }
 
 impl LinkHandler for Reader {
-    fn connected(&mut self, peer: MemberId) {
+    fn connected(&mut self, peer: MemberId, _: u16) {
         self.seen.push(Seen::Up(peer.thread_number()));
     }
 

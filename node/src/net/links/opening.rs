@@ -38,12 +38,21 @@ pub(super) enum Opening {
     Lanes {
         address: SocketAddr,
         peer: MemberId,
+        version: u16,
         lanes: Vec<(StreamId, Option<u8>)>,
     },
 }
 
-/// Which peer it is, and its lanes: of calls, of bulk, of what is carried for others.
-type Opened = (MemberId, [StreamId; 3]);
+/// A connection that is up.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// Which peer it is.
+    pub(super) peer: MemberId,
+    /// The version of the connection.
+    pub(super) version: u16,
+    /// Its lanes: of calls, of bulk, of what is carried for others.
+    pub(super) lanes: [StreamId; 3],
+}
 
 impl Opening {
     pub(super) const fn dialled(peer: Option<MemberId>, address: SocketAddr) -> Self {
@@ -129,7 +138,11 @@ impl Opening {
                 let bulk = open(connection, &[TAG_BULK], false)?;
                 let carried = open(connection, &[TAG_CARRIED], false)?;
                 let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
-                Ok(Some((theirs.id, [calls, bulk, carried])))
+                Ok(Some(Opened {
+                    peer: theirs.id,
+                    version: ours.version(&theirs),
+                    lanes: [calls, bulk, carried],
+                }))
             }
             Self::Accepted {
                 address,
@@ -157,11 +170,17 @@ impl Opening {
                 *self = Self::Lanes {
                     address: *address,
                     peer: theirs.id,
+                    version: ours.version(&theirs),
                     lanes: Vec::new(),
                 };
                 Ok(None)
             }
-            Self::Lanes { peer, lanes, .. } => {
+            Self::Lanes {
+                peer,
+                version,
+                lanes,
+                ..
+            } => {
                 while lanes.len() < 3
                     && let Some(stream) = connection.streams().accept(Dir::Bi)
                 {
@@ -188,7 +207,11 @@ impl Opening {
                     ));
                 }
                 let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
-                Ok(Some((*peer, [calls, bulk, carried])))
+                Ok(Some(Opened {
+                    peer: *peer,
+                    version: *version,
+                    lanes: [calls, bulk, carried],
+                }))
             }
         }
     }

@@ -18,10 +18,11 @@ enum Seen {
 
 /// Frames are a length and bytes; a length of `u32::MAX` is malformed.
 #[derive(Default)]
-struct Recorder(VecDeque<Seen>);
+struct Recorder(VecDeque<Seen>, BTreeMap<MemberId, u16>);
 
 impl LinkHandler for Recorder {
-    fn connected(&mut self, peer: MemberId) {
+    fn connected(&mut self, peer: MemberId, version: u16) {
+        self.1.insert(peer, version);
         self.0.push_back(Seen::Connected(peer));
     }
 
@@ -101,6 +102,24 @@ impl Node {
         let mut frame = BytesMut::from(&(bytes.len() as u32).to_le_bytes()[..]);
         frame.extend_from_slice(bytes);
         self.links.send(to, lane, frame.freeze());
+    }
+}
+
+#[test]
+fn a_connection_has_the_highest_version_that_both_ends_speak() {
+    for (a, b) in [LEVELS, (LEVELS.1, LEVELS.0), (LEVELS.1, LEVELS.1)] {
+        let mut nodes = [Node::new(1, SECRET), Node::new(2, SECRET)];
+        nodes[A].links.set_level_max(a);
+        nodes[B].links.set_level_max(b);
+        let entries = [nodes[A].entry(), nodes[B].entry()];
+        let mut pair = Pair::among(nodes.into());
+        for node in &mut pair.nodes {
+            node.links.set_peers(&entries);
+        }
+        pair.expect(A, Seen::Connected(MemberId(2)));
+        pair.expect(B, Seen::Connected(MemberId(1)));
+        assert_eq!(pair.nodes[A].seen.1[&MemberId(2)], a.min(b));
+        assert_eq!(pair.nodes[B].seen.1[&MemberId(1)], a.min(b));
     }
 }
 

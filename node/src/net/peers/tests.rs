@@ -16,8 +16,14 @@ impl Node {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let identity = Arc::new(Identity::from_secret(secret, &format!("node {id}")).unwrap());
         let at = socket.local_addr().unwrap();
-        let (peers, events) =
-            Peers::start(socket, at, identity, MemberId(id), Arc::default()).unwrap();
+        let (peers, events) = Peers::start(
+            socket,
+            at,
+            identity,
+            (MemberId(id), LEVELS.1),
+            Arc::default(),
+        )
+        .unwrap();
         Self {
             id: MemberId(id),
             peers,
@@ -33,11 +39,17 @@ impl Node {
         self.peers.send(to, &Envelope::StatusRequest { ticket });
     }
 
+    /// The next event that is no hello.
     async fn next(&mut self) -> PeerEvent {
-        tokio::time::timeout(PATIENCE, self.events.next())
-            .await
-            .expect("in time")
-            .expect("the network lives")
+        loop {
+            let event = tokio::time::timeout(PATIENCE, self.events.next())
+                .await
+                .expect("in time")
+                .expect("the network lives");
+            if !matches!(event, PeerEvent::Met { .. }) {
+                return event;
+            }
+        }
     }
 
     /// The next message, as (sender, ticket).
@@ -201,7 +213,7 @@ fn certificates_of_files_bind_names_to_hosts() {
                 socket,
                 at,
                 identity_from_files(&authority, name, subject),
-                MemberId(id),
+                (MemberId(id), LEVELS.1),
                 Arc::default(),
             )
             .unwrap();
@@ -342,6 +354,40 @@ fn malformed_frames_close_the_connection_and_disturb_nobody_else() {
         }
         b.ask(Peer::Member(c.id), 5);
         assert_eq!(c.ticket().await, (b.id, 5));
+    });
+}
+
+#[test]
+fn what_a_process_speaks_is_told_before_what_it_says() {
+    run(async {
+        let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
+        a.ask(Peer::Address(b.address()), 1);
+        let met = |event| matches!(event, Some(PeerEvent::Met { level, .. }) if level == LEVELS.1);
+        assert!(met(b.events.next().await));
+        assert_eq!(b.ticket().await, (a.id, 1));
+        assert!(met(a.events.next().await));
+    });
+}
+
+/// The connection would be closed and made anew for ever.
+#[test]
+fn unknown_kinds_of_messages_of_a_newer_program_are_dropped_and_what_follows_is_heard() {
+    run(async {
+        let (a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
+        let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
+        let newer = a.peers.hello(a.id).up_to(LEVELS.1 + 1);
+        hello::greet(&connection, &a.peers.identity, &newer)
+            .await
+            .unwrap();
+        let known = codec::encode(&Envelope::StatusRequest { ticket: 7 }, 100).unwrap();
+        let mut stream = connection.open_uni().await.unwrap();
+        for body in [&[200, 1, 2][..], &[0, 99], &known] {
+            let length = u32::try_from(body.len()).unwrap();
+            stream.write_all(&length.to_le_bytes()).await.unwrap();
+            stream.write_all(body).await.unwrap();
+        }
+        assert_eq!(b.ticket().await, (a.id, 7));
+        assert_eq!(b.peers.counted.dropped_total(), 2);
     });
 }
 

@@ -78,7 +78,7 @@ impl Fixed {
         };
         let settings = Settings::default();
         planner::first(
-            ClusterId(0),
+            ClusterId(1),
             settings,
             keyspace,
             nodes.iter().map(|n| Member::clone(n)).collect(),

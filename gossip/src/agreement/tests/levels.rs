@@ -1,0 +1,125 @@
+//! Which level a cluster runs at, while programs of two versions are there.
+
+use super::*;
+use doyen_placement::MemberState;
+use doyen_placement::level::LEVELS;
+
+const FORMER: u16 = LEVELS.0;
+const PRESENT: u16 = LEVELS.1;
+
+/// Founders of which these run the program before the present one.
+fn founded(former: &[usize], count: usize) -> Net {
+    let mut net = Net::cluster_with(9, count, |net| {
+        net.levels.extend(former.iter().map(|slot| (*slot, FORMER)))
+    });
+    net.until(3000, Net::healed);
+    net
+}
+
+fn level(net: &Net) -> Option<u16> {
+    net.agreed().map(|table| table.level)
+}
+
+fn said(net: &Net, slot: usize, what: &str) -> bool {
+    net.process(slot)
+        .events
+        .iter()
+        .any(|e| e.to_string().contains(what))
+}
+
+#[test]
+fn a_new_cluster_begins_at_what_all_its_founders_speak() {
+    for count in 1..=3 {
+        let net = founded(&[], count);
+        assert_eq!(level(&net), Some(PRESENT));
+        assert!(!said(&net, 0, "level"), "it never had another one");
+    }
+    let mut net = founded(&[1], 3);
+    net.run_ms(5_000);
+    assert_eq!(level(&net), Some(FORMER));
+}
+
+/// Each process is replaced by one of the present program. The level rises once the last one of the
+/// former program is gone, and every member that is there says so.
+#[test]
+fn the_level_rises_once_the_last_process_of_the_former_program_is_gone() {
+    let mut net = founded(&[0, 1, 2], 3);
+    for slot in 0..3 {
+        assert_eq!(level(&net), Some(FORMER));
+        net.kill(slot);
+        net.until(3000, |net| {
+            net.agreed().is_some_and(|t| t.members.len() == 2)
+        });
+        net.levels.remove(&slot);
+        net.start(slot);
+        let copied = |t: &Table| t.partitions().all(|(_, p)| p.in_sync().count() == 2);
+        net.until(10_000, |net| {
+            net.healed()
+                && net
+                    .agreed()
+                    .is_some_and(|t| t.members.len() == 3 && copied(&t))
+        });
+    }
+    net.until(1000, |net| level(net) == Some(PRESENT));
+    assert!((0..2).all(|slot| said(&net, slot, "every member speaks level 14")));
+}
+
+/// What a member speaks is known from its hello alone: a coordinator that has not heard it does not
+/// guess. The member is silent, and stays in the table because it alone holds something.
+#[test]
+fn a_silent_member_of_the_former_program_keeps_the_level() {
+    let mut net = Net::cluster_with(3, 3, |net| {
+        net.levels.insert(2, FORMER);
+        net.backups = 0;
+        net.on_loss = OnLoss::Wait;
+    });
+    net.until(3000, Net::healed);
+    let silent = net.at(2).expect("it runs");
+    net.kill(2);
+    let is_silent = |t: &Table| {
+        t.member(silent)
+            .is_some_and(|m| m.state == MemberState::Silent)
+    };
+    net.until(3000, |net| net.agreed().is_some_and(|t| is_silent(&t)));
+    net.run_ms(5_000);
+    assert_eq!(level(&net), Some(FORMER));
+    net.input(
+        0,
+        Input::Admin {
+            ticket: 3,
+            request: AdminRequest::GiveUp { name: "n2".into() },
+        },
+    );
+    net.until(3000, |net| level(net) == Some(PRESENT));
+}
+
+#[test]
+fn a_process_of_the_former_program_is_refused_once_the_level_has_risen() {
+    let mut net = founded(&[], 2);
+    net.levels.insert(2, FORMER);
+    net.start(2);
+    let why = "this cluster runs at level 14, and n2 speaks no more than level 13";
+    net.until(5000, |net| said(net, 2, why));
+    assert_eq!(net.process(2).fatal, None, "another cluster may be meant");
+    net.until(12_000, |net| net.process(2).fatal.is_some());
+    assert_eq!(net.process(2).fatal.as_deref(), Some(why));
+    assert_eq!(net.table(0).members.len(), 2);
+}
+
+/// It could not read the table that says so, and would be a member of nothing for ever.
+#[test]
+fn a_process_that_was_cut_off_while_the_level_rose_learns_that_it_is_out() {
+    let mut net = founded(&[2], 3);
+    let out = net.at(2).expect("it runs");
+    for other in 0..2 {
+        net.cut(2, other);
+        net.cut(other, 2);
+    }
+    net.until(5000, |net| {
+        net.table(0).level == PRESENT && net.table(1).level == PRESENT
+    });
+    assert!(net.table(0).member(out).is_none());
+    net.cuts.clear();
+    net.until(5000, |net| net.at(2).is_none_or(|id| id != out));
+    net.until(5000, |net| said(net, 2, "speaks no more than level 13"));
+}

@@ -1,0 +1,92 @@
+//! Frames that are rare, as serde lays them out: on connections of [`SINCE`] and later.
+//!
+//! The frames of operations, of log entries and of what is as large as a value stay laid out by
+//! hand: their speed is measured, and values leave from where they are stored.
+
+use super::*;
+use crate::codec;
+
+/// Connections of this version and later carry rare frames so; `Frame::put` and `Frame::read` have
+/// what the version before carries, and lose it with that version.
+pub(super) const SINCE: u16 = 14;
+
+/// The longest name of a map, or reason of a refusal.
+const TEXT_BYTES_MAX: usize = 4096;
+
+/// Frames with their fields, in the order in which these travel.
+macro_rules! rare {
+    ($($kind:ident => $frame:ident $fields:tt,)*) => {
+        /// Appends a frame; false if it is not rare.
+        pub(super) fn put(out: &mut Out, frame: &Frame) -> bool {
+            match frame {
+                $(Frame::$frame $fields => lay_out(out, $kind, &rare!(@tuple $fields)),)*
+                _ => return false,
+            }
+            true
+        }
+
+        /// Reads what follows the kind of a frame; `None` if that is no rare kind.
+        pub(super) fn read(kind: u8, fields: &[u8]) -> Result<Option<Frame>, Malformed> {
+            let frame = match kind {
+                $($kind => {
+                    let rare!(@tuple $fields) = decode(fields)?;
+                    Frame::$frame $fields
+                })*
+                _ => return Ok(None),
+            };
+            sound(frame).map(Some)
+        }
+    };
+    (@tuple ($($field:ident),*)) => { ($($field,)*) };
+    (@tuple {$($field:ident),*}) => { ($($field,)*) };
+}
+
+rare! {
+    VIEW => View(name),
+    NOT_SERVING => NotServing { at, n, attempt },
+    WANT => Want { at, epoch, session, next },
+    BEGIN => Begin { at, epoch, lineage, session, kept, seq, bytes },
+    NO_ROOM => NoRoom { at, session },
+    LATER => Later { at, session, ms },
+    HOLDS => Holds { at, session, committed },
+    CHUNK_ACK => ChunkAck { at, session, index },
+    CONTINUE => Continue { at, epoch, session, next },
+    ARRIVED => Arrived { at, session, chunks, seq, holds, finished },
+    FINISH => Finish { at, session, chunks, seq },
+    FINISHED => Finished { at, session },
+    COMPARE => Compare { at, session, seq, sum, clock },
+    VERDICT => Verdict { at, session, equal },
+    TICK => Tick { clock, value_bytes_max, table },
+    HEARD => Heard { clock },
+    PULL => Pull { have },
+    MAKE_MAP => MakeMap { ticket, keyspace, name },
+    MAP_MADE => MapMade { ticket, made },
+}
+
+fn lay_out<T: serde::Serialize>(out: &mut Out, kind: u8, fields: &T) {
+    // Numbers, names and short texts always fit.
+    let bytes = codec::encode(fields, codec::BYTES_MAX).unwrap_or_default();
+    framed(out, kind, |out| out.bytes.put_slice(&bytes));
+}
+
+fn decode<T: serde::de::DeserializeOwned>(fields: &[u8]) -> Result<T, Malformed> {
+    codec::decode(fields, codec::BYTES_MAX)
+        .map_err(|_| Malformed("fields of a frame that are none"))
+}
+
+/// What no frame says.
+fn sound(frame: Frame) -> Result<Frame, Malformed> {
+    let texts = match &frame {
+        Frame::Compare { clock, .. } if *clock > SEQ_MAX => {
+            return Err(Malformed("a clock beyond all bounds"));
+        }
+        Frame::MakeMap { keyspace, name, .. } => keyspace.len().max(name.len()),
+        Frame::MapMade { made: Ok(map), .. } => map.name.len(),
+        Frame::MapMade { made: Err(why), .. } => why.len(),
+        _ => 0,
+    };
+    if texts > TEXT_BYTES_MAX {
+        return Err(Malformed("a text that is too long"));
+    }
+    Ok(frame)
+}

@@ -1,0 +1,148 @@
+//! A loaded cluster is upgraded from the program before, and back: `just upgrade` builds that
+//! program, and runs these.
+//!
+//! An operation has failed if its client was answered with an error, or was not answered at all. A
+//! leaver closes the connections of its Redis clients between two operations: a client that then
+//! connects to another node and sends the same again has failed nothing.
+
+use doyen_placement::level::LEVELS;
+use doyen_tests::cluster::Cluster;
+use doyen_tests::load::Load;
+use doyen_tests::native;
+use std::path::PathBuf;
+
+const PRESENT: &str = env!("CARGO_BIN_EXE_doyen-under-test");
+const NAMES: [&str; 3] = ["n0", "n1", "n2"];
+
+fn previous() -> PathBuf {
+    std::env::var_os("DOYEN_PREVIOUS")
+        .expect("DOYEN_PREVIOUS names the program of the version before: run `just upgrade`")
+        .into()
+}
+
+/// Three nodes of the program before, with clients of both kinds.
+struct Upgrade {
+    cluster: Cluster,
+    redis: Load,
+    native: native::Load,
+}
+
+impl Upgrade {
+    fn begin() -> Self {
+        let previous = previous();
+        let cluster = Cluster::of(previous.to_str().expect("a path"), NAMES.len());
+        let redis = Load::start(cluster.resp_addresses(), 4);
+        let native = native::Load::start(
+            cluster.nodes.values().map(|p| p.ready.data).collect(),
+            cluster.secret_file(),
+            4,
+        );
+        let upgrade = Self {
+            cluster,
+            redis,
+            native,
+        };
+        upgrade.progress();
+        upgrade
+    }
+
+    /// Waits until both loads have got on.
+    fn progress(&self) {
+        let (redis, native) = (self.redis.acknowledged(), self.native.answered());
+        self.cluster.eventually("operations go on", |_| {
+            self.redis.acknowledged() >= redis + 200 && self.native.answered() >= native + 200
+        });
+    }
+
+    /// Replaces one node after the other, in order: SIGTERM, then the same name with this program.
+    fn roll(&mut self, binary: impl Into<PathBuf>, options: &[&str], each: impl Fn(&Cluster)) {
+        self.cluster.runs(binary.into());
+        for name in NAMES {
+            self.progress();
+            let others = self.cluster.nodes.iter().filter(|(n, _)| *n != name);
+            let others = others.map(|(_, p)| p.ready.resp).collect();
+            self.redis.redirect(others);
+            let status = self.cluster.leave(name);
+            assert!(status.success(), "{name} ended with {status}");
+            each(&self.cluster);
+            self.cluster.join_with(name, options);
+            self.redis.redirect(self.cluster.resp_addresses());
+            self.cluster.await_safe(NAMES.len());
+        }
+        self.progress();
+    }
+
+    /// Nothing has failed, and nothing is lost.
+    fn end(self) -> Cluster {
+        let (redis, native) = (self.redis.finish(), self.native.finish());
+        assert!(redis.errors.is_empty(), "failed: {:?}", redis.errors);
+        assert_eq!((redis.refused, redis.unknown), (0, 0));
+        assert!(redis.stale.is_empty(), "stale: {:?}", redis.stale);
+        for name in NAMES {
+            let lost = redis.lost(&mut self.cluster.client(name));
+            assert!(lost.is_empty(), "read through {name}: {lost:?}");
+        }
+        assert!(native.refused.is_empty(), "failed: {:?}", native.refused);
+        assert_eq!(native.unknown, 0);
+        let violations = native.violations();
+        assert!(violations.is_empty(), "{violations:?}");
+        println!(
+            "{} writes and {} reads of Redis clients, {} operations of native clients: 0 failed, 0 lost",
+            redis.acknowledged, redis.reads, native.answered
+        );
+        self.cluster
+    }
+}
+
+/// The program before does not say its level: it is the lowest.
+fn level(cluster: &Cluster, name: &str) -> u64 {
+    let status = cluster.status(name).unwrap_or_default();
+    status["level"].as_u64().unwrap_or_else(|| LEVELS.0.into())
+}
+
+fn levels(cluster: &Cluster) -> Vec<u64> {
+    cluster.nodes.keys().map(|n| level(cluster, n)).collect()
+}
+
+#[test]
+#[ignore = "needs the program before: just upgrade"]
+fn an_upgrade_under_load_fails_nothing_and_the_level_rises_with_the_last_node() {
+    let mut upgrade = Upgrade::begin();
+    upgrade.roll(PRESENT, &[], |cluster| {
+        // With the last node of the program before, nothing holds the level.
+        let last = cluster.nodes.contains_key("n0") && cluster.nodes.contains_key("n1");
+        assert!(last || levels(cluster).iter().all(|l| *l == u64::from(LEVELS.0)));
+    });
+    upgrade.cluster.eventually("the level rises", |c| {
+        levels(c).iter().all(|l| *l == u64::from(LEVELS.1))
+    });
+    upgrade.progress();
+    let mut cluster = upgrade.end();
+    let events = cluster.node("n0").http("/events").expect("it answers");
+    assert!(events.contains("\"level\""), "{events}");
+    // From now on there is no way back.
+    cluster.runs(previous());
+    cluster.join("n3");
+    let why =
+        "n3 speaks no more than level 13; update its program, or start it without --level-max";
+    cluster.eventually("n3 says why it stays outside", |c| {
+        c.node("n3").log().contains(why)
+    });
+    let refused = cluster.nodes.remove("n3").expect("it was started");
+    assert!(!refused.wait().success());
+}
+
+#[test]
+#[ignore = "needs the program before: just upgrade"]
+fn an_upgrade_that_is_held_is_taken_back_under_load_and_fails_nothing() {
+    let mut upgrade = Upgrade::begin();
+    let held = LEVELS.0.to_string();
+    upgrade.roll(PRESENT, &["--level-max", &held], |_| {});
+    let low = |cluster: &Cluster| {
+        assert!(levels(cluster).iter().all(|l| *l == u64::from(LEVELS.0)));
+    };
+    low(&upgrade.cluster);
+    upgrade.roll(previous(), &[], low);
+    low(&upgrade.cluster);
+    upgrade.end();
+}
