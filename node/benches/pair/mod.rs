@@ -5,6 +5,7 @@ use doyen_engine::op::{Action, Operation, Outcome};
 use doyen_engine::{Lane, Limits, Patience, Shard};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
+use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
     MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
@@ -54,8 +55,8 @@ impl Pair {
         };
         pair.primary.install(now, view.clone());
         pair.backup.install(now, view);
-        pair.primary.connected(now, id(2));
-        pair.backup.connected(now, id(1));
+        pair.primary.connected(now, id(2), LEVELS.1);
+        pair.backup.connected(now, id(1), LEVELS.1);
         for _ in 0..20 {
             pair.exchange();
             pair.now = pair.now + Duration::from_millis(60);
@@ -249,6 +250,7 @@ pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<
         })
     };
     Table {
+        level: LEVELS.1,
         cluster: ClusterId(7),
         order_key: OrderKey(7),
         term: Term(1),

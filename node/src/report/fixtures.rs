@@ -76,6 +76,7 @@ pub(crate) fn seen(
     ClusterStatus {
         status,
         from_coordinator,
+        level_max: table.level,
         installed: Some(Arc::new(table)),
         former: Vec::new(),
         unheard: Vec::new(),
