@@ -404,7 +404,7 @@ fn an_endless_secret_file_is_refused_before_it_is_read_whole() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(
-            said.contains("more than the 1048576 bytes expected of such a file"),
+            said.contains("at most 1048576 bytes are expected"),
             "{said}"
         );
     }

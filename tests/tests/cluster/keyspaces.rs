@@ -474,7 +474,7 @@ fn a_mistake_gets_an_error_of_one_line_and_changes_nothing() {
             "--ranges",
             "4",
         ],
-        "make no 4 ranges",
+        "not enough for 4 ranges",
     );
     wrong(
         &["create", "orders", "--min-in-sync", "3"],

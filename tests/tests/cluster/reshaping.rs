@@ -152,7 +152,8 @@ fn an_operator_splits_and_merges_ranges() {
     }
     assert!(keyspace(&cluster, "n0", &["split", "names", "--at", "m"]).contains("2 partitions"));
     assert!(
-        keyspace(&cluster, "n0", &["split", "names", "--at", "m"]).contains("begins there already")
+        keyspace(&cluster, "n0", &["split", "names", "--at", "m"])
+            .contains("already has a range that begins there")
     );
     assert_eq!(scan(&mut client, "", ""), ["a", "m", "z"]);
     // A key keeps its deadline through a merge.

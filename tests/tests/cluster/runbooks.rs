@@ -304,7 +304,7 @@ fn stuck_moves_and_uneven_loads_are_mended() {
     );
     let said = operator.types(&mut cluster, "n1", "DoyenMovesStuck");
     assert!(
-        said.contains("given up") && said.contains("balancing: on"),
+        said.contains("is cancelled") && said.contains("balancing: on"),
         "{said}"
     );
     cluster.change("n1", &["rebalance", "--move-rate", "adaptive"]);
