@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use doyen_placement::hash::slot;
+use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Age, DeltaError, Division, Epoch, Invalid, KeyspaceId, MapEntry, MapId, Member, MemberState,
     Mode, OnLoss, Partition, Replica, ReplicaState, Scheduler, Table, TableDelta, Term,
@@ -228,6 +229,11 @@ fn keyspaces_and_maps_stand_in_order_and_within_limits() {
 #[test]
 fn a_table_is_called_the_same_everywhere() {
     assert_eq!(table().name().hash, PINNED);
+    assert_eq!(
+        table().at_level(LEVELS.0).name().hash,
+        PINNED_BELOW,
+        "programs of the level before derive the same name"
+    );
     let mut other = table();
     Arc::make_mut(&mut other.members[0])
         .addresses
@@ -261,7 +267,10 @@ fn a_table_is_called_the_same_everywhere() {
     assert!(later.name().order() > table().name().order());
 }
 
-const PINNED: u64 = 1_373_116_885_644_835_111;
+/// Of the highest level.
+const PINNED: u64 = 15_004_375_361_116_371_038;
+/// Of the level before it.
+const PINNED_BELOW: u64 = 1_373_116_885_644_835_111;
 
 #[test]
 fn a_delta_applies_to_its_base_only() {
