@@ -783,13 +783,27 @@ pub(crate) fn resp_is_built(
     resp: Option<SocketAddr>,
     resp_cluster: Option<SocketAddr>,
 ) -> Result<(), ConfigError> {
-    if cfg!(feature = "resp") {
-        return Ok(());
-    }
-    for (flag, address) in [("--resp", resp), ("--resp-cluster", resp_cluster)] {
-        if let Some(address) = address {
+    let doors = [("--resp", resp), ("--resp-cluster", resp_cluster)];
+    is_built("RESP", "resp", cfg!(feature = "resp"), &doors)
+}
+
+/// As [`resp_is_built`], for HTTP.
+pub(crate) fn http_is_built(http: Option<SocketAddr>) -> Result<(), ConfigError> {
+    is_built("HTTP", "http", cfg!(feature = "http"), &[("--http", http)])
+}
+
+/// Refuses the addresses of a door that this program is built without.
+fn is_built(
+    door: &str,
+    feature: &str,
+    built: bool,
+    addresses: &[(&str, Option<SocketAddr>)],
+) -> Result<(), ConfigError> {
+    for (flag, address) in addresses {
+        if let (Some(address), false) = (address, built) {
             return fail(format!(
-                "this program is built without RESP, which {flag} {address} asks for: switch on the feature `resp` of the crate `doyen`, or leave {flag} out"
+                "this program is built without {door}, which {flag} {address} asks for: switch on \
+                 the feature `{feature}` of the crate `doyen`, or leave {flag} out"
             ));
         }
     }

@@ -6,7 +6,9 @@ use crate::advice::{self, Access, Reach};
 #[cfg(any(feature = "http", feature = "resp"))]
 use crate::config::value::Toggle;
 use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span};
-use crate::config::{ClientAddress, Config, ConfigError, Defaults, Options, Trust, resp_is_built};
+use crate::config::{
+    ClientAddress, Config, Defaults, Options, Trust, http_is_built, resp_is_built,
+};
 use crate::control::shared::Shared;
 use crate::control::{self, ControlOptions};
 use crate::data::{self, DataOptions};
@@ -405,25 +407,13 @@ impl Sockets {
     }
 }
 
-/// Refuses options of doors that this program was built without.
-fn built_in(config: &Config) -> Result<(), ConfigError> {
-    if config.http.is_some() && !cfg!(feature = "http") {
-        return Err(ConfigError(
-            "this program was built without HTTP and cannot listen on --http: build it with the \
-             feature `http` of the crate doyen, or set http to off"
-                .into(),
-        ));
-    }
-    Ok(())
-}
-
 fn assemble(config: Config) -> Result<Node, StartError> {
-    built_in(&config)?;
     config
         .exposed
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
     resp_is_built(config.resp, config.resp_cluster)?;
+    http_is_built(config.http)?;
     let sockets = Sockets::open(&config)?;
     if config.memory.exceeds_bound() {
         tracing::warn!(
@@ -581,7 +571,7 @@ fn doors(
     Ok(vec![crate::data::door::NoDoor; cluster.len()])
 }
 
-/// The lease must be the same at every node, so nobody may choose it; how soon silence counts may
+/// The lease must be the same at every node, so it cannot be chosen; how soon silence counts may
 /// differ.
 fn timing(config: &Config) -> Timing {
     let default = Timing::default();
@@ -616,10 +606,10 @@ fn limits(config: &Config, timing: &Timing) -> Limits {
     }
 }
 
-/// What HTTP asks for before it changes anything; `None`: nobody may.
+/// What HTTP asks for before it changes anything; `None`: it changes nothing.
 fn http_token(config: &Config, identity: &Identity) -> Option<String> {
     let derived = || Some(identity.http_token()).filter(|token| !token.is_empty());
-    // Without a secret whoever is on this machine may do anything. The fixed token still keeps web
+    // Without a secret, every user of this machine may do anything. The fixed token still keeps web
     // pages out, which cannot set the header that bears it.
     let local = || {
         (config.trust == Trust::Loopback && config.http?.ip().is_loopback())
