@@ -1,7 +1,8 @@
 //! The front door for Redis clients: RESP2 and RESP3.
 //!
 //! ```text
-//!   bytes ──frame──> arguments ──command──> Request ──session──> operations of the shard, or an answer at once
+//!   bytes ──frame──> arguments ──command──> Request ──session──> operations of the shard,
+//!                                                                or an answer at once
 //!   bytes <──encode── replies, in order <──session── outcomes, in any order
 //! ```
 //!

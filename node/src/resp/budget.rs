@@ -1,13 +1,14 @@
-//! What all Redis clients of a data thread together may make it hold: commands that are not whole,
-//! and answers.
+//! What all Redis clients of a data thread together may make it hold: unfinished commands and
+//! answers.
 //!
-//! A small command always passes. One that would pass the share waits unread until there is room;
-//! one connection at a time may go beyond it, once little is under way that was read before, so
-//! that the largest command always completes. Answers that came from other nodes are copies: beyond
-//! the share nobody with answers of its own takes further commands, and beyond twice the share a
-//! copy is refused. A command of many keys that is under way has a turn beyond the share: one at a
-//! time, so that none waits for what another one that waits itself holds. While there is too little
-//! for all, who holds much and does not move is disconnected (`STALLED_MAX`).
+//! A small command always passes. A command that would exceed the share waits unread until there is
+//! room. So that the largest command always completes, one connection at a time may exceed the
+//! share, once little of what was read before is still under way. Answers from other nodes are
+//! copies. Beyond the share, no client with answers of its own takes further commands. Beyond twice
+//! the share, a copy is refused. Commands of many keys that are under way take turns beyond the
+//! share: only one at a time, so that two of them cannot wait for each other. While there is too
+//! little room for all, a client that holds much and makes no progress is disconnected
+//! (`STALLED_MAX`).
 //!
 //! Answers that a client does not read while it still sends count elsewhere (`spill.rs`): they are
 //! no reason to serve other clients worse.
@@ -22,24 +23,24 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What every connection may hold, whatever the others do.
+/// What each connection may always hold, however much the others hold.
 pub(crate) const FREE_INPUT_BYTES: usize = 128 << 10;
-/// Likewise one that has not said the password.
+/// The same for a connection that has not authenticated.
 const STRANGER_FREE_INPUT_BYTES: usize = 4 << 10;
-/// Likewise of answers.
+/// The same for answers.
 pub(crate) const FREE_ANSWER_BYTES: usize = 128 << 10;
-/// How long a connection that holds more than that may stand still while others want room.
+/// How long a connection that holds more than that may make no progress while others want room.
 pub(crate) const STALLED_MAX: Duration = Duration::from_secs(10);
-/// While the process holds more than it may, one connection in so much time reads beyond the share.
-/// That is long enough for the allocator to give back what the last one took.
+/// While the process holds more than it may, one connection reads beyond the share in each such
+/// period. It is long enough for the allocator to give back what the last one took.
 const PERMIT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Shared by the connections of one data thread.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// Input of all connections together, and likewise what they are answered.
+    /// The limit on the input of all connections together, and also on their answers.
     share: usize,
-    /// Both together, as far as memory has room for them at present.
+    /// The limit on input and answers together, as far as memory has room for them now.
     room: Cell<usize>,
     value_bytes_max: usize,
     input: Cell<usize>,
@@ -47,22 +48,22 @@ pub(crate) struct Budget {
     /// Values of commands that are whole and not answered: they wait for memory, or for a primary.
     /// They are among the answers.
     under_way: Cell<usize>,
-    /// Who may read beyond the share.
+    /// The connection that may read beyond the share.
     permit: Cell<Option<u64>>,
     /// Until when there is no other permit, while the process holds more than it may.
     over_until: Cell<Option<Time>>,
     /// Bytes that clients have given back since the process was last looked at: the allocator may
     /// have kept them.
     given_back: Cell<usize>,
-    /// Who waits for room to read.
+    /// The connections that wait for room to read.
     waiting: RefCell<Vec<usize>>,
-    /// Whose command may ask beyond the share, the number of that connection if it waits for room,
-    /// and who waits for a turn.
+    /// The connection whose command may ask beyond the share, its number if it waits for room, and
+    /// the connections that wait for a turn.
     turn: Cell<Option<u64>>,
     turn_waits: Cell<Option<usize>>,
     asking: RefCell<Vec<usize>>,
     ready: Rc<Ready>,
-    /// Of all data threads, and what the clients of this one hold of it.
+    /// The share of all data threads, and what the clients of this one hold of it.
     spill: Arc<Spill>,
     spilled: Cell<usize>,
 }
@@ -70,16 +71,16 @@ pub(crate) struct Budget {
 /// Whether a command of many keys may ask for one more answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// Now.
+    /// It may ask now.
     Now,
-    /// Once it is told to try again.
+    /// It is told when to try again.
     Later,
-    /// Not at all.
+    /// It may not ask at all.
     Never(Failure),
 }
 
 impl Budget {
-    /// Of one of so many data threads, with its limits.
+    /// The budget of one of so many data threads, with its limits.
     pub(crate) fn new(limits: &Limits, threads: u8, ready: Rc<Ready>, spill: Arc<Spill>) -> Self {
         Self {
             share: limits.clients_bytes_max(threads),
@@ -106,14 +107,14 @@ impl Budget {
         self.value_bytes_max
     }
 
-    /// Who is told that a connection has something to do.
+    /// The list through which a connection is told that it has something to do.
     pub(crate) fn ready(&self) -> &Rc<Ready> {
         &self.ready
     }
 
-    /// Whether the connection `id` (number `at`), which holds so much input and is a `stranger` as
-    /// long as it has not said the password, may read more of its command; if not, it is told to
-    /// try again.
+    /// Whether the connection `id` (number `at`) may read more of its command. It holds so much
+    /// input, and is a `stranger` until it has authenticated. If it may not, it is told when to try
+    /// again.
     pub(crate) fn may_read(
         &self,
         now: Time,
@@ -193,11 +194,11 @@ impl Budget {
     }
 
     /// Whether the connection `id` (number `at`), whose command is charged `own` of `all`, may ask
-    /// for an answer of so many bytes. A client first takes what came before: nobody's turn shall
-    /// last for as long as its client likes. Then one command at a time goes beyond the share, to
-    /// twice that: there a small one waits for room, which others give back, because those that
-    /// wait for a turn hold no more than the share. One that would have more than half the share is
-    /// refused.
+    /// for an answer of so many bytes. A client must first take its earlier answers, so that a slow
+    /// client cannot keep its turn for ever. Then one command at a time goes beyond the share, up
+    /// to twice the share. There, a small command waits for room, which the others give back,
+    /// because those that wait for a turn hold no more than the share. A command that would have
+    /// more than half the share is refused.
     pub(crate) fn room_to_ask(
         &self,
         (id, at): (u64, usize),
@@ -209,12 +210,12 @@ impl Budget {
         }
         let before = all.saturating_sub(own);
         if before > FREE_ANSWER_BYTES || before > 0 && self.refuses(bytes) {
-            // It is looked at whenever its output moves, and not refused for what it gives back
-            // itself.
+            // A connection is looked at whenever its output moves, and is not refused for what it
+            // gives back itself.
             return Room::Later;
         }
         if self.turn.get().is_some_and(|whose| whose != id) {
-            // Also who was told, and finds that another one was faster.
+            // Also a connection that was told, and finds that another one was faster.
             enlist(&self.asking, at);
             return Room::Later;
         }
@@ -240,20 +241,20 @@ impl Budget {
         }
     }
 
-    /// Whoever waits there tries again, in turn.
+    /// The connections in this list try again, in turn.
     fn tell(&self, list: &RefCell<Vec<usize>>) {
         list.borrow_mut()
             .drain(..)
             .for_each(|at| self.ready.push(at));
     }
 
-    /// Whether who has answers waiting shall take no further commands.
+    /// Whether a connection that has answers waiting must take no further commands.
     pub(crate) fn is_short(&self) -> bool {
         self.answers.get() >= self.share || !self.fits()
     }
 
-    /// Whether clients have given back so much that the allocator may have kept more than is known;
-    /// it counts anew.
+    /// Whether clients have given back so much that the allocator may have kept more than is known.
+    /// The count begins anew.
     pub(crate) fn has_given_back(&self, much: usize) -> bool {
         let has = self.given_back.get() >= much;
         if has {
@@ -262,8 +263,8 @@ impl Budget {
         has
     }
 
-    /// Memory has room for so many bytes of input and answers: less than the shares where it is
-    /// nearly full. `over`: the process holds more than it may.
+    /// Memory has room for so many bytes of input and answers: less than the shares if it is nearly
+    /// full. `over`: the process holds more than it may.
     pub(crate) fn set_room(&self, now: Time, bytes: usize, over: bool) {
         let fitted = self.fits();
         self.room.set(bytes);
@@ -297,7 +298,7 @@ impl Budget {
         self.answers.get().saturating_add(bytes) > self.share * 2
     }
 
-    /// Whether somebody goes without because of what others hold.
+    /// Whether a client waits because of what others hold.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_short() || !self.waiting.borrow().is_empty()
     }
@@ -307,8 +308,8 @@ impl Budget {
         (self.input.get(), self.answers.get())
     }
 
-    /// A client that holds `before` bytes of answers that it does not read wants to hold `now`:
-    /// what it may hold.
+    /// How much a client may hold, if it holds `before` bytes of answers that it does not read and
+    /// wants to hold `now`.
     pub(crate) fn spill(&self, before: usize, now: usize) -> usize {
         // The usual case: the other threads need not hear of it.
         if now == before {
@@ -329,7 +330,7 @@ impl Budget {
     }
 }
 
-/// Notes who waits, once.
+/// Notes a waiting connection, once.
 fn enlist(list: &RefCell<Vec<usize>>, at: usize) {
     let mut list = list.borrow_mut();
     if !list.contains(&at) {
@@ -339,7 +340,7 @@ fn enlist(list: &RefCell<Vec<usize>>, at: usize) {
 
 #[cfg(test)]
 impl Budget {
-    /// Of a node with values of 1 MiB and 128 MiB of memory: each share is 16 MiB.
+    /// The budget of a node with values of 1 MiB and 128 MiB of memory: each share is 16 MiB.
     pub(crate) fn small() -> Self {
         let limits = Limits {
             value_bytes_max: 1 << 20,
@@ -394,8 +395,8 @@ mod tests {
         assert!(may_read(3, 1 << 20), "the permit passes on");
     }
 
-    /// Whole commands that waited for memory gave the permit back, and all were read: together they
-    /// held many times the share.
+    /// Regression: whole commands that waited for memory gave the permit back, so all were read.
+    /// Together they held many times the share.
     #[test]
     fn a_command_that_is_not_answered_yet_lets_no_other_go_beyond_the_share() {
         let (budget, large) = (Budget::small(), 1 << 20);
@@ -440,8 +441,8 @@ mod tests {
         assert!(!budget.is_short() && !budget.is_wanted());
     }
 
-    /// The last 64 KiB of a reply were on their way to the client when the next command had asked
-    /// for nearly as much as one may: it was told that others held the room.
+    /// Regression: the last 64 KiB of a reply were on their way to the client when the next command
+    /// asked for nearly the limit. It was told that others held the room.
     #[test]
     fn a_command_is_not_refused_for_what_its_client_is_about_to_take() {
         let (budget, large, tail) = (Budget::small(), 1 << 20, 64 << 10);

@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Largest reply that is taken.
+/// Largest reply that is accepted.
 const REPLY_BYTES_MAX: usize = 1 << 30;
-/// Arrays within arrays.
+/// Limit on arrays within arrays.
 const DEPTH_MAX: usize = 16;
 
 /// A reply.
@@ -21,26 +21,28 @@ pub enum Reply {
     Error(String),
     /// A number.
     Int(i64),
-    /// Bytes.
+    /// A string of bytes.
     Bulk(Vec<u8>),
-    /// Nothing.
+    /// A null reply.
     Nil,
     /// Several replies.
     Array(Vec<Reply>),
 }
 
-/// There is no reply.
+/// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum RespError {
-    /// The connection failed or ended: what was sent may or may not have happened.
+    /// The connection failed or ended. The commands that were sent may or may not have been
+    /// executed.
     #[error("the connection to the server failed: {0}")]
     Io(#[from] io::Error),
-    /// What the server sent is no reply.
+    /// The server did not send a valid reply.
     #[error("the server sent what is no reply: {0}")]
     Protocol(&'static str),
 }
 
-/// Whether an error that a node answers says that nothing happened. Any other leaves it open.
+/// Whether an error of a node says that the command was not executed. Any other error leaves it
+/// open.
 pub fn nothing_happened(error: &str) -> bool {
     [
         "TRYAGAIN",
@@ -66,7 +68,7 @@ impl RespClient {
     /// Connects.
     ///
     /// # Errors
-    /// Nobody answers there.
+    /// The server does not accept the connection.
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -104,15 +106,15 @@ impl RespClient {
         Ok(replies)
     }
 
-    /// The connection, for others to go on with. Every reply must have been taken.
+    /// The connection, for use by other code. Every reply must have been taken.
     ///
     /// # Errors
-    /// The system does not let go of it.
+    /// The system does not release the socket.
     pub fn into_std(self) -> io::Result<std::net::TcpStream> {
         self.stream.into_std()
     }
 
-    /// Sends all commands at once; each has a `reply`.
+    /// Sends all commands at once. Take the replies with `reply`.
     pub(crate) async fn send<A: AsRef<[u8]>>(
         &mut self,
         commands: &[Vec<A>],
@@ -121,7 +123,7 @@ impl RespClient {
         self.flush().await
     }
 
-    /// Appends a command to what `flush` sends.
+    /// Appends a command to the bytes that `flush` sends.
     fn push<A: AsRef<[u8]>>(&mut self, args: &[A]) {
         self.output
             .extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
@@ -133,7 +135,7 @@ impl RespClient {
         }
     }
 
-    /// Sends, and takes in what comes meanwhile, so that a long pipeline cannot block both sides.
+    /// Sends, and receives at the same time, so that a long pipeline cannot block both sides.
     async fn flush(&mut self) -> Result<(), RespError> {
         let (mut read, mut write) = self.stream.split();
         while !self.output.is_empty() {
@@ -170,7 +172,7 @@ impl RespClient {
     }
 }
 
-/// Reads what a server might send, as far as it is replies.
+/// Parses a server's bytes as far as they are replies.
 #[cfg(feature = "fuzz")]
 pub(crate) fn read_all(bytes: &[u8]) {
     let mut rest = bytes;

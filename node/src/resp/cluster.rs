@@ -1,7 +1,7 @@
-//! What `CLUSTER` says, and where a cluster-aware client is sent: all from the view. Both ports
-//! name the addresses of the cluster-aware one. To such a client each data thread of a member is a
-//! node, which leads what is that thread's of what its member leads; so it goes straight to the
-//! thread.
+//! The answers of `CLUSTER`, and redirections of cluster-aware clients. All come from the view.
+//! Both ports name the addresses of the cluster-aware one. To such a client, each data thread of a
+//! member is a node, which leads that thread's part of the member's slots. So the client goes
+//! straight to the thread.
 
 use super::encode::{Encoder, Protocol};
 use bytes::{Bytes, BytesMut};
@@ -29,7 +29,7 @@ pub fn node_id(id: MemberId) -> String {
     hex_id(id.0)
 }
 
-/// The id of the shard that a data thread is: it has no replicas, and its shard is itself.
+/// The id of a data thread's shard: a thread has no replicas, so it is its own shard.
 fn shard_id(id: MemberId) -> String {
     hex_id(!id.0)
 }
@@ -39,7 +39,7 @@ fn hex_id(number: u64) -> String {
     format!("{first:016x}{second:016x}{:08x}", mix(first ^ second) >> 32)
 }
 
-/// Any constant will do: it makes the second digits independent of the first.
+/// Any constant will do. It makes the second half of the digits independent of the first.
 const SECOND: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The finalizer of `SplitMix64`: a bijection in which each bit of the input changes half of the
@@ -51,13 +51,13 @@ const fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// The keyspace of Redis clients, once it has partitions.
+/// The keyspace of Redis clients; `None` until it has partitions.
 #[must_use]
 pub fn keyspace(view: Option<&View>) -> Option<&Keyspace> {
     assigned(view, KEYSPACE)
 }
 
-/// This keyspace, once it has partitions.
+/// This keyspace; `None` until it has partitions.
 #[must_use]
 pub fn assigned(view: Option<&View>, id: KeyspaceId) -> Option<&Keyspace> {
     view?
@@ -82,8 +82,8 @@ pub fn leads(me: MemberId, threads: u8, partition: &Partition) -> bool {
         && doyen_engine::thread_of(partition.id, threads) == me.thread_number()
 }
 
-/// Where a client is sent for this slot; `None` where this thread answers: it is the primary, or
-/// the primary has no cluster-aware port and this node forwards.
+/// Where a client is sent for this slot. `None` if this thread answers: it is the primary, or the
+/// primary has no cluster-aware port and this node forwards.
 #[must_use]
 pub fn redirect<'a>(
     view: &'a View,
@@ -106,7 +106,7 @@ pub fn redirect<'a>(
 }
 
 /// Where clients reach a node of the cluster that they see. Redis writes IPv6 addresses without
-/// brackets here, and clients take what stands before the last colon for the host.
+/// brackets here, and clients take the text before the last colon for the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint<'a> {
     at: SocketAddr,
@@ -121,7 +121,7 @@ impl<'a> Endpoint<'a> {
         })
     }
 
-    /// The host that clients shall use: the name, where the member has one.
+    /// The host that clients shall use: the member's name, if it has one.
     fn host(&self) -> Cow<'a, str> {
         self.hostname
             .map_or_else(|| self.at.ip().to_string().into(), Cow::Borrowed)
@@ -134,8 +134,8 @@ impl fmt::Display for Endpoint<'_> {
     }
 }
 
-/// The least number of in-sync backups that any partition of this keyspace has: so many other nodes
-/// hold every acknowledged write.
+/// The least number of in-sync backups of any partition of this keyspace. At least so many other
+/// nodes hold every acknowledged write.
 #[must_use]
 pub fn backups_least(view: Option<&View>, keyspace: KeyspaceId) -> i64 {
     let least = assigned(view, keyspace).and_then(|k| {
@@ -167,12 +167,13 @@ struct Seen<'a> {
 /// The cluster as cluster-aware clients see it: every slot has a node, because they refuse a map
 /// with holes.
 ///
-/// What a member without a cluster-aware port leads, as an embedded node, and slots that no
-/// partition has, are shown as the answering node's own: it forwards, or answers `CLUSTERDOWN`.
+/// Slots of a member without a cluster-aware port (an embedded node), and slots without a
+/// partition, are shown as the answering node's own. It forwards commands for the former, and
+/// answers `CLUSTERDOWN` for the latter.
 ///
-/// Copies are not shown: they serve nothing here, and clients such as redis-py give a node one
-/// role, so that a node that leads some slots and copies others would be taken for a replica, and
-/// left out of DBSIZE, KEYS and FLUSHALL.
+/// Backups are not shown, because they serve nothing here. Clients such as redis-py give a node one
+/// role: a node that leads some slots and backs up others would be taken for a replica, and left
+/// out of DBSIZE, KEYS and FLUSHALL.
 #[derive(Debug)]
 struct Map<'a> {
     version: u64,
@@ -185,7 +186,7 @@ struct Map<'a> {
 }
 
 impl<'a> Map<'a> {
-    /// `None` before slots are assigned, and where the view does not name the answering node.
+    /// `None` before slots are assigned, and if the view does not name the answering node.
     fn of(view: Option<&'a View>, me: MemberId) -> Option<Self> {
         let (view, keyspace) = (view?, keyspace(view)?);
         let members = view.installed.members.iter().map(|m| &**m);
@@ -207,7 +208,7 @@ impl<'a> Map<'a> {
         let me = if own.addresses.resp_cluster.is_some() {
             me
         } else {
-            // Its plain port serves every slot. All of its threads are one node there.
+            // The plain port of a member serves every slot. All of its threads are one node there.
             let endpoint = Endpoint::of(own, own.addresses.resp?)?;
             nodes.push(Seen {
                 member: own,
@@ -276,7 +277,7 @@ impl<'a> Map<'a> {
             encoder.array(3);
             encoder.integer(run.from.into());
             encoder.integer(run.to.into());
-            // Every run has a node that is there: `of` has seen to it.
+            // Every run has a node that is there: `of` makes sure of it.
             encoder.encoded(
                 nodes
                     .get(&run.owner)
@@ -373,7 +374,7 @@ impl<'a> Map<'a> {
     }
 }
 
-/// All slots: those that are led, in order, and the others as `rest`'s.
+/// All slots in order: the slots that are led, and the others as slots of `rest`.
 fn covering(led: &[Run], rest: MemberId) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut push = |from: u32, to: u32, owner| {
@@ -403,7 +404,7 @@ fn covering(led: &[Run], rest: MemberId) -> Vec<Run> {
     runs
 }
 
-/// What clients ask to learn which node has which slots.
+/// The questions by which clients learn which node has which slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     /// `CLUSTER SLOTS`
@@ -414,17 +415,16 @@ pub enum Asked {
     Nodes,
 }
 
-/// What is answered where no slot is assigned yet. Clients take it for a node that starts, and try
-/// again.
+/// The answer if no slot is assigned yet. Clients take it for a node that starts, and try again.
 const NOT_YET: &str = "LOADING Doyen is starting: its slots are not assigned yet";
 
-/// Encoded answers, kept for as long as the table is the same: clients all ask anew when a node
-/// fails, and a map of many partitions takes long to write.
+/// Encoded answers, cached for as long as the table is the same. When a node fails, all clients ask
+/// anew, and a map of many partitions takes long to encode.
 #[derive(Debug, Default)]
 pub struct Answers {
-    /// Of which table, and of which answering node.
+    /// The table and the answering node that the cached answers are for.
     of: Option<(ClusterId, Term, Version, MemberId)>,
-    /// By what is asked and in which protocol.
+    /// By question and protocol.
     encoded: [[Option<Bytes>; 2]; 3],
 }
 
@@ -483,7 +483,7 @@ pub fn replicas(encoder: &mut Encoder<'_>, view: Option<&View>, me: MemberId, of
     }
 }
 
-/// The id by which the answers call this node, one of its data threads.
+/// The id that the answers give this node, which is one of its data threads.
 #[must_use]
 pub fn my_id(view: Option<&View>, me: MemberId) -> String {
     node_id(seen_as(view, me))
@@ -641,7 +641,7 @@ mod tests {
         (each.collect(), map.runs.len())
     }
 
-    /// Clients refuse a map with holes, and every embedded node made some.
+    /// Regression: clients refuse a map with holes, and every embedded node made some.
     #[test]
     fn what_a_member_without_a_cluster_aware_port_leads_is_shown_as_the_answering_nodes_own() {
         let (me, open, closed) = (
@@ -663,7 +663,7 @@ mod tests {
             all.len() == 16384 && runs == 1 && all.iter().all(|h| h == "10.0.0.1:7380"),
             "{runs}"
         );
-        // Where no member has such a port, the plain one serves everything.
+        // If no member has such a port, the plain one serves everything.
         let (all, runs) = owners(&view(vec![member(ME, None), closed]));
         assert!(
             all.len() == 16384 && runs == 1 && all.iter().all(|h| h == "10.0.0.9:7379"),
@@ -694,7 +694,8 @@ mod tests {
         );
     }
 
-    /// `*0` made clients believe in a cluster without slots, which they report as broken.
+    /// Regression: `*0` made clients believe in a cluster without slots, which they report as
+    /// broken.
     #[test]
     fn before_slots_are_assigned_clients_are_told_to_try_again() {
         let mut stranger = view(vec![member(OTHER, at("10.0.0.2:7380"))]);
@@ -736,8 +737,8 @@ mod tests {
         assert!(String::from_utf8_lossy(&moved).contains("10.0.0.3"));
     }
 
-    /// Redis writes them so, and redis-cli and ioredis take what stands before the last colon for
-    /// the host.
+    /// Redis writes them without brackets, and redis-cli and ioredis take the text before the last
+    /// colon for the host.
     #[test]
     fn ipv6_addresses_stand_without_brackets() {
         let view = view(vec![

@@ -1,5 +1,4 @@
-//! From arguments to what is asked: every check that needs no state, with Redis's own texts where
-//! something is wrong.
+//! From arguments to requests: every check that needs no state, with Redis's own error texts.
 
 mod client;
 mod looks;
@@ -15,7 +14,7 @@ use doyen_engine::op::{Action, Condition, ExpireCondition, Expiry, RangeQuery};
 use std::borrow::Cow;
 use table::{Spec, Verb};
 
-/// An error reply, without its `-`: a code word, a blank, a text.
+/// An error reply without its `-`: a code word, a blank, a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorText(pub Cow<'static, str>);
 
@@ -35,7 +34,7 @@ const SYNTAX: &str = "ERR syntax error";
 const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
 
-/// How an outcome reads as this command's reply.
+/// How an outcome is shown as this command's reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// As it is.
@@ -50,16 +49,17 @@ pub enum Shape {
     Float,
     /// What Redis calls the encoding of this number (OBJECT ENCODING).
     Encoding,
-    /// 1 if the key is there, else nothing (OBJECT REFCOUNT).
+    /// 1 if the key exists, else nil (OBJECT REFCOUNT).
     References,
-    /// An error if the key is there, else nothing (OBJECT FREQ): how often a key is used is not
-    /// kept.
+    /// An error if the key exists, else nil (OBJECT FREQ): the server does not count how often a
+    /// key is used.
     Frequency,
-    /// Likewise, of when it was used last (OBJECT IDLETIME).
+    /// An error if the key exists, else nil (OBJECT IDLETIME): the server does not keep when a key
+    /// was last used.
     IdleTime,
 }
 
-/// What a client asks.
+/// What a client asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
     /// An operation on one key.
@@ -71,23 +71,23 @@ pub enum Request {
         /// How to answer.
         shape: Shape,
     },
-    /// The same for each key, from the second argument on.
+    /// The same operation for each key, from the second argument on.
     Many(Many),
     /// An operation on all partitions.
     All(All),
     /// Number of in-sync backups.
     Wait,
-    /// About the connection.
+    /// A command about the connection.
     Connection(Connection),
-    /// About the cluster.
+    /// A command about the cluster.
     Cluster(Cluster),
-    /// About the server.
+    /// A command about the server.
     Server(Server),
-    /// Always the same answer.
+    /// A command that always has the same answer.
     Constant(Constant),
 }
 
-/// Answers that depend on nothing.
+/// Answers that do not depend on any state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Constant {
     /// `OK`.
@@ -102,65 +102,65 @@ pub enum Constant {
     Zeros(usize),
     /// A string.
     Bulk(&'static str),
-    /// Text for people.
+    /// A text for people.
     Text(&'static str),
 }
 
-/// Operations on several keys: each atomic for itself.
+/// Operations on several keys. Each key's operation is atomic by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Many {
-    /// Values.
+    /// Get the values.
     Get,
-    /// Keys and values in turn.
+    /// Set keys and values, which come in turn.
     Set,
-    /// How many were deleted.
+    /// Delete keys, and count them.
     Delete,
-    /// How many are there.
+    /// Count the keys that exist.
     Exists,
-    /// Likewise, and they are used.
+    /// The same, and mark them as used.
     Touch,
 }
 
 /// Operations on all partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum All {
-    /// How many keys there are.
+    /// Count the keys.
     Count,
     /// Delete every key, of one database or of all.
     Clear {
-        /// Of all of them.
+        /// Whether all databases are cleared.
         databases: bool,
     },
-    /// Every key that matches.
+    /// List every key that matches.
     Keys {
         /// The pattern.
         pattern: Bytes,
     },
-    /// Some keys.
+    /// List some keys.
     Scan {
-        /// Where to go on.
+        /// The cursor at which to continue.
         cursor: u64,
-        /// About how many.
+        /// About how many keys.
         count: u32,
-        /// Which of them to answer.
+        /// The pattern that keys must match.
         pattern: Option<Bytes>,
-        /// Whether strings are wanted; there is nothing else here.
+        /// Whether strings are wanted. There are no other types here.
         strings: bool,
     },
-    /// How many keys one slot has.
+    /// Count the keys of one slot.
     CountInSlot(u16),
-    /// Some keys of one slot.
+    /// List some keys of one slot.
     KeysInSlot {
         /// The slot.
         slot: u16,
-        /// How many, at most.
+        /// The most keys to list.
         count: u32,
     },
-    /// Keys in the order of their bytes, and their values if they are wanted: so many, at most.
+    /// List up to so many keys in the order of their bytes, with their values if they are wanted.
     Range(RangeQuery),
 }
 
-/// About the connection.
+/// Commands about the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is named after its command.
 pub enum Connection {
@@ -182,9 +182,9 @@ pub enum Connection {
     ClientId,
     ClientSetName(Bytes),
     ClientGetName,
-    /// Which keyspace is used.
+    /// Show the keyspace that the connection uses.
     ClientKeyspace,
-    /// Use this one from now on.
+    /// Use this keyspace from now on.
     ClientUse(Bytes),
     ClientInfo,
     ClientList(Chosen),
@@ -195,14 +195,14 @@ pub enum Connection {
     },
     ClientSetInfo(Lib, Bytes),
     ClientReply(Mute),
-    /// Whether its reads are uses of keys.
+    /// Whether the client's reads count as uses of keys.
     ClientTouches(bool),
     ClientPause(Pause),
     ClientUnpause,
     ClientTrackingInfo,
 }
 
-/// About the cluster.
+/// Commands about the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is named after its command.
 pub enum Cluster {
@@ -216,7 +216,7 @@ pub enum Cluster {
     KeySlot(u16),
 }
 
-/// About the server.
+/// Commands about the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is named after its command.
 pub enum Server {
@@ -231,7 +231,7 @@ pub enum Server {
     CommandDocs(Option<Vec<Bytes>>),
     CommandList(Listed),
     CommandGetKeys(Vec<Bytes>),
-    /// Of this container.
+    /// Help for this container.
     Help(&'static str),
     Time,
     Role,
@@ -247,7 +247,7 @@ pub enum Server {
     FunctionStats,
 }
 
-/// Which commands are listed.
+/// The commands that are listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is named after its option.
 pub enum Listed {
@@ -257,7 +257,7 @@ pub enum Listed {
     Pattern(Bytes),
 }
 
-/// About users, of whom there is one.
+/// Commands about users. There is only one user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is named after its command.
 pub enum Acl {
@@ -269,7 +269,7 @@ pub enum Acl {
     GenPass(u16),
 }
 
-/// The command of these arguments, if there is one and it takes so many.
+/// The command of these arguments, if it exists and accepts so many.
 ///
 /// # Errors
 /// Redis's texts for an unknown command and for a wrong number of arguments.
@@ -292,7 +292,7 @@ pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
             Err(arity(subcommand.name))
         };
     }
-    // MSET's keys and values come in pairs, which its arity cannot say.
+    // MSET's keys and values come in pairs. Its arity cannot express that.
     let paired = spec.verb != Verb::MSet || args.len() % 2 == 1;
     if paired {
         Ok(spec)
@@ -301,7 +301,8 @@ pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
     }
 }
 
-/// What is asked. `unix_ms` decides only whether a time to live is too long to be added to it.
+/// The request of these arguments. `unix_ms` is used only to check whether a time to live
+/// overflows.
 ///
 /// # Errors
 /// Redis's texts.
@@ -463,12 +464,16 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
     }
 }
 
-/// What a client would look for in vain, though databases are there.
+/// Commands that clients may expect, because databases exist, but that are not supported.
 fn unsupported(args: Args<'_>) -> Option<ErrorText> {
     let name = ["MOVE", "SWAPDB"]
         .into_iter()
         .find(|name| is(args.get(0), name))?;
-    Some(format!("ERR {name} is not supported: nothing goes from one database to another; SELECT each, and read and write").into())
+    let text = format!(
+        "ERR {name} is not supported: keys cannot go from one database to another; \
+         SELECT each database, and read and write the keys"
+    );
+    Some(text.into())
 }
 
 fn unknown(args: Args<'_>) -> ErrorText {
@@ -502,7 +507,7 @@ fn is(arg: &[u8], word: &str) -> bool {
     arg.eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// In what a command gives a deadline.
+/// The unit in which a command gives a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Seconds,
@@ -535,7 +540,7 @@ fn deadline(spec: &Spec, unit: Unit, number: i64, unix_ms: u64) -> Result<Expiry
     }
 }
 
-/// As `SET` and `GETEX` want it: zero and less are errors there.
+/// A time for `SET` and `GETEX`: zero and negative numbers are errors.
 fn positive(spec: &Spec, unit: Unit, number: i64, unix_ms: u64) -> Result<Expiry, ErrorText> {
     if number <= 0 {
         return Err(format!("ERR invalid expire time in '{}' command", spec.name).into());
@@ -602,7 +607,8 @@ fn set(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, ErrorText> 
     })
 }
 
-/// A deadline may be given again in the same unit, and the last one counts; in another it may not.
+/// A deadline may be given again in the same unit, and the last one counts. Another unit is an
+/// error.
 fn given_alike(given: Option<(Unit, usize)>, unit: Unit) -> bool {
     given.is_none_or(|(before, _)| before == unit)
 }
@@ -688,10 +694,10 @@ fn flush(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
     }
 }
 
-/// Names that INFO, CONFIG GET, COMMAND INFO and COMMAND DOCS take at once: each is answered by up
-/// to a kilobyte, in one go.
+/// Most names of one INFO, CONFIG GET, COMMAND INFO or COMMAND DOCS. Each name is answered by up to
+/// a kilobyte, and all of them in one slice.
 const NAMES_MAX: usize = 256;
-const TOO_MANY_NAMES: &str = "ERR too many names: at most 256";
+const TOO_MANY_NAMES: &str = "ERR too many names: at most 256 in one command";
 
 /// Longest pattern of KEYS and SCAN: matching costs its length times the key's, for every key.
 const PATTERN_BYTES_MAX: usize = 1 << 10;
@@ -737,11 +743,12 @@ fn scan(args: Args<'_>) -> Result<Request, ErrorText> {
     }))
 }
 
-/// Longest bound of SCANRANGE: as long as keys are where nothing else is said.
+/// Longest bound of SCANRANGE: the default limit of keys.
 const BOUND_BYTES_MAX: usize = 64 << 10;
 
 fn scan_range(args: Args<'_>) -> Result<Request, ErrorText> {
-    // Every range is asked with them, and they are held for as long as that takes.
+    // Copies: every partition is asked with the bounds, and a slice would hold the read buffer
+    // meanwhile.
     let bound = |at| match args.get(at) {
         long if long.len() > BOUND_BYTES_MAX => Err(ErrorText::from(format!(
             "ERR a bound is too long: at most {BOUND_BYTES_MAX} bytes"
@@ -777,7 +784,7 @@ fn scan_range(args: Args<'_>) -> Result<Request, ErrorText> {
     Ok(Request::All(All::Range(query)))
 }
 
-/// As C reads it, and so Redis: nothing is 0, and what is negative counts from the end.
+/// A cursor as C, and so Redis, reads it: no text is 0, and a negative number counts from the end.
 fn cursor(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     match text.strip_prefix('-') {
@@ -831,15 +838,16 @@ fn hello(args: Args<'_>) -> Result<Request, ErrorText> {
     }))
 }
 
-/// What Redis says unless its configuration allows `DEBUG`.
-const DEBUG_REFUSED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a \
-    local connection, otherwise you need to set this option in the configuration file, and then restart the server.";
+/// Redis's text if its configuration does not allow `DEBUG`.
+const DEBUG_REFUSED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is \
+    set to \"local\", you can run it from a local connection, otherwise you need to set this option \
+    in the configuration file, and then restart the server.";
 
 const fn constant(answer: Constant) -> Result<Request, ErrorText> {
     Ok(Request::Constant(answer))
 }
 
-/// Redis's text for what no subcommand is called.
+/// Redis's text for an unknown subcommand.
 fn unknown_subcommand(container: &str, args: Args<'_>) -> ErrorText {
     let shown = String::from_utf8_lossy(&args.get(1)[..args.get(1).len().min(128)]);
     format!(
@@ -849,7 +857,7 @@ fn unknown_subcommand(container: &str, args: Args<'_>) -> ErrorText {
     .into()
 }
 
-/// Redis's text for a subcommand that takes other arguments.
+/// Redis's text for a wrong number of a subcommand's arguments.
 fn wrong_arguments(args: Args<'_>) -> ErrorText {
     let shown = |at: usize| {
         String::from_utf8_lossy(&args.get(at)[..args.get(at).len().min(128)]).into_owned()
@@ -862,7 +870,7 @@ fn wrong_arguments(args: Args<'_>) -> ErrorText {
     .into()
 }
 
-/// The subcommand in small letters, if it takes so many arguments in all.
+/// The subcommand in small letters, if it accepts so many arguments in all.
 fn subcommand(container: &str, args: Args<'_>, known: &[(&str, i64)]) -> Result<String, ErrorText> {
     let name = lower(args.get(1));
     let Some((_, takes)) = known.iter().find(|(word, _)| *word == name) else {
@@ -917,7 +925,7 @@ fn cluster(args: Args<'_>) -> Result<Request, ErrorText> {
         "getkeysinslot" => {
             let (slot, count) = (slot()?, integer(args.get(3)).ok_or(NOT_AN_INTEGER)?);
             let wrong = "ERR Invalid slot or number of keys";
-            // More keys than this no reply has room for.
+            // No reply has room for more keys than this.
             let count = u64::try_from(count)
                 .map_err(|_| wrong)?
                 .min(u32::MAX.into());
@@ -963,7 +971,8 @@ mod tests {
         }
     }
 
-    /// `KEYS *aaa…b` over long keys held the data thread for seconds, and its node was deposed.
+    /// Regression: `KEYS *aaa…b` over long keys held the data thread for seconds, and its node was
+    /// deposed.
     #[test]
     fn a_pattern_that_would_take_long_is_refused() {
         let refused = Err("ERR the pattern is too long: at most 1024 bytes".to_owned());
@@ -973,7 +982,7 @@ mod tests {
         assert!(ask(&format!("keys {}", &pattern[1..])).is_ok());
     }
 
-    /// 32,768 names were looked up and answered in one go, some 16 MB.
+    /// Regression: 32,768 names were looked up and answered in one go, some 16 MB.
     #[test]
     fn questions_with_too_many_names_are_refused() {
         let names = "get ".repeat(NAMES_MAX);

@@ -1,7 +1,8 @@
-//! What the RESP doors of one node have together: how many clients there are, what they may set,
-//! and what one data thread asks the others for a client that asks about the whole node.
+//! What the RESP doors of one node share: the number of clients, the settings that clients may
+//! change, and the questions that one data thread asks the others for a client that asks about the
+//! whole node.
 //!
-//! Nothing here is touched by an operation, but for the settings.
+//! Operations on keys touch nothing here except the settings.
 
 use super::Context;
 use super::info::{Counted, Needs};
@@ -18,31 +19,31 @@ use std::time::Duration;
 /// Shared by the RESP doors of all data threads of a node.
 #[derive(Debug)]
 pub(crate) struct Common {
-    /// Clients of each thread at present.
+    /// The present clients of each thread.
     seats: Vec<Seats>,
     connection_last: AtomicU64,
     slow_last: AtomicU64,
     memory_bytes_max: usize,
-    /// What clients may set.
+    /// The settings that clients may change.
     pub(super) settings: Settings,
-    /// What clients are answered and do not read.
+    /// Answers that clients do not read.
     spill: Arc<Spill>,
 }
 
-/// Clients of one thread.
+/// The clients of one thread.
 #[derive(Debug, Default)]
 struct Seats {
     all: AtomicUsize,
-    /// Those of them that the first thread accepted for it.
+    /// The clients among them that the first thread accepted for it.
     handed: AtomicUsize,
 }
 
-/// The place of one client among those that there may be.
+/// One client's place among those that are allowed.
 #[derive(Debug)]
 pub(super) struct Seat {
     common: Arc<Common>,
     thread: u8,
-    /// Whether the first thread chose where it sits.
+    /// Whether the first thread chose the data thread.
     handed: bool,
 }
 
@@ -57,13 +58,13 @@ impl Drop for Seat {
 }
 
 impl Seat {
-    /// At which thread.
+    /// The thread at which the client is.
     pub(super) fn thread(&self) -> u8 {
         self.thread
     }
 }
 
-/// What the RESP door of one thread tells that of another one.
+/// What the RESP door of one thread sends to the door of another one.
 #[derive(Debug)]
 pub(super) enum Message {
     /// From the first thread: a client of the plain port.
@@ -74,26 +75,26 @@ pub(super) enum Message {
     Told(Told, Back),
 }
 
-/// What a client asks when every thread knows a part of the answer.
+/// A client's question if every thread knows a part of the answer.
 #[derive(Debug, Clone)]
 pub(super) enum Question {
-    /// What `INFO` counts, as far as it is needed.
+    /// The counters of `INFO`, as far as they are needed.
     Counts(Needs),
-    /// Their lines of `CLIENT LIST`.
+    /// The lines of `CLIENT LIST` of these clients.
     Clients(Arc<Chosen>),
-    /// That these end, and how many they are.
+    /// End these clients, and count them.
     Kill(Arc<Chosen>),
-    /// So many of the newest slow commands.
+    /// This many of the newest slow commands.
     Slow(usize),
-    /// How many slow commands are kept.
+    /// The number of slow commands that are kept.
     SlowLength,
-    /// That they are forgotten.
+    /// Forget the slow commands.
     ResetSlow,
-    /// That `INFO` counts from zero.
+    /// Let `INFO` count from zero.
     ResetCounts,
-    /// That clients wait.
+    /// Pause the clients.
     Pause(Pause),
-    /// That they go on.
+    /// End the pause.
     Unpause,
 }
 
@@ -101,7 +102,7 @@ pub(super) enum Question {
 #[derive(Debug)]
 pub(super) enum Told {
     Counts(Box<Counted>),
-    /// By number of the connection.
+    /// The lines, by number of the connection.
     Clients(Vec<(u64, String)>),
     Number(u64),
     Slow(Vec<Slow>),
@@ -117,7 +118,7 @@ pub(super) struct Back {
 }
 
 impl Common {
-    /// Of a node with so many data threads, with so much memory and so many clients together.
+    /// For a node with so many data threads, so much memory and so many clients together.
     pub(super) fn new(
         threads: usize,
         memory_bytes_max: usize,
@@ -134,12 +135,12 @@ impl Common {
         }
     }
 
-    /// Memory of all threads.
+    /// The memory of all threads.
     pub(super) fn memory_bytes_max(&self) -> usize {
         self.memory_bytes_max
     }
 
-    /// What clients are answered and do not read, of all threads.
+    /// Answers that clients do not read, of all threads.
     pub(super) fn spill(&self) -> &Arc<Spill> {
         &self.spill
     }
@@ -154,10 +155,11 @@ impl Common {
         self.slow_last.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A place for a client at a thread (`None`: at the one that was given fewest), unless there
-    /// are as many as there may be.
+    /// A place for a client at a thread (`None`: at the thread that was given fewest); `None` if
+    /// the node has as many clients as it may.
     pub(super) fn seat(self: &Arc<Self>, thread: Option<u8>) -> Option<Seat> {
-        // Several threads may count at the same time, and be above by as many as they are.
+        // Several threads may count at the same time. Then the sum may exceed the limit by their
+        // number.
         let seated = self.seats.iter().map(|s| s.all.load(Ordering::Relaxed));
         if seated.sum::<usize>() >= self.settings.clients_max() {
             return None;
@@ -180,12 +182,12 @@ impl Common {
 }
 
 impl Context {
-    /// Gives a client to the thread at which it has its place.
+    /// Passes a client to the thread where it has its place.
     pub(super) fn hand_over(&self, stream: TcpStream, seat: Seat) {
         self.tell(seat.thread(), Box::new(Message::Accepted(stream, seat)));
     }
 
-    /// Asks all other threads; how many they are.
+    /// Asks all other threads. Returns how many there are.
     pub(super) fn ask(&self, question: &Question, back: Back) -> usize {
         let others = (0..self.threads()).filter(|t| *t != back.thread);
         others

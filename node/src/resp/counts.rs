@@ -1,34 +1,33 @@
-//! What a data thread counts of commands: calls, time and errors, for `INFO commandstats` and
-//! `INFO errorstats`, and rates.
+//! A data thread's counters of commands (calls, time and errors) for `INFO commandstats` and `INFO
+//! errorstats`, and its rates.
 //!
 //! Counters are plain numbers of the thread, indexed by the command's place in the table. Most
 //! commands are timed one by one. A plain `GET` or `SET` of a key that this thread leads is timed
-//! once in `SAMPLE` commands, because two looks at the clock would cost a twentieth of it; its time
-//! in `INFO` is that of the samples times the share of them.
+//! once in `SAMPLE` commands, because reading the clock twice would add a twentieth to its cost.
+//! Its time in `INFO` is extrapolated from the samples.
 
 use super::command::table;
 use doyen_gossip::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Of so many commands one is timed, where not all are.
+/// If not all commands are timed, one of so many is.
 pub(super) const SAMPLE: u64 = 16;
-/// Kinds of errors that are told apart, at most: the first words of all errors of this server are
-/// fewer.
+/// Most kinds of errors that are told apart. All errors of this server have fewer first words.
 const ERROR_CODES_MAX: usize = 64;
-/// The commands that no row of the table is about.
+/// Counts the commands that have no row in the table.
 pub(super) const UNKNOWN: u16 = u16::MAX;
-/// Rates are told over so many intervals.
+/// Number of intervals over which rates are computed.
 const SAMPLES: usize = 8;
 
-/// What one command did.
+/// The counters of one command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// How often it ran.
     pub calls: u64,
-    /// Of these, so many were timed.
+    /// How many of these calls were timed.
     pub timed: u64,
-    /// What those took.
+    /// How long the timed calls took.
     pub nanos: u64,
     /// How often it was refused before it ran.
     pub rejected: u64,
@@ -45,7 +44,7 @@ impl Count {
         self.failed += other.failed;
     }
 
-    /// What all calls took, by those that were timed.
+    /// How long all calls took, extrapolated from those that were timed.
     #[must_use]
     pub fn micros(&self) -> u64 {
         let all = u128::from(self.nanos) * u128::from(self.calls) / u128::from(self.timed.max(1));
@@ -53,7 +52,7 @@ impl Count {
     }
 }
 
-/// All commands and errors.
+/// The counters of all commands and errors.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
     commands: Vec<Count>,
@@ -62,7 +61,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts from zero.
+    /// All counters at zero.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -100,7 +99,7 @@ impl Counts {
         }
     }
 
-    /// More was done of a command that ran.
+    /// A command that ran before took more time.
     pub(crate) fn went_on(&mut self, command: u16, took: Duration) {
         if let Some(count) = self.commands.get_mut(usize::from(command)) {
             count.nanos = count
@@ -109,7 +108,7 @@ impl Counts {
         }
     }
 
-    /// Commands that were answered by errors.
+    /// Counts commands that were answered by errors.
     pub(crate) fn failed(&mut self, failed: &Failed) {
         if let Some(count) = self.commands.get_mut(usize::from(failed.command)) {
             if failed.rejected {
@@ -143,7 +142,7 @@ impl Counts {
     }
 }
 
-/// Replies of one connection that were errors, since they were counted.
+/// The replies of one connection that were errors, since they were last counted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Failed {
     command: u16,
@@ -152,7 +151,8 @@ pub(crate) struct Failed {
     pub(crate) times: u64,
 }
 
-/// Notes an error reply. Bounded: few kinds of errors, and as many commands as there are.
+/// Notes an error reply. Bounded: there are few kinds of errors, and as many commands as the table
+/// has.
 pub(crate) fn note(failed: &mut Vec<Failed>, command: u16, reply: &[u8], rejected: bool) {
     let word = reply
         .strip_prefix(b"-")
@@ -170,11 +170,11 @@ pub(crate) fn note(failed: &mut Vec<Failed>, command: u16, reply: &[u8], rejecte
     }
 }
 
-/// Times commands that run one after the other by one look at the clock each.
+/// Times commands that run one after the other with one reading of the clock each.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
     at: Instant,
-    /// After which command that was.
+    /// The number of the command after which the clock was read.
     after: Option<u64>,
 }
 
@@ -186,7 +186,7 @@ impl Stopwatch {
         }
     }
 
-    /// Something else was done since.
+    /// Other work was done since.
     pub(crate) fn forget(&mut self) {
         self.after = None;
     }
@@ -198,7 +198,7 @@ impl Stopwatch {
         }
     }
 
-    /// It ended; what it took.
+    /// The command ended. Returns how long it took.
     pub(super) fn end(&mut self, number: u64) -> Duration {
         let now = Instant::now();
         self.after = Some(number);
@@ -206,12 +206,12 @@ impl Stopwatch {
     }
 }
 
-/// Counters of late, for rates.
+/// Recent counters, for rates.
 #[derive(Debug, Default)]
 pub(crate) struct Rates(VecDeque<(Time, [u64; 3])>);
 
 impl Rates {
-    /// What the counters are now.
+    /// Notes the present counters.
     pub(crate) fn sample(&mut self, now: Time, counters: [u64; 3]) {
         if self.0.len() > SAMPLES {
             self.0.pop_front();
@@ -219,7 +219,7 @@ impl Rates {
         self.0.push_back((now, counters));
     }
 
-    /// How much they rise in a second.
+    /// By how much each rises in a second.
     pub(crate) fn per_second(&self) -> [u64; 3] {
         let (Some((began, first)), Some((ended, last))) = (self.0.front(), self.0.back()) else {
             return [0; 3];

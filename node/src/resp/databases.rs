@@ -1,13 +1,13 @@
-//! The numbered databases of Redis clients: maps of their own, beside database 0, which is map 0.
+//! The numbered databases of Redis clients. Database 0 is map 0. Each of the others is a map of its
+//! own.
 //!
-//! Their numbers are reserved, so that nothing has to be made, agreed on or looked up before the
-//! first key: the last ones that a map can have. The cluster gives maps their numbers from 1 on,
-//! and would have to make four billion first.
+//! The numbers of these maps are reserved, so that nothing must be made, agreed on or looked up
+//! before the first key. They are the last numbers that a map can have. The cluster numbers other
+//! maps from 1 on, and would have to make four billion of them first.
 
 use doyen_placement::MapId;
 
-/// How many there are on the plain port. On the cluster-aware port there is one, as in Redis
-/// Cluster.
+/// Number of databases on the plain port. The cluster-aware port has one, as in Redis Cluster.
 pub const COUNT: usize = 16;
 
 /// The map of a database, if there is such a database.

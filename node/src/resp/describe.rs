@@ -1,5 +1,5 @@
-//! What the server says of its commands: `COMMAND`, `HELP` of each container, and of its one user:
-//! `ACL`.
+//! What the server says of its commands (`COMMAND`, and `HELP` of each container) and of its one
+//! user (`ACL`).
 
 use super::command::table::{self, Spec};
 use super::command::{Acl, Listed};
@@ -197,7 +197,7 @@ pub fn help(encoder: &mut Encoder<'_>, container: &str) {
     lines.iter().for_each(|line| encoder.simple(line));
 }
 
-/// `ACL`: the one user is `default`, who may do everything.
+/// `ACL`: the one user is `default`, which may do everything.
 pub(crate) fn acl(encoder: &mut Encoder<'_>, asked: Acl, password: Option<&str>) {
     let hash = password.map(|password| hex(digest(&SHA256, password.as_bytes()).as_ref()));
     match asked {
@@ -243,7 +243,7 @@ pub(crate) fn acl(encoder: &mut Encoder<'_>, asked: Acl, password: Option<&str>)
     }
 }
 
-/// Categories of the commands that there are.
+/// The categories of the commands of this server.
 fn categories() -> BTreeSet<&'static str> {
     table::all()
         .iter()

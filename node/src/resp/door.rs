@@ -1,4 +1,4 @@
-//! The RESP door of a data thread: what its clients share, beside the shard.
+//! The RESP door of a data thread: what its clients share besides the shard.
 //!
 //! `server` has the sockets, which are the other half of the door (see [`crate::data::door`]).
 
@@ -28,21 +28,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often connections that stand still are looked for while others want room.
+/// How often connections without progress are looked for while others want room.
 const STALLED_INTERVAL: Duration = Duration::from_secs(1);
-/// How often counters are looked at, for rates and peaks.
+/// How often counters are sampled for rates and peaks.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What RESP is served with.
+/// The settings of the RESP ports.
 #[derive(Debug)]
 pub(crate) struct Options {
     /// The plain port: the first thread accepts for all.
     pub(crate) plain: Option<TcpListener>,
     /// The cluster-aware ports. To such clients each thread is a node, so each has a port.
     pub(crate) cluster: Vec<Option<TcpListener>>,
-    /// What clients must say first.
+    /// The password that clients must send first.
     pub(crate) password: Option<String>,
-    /// How long clients may take to say it; `None`: for ever.
+    /// How long clients may take to authenticate; `None`: for ever.
     pub(crate) auth_timeout: Option<Duration>,
     /// How long clients may send nothing; `None`: for ever.
     pub(crate) idle_timeout: Option<Duration>,
@@ -71,7 +71,7 @@ pub(crate) fn doors(options: Options) -> Vec<RespOpener> {
     options.cluster.into_iter().map(open).collect()
 }
 
-/// What the door of one thread is opened with.
+/// The settings of one thread's door.
 #[derive(Debug)]
 pub(crate) struct RespOpener {
     common: Arc<Common>,
@@ -130,29 +130,29 @@ impl Opener for RespOpener {
 pub(crate) struct Resp {
     pub(super) common: Arc<Common>,
     pub(super) connections: BTreeMap<u64, Rc<Connection>>,
-    /// Connections with replies that must not leave unless the pass is judged well.
+    /// Connections with replies that must not leave before the pass is judged.
     pub(super) provisional: Vec<Rc<Connection>>,
     /// Connections whose sweep over partitions can go on.
     sweeping: VecDeque<(Rc<Connection>, u64)>,
     pub(super) paused: Paused,
-    /// No more clients, and those that there are leave once they are answered.
+    /// No more clients are accepted, and those that are connected leave once they are answered.
     pub(super) draining: bool,
-    /// What connections may hold together.
+    /// The limits on what connections hold together.
     pub(super) budget: Rc<Budget>,
     stalled_at: Time,
     expelled: Seldom,
     pub(super) password: Option<String>,
-    /// How long a client may take to say the password; `None`: for ever.
+    /// How long a client may take to authenticate; `None`: for ever.
     pub(super) auth_timeout: Option<Duration>,
-    /// Addresses that gave a wrong one. In a cell, because sessions borrow everything else
-    /// meanwhile.
+    /// Addresses that gave a wrong password. In a cell, because sessions borrow everything else at
+    /// the same time.
     pub(super) guard: RefCell<Guard>,
     /// The least number of in-sync backups that any partition of `default` has in the view.
     pub(super) backups_least: i64,
-    /// What cluster-aware clients are told of the view.
+    /// What cluster-aware clients are told about the view.
     pub(super) topology: cluster::Answers,
     pub(super) counters: Counters,
-    /// What clients did, for `INFO`; since when it counts; and rates of late.
+    /// The clients' activity for `INFO`, since when it counts, and recent rates.
     pub(super) counts: Counts,
     pub(super) totals_from: Totals,
     pub(super) rates: Rates,
@@ -171,7 +171,7 @@ pub(super) struct Counters {
     pub(super) commands: u64,
     pub(super) errors: u64,
     pub(super) protocol_errors: u64,
-    /// Bytes that clients sent, and that they were sent.
+    /// Bytes received from clients, and sent to them.
     pub(super) input_bytes: u64,
     pub(super) output_bytes: u64,
     pub(super) auth_timeouts: u64,
@@ -286,7 +286,7 @@ impl Door for Resp {
 }
 
 impl Context {
-    /// Ends connections that hold much and stand still, while others want room.
+    /// Disconnects clients that hold much and make no progress while others want room.
     fn expel_stalled(&mut self) {
         let now = self.now();
         let door = &mut self.door;
@@ -304,13 +304,15 @@ impl Context {
             && let Some(others) = door.expelled.happened(Instant::now())
         {
             tracing::warn!(
-                "{expelled} RESP clients are disconnected: each holds more than 128 KiB of commands or answers and has not moved for 10 s, and \
-                 other clients wait for room ({others} more times since the last such line)"
+                "{expelled} RESP clients were disconnected, because other clients wait for memory: \
+                 each of them held more than 128 KiB of commands or answers and made no progress \
+                 for 10 s; let clients read their answers, or raise --memory-max \
+                 ({others} more times since the last such line)"
             );
         }
     }
 
-    /// Looks at what changes, for rates and peaks.
+    /// Samples counters for rates and peaks.
     fn sample(&mut self) {
         let (now, memory) = (self.now(), self.shard().memory_bytes());
         let Resp {

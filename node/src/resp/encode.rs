@@ -82,17 +82,17 @@ impl<'a> Encoder<'a> {
         self.bulk_end();
     }
 
-    /// What goes before a string of so many bytes, and
+    /// The head of a string of so many bytes.
     pub fn bulk_head(&mut self, length: usize) {
         self.line(b'$', itoa::Buffer::new().format(length).as_bytes());
     }
 
-    /// what follows it.
+    /// The end of a string, after `bulk_head` and its bytes.
     pub fn bulk_end(&mut self) {
         self.out.extend_from_slice(b"\r\n");
     }
 
-    /// Text for people: a verbatim string in RESP3, a bulk string before.
+    /// A text for people: a verbatim string in RESP3, a bulk string in RESP2.
     pub fn text(&mut self, text: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
@@ -105,7 +105,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Nothing.
+    /// A null reply.
     pub fn nil(&mut self) {
         match self.protocol {
             Protocol::Resp2 => self.out.extend_from_slice(b"$-1\r\n"),
@@ -113,7 +113,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// A number that need not be whole. A string before RESP3.
+    /// A number that need not be whole. A string in RESP2.
     pub fn double(&mut self, value: f64) {
         let text = value.to_string();
         match self.protocol {

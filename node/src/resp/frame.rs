@@ -1,6 +1,6 @@
-//! What clients send, cut into commands: arrays of bulk strings, and lines as people type them.
+//! Cuts what clients send into commands: arrays of bulk strings, and lines as people type them.
 //!
-//! The parser looks at the connection's read buffer and remembers positions only, so a value that
+//! The parser looks at the connection's read buffer and remembers positions only. So a value that
 //! arrives in many pieces is looked at once, and nothing is copied. When some commands are whole,
 //! the caller freezes that part of the buffer, and every argument is a slice of it.
 
@@ -10,24 +10,24 @@ use bytes::Bytes;
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// Beyond this many arguments Redis calls the number invalid.
 const REDIS_ARGS_MAX: i64 = 1 << 20;
-/// Most arguments of one command. Redis takes a million; what a command needs beside its bytes is
-/// not counted as memory.
+/// Most arguments of one command. Redis accepts a million. The memory that a command needs besides
+/// its bytes is not counted, so the limit here is lower.
 pub const ARGS_MAX: usize = 1 << 17;
-/// Most arguments, longest argument and longest line before a client has said the password:
-/// Redis's.
+/// Redis's limits before a client has authenticated: most arguments, longest argument, longest
+/// line.
 const UNAUTHENTICATED_ARGS_MAX: usize = 10;
 const UNAUTHENTICATED_BULK_MAX: usize = 16 << 10;
 const UNAUTHENTICATED_LINE_MAX: usize = 16 << 10;
-/// Likewise the longest command: one such argument, and what may stand beside it. Strangers hold no
-/// more each.
+/// The same for the longest command: one such argument and room for the others. A stranger holds no
+/// more than that.
 const UNAUTHENTICATED_COMMAND_MAX: usize = 20 << 10;
 
-/// A longer bulk string than this is an error that closes the connection; a shorter one above the
-/// limit is skipped as it comes, and refused. Redis's `proto-max-bulk-len`.
+/// A bulk string longer than this is an error that closes the connection. A shorter one above the
+/// value limit is skipped as it comes, and refused. This is Redis's `proto-max-bulk-len`.
 const SKIPPED_BULK_MAX: usize = 512 << 20;
-/// What a request of HTTP begins a line with, and no command has as its name.
+/// A line of an HTTP request begins with one of these. No command has such a name.
 const HTTP: [&[u8]; 2] = [b"POST", b"Host:"];
-/// More room than this for arguments is given back once a command is done.
+/// If the arguments took more room than this, it is given back once the command is done.
 const ARGS_KEPT_MAX: usize = 1 << 10;
 
 /// Why a command was skipped instead of kept.
@@ -35,7 +35,7 @@ const ARGS_KEPT_MAX: usize = 1 << 10;
 pub enum TooLarge {
     /// One argument is above the limit.
     Argument,
-    /// The whole is.
+    /// The whole command is above the limit.
     Command,
 }
 
@@ -44,7 +44,7 @@ pub enum TooLarge {
 #[error("ERR Protocol error: {0}")]
 pub struct ProtocolError(pub String);
 
-/// One argument: where it stands, or what an inline command's quotes made of it.
+/// One argument: its place in the buffer, or the text that an inline command's quotes stand for.
 #[derive(Debug, Clone)]
 enum Arg {
     At { start: usize, end: usize },
@@ -74,7 +74,7 @@ impl<'a> Args<'a> {
         self.too_large
     }
 
-    /// Whether there is none.
+    /// Whether there are no arguments.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.args.is_empty()
@@ -131,7 +131,7 @@ pub struct Parser {
     bulk_bytes_max: usize,
     command_bytes_max: usize,
     state: State,
-    /// How far the present command is understood, from its first byte.
+    /// How much of the present command has been parsed, from its first byte.
     at: usize,
     args: Vec<Arg>,
     whole: Vec<Whole>,
@@ -140,8 +140,8 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// Bulk strings up to `bulk_bytes_max`; a whole command up to four times that, and at least 1
-    /// MiB.
+    /// Accepts bulk strings up to `bulk_bytes_max`, and whole commands up to four times that, but
+    /// at least 1 MiB.
     #[must_use]
     pub fn new(bulk_bytes_max: usize) -> Self {
         let command_bytes_max = bulk_bytes_max.saturating_mul(4).max(1 << 20);
@@ -188,7 +188,7 @@ impl Parser {
                     self.state = State::Start;
                 }
                 Ok(false) if self.too_large.is_some() => {
-                    // Nothing of it is wanted: what is there goes at once.
+                    // The command is skipped, so its arguments go at once.
                     self.args.truncate(args_before);
                     base += self.skip(buffer.len() - base);
                     break;
@@ -200,8 +200,8 @@ impl Parser {
         (base, Ok(()))
     }
 
-    /// Leaves out what is there of the present command, `available` bytes from its beginning, and
-    /// says how many went.
+    /// Drops the bytes of the present command, of which `available` are there. Returns how many
+    /// were dropped.
     fn skip(&mut self, available: usize) -> usize {
         let mut gone = self.at.min(available);
         if let State::Array {
@@ -216,7 +216,7 @@ impl Parser {
         gone
     }
 
-    /// About how many bytes of memory it holds.
+    /// About how many bytes of memory the parser holds.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.args.capacity() * size_of::<Arg>()
@@ -237,7 +237,7 @@ impl Parser {
         })
     }
 
-    /// Forgets the whole commands; what was understood of the next one stays.
+    /// Forgets the whole commands. What was parsed of the next one stays.
     pub fn clear(&mut self) {
         if let Some(last) = self.whole.last() {
             self.args.drain(..last.args_end);
@@ -254,8 +254,8 @@ impl Parser {
         self.state == State::Start
     }
 
-    /// Goes on with the command that begins with `rest`; true when it is whole, and `at` is its
-    /// length.
+    /// Continues with the command that begins with `rest`. True if the command is whole; then `at`
+    /// is its length.
     fn step(&mut self, rest: &[u8], authenticated: bool) -> Result<bool, ProtocolError> {
         let line_max = if authenticated {
             LINE_BYTES_MAX
@@ -275,7 +275,8 @@ impl Parser {
                         .ok_or_else(|| error("invalid multibulk length"))?;
                     if count > ARGS_MAX as i64 {
                         return Err(error(&format!(
-                            "{count} arguments in one command; at most {ARGS_MAX} are taken, send several"
+                            "one command has {count} arguments: at most {ARGS_MAX} are allowed; \
+                             send several commands"
                         )));
                     }
                     self.at = next;
@@ -340,7 +341,7 @@ impl Parser {
                         start: self.at,
                         end,
                     });
-                    // As Redis does, whatever stands in place of CR LF is skipped.
+                    // As in Redis, any two bytes in place of CR LF are skipped.
                     self.at = end + 2;
                     if left == 1 {
                         return Ok(true);
@@ -386,7 +387,7 @@ fn error(text: &str) -> ProtocolError {
     ProtocolError(text.to_owned())
 }
 
-/// A byte as it may stand in an error line.
+/// A byte as it may appear in an error line.
 fn printable(byte: u8) -> char {
     if byte.is_ascii_graphic() || byte == b' ' {
         char::from(byte)
@@ -404,7 +405,7 @@ fn line<'a>(
 ) -> Result<Option<(&'a [u8], usize)>, ProtocolError> {
     let line = rest.get(from..).unwrap_or_default();
     match line.iter().take(most + 1).position(|&b| b == b'\r') {
-        // What follows CR is skipped unseen, as in Redis, but it must be there.
+        // The byte after CR is skipped without a check, as in Redis, but it must be there.
         Some(end) if from + end + 1 < rest.len() => Ok(Some((&line[..end], from + end + 2))),
         Some(_) => Ok(None),
         None if line.len() > most => Err(error(too_long)),
@@ -437,7 +438,7 @@ pub fn integer(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// The words of a line with Redis's quotes; `None` where they are not balanced.
+/// The words of a line with Redis's quotes; `None` if the quotes are not balanced.
 fn words(line: &[u8]) -> Option<Vec<Bytes>> {
     let mut words = Vec::new();
     let mut rest = line;

@@ -1,8 +1,8 @@
 //! One reply that is made of many outcomes: commands with several keys, and sweeps over all
 //! partitions.
 //!
-//! Everything is done in slices: keys are submitted, found keys are compared with the pattern, and
-//! replies are encoded, some at a time.
+//! All work is done in slices: keys are submitted, found keys are compared with the pattern, and
+//! replies are encoded, a limited number at a time.
 
 use super::command::{All, Shape};
 use super::encode::Encoder;
@@ -19,19 +19,19 @@ const IN_FLIGHT_MAX: usize = 64;
 const SWEEP_COUNT: u32 = 1000;
 /// How often a sweep begins again because partitions were split or merged meanwhile.
 const LOST_MAX: u32 = 16;
-/// Partitions that a scan lists in one go: it mostly ends before it has asked all.
+/// Partitions that a scan lists in one go. Most scans end before they have asked all partitions.
 const LISTED_MAX: usize = 1024;
-/// A cursor of clients has the partition above, and the partition's own cursor in this many bits.
-/// So it is below 2^53 for the first two million partitions that a keyspace ever has: JavaScript
-/// has no larger whole numbers, and some of its clients make one of a cursor.
+/// A client's cursor has the partition above, and the partition's own cursor in this many bits. So
+/// it is below 2^53 for the first two million partitions of a keyspace. JavaScript has no larger
+/// whole numbers, and some of its clients make a number of a cursor.
 const CURSOR_BITS: u32 = 32;
 
-/// What the outcomes come to.
+/// How the outcomes are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// An array of values.
     Values,
-    /// How many.
+    /// The sum.
     Sum,
     /// How many were deleted.
     Deleted,
@@ -42,7 +42,7 @@ pub(super) enum Kind {
 /// Partitions that a sweep has to ask.
 #[derive(Debug)]
 pub(super) enum Wanted<'a> {
-    /// So many at most, from this number on; `own`: of those that are led here.
+    /// At most so many, from this number on. `own`: only those that are led here.
     From { first: u32, most: usize, own: bool },
     /// The one with this slot.
     Slot(u16),
@@ -50,51 +50,51 @@ pub(super) enum Wanted<'a> {
     Range(&'a RangeQuery),
 }
 
-/// Outcomes of one command, as they come.
+/// The outcomes of one command, as they arrive.
 #[derive(Debug)]
 pub(super) struct Gather {
-    /// What a sweep is about,
+    /// The keyspace of a sweep.
     keyspace: KeyspaceId,
     map: MapId,
-    /// and the maps that follow once all of that one is done.
+    /// The maps that follow once the present one is done.
     maps_left: VecDeque<MapId>,
     /// Whether it asks only partitions that are led here.
     own_only: bool,
-    /// A sweep that does not know which partitions to ask: it begins, or one of them was split or
+    /// The sweep must find out which partitions to ask: it begins, or one of them was split or
     /// merged.
     lost: bool,
-    /// How often it was.
+    /// How often it had to.
     lost_times: u32,
-    /// The partition with which it begins, and where in it.
+    /// The partition with which it begins, and the cursor in it.
     begins: (u64, u64),
     answer: Answer,
     waiting: BTreeSet<u64>,
-    /// Where a sweep goes on: partitions, each with its cursor.
+    /// Where a sweep continues: partitions, each with its cursor.
     next: VecDeque<(PartitionId, u64)>,
-    /// From this number on there are partitions that are not listed in `next` yet.
+    /// From this number on, partitions are not listed in `next` yet.
     further: Option<u32>,
-    /// About how many keys the first of `next` has, where this node knows.
+    /// About how many keys the first of `next` has, if this node knows.
     expected: u32,
-    /// Partitions were looked at instead of being asked: under this generation, which is not judged
-    /// yet.
+    /// The generation under which partitions were looked at instead of being asked. It is not
+    /// judged yet.
     looked: Option<u64>,
     done: usize,
     failure: Option<Failure>,
-    /// Parts that were not submitted yet.
+    /// Some parts were not submitted yet.
     left: bool,
     /// Bytes that only this answer holds.
     held: usize,
-    /// Bytes of values that came, whoever holds them.
+    /// Bytes of the values that arrived, including those that others hold too.
     found: usize,
-    /// Keys that were not compared with the pattern yet, and how far the first one's comparison has
-    /// come.
+    /// Keys that were not compared with the pattern yet, and the progress of the first one's
+    /// comparison.
     unmatched: VecDeque<Bytes>,
     matching: Matching,
-    /// Elements that are encoded already, if any is.
+    /// The number of elements that are encoded already, once encoding has begun.
     encoded: Option<usize>,
 }
 
-/// What a key costs in an answer beside its bytes.
+/// What a key costs in an answer besides its bytes.
 const KEY_OVERHEAD: usize = 32;
 
 #[derive(Debug)]
@@ -105,7 +105,7 @@ enum Answer {
     Count(i64),
     Cleared,
     CountInSlot(u16, i64),
-    /// How many more are wanted, and what was found.
+    /// How many more keys are wanted, and which were found.
     KeysInSlot {
         slot: u16,
         left: u32,
@@ -116,7 +116,7 @@ enum Answer {
         keys: Vec<Bytes>,
     },
     Scan(Box<Scan>),
-    /// What is still wanted, and what was found.
+    /// What is still wanted, and which keys were found.
     Range {
         wanted: RangeQuery,
         keys: Vec<Bytes>,
@@ -126,16 +126,16 @@ enum Answer {
 /// A part of a keyspace, in the order of partitions, and of their cursors within each.
 #[derive(Debug)]
 struct Scan {
-    /// How many keys were asked for, and how many of them are lacking.
+    /// How many keys were asked for, and how many of them are missing.
     count: u32,
     left: u32,
     pattern: Option<Bytes>,
     strings: bool,
     keys: Vec<Bytes>,
-    /// Where it begins.
+    /// The partition and the cursor at which it begins.
     begins: (u64, u64),
-    /// Answers that it waits for at most. More with each one that came and was not enough: where
-    /// partitions have few keys, many are asked together, and where they have many, one.
+    /// Answers that the scan waits for at once, at most. The window grows with each answer that was
+    /// not enough: if partitions have few keys, many are asked together; if they have many, one.
     window: usize,
     /// Partitions that were asked and whose keys are not taken yet, in order.
     asked: VecDeque<AskedPart>,
@@ -145,11 +145,11 @@ struct Scan {
 #[derive(Debug)]
 struct AskedPart {
     partition: PartitionId,
-    /// Where in it.
+    /// The cursor in it.
     cursor: u64,
-    /// About how many keys it will answer, where this node knows.
+    /// About how many keys it will answer, if this node knows.
     expected: u32,
-    /// Where to go on in it, and its keys.
+    /// The cursor at which to continue in it, and its keys.
     answer: Option<Result<(u64, Vec<Bytes>), Failure>>,
 }
 
@@ -165,7 +165,7 @@ impl AskedPart {
 }
 
 impl Scan {
-    /// Asks a partition, before those behind it.
+    /// Asks a partition before the ones after it.
     fn ask(&mut self, partition: PartitionId, cursor: u64, expected: u32) {
         let at = self
             .asked
@@ -193,7 +193,7 @@ impl Scan {
         self.left > 0 && waiting < self.window && come() < self.left
     }
 
-    /// What a partition answered; false: its answer is not wanted any more.
+    /// Takes a partition's answer. False: the answer is not wanted any more.
     fn answered(&mut self, partition: u32, answer: Result<(u64, Vec<Bytes>), Failure>) -> bool {
         let part = self
             .asked
@@ -243,8 +243,8 @@ impl Gather {
         }
     }
 
-    /// Over the partitions of a keyspace, or those of them that are led here: which they are,
-    /// `renew` says. About a map, or one map after the other.
+    /// A sweep over the partitions of a keyspace, or over those of them that are led here; `renew`
+    /// says which they are. It is about one map, or one map after the other.
     pub(super) fn of_sweep(all: All, keyspace: KeyspaceId, maps: &[MapId], own_only: bool) -> Self {
         let mut maps_left: VecDeque<MapId> = maps.iter().copied().collect();
         let map = maps_left.pop_front().unwrap_or(MapId(0));
@@ -305,7 +305,7 @@ impl Gather {
         }
     }
 
-    /// Which partitions it has to ask, if it does not know.
+    /// Which partitions it has to find out, if it does not know which to ask.
     pub(super) fn wants(&mut self) -> Option<Wanted<'_>> {
         if self.begins_next_map() {
             self.map = self.maps_left.pop_front()?;
@@ -323,7 +323,7 @@ impl Gather {
         Some(match &self.answer {
             Answer::CountInSlot(slot, _) | Answer::KeysInSlot { slot, .. } => Wanted::Slot(*slot),
             Answer::Range { wanted, .. } => Wanted::Range(wanted),
-            // A cursor that no partition has: there is none from there on.
+            // No partition has this cursor, and none has a later one.
             Answer::Scan(_) => Wanted::From {
                 first: first.unwrap_or(u32::MAX),
                 most: LISTED_MAX,
@@ -337,13 +337,13 @@ impl Gather {
         })
     }
 
-    /// Whether all of one map is done, and another follows.
+    /// Whether all of one map is done and another map follows.
     fn begins_next_map(&self) -> bool {
         let over = self.next.is_empty() && self.waiting.is_empty() && !self.lost;
         over && !self.maps_left.is_empty() && self.failure.is_none()
     }
 
-    /// Whether all that were listed are asked, and a scan wants more.
+    /// Whether all listed partitions are asked and a scan wants more.
     fn lists_further(&self) -> bool {
         let Answer::Scan(scan) = &self.answer else {
             return false;
@@ -354,8 +354,8 @@ impl Gather {
             && scan.wants_more(self.waiting.len())
     }
 
-    /// These are the partitions to ask, and from this number on there are more. What was counted
-    /// before is counted again; a scan goes on in those that it has not asked.
+    /// These are the partitions to ask, and from the number `further` on there are more. A count
+    /// begins again; a scan continues with the partitions that it has not asked.
     pub(super) fn renew(&mut self, (partitions, further): (Vec<PartitionId>, Option<u32>)) {
         let lost = std::mem::take(&mut self.lost);
         let (first, within) = self.begins;
@@ -374,7 +374,7 @@ impl Gather {
         match &mut self.answer {
             Answer::Count(sum) | Answer::CountInSlot(_, sum) => *sum = 0,
             Answer::KeysInSlot { left, keys, .. } => {
-                // Those that were found are looked for again.
+                // The keys that were found are looked for again.
                 *left = left.saturating_add(u32::try_from(keys.len()).unwrap_or(u32::MAX));
                 self.drop_found();
             }
@@ -383,8 +383,8 @@ impl Gather {
         }
     }
 
-    /// A partition that was asked is no more: all that is under way is waited for, then it is found
-    /// out which to ask.
+    /// A partition that was asked does not exist any more. The sweep waits for everything under
+    /// way, then finds out which partitions to ask.
     fn lose(&mut self, partition: u32) {
         if let Answer::Scan(scan) = &mut self.answer {
             let at = scan
@@ -395,17 +395,17 @@ impl Gather {
                 .get(at)
                 .is_none_or(|part| part.partition.0 != partition)
             {
-                // A partition before it is gone, too.
+                // An earlier partition is gone, too.
                 return;
             }
             scan.asked.truncate(at);
-            // What came of it has a higher number.
+            // The partitions that came of it have higher numbers.
             self.begins = (u64::from(partition) + 1, 0);
         }
         self.find_out_again();
     }
 
-    /// What was looked at may not be answered: everything begins again.
+    /// The keys that were looked at may not be answered: everything begins again.
     fn begin_again(&mut self) {
         if let Answer::Scan(scan) = &mut self.answer {
             scan.left = scan.count;
@@ -431,9 +431,9 @@ impl Gather {
         }
     }
 
-    /// Goes by partitions that need not be asked, because this node knows how many keys they have:
-    /// those without any, and all of them where keys are only counted. The last one is asked all
-    /// the same. With its answer those that were looked at are judged, too: see `take`.
+    /// Skips partitions that need not be asked, because this node knows how many keys they have:
+    /// empty ones, and all of them if keys are only counted. The last one is asked all the same.
+    /// Its answer also judges those that were looked at: see `take`.
     pub(super) fn look(&mut self, generation: u64, keys_of: impl Fn(PartitionId) -> Option<usize>) {
         let counts = matches!(self.answer, Answer::Count(_));
         if !counts
@@ -464,7 +464,7 @@ impl Gather {
         }
     }
 
-    /// Of a sweep: the keyspace, and the map whose turn it is.
+    /// The keyspace of a sweep, and the map whose turn it is.
     pub(super) const fn about(&self) -> (KeyspaceId, MapId) {
         (self.keyspace, self.map)
     }
@@ -474,12 +474,12 @@ impl Gather {
         self.left = false;
     }
 
-    /// Whether it has failed: what is not submitted need not be.
+    /// Whether it has failed. Then the remaining parts need not be submitted.
     pub(super) fn has_failed(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// Nothing more is asked: it ends once what was asked is answered.
+    /// Asks for nothing more. It ends once everything under way is answered.
     pub(super) fn fail(&mut self, why: Failure) {
         self.failure = Some(why);
         self.drop_found();
@@ -569,8 +569,8 @@ impl Gather {
     }
 
     /// Takes the outcome of a part: a key's place, or a partition's number. `copied` are the bytes
-    /// that nobody else holds. `judged`: the generation under which what this thread looked at
-    /// before may be answered, if it may.
+    /// that only this answer holds. `judged` is the generation under which this thread may answer
+    /// what it looked at before, if it may.
     pub(super) fn take(
         &mut self,
         part: u32,
@@ -585,7 +585,7 @@ impl Gather {
         if let Some(looked) = self.looked.take() {
             match outcome {
                 Outcome::Failed(Failure::Stale) => return self.begin_again(),
-                // It says nothing of when: what was looked at is not judged.
+                // The failure has no time, so it does not judge what was looked at.
                 Outcome::Failed(why) => return self.fail(why),
                 _ if judged != Some(looked) => return self.begin_again(),
                 _ => {}
@@ -599,14 +599,14 @@ impl Gather {
             return self.take_keys(part, outcome);
         }
         if self.lost && !matches!(outcome, Outcome::Failed(_)) {
-            // A range waits for one answer at a time, and everything else begins again.
+            // A range waits for one answer at a time, and all other sweeps begin again.
             return;
         }
         let sweeps = self.is_sweep();
         match (&mut self.answer, outcome) {
             (_, Outcome::Failed(Failure::Stale)) if sweeps => return self.lose(part),
             (_, Outcome::Failed(why)) => {
-                // What may have happened outweighs what did not.
+                // An operation that may have happened outweighs those that did not.
                 if self.failure != Some(Failure::Unknown) {
                     self.failure = Some(why);
                 }
@@ -666,7 +666,7 @@ impl Gather {
                     if wanted.reverse {
                         wanted.to = last.clone();
                     } else {
-                        // The least key that is greater.
+                        // The least key that is greater than the last one.
                         wanted.from = [&**last, &[0]].concat().into();
                     }
                     go_on(&mut self.next, part, next);
@@ -682,8 +682,8 @@ impl Gather {
         self.done += 1;
     }
 
-    /// What a partition answered to a scan. Keys are taken in the order of partitions, as far as
-    /// all before them are there.
+    /// Takes a partition's answer to a scan. Keys are taken in the order of partitions, as far as
+    /// all earlier answers are there.
     fn take_keys(&mut self, part: u32, outcome: Outcome) {
         let answer = match outcome {
             Outcome::Failed(Failure::Stale) => return self.lose(part),
@@ -701,7 +701,7 @@ impl Gather {
         while scan.left > 0
             && let Some(first) = scan.asked.front()
             && first.answer.is_some()
-            // Not before what goes on in an earlier one.
+            // Not before an earlier partition that is not finished.
             && self.next.front().is_none_or(|(next, _)| *next > first.partition)
         {
             let Some(AskedPart {
@@ -723,8 +723,8 @@ impl Gather {
                     self.unmatched.extend(found);
                     (next != 0).then_some(next)
                 }
-                // Nothing of it was answered yet: what was found before is, and the next call meets
-                // this again.
+                // Nothing of it was answered yet. The keys that were found before are answered, and
+                // the next call meets the failure again.
                 Err(_) if scan.left < scan.count => {
                     scan.left = 0;
                     Some(cursor)
@@ -742,7 +742,7 @@ impl Gather {
         }
     }
 
-    /// Nobody will see what was found.
+    /// Drops the keys that were found: they will not be sent.
     fn drop_found(&mut self) {
         self.unmatched.clear();
         match &mut self.answer {
@@ -760,7 +760,7 @@ impl Gather {
         self.held = 0;
     }
 
-    /// Compares keys with the pattern, as far as this work goes; takes what it used.
+    /// Compares keys with the pattern as far as `work` allows, and subtracts what it used.
     pub(super) fn compare(&mut self, work: &mut usize) {
         let (pattern, keys) = match &mut self.answer {
             Answer::Keys { pattern, keys } => (Some(&*pattern), keys),
@@ -793,8 +793,7 @@ impl Gather {
         }
     }
 
-    /// Appends the reply, or the next part of it; true when that was all. What is encoded is given
-    /// up.
+    /// Appends the reply, or its next part. True if that was all. The encoded parts are released.
     pub(super) fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
         if let Some(why) = self.failure {
             self.encode_failure(encoder, why);
@@ -858,7 +857,7 @@ impl Gather {
         at >= all
     }
 
-    /// Where a scan goes on: what was not taken first, in the order of partitions. 0: nowhere.
+    /// Where a scan continues: the first partition that was not taken. 0: nowhere.
     fn cursor(&self) -> Option<u64> {
         let Answer::Scan(scan) = &self.answer else {
             return None;
@@ -878,7 +877,7 @@ impl Gather {
         )
     }
 
-    /// `TRYAGAIN` and the like are said only where nothing happened to any key.
+    /// `TRYAGAIN` and the like are answered only if no key was changed.
     fn encode_failure(&self, encoder: &mut Encoder<'_>, why: Failure) {
         let writes = matches!(
             self.answer,
@@ -904,7 +903,7 @@ impl Gather {
     }
 }
 
-/// What keys cost in an answer.
+/// The cost of keys in an answer.
 fn weight(keys: &[Bytes]) -> usize {
     keys.iter().map(|k| k.len() + KEY_OVERHEAD).sum()
 }

@@ -1,31 +1,31 @@
-//! Patterns as `KEYS` and `SCAN MATCH` take them: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\`
-//! before a character.
+//! Patterns of `KEYS` and `SCAN MATCH`: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\` before a
+//! character.
 
 /// Whether the whole text matches.
 #[must_use]
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    // Without a limit it always comes to an end.
+    // Without a limit on work it always comes to an end.
     Matching::default()
         .run(pattern, text, &mut usize::MAX.clone())
         .unwrap_or_default()
 }
 
-/// How far one comparison has come.
+/// The progress of one comparison.
 ///
-/// Goes back only to the last `*`, so that the work is bounded by the product of both lengths
-/// whatever the pattern is. That is still a tenth of a second for the longest of both, so it can be
+/// It goes back only to the last `*`, so the work is bounded by the product of both lengths for
+/// every pattern. That is still a tenth of a second for the longest pattern and key, so it can be
 /// done in slices.
 #[derive(Debug, Default)]
 pub struct Matching {
     pattern_at: usize,
     text_at: usize,
-    /// Behind the last `*`, and the first byte of the text that it does not take.
+    /// The pattern after the last `*`, and the first byte of the text that this `*` does not take.
     retry: Option<(usize, usize)>,
 }
 
 impl Matching {
-    /// Whether the whole text matches; `None`: not known within this work, of which it takes what
-    /// it used.
+    /// Whether the whole text matches; `None` if the work did not suffice to find out. The work
+    /// that was done is subtracted.
     pub fn run(&mut self, pattern: &[u8], text: &[u8], work: &mut usize) -> Option<bool> {
         while *work > 0 {
             let rest = pattern.get(self.pattern_at..).unwrap_or_default();
@@ -45,7 +45,7 @@ impl Matching {
             if rest.is_empty() && self.text_at == text.len() {
                 return Some(true);
             }
-            // A class that does not match was read to its end, at most to that of the pattern.
+            // A class that does not match was read to its end, or to the end of the pattern.
             *work = work.saturating_sub(if rest.first() == Some(&b'[') {
                 rest.len()
             } else {
@@ -63,8 +63,8 @@ impl Matching {
     }
 }
 
-/// What is left of the pattern once its first element took this character; `None` if it does not
-/// take it.
+/// The rest of the pattern after its first element has taken this character; `None` if the element
+/// does not match it.
 fn one(pattern: &[u8], character: Option<u8>) -> Option<&[u8]> {
     let character = character?;
     match pattern {
@@ -76,8 +76,8 @@ fn one(pattern: &[u8], character: Option<u8>) -> Option<&[u8]> {
     }
 }
 
-/// A class without its opening bracket. One that is never closed ends with the pattern, as in
-/// Redis.
+/// Matches a class without its opening bracket. A class that is never closed ends with the pattern,
+/// as in Redis.
 fn class(mut rest: &[u8], character: u8) -> Option<&[u8]> {
     let negated = rest.first() == Some(&b'^');
     if negated {

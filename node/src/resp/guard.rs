@@ -1,9 +1,9 @@
-//! Wrong passwords, by address: guessing is slow, and the log tells of it.
+//! Limits password guessing by address: guesses are slow, and the log reports them.
 //!
-//! After a wrong password, further `AUTH`s of the same address wait before they are judged, the
-//! right ones as well: else a guesser would hang up on each answer that does not come at once. All
-//! that wait are judged at the same moment, so a client that has the password waits for `DELAY_MAX`
-//! at most, whatever others try from its address.
+//! After a wrong password, each further `AUTH` of the same address waits before it is judged. Right
+//! passwords wait too: otherwise a guesser would hang up on each answer that does not come at once.
+//! All that wait are judged at the same moment. So a client with the password waits for `DELAY_MAX`
+//! at most, however often others guess from its address.
 
 use crate::seldom::{A_MINUTE, Seldom};
 use doyen_gossip::Time;
@@ -11,15 +11,15 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// After the first wrong password; twice as long after each further one.
+/// The delay after the first wrong password. Each further one doubles it.
 const DELAY_FIRST: Duration = Duration::from_millis(50);
 const DELAY_MAX: Duration = Duration::from_secs(2);
-/// An address that gave no wrong password for so long begins anew.
+/// An address is forgotten if it gave no wrong password for so long.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 4096;
 
-/// Of one data thread.
+/// The guard of one data thread.
 #[derive(Debug)]
 pub(crate) struct Guard {
     wrong: BTreeMap<IpAddr, Wrong>,
@@ -54,7 +54,7 @@ impl Guard {
         self.failures
     }
 
-    /// Until when an `AUTH` of this address waits; `None`: it is judged now.
+    /// Until when an `AUTH` of this address waits; `None` if it is judged now.
     pub(crate) fn waits_until(&self, now: Time, from: IpAddr) -> Option<Time> {
         self.wrong
             .get(&network(from))
@@ -67,7 +67,8 @@ impl Guard {
         self.failures += 1;
         if let Some(others) = self.told.happened(Instant::now()) {
             tracing::warn!(
-                "a RESP client at {from} gave a wrong password: AUTH takes what --resp-password-file says ({others} more since the last such line)"
+                "a RESP client at {from} gave a wrong password: clients must send the one in \
+                 --resp-password-file ({others} more since the last such line)"
             );
         }
         let from = network(from);
@@ -97,7 +98,7 @@ impl Guard {
     }
 }
 
-/// What one customer of a provider has: an IPv4 address, or 64 bits of an IPv6 address.
+/// The network of one customer of a provider: an IPv4 address, or 64 bits of an IPv6 address.
 fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX))),

@@ -1,4 +1,4 @@
-//! `INFO`, `MEMORY STATS` and `MEMORY DOCTOR`: what a node says of itself.
+//! `INFO`, `MEMORY STATS` and `MEMORY DOCTOR`: what a node reports about itself.
 
 use super::counts::Counts;
 use super::databases;
@@ -7,10 +7,11 @@ use super::usage::Usage;
 use doyen_placement::Eviction;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The version of Redis whose commands and texts are spoken. Clients choose what they send by it.
+/// The version of Redis whose commands and texts this server follows. Clients choose their commands
+/// by it.
 pub const REDIS_VERSION: &str = "7.0.15";
 
-/// What `INFO` and `CONFIG GET` need to know.
+/// The facts that `INFO` and `CONFIG GET` need.
 #[derive(Debug, Clone)]
 #[allow(missing_docs)] // Each is named after its line.
 pub struct Facts {
@@ -28,11 +29,11 @@ pub struct Facts {
     pub backups: i64,
     pub has_password: bool,
     pub value_bytes_max: usize,
-    /// Where that is needed.
+    /// The threads' counters, if they are needed.
     pub counted: Counted,
 }
 
-/// What Redis calls the policy that is most like this one.
+/// Redis's name for the policy that is most like this one.
 pub(crate) const fn memory_policy(eviction: Eviction) -> &'static str {
     match eviction {
         Eviction::None => "noeviction",
@@ -42,14 +43,14 @@ pub(crate) const fn memory_policy(eviction: Eviction) -> &'static str {
     }
 }
 
-/// What a question needs of what data threads count.
+/// Which of the data threads' counters a question needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Needs {
     /// Nothing.
     Nothing,
     /// All but `Counted::databases`.
     Counts,
-    /// All, and that looks at each partition.
+    /// All of them. This looks at each partition.
     Databases,
 }
 
@@ -75,7 +76,7 @@ impl Default for Facts {
     }
 }
 
-/// What each data thread counts for itself.
+/// The counters of one data thread.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs)] // Each is named after its line.
 pub struct Counted {
@@ -85,12 +86,13 @@ pub struct Counted {
     pub memory_bytes: u64,
     pub memory_peak_bytes: u64,
     pub parked: u64,
-    /// Of `default`, led here: keys of each database, and how many of them expire.
+    /// For the partitions of `default` that are led here: the keys of each database, and how many
+    /// of them expire.
     pub databases: Box<[(u64, u64); databases::COUNT]>,
-    /// Of all keyspaces, copies among them.
+    /// Keys of all keyspaces, including those of backups.
     pub keys_held: u64,
     pub totals: Totals,
-    /// Commands, bytes in and bytes out in a second.
+    /// Commands, bytes received and bytes sent, per second.
     pub rates: [u64; 3],
     pub counts: Counts,
 }
@@ -131,7 +133,7 @@ impl Totals {
         }
     }
 
-    /// What was counted since `earlier`. (What a former member of this process counted is gone with
+    /// What was counted since `earlier`. (Counters of a former member of this process are gone with
     /// it.)
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
@@ -162,7 +164,7 @@ impl Counted {
     }
 }
 
-/// `INFO` of these sections, named in small letters; of the usual ones if none is named.
+/// `INFO` with these sections, named in small letters; with the usual ones if none is named.
 #[must_use]
 pub fn info(facts: &Facts, sections: &[String]) -> String {
     let mut text = String::new();
@@ -180,7 +182,7 @@ pub fn info(facts: &Facts, sections: &[String]) -> String {
     text
 }
 
-/// What `info` of these sections needs.
+/// What `info` with these sections needs.
 #[must_use]
 pub fn needs(sections: &[String]) -> Needs {
     shown(sections)
@@ -190,7 +192,7 @@ pub fn needs(sections: &[String]) -> Needs {
 }
 
 fn shown(sections: &[String]) -> impl Iterator<Item = &'static Section> {
-    /// What is shown only to who asks for it.
+    /// Sections that are shown only on request.
     const UNUSUAL: [&str; 2] = ["Commandstats", "Latencystats"];
     let asks = |name: &str| sections.iter().any(|s| s.eq_ignore_ascii_case(name));
     let all = asks("all") || asks("everything");
@@ -232,7 +234,7 @@ static SECTIONS: [Section; 13] = [
 
 type Lines = Vec<(String, String)>;
 
-/// Lines whose names are known.
+/// Lines with fixed names.
 fn lines<const N: usize>(lines: [(&str, String); N]) -> Lines {
     lines
         .into_iter()
@@ -420,7 +422,7 @@ fn memory(facts: &Facts) -> Lines {
     ])
 }
 
-/// Nothing is on disk, so nothing is loaded and nothing fails.
+/// Nothing is stored on disk, so nothing is loaded and nothing can fail.
 fn persistence(facts: &Facts) -> Lines {
     let no = || "0".to_owned();
     let ok = || "ok".to_owned();
@@ -603,14 +605,14 @@ pub(crate) fn memory_stats(encoder: &mut Encoder<'_>, facts: &Facts) {
 
 /// `MEMORY DOCTOR`.
 pub(crate) fn memory_doctor(facts: &Facts) -> String {
-    /// From so much of the limit on, writes may be refused or keys evicted.
+    /// From this percentage of the limit on, writes may be refused or keys evicted.
     const FULL: f64 = 90.0;
     let counted = &facts.counted;
     let filled = percent(counted.memory_bytes, facts.memory_bytes_max);
     let used = human(counted.memory_bytes);
     if filled < FULL {
         return format!(
-            "This node uses {used}, {filled:.0} % of its memory limit: there is nothing to mend.\n"
+            "This node uses {used}, {filled:.0} % of its memory limit. No action is needed.\n"
         );
     }
     let evicts = facts.memory_policy != "noeviction";
@@ -620,7 +622,8 @@ pub(crate) fn memory_doctor(facts: &Facts) -> String {
         "writes that need memory are refused"
     };
     format!(
-        "This node uses {used}, {filled:.0} % of its memory limit, so {then}. Add a node, or raise --memory-max.\n"
+        "This node uses {used}, {filled:.0} % of its memory limit, so {then}. \
+         Add a node, or raise --memory-max.\n"
     )
 }
 
@@ -658,7 +661,7 @@ mod tests {
         assert!(sections(&["nosuch"]).is_empty());
     }
 
-    /// `INFO server` looked at all partitions of all threads.
+    /// Regression: `INFO server` looked at all partitions of all threads.
     #[test]
     fn a_section_takes_no_more_than_it_shows() {
         let needs = |asked: &[&str]| {

@@ -1,9 +1,9 @@
-//! Replies on their way out: encoded bytes, and between them large values, which leave from where
-//! they are stored.
+//! Replies on their way out: encoded bytes, and between them large values, which are sent from
+//! where they are stored.
 //!
 //! ```text
-//!   bytes   $5\r\nhello\r\n$1000000\r\n | \r\n+OK\r\n       written together, in this order, without a copy of the value
-//!   values                      (27, value)
+//!   bytes   $5\r\nhello\r\n$1000000\r\n | \r\n+OK\r\n       both are written together, in this
+//!   values                      (27, value)           order, without a copy of the value
 //! ```
 
 use bytes::{Buf, BytesMut};
@@ -11,39 +11,40 @@ use doyen_engine::op::Value;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
-/// A value from this size on is not copied: below, one more slice to write costs as much.
+/// Values from this size on are not copied. Below it, another slice in the write costs as much as a
+/// copy.
 pub(crate) const APART_BYTES_MIN: usize = 16 << 10;
-/// A larger buffer than this is given back once it is written.
+/// A buffer that is larger than this is released once it is written.
 const KEPT_BYTES_MAX: usize = 256 << 10;
-/// Slices of one write.
+/// Most slices of one write.
 const SLICES_MAX: usize = 16;
 
-/// What one connection is to be sent.
+/// What is to be sent to one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    /// For an encoder.
+    /// Encoders append here.
     pub(crate) bytes: BytesMut,
-    /// Values, and the place in `bytes` before which each belongs, as if nothing of that had been
-    /// written.
+    /// Values, and the place in `bytes` before which each belongs, counted as if nothing of `bytes`
+    /// had been written.
     values: VecDeque<(usize, Value)>,
-    /// Bytes of all values that are not written.
+    /// Bytes of the values that are not written yet.
     value_bytes: usize,
-    /// Written of `bytes`, which has lost them.
+    /// How much of `bytes` was written and removed.
     written: usize,
-    /// Written of the first value.
+    /// How much of the first value was written.
     value_written: usize,
-    /// The most that `bytes` held.
+    /// The most that `bytes` has held.
     most: usize,
 }
 
 impl Output {
-    /// Bytes that are not written.
+    /// Bytes that are not written yet.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() + self.value_bytes
     }
 
-    /// Bytes of memory that it keeps, but for values that the store may hold as well: more than
-    /// `len`, where it has grown lately.
+    /// Bytes of memory that the output keeps, without values that the store may hold as well. It is
+    /// more than `len` if the buffer has grown lately.
     pub(crate) fn held(&self) -> usize {
         self.bytes.capacity() + self.value_bytes
     }
@@ -60,8 +61,8 @@ impl Output {
             .push_back((self.written + self.bytes.len(), value));
     }
 
-    /// Writes once, about `most` bytes at most; how many it was, and whether all that was offered
-    /// was taken. Not to be called when there are none.
+    /// Writes once, about `most` bytes at most. Returns how many were written, and whether all that
+    /// was offered was accepted. Must not be called when there is nothing to write.
     pub(crate) fn write(&mut self, to: &mut impl Write, most: usize) -> io::Result<(usize, bool)> {
         let (written, offered) = if self.values.is_empty() {
             let bytes = &self.bytes[..self.bytes.len().min(most)];
@@ -78,7 +79,7 @@ impl Output {
         Ok((written, written == offered))
     }
 
-    /// The next slices; how many there are.
+    /// Fills in the next slices. Returns how many there are.
     fn slices<'a>(&'a self, most: usize, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
         let (mut count, mut left, mut from, mut skip) = (0, most, 0, self.value_written);
         let mut add = |bytes: &'a [u8], left: &mut usize| {
@@ -88,7 +89,7 @@ impl Output {
                 count += 1;
                 *left -= bytes.len();
             }
-            // Whatever follows a slice that did not fit must not go before it.
+            // What follows a slice that did not fit must not be sent before it.
             if count == SLICES_MAX {
                 *left = 0;
             }
@@ -132,7 +133,7 @@ impl Output {
         }
     }
 
-    /// The room serves what is next, if that is not too much to be kept.
+    /// The room is kept for the next output, unless it is too large to be kept.
     fn reset(&mut self) {
         if std::mem::take(&mut self.most) > KEPT_BYTES_MAX {
             self.bytes = BytesMut::new();
@@ -147,7 +148,7 @@ impl Output {
 mod tests {
     use super::*;
 
-    /// Takes a few bytes at a time, and only of the first slice, or of all.
+    /// Accepts a few bytes at a time, only of the first slice or of all.
     struct Slow {
         taken: Vec<u8>,
         step: usize,

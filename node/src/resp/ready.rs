@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
-/// Numbers of connections for the next pass. One that comes twice looks twice, and finds nothing
-/// the second time.
+/// Numbers of the connections for the next pass. A connection that is listed twice finds nothing to
+/// do the second time.
 #[derive(Debug, Default)]
 pub(crate) struct Ready(RefCell<Vec<usize>>);
 
@@ -13,12 +13,12 @@ impl Ready {
         self.0.borrow_mut().push(at);
     }
 
-    /// Moves all of them so far.
+    /// Moves all numbers to this list.
     pub(crate) fn append_to(&self, numbers: &mut Vec<usize>) {
         numbers.append(&mut self.0.borrow_mut());
     }
 
-    /// Whether there is none.
+    /// Whether no connection has anything to do.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }

@@ -1,18 +1,19 @@
-//! Outcomes of the shard as replies of Redis.
+//! Encodes the shard's outcomes as Redis replies.
 
 use super::command::Shape;
 use super::encode::Encoder;
 use doyen_engine::op::{Encoding, Failure, Outcome};
 
-/// What Redis says where it does not count how often keys are used.
-const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
-    between policies at runtime LRU and LFU data will take some time to adjust.";
-/// An entry has one bit, not a time: whether it was used since eviction looked at it last.
+/// Redis's text if it does not count how often keys are used.
+const NO_FREQUENCY: &str = "ERR An LFU maxmemory policy is not selected, access frequency not \
+    tracked. Please note that when switching between policies at runtime LRU and LFU data will \
+    take some time to adjust.";
+/// An entry has one bit instead of a time: whether it was used since eviction last looked at it.
 const NO_IDLE_TIME: &str =
-    "ERR access time is not tracked: this server keeps no time of the last use of a key";
+    "ERR access time is not tracked: this server does not keep when a key was last used";
 
-/// The text of a failure. `TRYAGAIN` and `CLUSTERDOWN` say that nothing happened, `UNKNOWN` that it
-/// may have.
+/// The text of a failure. `TRYAGAIN` and `CLUSTERDOWN` say that the operation did not happen.
+/// `UNKNOWN` says that it may have happened.
 #[must_use]
 pub const fn failure(failure: Failure, shape: Shape) -> &'static str {
     match failure {
@@ -26,15 +27,19 @@ pub const fn failure(failure: Failure, shape: Shape) -> &'static str {
         Failure::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
         Failure::TooFewCopies => "NOREPLICAS Not enough good replicas to write.",
         Failure::NoPartition => {
-            "CLUSTERDOWN Hash slot not served: this node has not joined a cluster yet, or the keyspace was dropped"
+            "CLUSTERDOWN Hash slot not served: this node has not joined a cluster yet, \
+             or the keyspace was dropped"
         }
         Failure::Unavailable | Failure::Overtaken | Failure::Stopped => {
-            "TRYAGAIN the partition is not served at the moment: nothing happened"
+            "TRYAGAIN the partition is not served at the moment: nothing happened; try again later"
         }
-        Failure::Stale => "TRYAGAIN the partition was split or merged: nothing happened",
-        Failure::Unknown => "UNKNOWN the write may or may not have happened",
+        Failure::Stale => "TRYAGAIN the partition was split or merged: nothing happened; try again",
+        Failure::Unknown => {
+            "UNKNOWN the write may or may not have happened: read the key before you try again"
+        }
         Failure::Overloaded => {
-            "BUSY too many operations are waiting, or too large answers (ask for less at once): nothing happened"
+            "BUSY too many operations are waiting, or their answers are too large: nothing \
+             happened; try again later, or ask for less at once"
         }
     }
 }
@@ -61,7 +66,7 @@ pub fn outcome(encoder: &mut Encoder<'_>, shape: Shape, outcome: &Outcome) {
         (Outcome::Nil, _) => encoder.nil(),
         (Outcome::Int(value), _) => encoder.integer(*value),
         (Outcome::Bulk(value), _) => encoder.bulk(value),
-        // The operations that clients name by a key have no such outcome.
+        // Operations that clients name by a key have no such outcome.
         (Outcome::Keys { .. }, _) => encoder.error("ERR unexpected outcome"),
     }
 }

@@ -1,8 +1,9 @@
-//! Sockets of Redis clients. The first data thread accepts those of the plain port and hands them
-//! to all threads, so that each has as many; of the cluster-aware port each thread has its own.
-//! Each pass of the data thread's loop reads what the ready ones sent (`read`) and runs every whole
-//! command of it (`run`). Once the outcomes are handed out, it writes all that each of them is
-//! answered (`write`).
+//! Sockets of Redis clients.
+//!
+//! The first data thread accepts the clients of the plain port and hands them to all threads, so
+//! that each has as many. For the cluster-aware port, each thread has a listener of its own. Each
+//! pass of the data thread's loop reads what the ready clients sent (`read`) and runs every whole
+//! command (`run`). Once the outcomes are handed out, it writes all answers (`write`).
 
 use super::Context;
 use super::budget::{Budget, STALLED_MAX};
@@ -36,48 +37,49 @@ use std::time::{Duration, Instant};
 const PASS_COMMANDS_MAX: usize = 256;
 /// Bytes of values handled for one client in one pass, about.
 const PASS_WORK_MAX: usize = 4 << 20;
-/// Commands, and bytes of values, of all clients in one pass, about. Clients that are left come
-/// first in the next pass.
+/// Commands of all clients in one pass, and about how many bytes of their values. Clients for which
+/// there was no time come first in the next pass.
 const PASS_ALL_COMMANDS_MAX: usize = 1024;
 const PASS_ALL_WORK_MAX: usize = 4 << 20;
-/// Commands from which on it pays to load what they look up beforehand, and the longest key for
-/// which it does.
+/// From so many commands on, it pays to load the entries of their keys beforehand, unless a key is
+/// longer than this.
 const WARM_LEAST: usize = 3;
 const WARM_KEY_BYTES: usize = 512;
 /// Clients accepted in one pass.
 const PASS_ACCEPTS_MAX: usize = 64;
-/// Clients with more output than this share what one pass writes, so that others do not wait for
-/// megabytes to be copied: that many bytes, about, which is a tenth of a millisecond. Less would
-/// cost more: each write wakes its reader. Clients that are left come first in the next pass.
+/// About how many bytes all clients with more output than this are sent in one pass, so that others
+/// do not wait while megabytes are copied. It is a tenth of a millisecond's work. A lower limit
+/// would cost more, because each write wakes its reader. Clients for which there was no room come
+/// first in the next pass.
 const LARGE_OUTPUT: usize = 64 << 10;
 const PASS_LARGE_BYTES: usize = 512 << 10;
-/// The common room for reading, and how little of it is too little for one read.
+/// The shared read buffer. If less room than this is left, it is not enough for one read.
 const SCRATCH_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 16 << 10;
-/// At most so much is read at once.
+/// Most bytes of one read.
 const READ_BYTES_MAX: usize = 64 << 10;
-/// Likewise of a client that has not said the password.
+/// The same for a client that has not authenticated.
 const STRANGER_READ_BYTES_MAX: usize = 4 << 10;
-/// File descriptors that Redis clients leave to everything else, or a quarter of a small limit: a
-/// node that is full of clients still answers HTTP.
+/// File descriptors that Redis clients leave for everything else, or a quarter of a small limit. So
+/// a node that is full of clients still answers HTTP.
 const FILES_KEPT: u64 = 64;
-/// A client that takes none of its answers for so long, while commands of it wait, is held to write
-/// all of them before it reads.
+/// If a client takes none of its answers for so long while its commands wait, it is taken to write
+/// its whole pipeline before it reads.
 const SPILL_AFTER: Duration = Duration::from_millis(100);
-/// Of those that have taken nothing for so long, the one that holds most is disconnected, once it
-/// has taken nothing for `STALLED_MAX`.
+/// Among the clients that have taken nothing for so long, the one that holds most is disconnected
+/// once it has taken nothing for `STALLED_MAX`.
 const SPILL_STILL: Duration = Duration::from_secs(1);
-/// Answers of one client that are put aside in one pass, in outputs of `OUTPUT_BYTES_SOFT`.
+/// Answers of one client that are put aside in one pass, as outputs of `OUTPUT_BYTES_SOFT`.
 const PASS_SPILLS_MAX: usize = 4;
-/// How often clients are looked for that wait to be judged, and those that have said nothing for
-/// too long; how many of the latter in one pass.
+/// How often the thread looks for clients whose password is to be judged, and for clients that have
+/// sent nothing for too long; and how many of the latter it checks in one pass.
 const JUDGE_INTERVAL: Duration = Duration::from_millis(50);
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 const PASS_IDLE_MAX: usize = 1024;
-/// How long a client has to take notice that its connection was closed in order.
+/// How long a client may take to notice that its connection was closed in order.
 const LINGER: Duration = Duration::from_secs(1);
-/// After `accept` failed, for instance for want of file descriptors; and while this node is no
-/// member yet.
+/// Pause after `accept` failed, for instance because no file descriptor was left. Also the pause
+/// while this node is no member yet.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The listeners and the clients of one data thread.
@@ -88,26 +90,26 @@ pub(crate) struct Clients {
     first_tokens: (usize, usize),
     all: Slab<Client>,
     ready: Rc<Ready>,
-    /// Those of this pass, and those for whom there was no time.
+    /// The clients of this pass, and those for which there was no time.
     turn: Vec<usize>,
     late: Vec<usize>,
-    /// How many commands those of this pass have sent.
+    /// How many commands the clients of this pass have sent.
     commands: usize,
-    /// Where what clients send is read.
+    /// The shared read buffer.
     scratch: BytesMut,
-    /// When those that were closed in order are closed at last.
+    /// Connections that were closed in order, and when each is dropped.
     lingering: Vec<(Instant, usize, u64)>,
-    /// Descriptors from this one on are not for clients.
+    /// File descriptors from this one on are not for clients.
     files_max: u64,
     refused: Seldom,
-    /// Those that may have to put answers aside, and those that did; when they are looked at.
+    /// Clients that may have to put answers aside or have done so, and when to look at them.
     spilling: Vec<(usize, u64)>,
     spilling_at: Instant,
     ended: Seldom,
-    /// Those whose passwords are judged later, and when they are looked at.
+    /// Clients whose passwords are judged later, and when to look at them.
     judged_later: Vec<(usize, u64)>,
     judge_at: Instant,
-    /// The next client that may have said nothing for too long, and when it is looked at.
+    /// The next client that may have been idle for too long, and when to look at it.
     idle_next: usize,
     idle_at: Instant,
     looks_for_idle: bool,
@@ -127,75 +129,77 @@ struct Client {
     parser: Parser,
     /// There may be something to read.
     readable: bool,
-    /// There is something to be read to the end, if only the end.
+    /// The input must be read to its end, even if only the end is left.
     ending: bool,
     /// It may take output.
     writable: bool,
-    /// Read and not parsed.
+    /// Bytes that were read and not parsed yet.
     input: BytesMut,
-    /// `input` is a part of the common room.
+    /// `input` is a part of the shared buffer.
     borrowed: bool,
-    /// Commands that are parsed and not all run, which of them is next, and how many there are.
+    /// Commands that are parsed and not all run, the next one among them, and how many there are.
     chunk: Bytes,
     chunk_next: usize,
     chunk_len: usize,
     /// There may be whole commands in `input`.
     unparsed: bool,
-    /// What follows the parsed commands is not the protocol.
+    /// The text of a protocol error that follows the parsed commands.
     error: Option<String>,
     /// The client sends nothing more.
     ended: bool,
-    /// On its way out.
+    /// Output on its way to the client.
     output: Output,
     spill: Spilled,
     budget: Rc<Budget>,
     /// It is among those whose passwords are judged later.
     judged_later: bool,
-    /// Closed in order: it counts no more, and what it still sends is dropped.
+    /// The connection was closed in order: it does not count any more, and further input is
+    /// dropped.
     lingers: bool,
-    /// Its place among those that there may be, for as long as it counts.
+    /// Its place among the allowed clients, as long as it counts.
     seat: Option<Seat>,
 }
 
-/// Answers that its client does not read while it still sends: they are put aside, so that the rest
-/// of what it sends can be taken.
+/// Answers that a client does not read while it still sends. They are put aside, so that the rest
+/// of its input can be taken.
 #[derive(Default)]
 struct Spilled {
     /// They come after `Client::output`.
     outputs: VecDeque<Output>,
-    /// Bytes of memory that these hold.
+    /// Bytes of memory that these outputs hold.
     bytes: usize,
-    /// What counts for the share of such answers: they, and everything else that is not written.
+    /// What counts towards the share of such answers: these, and everything else that is not
+    /// written.
     counted: usize,
-    /// When the client last took anything.
+    /// When the client last took any output.
     took_at: Time,
-    /// It takes nothing: answers are put aside.
+    /// The client takes no output, so answers are put aside.
     on: bool,
-    /// It takes nothing, and commands wait.
+    /// The client takes no output, and commands wait.
     stuck: bool,
-    /// When there was no room for more, if it waits for that.
+    /// Since when it waits for room for more answers, if it does.
     waits: Option<Time>,
-    /// It is among those that are looked at.
+    /// It is in the list of clients to look at.
     listed: bool,
 }
 
-/// What becomes of a client after its turn.
+/// What a client does after its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// It waits for its socket, or for outcomes.
     Wait,
-    /// It goes on in the next pass.
+    /// It continues in the next pass.
     Again,
-    /// Likewise, and it comes first: it had no share of this one.
+    /// It continues in the next pass and comes first, because there was no time for it in this one.
     Left,
-    /// Everything is answered and written, and nothing more comes or is wanted.
+    /// Everything is answered and written, and no more input is expected or wanted.
     Finished,
-    /// It is gone.
+    /// The connection is gone.
     Broken,
 }
 
 impl Clients {
-    /// For listeners; their tokens, and those of clients, begin with `first_token`.
+    /// `first_token` is the first token of the listeners. The tokens of clients follow theirs.
     pub(crate) fn new(
         registry: Registry,
         listeners: Vec<(std::net::TcpListener, bool)>,
@@ -241,7 +245,7 @@ impl Clients {
     }
 }
 
-/// The half of the door that the loop drives.
+/// The part of the door that the loop drives.
 impl Sockets for Clients {
     type Door = Resp;
 
@@ -299,7 +303,7 @@ impl Sockets for Clients {
         self.look_at_spilling(context, now);
         self.look_at_judged(context, now);
         self.look_at_idle(context, now);
-        // The room of the last pass: it is empty by now.
+        // The list of the last pass is empty by now, so its room is reused.
         let mut turn = std::mem::take(&mut self.turn);
         turn.append(&mut self.late);
         self.ready.append_to(&mut turn);
@@ -312,7 +316,7 @@ impl Sockets for Clients {
             let Some(client) = self.all.get_mut(turn[next]) else {
                 continue;
             };
-            // From now on a change puts it among those that are written.
+            // From now on, a change puts the client in the list of those to write.
             client.connection.queued.set(false);
             commands += client.prepare(context, &mut self.scratch);
         }
@@ -332,7 +336,7 @@ impl Sockets for Clients {
         let mut bytes = 0;
         for next in 0..turn.len() {
             if bytes >= PASS_ALL_WORK_MAX {
-                // What is parsed waits as it is.
+                // The parsed commands of the others stay as they are.
                 self.late.extend(turn.drain(next..));
                 break;
             }
@@ -390,7 +394,7 @@ impl Sockets for Clients {
     }
 
     fn receive(&mut self, context: &mut Context, message: door::Message) {
-        // All threads of a node have this kind of door, which sends nothing else.
+        // All threads of a node have this kind of door, and it sends no other messages.
         let Ok(message) = message.downcast::<Message>() else {
             return;
         };
@@ -421,8 +425,8 @@ impl Sockets for Clients {
 }
 
 impl Clients {
-    /// Finds clients that take no answers and send more commands, and lets these be taken. Where
-    /// the room for their answers is used up, it ends the one that holds most.
+    /// Finds clients that take no answers and send more commands, and puts their answers aside. If
+    /// the room for such answers is used up, the client that holds most is disconnected.
     fn look_at_spilling(&mut self, context: &mut Context, now: Instant) {
         if self.spilling.is_empty() || now < self.spilling_at {
             return;
@@ -462,9 +466,10 @@ impl Clients {
         };
         if let Some(others) = self.ended.happened(now) {
             tracing::warn!(
-                "the RESP client {} is disconnected: it sends commands and reads no answers, {bytes} bytes of answers wait for it, and the {} bytes \
-                 for such answers of all clients are used up: it must read while it writes, or send shorter pipelines ({others} others since the \
-                 last such line)",
+                "the RESP client {} was disconnected: it sends commands and reads no answers; \
+                 {bytes} bytes of answers wait for it, and the {} bytes for such answers of all \
+                 clients are used up; let it read while it writes, or send shorter pipelines \
+                 ({others} others since the last such line)",
                 client.connection.session.borrow().peer(),
                 spill.bytes_max(),
             );
@@ -474,7 +479,7 @@ impl Clients {
         client.connection.wake();
     }
 
-    /// Lets those go on whose passwords may be judged now.
+    /// Resumes the clients whose passwords may be judged now.
     fn look_at_judged(&mut self, context: &Context, now: Instant) {
         if self.judged_later.is_empty() || now < self.judge_at {
             return;
@@ -497,7 +502,7 @@ impl Clients {
         });
     }
 
-    /// Ends clients that have not said the password in time, or nothing at all for too long.
+    /// Disconnects clients that have not authenticated in time or were idle for too long.
     fn look_at_idle(&mut self, context: &mut Context, now: Instant) {
         let auth_timeout = context
             .door
@@ -529,10 +534,12 @@ impl Clients {
             }
             context.door.counters.auth_timeouts += u64::from(late.is_some());
             context.door.counters.idle_timeouts += u64::from(late.is_none());
-            // One that does not read what it is told is not told more.
+            // A client that does not read its answers is not sent another one.
             if client.output.is_empty() && session.out.is_empty() && session.is_answered() {
                 session.end(late.map(|most| {
-                    format!("NOAUTH no AUTH has come within {most:?}: this connection is closed")
+                    format!(
+                        "NOAUTH no AUTH came within {most:?}: connect again and authenticate first"
+                    )
                 }));
             } else {
                 client.connection.expelled.set(true);
@@ -548,8 +555,8 @@ impl Clients {
     }
 
     fn accept(&mut self, context: &mut Context, now: Instant) {
-        // A client that comes before this node is a member waits, as for anything else that is not
-        // served at the moment.
+        // A client that connects before this node is a member waits, as for anything else that is
+        // not served at the moment.
         let early = context.view().is_none()
             && context.now().since(context.started()) < context.limits().park;
         for at in 0..self.listeners.len() {
@@ -573,8 +580,9 @@ impl Clients {
                     {
                         if let Some(others) = self.refused.happened(now) {
                             tracing::warn!(
-                                "RESP clients are refused, because nearly all files that this process may open are: raise the limit (ulimit -n), \
-                                 or lower --connections-max ({others} more since the last such line)"
+                                "RESP clients are refused: this process has nearly as many open \
+                                 files as it may have; raise the limit (ulimit -n), or lower \
+                                 --connections-max ({others} more since the last such line)"
                             );
                         }
                         refuse(context, stream);
@@ -584,7 +592,7 @@ impl Clients {
                         self.admit(context, stream, cluster_port);
                     }
                     Err(e) if e.kind() == ErrorKind::WouldBlock => listener.ready = false,
-                    // It was gone before it was accepted.
+                    // The client was gone before it was accepted.
                     Err(e)
                         if matches!(
                             e.kind(),
@@ -594,7 +602,8 @@ impl Clients {
                         listener.paused = Some(now + ACCEPT_PAUSE);
                         if let Some(others) = self.refused.happened(now) {
                             tracing::warn!(
-                                "RESP clients wait, because they cannot be accepted: {why} ({others} more since the last such line)"
+                                "RESP clients wait, because this node cannot accept them: {why} \
+                                 ({others} more since the last such line)"
                             );
                         }
                     }
@@ -603,7 +612,7 @@ impl Clients {
         }
     }
 
-    /// Gives a client its place, at this thread or another one.
+    /// Gives a client its place at this thread or another one.
     fn admit(&mut self, context: &mut Context, stream: TcpStream, cluster_port: bool) {
         let own = context.me().thread_number();
         let Some(seat) = context.door.common.seat(cluster_port.then_some(own)) else {
@@ -614,9 +623,10 @@ impl Clients {
                     .filter(|(_, client)| !client.connection.session.borrow().authenticated)
                     .count();
                 tracing::warn!(
-                    "RESP clients are refused, because there are as many as --connections-max allows; {strangers} of those at this data thread \
-                     have not said the password: see who they are with CLIENT LIST, or raise --connections-max ({others} more since the \
-                     last such line)"
+                    "RESP clients are refused: as many are connected as --connections-max allows, \
+                     and {strangers} of those at this data thread have not authenticated; find them \
+                     with CLIENT LIST, or raise --connections-max ({others} more since the last \
+                     such line)"
                 );
             }
             return refuse(context, stream);
@@ -696,7 +706,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Says that nothing more comes, and reads on for a while: closing with unread bytes would send
+    /// Shuts down the sending side, and reads on for a while. Closing with unread input would send
     /// a reset, which can overtake the last replies.
     fn close(&mut self, context: &mut Context, at: usize, now: Instant) {
         let Some(client) = self.all.get_mut(at) else {
@@ -725,11 +735,12 @@ impl Clients {
 /// Tells a client that there are too many.
 fn refuse(context: &mut Context, mut stream: TcpStream) {
     context.door.counters.connections_rejected += 1;
-    // Into an empty socket buffer. A client that does not get it sees the connection closed.
+    // The socket buffer is empty, so the text fits. If the write fails, the client sees a closed
+    // connection.
     let _ = stream.write(b"-ERR max number of clients reached\r\n");
 }
 
-/// From which descriptor on clients are refused.
+/// The file descriptor from which on clients are refused.
 fn files_max() -> u64 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile)
         .current
@@ -738,8 +749,8 @@ fn files_max() -> u64 {
 }
 
 impl Client {
-    /// Parses what is there or can be read, unless there are commands already; how many there are
-    /// to run.
+    /// Parses what is there or can be read, unless parsed commands wait already. Returns how many
+    /// commands are ready to run.
     fn prepare(&mut self, context: &mut Context, scratch: &mut BytesMut) -> usize {
         {
             let session = self.connection.session.borrow();
@@ -757,14 +768,14 @@ impl Client {
         self.chunk_len - self.chunk_next
     }
 
-    /// The keys of parsed commands: of most commands the first argument is one.
+    /// Keys of the parsed commands: the first argument of most commands is a key.
     fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let all = self.parser.commands(&self.chunk).skip(self.chunk_next);
         all.map(|args| args.get(1))
             .filter(|key| !key.is_empty() && key.len() <= WARM_KEY_BYTES)
     }
 
-    /// Whether there is something new to parse.
+    /// Reads. True if there is something new to parse.
     fn read(&mut self, context: &mut Context, scratch: &mut BytesMut) -> bool {
         if self.ended || !self.readable || !self.connection.may_read(self.id, context.now()) {
             return false;
@@ -785,8 +796,8 @@ impl Client {
             }
             Ok(read) => {
                 context.door.counters.input_bytes += read as u64;
-                // Less than there was room for: there was no more, and what comes next is
-                // announced, but for the end.
+                // The read did not fill the buffer, so there was no more input. The poll announces
+                // further input, but not always the end.
                 self.readable = read == room || self.ending;
                 self.connection.heard_at.set(context.now());
                 let new = scratch.split_to(read);
@@ -812,7 +823,7 @@ impl Client {
         }
     }
 
-    /// Writes what is ready, then finds out what is next. `room` is what large outputs may still
+    /// Writes what is ready, then decides what is next. `room` is how much large outputs may still
     /// take of this pass.
     fn output(&mut self, context: &mut Context, room: &mut usize) -> Next {
         if self.lingers {
@@ -852,8 +863,8 @@ impl Client {
                 Ok((0, _)) => return Next::Broken,
                 Ok((written, whole)) => {
                     context.door.counters.output_bytes += written as u64;
-                    // The system has no more room where it took a part, and says when it has some:
-                    // it need not be asked.
+                    // The system took only a part, so it has no more room. It announces when it has
+                    // some, so there is no need to try.
                     self.writable = whole;
                     if large {
                         *room = room.saturating_sub(written);
@@ -878,7 +889,7 @@ impl Client {
                 .run(context.now(), &mut session, &self.output, &self.budget);
             context.count_errors(&mut session.failed);
             let blocked = session.is_blocked();
-            // A client that has not said the password sends no more than fits.
+            // A client that has not authenticated sends no more than fits.
             let unread = blocked && !self.writable && !self.output.is_empty();
             self.spill.stuck = unread && commands_wait && session.authenticated && !session.closing;
             (blocked, session.is_answered(), session.closing, more)
@@ -912,25 +923,25 @@ impl Client {
         }
     }
 
-    /// Runs parsed commands, at most one pass of them, and says how many bytes of values that was.
+    /// Runs parsed commands, at most one pass of them. Returns how many bytes their values had.
     fn run_commands(&mut self, context: &mut Context) -> usize {
         if self.chunk_next >= self.chunk_len {
             return 0;
         }
         let mut work = 0;
-        // What others left of theirs is not ours.
+        // Other clients' remaining work does not count here.
         context.take_work();
         context.door.stopwatch.forget();
         for args in self.parser.commands(&self.chunk).skip(self.chunk_next) {
-            // Also because of what others have run since it was parsed.
+            // This also counts what other clients have run since these commands were parsed.
             if work >= PASS_WORK_MAX || self.connection.session.borrow().is_blocked() {
                 break;
             }
-            // Only a client that does something moves: one that waits is woken as often as others
-            // give room.
+            // Only a client that does something makes progress: a waiting one is woken whenever
+            // others give room.
             self.connection.moved_at.set(context.now());
             if !self.connection.execute(context, args) {
-                // A slice: others first.
+                // One slice is done: the others come first.
                 break;
             }
             self.chunk_next += 1;
@@ -948,15 +959,15 @@ impl Client {
         work
     }
 
-    /// A few bytes that wait for more shall not hold the common room.
+    /// A few bytes of an unfinished command must not keep the shared buffer alive.
     fn own_input(&mut self) {
         if std::mem::take(&mut self.borrowed) && !self.input.is_empty() {
             self.input = BytesMut::from(&self.input[..]);
         }
     }
 
-    /// What waits until the client reads shall not hold the common room: that may be many times as
-    /// much.
+    /// Commands that wait until the client reads must not keep the shared buffer alive: it may be
+    /// many times as large as they are.
     fn leave_room(&mut self) {
         self.own_input();
         self.borrowed = false;
@@ -965,7 +976,7 @@ impl Client {
         }
     }
 
-    /// What it holds of what the client sent.
+    /// How much the client's input holds.
     fn count_input(&self) {
         let now = self.input.len() + self.chunk.len() + self.parser.bytes();
         let before = self.connection.input_held.replace(now);
@@ -977,7 +988,7 @@ impl Client {
     /// Finds whole commands, and a protocol error that follows them.
     fn parse(&mut self, context: &mut Context) {
         let authenticated = self.connection.session.borrow().authenticated;
-        // One by one before the password, because each may change what is allowed.
+        // Before authentication, one by one, because each may change what is allowed.
         let most = if authenticated { PASS_COMMANDS_MAX } else { 1 };
         let (taken, result) = self.parser.parse(&self.input, authenticated, most);
         self.chunk = self.input.split_to(taken).freeze();
@@ -1001,7 +1012,7 @@ impl Client {
     /// All parsed commands are run.
     fn end_chunk(&mut self, context: &mut Context) {
         self.parser.clear();
-        // The common room gets it back once no operation holds a key of it.
+        // The shared buffer gets the room back once no operation holds one of its keys.
         self.chunk = Bytes::new();
         if let Some(text) = self.error.take() {
             context.door.counters.protocol_errors += 1;
@@ -1009,7 +1020,7 @@ impl Client {
         }
     }
 
-    /// It counts no more.
+    /// The client does not count any more.
     fn forget(&mut self, context: &mut Context) {
         self.budget
             .count_input(self.id, self.connection.input_held.take(), 0);
@@ -1020,7 +1031,7 @@ impl Client {
         }
     }
 
-    /// Drops what a client sends that was told the end.
+    /// Drops the further input of a client whose connection was closed in order.
     fn sink(&mut self) -> Next {
         let mut sink = [0; 4096];
         loop {
@@ -1036,7 +1047,7 @@ impl Client {
 }
 
 impl Spilled {
-    /// Counts what is not written, and puts answers aside if the client takes none; true if there
+    /// Counts what is not written, and puts answers aside if the client takes none. True if there
     /// may be more of them at once.
     fn run(&mut self, now: Time, session: &mut Session, output: &Output, budget: &Budget) -> bool {
         self.waits = None;
@@ -1046,7 +1057,7 @@ impl Spilled {
                 session.encode_ready();
             }
             let unsent = session.out.len() + output.len() + self.bytes;
-            // Once the client has read what was put aside, it counts as any other.
+            // Once the client has read the answers that were put aside, it counts as any other.
             let wanted = if self.on || !self.outputs.is_empty() {
                 unsent
             } else {
@@ -1071,7 +1082,7 @@ impl Spilled {
         }
     }
 
-    /// The client is gone, or is told the end.
+    /// The client is gone, or its connection was closed in order.
     fn end(&mut self, budget: &Budget) {
         self.outputs.clear();
         self.bytes = 0;
@@ -1079,8 +1090,8 @@ impl Spilled {
     }
 }
 
-/// A socket by the kernel's own calls: those of the C library are points where threads may be
-/// cancelled, and note that each time.
+/// A socket that is used by the kernel's own calls. The C library's calls are thread cancellation
+/// points, and each call notes that.
 struct Raw<'a>(&'a TcpStream);
 
 impl Read for Raw<'_> {
@@ -1091,7 +1102,7 @@ impl Read for Raw<'_> {
 
 impl Write for Raw<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // A client that is gone is an error here and no signal.
+        // If the client is gone, that is an error here and not a signal.
         Ok(rustix::net::send(
             self.0,
             bytes,

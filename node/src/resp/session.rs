@@ -1,8 +1,9 @@
-//! One connection's state: what it said of itself, and its replies, in the order of its commands.
+//! The state of one connection: what its client has set, and its replies in the order of its
+//! commands.
 //!
 //! A command is answered at once (`PING`), or becomes one operation, or several whose outcomes are
-//! gathered, or a sweep over all partitions in steps. Outcomes come in any order; replies leave in
-//! theirs.
+//! gathered, or a sweep over all partitions in steps. Outcomes arrive in any order, and replies
+//! leave in the order of the commands.
 
 mod about;
 mod asking;
@@ -39,93 +40,93 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Replies that one connection may wait for.
+/// Most replies that one connection may wait for.
 const PENDING_MAX: usize = 8192;
-/// Bytes of commands that are not answered yet, of their answers, and of those that other nodes are
-/// expected to send; above it nothing more is taken from this connection.
+/// Bytes of the commands that are not answered yet, of their answers, and of the answers that other
+/// nodes are expected to send. Above it, no more commands are taken from this connection.
 const PENDING_BYTES_MAX: usize = 32 << 20;
-/// Output above which nothing more is encoded or taken from this connection until the client has
-/// read.
+/// If the output exceeds this, no more replies are encoded and no more commands are taken until the
+/// client has read.
 pub(super) const OUTPUT_BYTES_SOFT: usize = 1 << 20;
-/// Likewise before the client has said the password: it is told no more than that it has to.
+/// The same for a client that has not authenticated: its answers are short.
 const STRANGER_OUTPUT_BYTES: usize = 4 << 10;
-/// The least that an answer of another node is expected to weigh: a full queue of these is below
+/// The least expected weight of another node's answer. A full queue of such answers stays below
 /// `PENDING_BYTES_MAX`.
 const EXPECTED_BYTES_MIN: usize = 1 << 10;
-/// Keys, and bytes of keys and values, of one command that are submitted in one go.
+/// Keys of one command that are submitted in one slice, and bytes of keys and values.
 const SLICE_KEYS: usize = 512;
 const SLICE_BYTES: usize = 1 << 20;
-/// Keys of one command that wait for their outcomes at the same time, at most: further ones are
-/// submitted as outcomes come.
+/// Keys of one command that wait for their outcomes at the same time, at most. Further keys are
+/// submitted as outcomes arrive.
 const KEYS_ASKED_MAX: usize = 8192;
-/// Bytes of the keys of one command at the cluster-aware port, where all are hashed before the
-/// first is touched.
+/// Bytes of the keys of one command at the cluster-aware port, where all keys are hashed before the
+/// first operation.
 const HASHED_BYTES_MAX: usize = 2 << 20;
-/// Keys are compared with a pattern so far as they come; what is beyond that waits for its turn.
+/// Work of comparing keys with a pattern at once, as they arrive. The rest waits for its turn.
 const COMPARE_AT_ONCE: usize = 1 << 16;
-/// More room than this for replies is given back once all are written.
+/// If replies took more room than this, it is released once all are written.
 const SLOTS_KEPT_MAX: usize = 256;
-/// No single reply is larger.
+/// Largest reply.
 pub(super) const REPLY_BYTES_MAX: usize = 512 << 20;
-/// The largest value that is encoded before it is judged whether it may leave: what stands apart in
-/// the output is not taken back.
+/// The largest value that is encoded before it is judged whether it may leave. Larger values stand
+/// apart in the output and cannot be taken back.
 const READ_AT_ONCE_MAX: usize = APART_BYTES_MIN;
-/// What waited behind something that was waited for in vain has this long: a round trip between
-/// regions, and what a busy member adds.
+/// Deadline for commands queued behind one that timed out: a round trip between regions, and what a
+/// busy member adds.
 const HURRIED: Duration = Duration::from_millis(200);
-/// For so long after that, unless all that the client sent was taken before.
+/// How long after a timeout that deadline applies, unless everything that the client sent is taken
+/// earlier.
 const HURRIED_FOR: Duration = Duration::from_secs(5);
-/// Longest name that a client may give itself.
+/// Longest name of a client.
 const NAME_BYTES_MAX: usize = 256;
 
-/// A connection, as its socket and the shard's outcomes see it.
+/// A connection, as its socket and the outcomes of the shard see it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) session: RefCell<Session>,
     /// Its number among the sockets.
     at: usize,
     ready: Rc<Ready>,
-    /// It is among those that have something to do.
+    /// It is in the list of connections that have something to do.
     pub(crate) queued: Cell<bool>,
     /// Bytes of input that it holds.
     pub(crate) input_held: Cell<usize>,
-    /// When it last ran a command or took output, or was let read on.
+    /// When it last ran a command, sent output, or was allowed to read on.
     pub(crate) moved_at: Cell<Time>,
-    /// It is not read, because others hold too much.
+    /// It is not read, because other connections hold too much.
     waits_for_room: Cell<bool>,
-    /// Commands that came are not taken yet: they wait for answers to those before them, as long as
-    /// these do.
+    /// Some commands that came are not taken yet, because earlier ones wait for answers.
     pub(crate) behind: Cell<bool>,
-    /// When something of it was last read. Reading is no move: a client that sends its command byte
-    /// by byte stands still all the same.
+    /// When input was last read. Reading is not progress: a client that sends its command byte by
+    /// byte makes none.
     pub(crate) heard_at: Cell<Time>,
-    /// It stood still for too long while others wanted room: it ends.
+    /// It made no progress for too long while others wanted room, so it is closed.
     pub(crate) expelled: Cell<bool>,
 }
 
-/// What a connection is and what it waits for.
+/// The state of a connection, and what it waits for.
 #[derive(Debug)]
 pub(crate) struct Session {
     id: u64,
-    /// It came to the cluster-aware port.
+    /// It came through the cluster-aware port.
     cluster_port: bool,
     local: SocketAddr,
     peer: SocketAddr,
     protocol: Protocol,
     pub(crate) authenticated: bool,
-    /// `MULTI` was refused, and the transaction that it began has not ended: nothing of it is
+    /// `MULTI` was refused, and the transaction that it began has not ended. Its commands are not
     /// executed.
     in_refused_transaction: bool,
-    /// Since when it is not.
+    /// Since when the client has not been authenticated.
     pub(crate) stranger_since: Time,
     pub(crate) judging: Judging,
     name: Bytes,
     library: Option<Box<Library>>,
-    /// When it came.
+    /// When the connection was accepted.
     began: Time,
     /// The last command that it sent, by its place in the table.
     command: u16,
-    /// Which replies it wants.
+    /// Which replies the client wants.
     mute: Mute,
     /// The present command gets no reply.
     silent: bool,
@@ -133,69 +134,71 @@ pub(crate) struct Session {
     touches: bool,
     /// It waits for the end of a pause.
     paused: bool,
-    /// What commands are about: a keyspace, and the map of it that is the selected database.
+    /// Commands are about this keyspace and this map of it, which is the selected database.
     keyspace: KeyspaceId,
     map: MapId,
     slots: VecDeque<Slot>,
     /// The number of the first slot.
     first: u64,
     /// Replies of this pass that are in `out` and must not leave unless the pass is judged well:
-    /// reads, and what was answered after them. They had the numbers before `first`.
+    /// reads, and the replies after them. Their numbers were just below `first`.
     provisional: Vec<Provisional>,
     /// Where they begin in `out`.
     provisional_from: usize,
     pending_bytes: usize,
     sweeping: bool,
-    /// Replies that were errors, and are not counted yet.
+    /// Error replies that are not counted yet.
     pub(crate) failed: Vec<Failed>,
-    /// Nothing more is taken; closed when everything is answered.
+    /// No more commands are taken. The connection is closed once everything is answered.
     pub(crate) closing: bool,
     pub(crate) out: Output,
-    /// The command of which not all keys are submitted: its slot is the last.
+    /// The command whose keys are not all submitted. Its slot is the last.
     partway: Option<Partway>,
     /// Whether the next command waits for the newest table, because it names a keyspace that this
     /// node does not know.
     looking: Looking,
-    /// What the next answer of another node is expected to weigh: what they weighed of late, and
-    /// the most at first.
+    /// The expected weight of the next answer of another node: the weight of recent ones, and the
+    /// most at first.
     expected: usize,
-    /// Until then what is taken has waited already, behind what was waited for in vain.
+    /// Until then, `HURRIED` is the deadline of commands, because they have already waited behind
+    /// one that timed out.
     hurried_until: Time,
-    /// Until when what was taken last waits at most, if it is not answered.
+    /// The deadline of the last command that was taken, if it is not answered.
     waits_until: Time,
     budget: Rc<Budget>,
-    /// What it counts for there: commands, answers and output.
+    /// Its charge in the budget: commands, answers and output.
     charged: usize,
     unwritten: usize,
-    /// All that is not written, whatever it counts for.
+    /// All output that is not written, including what is not charged.
     pub(crate) unsent: usize,
 }
 
-/// When a password is judged that this client says.
+/// When a password that this client sends is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judging {
-    /// At once, unless its address gave wrong ones lately.
+    /// At once, unless its address gave wrong passwords lately.
     AtOnce,
-    /// Then, and no command is taken before.
+    /// At this time. Until then no command is taken.
     At(Time),
-    /// At once: it has waited.
+    /// At once, because it has waited.
     Now,
 }
 
-/// A lookup of a keyspace that this node does not know (yet).
+/// Whether the newest table is fetched, because it may have a keyspace that this node does not
+/// know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Looking {
     /// None is under way.
     #[default]
     No,
-    /// The newest table is waited for. No command is taken meanwhile: those that follow are about
+    /// It is being fetched. No command is taken meanwhile, because the following commands are about
     /// that keyspace.
     Waits,
     /// It is here, and the command is run again.
     Over,
 }
 
-/// How far the submission of a command's keys has come.
+/// How many keys of a command were submitted.
 #[derive(Debug, Clone, Copy)]
 struct Partway {
     many: Many,
@@ -206,16 +209,16 @@ struct Partway {
     hold: Hold,
 }
 
-/// What the next part of a command waits for, while all connections together hold too much.
+/// What the next part of a command waits for while all connections together hold too much.
 #[derive(Debug, Clone, Copy)]
 enum Hold {
     No,
-    /// Its turn to ask, and room for what is expected, as the connection with this number.
+    /// A turn to ask and room for the expected answer, for the connection with this number.
     Room(usize),
-    /// What was asked already: it may weigh less than was expected, and there is too little room
-    /// else.
+    /// The answers to what was asked: they may weigh less than expected, and there is too little
+    /// room otherwise.
     Answers,
-    /// Outcomes of what was asked, until no more than so many are lacking.
+    /// Outcomes of what was asked, until no more than so many are missing.
     Outcomes(usize),
 }
 
@@ -223,26 +226,27 @@ enum Hold {
 #[derive(Debug)]
 struct Slot {
     protocol: Protocol,
-    /// Nobody wants it.
+    /// The client does not want this reply.
     silent: bool,
     /// The command that it answers, by its place in the table.
     command: u16,
     /// Bytes of the command and of its answer.
     weight: usize,
-    /// Those of them that nobody else holds, and that are charged to the budget.
+    /// Bytes in `weight` that only this connection holds. They are charged to the budget.
     charged: usize,
-    /// Bytes that other nodes are expected to answer, in `weight` and `charged` too.
+    /// Bytes that other nodes are expected to answer. They are included in `weight` and `charged`.
     expected: usize,
-    /// Bytes of the command's values while it is not answered, in `weight` and `charged` too.
+    /// Bytes of the command's values while it is not answered. They are included in `weight` and
+    /// `charged`.
     under_way: usize,
     state: State,
 }
 
-/// A reply that is encoded already, and what it is made of if it may not leave.
+/// A reply that is encoded already, and its parts in case it may not leave.
 #[derive(Debug)]
 enum Provisional {
-    /// What was read under this key of this keyspace, as which operation of this node, and where
-    /// the value stands in `out`.
+    /// A read of this key of this keyspace, as this operation of this node, and the value's place
+    /// in `out`.
     Read {
         keyspace: KeyspaceId,
         map: MapId,
@@ -251,12 +255,12 @@ enum Provisional {
         value: Option<Range<usize>>,
         protocol: Protocol,
     },
-    /// It says the same at any time; where it stands in `out`.
+    /// It would be the same at any time. Its place in `out`.
     Encoded(Range<usize>),
 }
 
 impl Slot {
-    /// How many outcomes of its parts are lacking.
+    /// How many outcomes of its parts are missing.
     fn waits(&self) -> usize {
         match &self.state {
             State::Gathering(gather) => gather.waits(),
@@ -281,14 +285,13 @@ enum State {
     Encoded(Bytes),
 }
 
-/// What waits for the outcome of an operation: a slot of a connection's queue, and which part of
-/// it.
+/// What waits for the outcome of an operation: a slot of a connection's queue, and a part of it.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(super) connection: Rc<Connection>,
     pub(super) slot: u64,
     pub(super) part: u32,
-    /// Nothing is lost with the outcome.
+    /// If the outcome is lost, the operation can be repeated.
     pub(super) read: bool,
 }
 
@@ -297,7 +300,7 @@ impl Waiter for Reply {
         self.read
     }
 
-    // What a client asked after this operation is to come after it.
+    // What a client asked after this operation must come after it.
     fn may_be_asked_again(&self) -> bool {
         self.connection.awaits_last(self.slot)
     }
@@ -370,9 +373,9 @@ impl Connection {
         })
     }
 
-    /// An outcome for a slot; true if its sweep has further steps. `read`: nothing is lost with the
-    /// outcome. `judged`: the generation under which what this thread looked at before may be
-    /// answered.
+    /// Takes an outcome for a slot. True if its sweep has further steps. `read`: if the outcome is
+    /// lost, the operation can be repeated. `judged` is the generation under which this thread may
+    /// answer what it looked at before.
     pub(crate) fn deliver(
         &self,
         (now, judged): (Time, Option<u64>),
@@ -408,9 +411,9 @@ impl Connection {
             entry.expected -= share;
             weighed = share;
             if in_vain || !matches!(outcome, Outcome::Failed(_)) {
-                // It falls by half with each answer that is smaller, so that one small one does not
-                // open the gates. And with each that did not come: else what nobody serves is asked
-                // for two by two.
+                // It falls by half with each answer that is smaller, so that a single small one
+                // does not open the gates. It falls with each failure, too: otherwise, commands to
+                // partitions without a primary would be asked two by two.
                 session.expected = outcome
                     .bytes()
                     .max(session.expected / 2)
@@ -425,8 +428,8 @@ impl Connection {
                 |c| c - share,
             );
         }
-        // What was expected of it counts no more: an answer that was weighed well takes its place,
-        // whatever others hold by now.
+        // The expected bytes do not count any more: an answer that was weighed takes their place,
+        // even if others have filled the room by now.
         let much = session.charged >= PENDING_BYTES_MAX;
         let (outcome, bytes, copied) = admit(&session.budget, outcome, read, much, weighed);
         let mut goes_on = false;
@@ -438,7 +441,7 @@ impl Connection {
                 };
                 entry.weight += bytes;
                 session.pending_bytes += bytes;
-                // The store has the value of the command by now, or nothing has it.
+                // By now, the store has the value of the command, or the value is dropped.
                 let stored = std::mem::take(&mut entry.under_way);
                 session.budget.count_under_way(stored, 0);
                 charge(
@@ -461,7 +464,7 @@ impl Connection {
                     |c| c + gather.held() - held,
                 );
                 goes_on = gather.has_next_step() || gather.is_matching();
-                // It asks for nothing more, if it is this one.
+                // If this command is partway, it asks for nothing more.
                 if let Some(way) = session.partway.as_mut().filter(|_| gather.has_failed()) {
                     way.hold = Hold::No;
                 }
@@ -474,18 +477,19 @@ impl Connection {
         goes_on
     }
 
-    /// Something that was taken is asked again, and waits until then at most.
+    /// The last command is executed again, and waits until then at most.
     pub(crate) fn waits_until(&self, until: Time) {
         self.session.borrow_mut().waits_until = until;
     }
 
-    /// Whether this reply is the last one that is waited for: no command after it was taken.
+    /// Whether this reply is the last one: no later command was taken.
     pub(crate) fn awaits_last(&self, slot: u64) -> bool {
         let session = self.session.borrow();
         slot + 1 == session.first + session.slots.len() as u64
     }
 
-    /// The next steps of a sweep, which take of `work`; true if it has more to do at once.
+    /// Takes the next steps of a sweep, and subtracts from `work`. True if it has more to do at
+    /// once.
     pub(crate) fn sweep_on(
         self: &Rc<Self>,
         context: &mut Context,
@@ -523,8 +527,8 @@ impl Connection {
         false
     }
 
-    /// Whether it may be read now; if not, it is told to try again, and that it stands still is not
-    /// its fault.
+    /// Whether it may read more now. If not, it is told to try again, and the pause is not counted
+    /// against it.
     pub(crate) fn may_read(&self, id: u64, now: Time) -> bool {
         let session = self.session.borrow();
         let may = session.budget.may_read(
@@ -539,17 +543,17 @@ impl Connection {
         may
     }
 
-    /// When something was last read of it, or it last moved.
+    /// When input was last read, or when it last made progress, whichever is later.
     pub(crate) fn active_at(&self) -> Time {
         self.heard_at.get().max(self.moved_at.get())
     }
 
-    /// Ends it if it holds much and stands still, and says so: others want the room.
+    /// Ends the connection if it holds much and makes no progress while others want room; says so.
     pub(crate) fn expel_if_stalled(&self, now: Time) -> bool {
         let much = self.input_held.get() > FREE_INPUT_BYTES
             || self.session.borrow().charged > FREE_ANSWER_BYTES;
-        // Also who waits for room itself, with a part of a command: while many do, none of them
-        // completes, and all hold on.
+        // This includes connections that wait for room themselves, with a part of a command: if
+        // many do, none of them completes, and all keep what they hold.
         let stalled = much && now.since(self.moved_at.get()) > STALLED_MAX;
         let expelled = stalled && !self.expelled.replace(true);
         if expelled {
@@ -558,20 +562,20 @@ impl Connection {
         expelled
     }
 
-    /// Ends it, whatever it waits for.
+    /// Ends the connection at once.
     pub(crate) fn end(&self) {
         self.expelled.set(true);
         self.wake();
     }
 
-    /// It has something to do.
+    /// The connection has something to do.
     pub(crate) fn wake(&self) {
         if !self.queued.replace(true) {
             self.ready.push(self.at);
         }
     }
 
-    /// Runs one command, or a slice of it: false if the same arguments are wanted again.
+    /// Runs one command, or a slice of it. False if the same arguments are wanted again.
     pub(crate) fn execute(self: &Rc<Self>, context: &mut Context, args: Args<'_>) -> bool {
         let mut session = self.session.borrow_mut();
         if session.partway.is_some() {
@@ -590,8 +594,8 @@ impl Connection {
         if context.is_paused() && session.waits_for_pause(self, context, args) {
             return false;
         }
-        // One that is run again after a lookup was counted before, and it is known whether it gets
-        // a reply.
+        // A command that is run again after a lookup was counted before, and it was decided then
+        // whether it gets a reply.
         if session.looking == Looking::No {
             context.door.counters.commands += 1;
             session.silent = session.take_mute();
@@ -612,7 +616,7 @@ impl Connection {
         session.partway.is_none() && session.looking != Looking::Waits
     }
 
-    /// The newest table is here, or cannot be had: what waited for it is run again.
+    /// The newest table is here or cannot be had. The command that waited for it is run again.
     pub(crate) fn looked(&self) {
         let mut session = self.session.borrow_mut();
         if session.looking == Looking::Waits {
@@ -621,7 +625,7 @@ impl Connection {
         }
     }
 
-    /// The pass was judged: what was read in it may leave, or is taken back.
+    /// The pass was judged: its reads may leave, or are taken back.
     pub(crate) fn settle(self: &Rc<Self>, context: &mut Context, well: bool) {
         let mut session = self.session.borrow_mut();
         if well {
@@ -631,7 +635,7 @@ impl Connection {
         }
     }
 
-    /// The client is gone: nobody waits for its outcomes.
+    /// The client is gone: the outcomes of its operations are dropped.
     pub(crate) fn abandon(&self, context: &mut Context) {
         let slots = {
             let mut session = self.session.borrow_mut();
@@ -648,9 +652,9 @@ impl Connection {
     }
 }
 
-/// What an outcome becomes, how many bytes it has, and how many of them nobody else holds. One for
-/// which there is no room is refused, unless it was `weighed` beforehand: where nothing is lost
-/// with it, it can be asked again. Who holds `much` leaves the second share to the others.
+/// Admits an outcome. Returns it with its size, and how much of that only this connection holds. If
+/// there is no room for it, it is refused, unless it was `weighed` beforehand. The client may
+/// repeat a refused read. A connection that holds `much` leaves the second share to the others.
 fn admit(
     budget: &Budget,
     outcome: Outcome,
@@ -660,7 +664,7 @@ fn admit(
 ) -> (Outcome, usize, usize) {
     let bytes = outcome.bytes();
     let copied = match &outcome {
-        // Else the store holds it as well, or the log.
+        // Otherwise the store or the log holds it as well.
         Outcome::Bulk(value) if value.is_shared() => 0,
         _ => bytes,
     };
@@ -680,7 +684,7 @@ fn admit(
     (outcome, bytes, copied)
 }
 
-/// Changes what one reply is charged.
+/// Changes the charge of one reply.
 fn charge(
     budget: &Budget,
     session: &mut usize,
@@ -695,8 +699,8 @@ fn charge(
     }
 }
 
-/// The partitions that a sweep has to ask, by the installed table, and the number from which on
-/// there are more of them; `None` where its keyspace has none any more.
+/// The partitions that a sweep must ask, by the installed table, and the number from which on there
+/// are more of them. `None` if its keyspace has no partitions any more.
 fn partitions_of(
     context: &Context,
     (keyspace, map): (KeyspaceId, MapId),
@@ -712,7 +716,7 @@ fn partitions_of(
         Wanted::From { first, most, own } => {
             let led =
                 |p: &&Arc<Partition>| !own || cluster::leads(context.me(), context.threads(), p);
-            // They are in order.
+            // Partitions are in order.
             let mut from = all[all.partition_point(|p| p.id.0 < *first)..]
                 .iter()
                 .filter(led)
@@ -754,7 +758,7 @@ fn submit_steps(
                 context.shard().keys_of(keyspace, partition, map)
             });
         }
-        // There is none where it was just found out that there are no partitions.
+        // There is no step if `wants` has just found that there are no partitions.
         let Some((partition, action)) = gather.next_step() else {
             continue;
         };
@@ -777,7 +781,7 @@ fn submit_steps(
 }
 
 impl Session {
-    /// Runs a command that has no way of its own, and notes how long that takes.
+    /// Runs a command that has no fast path, and notes how long that takes.
     fn timed(&mut self, connection: &Rc<Connection>, context: &mut Context, args: Args<'_>) {
         let number = context.door.counters.commands;
         context.door.stopwatch.begin(number);
@@ -790,7 +794,7 @@ impl Session {
         self.note_if_slow(context, args, took);
     }
 
-    /// Whether it ran, and was not refused before that.
+    /// Whether the command ran, and was not refused before that.
     fn run_command(
         &mut self,
         connection: &Rc<Connection>,
@@ -858,12 +862,13 @@ impl Session {
         );
     }
 
-    /// Whether nothing is asked of it that it has not answered.
+    /// Whether every command is answered.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.is_answered() && !self.paused
     }
 
-    /// How long what is taken now waits at most: not less long than what was taken before.
+    /// How long a command that is taken now waits at most. Its deadline is not earlier than that of
+    /// an earlier command.
     fn patience(&mut self, context: &Context) -> Patience {
         if !self.is_hurried(context) {
             self.waits_until = context.now() + context.limits().park;
@@ -882,7 +887,7 @@ impl Session {
         context.now() < self.hurried_until
     }
 
-    /// All that the client sent is taken: what it sends from now on did not wait behind anything.
+    /// All commands of the client are taken. From now on, its commands do not wait behind others.
     pub(crate) fn caught_up(&mut self) {
         self.hurried_until = Time::ZERO;
     }
@@ -904,14 +909,23 @@ impl Session {
         matches!(self.judging, Judging::At(_))
     }
 
+    /// From this much unwritten output on, no further command is taken.
+    const fn output_max(&self) -> usize {
+        if self.authenticated {
+            OUTPUT_BYTES_SOFT
+        } else {
+            STRANGER_OUTPUT_BYTES
+        }
+    }
+
     /// Whether no further command is taken for now.
     pub(crate) fn is_blocked(&self) -> bool {
         if self.looking == Looking::Waits {
             return true;
         }
         if let Some(way) = &self.partway {
-            // Its own answers do not hold it up while there is room for them, but what it asks of
-            // others does.
+            // A client's own answers do not block it while there is room for them, but answers of
+            // other nodes do.
             let expected = self.slots.back().map_or(0, |s| s.expected);
             return expected >= PENDING_BYTES_MAX
                 || match way.hold {
@@ -926,12 +940,15 @@ impl Session {
             || matches!(self.judging, Judging::At(_))
             || self.charged >= FREE_ANSWER_BYTES && self.budget.is_short()
             || self.sweeping
-            // What all threads are asked for may be long, and counts only once it is here: one at a
-            // time.
-            || self.slots.back().is_some_and(|slot| matches!(slot.state, State::Asking(_)))
+            // The answers of all threads may be long and count only once they are here: one such
+            // command at a time.
+            || self
+                .slots
+                .back()
+                .is_some_and(|slot| matches!(slot.state, State::Asking(_)))
             || self.slots.len() >= PENDING_MAX
             || self.pending_bytes >= PENDING_BYTES_MAX
-            || self.out.len() >= if self.authenticated { OUTPUT_BYTES_SOFT } else { STRANGER_OUTPUT_BYTES }
+            || self.out.len() >= self.output_max()
     }
 
     /// Whether the command that is partway may ask for one more answer.
@@ -941,17 +958,17 @@ impl Session {
             .room_to_ask((self.id, at), (own, self.charged), self.expected)
     }
 
-    /// Where its client is.
+    /// The address of the client.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Whether everything is answered, but for what is still in `out`.
+    /// Whether everything is answered, apart from what is still in `out`.
     pub(crate) fn is_answered(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Nothing more is taken, for this reason, if one is told.
+    /// No more commands are taken. The client is told the reason, if there is one.
     pub(crate) fn end(&mut self, why: Option<String>) {
         if let Some(why) = why {
             self.answer(|e| e.error(&why));
@@ -959,7 +976,8 @@ impl Session {
         self.closing = true;
     }
 
-    /// The bytes are no protocol: says so, and closes once everything before it is answered.
+    /// The input is not the protocol: the client is told, and the connection is closed once
+    /// everything earlier is answered.
     pub(crate) fn protocol_error(&mut self, text: &str) {
         self.silent = self.mute == Mute::All;
         self.command = counts::UNKNOWN;
@@ -967,8 +985,8 @@ impl Session {
         self.closing = true;
     }
 
-    /// `GET` of what this thread may read at once, the commonest command: encoded straight from the
-    /// store. False: it goes the way of all others.
+    /// `GET` of a key that this thread may read at once, the commonest command. It is encoded
+    /// straight from the store. False: it goes the way of all other commands.
     fn read_at_once(
         &mut self,
         connection: &Rc<Connection>,
@@ -979,7 +997,7 @@ impl Session {
             && args.get(0).eq_ignore_ascii_case(b"GET")
             && self.slots.is_empty()
             && self.authenticated;
-        // It may have to be asked again, and then waits as long as any.
+        // Such a command may have to be repeated, and then waits as long as any other.
         if !here || self.silent || !self.touches || self.is_hurried(context) {
             return false;
         }
@@ -988,7 +1006,7 @@ impl Session {
             return false;
         }
         let found = context.read(self.keyspace, self.map, key);
-        // What is larger is weighed first.
+        // Larger values are weighed first.
         let Some((n, value)) = found.filter(|(_, v)| v.is_none_or(|v| v.len() <= READ_AT_ONCE_MAX))
         else {
             return false;
@@ -1023,8 +1041,8 @@ impl Session {
         true
     }
 
-    /// `SET` without options of a key that this thread leads: nothing is taken apart or kept of it
-    /// but the entry. False: it goes the way of all others, which also says what is wrong with it.
+    /// `SET` without options of a key that this thread leads. Only the entry is kept of the
+    /// command. False: it goes the way of all other commands, which also answers its mistakes.
     fn write_at_once(
         &mut self,
         connection: &Rc<Connection>,
@@ -1064,7 +1082,7 @@ impl Session {
         true
     }
 
-    /// Takes provisional replies back, to be judged again.
+    /// Takes provisional replies back. Their commands are judged again.
     fn take_back(&mut self, connection: &Rc<Connection>, context: &mut Context) {
         self.waits_until = context.now() + context.limits().park;
         let from = self.provisional_from;
@@ -1123,13 +1141,13 @@ impl Session {
         self.slots.extend(later);
     }
 
-    /// Encodes the replies whose turn it is; true if there is something to write, or something that
-    /// nobody wants is done.
+    /// Encodes the replies whose turn it is. True if there is something to write, or if a reply
+    /// that the client does not want is done.
     pub(crate) fn encode_ready(&mut self) -> bool {
         if !self.provisional.is_empty() {
             return false;
         }
-        // What nobody wants is encoded like all else, for its errors, and dropped.
+        // Replies that the client does not want are encoded too, to count errors, and dropped.
         let (mut dropped, mut silenced) = (BytesMut::new(), false);
         while self.out.len() < OUTPUT_BYTES_SOFT {
             let Some(slot) = self.slots.front_mut() else {
@@ -1194,7 +1212,7 @@ impl Session {
         silenced || !self.out.is_empty()
     }
 
-    /// So many bytes of output are not written yet, `out` among them; `now` of them count as
+    /// So many bytes of output are not written yet, including `out`. `now` of them count as
     /// answers.
     pub(crate) fn count_unwritten(&mut self, unsent: usize, now: usize) {
         self.unsent = unsent;
@@ -1205,7 +1223,7 @@ impl Session {
         }
     }
 
-    /// Nothing counts any more.
+    /// Nothing is charged any more.
     fn discharge(&mut self) {
         self.budget.count_answers(self.charged, 0);
         self.budget.end_turn(self.id);
@@ -1223,7 +1241,7 @@ impl Session {
         self.answer_and_note(false, encode);
     }
 
-    /// Answers that the command does not run at all.
+    /// Answers that the command is not executed at all.
     fn refuse(&mut self, why: &ErrorText) {
         self.answer_and_note(true, |e| e.error(&why.0));
     }
@@ -1258,7 +1276,7 @@ impl Session {
         self.expect(state, weight, 0);
     }
 
-    /// Likewise, where so many bytes of answers are expected from other nodes.
+    /// The same, if other nodes are expected to answer so many bytes.
     fn expect(&mut self, state: State, weight: usize, expected: usize) {
         let under_way = if matches!(state, State::Waiting { .. }) {
             weight
@@ -1285,7 +1303,7 @@ impl Session {
         self.slots.push_back(slot);
     }
 
-    /// What commands are about.
+    /// The keyspace and the map that commands are about.
     const fn about(&self) -> (KeyspaceId, MapId) {
         (self.keyspace, self.map)
     }
@@ -1295,7 +1313,7 @@ impl Session {
         self.first + self.slots.len() as u64
     }
 
-    /// Whether this client may run this command, and this thread is to be asked for these keys.
+    /// Whether this client may run this command, and whether this thread answers for its keys.
     fn admits(
         &self,
         context: &Context,
@@ -1307,7 +1325,7 @@ impl Session {
         }
         let (first, last, step) = spec.keys;
         if first > 0 {
-            // Positive: the table says so.
+            // The table has positive numbers only.
             let (first, step) = (
                 usize::try_from(first).unwrap_or(1),
                 usize::try_from(step).unwrap_or(1).max(1),
@@ -1322,7 +1340,8 @@ impl Session {
                 .step_by(step)
                 .any(|i| args.get(i).len() > context.limits().key_bytes_max)
             {
-                return Err("ERR the key is too long".into());
+                let max = context.limits().key_bytes_max;
+                return Err(format!("ERR the key is too long: at most {max} bytes").into());
             }
             if self.cluster_port {
                 if keys
@@ -1333,7 +1352,8 @@ impl Session {
                     > HASHED_BYTES_MAX
                 {
                     return Err(format!(
-                        "ERR the keys are too long together: at most {HASHED_BYTES_MAX} bytes"
+                        "ERR the keys are too long together: at most {HASHED_BYTES_MAX} bytes; \
+                         send fewer keys in one command"
                     )
                     .into());
                 }
@@ -1377,7 +1397,7 @@ impl Session {
             Request::All(all) => self.sweep(connection, context, all),
             Request::Wait => {
                 let least = match self.keyspace {
-                    // Asked after every write by some, and known already.
+                    // Some clients ask this after every write, so it is kept.
                     cluster::KEYSPACE => context.door.backups_least,
                     other => cluster::backups_least(context.view(), other),
                 };
@@ -1414,7 +1434,7 @@ impl Session {
         self.submit_slice(connection, context, args);
     }
 
-    /// Submits the next keys of a command, as many as others should wait for.
+    /// Submits the next keys of a command, up to the number that other clients can wait for.
     fn submit_slice(&mut self, connection: &Rc<Connection>, context: &mut Context, args: Args<'_>) {
         let Some(mut way) = self.partway.take() else {
             return;
@@ -1451,7 +1471,8 @@ impl Session {
                 Many::Set => Action::set(args.bytes(way.at + 1)),
             };
             let (weight, answers) = (weight(&action), answers_value(&action));
-            // Small answers to who holds little always pass, and what this thread leads is no copy.
+            // Small answers to a connection that holds little always pass, and values that this
+            // thread leads are no copies.
             let much = self.charged >= FREE_ANSWER_BYTES || self.expected > FREE_ANSWER_BYTES;
             if answers
                 && self.budget.is_short()
@@ -1561,9 +1582,11 @@ impl Session {
 }
 
 const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
-const HELLO_NOAUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
+const HELLO_NOAUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, \
+    otherwise the HELLO AUTH <user> <pass> option can be used to authenticate the client and \
+    select the RESP protocol version at the same time";
 
-/// Its token, and whether its outcome comes from elsewhere.
+/// Submits an operation. Returns its token, and whether its outcome comes from elsewhere.
 fn operation(
     connection: &Rc<Connection>,
     context: &mut Context,
@@ -1605,7 +1628,7 @@ const fn answers_value(action: &Action) -> bool {
     )
 }
 
-/// Bytes of the client's that an unanswered operation holds.
+/// Bytes from the client that an unanswered operation holds.
 fn weight(action: &Action) -> usize {
     match action {
         Action::Set { value, .. } | Action::Append { value } => value.len(),

@@ -1,4 +1,4 @@
-//! `CONFIG`: what dashboards read of a server's settings, and the few that change while it runs.
+//! `CONFIG`: the settings that dashboards read, and the few that can change while the server runs.
 
 use super::databases;
 use super::encode::Encoder;
@@ -8,20 +8,22 @@ use bytes::Bytes;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Entries that the slow log of each thread may have.
+/// Most entries in the slow log of each thread.
 const SLOW_ENTRIES_MAX: i64 = 1024;
-/// Below this threshold of the slow log every command is timed, also those that never take so long.
+/// If the threshold of the slow log is below this, every command is timed, including those that
+/// never take so long.
 const TIMES_ALL_BELOW_US: i64 = 1000;
-/// Files that a node needs beside those of clients.
+/// Files that a node needs besides those of clients.
 const OTHER_FILES: i64 = 64;
 
-/// Settings that change while the node runs. All threads read them; each stands for itself.
+/// Settings that can change while the node runs. All threads read them, and each setting is
+/// independent of the others.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Microseconds from which on a command is slow; negative: none is.
+    /// Commands from so many microseconds on are slow. Negative: no command is.
     slow_us: AtomicI64,
     slow_entries: AtomicUsize,
-    /// Milliseconds that a client may be idle; 0: for ever.
+    /// Milliseconds that a client may be idle. 0: for ever.
     timeout_ms: AtomicU64,
     clients_max: AtomicUsize,
 }
@@ -67,7 +69,7 @@ impl Settings {
     /// Sets all of these, or none.
     ///
     /// # Errors
-    /// Redis's text, of the first that cannot be set.
+    /// Redis's text about the first setting that cannot be set.
     pub(crate) fn set(&self, facts: &Facts, wanted: &[(String, Bytes)]) -> Result<(), String> {
         let mut numbers = Vec::new();
         for (at, (name, value)) in wanted.iter().enumerate() {
@@ -131,7 +133,7 @@ fn files_max() -> i64 {
         .unwrap_or(i64::MAX)
 }
 
-/// Every setting that is told, in order of name: those of Redis that mean something here.
+/// Every setting that is shown, in order of name: the settings of Redis that have a meaning here.
 fn all(facts: &Facts, settings: &Settings) -> Vec<(&'static str, String)> {
     let no = || "no".to_owned();
     vec![

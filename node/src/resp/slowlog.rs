@@ -1,7 +1,7 @@
 //! `SLOWLOG`: the last commands whose execution took long on this data thread.
 //!
-//! What is measured is work: from the command's parsing to where its operations are handed to the
-//! shard, which executes them there. Waiting for copies, for other nodes or for a lease is no work.
+//! The time of work is measured: from parsing the command until its operations are submitted to the
+//! shard, which executes them there. Waiting for copies, other nodes or a lease is not work.
 
 use super::command::table::Verb;
 use super::encode::Encoder;
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Arguments that are kept of a command, and bytes of each.
+/// Most arguments that are kept of a command, and most bytes of each.
 const ARGS_KEPT_MAX: usize = 32;
 const ARG_BYTES_KEPT_MAX: usize = 128;
 
@@ -26,12 +26,12 @@ pub(crate) struct Slow {
     pub(crate) name: Bytes,
 }
 
-/// The last ones.
+/// The last slow commands.
 #[derive(Debug, Default)]
 pub(crate) struct SlowLog(VecDeque<Slow>);
 
 impl SlowLog {
-    /// Keeps `most` at most.
+    /// Adds a command, and keeps `most` at most.
     pub(crate) fn push(&mut self, slow: Slow, most: usize) {
         self.0.push_back(slow);
         while self.0.len() > most {
@@ -47,14 +47,14 @@ impl SlowLog {
         self.0 = VecDeque::new();
     }
 
-    /// The newest ones.
+    /// The newest slow commands.
     pub(crate) fn newest(&self, count: usize) -> Vec<Slow> {
         self.0.iter().rev().take(count).cloned().collect()
     }
 }
 
-/// What is kept of a command: no passwords, and of many or long arguments the first ones and
-/// beginnings.
+/// The part of a command that is kept: no passwords, and only the first arguments and the
+/// beginnings of long ones.
 pub(crate) fn kept(verb: Option<Verb>, args: Args<'_>) -> Vec<Bytes> {
     let names_secret = |arg: &[u8]| {
         [&b"requirepass"[..], b"masterauth"]

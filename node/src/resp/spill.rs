@@ -1,18 +1,18 @@
-//! Answers of clients that write on and do not read: a share of the node's memory that all its data
-//! threads have together.
+//! A share of the node's memory, common to all its data threads, for answers to clients that keep
+//! writing without reading.
 //!
-//! A client may write its whole pipeline before it reads the first answer. It can read only once
-//! all of the pipeline is taken, so what it is answered must wait here meanwhile (`server.rs`
-//! decides when). The share is bounded. Once it is used up, clients that want more of it wait, and
-//! the client that holds most and has taken nothing for a while is disconnected.
+//! A client may write its whole pipeline before it reads the first answer. It reads only once all
+//! of the pipeline is taken, so its answers must wait here meanwhile (`server.rs` decides when).
+//! The share is bounded. Once it is used up, clients that want more of it wait, and the client that
+//! holds most and has taken nothing for a while is disconnected.
 
 use doyen_gossip::Time;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// All such answers together, where `--memory-max` is large; a quarter of that where it is not.
+/// All such answers together if `--memory-max` is large. If it is not, a quarter of it.
 const SPILL_BYTES_MAX: usize = 512 << 20;
 
-/// The share, and what each data thread says of its clients.
+/// The share, and each data thread's report of its clients.
 #[derive(Debug)]
 pub(crate) struct Spill {
     bytes_max: usize,
@@ -22,18 +22,18 @@ pub(crate) struct Spill {
     threads: Vec<Thread>,
 }
 
-/// What a thread last said. Nothing else depends on these values, so they need no order among each
-/// other.
+/// The last report of a thread. Nothing else depends on these values, so they need no memory order
+/// among each other.
 #[derive(Debug, Default)]
 struct Thread {
-    /// When a client of it last wanted more than there was.
+    /// When one of its clients last wanted more than there was.
     wanted_at: AtomicU64,
-    /// What the largest of its clients holds that take nothing.
+    /// How much the largest of its clients that take nothing holds.
     largest: AtomicUsize,
 }
 
 impl Spill {
-    /// Of a node with so much memory, and so many data threads.
+    /// The share of a node with so much memory and so many data threads.
     pub(crate) fn new(memory_bytes_max: usize, threads: usize) -> Self {
         Self {
             bytes_max: (memory_bytes_max / 4).min(SPILL_BYTES_MAX),
@@ -48,7 +48,7 @@ impl Spill {
         self.bytes_max
     }
 
-    /// Takes so many bytes of the share, if there are as many.
+    /// Takes so many bytes of the share, if they are free.
     pub(super) fn take(&self, bytes: usize) -> bool {
         let more = |held: usize| {
             held.checked_add(bytes)
@@ -59,15 +59,15 @@ impl Spill {
             .is_ok()
     }
 
-    /// Gives back what was taken.
+    /// Returns bytes to the share.
     pub(super) fn give_back(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// A thread says when a client of it last wanted more than there was, if one waits for that,
-    /// and what the largest client of it holds that takes nothing. True: that client is to be
-    /// disconnected now, because it has taken nothing for `long`, room is wanted and no other holds
-    /// as much.
+    /// A thread's report: when one of its clients last wanted more than there was, if one waits for
+    /// that, and how much its largest client that takes nothing holds. True: that client must be
+    /// disconnected now, because it has taken nothing for `long`, room is wanted, and no other
+    /// client holds as much.
     pub(super) fn largest_ends(
         &self,
         now: Time,
@@ -81,7 +81,7 @@ impl Spill {
         own.wanted_at
             .store(wanted_at.map_or(0, |at| at.0), Ordering::Relaxed);
         own.largest.store(largest, Ordering::Relaxed);
-        // What was wanted before another client ended may be there now.
+        // Room that was wanted before another client ended may be free now.
         let ended_at = self.ended_at.load(Ordering::Relaxed);
         let wanted = self
             .threads
@@ -92,7 +92,7 @@ impl Spill {
             .iter()
             .map(|t| t.largest.load(Ordering::Relaxed))
             .max();
-        // Of two threads that come to this at the same moment one goes on.
+        // If two threads get here at the same moment, one of them wins.
         let ends = long && largest > 0 && wanted && most == Some(largest);
         ends && self
             .ended_at

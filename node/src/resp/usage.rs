@@ -1,14 +1,14 @@
-//! What this process takes of the machine, as the system counts it.
+//! The resources that this process uses, as the system counts them.
 
 use std::fs;
 
-/// Processor time in seconds, memory in bytes; zeros where the system does not say.
+/// Processor time in seconds and memory in bytes. Zeros if the system does not tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Usage {
-    /// In the kernel and outside of it.
+    /// Time in the kernel.
     pub(crate) cpu_system: f64,
     pub(crate) cpu_user: f64,
-    /// Of children that have ended.
+    /// Time of children that have ended.
     pub(crate) children_system: f64,
     pub(crate) children_user: f64,
     pub(crate) resident_bytes: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// At present: a few reads of `/proc`.
+    /// The present usage: a few reads of `/proc`.
     pub(crate) fn now() -> Self {
         let machine = rustix::system::sysinfo();
         let usage = Self {

@@ -1,4 +1,4 @@
-//! `CLIENT`: what a client asks of its own connection and of those of others.
+//! `CLIENT`: what a client asks about its own connection and the connections of others.
 
 use super::table::Spec;
 use super::{
@@ -10,9 +10,9 @@ use crate::resp::session::pause::Pause;
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Longest pause: what is longer can only be a mistake, and its deadline could not be computed.
+/// Longest pause. A longer one can only be a mistake, and its deadline could not be computed.
 const PAUSE_MS_MAX: i64 = i64::MAX / 1_000_000 / 2;
-/// Clients that one command names by their ids.
+/// Most clients that one command may name by their ids.
 const IDS_MAX: usize = 1024;
 
 pub(super) fn parse(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
@@ -58,12 +58,14 @@ pub(super) fn parse(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
         "tracking" if on(2) == Some(false) => Connection::Accept,
         "tracking" if on(2) == Some(true) => {
             return Err(
-                "ERR client tracking is not available: this server does not say which keys change"
+                "ERR client tracking is not available: this server does not say which keys change; \
+                 turn client-side caching off"
                     .into(),
             );
         }
         "caching" => {
-            let text = "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled";
+            let text = "ERR CLIENT CACHING can be called only when the client is in tracking \
+                        mode with OPTIN or OPTOUT mode enabled";
             return Err(text.into());
         }
         "no-evict" if on(2).is_some() => Connection::Accept,
@@ -195,7 +197,7 @@ fn unblock(args: Args<'_>) -> Result<Request, ErrorText> {
     constant(super::Constant::Integer(0))
 }
 
-/// A copy: a slice would keep the whole read buffer while other threads are asked.
+/// A copy: a slice would keep the whole read buffer while the other threads are asked.
 fn text(bytes: &[u8]) -> Bytes {
     Bytes::copy_from_slice(bytes)
 }

@@ -1,6 +1,6 @@
-//! Commands by which people and dashboards look at a server: `CONFIG`, `COMMAND`, `MEMORY`,
-//! `OBJECT`, `SLOWLOG`, `LATENCY`, `ACL`, and of families that this server lacks (`PUBSUB`,
-//! `SCRIPT`, `FUNCTION`, `MODULE`) what is true of a server that has none.
+//! Commands that people and dashboards use to look at a server: `CONFIG`, `COMMAND`, `MEMORY`,
+//! `OBJECT`, `SLOWLOG`, `LATENCY` and `ACL`. For features that this server lacks (`PUBSUB`,
+//! `SCRIPT`, `FUNCTION`, `MODULE`), the answers of a server that does not use them.
 
 use super::table::Spec;
 use super::{
@@ -11,11 +11,11 @@ use crate::resp::frame::{Args, integer};
 use bytes::Bytes;
 use doyen_engine::op::Action;
 
-/// Bits of a generated password: unless others are asked for, and at most.
+/// Bits of a generated password: the default, and the most.
 const PASSWORD_BITS: u16 = 256;
 const PASSWORD_BITS_MAX: i64 = 4096;
 
-/// The part of a name behind the bar.
+/// The part of a name after the bar.
 fn subcommand(spec: &Spec) -> &'static str {
     spec.name.split_once('|').map_or("", |(_, name)| name)
 }
@@ -80,7 +80,7 @@ pub(super) fn command(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText>
 pub(super) fn memory(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
     Ok(match subcommand(spec) {
         "usage" => {
-            // Strings have no parts to draw samples of.
+            // Strings have no elements to sample.
             match args.len() {
                 3 => {}
                 5 if is(args.get(3), "samples") => {
@@ -125,7 +125,7 @@ pub(super) fn object(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> 
 }
 
 pub(super) fn slowlog(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
-    /// As many as Redis shows.
+    /// The default of Redis.
     const SHOWN: usize = 10;
     Ok(Request::Server(match subcommand(spec) {
         "get" if args.len() > 3 => return Err(wrong_arguments(args)),
@@ -141,7 +141,8 @@ pub(super) fn slowlog(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText>
     }))
 }
 
-/// Nothing is sampled: what was slow stands in `SLOWLOG`, and how long passes take in `/metrics`.
+/// This server has no latency monitor: slow commands are in `SLOWLOG`, and the times of passes in
+/// `/metrics`.
 pub(super) fn latency(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
     match subcommand(spec) {
         "latest" | "history" => constant(Constant::Array),
@@ -153,8 +154,8 @@ pub(super) fn latency(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText>
         )
         .into()),
         "doctor" => constant(Constant::Text(
-            "Latency monitoring is not available in this server. SLOWLOG GET shows slow commands, and /metrics how long passes of data \
-             threads take.\n",
+            "Latency monitoring is not available in this server. SLOWLOG GET shows slow commands. \
+             /metrics shows how long the passes of data threads take.\n",
         )),
         _ => Err(wrong_arguments(args)),
     }
@@ -174,10 +175,11 @@ pub(super) fn acl(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
             let bits = integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
             let fits = (1..=PASSWORD_BITS_MAX).contains(&bits);
             let bits = u16::try_from(bits).ok().filter(|_| fits);
-            let why = "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096";
+            let why = "ERR ACL GENPASS argument must be the number of bits for the output \
+                       password, a positive number up to 4096";
             Acl::GenPass(bits.ok_or(why)?)
         }
-        // Nothing is refused by a rule, so nothing is logged.
+        // No rule refuses anything, so nothing is logged.
         "log" if args.len() == 2 => return constant(Constant::Array),
         "log" if args.len() == 3 && is(args.get(2), "reset") => return constant(Constant::Ok),
         "log" if args.len() == 3 => {

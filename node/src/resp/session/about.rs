@@ -1,5 +1,5 @@
-//! What a client asks of its connection, of the cluster and of the server: nothing that touches a
-//! key.
+//! A client's questions about its connection, the cluster and the server: everything that touches
+//! no key.
 
 use super::*;
 use crate::clock;
@@ -7,11 +7,11 @@ use crate::resp::info::Needs;
 use crate::resp::settings;
 use doyen_placement::planner::{DEFAULT_KEYSPACE, Refused};
 
-/// Why a keyspace is not used, and the error that says so.
+/// Why a keyspace cannot be used, and the error text.
 enum Unusable {
-    /// The installed table does not have it.
+    /// The installed table does not have the keyspace.
     Missing(String),
-    /// It cannot be used here.
+    /// This connection cannot use the keyspace.
     Refused(String),
 }
 
@@ -33,7 +33,8 @@ impl Session {
             } => self.hello(context, protocol, auth, name),
             C::Auth { user, password } => {
                 if user.is_none() && context.door.password.is_none() {
-                    let text = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
+                    let text = "ERR AUTH <password> called without any password configured for the \
+                                default user. Are you sure your configuration is correct?";
                     return self.answer(|e| e.error(text));
                 }
                 if self.authenticate(context, user.as_deref().unwrap_or(b"default"), &password) {
@@ -89,7 +90,7 @@ impl Session {
                     .map(|k| k.name.as_str());
                 match name {
                     Some(name) => self.answer(|e| e.bulk(name.as_bytes())),
-                    // It was dropped, or this node has no table yet.
+                    // The keyspace was dropped, or this node has no table yet.
                     None => self.answer(|e| e.nil()),
                 }
             }
@@ -144,16 +145,20 @@ impl Session {
         }
     }
 
-    /// Commands that follow are about this keyspace; those before keep theirs.
+    /// Later commands use this keyspace. Earlier ones keep theirs.
     fn choose_keyspace(&mut self, context: &Context, name: &[u8]) -> Result<(), Unusable> {
         if self.cluster_port && name != DEFAULT_KEYSPACE.as_bytes() {
             return Err(Unusable::Refused(
-                "ERR CLIENT KEYSPACE is for the plain port (--resp): slots tell cluster-aware clients where keys of `default` are".into(),
+                "ERR this port serves the keyspace `default` only, because it is for cluster-aware \
+                 clients: connect to the plain port (--resp) and send CLIENT KEYSPACE there"
+                    .into(),
             ));
         }
         let table = context.view().map(|v| &v.installed);
         let table = table.ok_or_else(|| {
-            Unusable::Refused("CLUSTERDOWN this node knows no cluster yet".into())
+            Unusable::Refused(
+                "CLUSTERDOWN this node has not joined a cluster yet: try again later".into(),
+            )
         })?;
         let wanted = std::str::from_utf8(name)
             .ok()
@@ -267,8 +272,8 @@ impl Session {
                 self.answer(|e| e.bulk(cluster::my_shard_id(context.view(), me).as_bytes()))
             }
             Cluster::Replicas(of) => self.answer(|e| cluster::replicas(e, context.view(), me, &of)),
-            // Members are connected by QUIC, and not by the cluster bus of Redis, whose links these
-            // would be.
+            // Members are connected by QUIC. This command is about links of Redis's cluster bus,
+            // which does not exist here.
             Cluster::Links => self.answer(|e| e.array(0)),
             Cluster::KeySlot(slot) => self.answer(|e| e.integer(slot.into())),
         }
@@ -289,8 +294,8 @@ impl Session {
         });
     }
 
-    /// `INFO` shows what this node holds, on the cluster-aware port what this thread of it does;
-    /// how many keys the cluster has takes `DBSIZE`.
+    /// `INFO` shows the keys of this node, and on the cluster-aware port those of this thread.
+    /// `DBSIZE` tells how many the cluster has.
     pub(super) fn about_server(&mut self, context: &mut Context, asked: Server) {
         match asked {
             Server::Info(sections) => {
@@ -370,14 +375,14 @@ impl Session {
                 });
             }
             // No node follows another one as a whole: each partition has its own primary and
-            // copies.
+            // backups.
             Server::Role => self.answer(|e| {
                 e.array(3);
                 e.bulk(b"master");
                 e.integer(0);
                 e.array(0);
             }),
-            // Nothing is saved: as Redis says before its first time, when the process began.
+            // Nothing is saved. Redis answers the start of the process before its first save.
             Server::LastSave => {
                 let began = i64::try_from(self.facts(context, Needs::Nothing).began_unix_s())
                     .unwrap_or(i64::MAX);
@@ -386,7 +391,8 @@ impl Session {
             Server::LolWut => {
                 let version = env!("CARGO_PKG_VERSION");
                 let text = format!(
-                    "The doyen of a circle has been in it longest; here it coordinates the others.\n\nDoyen ver. {version}\n"
+                    "The doyen of a circle is its longest-serving member. \
+                     Here it coordinates the others.\n\nDoyen ver. {version}\n"
                 );
                 self.answer(|e| e.text(&text));
             }
@@ -408,7 +414,8 @@ impl Session {
     }
 
     fn facts(&self, context: &Context, needs: Needs) -> info::Facts {
-        // On the plain port a node is one server, on the other one each of its threads is.
+        // On the plain port, the node is one server. On the cluster-aware port, each of its threads
+        // is one.
         let (me, memory) = match self.cluster_port {
             true => (context.me(), context.limits().memory_bytes_max),
             false => (

@@ -1,6 +1,6 @@
-//! Questions of a client of the plain port that take an answer of every data thread of the node:
-//! what `INFO` counts, who is in `CLIENT LIST`, what was slow. (On the cluster-aware port each
-//! thread is a node of its own, and answers for itself.)
+//! Questions of a client of the plain port that every data thread of the node must answer: the
+//! counters of `INFO`, the clients of `CLIENT LIST`, the slow commands. (On the cluster-aware port,
+//! each thread is a node and answers for itself.)
 
 use super::client::Chosen;
 use super::*;
@@ -17,7 +17,7 @@ pub(super) struct Asking {
     answer: Answer,
 }
 
-/// What is known so far, with this thread's part.
+/// The answer so far, including this thread's part.
 #[derive(Debug)]
 enum Answer {
     Info {
@@ -28,9 +28,9 @@ enum Answer {
     MemoryDoctor(Box<info::Facts>),
     Clients(Vec<(u64, String)>),
     Number(u64),
-    /// How many slow commands are kept, and how many may be.
+    /// How many slow commands are kept, and the most that may be.
     SlowLength(u64, usize),
-    /// How many clients were ended, by the form of the command that names one.
+    /// How many clients were ended, for the form of the command that names one client.
     KilledOne(u64),
     Slow {
         all: Vec<Slow>,
@@ -96,7 +96,7 @@ impl Asking {
         )
     }
 
-    /// Something that each thread does.
+    /// A question that asks each thread to do something.
     pub(super) fn done(what: Question) -> Self {
         Self::new(what, Answer::Done)
     }
@@ -118,7 +118,7 @@ impl Asking {
             ) => *sum += number,
             (Answer::Slow { all, .. }, Told::Slow(more)) => all.extend(more),
             (Answer::Done, Told::Done) => {}
-            // What was not asked.
+            // These do not fit the question.
             (
                 Answer::Info { .. }
                 | Answer::MemoryStats(_)
@@ -144,7 +144,7 @@ impl Asking {
                 lines.sort_by_key(|(id, _)| *id);
                 encoder.text(&lines.into_iter().map(|(_, line)| line).collect::<String>());
             }
-            // Each thread keeps as many as the node may, so that the newest ones are among them.
+            // Each thread keeps as many as the node may, so the newest ones are among them.
             Answer::SlowLength(length, most) => {
                 encoder.integer(i64::try_from(length.min(most as u64)).unwrap_or(i64::MAX))
             }
@@ -157,12 +157,12 @@ impl Asking {
 }
 
 impl Session {
-    /// Whether this connection is answered for the whole node, and that takes other threads.
+    /// Whether this connection is answered for the whole node, and there are other threads to ask.
     fn asks_others(&self, context: &Context) -> bool {
         !self.cluster_port && context.threads() > 1
     }
 
-    /// Answers with this thread's part, or once the others have told theirs.
+    /// Answers with this thread's part, or once the others have answered theirs.
     pub(super) fn ask(&mut self, context: &Context, mut asking: Asking) {
         if !self.asks_others(context) || matches!(asking.question, Question::Counts(Needs::Nothing))
         {
@@ -245,13 +245,13 @@ impl Context {
         }
     }
 
-    /// What this thread counts for `INFO`, as far as it is needed.
+    /// This thread's counters for `INFO`, as far as they are needed.
     pub(crate) fn counted(&self, needs: Needs) -> info::Counted {
         if needs == Needs::Nothing {
             return info::Counted::default();
         }
         let stats = self.shard().stats();
-        // Every key has one leader, so that what all nodes say adds up to `DBSIZE`.
+        // Every key has one primary, so the numbers of all nodes add up to `DBSIZE`.
         let databases = match needs {
             Needs::Nothing | Needs::Counts => Box::default(),
             Needs::Databases => Box::new(self.shard().led(cluster::KEYSPACE, databases::all())),
@@ -291,13 +291,13 @@ impl Context {
         }
     }
 
-    /// Counts anew for `INFO`. (What `/metrics` shows goes on.)
+    /// Lets `INFO` count from zero. (The counters of `/metrics` go on.)
     pub(crate) fn reset_counts(&mut self) {
         self.door.totals_from = self.totals(&self.shard().stats());
         self.door.counts = counts::Counts::new();
     }
 
-    /// Error replies of a connection.
+    /// Counts the error replies of a connection.
     pub(crate) fn count_errors(&mut self, failed: &mut Vec<Failed>) {
         for failed in failed.drain(..) {
             self.door.counters.errors += failed.times;
@@ -305,7 +305,7 @@ impl Context {
         }
     }
 
-    /// Whether the plain `GET` or `SET` that comes now is timed.
+    /// Whether the present plain `GET` or `SET` is timed.
     #[inline]
     pub(super) fn times_plain(&self) -> bool {
         self.door.counters.commands.is_multiple_of(counts::SAMPLE)

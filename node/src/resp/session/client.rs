@@ -1,34 +1,34 @@
-//! `CLIENT`: which connections there are, what is known of each, and how they end.
+//! `CLIENT`: the list of connections, and how they are ended.
 
 use super::*;
 use std::fmt::Write;
 
-/// Which connections `CLIENT LIST` shows and `CLIENT KILL` ends: those for which all that is said
-/// holds.
+/// Which connections `CLIENT LIST` shows and `CLIENT KILL` ends: those that match all of these
+/// filters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chosen {
     /// Their numbers.
     pub ids: Option<Vec<u64>>,
-    /// What they are.
+    /// Their kind.
     pub kind: Option<Kind>,
-    /// Where the client is, as text.
+    /// The client's address, as text.
     pub address: Option<Bytes>,
-    /// Which address of ours it came to, as text.
+    /// The address of ours that it came to, as text.
     pub local: Option<Bytes>,
-    /// They are at least so many seconds old.
+    /// Their least age in seconds.
     pub age_s: Option<u64>,
 }
 
-/// What a connection is to Redis.
+/// The kinds of connections that Redis knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// All that there are here.
+    /// Every connection here is of this kind.
     Normal,
-    /// A replica, a master, a subscriber: there are none.
+    /// A replica, a master or a subscriber: there are none.
     Other,
 }
 
-/// What a client library says of itself.
+/// What a client library tells about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lib {
     /// Its name.
@@ -40,16 +40,16 @@ pub enum Lib {
 /// Which replies a client wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mute {
-    /// All.
+    /// All of them.
     #[default]
     No,
-    /// All but that of the next command.
+    /// All but the reply to the next command.
     Skip,
-    /// None.
+    /// None of them.
     All,
 }
 
-/// What a client library said of itself, once it did.
+/// What a client library has told about itself.
 #[derive(Debug, Default)]
 pub(super) struct Library {
     pub(super) name: Bytes,
@@ -71,7 +71,7 @@ impl Session {
             && is(&chosen.local, self.local)
     }
 
-    /// Its line of `CLIENT LIST`. `active_at`: when it last did something.
+    /// The client's line of `CLIENT LIST`. `active_at`: when it last did something.
     pub(super) fn line(&self, now: Time, active_at: Time) -> String {
         let (id, peer, local) = (self.id, self.peer, self.local);
         let name = String::from_utf8_lossy(&self.name);
@@ -96,9 +96,10 @@ impl Session {
             _ => "N",
         };
         let mut line = format!(
-            "id={id} addr={peer} laddr={local} fd=-1 name={name} age={age} idle={idle} flags={flags} db={db} sub=0 psub=0 ssub=0 multi=-1 \
-             watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll={waiting} omem={held} tot-mem={held} \
-             events=r cmd={command} user=default redir=-1 resp={version}"
+            "id={id} addr={peer} laddr={local} fd=-1 name={name} age={age} idle={idle} \
+             flags={flags} db={db} sub=0 psub=0 ssub=0 multi=-1 watch=0 qbuf=0 qbuf-free=0 \
+             argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll={waiting} omem={held} \
+             tot-mem={held} events=r cmd={command} user=default redir=-1 resp={version}"
         );
         let (lib_name, lib_version) = self
             .library
@@ -143,7 +144,7 @@ impl Session {
         context: &Context,
         chosen: Chosen,
     ) {
-        // This session is borrowed; the others are not.
+        // This session is borrowed. The others are not.
         let mut lines = context.client_lines(&chosen);
         if self.is_chosen(&chosen, context.now()) {
             lines.push((self.id, self.line(context.now(), connection.active_at())));
@@ -151,7 +152,7 @@ impl Session {
         self.ask(context, Asking::clients(lines, chosen));
     }
 
-    /// Ends connections; this one once it is answered.
+    /// Ends connections. This one ends once it is answered.
     pub(super) fn kill_clients(
         &mut self,
         context: &Context,
@@ -174,13 +175,13 @@ impl Session {
                 self.silent = false;
                 self.answer(|e| e.simple("OK"));
             }
-            // Who wants no replies has none to skip.
+            // A client that wants no replies has none to skip.
             Mute::Skip if self.mute == Mute::All => {}
             Mute::Skip | Mute::All => self.mute = wanted,
         }
     }
 
-    /// Whether the command that comes now gets no reply.
+    /// Whether the present command gets no reply.
     pub(super) fn take_mute(&mut self) -> bool {
         match self.mute {
             Mute::No => false,
@@ -194,7 +195,7 @@ impl Session {
 }
 
 impl Context {
-    /// A line for each of these connections of this thread, but for one that is borrowed.
+    /// A line for each of these connections of this thread, except one that is borrowed.
     pub(crate) fn client_lines(&self, chosen: &Chosen) -> Vec<(u64, String)> {
         let lines = self.door.connections.iter().filter_map(|(id, c)| {
             let session = c.session.try_borrow().ok()?;
@@ -205,7 +206,8 @@ impl Context {
         lines.collect()
     }
 
-    /// Ends these connections of this thread, but for one that is borrowed; how many there are.
+    /// Ends these connections of this thread, except one that is borrowed. Returns how many there
+    /// are.
     pub(crate) fn kill_clients(&self, chosen: &Chosen) -> u64 {
         let is_chosen = |c: &&Rc<Connection>| {
             c.session

@@ -1,4 +1,4 @@
-//! `CLIENT PAUSE`: for a while the commands of clients wait, all of them or those that write.
+//! `CLIENT PAUSE`: for a while, all commands of clients wait, or only those that write.
 //!
 //! A command that comes during a pause stays where it was parsed, and its connection takes nothing
 //! more until the pause is over.
@@ -6,32 +6,32 @@
 use super::*;
 use crate::resp::command::table::Spec;
 
-/// How long and what.
+/// How long the pause lasts, and which commands wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pause {
     /// From now on.
     pub lasts: Duration,
-    /// Reads go on.
+    /// Reads are still executed.
     pub writes_only: bool,
 }
 
 /// The pause of a data thread, and which connections wait for its end.
 #[derive(Debug, Default)]
 pub(crate) struct Paused {
-    /// Its end and whether reads go on, if there is one.
+    /// The end of the pause and whether reads are still executed, if there is a pause.
     now: Option<(Time, bool)>,
     waiting: Vec<Rc<Connection>>,
 }
 
 impl Paused {
-    /// When connections go on, if some wait.
+    /// When the waiting connections continue, if there are any.
     pub(crate) fn due(&self) -> Option<Time> {
         self.now
             .map(|(until, _)| until)
             .filter(|_| !self.waiting.is_empty())
     }
 
-    /// Whether this command waits.
+    /// Whether this command must wait.
     fn concerns(&self, now: Time, args: Args<'_>) -> bool {
         let Some((until, writes_only)) = self.now else {
             return false;
@@ -41,8 +41,8 @@ impl Paused {
 }
 
 impl Context {
-    /// A later end counts, and what stops more. A node that ends pauses nothing: its clients leave
-    /// once they are answered.
+    /// If a pause is on already, the later end counts, and the stricter kind. A node that ends
+    /// pauses nothing: its clients leave once they are answered.
     pub(crate) fn pause(&mut self, pause: Pause) {
         if self.door.draining {
             return;
@@ -59,7 +59,7 @@ impl Context {
     pub(crate) fn unpause(&mut self) {
         self.door.paused.now = None;
         for connection in self.door.paused.waiting.drain(..) {
-            // One that is borrowed runs a command, so it does not wait.
+            // A connection that is borrowed runs a command, so it does not wait.
             if let Ok(mut session) = connection.session.try_borrow_mut() {
                 session.paused = false;
             }
@@ -81,7 +81,7 @@ impl Context {
 }
 
 impl Session {
-    /// Whether this command waits for the end of a pause: it is to be run again then.
+    /// Whether this command waits for the end of a pause, and is run again then.
     pub(super) fn waits_for_pause(
         &mut self,
         connection: &Rc<Connection>,
@@ -92,7 +92,7 @@ impl Session {
         if self.paused {
             let waiting = &mut context.door.paused.waiting;
             if waiting.len() > 2 * context.door.connections.len() {
-                // Those that are gone are held here alone.
+                // Connections that are gone are held only by this list.
                 waiting.retain(|c| Rc::strong_count(c) > 1);
             }
             waiting.push(connection.clone());

@@ -1,4 +1,4 @@
-//! Transactions, which are not there yet: `MULTI` is refused, and so is all that follows it until
+//! Transactions are not supported yet. `MULTI` is refused, and so is every command after it until
 //! the client ends the transaction.
 //!
 //! Clients send `MULTI`, the commands and `EXEC` in one go, before they read that `MULTI` was
@@ -8,22 +8,26 @@
 use super::*;
 
 const MULTI_REFUSED: &str =
-    "ERR MULTI is not supported yet: send the commands without MULTI and EXEC, or end with DISCARD";
-const WATCH_REFUSED: &str = "ERR WATCH is not supported yet, because transactions are not";
-const IN_REFUSED: &str = "ERR not executed: MULTI was refused on this connection, and transactions are not supported yet; send DISCARD or EXEC to go on";
-const EXEC_REFUSED: &str = "EXECABORT Transaction discarded because of previous errors: transactions are not supported yet.";
+    "ERR MULTI is not supported yet: send DISCARD, then the commands without MULTI and EXEC";
+const WATCH_REFUSED: &str = "ERR WATCH is not supported yet, because transactions are not: \
+    send the commands without WATCH";
+const IN_REFUSED: &str = "ERR not executed, because MULTI was refused on this connection: \
+    send DISCARD, then the command again";
+const EXEC_REFUSED: &str = "EXECABORT Transaction discarded because of previous errors: \
+    transactions are not supported yet.";
 
 fn is(args: Args<'_>, name: &str) -> bool {
     args.get(0).eq_ignore_ascii_case(name.as_bytes())
 }
 
 impl Session {
-    /// Answers what belongs to a refused transaction, while the session is in one; false: the
+    /// Answers the commands of a refused transaction, while the session is in one. False: the
     /// command runs as any other.
     #[cold]
     pub(super) fn refuse_in_transaction(&mut self, args: Args<'_>) -> bool {
         if is(args, "QUIT") || is(args, "RESET") {
-            // Both end it. With a wrong number of arguments they do nothing, as in Redis.
+            // Both end the transaction. With a wrong number of arguments they do nothing, as in
+            // Redis.
             return false;
         }
         let exec = is(args, "EXEC");
@@ -44,14 +48,15 @@ impl Session {
         true
     }
 
-    /// Answers what begins or ends a transaction; false: it is another command. Checked only for
-    /// what is no known command, so that known ones do not pay for it.
+    /// Answers commands that begin or end a transaction. False: it is another command. Only unknown
+    /// commands are checked, so that known ones do not pay for it.
     #[cold]
     pub(super) fn refuse_transaction(&mut self, args: Args<'_>) -> bool {
         let text = if !self.authenticated {
             return false;
         } else if is(args, "MULTI") {
-            // Also with a wrong number of arguments: what follows was meant to be one transaction.
+            // This includes a wrong number of arguments: the following commands were meant as one
+            // transaction.
             self.in_refused_transaction = true;
             MULTI_REFUSED
         } else if is(args, "WATCH") {
