@@ -90,7 +90,7 @@ pub fn redirect<'a>(
     me: MemberId,
     threads: u8,
     partition: &Partition,
-) -> Option<Endpoint<'a>> {
+) -> Option<NodeAddress<'a>> {
     if leads(me, threads, partition) {
         return None;
     }
@@ -99,7 +99,7 @@ pub fn redirect<'a>(
         partition.id,
         member.addresses.threads(),
     ));
-    Endpoint::of(
+    NodeAddress::of(
         member,
         member.addresses.resp_cluster_of(thread.thread_number())?,
     )
@@ -108,12 +108,12 @@ pub fn redirect<'a>(
 /// Where clients reach a node of the cluster that they see. Redis writes IPv6 addresses without
 /// brackets here, and clients take the text before the last colon for the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Endpoint<'a> {
+pub struct NodeAddress<'a> {
     at: SocketAddr,
     hostname: Option<&'a str>,
 }
 
-impl<'a> Endpoint<'a> {
+impl<'a> NodeAddress<'a> {
     fn of(member: &'a Member, at: SocketAddr) -> Option<Self> {
         Some(Self {
             at,
@@ -128,7 +128,7 @@ impl<'a> Endpoint<'a> {
     }
 }
 
-impl fmt::Display for Endpoint<'_> {
+impl fmt::Display for NodeAddress<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host(), self.at.port())
     }
@@ -161,7 +161,7 @@ struct Run {
 struct Seen<'a> {
     member: &'a Member,
     thread: MemberId,
-    endpoint: Endpoint<'a>,
+    endpoint: NodeAddress<'a>,
 }
 
 /// The cluster as cluster-aware clients see it: every slot has a node, because they refuse a map
@@ -193,7 +193,7 @@ impl<'a> Map<'a> {
         let threads =
             members.flat_map(|m| (0..m.addresses.threads()).map(move |t| (m, m.id.thread(t))));
         let seen = |(member, thread): (&'a Member, MemberId)| {
-            let endpoint = Endpoint::of(
+            let endpoint = NodeAddress::of(
                 member,
                 member.addresses.resp_cluster_of(thread.thread_number())?,
             )?;
@@ -209,7 +209,7 @@ impl<'a> Map<'a> {
             me
         } else {
             // The plain port of a member serves every slot. All of its threads are one node there.
-            let endpoint = Endpoint::of(own, own.addresses.resp?)?;
+            let endpoint = NodeAddress::of(own, own.addresses.resp?)?;
             nodes.push(Seen {
                 member: own,
                 thread: own.id,

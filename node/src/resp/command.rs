@@ -78,11 +78,11 @@ pub enum Request {
     /// Number of in-sync backups.
     Wait,
     /// A command about the connection.
-    Connection(Connection),
+    Connection(ConnectionCommand),
     /// A command about the cluster.
-    Cluster(Cluster),
+    Cluster(ClusterCommand),
     /// A command about the server.
-    Server(Server),
+    Server(ServerCommand),
     /// A command that always has the same answer.
     Constant(Constant),
 }
@@ -163,7 +163,7 @@ pub enum All {
 /// Commands about the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is named after its command.
-pub enum Connection {
+pub enum ConnectionCommand {
     Ping(Option<Bytes>),
     Echo(Bytes),
     Hello {
@@ -205,7 +205,7 @@ pub enum Connection {
 /// Commands about the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is named after its command.
-pub enum Cluster {
+pub enum ClusterCommand {
     /// `SLOTS`, `SHARDS`, `NODES`.
     Topology(Asked),
     Info,
@@ -219,7 +219,7 @@ pub enum Cluster {
 /// Commands about the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is named after its command.
-pub enum Server {
+pub enum ServerCommand {
     Info(Vec<String>),
     ConfigGet(Vec<Bytes>),
     ConfigSet(Vec<(String, Bytes)>),
@@ -406,17 +406,17 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::ScanRange => scan_range(args),
         Verb::Wait => wait(args),
         Verb::Ping if args.len() > 2 => Err(arity(spec.name)),
-        Verb::Ping => Ok(Request::Connection(Connection::Ping(
+        Verb::Ping => Ok(Request::Connection(ConnectionCommand::Ping(
             (args.len() == 2).then(|| args.bytes(1)),
         ))),
-        Verb::Echo => Ok(Request::Connection(Connection::Echo(args.bytes(1)))),
+        Verb::Echo => Ok(Request::Connection(ConnectionCommand::Echo(args.bytes(1)))),
         Verb::Hello => hello(args),
         Verb::Auth => match args.len() {
-            2 => Ok(Request::Connection(Connection::Auth {
+            2 => Ok(Request::Connection(ConnectionCommand::Auth {
                 user: None,
                 password: args.bytes(1),
             })),
-            3 => Ok(Request::Connection(Connection::Auth {
+            3 => Ok(Request::Connection(ConnectionCommand::Auth {
                 user: Some(args.bytes(1)),
                 password: args.bytes(2),
             })),
@@ -424,16 +424,16 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         },
         Verb::Select => match number(1)? {
             index if i32::try_from(index).is_ok() => {
-                Ok(Request::Connection(Connection::Select(index)))
+                Ok(Request::Connection(ConnectionCommand::Select(index)))
             }
             _ => Err(
                 "ERR value is out of range, value must between -2147483648 and 2147483647".into(),
             ),
         },
-        Verb::Quit => Ok(Request::Connection(Connection::Quit)),
-        Verb::Reset => Ok(Request::Connection(Connection::Reset)),
+        Verb::Quit => Ok(Request::Connection(ConnectionCommand::Quit)),
+        Verb::Reset => Ok(Request::Connection(ConnectionCommand::Reset)),
         Verb::ReadOnly | Verb::ReadWrite | Verb::Asking => {
-            Ok(Request::Connection(Connection::Accept))
+            Ok(Request::Connection(ConnectionCommand::Accept))
         }
         Verb::Unwatch => constant(Constant::Ok),
         Verb::Client => client::parse(spec, args),
@@ -449,16 +449,16 @@ pub fn parse(spec: &Spec, args: Args<'_>, unix_ms: u64) -> Result<Request, Error
         Verb::Script => looks::script(spec, args),
         Verb::Function => looks::function(spec, args),
         Verb::Module => constant(Constant::Array),
-        Verb::Help => Ok(Request::Server(Server::Help(
+        Verb::Help => Ok(Request::Server(ServerCommand::Help(
             spec.container().unwrap_or_default(),
         ))),
-        Verb::Time => Ok(Request::Server(Server::Time)),
-        Verb::Role => Ok(Request::Server(Server::Role)),
-        Verb::LastSave => Ok(Request::Server(Server::LastSave)),
+        Verb::Time => Ok(Request::Server(ServerCommand::Time)),
+        Verb::Role => Ok(Request::Server(ServerCommand::Role)),
+        Verb::LastSave => Ok(Request::Server(ServerCommand::LastSave)),
         Verb::LolWut => looks::lolwut(args),
         Verb::Debug => Err(DEBUG_REFUSED.into()),
         Verb::Info if args.len() - 1 > NAMES_MAX => Err(TOO_MANY_NAMES.into()),
-        Verb::Info => Ok(Request::Server(Server::Info(
+        Verb::Info => Ok(Request::Server(ServerCommand::Info(
             args.iter_from(1).map(lower).collect(),
         ))),
     }
@@ -831,7 +831,7 @@ fn hello(args: Args<'_>) -> Result<Request, ErrorText> {
             .into());
         }
     }
-    Ok(Request::Connection(Connection::Hello {
+    Ok(Request::Connection(ConnectionCommand::Hello {
         protocol,
         auth,
         name,
@@ -913,15 +913,15 @@ fn cluster(args: Args<'_>) -> Result<Request, ErrorText> {
         })
     };
     Ok(Request::Cluster(match subcommand.as_str() {
-        "slots" => Cluster::Topology(Asked::Slots),
-        "shards" => Cluster::Topology(Asked::Shards),
-        "nodes" => Cluster::Topology(Asked::Nodes),
-        "info" => Cluster::Info,
-        "myid" => Cluster::MyId,
-        "myshardid" => Cluster::MyShardId,
-        "links" => Cluster::Links,
-        "replicas" | "slaves" => Cluster::Replicas(args.bytes(2)),
-        "keyslot" => Cluster::KeySlot(doyen_placement::hash::slot(args.get(2))),
+        "slots" => ClusterCommand::Topology(Asked::Slots),
+        "shards" => ClusterCommand::Topology(Asked::Shards),
+        "nodes" => ClusterCommand::Topology(Asked::Nodes),
+        "info" => ClusterCommand::Info,
+        "myid" => ClusterCommand::MyId,
+        "myshardid" => ClusterCommand::MyShardId,
+        "links" => ClusterCommand::Links,
+        "replicas" | "slaves" => ClusterCommand::Replicas(args.bytes(2)),
+        "keyslot" => ClusterCommand::KeySlot(doyen_placement::hash::slot(args.get(2))),
         "getkeysinslot" => {
             let (slot, count) = (slot()?, integer(args.get(3)).ok_or(NOT_AN_INTEGER)?);
             let wrong = "ERR Invalid slot or number of keys";

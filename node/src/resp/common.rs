@@ -5,7 +5,7 @@
 //! Operations on keys touch nothing here except the settings.
 
 use super::Context;
-use super::info::{Counted, Needs};
+use super::info::{Needs, ThreadCounts};
 use super::session::client::Chosen;
 use super::session::pause::Pause;
 use super::settings::Settings;
@@ -101,7 +101,7 @@ pub(super) enum Question {
 /// A thread's part of the answer.
 #[derive(Debug)]
 pub(super) enum Told {
-    Counts(Box<Counted>),
+    Counts(Box<ThreadCounts>),
     /// The lines, by number of the connection.
     Clients(Vec<(u64, String)>),
     Number(u64),

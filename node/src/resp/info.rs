@@ -30,7 +30,7 @@ pub struct Facts {
     pub has_password: bool,
     pub value_bytes_max: usize,
     /// The threads' counters, if they are needed.
-    pub counted: Counted,
+    pub counted: ThreadCounts,
 }
 
 /// Redis's name for the policy that is most like this one.
@@ -48,7 +48,7 @@ pub(crate) const fn memory_policy(eviction: Eviction) -> &'static str {
 pub enum Needs {
     /// Nothing.
     Nothing,
-    /// All but `Counted::databases`.
+    /// All but `ThreadCounts::databases`.
     Counts,
     /// All of them. This looks at each partition.
     Databases,
@@ -71,7 +71,7 @@ impl Default for Facts {
             backups: 0,
             has_password: false,
             value_bytes_max: 0,
-            counted: Counted::default(),
+            counted: ThreadCounts::default(),
         }
     }
 }
@@ -79,7 +79,7 @@ impl Default for Facts {
 /// The counters of one data thread.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs)] // Each is named after its line.
-pub struct Counted {
+pub struct ThreadCounts {
     pub connected_clients: u64,
     pub client_bytes: u64,
     pub client_output_bytes: u64,
@@ -141,7 +141,7 @@ impl Totals {
     }
 }
 
-impl Counted {
+impl ThreadCounts {
     /// Adds what another thread counts.
     pub fn add(&mut self, other: &Self) {
         self.connected_clients += other.connected_clients;
@@ -697,14 +697,14 @@ mod tests {
 
     #[test]
     fn what_threads_count_is_added_and_what_was_counted_before_is_left_out() {
-        let mut one = Counted {
+        let mut one = ThreadCounts {
             totals: Totals {
                 hits: 5,
                 commands: 7,
                 ..Totals::default()
             },
             rates: [1, 2, 3],
-            ..Counted::default()
+            ..ThreadCounts::default()
         };
         one.databases[3] = (1, 0);
         let mut all = one.clone();

@@ -13,7 +13,7 @@ mod transaction;
 
 use super::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, Room, STALLED_MAX};
 use super::command::{
-    self, All, Cluster, Constant, ErrorText, Many, Request, Server, Shape, table,
+    self, All, ClusterCommand, Constant, ErrorText, Many, Request, ServerCommand, Shape, table,
 };
 use super::common::{Back, Question, Told};
 use super::counts::{self, Failed};

@@ -2,7 +2,7 @@
 
 use super::table::Spec;
 use super::{
-    Connection, ErrorText, NOT_AN_INTEGER, Request, SYNTAX, constant, is, wrong_arguments,
+    ConnectionCommand, ErrorText, NOT_AN_INTEGER, Request, SYNTAX, constant, is, wrong_arguments,
 };
 use crate::resp::frame::{Args, integer};
 use crate::resp::session::client::{Chosen, Kind, Lib, Mute};
@@ -23,17 +23,17 @@ pub(super) fn parse(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
     };
     let subcommand = spec.name.strip_prefix("client|").unwrap_or_default();
     Ok(Request::Connection(match subcommand {
-        "id" => Connection::ClientId,
-        "info" => Connection::ClientInfo,
+        "id" => ConnectionCommand::ClientId,
+        "info" => ConnectionCommand::ClientInfo,
         "list" => list(args)?,
         "kill" => kill(args)?,
-        "getname" => Connection::ClientGetName,
-        "setname" => Connection::ClientSetName(args.bytes(2)),
+        "getname" => ConnectionCommand::ClientGetName,
+        "setname" => ConnectionCommand::ClientSetName(args.bytes(2)),
         "setinfo" if is(args.get(2), "lib-name") => {
-            Connection::ClientSetInfo(Lib::Name, args.bytes(3))
+            ConnectionCommand::ClientSetInfo(Lib::Name, args.bytes(3))
         }
         "setinfo" if is(args.get(2), "lib-ver") => {
-            Connection::ClientSetInfo(Lib::Version, args.bytes(3))
+            ConnectionCommand::ClientSetInfo(Lib::Version, args.bytes(3))
         }
         "setinfo" => {
             return Err(format!(
@@ -42,20 +42,20 @@ pub(super) fn parse(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
             )
             .into());
         }
-        "reply" if is(args.get(2), "skip") => Connection::ClientReply(Mute::Skip),
-        "reply" => Connection::ClientReply(if on(2).ok_or(SYNTAX)? {
+        "reply" if is(args.get(2), "skip") => ConnectionCommand::ClientReply(Mute::Skip),
+        "reply" => ConnectionCommand::ClientReply(if on(2).ok_or(SYNTAX)? {
             Mute::No
         } else {
             Mute::All
         }),
-        "pause" => Connection::ClientPause(pause(args)?),
-        "unpause" => Connection::ClientUnpause,
+        "pause" => ConnectionCommand::ClientPause(pause(args)?),
+        "unpause" => ConnectionCommand::ClientUnpause,
         "unblock" => return unblock(args),
-        "keyspace" if args.len() == 2 => Connection::ClientKeyspace,
-        "keyspace" if args.len() == 3 => Connection::ClientUse(args.bytes(2)),
-        "trackinginfo" => Connection::ClientTrackingInfo,
+        "keyspace" if args.len() == 2 => ConnectionCommand::ClientKeyspace,
+        "keyspace" if args.len() == 3 => ConnectionCommand::ClientUse(args.bytes(2)),
+        "trackinginfo" => ConnectionCommand::ClientTrackingInfo,
         "getredir" => return constant(super::Constant::Integer(-1)),
-        "tracking" if on(2) == Some(false) => Connection::Accept,
+        "tracking" if on(2) == Some(false) => ConnectionCommand::Accept,
         "tracking" if on(2) == Some(true) => {
             return Err(
                 "ERR client tracking is not available: this server does not say which keys change; \
@@ -68,8 +68,8 @@ pub(super) fn parse(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
                         mode with OPTIN or OPTOUT mode enabled";
             return Err(text.into());
         }
-        "no-evict" if on(2).is_some() => Connection::Accept,
-        "no-touch" if on(2).is_some() => Connection::ClientTouches(on(2) == Some(false)),
+        "no-evict" if on(2).is_some() => ConnectionCommand::Accept,
+        "no-touch" if on(2).is_some() => ConnectionCommand::ClientTouches(on(2) == Some(false)),
         "tracking" | "no-evict" | "no-touch" => return Err(SYNTAX.into()),
         _ => return Err(wrong_arguments(args)),
     }))
@@ -93,7 +93,7 @@ fn kind(word: &[u8]) -> Result<Kind, ErrorText> {
     })
 }
 
-fn list(args: Args<'_>) -> Result<Connection, ErrorText> {
+fn list(args: Args<'_>) -> Result<ConnectionCommand, ErrorText> {
     let mut chosen = Chosen::default();
     match args.len() {
         2 => {}
@@ -110,16 +110,16 @@ fn list(args: Args<'_>) -> Result<Connection, ErrorText> {
         }
         _ => return Err(SYNTAX.into()),
     }
-    Ok(Connection::ClientList(chosen))
+    Ok(ConnectionCommand::ClientList(chosen))
 }
 
-fn kill(args: Args<'_>) -> Result<Connection, ErrorText> {
+fn kill(args: Args<'_>) -> Result<ConnectionCommand, ErrorText> {
     if args.len() == 3 {
         let chosen = Chosen {
             address: Some(text(args.get(2))),
             ..Chosen::default()
         };
-        return Ok(Connection::ClientKill {
+        return Ok(ConnectionCommand::ClientKill {
             chosen,
             old_form: true,
             skip_me: false,
@@ -160,7 +160,7 @@ fn kill(args: Args<'_>) -> Result<Connection, ErrorText> {
         }
         i += 2;
     }
-    Ok(Connection::ClientKill {
+    Ok(ConnectionCommand::ClientKill {
         chosen,
         old_form: false,
         skip_me,

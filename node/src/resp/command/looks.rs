@@ -4,8 +4,8 @@
 
 use super::table::Spec;
 use super::{
-    Acl, Constant, ErrorText, Listed, NAMES_MAX, NOT_AN_INTEGER, Request, SYNTAX, Server, Shape,
-    TOO_MANY_NAMES, constant, is, lower, pattern_at, wrong_arguments,
+    Acl, Constant, ErrorText, Listed, NAMES_MAX, NOT_AN_INTEGER, Request, SYNTAX, ServerCommand,
+    Shape, TOO_MANY_NAMES, constant, is, lower, pattern_at, wrong_arguments,
 };
 use crate::resp::frame::{Args, integer};
 use bytes::Bytes;
@@ -30,19 +30,19 @@ fn named(args: Args<'_>, from: usize) -> Result<Vec<Bytes>, ErrorText> {
 pub(super) fn config(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
     Ok(Request::Server(match subcommand(spec) {
         "get" if args.len() - 2 > NAMES_MAX => return Err(TOO_MANY_NAMES.into()),
-        "get" => Server::ConfigGet(
+        "get" => ServerCommand::ConfigGet(
             (2..args.len())
                 .map(|i| pattern_at(args, i))
                 .collect::<Result<_, _>>()?,
         ),
         "set" if args.len() % 2 == 1 => return Err(SYNTAX.into()),
-        "set" => Server::ConfigSet(
+        "set" => ServerCommand::ConfigSet(
             named(args, 2)?
                 .chunks_exact(2)
                 .map(|pair| (lower(&pair[0]), pair[1].clone()))
                 .collect(),
         ),
-        "resetstat" => Server::ResetStat,
+        "resetstat" => ServerCommand::ResetStat,
         "rewrite" => return Err("ERR The server is running without a config file".into()),
         _ => return Err(wrong_arguments(args)),
     }))
@@ -57,13 +57,13 @@ pub(super) fn command(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText>
         }
     };
     Ok(Request::Server(match subcommand(spec) {
-        "" => Server::CommandInfo(None),
-        "count" => Server::CommandCount,
-        "info" => Server::CommandInfo(some()?),
-        "docs" => Server::CommandDocs(some()?),
-        "list" if args.len() == 2 => Server::CommandList(Listed::All),
+        "" => ServerCommand::CommandInfo(None),
+        "count" => ServerCommand::CommandCount,
+        "info" => ServerCommand::CommandInfo(some()?),
+        "docs" => ServerCommand::CommandDocs(some()?),
+        "list" if args.len() == 2 => ServerCommand::CommandList(Listed::All),
         "list" if args.len() == 5 && is(args.get(2), "filterby") => {
-            Server::CommandList(match args.get(3) {
+            ServerCommand::CommandList(match args.get(3) {
                 by if is(by, "module") => Listed::None,
                 by if is(by, "aclcat") => Listed::Category(lower(args.get(4))),
                 by if is(by, "pattern") => Listed::Pattern(pattern_at(args, 4)?),
@@ -72,7 +72,9 @@ pub(super) fn command(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText>
         }
         "list" => return Err(SYNTAX.into()),
         // A command may have as many keys as it likes.
-        "getkeys" => Server::CommandGetKeys((2..args.len()).map(|i| args.bytes(i)).collect()),
+        "getkeys" => {
+            ServerCommand::CommandGetKeys((2..args.len()).map(|i| args.bytes(i)).collect())
+        }
         _ => return Err(wrong_arguments(args)),
     }))
 }
@@ -97,8 +99,8 @@ pub(super) fn memory(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> 
                 shape: Shape::Plain,
             }
         }
-        "stats" => Request::Server(Server::MemoryStats),
-        "doctor" => Request::Server(Server::MemoryDoctor),
+        "stats" => Request::Server(ServerCommand::MemoryStats),
+        "doctor" => Request::Server(ServerCommand::MemoryDoctor),
         "malloc-stats" => {
             return constant(Constant::Text(
                 "Stats not supported for the current allocator",
@@ -129,14 +131,16 @@ pub(super) fn slowlog(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText>
     const SHOWN: usize = 10;
     Ok(Request::Server(match subcommand(spec) {
         "get" if args.len() > 3 => return Err(wrong_arguments(args)),
-        "get" if args.len() == 2 => Server::SlowlogGet(SHOWN),
+        "get" if args.len() == 2 => ServerCommand::SlowlogGet(SHOWN),
         "get" => match integer(args.get(2)) {
-            Some(-1) => Server::SlowlogGet(usize::MAX),
-            Some(count @ 0..) => Server::SlowlogGet(usize::try_from(count).unwrap_or(usize::MAX)),
+            Some(-1) => ServerCommand::SlowlogGet(usize::MAX),
+            Some(count @ 0..) => {
+                ServerCommand::SlowlogGet(usize::try_from(count).unwrap_or(usize::MAX))
+            }
             _ => return Err("ERR count should be greater than or equal to -1".into()),
         },
-        "len" => Server::SlowlogLen,
-        "reset" => Server::SlowlogReset,
+        "len" => ServerCommand::SlowlogLen,
+        "reset" => ServerCommand::SlowlogReset,
         _ => return Err(wrong_arguments(args)),
     }))
 }
@@ -163,38 +167,42 @@ pub(super) fn latency(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText>
 
 /// There is one user, `default`, who may do everything.
 pub(super) fn acl(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
-    Ok(Request::Server(Server::Acl(match subcommand(spec) {
-        "whoami" => return constant(Constant::Bulk("default")),
-        "users" => Acl::Users,
-        "list" => Acl::List,
-        "getuser" => Acl::GetUser(args.bytes(2)),
-        "cat" if args.len() == 2 => Acl::Categories,
-        "cat" if args.len() == 3 => Acl::Category(lower(args.get(2))),
-        "genpass" if args.len() == 2 => Acl::GenPass(PASSWORD_BITS),
-        "genpass" if args.len() == 3 => {
-            let bits = integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
-            let fits = (1..=PASSWORD_BITS_MAX).contains(&bits);
-            let bits = u16::try_from(bits).ok().filter(|_| fits);
-            let why = "ERR ACL GENPASS argument must be the number of bits for the output \
+    Ok(Request::Server(ServerCommand::Acl(
+        match subcommand(spec) {
+            "whoami" => return constant(Constant::Bulk("default")),
+            "users" => Acl::Users,
+            "list" => Acl::List,
+            "getuser" => Acl::GetUser(args.bytes(2)),
+            "cat" if args.len() == 2 => Acl::Categories,
+            "cat" if args.len() == 3 => Acl::Category(lower(args.get(2))),
+            "genpass" if args.len() == 2 => Acl::GenPass(PASSWORD_BITS),
+            "genpass" if args.len() == 3 => {
+                let bits = integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
+                let fits = (1..=PASSWORD_BITS_MAX).contains(&bits);
+                let bits = u16::try_from(bits).ok().filter(|_| fits);
+                let why = "ERR ACL GENPASS argument must be the number of bits for the output \
                        password, a positive number up to 4096";
-            Acl::GenPass(bits.ok_or(why)?)
-        }
-        // No rule refuses anything, so nothing is logged.
-        "log" if args.len() == 2 => return constant(Constant::Array),
-        "log" if args.len() == 3 && is(args.get(2), "reset") => return constant(Constant::Ok),
-        "log" if args.len() == 3 => {
-            integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
-            return constant(Constant::Array);
-        }
-        _ => return Err(wrong_arguments(args)),
-    })))
+                Acl::GenPass(bits.ok_or(why)?)
+            }
+            // No rule refuses anything, so nothing is logged.
+            "log" if args.len() == 2 => return constant(Constant::Array),
+            "log" if args.len() == 3 && is(args.get(2), "reset") => return constant(Constant::Ok),
+            "log" if args.len() == 3 => {
+                integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
+                return constant(Constant::Array);
+            }
+            _ => return Err(wrong_arguments(args)),
+        },
+    )))
 }
 
 pub(super) fn pubsub(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
     match subcommand(spec) {
         "channels" | "shardchannels" if args.len() <= 3 => constant(Constant::Array),
         "numpat" => constant(Constant::Integer(0)),
-        "numsub" | "shardnumsub" => Ok(Request::Server(Server::NoSubscribers(named(args, 2)?))),
+        "numsub" | "shardnumsub" => Ok(Request::Server(ServerCommand::NoSubscribers(named(
+            args, 2,
+        )?))),
         _ => Err(wrong_arguments(args)),
     }
 }
@@ -232,7 +240,7 @@ pub(super) fn function(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText
             }
             constant(Constant::Array)
         }
-        "stats" => Ok(Request::Server(Server::FunctionStats)),
+        "stats" => Ok(Request::Server(ServerCommand::FunctionStats)),
         "flush" if args.len() == 2 || args.len() == 3 && is_flush_mode(args.get(2)) => {
             constant(Constant::Ok)
         }
@@ -250,5 +258,5 @@ pub(super) fn lolwut(args: Args<'_>) -> Result<Request, ErrorText> {
     if args.len() > 2 && is(args.get(1), "version") {
         integer(args.get(2)).ok_or(NOT_AN_INTEGER)?;
     }
-    Ok(Request::Server(Server::LolWut))
+    Ok(Request::Server(ServerCommand::LolWut))
 }

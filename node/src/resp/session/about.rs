@@ -20,9 +20,9 @@ impl Session {
         &mut self,
         connection: &Connection,
         context: &mut Context,
-        asked: command::Connection,
+        asked: command::ConnectionCommand,
     ) {
-        use command::Connection as C;
+        use command::ConnectionCommand as C;
         match asked {
             C::Ping(None) => self.answer(|e| e.simple("PONG")),
             C::Ping(Some(text)) | C::Echo(text) => self.answer(|e| e.bulk(&text)),
@@ -255,27 +255,31 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn about_cluster(&mut self, context: &mut Context, asked: Cluster) {
+    pub(super) fn about_cluster(&mut self, context: &mut Context, asked: ClusterCommand) {
         let me = context.me();
         match asked {
-            Cluster::Topology(asked) => {
+            ClusterCommand::Topology(asked) => {
                 let view = context.view().cloned();
                 let answers = &mut context.door.topology;
                 let reply = answers.answer(view.as_ref(), me, asked, self.protocol);
                 self.answer(|e| e.encoded(&reply));
             }
-            Cluster::Info => {
+            ClusterCommand::Info => {
                 self.answer(|e| e.text(&cluster::info(context.view(), me, context.is_led())))
             }
-            Cluster::MyId => self.answer(|e| e.bulk(cluster::my_id(context.view(), me).as_bytes())),
-            Cluster::MyShardId => {
+            ClusterCommand::MyId => {
+                self.answer(|e| e.bulk(cluster::my_id(context.view(), me).as_bytes()))
+            }
+            ClusterCommand::MyShardId => {
                 self.answer(|e| e.bulk(cluster::my_shard_id(context.view(), me).as_bytes()))
             }
-            Cluster::Replicas(of) => self.answer(|e| cluster::replicas(e, context.view(), me, &of)),
+            ClusterCommand::Replicas(of) => {
+                self.answer(|e| cluster::replicas(e, context.view(), me, &of))
+            }
             // Members are connected by QUIC. This command is about links of Redis's cluster bus,
             // which does not exist here.
-            Cluster::Links => self.answer(|e| e.array(0)),
-            Cluster::KeySlot(slot) => self.answer(|e| e.integer(slot.into())),
+            ClusterCommand::Links => self.answer(|e| e.array(0)),
+            ClusterCommand::KeySlot(slot) => self.answer(|e| e.integer(slot.into())),
         }
     }
 
@@ -296,28 +300,28 @@ impl Session {
 
     /// `INFO` shows the keys of this node, and on the cluster-aware port those of this thread.
     /// `DBSIZE` tells how many the cluster has.
-    pub(super) fn about_server(&mut self, context: &mut Context, asked: Server) {
+    pub(super) fn about_server(&mut self, context: &mut Context, asked: ServerCommand) {
         match asked {
-            Server::Info(sections) => {
+            ServerCommand::Info(sections) => {
                 let needs = info::needs(&sections);
                 let asking = Asking::info(self.facts(context, needs), needs, sections);
                 self.ask(context, asking);
             }
-            Server::MemoryStats => {
+            ServerCommand::MemoryStats => {
                 let asking = Asking::memory_stats(self.facts(context, Needs::Counts));
                 self.ask(context, asking);
             }
-            Server::MemoryDoctor => {
+            ServerCommand::MemoryDoctor => {
                 let asking = Asking::memory_doctor(self.facts(context, Needs::Counts));
                 self.ask(context, asking);
             }
-            Server::ConfigGet(patterns) => {
+            ServerCommand::ConfigGet(patterns) => {
                 let facts = self.facts(context, Needs::Nothing);
                 self.answer(|e| {
                     settings::encode(e, &facts, &context.door.common.settings, &patterns)
                 });
             }
-            Server::ConfigSet(pairs) => {
+            ServerCommand::ConfigSet(pairs) => {
                 let set = context
                     .door
                     .common
@@ -328,45 +332,49 @@ impl Session {
                     Err(why) => e.error(&why),
                 });
             }
-            Server::ResetStat => {
+            ServerCommand::ResetStat => {
                 context.reset_counts();
                 self.ask(context, Asking::done(Question::ResetCounts));
             }
-            Server::SlowlogGet(count) => {
+            ServerCommand::SlowlogGet(count) => {
                 let count = count.min(context.door.common.settings.slow_entries());
                 self.ask(
                     context,
                     Asking::slow(context.door.slow.newest(count), count),
                 );
             }
-            Server::SlowlogLen => self.ask(
+            ServerCommand::SlowlogLen => self.ask(
                 context,
                 Asking::slow_length(
                     context.door.slow.len(),
                     context.door.common.settings.slow_entries(),
                 ),
             ),
-            Server::SlowlogReset => {
+            ServerCommand::SlowlogReset => {
                 context.door.slow.clear();
                 self.ask(context, Asking::done(Question::ResetSlow));
             }
-            Server::CommandCount => {
+            ServerCommand::CommandCount => {
                 let count = i64::try_from(table::commands().count()).unwrap_or(i64::MAX);
                 self.answer(|e| e.integer(count));
             }
-            Server::CommandInfo(names) => {
+            ServerCommand::CommandInfo(names) => {
                 self.answer(|e| describe::command_info(e, names.as_deref()))
             }
-            Server::CommandDocs(names) => {
+            ServerCommand::CommandDocs(names) => {
                 self.answer(|e| describe::command_docs(e, names.as_deref()))
             }
-            Server::CommandList(listed) => self.answer(|e| describe::command_list(e, &listed)),
-            Server::CommandGetKeys(args) => self.answer(|e| describe::command_keys(e, &args)),
-            Server::Help(container) => self.answer(|e| describe::help(e, container)),
-            Server::Acl(asked) => {
+            ServerCommand::CommandList(listed) => {
+                self.answer(|e| describe::command_list(e, &listed))
+            }
+            ServerCommand::CommandGetKeys(args) => {
+                self.answer(|e| describe::command_keys(e, &args))
+            }
+            ServerCommand::Help(container) => self.answer(|e| describe::help(e, container)),
+            ServerCommand::Acl(asked) => {
                 self.answer(|e| describe::acl(e, asked, context.door.password.as_deref()))
             }
-            Server::Time => {
+            ServerCommand::Time => {
                 let us = clock::unix_us();
                 self.answer(|e| {
                     e.array(2);
@@ -376,19 +384,19 @@ impl Session {
             }
             // No node follows another one as a whole: each partition has its own primary and
             // backups.
-            Server::Role => self.answer(|e| {
+            ServerCommand::Role => self.answer(|e| {
                 e.array(3);
                 e.bulk(b"master");
                 e.integer(0);
                 e.array(0);
             }),
             // Nothing is saved. Redis answers the start of the process before its first save.
-            Server::LastSave => {
+            ServerCommand::LastSave => {
                 let began = i64::try_from(self.facts(context, Needs::Nothing).began_unix_s())
                     .unwrap_or(i64::MAX);
                 self.answer(|e| e.integer(began));
             }
-            Server::LolWut => {
+            ServerCommand::LolWut => {
                 let version = env!("CARGO_PKG_VERSION");
                 let text = format!(
                     "The doyen of a circle is its longest-serving member. \
@@ -396,14 +404,14 @@ impl Session {
                 );
                 self.answer(|e| e.text(&text));
             }
-            Server::NoSubscribers(channels) => self.answer(|e| {
+            ServerCommand::NoSubscribers(channels) => self.answer(|e| {
                 e.array(channels.len() * 2);
                 for channel in &channels {
                     e.bulk(channel);
                     e.integer(0);
                 }
             }),
-            Server::FunctionStats => self.answer(|e| {
+            ServerCommand::FunctionStats => self.answer(|e| {
                 e.map(2);
                 e.bulk(b"running_script");
                 e.nil();

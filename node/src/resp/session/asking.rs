@@ -246,9 +246,9 @@ impl Context {
     }
 
     /// This thread's counters for `INFO`, as far as they are needed.
-    pub(crate) fn counted(&self, needs: Needs) -> info::Counted {
+    pub(crate) fn counted(&self, needs: Needs) -> info::ThreadCounts {
         if needs == Needs::Nothing {
-            return info::Counted::default();
+            return info::ThreadCounts::default();
         }
         let stats = self.shard().stats();
         // Every key has one primary, so the numbers of all nodes add up to `DBSIZE`.
@@ -258,7 +258,7 @@ impl Context {
         };
         let (input, answers) = self.door.budget.counted();
         let output = answers + self.door.budget.spilled();
-        info::Counted {
+        info::ThreadCounts {
             connected_clients: self.door.connections.len() as u64,
             client_bytes: (input + output) as u64,
             client_output_bytes: output as u64,
