@@ -378,10 +378,10 @@ mod tests {
         let may_read = |id: u64, held| budget.may_read(Time::ZERO, (id, id as usize), false, held);
         assert!(may_read(1, 8 << 20));
         budget.count_input(1, 0, 16 << 20);
-        assert!(may_read(2, 1 << 20), "somebody may always go on");
+        assert!(may_read(2, 1 << 20), "one connection may always go on");
         assert!(
             !may_read(3, 1 << 20) && !may_read(1, 16 << 20),
-            "but nobody else"
+            "but no other"
         );
         assert!(may_read(2, 4 << 20), "and the same to the end");
         assert!(may_read(4, FREE_INPUT_BYTES));
@@ -391,7 +391,7 @@ mod tests {
         budget.count_input(2, 1 << 20, 0);
         let mut ready = Vec::new();
         budget.ready().append_to(&mut ready);
-        assert_eq!(ready, [3, 1, 5], "who waits tries again");
+        assert_eq!(ready, [3, 1, 5], "waiting connections try again");
         assert!(may_read(3, 1 << 20), "the permit passes on");
     }
 
@@ -476,7 +476,7 @@ mod tests {
         budget.end_turn(3);
         assert!(told(&budget).is_empty(), "that was not its turn to end");
         budget.end_turn(1);
-        assert_eq!(told(&budget), [2, 3], "who waits tries again");
+        assert_eq!(told(&budget), [2, 3], "waiting connections try again");
         assert_eq!((ask(2, 8 << 20), ask(3, 0)), (Room::Now, Room::Later));
         budget.count_answers(0, 16 << 20);
         assert_eq!(
@@ -495,7 +495,7 @@ mod tests {
         assert_eq!(
             ask(2, 32 << 20),
             Room::Never(Failure::TooLarge),
-            "whatever others do"
+            "however much others hold"
         );
         budget.count_answers(32 << 20, 0);
         assert_eq!(told(&budget), [3], "there is room for all");

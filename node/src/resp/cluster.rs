@@ -643,7 +643,7 @@ mod tests {
 
     /// Regression: clients refuse a map with holes, and every embedded node made some.
     #[test]
-    fn what_a_member_without_a_cluster_aware_port_leads_is_shown_as_the_answering_nodes_own() {
+    fn slots_of_a_member_without_a_cluster_aware_port_are_shown_as_the_answering_nodes_own() {
         let (me, open, closed) = (
             member(ME, at("10.0.0.1:7380")),
             member(OTHER, at("10.0.0.2:7380")),
@@ -672,7 +672,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_that_nobody_leads_go_to_the_answering_node_and_neighbours_are_merged() {
+    fn slots_without_a_primary_go_to_the_answering_node_and_neighbours_are_merged() {
         let run = |from, to, owner| Run { from, to, owner };
         assert_eq!(covering(&[], ME), [run(0, 16383, ME)]);
         let led = [
@@ -714,7 +714,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_kept_until_the_table_is_another() {
+    fn answers_are_kept_until_the_table_changes() {
         let mut answers = Answers::default();
         let one = view(vec![member(ME, at("10.0.0.1:7380"))]);
         let first = answers.answer(Some(&one), ME, Asked::Slots, Protocol::Resp2);
@@ -740,7 +740,7 @@ mod tests {
     /// Redis writes them without brackets, and redis-cli and ioredis take the text before the last
     /// colon for the host.
     #[test]
-    fn ipv6_addresses_stand_without_brackets() {
+    fn ipv6_addresses_are_written_without_brackets() {
         let view = view(vec![
             member(ME, at("[2001:db8::1]:7380")),
             member(OTHER, at("[2001:db8::2]:7380")),
@@ -771,7 +771,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_with_a_host_name_is_shown_by_it_and_its_address_stands_beside() {
+    fn a_member_with_a_host_name_is_shown_by_it_with_its_address_as_metadata() {
         let mut named = member(OTHER, at("10.0.0.2:7380"));
         named.addresses.hostname = Some("redis-2.example.com".into());
         named.addresses.further = vec![ThreadPorts {

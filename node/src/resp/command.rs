@@ -840,8 +840,8 @@ fn hello(args: Args<'_>) -> Result<Request, ErrorText> {
 
 /// Redis's text if its configuration does not allow `DEBUG`.
 const DEBUG_REFUSED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is \
-    set to \"local\", you can run it from a local connection, otherwise you need to set this option \
-    in the configuration file, and then restart the server.";
+    set to \"local\", you can run it from a local connection, otherwise you need to set this \
+    option in the configuration file, and then restart the server.";
 
 const fn constant(answer: Constant) -> Result<Request, ErrorText> {
     Ok(Request::Constant(answer))

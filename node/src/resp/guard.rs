@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_and_a_network_counts_as_one() {
+    fn remembered_addresses_are_bounded_and_a_network_counts_as_one() {
         let (mut guard, mut now) = (Guard::new(), Time::ZERO);
         let nth = |n: usize| IpAddr::V6(Ipv6Addr::from((n as u128) << 64));
         for n in 0..ADDRESSES_MAX + 10 {

@@ -696,7 +696,7 @@ mod tests {
     }
 
     #[test]
-    fn what_threads_count_is_added_and_what_was_counted_before_is_left_out() {
+    fn counters_of_threads_are_added_and_earlier_counts_left_out() {
         let mut one = ThreadCounts {
             totals: Totals {
                 hits: 5,

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_appended_meanwhile_comes_last() {
+    fn output_appended_between_writes_comes_last() {
         let (mut output, mut expected) = filled(3);
         let mut slow = Slow {
             taken: Vec::new(),

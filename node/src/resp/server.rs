@@ -624,8 +624,8 @@ impl Clients {
                     .count();
                 tracing::warn!(
                     "RESP clients are refused: as many are connected as --connections-max allows, \
-                     and {strangers} of those at this data thread have not authenticated; find them \
-                     with CLIENT LIST, or raise --connections-max ({others} more since the last \
+                     and {strangers} of those at this data thread have not authenticated; find \
+                     them with CLIENT LIST, or raise --connections-max ({others} more since the last \
                      such line)"
                 );
             }

@@ -1,5 +1,5 @@
-//! One node, end to end: real TCP, the real shard, a hand-made view, and this test in place of the
-//! control thread.
+//! One node, end to end: real TCP, the real shard, and a view made by hand. The test takes the
+//! place of the control thread.
 
 use super::client::{Reply, RespClient as Client};
 use super::door::Options;
@@ -33,7 +33,7 @@ struct Node {
     handle: DataHandle,
     shared: Arc<Shared>,
     resp: SocketAddr,
-    /// Of the first thread, and of each.
+    /// The port of the first thread, and the ports of all.
     cluster: SocketAddr,
     clusters: Vec<SocketAddr>,
 }
@@ -56,7 +56,7 @@ impl Node {
         Self::impatient(threads, password, connections_max, limits, (None, None))
     }
 
-    /// With time-outs for passwords, and for clients that send nothing.
+    /// With timeouts for authentication and for idle clients.
     fn impatient(
         threads: usize,
         password: Option<&str>,
@@ -197,10 +197,10 @@ async fn a_pipeline_is_answered_in_order() {
     node.stop().await;
 }
 
-/// Each group of commands whose answers might be large together waited anew: forty commands took 45
-/// s.
+/// Regression: each group of commands whose answers might be large waited anew, so forty commands
+/// took 45 s.
 #[tokio::test]
-async fn a_pipeline_to_what_nobody_serves_waits_once() {
+async fn a_pipeline_to_partitions_without_a_primary_waits_once() {
     let park = Duration::from_secs(1);
     let node = Node::with(
         None,
@@ -235,7 +235,10 @@ async fn a_pipeline_to_what_nobody_serves_waits_once() {
     let began = std::time::Instant::now();
     let replies = client.pipeline(&commands).await.unwrap();
     let took = began.elapsed();
-    let not_served = |r: &&Reply| matches!(r, Reply::Error(why) if why.starts_with("TRYAGAIN") || why.starts_with("UNKNOWN"));
+    let not_served = |r: &&Reply| {
+        matches!(r, Reply::Error(why)
+            if why.starts_with("TRYAGAIN") || why.starts_with("UNKNOWN"))
+    };
     let (failed, served) = (
         replies.iter().filter(not_served).count(),
         replies.iter().filter(|r| !not_served(r)).count(),
@@ -244,10 +247,10 @@ async fn a_pipeline_to_what_nobody_serves_waits_once() {
         failed > 100 && served > 100,
         "{failed} failed, {served} did not: half of the keys are this node's"
     );
-    // The groups are halved, until the answers are expected to be small: fifteen at most, of which
-    // the first waits for all of it.
+    // The groups are halved until the answers are expected to be small. There are fifteen at most,
+    // and only the first waits for all of `park`.
     assert!(took >= park && took < 5 * park, "{took:?}");
-    // What is asked after that waits for nothing that came before it.
+    // Later commands do not wait for anything that came before them.
     let began = std::time::Instant::now();
     let of_silent = (0..300).find(|i| not_served(&&replies[*i])).unwrap();
     client
@@ -355,7 +358,7 @@ async fn a_scan_gives_every_key_once_while_nothing_changes() {
     node.stop().await;
 }
 
-/// 32,768 arguments were one slice, and held the thread for tens of milliseconds.
+/// Regression: 32,768 arguments were one slice, and held the thread for tens of milliseconds.
 #[tokio::test]
 async fn commands_with_thousands_of_keys_run_in_slices_and_answer_in_order() {
     let node = Node::start(None, 10);
@@ -405,7 +408,7 @@ async fn commands_with_thousands_of_keys_run_in_slices_and_answer_in_order() {
     node.stop().await;
 }
 
-/// Such a command was `BUSY`, on a node that did nothing else.
+/// Regression: such a command was `BUSY` on an idle node.
 #[tokio::test]
 async fn a_command_with_more_keys_than_may_wait_goes_on_as_outcomes_come() {
     for (waiting_max, count) in [(100, 1_000), (100_000, 131_071)] {
@@ -449,7 +452,7 @@ async fn a_command_with_more_keys_than_may_wait_goes_on_as_outcomes_come() {
     }
 }
 
-/// One such comparison took a tenth of a second, for each key.
+/// Regression: one such comparison took a tenth of a second for each key.
 #[tokio::test]
 async fn a_costly_pattern_is_matched_in_slices() {
     let node = Node::start(None, 10);
@@ -478,8 +481,8 @@ async fn a_costly_pattern_is_matched_in_slices() {
     node.stop().await;
 }
 
-/// Every connection could have sixteen megabytes of an unfinished command read, whatever the others
-/// had.
+/// Regression: every connection could have sixteen megabytes of an unfinished command read, however
+/// much the others had.
 #[tokio::test]
 async fn unfinished_commands_share_a_budget_and_all_come_through() {
     const CLIENTS: usize = 20;
@@ -503,7 +506,8 @@ async fn unfinished_commands_share_a_budget_and_all_come_through() {
         });
         halves.push((reader, writing));
     }
-    // 240 MB were sent; a quarter of the memory, 64 MiB, is the share, and one may go beyond it.
+    // The clients sent 240 MB. The share is a quarter of the memory, 64 MiB, and one connection may
+    // exceed it.
     let most = 64 << 20;
     let mut seen = 0;
     for (mut reader, writing) in halves {
@@ -527,7 +531,7 @@ async fn unfinished_commands_share_a_budget_and_all_come_through() {
 }
 
 #[tokio::test]
-async fn who_does_not_say_the_password_gets_nothing() {
+async fn a_client_without_the_password_gets_nothing() {
     let node = Node::start(Some("secret"), 10);
     let mut client = node.client().await;
     let mut ask = async |line: &str| client.command(&words(line)).await.unwrap();
@@ -537,9 +541,8 @@ async fn who_does_not_say_the_password_gets_nothing() {
         ask("AUTH wrong").await,
         error("WRONGPASS invalid username-password pair or user is disabled.")
     );
-    assert!(
-        matches!(ask("HELLO 3").await, Reply::Error(text) if text.starts_with("NOAUTH HELLO must be called"))
-    );
+    assert!(matches!(ask("HELLO 3").await, Reply::Error(text)
+        if text.starts_with("NOAUTH HELLO must be called")));
     assert_eq!(ask("AUTH secret").await, Reply::Simple("OK".to_owned()));
     assert_eq!(ask("GET a").await, Reply::Nil);
     assert_eq!(ask("RESET").await, Reply::Simple("RESET".to_owned()));
@@ -612,7 +615,7 @@ async fn nothing_is_answered_without_a_lease_and_everything_once_it_is_back() {
 
 /// Reads are encoded before it is judged whether they may leave.
 #[tokio::test]
-async fn what_is_taken_back_is_answered_in_order_once_there_is_a_lease() {
+async fn replies_taken_back_are_answered_in_order_once_there_is_a_lease() {
     let node = Node::start(None, 10);
     let mut client = node.client().await;
     let set: Vec<_> = ["SET a 1", "SET b 2"].map(words).to_vec();
@@ -659,10 +662,10 @@ async fn what_is_taken_back_is_answered_in_order_once_there_is_a_lease() {
     node.stop().await;
 }
 
-/// A read that was under way when its node was expelled waited there as long as any, though others
-/// could answer it.
+/// Regression: if a node was expelled, a read that was under way waited there as long as any other,
+/// though other nodes could answer it.
 #[tokio::test]
-async fn reads_of_who_stays_outside_are_given_back_long_before_parked_ones() {
+async fn an_expelled_node_gives_reads_back_long_before_parked_ones() {
     let node = Node::with(
         None,
         10,
@@ -691,9 +694,9 @@ async fn reads_of_who_stays_outside_are_given_back_long_before_parked_ones() {
     node.stop().await;
 }
 
-/// What was asked while a pass was under way met the view that the pass had begun with.
+/// Regression: a command that came during a pass met the view that the pass had begun with.
 #[tokio::test]
-async fn whoever_has_seen_a_table_is_served_by_it() {
+async fn a_client_that_has_seen_a_table_is_served_by_it() {
     let node = Node::start(None, 10);
     let mut client = node.client().await;
     let first = view(ME, node.resp, &node.clusters);

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_s_files_are_read_whatever_the_process_is_called() {
+    fn the_systems_files_are_read_for_any_process_name() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 0 0 0 250 50 3 4 20 0 1 0 5 1 1";
         let usage = Usage::default().with(stat, 100, "900 20 5 1 0 30 0", 4096);
         assert_eq!((usage.cpu_user, usage.cpu_system), (2.5, 0.5));

@@ -165,7 +165,7 @@ pub(super) fn latency(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText>
     }
 }
 
-/// There is one user, `default`, who may do everything.
+/// There is one user, `default`, which may do everything.
 pub(super) fn acl(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
     Ok(Request::Server(ServerCommand::Acl(
         match subcommand(spec) {

@@ -2,7 +2,7 @@ use super::*;
 use bytes::{Buf, BytesMut};
 use proptest::prelude::*;
 
-/// Feeds pieces, collects the commands; an error ends it.
+/// Feeds pieces and collects the commands. An error ends it.
 fn feed<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> (Vec<Vec<Vec<u8>>>, Option<ProtocolError>) {
@@ -94,7 +94,8 @@ fn protocol_errors_read_as_redis_says_them() {
     }
 }
 
-/// A value above the limit cost the connection, with an error that did not say which limit.
+/// Regression: a value above the limit cost the connection, with an error that did not name the
+/// limit.
 #[test]
 fn a_command_above_the_limits_is_skipped_in_bounded_memory() {
     let mut parser = Parser::new(1 << 20);
@@ -142,7 +143,7 @@ fn a_command_above_the_limits_is_skipped_in_bounded_memory() {
 }
 
 #[test]
-fn who_has_not_said_the_password_may_send_little() {
+fn an_unauthenticated_client_may_send_little() {
     let parse = |bytes: &[u8]| {
         Parser::new(1 << 20)
             .parse(bytes, false, 1)
@@ -221,8 +222,11 @@ fn integers_are_those_of_redis() {
 
 proptest! {
     #[test]
-    fn where_reads_split_does_not_matter(
-        commands in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6), 0..8),
+    fn reads_may_split_commands_anywhere(
+        commands in prop::collection::vec(
+            prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6),
+            0..8,
+        ),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
     ) {
         let bytes: Vec<u8> = commands.iter().flat_map(|c| encode(c)).collect();
@@ -236,7 +240,10 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_commands_or_an_error(pieces in prop::collection::vec("[*$0-9\r\n\"'\\\\a -]{0,30}", 0..8), raw in prop::collection::vec(any::<u8>(), 0..64)) {
+    fn any_bytes_are_commands_or_an_error(
+        pieces in prop::collection::vec("[*$0-9\r\n\"'\\\\a -]{0,30}", 0..8),
+        raw in prop::collection::vec(any::<u8>(), 0..64),
+    ) {
         feed(pieces.iter().map(|p| p.as_bytes()).chain([raw.as_slice()]));
     }
 }

@@ -34,9 +34,9 @@ fn value(bytes: usize) -> Outcome {
     Outcome::Bulk(vec![0; bytes].as_slice().into())
 }
 
-/// Thousands of reads were forwarded before the first answer said how large they are.
+/// Regression: thousands of reads were forwarded before the first answer told their size.
 #[test]
-fn what_other_nodes_are_expected_to_answer_is_what_they_answered_of_late() {
+fn other_nodes_answers_are_expected_to_weigh_what_recent_ones_weighed() {
     let (budget, large) = (budget(), 1 << 20);
     let connection = connection(1, &budget);
     let expected = |connection: &Connection| connection.session.borrow().expected;
@@ -60,7 +60,8 @@ fn what_other_nodes_are_expected_to_answer_is_what_they_answered_of_late() {
     );
 }
 
-/// Answers that were asked for within the budget were refused once others had filled it.
+/// Regression: answers that were asked for within the budget were refused once others had filled
+/// it.
 #[test]
 fn an_answer_that_was_weighed_has_its_room() {
     let (budget, large) = (budget(), 1 << 20);
@@ -77,7 +78,7 @@ fn an_answer_that_was_weighed_has_its_room() {
 }
 
 #[test]
-fn copies_that_nobody_takes_are_refused_and_given_back_at_the_end() {
+fn unread_copies_are_refused_and_given_back_at_the_end() {
     let budget = budget();
     let (greedy, modest) = (connection(1, &budget), connection(2, &budget));
     let front = waiting(&greedy, 0);
@@ -110,7 +111,7 @@ fn copies_that_nobody_takes_are_refused_and_given_back_at_the_end() {
 }
 
 #[test]
-fn who_holds_much_and_does_not_move_is_expelled_whoever_it_waits_for() {
+fn a_connection_that_holds_much_and_makes_no_progress_is_expelled() {
     let budget = budget();
     let (hoarder, waiter, modest) = (
         connection(1, &budget),
@@ -156,7 +157,10 @@ fn a_reply_of_many_values_fails_as_soon_as_it_is_too_large_and_gives_back_what_i
     connection.deliver((Time::ZERO, None), (slot, 0), 0, value(large), true);
     assert_eq!(budget.counted().1, large, "a copy");
     let stored = value(large);
-    let failed = || matches!(&connection.session.borrow().slots[0].state, State::Gathering(gather) if gather.has_failed());
+    let failed = || {
+        let session = connection.session.borrow();
+        matches!(&session.slots[0].state, State::Gathering(gather) if gather.has_failed())
+    };
     for part in 1..PARTS as u32 - 1 {
         connection.deliver(
             (Time::ZERO, None),
@@ -171,7 +175,7 @@ fn a_reply_of_many_values_fails_as_soon_as_it_is_too_large_and_gives_back_what_i
             "{part}"
         );
     }
-    assert_eq!(budget.counted().1, 0, "nobody will see it");
+    assert_eq!(budget.counted().1, 0, "the reply will not be sent");
     connection.deliver(
         (Time::ZERO, None),
         (slot, PARTS as u32 - 1),
@@ -187,7 +191,7 @@ fn a_reply_of_many_values_fails_as_soon_as_it_is_too_large_and_gives_back_what_i
     assert_eq!((session.pending_bytes, session.charged), (0, 0));
 }
 
-/// They waited for room that nobody gave back.
+/// Regression: the commands waited for room that no connection released.
 #[test]
 fn commands_under_way_go_on_in_turns_while_there_is_too_little_room() {
     let (budget, large) = (budget(), 1 << 20);
@@ -212,14 +216,18 @@ fn commands_under_way_go_on_in_turns_while_there_is_too_little_room() {
     first.session.borrow_mut().discharge();
     let mut ready = Vec::new();
     budget.ready().append_to(&mut ready);
-    assert_eq!(ready, [2, 3], "who waited is told that it is gone");
+    assert_eq!(
+        ready,
+        [2, 3],
+        "waiting connections are told that it is gone"
+    );
     assert!(!blocked(second) && !blocked(third), "there is room");
     budget.count_answers(0, 8 * large);
     assert!(
         !blocked(second) && blocked(third),
-        "whoever comes first has the turn"
+        "the first to come has the turn"
     );
-    // One that fails has nothing to wait for.
+    // A command that fails has nothing to wait for.
     third.deliver(
         (Time::ZERO, None),
         (0, 0),
@@ -231,7 +239,7 @@ fn commands_under_way_go_on_in_turns_while_there_is_too_little_room() {
 }
 
 #[test]
-fn what_waited_behind_what_was_not_served_has_little_patience() {
+fn commands_queued_behind_one_that_timed_out_have_a_short_deadline() {
     let budget = budget();
     let connection = connection(1, &budget);
     let hurried = |at: u64| Time(at) < connection.session.borrow().hurried_until;

@@ -1,9 +1,9 @@
-//! `SELECT`: databases beside each other.
+//! `SELECT`: databases that do not see each other's keys.
 
 use super::*;
 
-/// A client that selected another database was told that there is none, and silently used database
-/// 0.
+/// Regression: a client that selected another database was told that it does not exist, and then
+/// used database 0 without a notice.
 #[tokio::test]
 async fn each_database_has_keys_of_its_own() {
     for threads in [1, 2] {
@@ -90,7 +90,7 @@ async fn each_database_has_keys_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_is_taken_back_is_read_again_from_its_database() {
+async fn a_reply_taken_back_is_read_again_from_its_database() {
     let node = Node::start(None, 10);
     let mut client = node.client().await;
     client

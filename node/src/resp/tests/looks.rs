@@ -1,4 +1,4 @@
-//! What clients ask of connections and servers, through one data thread and through several.
+//! Questions about connections and servers, through one data thread and through several.
 
 use super::*;
 
@@ -44,7 +44,7 @@ async fn id(client: &mut Client) -> i64 {
     id
 }
 
-/// A node of so many threads, and clients at each of them.
+/// A node with so many threads, and clients at each of them.
 async fn node_and_clients(threads: usize, password: Option<&str>) -> (Node, Vec<Client>) {
     let node = Node::of_threads(threads, password, 20, limits());
     let mut clients = Vec::new();
@@ -218,7 +218,7 @@ async fn connections_are_listed_and_ended_at_whichever_thread_they_are() {
         bulk(ask(&mut clients[3], "CLIENT LIST TYPE pubsub").await),
         ""
     );
-    // By its number, by its address, and all but the one that asks.
+    // By its number, by its address, and all but the asking client.
     assert_eq!(
         ask(&mut clients[3], &format!("CLIENT KILL ID {}", ids[0])).await,
         Reply::Int(1)
@@ -270,11 +270,13 @@ async fn replies_that_a_client_does_not_want_are_left_out() {
     let large = "x".repeat(60_000);
     for (sent, expected) in [
         (
-            "CLIENT REPLY OFF\r\nSET a 1\r\nGET a\r\nnosuch\r\nKEYS *\r\nCLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\nGET a\r\n",
+            "CLIENT REPLY OFF\r\nSET a 1\r\nGET a\r\nnosuch\r\nKEYS *\r\n\
+             CLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\nGET a\r\n",
             "+OK\r\n$1\r\n1\r\n".to_owned(),
         ),
         (
-            "CLIENT REPLY SKIP\r\nGET a\r\nGET a\r\nCLIENT REPLY SKIP\r\nINCR a\r\nPING\r\nGET a\r\n",
+            "CLIENT REPLY SKIP\r\nGET a\r\nGET a\r\nCLIENT REPLY SKIP\r\n\
+             INCR a\r\nPING\r\nGET a\r\n",
             "$1\r\n1\r\n+PONG\r\n$1\r\n2\r\n".to_owned(),
         ),
         (
@@ -290,8 +292,8 @@ async fn replies_that_a_client_does_not_want_are_left_out() {
             "+OK\r\n:60000\r\n".to_owned(),
         ),
     ] {
-        // As commands come in one piece and in several: the end of the input alone does not tell
-        // that all is answered.
+        // The commands come in one piece and in several. The end of the input alone does not show
+        // that everything is answered.
         let sent = sent.to_owned() + "CLIENT REPLY ON\r\nQUIT\r\n";
         assert_eq!(
             raw(node.resp, sent.as_bytes()).await,
@@ -303,7 +305,7 @@ async fn replies_that_a_client_does_not_want_are_left_out() {
     node.stop().await;
 }
 
-/// Until a client's command came and waits for the end of a pause.
+/// Returns when a client's command has come and waits for the end of a pause.
 async fn until_one_waits(client: &mut Client) {
     while !bulk(ask(client, "CLIENT LIST").await).contains(" flags=b ") {
         tokio::task::yield_now().await;
@@ -347,7 +349,7 @@ async fn a_pause_holds_commands_of_all_threads_until_it_is_over() {
         written,
         [Reply::Simple("OK".to_owned()), Reply::Bulk(b"2".to_vec())]
     );
-    // All commands wait, also those that would end it, and go on by themselves.
+    // All commands wait, including those that would end the pause. It ends by itself.
     let began = std::time::Instant::now();
     ok(&mut reader, "CLIENT PAUSE 300").await;
     for client in [&mut writer, &mut reader] {
@@ -376,7 +378,7 @@ async fn settings_that_change_while_the_node_runs_take_effect() {
         .map(bulk)
         .collect::<Vec<_>>();
     assert_eq!(both, ["maxclients", "5"]);
-    // Idle clients go; one that asks stays.
+    // Idle clients are disconnected. An active one stays.
     ok(&mut clients[0], "CONFIG SET timeout 1").await;
     let mut asking = clients.remove(0);
     while info(&mut asking, "connected_clients").await != "1" {
@@ -466,8 +468,8 @@ async fn every_container_explains_itself_and_every_command_is_described() {
     node.stop().await;
 }
 
-/// `CLIENT NO-TOUCH ON` was accepted and ignored: a client that looked at every key kept all of
-/// them from eviction alike.
+/// Regression: `CLIENT NO-TOUCH ON` was accepted and ignored, so a client that looked at every key
+/// kept all of them from eviction.
 #[tokio::test]
 async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
     const EACH: usize = 16;
@@ -493,8 +495,8 @@ async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
     ok(&mut looker, "CLIENT NO-TOUCH ON").await;
     assert!(bulk(ask(&mut looker, "CLIENT INFO").await).contains(" flags=T "));
     let value = "x".repeat(4000);
-    // All keys are in one partition. Each partition has a hand of its own: where a partition has a
-    // dozen keys, its hand may go round twice between two reads.
+    // All keys are in one partition, because each partition has an eviction hand of its own. If a
+    // partition has a dozen keys, its hand may go round twice between two reads.
     let named = |name: &str| {
         (0..EACH)
             .map(|n| format!("{{tag}}{name}-{n}"))
@@ -508,8 +510,8 @@ async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
     {
         ok(&mut writer, &format!("SET {key} {value}")).await;
     }
-    // Five times as much as fits. All keys count as used until the hand has come by, and the keys
-    // before which it then stands go first. So only the second half counts.
+    // Five times as much as fits. All keys count as used until the hand has passed them, and then
+    // the keys in front of the hand go first. So only the second half counts.
     let rounds = 5 * (8 << 20) / value.len();
     for n in 0..rounds {
         ok(&mut writer, &format!("SET {{tag}}new-{n} {value}")).await;
@@ -549,7 +551,7 @@ async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
             "{key} stayed though nothing used it"
         );
     }
-    // It may change its mind, and so does RESET.
+    // A client may switch it off again, and RESET does too.
     ok(&mut looker, "CLIENT NO-TOUCH OFF").await;
     assert!(bulk(ask(&mut looker, "CLIENT INFO").await).contains(" flags=N "));
     ok(&mut looker, "CLIENT NO-TOUCH ON").await;

@@ -1,4 +1,4 @@
-//! Clients that have not said the password, and clients that say nothing.
+//! Clients that have not authenticated, and clients that are idle.
 
 use super::*;
 use std::time::Instant;
@@ -9,14 +9,14 @@ fn bytes(of: &str) -> Reply {
 
 async fn rest(stream: &mut TcpStream) -> String {
     let mut rest = Vec::new();
-    // A reset is an end, too.
+    // A reset ends the connection, too.
     let _ = stream.read_to_end(&mut rest).await;
     String::from_utf8_lossy(&rest).into_owned()
 }
 
-/// Four thousand of them held 127 KiB each.
+/// Regression: four thousand strangers held 127 KiB each.
 #[tokio::test]
-async fn who_has_not_said_the_password_makes_the_node_hold_little() {
+async fn unauthenticated_clients_make_the_node_hold_little() {
     const STRANGERS: usize = 100;
     let node = Node::start(Some("secret"), STRANGERS + 10);
     let mut all = Vec::new();
@@ -28,7 +28,7 @@ async fn who_has_not_said_the_password_makes_the_node_hold_little() {
             .unwrap();
         all.push(unfinished);
     }
-    // All of it is read once the node holds it; no more is taken of any.
+    // The node reads all that it may hold, and no more of any of them.
     let most = STRANGERS * (20 << 10);
     while node.handle.stats().await.input_bytes < STRANGERS as u64 * 16000 {
         tokio::task::yield_now().await;
@@ -46,7 +46,7 @@ async fn who_has_not_said_the_password_makes_the_node_hold_little() {
             "{told}"
         );
     }
-    // Nor do answers that are not read become many.
+    // Answers that are not read do not grow either.
     let mut deaf = TcpStream::connect(node.resp).await.unwrap();
     let flood = b"GET a\r\n".repeat(10_000);
     while tokio::time::timeout(Duration::from_millis(500), deaf.write_all(&flood))
@@ -64,7 +64,7 @@ async fn who_has_not_said_the_password_makes_the_node_hold_little() {
 }
 
 #[tokio::test]
-async fn who_does_not_say_the_password_in_time_is_told_so_and_disconnected() {
+async fn a_client_that_does_not_authenticate_in_time_is_told_so_and_disconnected() {
     let limit = Duration::from_millis(300);
     let node = Node::impatient(2, Some("secret"), 10, limits(), (Some(limit), None));
     let mut known = node.client().await;
@@ -93,7 +93,7 @@ async fn who_does_not_say_the_password_in_time_is_told_so_and_disconnected() {
         );
     }
     assert!(began.elapsed() >= limit);
-    // A reply nobody asked for, or the end of the connection.
+    // A reply to an earlier command, or the end of the connection.
     let again = again.command(&["PING"]).await;
     assert!(
         !matches!(&again, Ok(reply) if *reply == bytes("PONG")),
@@ -110,7 +110,7 @@ async fn who_does_not_say_the_password_in_time_is_told_so_and_disconnected() {
 }
 
 #[tokio::test]
-async fn who_sends_nothing_for_long_is_disconnected_where_that_is_asked_for() {
+async fn an_idle_client_is_disconnected_if_a_timeout_is_set() {
     let node = Node::impatient(1, None, 10, limits(), (None, Some(Duration::from_secs(3))));
     let (mut idle, mut busy) = (
         TcpStream::connect(node.resp).await.unwrap(),
@@ -129,7 +129,7 @@ async fn who_sends_nothing_for_long_is_disconnected_where_that_is_asked_for() {
     node.stop().await;
 }
 
-/// Guessing passwords was as fast as the network.
+/// Regression: passwords could be guessed as fast as the network allows.
 #[tokio::test]
 async fn wrong_passwords_are_counted_and_make_the_next_ones_of_their_address_wait() {
     let node = Node::start(Some("secret"), 10);
@@ -140,7 +140,7 @@ async fn wrong_passwords_are_counted_and_make_the_next_ones_of_their_address_wai
     );
     let began = Instant::now();
     for n in 0..6 {
-        // Each on a connection of its own.
+        // Each guess on a connection of its own.
         let mut guesser = node.client().await;
         let guess: &[&str] = if n % 2 == 0 {
             &["AUTH", "wrong"]
@@ -148,10 +148,11 @@ async fn wrong_passwords_are_counted_and_make_the_next_ones_of_their_address_wai
             &["HELLO", "3", "AUTH", "default", "wrong"]
         };
         assert!(
-            matches!(guesser.command(guess).await.unwrap(), Reply::Error(why) if why.starts_with("WRONGPASS"))
+            matches!(guesser.command(guess).await.unwrap(), Reply::Error(why)
+            if why.starts_with("WRONGPASS"))
         );
     }
-    // 50 ms after the first, and twice as long after each further one.
+    // 50 ms after the first wrong password, and twice as long after each further one.
     assert!(
         began.elapsed() >= Duration::from_millis(50 + 100 + 200 + 400 + 800),
         "{:?}",
@@ -161,7 +162,7 @@ async fn wrong_passwords_are_counted_and_make_the_next_ones_of_their_address_wai
     late.write_all(b"AUTH secret\r\nSET a 1\r\nGET a\r\n")
         .await
         .unwrap();
-    // Who has said the password is served meanwhile.
+    // A client that has authenticated is served meanwhile.
     let info = match known.command(&["INFO", "stats"]).await.unwrap() {
         Reply::Bulk(text) => String::from_utf8(text).unwrap(),
         other => panic!("{other:?}"),

@@ -1,9 +1,9 @@
-//! Sweeps over partitions of which most are empty.
+//! Sweeps over partitions that are mostly empty.
 
 use super::*;
 use std::collections::BTreeSet;
 
-/// A view of this node alone, with so many partitions.
+/// A view in which this node is alone and has so many partitions.
 fn divided(node: &Node, partitions: u16) -> View {
     let view = view(ME, node.resp, &node.clusters);
     let mut keyspace = view.installed.keyspaces[0].clone();
@@ -43,7 +43,7 @@ fn divided(node: &Node, partitions: u16) -> View {
 async fn with_partitions(threads: usize, partitions: u16) -> Node {
     let node = Node::of_threads(threads, None, 10, limits());
     let view = divided(&node, partitions);
-    // Another member: what was of the first table is gone.
+    // This is another member, so the first table's partitions are gone.
     node.shared.publish(crate::control::shared::Local {
         me: ME,
         view: Some(view),
@@ -81,14 +81,15 @@ async fn scan(client: &mut Client, options: &str) -> (Vec<Vec<u8>>, usize, u64) 
     }
 }
 
-/// A scan asked one partition at a time, and slept for 5 ms after each four of them: 16 s for
-/// 16,384 without a key. Now this thread looks at those that it leads, and asks the last one.
+/// Regression: a scan asked one partition at a time, and slept for 5 ms after each four of them: 16
+/// s for 16,384 empty partitions. Now this thread looks at the partitions that it leads, and asks
+/// the last one.
 #[tokio::test]
 async fn empty_partitions_cost_a_sweep_next_to_nothing() {
     for threads in [1, 2] {
         let node = with_partitions(threads, 16_384).await;
         let mut client = node.client().await;
-        // By now the table is in force.
+        // By now the table is installed.
         client.command(&["DBSIZE"]).await.unwrap();
         let before = node.handle.stats().await.shard.executed;
         assert_eq!(scan(&mut client, "").await, (Vec::new(), 1, 0));
@@ -107,8 +108,8 @@ async fn empty_partitions_cost_a_sweep_next_to_nothing() {
     }
 }
 
-/// JavaScript has no whole numbers from 2^53 on: a client took the cursor for another one, and its
-/// scan never ended.
+/// Regression: JavaScript has no whole numbers from 2^53 on. A client took the cursor for another
+/// one, and its scan never ended.
 #[tokio::test]
 async fn a_scan_of_sparse_partitions_gives_every_key_once_with_small_cursors() {
     let keys = 3_000;
@@ -135,7 +136,7 @@ async fn a_scan_of_sparse_partitions_gives_every_key_once_with_small_cursors() {
             );
             assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected);
             assert!(largest < 1 << 53, "{largest}");
-            // Each call but the last gives what was asked for, and hardly more.
+            // Each call except the last returns what was asked for, and hardly more.
             assert!(calls <= keys.div_ceil(most) + 1, "{calls} calls {options}");
         }
         let (found, ..) = scan(&mut client, " MATCH key:29?9 COUNT 50").await;
@@ -175,8 +176,8 @@ async fn a_scan_of_the_cluster_port_covers_what_its_thread_leads() {
     node.stop().await;
 }
 
-/// Nothing that was only looked at is answered without a lease, nor by a table that is not in force
-/// any more.
+/// Keys that a thread only looked at are not answered without a lease, nor by a table that is not
+/// installed any more.
 #[tokio::test]
 async fn a_sweep_without_a_lease_waits_for_it_and_is_right_under_the_next_table() {
     let node = with_partitions(1, 1_024).await;

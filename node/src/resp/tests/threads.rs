@@ -128,7 +128,7 @@ async fn connections_of_the_plain_port_spread_evenly_and_count_together() {
         refused.read_to_string(&mut answer).await.unwrap();
         assert_eq!(answer, "-ERR max number of clients reached\r\n");
     }
-    // One that is gone makes room, wherever it was.
+    // A client that leaves makes room at every thread.
     clients.remove(0);
     while node.handle.stats().await.connections > 5 {
         tokio::task::yield_now().await;
@@ -141,8 +141,7 @@ async fn connections_of_the_plain_port_spread_evenly_and_count_together() {
 }
 
 #[tokio::test]
-async fn info_and_the_list_of_clients_are_the_whole_nodes_on_the_plain_port_and_a_threads_on_the_other()
- {
+async fn info_and_client_list_show_the_node_on_the_plain_port_and_a_thread_on_the_other() {
     let node = node(2);
     fill(&node, 200).await;
     let mut clients = Vec::new();
@@ -188,9 +187,9 @@ async fn info_and_the_list_of_clients_are_the_whole_nodes_on_the_plain_port_and_
     node.stop().await;
 }
 
-/// Pipelined: what is asked of the other threads keeps its place among the replies.
+/// In a pipeline, the answers of the other threads keep their place among the replies.
 #[tokio::test]
-async fn what_takes_the_other_threads_is_answered_in_its_place() {
+async fn a_command_that_asks_other_threads_is_answered_in_its_place() {
     let node = node(2);
     let mut client = node.client().await;
     let commands = [
@@ -326,11 +325,11 @@ async fn draining_reaches_all_threads() {
     node.stop().await;
 }
 
-/// One `MGET` of large values that another thread led was gathered whole before it was found too
-/// large, by each of its connections.
+/// Regression: one `MGET` of large values of another thread was gathered whole by each connection
+/// before it was found too large.
 #[tokio::test]
 async fn large_values_of_another_thread_are_asked_for_as_far_as_there_is_room() {
-    // Of each thread: a share of 8 MiB.
+    // Each thread has a share of 8 MiB.
     let node = Node::of_threads(
         2,
         None,
@@ -360,7 +359,10 @@ async fn large_values_of_another_thread_are_asked_for_as_far_as_there_is_room() 
             .map(str::to_owned)
             .collect::<Vec<_>>()
     };
-    let whole = |reply: &Reply, count| matches!(reply, Reply::Array(values) if *values == vec![Reply::Bulk(value.clone()); count]);
+    let whole = |reply: &Reply, count| {
+        matches!(reply, Reply::Array(values)
+            if *values == vec![Reply::Bulk(value.clone()); count])
+    };
     let too_large = Reply::Error("ERR the reply would be too large".to_owned());
     let mut refused = 0;
     for client in &mut clients {
@@ -373,7 +375,7 @@ async fn large_values_of_another_thread_are_asked_for_as_far_as_there_is_room() 
                 && whole(&replies[1], 12)
                 && replies[2] == Reply::Simple("PONG".to_owned())
         );
-        // Where it is led nothing is copied.
+        // The thread that leads the keys copies nothing.
         assert!(
             replies[3] == too_large || whole(&replies[3], 100),
             "{:.300}",
@@ -393,7 +395,7 @@ async fn large_values_of_another_thread_are_asked_for_as_far_as_there_is_room() 
         client.send(&[mget(4), mget(4)]).await.unwrap();
         clients.push(client);
     }
-    // Nobody takes anything, and sockets do not hold that much.
+    // No client reads, and sockets do not hold that much.
     let mut most = 0;
     while most <= 4 << 20 {
         most = most.max(node.handle.stats().await.answer_bytes);
@@ -411,7 +413,7 @@ async fn large_values_of_another_thread_are_asked_for_as_far_as_there_is_room() 
     while node.handle.stats().await.connections > 0 {
         tokio::task::yield_now().await;
     }
-    // Who goes in the middle of it leaves nothing behind.
+    // Clients that leave in the middle leave nothing behind.
     for _ in 0..10 {
         let mut stream = TcpStream::connect(node.resp).await.unwrap();
         let parts = "$5\r\nlarge\r\n".repeat(50);

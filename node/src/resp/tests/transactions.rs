@@ -1,4 +1,4 @@
-//! Transactions are refused whole.
+//! Transactions are refused as a whole.
 
 use super::*;
 
@@ -9,16 +9,16 @@ fn error(reply: &Reply) -> &str {
     text
 }
 
-/// `MULTI` alone was refused, and what the client had sent behind it was executed: a retry counted
-/// twice.
+/// Regression: only `MULTI` was refused, and the commands that the client had sent after it were
+/// executed. A retry counted twice.
 #[tokio::test]
 async fn nothing_of_a_refused_transaction_is_executed() {
     let node = Node::start(None, 10);
     for at in [node.resp, node.cluster] {
         let mut client = Client::connect(at).await.unwrap();
         client.command(&["DEL", "bal"]).await.unwrap();
-        // What the connection reads and writes at once, what takes several steps, and what makes no
-        // sense.
+        // Commands that the connection executes at once, commands that take several steps, and
+        // nonsense.
         let within = [
             "INCR bal",
             "SET bal 7",

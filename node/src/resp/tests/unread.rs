@@ -13,8 +13,7 @@ fn command(args: &[&str]) -> Vec<u8> {
     format!("*{}\r\n{args}", args.matches('$').count()).into_bytes()
 }
 
-/// Writes the same command many times, and only then reads all answers, each of which must be this
-/// one.
+/// Writes the same command many times, then reads all answers. Each must be this one.
 async fn write_then_read(at: SocketAddr, commands: usize, one: &[u8], answer: &[u8]) {
     let mut stream = TcpStream::connect(at).await.unwrap();
     let pipeline = one.repeat(1000);
@@ -36,8 +35,8 @@ async fn write_then_read(at: SocketAddr, commands: usize, one: &[u8], answer: &[
     }
 }
 
-/// The node took no more commands until its answers were read, and the client read none until its
-/// commands were taken: both waited for ever.
+/// Regression: the node took no more commands until its answers were read, and the client read none
+/// until its commands were taken. Both waited for ever.
 #[tokio::test]
 async fn a_client_that_writes_a_whole_pipeline_before_it_reads_gets_every_answer() {
     let node = Node::of_threads(
@@ -58,8 +57,8 @@ async fn a_client_that_writes_a_whole_pipeline_before_it_reads_gets_every_answer
     set.extend(["b", "c", "d", "e", "f", "g"].map(|key| vec!["SET", key, &small]));
     client.pipeline(&set).await.unwrap();
     let bulk = |value: &str| format!("${}\r\n{value}\r\n", value.len());
-    // The plain port forwards to the other thread what that leads; on the other ports the node
-    // answers by itself.
+    // The plain port forwards to the other thread the keys that it leads. On the other ports, the
+    // node answers by itself.
     let mut served = None;
     for at in &node.clusters {
         let mut client = Client::connect(*at).await.unwrap();
@@ -94,7 +93,7 @@ async fn a_client_that_writes_a_whole_pipeline_before_it_reads_gets_every_answer
         )
         .await;
     }
-    // A reply that is encoded in several parts, amid others.
+    // A reply that is encoded in several parts, among others.
     let keys: Vec<_> = (0..20)
         .map(|n| vec!["SET".to_owned(), format!("{n:060000}"), "1".to_owned()])
         .collect();
@@ -115,7 +114,7 @@ async fn a_client_that_writes_a_whole_pipeline_before_it_reads_gets_every_answer
         Reply::Bulk(text) => String::from_utf8(text).unwrap(),
         other => panic!("{other:?}"),
     };
-    // All is given back.
+    // All of it is given back.
     while node.handle.stats().await.spilled_bytes > 0 {
         tokio::task::yield_now().await;
     }
@@ -128,10 +127,10 @@ async fn a_client_that_writes_a_whole_pipeline_before_it_reads_gets_every_answer
     node.stop().await;
 }
 
-/// Clients that never read take all the room there is: the one that holds most ends, and the others
+/// Clients that never read use up the room. The one that holds most is disconnected, and the others
 /// go on.
 #[tokio::test]
-async fn where_the_room_for_unread_answers_is_used_up_the_client_that_holds_most_ends() {
+async fn the_client_with_most_unread_answers_is_disconnected_once_their_room_is_used_up() {
     // The room is 32 MiB.
     let node = Node::of_threads(
         2,
@@ -162,7 +161,7 @@ async fn where_the_room_for_unread_answers_is_used_up_the_client_that_holds_most
     let mut answers = vec![0; answer.len() * modest];
     first.read_exact(&mut answers).await.unwrap();
     assert!(answers == answer.repeat(modest).as_bytes());
-    // Who comes next has the room.
+    // The next client has the room.
     write_then_read(
         node.resp,
         20_000,
