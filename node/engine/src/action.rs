@@ -7,21 +7,21 @@ use super::op::{Action, Condition, Encoding, ExpireCondition, Expiry, Failure, O
 use super::store::cost;
 use bytes::Bytes;
 
-/// What an action may look at beside its key.
+/// What an action may use besides its key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context {
-    /// The partition's clock in milliseconds.
+    /// The partition's clock, in milliseconds.
     pub(super) clock: u64,
-    /// The same moment as wall time in milliseconds, to convert deadlines.
+    /// The same moment as wall time, in milliseconds, to convert deadlines.
     pub(super) unix_ms: u64,
-    /// Expiry for keys that are written without one.
+    /// Time to live of keys that are written without one.
     pub(super) default_ttl_ms: Option<u64>,
     /// Largest value.
     pub(super) value_bytes_max: usize,
 }
 
 impl Context {
-    /// By both clocks.
+    /// The moment by both clocks.
     const fn now(&self) -> (u64, u64) {
         (self.clock, self.unix_ms)
     }
@@ -37,16 +37,16 @@ impl Context {
     }
 }
 
-/// What becomes of the key.
+/// How an action changes the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It stays as it is.
+    /// The key does not change.
     None,
-    /// It has this value and deadline.
+    /// The key has this value and deadline.
     Put(Bytes, u64),
-    /// It is gone.
+    /// The key is deleted.
     Delete,
-    /// It has this deadline.
+    /// The key has this deadline.
     Deadline(u64),
 }
 
@@ -62,8 +62,8 @@ pub(super) const fn answers_value(action: &Action) -> bool {
     )
 }
 
-/// Whether an action is a use of the key that it finds, and does not only ask whether and for how
-/// long it is there.
+/// Whether an action uses the key that it finds. Actions that only ask whether and for how long the
+/// key exists do not.
 pub(super) const fn uses(action: &Action) -> bool {
     !matches!(
         action,
@@ -77,8 +77,8 @@ pub(super) const fn uses(action: &Action) -> bool {
     )
 }
 
-/// Whether an action looks for a key that may be there or not, as Redis counts hits and misses:
-/// reads, and writes that answer with what they found.
+/// Whether an action counts as a hit or a miss, as in Redis: reads, and writes that answer with
+/// what they found.
 pub(super) const fn looks_up(action: &Action) -> bool {
     match action {
         Action::Get | Action::Strlen | Action::Exists | Action::PTtl | Action::PExpireTime => true,
@@ -185,7 +185,7 @@ pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Ou
 /// Longest value that Redis stores beside the object's head.
 const EMBEDDED_BYTES_MAX: usize = 44;
 
-/// How Redis would store this value, if it was just written by `SET`.
+/// How Redis would store this value if it had just been written by `SET`.
 fn encoding(value: &[u8]) -> Encoding {
     if value.len() > EMBEDDED_BYTES_MAX {
         Encoding::Raw
@@ -220,7 +220,7 @@ fn bytes(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }
 
-/// A deadline as asked, on the partition's clock.
+/// A deadline as the client asked for it, on the partition's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deadline {
     Keep,
@@ -242,19 +242,19 @@ fn deadline(expiry: Expiry, cx: &Context) -> Deadline {
     }
 }
 
-/// The deadline of a key that is written anew without saying one, at a moment of the partition's
-/// clock and of the wall's.
+/// The deadline of a key that is created without a time to live, at a moment of the partition's
+/// clock and the wall clock.
 pub(super) fn fresh(default_ttl_ms: Option<u64>, now: (u64, u64)) -> u64 {
     default_ttl_ms.map_or(0, |ttl| after(now, ttl.max(1)))
 }
 
-/// The deadline so many milliseconds after this moment. Never 0, which is none: the partition's
-/// clock begins at 1.
+/// The deadline so many milliseconds after this moment. It is never 0, which means none: the
+/// partition's clock begins at 1.
 fn after((clock, unix_ms): (u64, u64), ms: u64) -> u64 {
     deadline::new(clock.saturating_add(ms), unix_ms.saturating_add(ms))
 }
 
-/// The deadline of a key that is written without saying one: an existing key keeps its own.
+/// The deadline of a key that is written without one: an existing key keeps its own.
 fn kept(entry: Option<&Entry>, cx: &Context) -> u64 {
     entry.map_or_else(|| fresh(cx.default_ttl_ms, cx.now()), |e| e.deadline())
 }
@@ -297,7 +297,7 @@ fn set(
         Deadline::Keep => kept(entry, cx),
         Deadline::Never => fresh(cx.default_ttl_ms, cx.now()),
         Deadline::At(at) => at,
-        // It was written and is over at once.
+        // The key was written and expired at once.
         Deadline::Past => {
             return (
                 outcome,
@@ -344,7 +344,7 @@ fn add(entry: Option<&Entry>, by: i64, cx: &Context) -> (Outcome, Change) {
     )
 }
 
-/// An integer as Redis reads it: its one canonical form, without sign `+`, spaces or leading zeros.
+/// An integer as Redis reads it: only the canonical form, without `+`, spaces or leading zeros.
 fn integer(text: &[u8]) -> Option<i64> {
     let n: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     (itoa::Buffer::new().format(n).as_bytes() == text).then_some(n)
@@ -378,8 +378,8 @@ fn expire(
         return (Outcome::Int(0), Change::None);
     };
     let to = deadline(expiry, cx);
-    // No deadline counts as the latest of all. Wall times are compared, which are what clients give
-    // and are told.
+    // No deadline counts as the latest of all. Wall times are compared, because clients give and
+    // read wall times.
     let (old, new) = (
         if entry.deadline() == 0 {
             u64::MAX
@@ -710,7 +710,7 @@ mod tests {
         }
     }
 
-    /// The digits themselves are `extended`'s business.
+    /// The digits are tested in `extended`.
     #[test]
     fn floats_are_added_to_what_is_a_number_and_keep_the_deadline() {
         let number = |text: &str| Extended::parse(text.as_bytes()).expect(text);
@@ -787,8 +787,8 @@ mod tests {
         );
     }
 
-    /// A wall time was converted with the clocks of one moment and converted back with those of
-    /// another: GT and LT were wrong by a millisecond in every second case.
+    /// Regression: a wall time was converted with the clocks of one moment and converted back with
+    /// those of another. GT and LT were wrong by a millisecond in every second case.
     #[test]
     fn wall_times_are_compared_and_told_as_they_were_given_whenever_the_clocks_tick() {
         for (clock, unix_ms) in [
@@ -838,7 +838,7 @@ mod tests {
                         condition == ExpireCondition::IfEarlier
                     );
                 }
-                // What is given anew is exact, too.
+                // The next one is exact, too.
                 let Change::Deadline(again) = apply(
                     &Action::GetEx {
                         expiry: Expiry::At(given + 7),

@@ -1,7 +1,7 @@
-//! Loads entries some at a time before their turns come.
+//! Loads entries in groups before their turns come.
 //!
-//! Keys that follow one another are anywhere in memory. To copy or sum them one by one waits for
-//! memory at each of them, twice if the value is stored apart. The beginnings of a group of them
+//! Keys that follow one another lie anywhere in memory. A loop that copies or sums them one by one
+//! waits for memory at each of them, twice if the value is stored apart. The beginnings of a group
 //! arrive together.
 
 use super::entry::Entry;
@@ -38,7 +38,7 @@ impl<'a, I: Iterator<Item = (MapId, &'a Entry)>> Iterator for Ahead<'a, I> {
             });
             std::hint::black_box(touched);
         }
-        // Behind the last one stays as it is.
+        // The entry after the last one of the group is not loaded ahead.
         let next = self.group[self.next]?;
         self.next += 1;
         Some(next)

@@ -35,7 +35,7 @@ impl Default for Keys {
 }
 
 impl Keys {
-    /// Writes a key: a new entry, applied as by the log. Says whether it replaced one.
+    /// Writes a new entry for a key, as the log does. Says whether it replaced one.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> bool {
         self.seq += 1;
         let effect = Effect::Put {
@@ -69,7 +69,7 @@ impl Keys {
         );
     }
 
-    /// The checksum of everything, in slices, as copies are compared.
+    /// The checksum of all entries, built in slices, as for comparing copies.
     pub fn checksum(&mut self) -> Option<u64> {
         self.store.begin_sum(1);
         while !self.store.advance_sum(1, super::SLICE).0 {}
@@ -104,7 +104,7 @@ impl Batch {
         Self((1..=count).map(logged).collect())
     }
 
-    /// In one frame.
+    /// Encodes all entries in one frame.
     pub fn encode(&self, to: &mut Outgoing) {
         let head = Head {
             at: AT,
@@ -118,18 +118,18 @@ impl Batch {
     }
 }
 
-/// Where frames are laid out.
+/// The buffer for encoded frames.
 #[derive(Debug, Default)]
 pub struct Outgoing(Out);
 
 impl Outgoing {
-    /// All that is there, as one run of bytes.
+    /// All bytes of the buffer, in one piece.
     #[must_use]
     pub fn take(&mut self) -> BytesMut {
         self.0.take().flatten().collect()
     }
 
-    /// Gives up what is there.
+    /// Empties the buffer.
     pub fn clear(&mut self) {
         drop(self.0.take());
     }
@@ -140,13 +140,13 @@ impl Outgoing {
 pub struct Forward(Work);
 
 impl Forward {
-    /// Of this operation.
+    /// A call of this operation.
     #[must_use]
     pub fn new(operation: Operation) -> Self {
         Self(Work::Key(operation))
     }
 
-    /// In one frame.
+    /// Encodes the call in one frame.
     pub fn encode(&self, to: &mut Outgoing) {
         frame::forward(
             &mut to.0,
@@ -163,7 +163,7 @@ impl Forward {
     }
 }
 
-/// Acks of so many partitions, in one frame.
+/// Encodes acks of so many partitions in one frame.
 pub fn encode_acks(count: u32, to: &mut Outgoing) {
     let ack = |p| Ack {
         at: PartitionRef {
@@ -186,10 +186,10 @@ pub fn encode_acks(count: u32, to: &mut Outgoing) {
     .put(&mut to.0);
 }
 
-/// Takes a frame off the front and decodes it; says whether there was one.
+/// Takes a frame off the front and decodes it. Says whether there was one.
 ///
 /// # Errors
-/// It makes no sense.
+/// The frame is malformed.
 pub fn decode(bytes: &mut BytesMut) -> Result<bool, Malformed> {
     Ok(frame::take(bytes, 64 << 20, LEVELS.1)?.is_some())
 }

@@ -36,40 +36,42 @@ use std::time::Duration;
 
 /// How long a client tries to get an operation done.
 pub const PARK: Duration = Duration::from_secs(5);
-/// How old a client's write may be when it arrives.
+/// The greatest age of a client's write at its arrival.
 pub(super) const FRESH: Duration = Duration::from_secs(5);
-/// How long what became of a client's operations is kept at least: half as much again as both.
+/// How long the outcomes of a client's operations are kept at least: half as much again as both
+/// together.
 pub(super) const RETENTION: Duration = Duration::from_secs(15);
 /// Bytes of one part of a table.
 const PART_BYTES: usize = 64 << 10;
-/// A reason that is told to a client is cut here.
+/// Most bytes of a reason that is sent to a client. Longer ones are cut.
 const REASON_BYTES_MAX: usize = 1024;
-/// A client's call up to this size may wait at a member; a larger one is sent back, and waits where
-/// it came from.
+/// Largest call of a client that may wait at a member. A larger one is sent back and waits at the
+/// client.
 const PARKED_BYTES_MAX: usize = 1 << 10;
 
-/// A table of which nothing comes for this long is not waited for: of the next member that names
-/// one it is asked for.
+/// If no part of a table arrives for this long, the client stops waiting for it and asks the next
+/// member that names a table.
 const TABLE_PATIENCE: Duration = Duration::from_secs(2);
-/// And whoever named it is not asked for so long.
+/// For so long, the member that did not send the table is not asked again.
 const BROKEN_WORD: Duration = Duration::from_secs(30);
 
-/// What one of the two ends of a connection between member and client knows of the other.
+/// What a member knows of a connected client, or a client of a connected member.
 #[derive(Debug, Default)]
 pub(super) struct Visit {
-    /// To a client: the last clock it was told.
+    /// At a member: the last clock that it told the client.
     told: u64,
-    /// Of a client: the last clock that it had heard. 0: none.
+    /// At a member: the last clock that the client had heard. 0: none.
     heard: u64,
-    /// To a client: the last table it was sent,
+    /// At a member: the last table that it sent to the client.
     table: Option<TableName>,
-    /// and since which ones.
+    /// At a member: the tables since which that one was sent.
     since: Vec<Option<TableName>>,
-    /// Of a member: the largest value that it takes. `None`: it has not said that it is ready.
+    /// At a client: the largest value that the member accepts. `None`: it has not said that it is
+    /// ready.
     value_bytes_max: Option<u64>,
-    /// Of a member: its last clock, and when that came; until it is sent back.
+    /// At a client: the member's last clock, and when it arrived. `None` once it was sent back.
     clock: Option<(u64, Time)>,
-    /// Of a member: when it was last found not to have a table that it had named.
+    /// At a client: when the member last did not send a table that it had named.
     broke_word: Option<Time>,
 }
 
@@ -82,17 +84,17 @@ pub(super) struct Arriving {
     bytes: Vec<u8>,
 }
 
-/// What a client does with a call whose primary it knows.
+/// Whether a client may send a call whose primary it knows.
 pub(super) enum Sending {
-    /// It may be sent.
+    /// The call may be sent.
     Now,
-    /// Not now.
+    /// The call must wait.
     Wait,
-    /// The primary would not take it.
+    /// The primary would refuse the call, because its value is too large.
     TooLarge,
 }
 
-/// Whether a frame may come from there.
+/// Whether this sender may send this frame.
 pub(super) fn fits(me: MemberId, from: MemberId, frame: &Frame) -> bool {
     let (to_client, of_client) = (me.is_client(), from.is_client());
     match frame {
@@ -104,7 +106,7 @@ pub(super) fn fits(me: MemberId, from: MemberId, frame: &Frame) -> bool {
     }
 }
 
-// ---- a member
+// ---- the member's side
 
 impl Core {
     /// Tells a client this node's clock, limits and table.
@@ -121,14 +123,14 @@ impl Core {
         }
     }
 
-    /// Tells all of them.
+    /// Tells all clients.
     pub(super) fn greet_clients(&mut self) {
         for client in self.peers.ids().into_iter().filter(|id| id.is_client()) {
             self.greet(client);
         }
     }
 
-    /// Whether what comes from a client now was sent not long ago.
+    /// Whether the next frames of a client were sent recently.
     pub(super) fn is_fresh(&mut self, client: MemberId) -> bool {
         let now = self.now;
         self.peers
@@ -136,7 +138,7 @@ impl Core {
             .is_some_and(|p| p.visit.heard > 0 && now.since(Time(p.visit.heard)) <= FRESH)
     }
 
-    /// Where a client's call could not be executed: a large one is given back.
+    /// A client's call could not be executed here. A large one is sent back.
     pub(super) fn park_only_small(&mut self, at: PartitionRef, slot: &mut Slot, client: MemberId) {
         let large = |c: &Call| c.source.peer() == Some(client) && bytes(&c.work) > PARKED_BYTES_MAX;
         if slot.calls.parked.back().is_some_and(large)
@@ -148,7 +150,7 @@ impl Core {
         }
     }
 
-    /// What a client asks that is no operation.
+    /// Handles a client's request that is not an operation.
     pub(super) fn asked_by_client(
         &mut self,
         client: MemberId,
@@ -200,7 +202,7 @@ impl Core {
             .send(client, Lane::Calls, &Frame::MapMade { ticket, made });
     }
 
-    /// Each table once a connection for each one that it may be told the news of: streams lose
+    /// Each table is sent once a connection for each table since which it is news: streams lose
     /// nothing.
     fn send_table(&mut self, client: MemberId, have: Option<TableName>) {
         let Some(name) = self.name else { return };
@@ -217,15 +219,15 @@ impl Core {
             return;
         }
         peer.visit.since.push(base);
-        // No table comes near the limit: members are sent it likewise.
+        // A table never comes near the limit: members are sent it in the same way.
         let Some(bytes) = self.published.encoded(base, level) else {
             return;
         };
-        // The order of a name is the same at every level.
+        // Names are in the same order at every level.
         let Some(name) = self.published.name(level) else {
             return;
         };
-        // At most a thousand: 64 MiB of 64 KiB.
+        // A thousand parts at most: 64 MiB in parts of 64 KiB.
         let parts = bytes.len().div_ceil(PART_BYTES) as u32;
         for (part, at) in (0..parts).zip((0..).step_by(PART_BYTES)) {
             let body = bytes.slice(at..bytes.len().min(at + PART_BYTES));
@@ -243,10 +245,10 @@ impl Core {
     }
 }
 
-// ---- a client
+// ---- the client's side
 
 impl Core {
-    /// Whether a call may be sent to its primary now. What precedes it is sent.
+    /// Whether a call may be sent to its primary now. Sends what must precede it.
     pub(super) fn sending(&mut self, primary: MemberId, call: &Call) -> Sending {
         let now = self.now;
         let Some(peer) = self.peers.get(primary) else {
@@ -256,11 +258,11 @@ impl Core {
             return Sending::Wait;
         };
         if call.until <= now {
-            // What became of it may be forgotten by the time it arrives.
+            // By the time it arrives, the outcome of an earlier attempt may be forgotten.
             return Sending::Wait;
         }
         if largest_value(&call.work) as u64 > most {
-            // One that may be applied elsewhere is not said to be not.
+            // The client must not claim that a call was not applied if it may be applied elsewhere.
             return if call.maybe {
                 Sending::Wait
             } else {
@@ -276,7 +278,7 @@ impl Core {
         Sending::Now
     }
 
-    /// A member knows a table: if it is newer than ours, it is asked for there.
+    /// A member knows a table. If it is newer than ours, the client pulls it from that member.
     pub(super) fn pull(&mut self, member: MemberId, known: TableName) {
         let other = self.name.is_some_and(|ours| ours.cluster != known.cluster);
         if other {
@@ -286,7 +288,7 @@ impl Core {
         if let Some((late, since)) = self.asked_of
             && now.since(since) >= TABLE_PATIENCE
         {
-            // It would keep everybody else from being asked for what they have.
+            // Otherwise this member would keep the client from pulling tables of other members.
             if let Some(peer) = self.peers.get(late) {
                 peer.visit.broke_word = Some(now);
             }
@@ -314,15 +316,15 @@ impl Core {
         }
     }
 
-    /// A member is gone: what was asked of it is asked again, of whoever says next that there is
-    /// something newer.
+    /// A member is gone. If it was asked for a table, the next member that names a newer one is
+    /// asked.
     pub(super) fn pull_again(&mut self, member: MemberId) {
         if self.asked_of.is_some_and(|(asked, _)| asked == member) {
             (self.asked_of, self.asked_for, self.arriving) = (None, None, None);
         }
     }
 
-    /// What a member says to a client. True: from now on it takes operations.
+    /// Handles a member's frame. True if the member accepts operations from now on.
     pub(super) fn told_by_member(
         &mut self,
         member: MemberId,
@@ -369,7 +371,7 @@ impl Core {
         Ok(false)
     }
 
-    /// The next part of a table; the table, once it is whole.
+    /// Takes the next part of a table. Returns the table once it is whole.
     fn take_part(
         &mut self,
         from: MemberId,
@@ -379,7 +381,8 @@ impl Core {
     ) -> Result<Option<Arc<Table>>, Malformed> {
         match &mut self.asked_of {
             Some((asked, since)) if *asked == from => *since = self.now,
-            // Nobody asked, or somebody else was asked since, for a newer one.
+            // The client did not ask for this table, or has asked another member for a newer one
+            // since.
             _ => return Ok(None),
         }
         if part == 0 {
@@ -411,7 +414,7 @@ impl Core {
             .map(|(_, table)| &**table)
             .or_else(|| self.view.as_ref().map(|view| &*view.installed));
         let Some(table) = published::read(&bytes, name, own)?.map(Arc::new) else {
-            // It was asked for when this client had another one.
+            // The client had another table when it asked.
             let have = self.own_name();
             self.peers.send(from, Lane::Calls, &Frame::Pull { have });
             return Ok(None);
@@ -421,12 +424,12 @@ impl Core {
         Ok(Some(table))
     }
 
-    /// What the newest table is called that this client has.
+    /// The name of the newest table that this client has.
     fn own_name(&self) -> Option<TableName> {
         self.arrived.as_ref().map(|(name, _)| *name).or(self.name)
     }
 
-    /// Asks one of the members, another one each time, which map this is. False: none is there.
+    /// Asks a member for this map, another member each time. False: no member is connected.
     pub(super) fn ask_map(&mut self, ticket: u64, keyspace: String, name: String) -> bool {
         let mut ready = self.peers.ids();
         ready.retain(|id| {
@@ -450,7 +453,7 @@ impl Core {
     }
 }
 
-/// Bytes that an operation brings along.
+/// Bytes of the keys and values of an operation.
 fn bytes(work: &Work) -> usize {
     match work {
         Work::Key(op) => {
@@ -467,7 +470,7 @@ fn bytes(work: &Work) -> usize {
     }
 }
 
-/// The largest value that an operation brings along.
+/// The size of the largest value of an operation.
 fn largest_value(work: &Work) -> usize {
     match work {
         Work::Key(op) => match &op.action {
@@ -482,7 +485,7 @@ fn largest_value(work: &Work) -> usize {
 }
 
 impl super::Shard {
-    /// Of a member: what became of a client's `Request::MakeMap`.
+    /// At a member: answers a client's `Request::MakeMap`.
     pub fn map_made(
         &mut self,
         now: Time,
@@ -494,9 +497,9 @@ impl super::Shard {
         self.core.answer_map(client, ticket, made);
     }
 
-    /// Of a client: asks a member which map this is, and to make it if it is not there;
-    /// `Request::MapMade` is the answer, if the member lives to give it. False: no member is there
-    /// to be asked.
+    /// At a client: asks a member for this map, and to make it if it does not exist.
+    /// `Request::MapMade` is the answer, unless the member fails first. False: no member is
+    /// connected.
     pub fn ask_map(&mut self, now: Time, ticket: u64, keyspace: String, name: String) -> bool {
         self.core.now = now;
         self.core.ask_map(ticket, keyspace, name)

@@ -62,9 +62,9 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, Code
             limit,
         });
     }
-    // bincode's limit is part of a type. It bounds what a length prefix can make it allocate,
-    // because a text gets its room before its bytes are looked for. bincode counts the memory of
-    // elements, which is up to 16 times their encoding: a `u128` below 251 takes one byte. So take
+    // bincode's limit is part of a type. It bounds what a length prefix can make bincode allocate,
+    // because room for a text is reserved before its bytes are read. bincode counts the memory of
+    // elements, which is up to 16 times their encoding: a `u128` below 251 takes one byte. So use
     // the next class of sizes, and 16 times that.
     let (value, read) = match bytes.len() {
         0..=0x400 => limited::<T, { 0x400 * MEMORY_FACTOR }>(bytes),
@@ -110,7 +110,8 @@ mod tests {
         },
     }
 
-    /// 16,384 partitions in three copies on 100 members of random ids, as in large clusters.
+    /// A table as in large clusters: 16,384 partitions in three copies on 100 members with random
+    /// ids.
     fn large_table() -> Table {
         let member = |n: u64| Member {
             id: MemberId(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !0xF),
@@ -258,8 +259,8 @@ mod tests {
         ));
     }
 
-    /// Lists of small numbers were refused, because the limit came from the encoded bytes and
-    /// counted the decoded ones.
+    /// Regression: lists of small numbers were refused, because the limit came from the encoded
+    /// bytes and counted the decoded ones.
     #[test]
     fn what_takes_more_memory_than_bytes_comes_back() {
         for length in [0, 100, 340, 1020, 1024, 8189, 8192, 10_000, 65_533, 200_000] {

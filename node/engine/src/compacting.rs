@@ -1,4 +1,4 @@
-//! Memory that is free between entries, and how it is given back.
+//! Gives back the memory that is free between entries.
 //!
 //! ```text
 //!   census: how much of each block of 64 KiB do entries take?
@@ -6,14 +6,14 @@
 //!     every entry in one of them is copied elsewhere ─> nothing is left in the block
 //!   shake (`shaking`): the allocator gives back what is free
 //! ```
-//! An allocator keeps values of similar size together, and can give a block back only when the last
-//! of them is gone. When the size of values changes, or when keys are evicted that lie anywhere,
-//! most blocks keep a few. The process then holds far more than its entries: `Outside::loose` says
-//! how much more, and from some point on the shard makes room by moving entries.
+//! An allocator keeps values of similar size together, and can give a block back only if all of
+//! them are gone. When the size of values changes, or when evicted keys lie anywhere, most blocks
+//! keep a few values. Then the process holds far more than its entries: `Outside::loose` says how
+//! much more. From some point on, the shard makes room by moving entries.
 //!
-//! A copy may get a place in another block that is to be emptied. Such a place is kept (`Decoy`)
-//! until the round ends, so the next copy finds another one. Entries that the log or a reader
-//! shares stay where they are.
+//! A copy may land in another block that is to be emptied. Such a place is kept (`Decoy`) until the
+//! round ends, so the next copy finds another one. Entries that are shared with the log or with
+//! readers stay where they are.
 
 use super::entry::{Entry, LargeValue};
 use super::shaking::Shaking;
@@ -25,25 +25,26 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
-/// What the process holds beside what a shard counts; of several data threads, this one's part.
+/// Memory that the process holds besides what a shard counts. With several data threads, this one's
+/// part.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outside {
     /// Buffers of clients.
     pub buffers: u64,
-    /// The rest: what was dropped and is not freed, what the allocator keeps, and buffers that
-    /// nobody counts.
+    /// The rest: dropped entries that are not freed yet, memory that the allocator keeps, and
+    /// buffers that are not counted.
     pub loose: u64,
 }
 
-/// Allocators give memory back in blocks of this size, or of several.
+/// Allocators give memory back in blocks of this size, or several of them.
 const BLOCK_BITS: u32 = 16;
 const BLOCK_BYTES: u64 = 1 << BLOCK_BITS;
-/// A block of which entries take less is worth emptying.
+/// If the entries of a block take less than this, it is worth emptying.
 const SPARSE_BYTES: u32 = (BLOCK_BYTES / 4 * 3) as u32;
-/// Work of one step: half a millisecond. How long others have after it, where memory is not short.
+/// Work of one step, half a millisecond, and the pause after it if memory is not short.
 const STEP_WORK: usize = 100_000;
 const PAUSE: Duration = Duration::from_millis(1);
-/// What it costs to look at a pointer, at what it points to, and to copy a small entry; a large one
+/// The cost of looking at a pointer, looking at its entry, and copying a small entry. A large entry
 /// costs as much again for each of these many bytes.
 const POINTER_WORK: usize = 1;
 const ENTRY_WORK: usize = 16;
@@ -51,56 +52,56 @@ const COPY_WORK: usize = 40;
 const COPY_WORK_BYTES: usize = 256;
 /// Blocks that are sorted, or chosen to be emptied, in one step.
 const STEP_BLOCKS: usize = 8192;
-/// Blocks are counted in so many tables: where one of them grows, that is a small part of all
+/// Blocks are counted in so many tables. If one of the tables grows, that is a small part of all
 /// blocks.
 const CENSUS_TABLES: usize = 256;
-/// Sparse blocks are told apart by how many of so many parts are taken.
+/// Sparse blocks are distinguished by how many of so many parts are taken.
 const FULLNESSES: usize = 48;
-/// Of the memory, this part is copied in one round: for so long both copies take room.
+/// This part of the memory is copied in one round. Until a round ends, both copies take room.
 const ROUND_PART: u64 = 32;
 const ROUND_BYTES_LEAST: u64 = 1 << 20;
-/// Places in blocks that are to be emptied, which one copy passes over before others have their
-/// turn.
+/// Places in blocks to be emptied that one copy passes over before other work has its turn.
 const DECOYS_IN_A_ROW: usize = 1024;
-/// Loose bytes below which nothing is worth it, and parts of the memory: where memory is short, and
-/// where it is not.
+/// The least loose bytes for which a run is worth it, and the same as parts of the memory: if
+/// memory is short, and if it is not.
 const LOOSE_BYTES_LEAST: u64 = 8 << 20;
 const LOOSE_PART_SHORT: u64 = 16;
 const LOOSE_PART: u64 = 8;
-/// An entry whose value stands in it takes no more, unless its key is long.
+/// An entry with its value inside takes no more than this, unless its key is long.
 const INLINE_BYTES: u64 = 1 << 10;
-/// After a run nothing begins until there is half as much more, or so much time has passed.
+/// After a run, the next one begins when half as much more is loose, or after so much time.
 const REST_SHORT: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(60);
-/// Bytes that are loose beside those after the last run, from which on the allocator is asked for
+/// If so many more bytes are loose than after the last run, the allocator is asked to give back
 /// what is free.
 const SHAKEN_BYTES_LEAST: u64 = 8 << 20;
-/// After a run the shell looks once more at what the process holds.
+/// How long after a run the shell looks again at the memory of the process.
 const SETTLES: Duration = Duration::from_millis(250);
 
-/// What is loose, and what is done about it.
+/// The state of compacting: how much is loose, and the run under way.
 #[derive(Debug, Default)]
 pub(super) struct Compacting {
     pub(super) outside: Outside,
-    /// Bytes that were being freed at the last looks.
+    /// Bytes that were being freed when this was last checked.
     dropped: u64,
-    /// The least that was loose since the last run ended.
+    /// The smallest number of loose bytes since the last run ended.
     loose_after: u64,
     next_run: Time,
     run: Option<Run>,
     next_step: Time,
-    /// Until then what the last run gained may not be seen.
+    /// Until then, the gain of the last run may not be visible.
     settles_until: Time,
-    /// Bytes that the present run is to gain, or that the last one has gained.
+    /// Bytes that the present run will gain, or that the last one has gained.
     gain: u64,
-    /// Of these, those that new values may take before the system says so: the allocator has them.
+    /// The part of the gain that new values may take before the system reports it: the allocator
+    /// has it.
     freed: u64,
 }
 
 /// A run under way.
 #[derive(Debug)]
 struct Run {
-    /// Partitions that this round has not gone through, and how far it has come in the first.
+    /// Partitions that remain in this round, and the position in the first of them.
     rest: VecDeque<PartitionRef>,
     place: Place,
     stage: Stage,
@@ -110,11 +111,11 @@ struct Run {
 enum Stage {
     Shake {
         shaking: Shaking,
-        /// Whether entries are moved after it, if much is loose still.
+        /// Whether entries are moved afterwards if much is still loose.
         first: bool,
     },
     Census(Census),
-    /// What was counted is sorted.
+    /// The census is complete and is being sorted.
     Sort(Census, Sparse),
     Round(Round),
 }
@@ -143,17 +144,17 @@ impl Hasher for BlockHasher {
 
 type ByBlock = BuildHasherDefault<BlockHasher>;
 
-/// Looks at where things are stored, and may give them another place.
+/// Looks at where entries are stored, and may move them.
 pub(super) trait Surveyor {
-    /// Looks at an entry that the store holds so many times. Gives a copy that is to take its
-    /// place.
+    /// Looks at an entry that the store holds so many times. Returns a copy that replaces it, if it
+    /// is to be moved.
     fn entry(&mut self, entry: &Entry, holds: usize) -> Option<Entry>;
-    /// Looks at a table of the index that begins there and has room for so many. Gives an empty one
-    /// that is to take its place.
+    /// Looks at a table of the index that begins there and has room for so many. Returns an empty
+    /// one that replaces it, if it is to be moved.
     fn table<T: Table>(&mut self, address: u64, room: usize) -> Option<Vec<T>>;
 }
 
-/// What tables of the index are of.
+/// The elements of the index's tables.
 pub(super) trait Table: Sized {
     fn decoy(table: Vec<Self>) -> Decoy;
 }
@@ -170,7 +171,7 @@ impl Table for Entry {
     }
 }
 
-/// Holds a place in a block that is to be emptied, so that nothing else is put there.
+/// Keeps a place in a block that is to be emptied, so that nothing else is stored there.
 #[derive(Debug)]
 pub(super) enum Decoy {
     Entry { _room: Entry },
@@ -179,7 +180,7 @@ pub(super) enum Decoy {
     Entries { _room: Vec<Entry> },
 }
 
-/// What an allocator takes for so many bytes, about: four sizes to a power of two.
+/// About how much an allocator uses for so many bytes: it has four sizes to a power of two.
 const fn taken(bytes: usize) -> usize {
     let step = bytes.next_power_of_two() / 8;
     if step < 16 {
@@ -189,19 +190,19 @@ const fn taken(bytes: usize) -> usize {
     }
 }
 
-/// The blocks in which an allocation lies. A large one has blocks of its own and leaves nothing
-/// loose.
+/// The blocks in which an allocation lies. A large allocation has blocks of its own, and leaves
+/// nothing loose.
 fn blocks((address, bytes): (u64, usize)) -> Option<std::ops::RangeInclusive<u64>> {
     let bytes = bytes as u64;
     (0 < bytes && bytes <= BLOCK_BYTES)
         .then(|| address >> BLOCK_BITS..=(address + bytes - 1) >> BLOCK_BITS)
 }
 
-/// How many bytes of each block are taken.
+/// How many bytes of each block are in use.
 #[derive(Debug)]
 struct Census {
     taken: Vec<HashMap<u64, u32, ByBlock>>,
-    /// Whether there are values that stand by themselves.
+    /// Whether there are values with an allocation of their own.
     values: bool,
     work: usize,
 }
@@ -223,14 +224,14 @@ impl Census {
         for block in blocks(allocation).into_iter().flatten() {
             let from = address.max(block << BLOCK_BITS);
             let to = end.min((block + 1) << BLOCK_BITS);
-            // At most a block.
+            // At most a whole block.
             *self.taken[block as usize % CENSUS_TABLES]
                 .entry(block)
                 .or_default() += (to - from) as u32;
         }
     }
 
-    /// Sorts about so many blocks into those worth emptying; false: that were all.
+    /// Sorts about so many blocks into those worth emptying. False: all are sorted.
     fn sort(&mut self, sparse: &mut Sparse, blocks: usize) -> bool {
         let mut sorted = 0;
         while sorted < blocks
@@ -246,12 +247,11 @@ impl Census {
     }
 }
 
-/// Blocks worth emptying, by how much of them is taken: the emptiest come first, as far as that
-/// matters.
+/// Blocks worth emptying, roughly in order of how full they are: the emptiest come first.
 #[derive(Debug, Default)]
 struct Sparse {
     by_fullness: Vec<Vec<(u32, u64)>>,
-    /// How much it would free to empty all that were added.
+    /// How much memory it would free to empty all of them.
     gain: u64,
 }
 
@@ -286,24 +286,24 @@ impl Surveyor for Census {
     }
 }
 
-/// Some blocks are being emptied.
+/// The blocks that are being emptied.
 #[derive(Debug, Default)]
 struct Round {
-    /// Those whose turn comes later.
+    /// Blocks whose turn comes later.
     later: Sparse,
     now: HashSet<u64, ByBlock>,
-    /// While blocks are chosen: how much there is to be moved in those that are chosen already.
+    /// While blocks are chosen: the bytes to be moved in those that are chosen already.
     chosen: Option<u64>,
-    /// Whether there are values that stand by themselves.
+    /// Whether there are values with an allocation of their own.
     values: bool,
     decoys: Vec<Decoy>,
-    /// Something found no place yet.
+    /// Some entry has not found a place yet.
     again: bool,
     work: usize,
 }
 
 impl Round {
-    /// Chooses the next blocks, which have so many bytes to be moved. True: all are chosen, or
+    /// Chooses the next blocks, with about so many bytes to be moved. True: all are chosen, or
     /// there are none.
     fn choose(&mut self, bytes: u64) -> bool {
         let mut moved = self.chosen.unwrap_or_else(|| {
@@ -332,7 +332,7 @@ impl Round {
         blocks(allocation).is_some_and(|mut blocks| blocks.any(|block| self.now.contains(&block)))
     }
 
-    /// Makes something that lies in none of these blocks.
+    /// Allocates a copy outside of these blocks.
     fn place<T>(
         &mut self,
         make: impl Fn() -> T,
@@ -348,7 +348,7 @@ impl Round {
             }
             self.decoys.push(decoy(made));
         }
-        // There are only so many such places.
+        // The number of such places is limited.
         self.again = true;
         None
     }
@@ -357,7 +357,8 @@ impl Round {
 impl Surveyor for Round {
     fn entry(&mut self, entry: &Entry, holds: usize) -> Option<Entry> {
         self.work += POINTER_WORK;
-        // To load the entry costs far more than to look at its address: most lie nowhere near.
+        // Loading an entry costs far more than looking at its address, and most entries are in
+        // other blocks.
         let address = entry.address();
         let near = [address, address + INLINE_BYTES]
             .iter()
@@ -408,18 +409,18 @@ impl Compacting {
 }
 
 impl Shard {
-    /// What the process holds beside what this shard counts, as of now.
+    /// Sets the memory that the process holds besides what this shard counts.
     pub fn set_outside(&mut self, outside: Outside) {
         self.core.compacting.outside = outside;
     }
 
-    /// Bytes that this shard counts.
+    /// Bytes of memory that this shard counts.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.core.memory
     }
 
-    /// Bytes that are left, with what is held beside.
+    /// Bytes that are left, after the memory outside is subtracted.
     #[must_use]
     pub fn memory_left(&self) -> usize {
         self.core
@@ -428,7 +429,7 @@ impl Shard {
             .saturating_sub(self.core.memory_held())
     }
 
-    /// Begins to give memory back if enough is loose.
+    /// Starts a run if enough is loose.
     pub(super) fn look_at_loose(&mut self, now: Time) {
         let (garbage, dropped) = (self.core.has_garbage(), self.core.dropped_bytes());
         let (short, least) = self.core.loose_least();
@@ -438,7 +439,8 @@ impl Shard {
         if compacting.run.is_some() || garbage || now < compacting.settles_until {
             return;
         }
-        // What was dropped is freed by now: the allocator has it, and new values may take it.
+        // By now, dropped entries are freed: the allocator has their memory, and new values may
+        // take it.
         let dropped = std::mem::take(&mut compacting.dropped);
         let cleared = dropped >= SHAKEN_BYTES_LEAST;
         compacting.loose_after = compacting.loose_after.min(loose);
@@ -451,7 +453,7 @@ impl Shard {
         if !moves && more < SHAKEN_BYTES_LEAST {
             return;
         }
-        // What is free already need not be given back where values wait to take it.
+        // If values wait for memory that is free already, it need not be given back.
         let stage = if moves && short && !cleared {
             Stage::Census(Census::default())
         } else {
@@ -467,7 +469,7 @@ impl Shard {
         self.enlist();
     }
 
-    /// A round goes through all partitions.
+    /// Begins a round through all partitions.
     fn enlist(&mut self) {
         if let Some(run) = &mut self.core.compacting.run {
             run.rest = self
@@ -480,7 +482,7 @@ impl Shard {
         }
     }
 
-    /// Goes on with it.
+    /// Takes the next step of the run.
     pub(super) fn compact_due(&mut self, now: Time) {
         if self.core.compacting.run.is_none() || now < self.core.compacting.next_step {
             return;
@@ -501,7 +503,7 @@ impl Shard {
             }
             let Some(at) = run.rest.front().copied() else {
                 self.end_stage(now);
-                // Blocks were sorted, chosen or freed.
+                // The step sorted, chose or freed blocks.
                 return;
             };
             let held = self
@@ -540,8 +542,7 @@ impl Shard {
         let Some(run) = &mut compacting.run else {
             return;
         };
-        // Entries that were given up and wait for others to take their place would keep their
-        // blocks.
+        // Entries that were given up for reuse would keep their blocks.
         Entry::forget_spare();
         match &mut run.stage {
             Stage::Shake { first: true, .. } if loose >= least => {
@@ -554,7 +555,7 @@ impl Shard {
                 compacting.settles_until = now + SETTLES;
                 return;
             }
-            // The next steps go on here: no partition is on the list.
+            // The next steps continue here: no partition is on the list.
             Stage::Census(census) => {
                 run.stage = Stage::Sort(std::mem::take(census), Sparse::default());
                 return;
@@ -578,7 +579,7 @@ impl Shard {
                 }
                 if round.now.is_empty() {
                     self.core.stats.compactions += 1;
-                    // Not all of it: some entries could not be moved.
+                    // Only half counts, because some entries could not be moved.
                     compacting.freed = compacting.gain / 2;
                     compacting.gain = loose;
                     run.stage = Stage::shake(loose, false);
@@ -609,7 +610,7 @@ impl Core {
         )
     }
 
-    /// Of what is loose, how much is about to be given back.
+    /// How many of the loose bytes are about to be given back.
     pub(super) fn loosening(&self) -> u64 {
         let Compacting {
             run,
@@ -626,7 +627,7 @@ impl Core {
         }
     }
 
-    /// What is loose, without what new values may take at once.
+    /// The loose bytes, without those that new values may take at once.
     fn loose(&self) -> u64 {
         self.compacting
             .outside
@@ -634,7 +635,7 @@ impl Core {
             .saturating_sub(self.compacting.freed)
     }
 
-    /// Bytes of memory that this thread holds, with its part of what is held beside.
+    /// Bytes of memory that this thread holds, including its part of the memory outside.
     pub(super) fn memory_held(&self) -> usize {
         let outside = self.compacting.outside.buffers.saturating_add(self.loose());
         usize::try_from(outside)
@@ -647,8 +648,8 @@ impl Core {
 mod tests {
     use super::*;
 
-    /// With tens of gigabytes there are hundreds of thousands of blocks. All were sorted at once,
-    /// while clients waited.
+    /// Regression: with tens of gigabytes there are hundreds of thousands of blocks, and all were
+    /// sorted at once while clients waited.
     #[test]
     fn many_blocks_are_sorted_and_chosen_in_steps_the_emptiest_first() {
         const BLOCKS: u64 = 200_000;
@@ -690,7 +691,7 @@ mod tests {
                 .iter()
                 .map(|block| taken(taken_of(*block)))
                 .collect();
-            // As near as the parts tell.
+            // As precise as the parts are.
             let part = SPARSE_BYTES as usize / FULLNESSES;
             assert!(
                 taken.iter().min().expect("not empty") + part >= fullest,

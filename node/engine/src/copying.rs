@@ -1,5 +1,5 @@
-//! Copying a partition to a learner: a snapshot in the order of the index, the log beside it, and
-//! then equal checksums at one sequence.
+//! Copies a partition to a learner: first a snapshot in the order of the index, with the log beside
+//! it, then equal checksums at one sequence.
 //!
 //! ```text
 //!   primary                                   learner
@@ -13,16 +13,16 @@
 //!   <────────────────────────────── Verdict
 //!   its acks become required; then its admission is asked for
 //! ```
-//! A learner that has not heard of its table yet keeps what it was told in Begin until then. Where
-//! the connection is lost meanwhile, or another epoch of the same tenure begins, it goes on after
+//! If a learner has not heard of its table yet, it remembers Begin until then. If the connection is
+//! lost during a snapshot, or another epoch of the same tenure begins, the snapshot goes on after
 //! the last chunk that arrived:
 //! ```text
 //!   Continue{session, next} ───────────────>  has it begun this session? From then on the
 //!                                             session is called `next`
 //!   <────────── Arrived{chunks, seq}          log follows from seq + 1, chunks after those
 //! ```
-//! A copy that was in sync, was dropped and comes back in the same lineage needs no snapshot while
-//! the log reaches back to what it knows to be committed:
+//! A copy that was in sync, was dropped and comes back in the same lineage needs no snapshot if the
+//! log reaches back to what the copy knows to be committed:
 //! ```text
 //!   Begin{session, kept, seq} ─────────────>  committed at or after `kept`: it keeps what it has
 //!   <─────────── Holds{session, committed}
@@ -49,56 +49,56 @@ pub(super) use sink::{LateAck, Opening, Sink};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Snapshots of one learner that may come out wrong before it is given up.
+/// So many snapshots of one learner may fail before it is given up.
 const FAILURES_MAX: u32 = 3;
 /// A learner without progress for so many times `copy_silent_max` is given up.
 const SILENT_FACTOR: u32 = 8;
-/// One that is not connected, or has no room, for so many times that: others wait for its place, or
-/// somebody else has room.
+/// A learner that is not connected or has no room is given up after so many times that: others wait
+/// for its place, or another member has room.
 const UNREADY_FACTOR: u32 = 2;
-/// A beginning that is not confirmed is sent again, after twice this, four times this, and so on;
+/// If Begin is not confirmed, it is sent again after twice this, four times this, and so on.
 const BEGIN_AGAIN: Duration = Duration::from_millis(200);
-/// and so often in all.
+/// How often Begin is sent at most.
 const BEGINS_MAX: u32 = 5;
-/// A learner that has no room is asked again after this,
+/// A learner without room is asked again after this.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
-/// and so often in all: then others may have room.
+/// How often it is asked. After that, other members may have room.
 const REFUSALS_MAX: u32 = 4;
-/// A learner that says that it takes no more for a while is believed for so long at most.
+/// The longest that a learner may put off a copy because of its pace.
 const PUT_OFF_MAX: Duration = Duration::from_secs(1);
-/// Copies that are looked at in one go, to begin in the places of others.
+/// Copies that are looked at in one go to begin in place of ended ones.
 const BEGUN_MAX: usize = 256;
-/// Entries looked at for one chunk at most.
+/// Entries of one chunk at most.
 const CHUNK_ENTRIES: usize = 1_000;
-/// Bytes of the log that a learner may lack when writes begin to wait for it.
+/// Bytes of the log that a learner may be behind when writes begin to wait for it.
 const ADMITTED_LAG: u64 = 256 << 10;
 
-/// Where a snapshot stands, at the primary.
+/// The phase of a snapshot, at the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Not begun.
+    /// It has not begun.
     Queued,
     /// Begin was sent.
     Begun,
-    /// It was in sync before: the log after what it knows to be committed was sent.
+    /// The copy was in sync before. The log after what it knows to be committed was sent.
     Resuming,
-    /// Chunks are on their way.
+    /// Chunks are being sent.
     Chunks,
     /// The learner was asked how much of it has arrived.
     Continuing,
-    /// All was sent; the learner sums.
+    /// All was sent. The learner builds its checksum.
     Finishing,
     /// The learner is ready to compare.
     Comparable,
     /// The checksum was sent.
     Comparing,
-    /// Equal at this sequence.
+    /// The checksums were equal at this sequence.
     Verified(u64),
-    /// Its acks are required and its admission is asked for.
+    /// The learner's acks are required, and its admission was asked for.
     Admitting(u64),
 }
 
-/// Of a snapshot.
+/// How much of a snapshot was sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Sent {
     keys: u64,
@@ -109,30 +109,29 @@ struct Sent {
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) session: u32,
-    /// What the session is called once the learner has said how far it has come.
+    /// The next name of the session, once the learner has said how much has arrived.
     next: Option<u32>,
-    /// Names the sum.
+    /// The name of the checksum in the store.
     sum: u32,
     phase: Phase,
     cursor: Cursor,
     sent: u32,
-    /// Chunks that are not acknowledged: where each began, and how many keys and bytes were sent by
-    /// then.
+    /// Chunks that are not acknowledged: where each began, and how much had been sent by then.
     unacked: VecDeque<(Cursor, Sent)>,
     total: Sent,
-    /// At the last look, and what came of it: bytes a second.
+    /// The last time of measuring and the bytes sent by then, and the rate in bytes a second.
     looked: (Time, u64),
     rate: u64,
-    /// It is among those that are sent a part next.
+    /// It is in the queue for its next part.
     queued: bool,
-    /// At which sequence, in this session.
+    /// The sequence of the comparison in this session.
     compared: Option<u64>,
-    /// It got the log only.
+    /// The learner got only the log.
     resumed: bool,
-    /// Only a snapshot will do.
+    /// Only a snapshot is possible.
     whole: bool,
     failures: u32,
-    /// How often a beginning was sent.
+    /// How often Begin was sent.
     begins: u32,
     /// How often the learner had no room, and when it is asked again.
     refusals: u32,
@@ -170,7 +169,7 @@ impl Source {
         }
     }
 
-    /// What its sum is called in the store.
+    /// The name of its checksum in the store.
     pub(super) fn sum(&self) -> u32 {
         self.sum
     }
@@ -183,17 +182,17 @@ impl Source {
         )
     }
 
-    /// Whether the log from what it has acknowledged on is a part of what it is sent.
+    /// Whether the log is being sent from what the learner has acknowledged on.
     pub(super) fn started(&self) -> bool {
         self.phase != Phase::Queued
     }
 
-    /// Whether it is to continue the log that it had.
+    /// Whether the learner continues the log that it had.
     pub(super) fn resumes(&self) -> bool {
         self.phase == Phase::Resuming
     }
 
-    /// Whether what the learner has of it is worth going on with.
+    /// Whether what has arrived at the learner is worth continuing.
     fn may_continue(&self) -> bool {
         matches!(
             self.phase,
@@ -205,7 +204,7 @@ impl Source {
         )
     }
 
-    /// How far it has come, for people; `None`: it has not begun.
+    /// Its progress, for people. `None`: it has not begun.
     pub(super) fn progress(
         &mut self,
         partition: PartitionRef,
@@ -247,17 +246,17 @@ impl Source {
         })
     }
 
-    /// Whether its checksum was equal.
+    /// Whether the checksums were equal.
     pub(super) fn verified(&self) -> bool {
         matches!(self.phase, Phase::Verified(_) | Phase::Admitting(_))
     }
 
-    /// The learner acknowledged something; true if that begins the snapshot.
+    /// The learner acknowledged something. True if that begins the snapshot.
     pub(super) fn acked(&mut self, now: Time) -> bool {
         self.progress = now;
         let next = match self.phase {
             Phase::Begun => Some(Phase::Chunks),
-            // It has the log; it sums what that made of its contents.
+            // It has the log. It now builds the checksum of its contents.
             Phase::Resuming => Some(Phase::Finishing),
             _ => None,
         };
@@ -265,8 +264,7 @@ impl Source {
         next.is_some()
     }
 
-    /// Another epoch is in force, and it did not admit the learner: its ack is not required any
-    /// more.
+    /// Another epoch is installed that did not admit the learner: its ack is not required any more.
     pub(super) fn withdrawn(&mut self) {
         if let Phase::Admitting(seq) = self.phase {
             self.phase = Phase::Verified(seq);
@@ -275,27 +273,27 @@ impl Source {
     }
 }
 
-/// Snapshots that leave this node.
+/// Snapshots that this node sends.
 #[derive(Debug, Default)]
 pub(super) struct Copying {
     pub(super) all: usize,
-    /// Those of them that are lacking until they count.
+    /// Those among them that replace missing copies.
     lacking: usize,
-    /// Those that are to begin, as far as they were looked at since all were counted last.
+    /// Snapshots that wait to begin, as far as known since all were last counted.
     waiting: VecDeque<(PartitionRef, MemberId)>,
-    /// One has ended since: another has its place.
+    /// A snapshot has ended since, so another has its place.
     ended: bool,
 }
 
 impl Copying {
-    /// Counts those of the slots that are about to be looked at, as they are now.
+    /// Counts the snapshots of the slots that are about to be looked at.
     pub(super) fn count<'a>(
         &mut self,
         slots: impl Iterator<Item = &'a Slot>,
         leaving: &BTreeSet<MemberId>,
     ) {
         (self.all, self.lacking, self.ended) = (0, 0, false);
-        // What waits says so again.
+        // Waiting snapshots enlist again.
         self.waiting.clear();
         for slot in slots {
             match under_way(slot) {
@@ -305,13 +303,13 @@ impl Copying {
         }
     }
 
-    /// Whether one has ended in whose place another may begin.
+    /// Whether a snapshot has ended in whose place another may begin.
     pub(super) fn is_due(&self) -> bool {
         self.ended && !self.waiting.is_empty()
     }
 
-    /// What is lacking does not wait for what only makes loads even and has all places: it has as
-    /// many of its own.
+    /// Missing copies do not wait for copies that only balance load and hold all places: they have
+    /// as many places of their own.
     fn may_begin(&self, lacks: bool, most: usize) -> bool {
         most > if lacks { self.lacking } else { self.all }
     }
@@ -329,8 +327,8 @@ impl Copying {
 }
 
 impl Shard {
-    /// Begins what waits, where something has ended: with the next look at all partitions a good
-    /// part of the time would have gone by.
+    /// Begins waiting snapshots in place of ended ones. Waiting for the next look at all partitions
+    /// would waste a good part of the time.
     pub(super) fn begin_copies(&mut self) {
         if !std::mem::take(&mut self.core.copying.ended) {
             return;
@@ -350,7 +348,7 @@ impl Shard {
     }
 }
 
-/// How many snapshots leave this node from this partition.
+/// How many snapshots of this partition this node sends.
 fn under_way(slot: &Slot) -> usize {
     let lead = slot.held.as_ref().and_then(|h| h.lead.as_ref());
     lead.map_or(0, |l| {
@@ -449,7 +447,7 @@ impl Core {
         fault::pass(Point::SourceBegins);
     }
 
-    /// The learner has no room, as it knows better: others fill it as well.
+    /// The learner has no room. It knows better than this node, because others fill it as well.
     pub(super) fn refused_there(&mut self, slot: &mut Slot, from: MemberId, session: u32) {
         let again_at = self.now + REFUSED_PAUSE;
         let Some(teaching) =
@@ -462,7 +460,7 @@ impl Core {
         unbegin(slot, from);
     }
 
-    /// The learner takes no more at the moment: nothing begins there before it does.
+    /// The learner accepts no more at the moment. No snapshot begins there before it does.
     pub(super) fn put_off_there(&mut self, slot: &mut Slot, from: MemberId, session: u32, ms: u32) {
         let until = self.now + Duration::from_millis(ms.into()).min(PUT_OFF_MAX);
         let Some(teaching) =
@@ -475,8 +473,8 @@ impl Core {
         self.peers.put_copies_off(from, until);
     }
 
-    /// Whether a copy fits there, beside what is kept for those who write: a copy more is worth
-    /// less than that all of them can be written.
+    /// Whether a copy fits there besides the memory that is kept for writes. Another copy is worth
+    /// less than writes to all of them.
     fn has_room(&self, at: PartitionRef, slot: &Slot, id: MemberId) -> bool {
         let Some(room) = self.peers.headroom(id) else {
             return false;
@@ -491,8 +489,8 @@ impl Core {
             .is_some_and(|held| room.left.saturating_sub(kept) > held.store.bytes() as u64)
     }
 
-    /// How much of that room a copy of a partition leaves. One that only balances leaves twice as
-    /// much: with 80 % filled, copies move away again.
+    /// How much of that room a copy of a partition leaves. A copy that only balances load leaves
+    /// twice as much: at 80 %, copies move away again.
     fn kept_from(&self, at: PartitionRef, room: Headroom) -> u64 {
         let balances = self
             .view
@@ -505,7 +503,7 @@ impl Core {
         }
     }
 
-    /// The learner was in sync not long ago: it gets the log after what it has instead of a
+    /// The learner was in sync a short while ago. It gets the log after what it has instead of a
     /// snapshot.
     pub(super) fn resume(
         &mut self,
@@ -535,7 +533,7 @@ impl Core {
         else {
             return;
         };
-        // What it calls committed is in the log of whoever is open in its lineage.
+        // What the copy calls committed is in the log of every open primary of its lineage.
         if has < log.base() || has > log.committed() || log.bytes_between(has, log.last()) > WINDOW
         {
             teaching.whole = true;
@@ -548,7 +546,7 @@ impl Core {
         self.send_alignment(at, held, id);
     }
 
-    /// Goes on with every learner of a partition.
+    /// Takes the next steps for every learner of a partition.
     pub(super) fn teach_all(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(lead) = slot.held.as_ref().and_then(|h| h.lead.as_ref()) else {
             return;
@@ -565,7 +563,7 @@ impl Core {
         }
     }
 
-    /// Goes on with one learner.
+    /// Takes the next step for one learner.
     pub(super) fn teach(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
         let now = self.now;
         let silent = self.limits.copy_silent_max * SILENT_FACTOR;
@@ -609,11 +607,11 @@ impl Core {
                     self.to_copy.push_back((at, id));
                 }
                 if teaching.queued {
-                    // It waits for us, and not we for it.
+                    // The learner waits for this node, not this node for it.
                     teaching.progress = now;
                 }
             }
-            // It may not have heard of this epoch yet.
+            // The learner may not have heard of this epoch yet.
             Phase::Continuing
                 if teaching.begins < BEGINS_MAX
                     && now.since(teaching.progress) > BEGIN_AGAIN * (1 << teaching.begins) =>
@@ -623,7 +621,7 @@ impl Core {
             Phase::Continuing if teaching.begins >= BEGINS_MAX && self.peers.up(id) => {
                 return self.start_teaching(at, slot, id);
             }
-            // In order with the log: the learner compares at exactly this sequence.
+            // In order with the log, so the learner compares at exactly this sequence.
             Phase::Comparable if !summed(store, teaching.sum, &mut self.worked) => {
                 self.timers.insert((now + Duration::from_millis(1), at));
             }
@@ -647,7 +645,7 @@ impl Core {
                     fault::pass(Point::SourceCompares);
                 }
             }
-            // Somebody else may have begun something there meanwhile, which came before.
+            // Another primary's Begin may have arrived there in between.
             Phase::Begun
                 if teaching.begins < BEGINS_MAX
                     && now.since(teaching.progress) > BEGIN_AGAIN * (1 << teaching.begins) =>
@@ -663,20 +661,20 @@ impl Core {
             | Phase::Verified(_)
             | Phase::Admitting(_) => {}
         }
-        // Where the way to it is narrow, what others are sent comes between.
+        // If the link is slow, snapshots of other partitions come in between.
         let progress = teaching.progress.max(self.peers.copied_at(id));
         if !teaching.verified() && now.since(progress) > silent {
             self.give_up_learner(at, slot, id, epoch, InSyncChange::Abandon);
         }
     }
 
-    /// How large a part of a snapshot is, at this pace.
+    /// The size of a snapshot's parts at this pace.
     fn chunk_bytes(&self) -> usize {
         self.limits.chunk_bytes.min(self.pace.part())
     }
 
-    /// Sends the next part of a snapshot, and what comes after the last one; then others have their
-    /// turn.
+    /// Sends the next part of a snapshot, and after the last one its end. Then other snapshots have
+    /// their turn.
     pub(super) fn send_chunk(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
         let Some(held) = &mut slot.held else { return };
         let Held {
@@ -702,7 +700,7 @@ impl Core {
             for (origin, finished, applied) in
                 dedup.all().filter(|_| !broken(&mutant::SNAPSHOT_FORGETS))
             {
-                // A record at a time: an outcome may be as large as a value.
+                // One record at a time: an outcome may be as large as a value.
                 for record in applied {
                     let dedup = vec![(origin, finished, vec![record.clone()])];
                     self.peers
@@ -756,7 +754,7 @@ impl Core {
         self.pace.sent(bytes);
         fault::pass(Point::SourceSends);
         let _ = store.advance_sum(sum, taken);
-        // Written, and looked at once more for the sum.
+        // The bytes are written, and read once more for the checksum.
         self.worked += 2 * (bytes + taken * ENTRY_WORK);
         self.stats.snapshot_bytes += bytes as u64;
         if teaching.unacked.len() < self.limits.chunks_in_flight {
@@ -794,7 +792,7 @@ impl Core {
         self.ask(at, epoch, why(id.member()));
     }
 
-    /// A chunk arrived there.
+    /// The learner has received a chunk.
     pub(super) fn chunk_acked(
         &mut self,
         at: PartitionRef,
@@ -806,7 +804,7 @@ impl Core {
         let Some(teaching) = teaching(slot, from).filter(|t| t.session == session) else {
             return;
         };
-        // Those before it have arrived as well: they come in order.
+        // Earlier chunks have arrived as well: they come in order.
         let first = teaching.sent
             - u32::try_from(teaching.unacked.len())
                 .unwrap_or(teaching.sent)
@@ -820,7 +818,7 @@ impl Core {
         self.teach(at, slot, from);
     }
 
-    /// The connection was lost, or another epoch began: asks the learner how far it has come.
+    /// The connection was lost, or another epoch began. Asks the learner how much has arrived.
     pub(super) fn continue_teaching(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
         let now = self.now;
         let Some(held) = &mut slot.held else { return };
@@ -866,8 +864,8 @@ impl Core {
         );
     }
 
-    /// So much of a snapshot has arrived at a learner (chunks, the log up to a sequence, and
-    /// whether that is all); `None`: it does not know of it.
+    /// The learner says how much has arrived (the chunks, the log up to a sequence, and whether
+    /// that is all). `None`: it does not know the snapshot.
     pub(super) fn arrived_there(
         &mut self,
         at: PartitionRef,
@@ -935,8 +933,8 @@ impl Core {
     }
 
     /// Acknowledges chunks that have arrived, as fast as the pace allows. They count as taken by
-    /// that, since each lets another one come: those that wait, let go together, would all have
-    /// their next ones come together.
+    /// that, because each ack lets another chunk come: if all waiting acks were sent together, all
+    /// the next chunks would come together.
     pub(super) fn ack_chunks(&mut self, now: Time) {
         while let Some(&LateAck {
             from,
@@ -957,7 +955,7 @@ impl Core {
         }
     }
 
-    /// The learner has everything.
+    /// The learner has received everything.
     pub(super) fn finished(
         &mut self,
         at: PartitionRef,
@@ -975,14 +973,14 @@ impl Core {
                 teaching.progress = now;
                 self.teach(at, slot, from);
             }
-            // It was not at the sequence of the checksum, because it refused entries of an epoch
-            // that only one of us knew: it is asked again with the next upkeep.
+            // The learner was not at the sequence of the checksum, because it refused entries of an
+            // epoch that only one of the two knew. It is asked again at the next upkeep.
             Phase::Comparing => teaching.phase = Phase::Comparable,
             _ => {}
         }
     }
 
-    /// The learner compared.
+    /// The learner has compared the checksums.
     pub(super) fn verdict(
         &mut self,
         at: PartitionRef,
@@ -998,16 +996,17 @@ impl Core {
             return;
         };
         if teaching.phase == Phase::Queued {
-            // It begins anew in any case.
+            // The snapshot begins anew in any case.
             return;
         }
         teaching.progress = now;
-        // It may have said twice that it is ready, where it was asked twice how far it has come.
+        // The learner may have said twice that it is ready, because it was asked twice how much has
+        // arrived.
         let compared = teaching
             .compared
             .filter(|_| matches!(teaching.phase, Phase::Comparing | Phase::Comparable));
         if equal && teaching.phase == Phase::Continuing {
-            // It was asked how far it has come meanwhile, and sums once more.
+            // It was asked how much has arrived in between, and builds its checksum once more.
             return;
         }
         if let Some(seq) = compared.filter(|_| equal) {
@@ -1034,8 +1033,9 @@ impl Core {
         }
     }
 
-    /// Asks for the admission of a verified learner, once it has all that is committed and all that
-    /// was compared is. From then on its ack is required, until another epoch is in force (rule 7).
+    /// Asks for the admission of a verified learner, once it has everything that is committed and
+    /// the compared sequence is committed. From then on its ack is required, until another epoch is
+    /// installed (rule 7).
     pub(super) fn admit(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
         let now = self.now;
         let Some(held) = &mut slot.held else { return };
@@ -1059,8 +1059,8 @@ impl Core {
             return;
         };
         match teaching.phase {
-            // From here on nothing is committed without it: where writes never end, it would never
-            // have all of them otherwise.
+            // From here on, no entry is committed without the learner: otherwise it would never
+            // have all of them while writes go on.
             Phase::Verified(seq)
                 if link.acked.min(log.committed()) >= seq
                     && log.bytes_between(link.acked, log.committed()) <= ADMITTED_LAG
@@ -1074,8 +1074,8 @@ impl Core {
             Phase::Admitting(_) => {}
             _ => return,
         }
-        // It counts as soon as it is admitted, so it must have what is committed. While it is
-        // stalled it may have to be withdrawn instead.
+        // The learner counts as soon as it is admitted, so it must have what is committed. If it is
+        // stalled, it may have to be withdrawn instead.
         let silent = link
             .stalled
             .as_mut()
@@ -1094,7 +1094,7 @@ impl Core {
     }
 }
 
-/// Whether a snapshot is not begun.
+/// Whether a snapshot has not begun.
 fn waits(slot: &Slot, id: MemberId) -> bool {
     let link = slot
         .held
@@ -1105,7 +1105,7 @@ fn waits(slot: &Slot, id: MemberId) -> bool {
         .is_some_and(|t| t.phase == Phase::Queued)
 }
 
-/// Until its turn comes again, nothing is summed for it, however long that takes.
+/// Until its turn comes again, no checksum is built for it, however long that takes.
 fn unbegin(slot: &mut Slot, id: MemberId) {
     let Some(held) = &mut slot.held else { return };
     let Held {
@@ -1136,8 +1136,8 @@ fn teaching(slot: &mut Slot, id: MemberId) -> Option<&mut Source> {
         .as_mut()
 }
 
-/// Sums a slice of a store; true once it is summed. The last slice is work, too: many partitions
-/// have only one.
+/// Builds a slice of a store's checksum. True once it is complete. The last slice counts as work,
+/// too: many partitions have only one.
 fn summed(store: &mut Store, session: u32, work: &mut usize) -> bool {
     let (done, bytes) = store.advance_sum(session, SLICE);
     *work += bytes + ENTRY_WORK;

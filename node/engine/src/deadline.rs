@@ -1,26 +1,26 @@
-//! When a key expires: a moment on the partition's clock, and the wall time that was asked for.
+//! The deadline of a key: a moment on the partition's clock, and the wall time that was asked for.
 //!
 //! ```text
-//!   63                                16 15              0
-//!  ┌────────────────────────────────────┬─────────────────┐
-//!  │ the partition's clock, milliseconds│ wall time, mod 2^16 ms
-//!  └────────────────────────────────────┴─────────────────┘   0: never
+//!   63                               16 15                    0
+//!  ┌───────────────────────────────────┬───────────────────────┐
+//!  │ the partition's clock, in ms      │ wall time, mod 2^16 ms│   0: never
+//!  └───────────────────────────────────┴───────────────────────┘
 //! ```
-//! The key expires by the partition's clock, which needs no wall clock and goes on when another
-//! member leads. A client that gave a wall time wants to read the same one back, though the two
-//! clocks never tick together. So the lower bits keep the end of the wall time as it was given. The
-//! rest of it follows from both clocks at any later moment, if they have not moved apart by half of
-//! 2^16 ms (32 s) since: neither by a step of the wall clock, nor by another member's. If they
+//! The key expires by the partition's clock, which needs no wall clock and goes on under another
+//! primary. A client that gave a wall time wants to read the same one back, although the two clocks
+//! never tick together. So the lower bits keep the end of the wall time as it was given. The rest
+//! follows from both clocks at any later moment, unless they have moved apart by half of 2^16 ms
+//! (32 s): by a step of the wall clock, or because another member's wall clock differs. If they
 //! have, the answer is the present wall time of the deadline, to within 33 s.
 //!
-//! Deadlines in order are their numbers in order. One number instead of two keeps keys that expire
-//! as small as others.
+//! Deadlines have the order of their numbers. One number instead of two keeps keys that expire as
+//! small as others.
 
 /// Bits of wall time.
 const WALL_BITS: u32 = 16;
 const WALL_SPAN: u64 = 1 << WALL_BITS;
-/// The latest moment that the clock's part can name: some 8,900 years. Later deadlines are this
-/// one.
+/// The latest moment that the clock's part can express: some 8,900 years. Later deadlines are cut
+/// to it.
 const CLOCK_MAX: u64 = (1 << (u64::BITS - WALL_BITS)) - 1;
 
 /// A deadline at this moment of the partition's clock, which was given as this wall time.
@@ -29,26 +29,26 @@ pub(super) const fn new(clock: u64, unix_ms: u64) -> u64 {
     (clock << WALL_BITS) | (unix_ms % WALL_SPAN)
 }
 
-/// When it is, on the partition's clock in milliseconds.
+/// The moment on the partition's clock, in milliseconds.
 pub(super) const fn clock(deadline: u64) -> u64 {
     deadline >> WALL_BITS
 }
 
-/// The wall time as it was given, in milliseconds; `now` is the same moment on the partition's
-/// clock and on the wall's.
+/// The wall time as it was given, in milliseconds. `now` is one moment on the partition's clock and
+/// on the wall clock.
 pub(super) const fn unix_ms(deadline: u64, (now, unix_now): (u64, u64)) -> u64 {
     let about = unix_now.saturating_add(clock(deadline)).saturating_sub(now);
-    // The nearest time that ends so.
+    // The nearest time that ends with these bits.
     let least = about.saturating_sub(WALL_SPAN / 2);
     least.saturating_add((deadline % WALL_SPAN).wrapping_sub(least) % WALL_SPAN)
 }
 
-/// Whether it is over.
+/// Whether the deadline has passed.
 pub(super) const fn is_over(deadline: u64, clock: u64) -> bool {
     deadline != 0 && self::clock(deadline) <= clock
 }
 
-/// The same, on a clock that is ahead by so much.
+/// The same deadline on a clock that is ahead by so much.
 pub(super) const fn moved(deadline: u64, ahead_ms: u64) -> u64 {
     if deadline == 0 {
         0
@@ -66,8 +66,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// The clocks tick at different moments, drift, and another member's wall clock is another
-        /// one.
+        /// The clocks tick at different moments and drift, and another member has another wall
+        /// clock.
         #[test]
         fn a_wall_time_comes_back_as_it_was_given_while_the_clocks_agree_to_half_a_minute(
             given in 1_700_000_000_000_u64..260_000_000_000_000,

@@ -1,5 +1,5 @@
-//! Outcomes of operations that may be sent again: for each origin, those that it has not finished
-//! with.
+//! Outcomes of operations that may be sent again: for each origin, the operations that it has not
+//! finished.
 //!
 //! They are replicated with every log entry, so that a retry finds its outcome at the next primary.
 //! Either the outcome of an operation is here, or the origin's mark is above it. So nothing is
@@ -22,7 +22,7 @@ pub(super) struct OpId {
     pub(super) finished: u64,
 }
 
-/// What a partition knows of one origin, as a snapshot carries it: who, its mark, [(number,
+/// What a partition knows of one origin, as in a snapshot: the origin, its mark, [(number,
 /// sequence, outcome)].
 pub(super) type Remembered = (MemberId, u64, Vec<(u64, u64, Outcome)>);
 
@@ -69,8 +69,8 @@ impl Dedup {
         }
     }
 
-    /// Where in the log the first operation of an origin from this number on is, if any is; 0, if
-    /// that was long ago.
+    /// The sequence of an origin's first operation from this number on, if there is any; 0 if that
+    /// was long ago.
     pub(super) fn reached(&self, origin: MemberId, n: u64) -> Option<u64> {
         let origin = self.origins.get(&origin)?;
         let at = origin.applied.partition_point(|(applied, ..)| *applied < n);
@@ -116,14 +116,14 @@ impl Dedup {
         }
     }
 
-    /// Forgets origins that are members no more: their operations are not taken any more. Clients
-    /// are `retire_clients`' business.
+    /// Forgets origins that are no members any more: their operations are refused. `retire_clients`
+    /// is for clients.
     pub(super) fn retain(&mut self, member: impl Fn(MemberId) -> bool) {
         self.origins.retain(|id, _| id.is_client() || member(*id));
     }
 
-    /// Forgets clients of which nothing was remembered since this was last called, which must be
-    /// long enough ago for whatever they sent before (`clients::RETENTION`).
+    /// Forgets clients without new outcomes since the last call. That call must be long enough ago
+    /// for everything that they sent before it to have arrived (`clients::RETENTION`).
     pub(super) fn retire_clients(&mut self) {
         self.origins
             .retain(|id, origin| !id.is_client() || origin.touched);
@@ -132,9 +132,9 @@ impl Dedup {
             .for_each(|(_, origin)| origin.touched = false);
     }
 
-    /// What a partition knows that was split off of one, or became of two. What an origin has
-    /// finished with in one of two says nothing of the other, where something of a lower number may
-    /// be under way; and asked again is only what is not finished.
+    /// The outcomes of a partition that was split off or merged. If an origin has finished with
+    /// some operations in one of two partitions, that says nothing of the other one, where an
+    /// operation with a lower number may be under way. Only unfinished operations are sent again.
     pub(super) fn of_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut all = all.into_iter();
         let mut joined = all.next().cloned().unwrap_or_default();
@@ -150,7 +150,7 @@ impl Dedup {
                     .chain(theirs)
                     .collect();
                 applied.sort_by_key(|(n, ..)| *n);
-                // Both may be parts of one that knew of it.
+                // Both may be parts of one partition that had this outcome.
                 applied.dedup_by_key(|(n, ..)| *n);
                 (own.applied, own.touched) = (applied.into(), true);
             }
@@ -173,7 +173,7 @@ impl Dedup {
         joined
     }
 
-    /// Everything, for a snapshot: (origin, finished, [(n, seq, outcome)]).
+    /// All outcomes, for a snapshot: (origin, finished, [(n, seq, outcome)]).
     pub(super) fn all(
         &self,
     ) -> impl Iterator<Item = (MemberId, u64, &VecDeque<(u64, u64, Outcome)>)> {
@@ -182,7 +182,7 @@ impl Dedup {
             .map(|(id, o)| (*id, o.finished, &o.applied))
     }
 
-    /// Takes what a snapshot says of an origin, beside what the log said already.
+    /// Takes the outcomes of an origin from a snapshot, besides those that came by the log.
     pub(super) fn adopt(
         &mut self,
         origin: MemberId,

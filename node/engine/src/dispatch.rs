@@ -1,4 +1,4 @@
-//! What becomes of a call: it is executed here, sent to the primary, parked, answered, or given up.
+//! Decides about a call: it is executed here, sent to the primary, parked, answered, or given up.
 
 use super::clients::Sending;
 use super::dedup::OpId;
@@ -25,7 +25,7 @@ impl Core {
         }
     }
 
-    /// Executes a call or sends it on; gives it back if neither is possible now.
+    /// Executes a call or sends it on. Gives it back if neither is possible now.
     pub(super) fn dispatch(
         &mut self,
         at: PartitionRef,
@@ -44,8 +44,8 @@ impl Core {
                 .is_some_and(|a| a.lineage != lineage)
             && !broken(&mutant::ASKS_NEW_LINEAGE)
         {
-            // It may have been applied in what was lost: its origin says so as soon as it knows of
-            // the loss.
+            // It may have been applied in the lineage that is lost. Its origin answers it as soon
+            // as it knows of the loss.
             self.outstanding -= 1;
             self.refuse(at, member, call.n, attempt);
             return None;
@@ -63,7 +63,7 @@ impl Core {
             member, attempt, ..
         } = call.source
         {
-            // Not ours any more, or not yet.
+            // This member is not the primary any more, or not yet.
             if slot.accepted.as_ref().is_some_and(|a| a.primary == self.me) {
                 return Some(call);
             }
@@ -89,7 +89,7 @@ impl Core {
                 }
             }
         }
-        // Parked while the primary is not connected, or takes less than it is sent.
+        // Parked if the primary is not connected, or takes its bytes slower than they are sent.
         let Some(out) = self.peers.room(primary) else {
             if self.peers.up(primary) {
                 self.wait_for_room(at, slot, primary);
@@ -110,7 +110,7 @@ impl Core {
         None
     }
 
-    /// Executes or sends what is parked, in order. Calls on one key never overtake each other.
+    /// Executes or sends parked calls in order. Calls on one key never overtake each other.
     pub(super) fn pump(&mut self, at: PartitionRef, slot: &mut Slot) {
         if slot.calls.parked.is_empty() {
             return;
@@ -136,8 +136,8 @@ impl Core {
                     Some(key) if slot.serving() => {
                         blocked.insert(key);
                     }
-                    // Behind a call on the whole partition, or with nobody to serve them, all
-                    // others wait.
+                    // All others wait behind a call on the whole partition, or because no member
+                    // serves them.
                     _ => {
                         left.append(&mut parked);
                         break;
@@ -148,8 +148,8 @@ impl Core {
         slot.calls.parked = left;
     }
 
-    /// A peer asks for an operation, and if it asks again, names the write that it must not be
-    /// executed after.
+    /// A peer asks for an operation. If it asks again, it names the write after which the operation
+    /// must not be executed.
     pub(super) fn forwarded(
         &mut self,
         slot: &mut Slot,
@@ -173,7 +173,7 @@ impl Core {
         Ok(())
     }
 
-    /// A peer asks for a write without conditions: it is executed at once, or becomes an operation
+    /// A peer asks for a write without conditions. It is executed at once, or becomes an operation
     /// like any other.
     pub(super) fn forwarded_set(
         &mut self,
@@ -242,8 +242,8 @@ impl Core {
         }
     }
 
-    /// Whether a key is one of this partition, which has the same ones all its life; `None` where
-    /// no table knows the partition.
+    /// Whether a key belongs to this partition, whose range never changes. `None` if no table names
+    /// the partition.
     fn belongs(&self, at: PartitionRef, map: MapId, key: &[u8]) -> Option<bool> {
         let view = self.view.as_ref()?;
         let tables = [&view.installed, &view.accepted]
@@ -258,7 +258,8 @@ impl Core {
         )
     }
 
-    /// Whether a peer's operation is taken; if not, it was refused, or is of an attempt that was.
+    /// Whether a peer's operation is accepted. If not, it was refused, or belongs to a refused
+    /// attempt.
     fn admits(
         &mut self,
         slot: &mut Slot,
@@ -279,7 +280,7 @@ impl Core {
                 "an operation that does not belong to its partition",
             ));
         }
-        // Its caller has not heard that it was split or merged.
+        // Its caller has not heard that the partition was split or merged.
         if right.is_none()
             || !self.may_ask(peer)
             || (peer.is_client() && write && !self.is_fresh(peer))
@@ -294,7 +295,7 @@ impl Core {
                 }
                 Some(_) => {
                     p.refused.remove(&at);
-                    // What is left of attempts before is asked again in this one.
+                    // The remaining calls of earlier attempts come again in this one.
                     self.retain_parked(
                         slot,
                         |c| !matches!(c.source, Source::Peer { member, attempt: of, .. } if member == peer && of != attempt),
@@ -303,8 +304,8 @@ impl Core {
                 None => {}
             }
         }
-        // A peer may have as many calls here as a caller of this node: twice the limit bounds both
-        // together. Clients leave room for members.
+        // A peer may have as many calls here as the callers of this node: twice the limit bounds
+        // both together. Clients leave room for members.
         let shares = if peer.is_client() { 1 } else { 2 };
         if self.outstanding >= self.limits.waiting_max.saturating_mul(shares) {
             self.peers.send(
@@ -327,7 +328,7 @@ impl Core {
         self.outstanding -= slot.calls.retain(keep);
     }
 
-    /// Whether operations of this process are taken: of members, and of clients.
+    /// Whether operations of this process are accepted: those of members and of clients.
     pub(super) fn may_ask(&self, id: MemberId) -> bool {
         let member = id.member();
         id.is_client()
@@ -337,8 +338,8 @@ impl Core {
             })
     }
 
-    /// This node does not serve the partition: the peer sends this and what follows to somebody
-    /// else.
+    /// This node does not serve the partition: the peer sends this call and the following ones to
+    /// another member.
     pub(super) fn refuse(&mut self, at: PartitionRef, peer: MemberId, n: u64, attempt: u32) {
         if let Some(p) = self.peers.get(peer)
             && p.refused.insert(at, attempt) != Some(attempt)
@@ -373,7 +374,7 @@ impl Core {
         }
     }
 
-    /// The outcome of a call that was sent in this attempt.
+    /// A call that was sent in this attempt was answered.
     pub(super) fn replied(
         &mut self,
         at: PartitionRef,
@@ -386,7 +387,7 @@ impl Core {
         };
         slot.calls.refusals = 0;
         if outcome == Outcome::Failed(Failure::Overloaded) && call.maybe && call.work.is_write() {
-            // Who says so has not looked whether it is applied.
+            // The peer that answers so has not checked whether the call is applied.
             self.answer(slot, at, call.asker(), Outcome::Failed(Failure::Unknown));
         } else if outcome != Outcome::Failed(Failure::Overtaken) {
             self.answer(slot, at, call.asker(), outcome);
@@ -398,8 +399,8 @@ impl Core {
         self.pump(at, slot);
     }
 
-    /// A local call was executed and changed nothing, and what it came to is lost: its caller says
-    /// whether to ask once more.
+    /// A local call was executed and changed nothing, and its outcome is lost. Its caller decides
+    /// whether to ask again.
     pub(super) fn leave_to_caller(&mut self, slot: &mut Slot, call: Call) {
         self.outstanding -= 1;
         if call.work.is_write() {
@@ -430,9 +431,9 @@ impl Core {
         }
     }
 
-    /// Writes that waited long enough for a crowded copy are refused as too much at once: nothing
-    /// is wrong, and nothing happened. Those of peers are told early enough that their origins hear
-    /// of it before they give up.
+    /// Writes that waited long enough for a crowded copy are refused as overload: the partition
+    /// works, and the writes were not executed. Writes of peers are refused early enough for their
+    /// origins to hear of it before they give up.
     fn give_up_crowded(&mut self, at: PartitionRef, slot: &mut Slot) {
         let (now, soon) = (self.now, self.now + self.limits.park / 5);
         let late = |call: &Call| {
@@ -462,7 +463,7 @@ impl Core {
         self.fail(at, slot, executed.asker, executed.logged || executed.maybe);
     }
 
-    /// Gives up a call, which may be applied somewhere or not.
+    /// Gives up a call that may or may not be applied.
     pub(super) fn fail(&mut self, at: PartitionRef, slot: &mut Slot, asker: Asker, maybe: bool) {
         if let Source::Peer { .. } = asker.source {
             // Its origin gives up by itself, at about the same time.
@@ -482,7 +483,7 @@ impl Core {
         );
     }
 
-    /// What a call's operation is called in logs.
+    /// The name of a call's operation in logs.
     pub(super) fn op_id(&self, slot: &Slot, call: &Call) -> OpId {
         match call.source {
             Source::Local(_) => OpId {

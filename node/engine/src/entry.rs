@@ -1,13 +1,13 @@
 //! A stored key with its value, in one allocation.
 //!
 //! ```text
-//!   ThinArc ─> count | mark and version, deadline, large | length | length of the key, key, value
-//!                                           └─> the value, where it is not small
+//!   ThinArc ─> count | mark and version, deadline, large | length | key length, key, value
+//!                                                  └─> the value, if it is not small
 //! ```
 //!
-//! Most of what a small key costs is pointers. With key, value and their counts apart, and version
-//! and deadline in the tree, a key of 14 bytes and a value of 100 took 266 bytes; this takes 182.
-//! Store, log and undo records share it.
+//! Most of the cost of a small key is pointers. With key, value and their counts apart, and version
+//! and deadline in the tree, a key of 14 bytes and a value of 100 took 266 bytes. This layout takes
+//! 182. Store, log and undo records share entries.
 
 use super::deadline;
 use std::cell::RefCell;
@@ -16,36 +16,37 @@ use std::iter;
 use std::sync::atomic::{AtomicU64, Ordering};
 use triomphe::{Arc, ThinArc};
 
-/// The largest value that stands beside its key. Larger ones are copied in one go, which only an
-/// allocation of their own can be.
+/// The largest value that is stored beside its key. A larger one is copied in one go, which needs
+/// an allocation of its own.
 const INLINE_MAX: usize = 512;
-/// Keys from this length on say it in four more bytes.
+/// Keys of this length or more have their length in four more bytes.
 const LONG_KEY: u8 = u8::MAX;
 
-/// Whether it was used since somebody looked: a bit of its version, which is a count and never so
-/// high.
+/// Whether the key was used since eviction last looked: a bit of the version, which is a count and
+/// never so high.
 const MARK: u64 = 1 << 63;
 
-/// The largest that is recycled, and how many wait for it: what a pass writes is given up after it.
+/// The largest entry that is recycled, and how many are kept: entries that a pass writes are given
+/// up after it.
 const RECYCLED_BYTES_MAX: usize = 512;
 const SPARE_MAX: usize = 1024;
 
-/// What an entry takes beside its key and value: counts, version, deadline, the place of a large
+/// What an entry takes besides its key and value: counts, version, deadline, the pointer to a large
 /// value, lengths.
 const HEAD_BYTES: usize = size_of::<Head>() + 2 * size_of::<usize>();
-/// What a value takes that stands by itself: counts and length.
+/// What a value with an allocation of its own takes besides its bytes: counts and length.
 const VALUE_HEAD_BYTES: usize = 2 * size_of::<usize>();
 
 thread_local! {
-    /// Entries that nobody has any more, for the room that they take.
+    /// Entries that were given up, for reuse of their memory.
     static SPARE: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What stands under a key, with the key.
+/// A key with its value.
 #[derive(Clone)]
 pub(super) struct Entry(ThinArc<Head, u8>);
 
-/// Atomic because values go to other threads; only the store that holds the entry changes these.
+/// Atomic because values go to other threads. Only the store that holds the entry changes these.
 struct Head {
     version: AtomicU64,
     deadline: AtomicU64,
@@ -53,8 +54,8 @@ struct Head {
 }
 
 impl Entry {
-    /// Copies key and value. `deadline`: as `deadline` makes it, 0 is never. `version`: the
-    /// sequence of the write that made it so. It is marked: it is used just now.
+    /// Copies key and value. `deadline` is as `deadline` makes it; 0 is never. `version` is the
+    /// sequence of the write. The entry is marked as used.
     pub(super) fn new(key: &[u8], value: &[u8], deadline: u64, version: u64) -> Self {
         let long = (key.len() as u32).to_le_bytes();
         let long: &[u8] = if key.len() < usize::from(LONG_KEY) {
@@ -83,7 +84,7 @@ impl Entry {
             ),
         };
         entry.with_arc_mut(|entry| {
-            // Nobody else has it yet, so this is never absent.
+            // The entry is not shared yet, so this is never absent.
             let Some(entry) = Arc::get_mut(entry) else {
                 return;
             };
@@ -106,7 +107,7 @@ impl Entry {
         Self(entry)
     }
 
-    /// Where its key begins and ends.
+    /// The range of its key.
     #[inline]
     fn bounds(&self) -> (usize, usize) {
         let bytes = &self.0.slice;
@@ -135,19 +136,19 @@ impl Entry {
         }
     }
 
-    /// Where it is, so that looking at it loads the pointer and not what it points to.
+    /// Its address. Taking it loads the pointer, but not the entry.
     pub(super) fn address(&self) -> u64 {
         ThinArc::as_ptr(&self.0) as usize as u64
     }
 
-    /// Looks at its head, its key and its end, so that they are in a cache.
+    /// Reads its head, its key and its end, so that they are in a cache.
     pub(super) fn touch(&self) -> u64 {
         let bytes = &self.0.slice;
         let at = |i: usize| bytes.get(i).map_or(0, |b| u64::from(*b));
         self.version() ^ at(usize::from(bytes[0])) ^ at(bytes.len() - 1)
     }
 
-    /// Looks at the beginning of its value, where that stands by itself.
+    /// Reads the beginning of its value if that is stored apart.
     pub(super) fn touch_value(&self) -> u64 {
         self.0
             .header
@@ -158,8 +159,8 @@ impl Entry {
             .map_or(0, |b| u64::from(*b))
     }
 
-    /// Gives it up. Where nobody else has it, the next entry of its size takes its place in memory:
-    /// what was just looked at is in a cache, and what the allocator would give is not.
+    /// Gives the entry up. If it is not shared, the next entry of its size reuses its memory, which
+    /// is in a cache because it was just used. Memory from the allocator would not be.
     pub(super) fn recycle(mut self) {
         let length = self.0.slice.len();
         if length > RECYCLED_BYTES_MAX || self.is_shared() {
@@ -177,30 +178,30 @@ impl Entry {
         });
     }
 
-    /// Room for so many bytes that is given up, if the last that were have that size.
+    /// An entry to reuse with room for so many bytes, if the last recycled ones have that size.
     fn spare(length: usize) -> Option<Self> {
         SPARE.with_borrow_mut(|spare| {
             let fits = spare.last().is_some_and(|e| e.0.slice.len() == length);
             let found = if fits { spare.pop() } else { None };
             if !fits && spare.len() >= SPARE_MAX {
-                // Of a size that nobody wants any more.
+                // Entries of this size are not needed any more.
                 spare.clear();
             }
             found
         })
     }
 
-    /// Gives back the room of those that were recycled and are not used again.
+    /// Frees the recycled entries that were not reused.
     pub(super) fn forget_spare() {
         SPARE.with_borrow_mut(Vec::clear);
     }
 
-    /// Where it lies and how many bytes it takes there, without a value that stands by itself.
+    /// Its address and how many bytes it takes there, without a value that is stored apart.
     pub(super) fn allocation(&self) -> (u64, usize) {
         (self.address(), HEAD_BYTES + self.0.slice.len())
     }
 
-    /// The same of a value that stands by itself.
+    /// The same for a value that is stored apart.
     pub(super) fn value_allocation(&self) -> Option<(u64, usize)> {
         self.0
             .header
@@ -210,7 +211,7 @@ impl Entry {
             .map(LargeValue::allocation_of)
     }
 
-    /// Whether it is held elsewhere than in a store that holds it so many times, or its value is.
+    /// Whether the entry or its value is shared outside of a store that holds it so many times.
     pub(super) fn is_held_beside(&self, holds: usize) -> bool {
         let value = self
             .0
@@ -222,11 +223,11 @@ impl Entry {
         value || ThinArc::strong_count(&self.0) > holds
     }
 
-    /// The same in another place, with this value in place of the one that stands by itself.
+    /// A copy at another place, with this value instead of the one that is stored apart.
     pub(super) fn moved(&self, value: Option<&LargeValue>) -> Self {
         let head = &self.0.header.header;
         let large = value.map(|value| &value.0).or(head.large.as_ref()).cloned();
-        // Whether it was used since is in the version.
+        // The mark is a part of the version.
         let version = AtomicU64::new(head.version.load(Ordering::Relaxed));
         let head = Head {
             version,
@@ -236,7 +237,7 @@ impl Entry {
         Self(ThinArc::from_header_and_slice(head, &self.0.slice))
     }
 
-    /// A copy of its value that stands by itself.
+    /// A copy of its value that is stored apart.
     pub(super) fn copy_value(&self) -> LargeValue {
         LargeValue(ThinArc::from_header_and_slice((), self.value()))
     }
@@ -258,13 +259,13 @@ impl Entry {
         self.0.header.header.deadline.load(Ordering::Relaxed)
     }
 
-    /// Sequence of the write that made it so.
+    /// The sequence of the write that made it.
     pub(super) fn version(&self) -> u64 {
         self.0.header.header.version.load(Ordering::Relaxed) & !MARK
     }
 
-    /// Somebody used it. Stored only where it says something new: the line of memory would have to
-    /// be written back.
+    /// Marks the key as used. Stored only if that changes something: otherwise the cache line would
+    /// have to be written back.
     #[inline]
     pub(super) fn mark(&self) {
         let version = &self.0.header.header.version;
@@ -274,7 +275,7 @@ impl Entry {
         }
     }
 
-    /// Whether somebody used it since this was asked last.
+    /// Whether the key was used since the last call.
     pub(super) fn take_mark(&self) -> bool {
         let version = &self.0.header.header.version;
         let marked = version.load(Ordering::Relaxed);
@@ -282,7 +283,7 @@ impl Entry {
         marked & MARK != 0
     }
 
-    /// The same, and it stays so.
+    /// The same, without clearing the mark.
     #[cfg(test)]
     pub(super) fn is_marked(&self) -> bool {
         self.0.header.header.version.load(Ordering::Relaxed) & MARK != 0
@@ -293,8 +294,8 @@ impl Entry {
         deadline::is_over(self.deadline(), clock)
     }
 
-    /// Gives it another deadline, as of another write. For the store that holds it alone: whoever
-    /// else has this entry sees that too.
+    /// Gives it another deadline, as of another write. Only for an entry that is not shared: others
+    /// would see the change.
     pub(super) fn date(&self, deadline: u64, version: u64) {
         self.0
             .header
@@ -308,23 +309,23 @@ impl Entry {
             .store(version | MARK, Ordering::Relaxed);
     }
 
-    /// Whether anybody else has it.
+    /// Whether the entry is shared.
     pub(super) fn is_shared(&self) -> bool {
         ThinArc::strong_count(&self.0) > 1
     }
 
-    /// The same, shared with nobody.
+    /// A copy that is not shared.
     pub(super) fn copy(&self) -> Self {
         Self::new(self.key(), self.value(), self.deadline(), self.version())
     }
 }
 
-/// A value that stands by itself.
+/// A value with an allocation of its own.
 #[derive(Debug)]
 pub(super) struct LargeValue(ThinArc<(), u8>);
 
 impl LargeValue {
-    /// Where it lies and how many bytes it takes there.
+    /// Its address and how many bytes it takes there.
     pub(super) fn allocation(&self) -> (u64, usize) {
         Self::allocation_of(&self.0)
     }
@@ -337,8 +338,7 @@ impl LargeValue {
     }
 }
 
-/// Key and value: what a write says of an entry. When it was written and until when it counts is
-/// the store's business.
+/// Entries are equal if key and value are. Version and deadline concern only the store.
 impl PartialEq for Entry {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key() && self.value() == other.value()

@@ -2,26 +2,27 @@
 //!
 //! ```text
 //!   of --memory-max, or of a data thread's part of it:
-//!   0 ──────────────── 88 % ── 90 % ── 92.5 % ──────── 100 %
-//!     no eviction        <──────┤ full: writes that grow make room or are refused, primaries evict
-//!                               ├─ lent ─┤ only to a write that makes its own room
-//!                               ├─ kept: tails, what is on its way ─┤ no write that grows
+//!   0 ──────────── 88 % ── 90 % ── 92.5 % ──────── 100 %
+//!     no eviction    <──────┤ full: writes that grow make room or are refused, primaries evict
+//!                           ├─ lent ─┤ only to a write that makes its own room
+//!                           ├─ kept: tails, data under way ─┤ no write that grows
 //! ```
-//! A member is full by what it holds, as primary and as copy; acks say how full other members are.
-//! Only primaries evict, by deletions in the log, as for expiry. So all copies lose the same keys,
-//! and the primaries of its partitions relieve a copy that is full. Every 100 ms, a primary looks
-//! how much is too much, and evicts no more than that until the next look: a deletion frees memory
-//! only once it is committed and out of the log, so a primary that did not wait would evict far too
-//! much. For the same reason, a member that has said nothing since the last look does not count.
+//! A member is full by everything that it holds, as primary and as copy. Acks say how full other
+//! members are. Only primaries evict, by deletions in the log, as for expiry. So all copies lose
+//! the same keys, and a full copy is relieved by the primaries of its partitions. Every 100 ms, a
+//! primary checks how much is too much, and evicts no more than that until the next check. A
+//! deletion frees memory only once it is committed and out of the log, so a primary that did not
+//! wait would evict far too much. For the same reason, a member that has not reported since the
+//! last check does not count.
 //!
 //! A write that finds a member full makes its own room (`Core::make_room`), so writes cannot outrun
 //! eviction, however fast they come. If its partition has nothing to evict, other partitions make
 //! room for it. They may be slower, so only a small part is lent meanwhile.
 //!
 //! If only writes evicted, the work would not be fair: a primary that hears later that there is
-//! room again evicts more, and its partitions would dwindle until they keep nothing for longer than
-//! a moment. So if a write had to make room, the next look takes the member for full, and evicts
-//! down to 88 %. A look takes from each partition in proportion to its size.
+//! room again evicts more, until its partitions keep keys only for a moment. So if a write had to
+//! make room, the next check treats the member as full, and evicts down to 88 %. It takes from each
+//! partition in proportion to its size.
 
 use super::execute::needed;
 use super::frame::Headroom;
@@ -37,35 +38,37 @@ use doyen_placement::{Eviction, MapId};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Of what is kept, this part is lent to writes that make no room of their own.
+/// This part of the kept memory is lent to writes that make no room of their own.
 const LENT_PART: u64 = 4;
-/// A full member is so until it has this part of what is kept more left: 12 % of its memory.
+/// A full member stays full until it has this part of the kept memory left on top of that: 12 % of
+/// its memory.
 const RELIEF_PART: u64 = 5;
-/// Between two looks at how much is too much.
+/// Time between two checks of how much is too much.
 const LOOK: Duration = UPKEEP.saturating_mul(2);
-/// Keys evicted in one step of all partitions, at most, and how long others have after it. 40,000
-/// keys a second.
+/// Most keys that one step evicts from all partitions, and the pause after it: 40,000 keys a
+/// second.
 const STEP: usize = 200;
 const PAUSE: Duration = Duration::from_millis(5);
-/// Each partition gives this part of its keys in turn: as much of a small one as of a large one.
+/// In its turn, each partition gives this part of its keys, whether it is small or large.
 const TURN_PART: usize = 128;
-/// Keys that one write evicts, at most.
+/// Most keys that one write evicts.
 const BY_WRITE: usize = 16;
-/// A write for which there is no room at all looks again after this.
+/// A write without any room checks again after this.
 const ROOM_PAUSE: Duration = Duration::from_millis(5);
 
-/// Whether a member is full, and what is to be done about it.
+/// Whether a member is full, and how much this thread must evict for it.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Pressure {
     full: bool,
-    /// Bytes that this thread shall evict there before it looks again.
+    /// Bytes that this thread must still evict for that member before the next check.
     excess: u64,
 }
 
 impl Pressure {
-    /// By what is left there; so many threads share the work. `pressed`: writes had to make room.
+    /// Judges by the room of the member. So many threads share the work. `pressed`: writes had to
+    /// make room.
     pub(super) fn look(&mut self, room: Headroom, shares: u64, pressed: bool) {
-        // What comes back anyway need not be evicted.
+        // Memory that is given back anyway need not be evicted.
         let room = room.settled();
         let enough = room.kept.saturating_add(room.kept / RELIEF_PART);
         self.full = room.left < room.kept || ((self.full || pressed) && room.left < enough);
@@ -76,12 +79,12 @@ impl Pressure {
         };
     }
 
-    /// Bytes that are still to go.
+    /// Bytes that are still to be evicted.
     pub(super) const fn excess(&self) -> u64 {
         self.excess
     }
 
-    /// So many have gone.
+    /// So many bytes were evicted.
     pub(super) fn relieve(&mut self, bytes: usize) {
         self.excess = self.excess.saturating_sub(bytes as u64);
     }
@@ -91,21 +94,21 @@ impl Pressure {
 #[derive(Debug)]
 pub(super) struct Evicting {
     own: Pressure,
-    /// Partitions whose turn it is, and how many keys of each.
+    /// The partitions whose turn it is, and how many keys of each.
     queue: VecDeque<(PartitionRef, usize)>,
     next_step: Time,
     next_look: Time,
-    /// A write has made room since the last look.
+    /// A write has made room since the last check.
     pressed: bool,
-    /// When somebody looked last, members were full, and nothing that this thread leads there could
-    /// be evicted.
+    /// At the last check, members were full and this thread led no keys there that could be
+    /// evicted.
     barren: bool,
-    /// The last ones that went, for inspection only.
+    /// The last evicted keys, for inspection only.
     #[cfg(any(test, feature = "fuzz"))]
     pub(super) gone: VecDeque<(PartitionRef, MapId, Key)>,
 }
 
-/// Of those that went, so many are remembered.
+/// How many evicted keys are remembered.
 #[cfg(any(test, feature = "fuzz"))]
 const GONE_MAX: usize = 1024;
 
@@ -135,18 +138,18 @@ impl Evicting {
 /// How much room there is for a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Room {
-    /// None: a member would have no memory left.
+    /// None: a member would run out of memory.
     None,
-    /// Only in what is kept for tails and for what is on its way.
+    /// Only in the memory that is kept for tails and data under way.
     Kept,
-    /// In that part of it which is lent while others make room.
+    /// In the part of the kept memory that is lent while others make room.
     Lent,
-    /// Enough.
+    /// Enough room.
     Plenty,
 }
 
 impl Room {
-    /// With so much left where that is less than what is kept.
+    /// The room of a member with so much left, if less is left than is kept.
     pub(super) const fn short(left: u64, kept: u64) -> Self {
         if left >= kept - kept / LENT_PART {
             Self::Lent
@@ -156,18 +159,18 @@ impl Room {
     }
 }
 
-/// What becomes of a write that found no room.
+/// What happens to a write that found no room.
 pub(super) enum Made {
-    /// There is some now.
+    /// There is room now.
     Room,
-    /// There will be, once deletions are committed.
+    /// There will be room once deletions are committed.
     Soon,
-    /// It is refused.
+    /// The write is refused.
     No(Failure),
 }
 
 impl Shard {
-    /// Looks at who is full.
+    /// Checks which members are full.
     pub(super) fn look_at_memory(&mut self, now: Time) {
         let core = &mut self.core;
         if now < core.evicting.next_look || core.me.is_client() {
@@ -176,8 +179,8 @@ impl Shard {
         core.evicting.next_look = now + LOOK;
         self.look_at_loose(now);
         let core = &mut self.core;
-        // Whoever has partitions there does its part; that of the member itself is all that it
-        // leads.
+        // Every thread with primaries of that member's partitions does its part. For this member
+        // itself, it is all that this thread leads.
         let members = core.view.as_ref().map_or(1, |v| v.installed.members.len()) as u64;
         let pressed = std::mem::take(&mut core.evicting.pressed);
         core.evicting.own.look(core.headroom(), 1, pressed);
@@ -190,12 +193,13 @@ impl Shard {
         }
     }
 
-    /// Gives each partition its turn from which keys may go.
+    /// Gives each partition its turn, in which it may lose keys.
     fn note_evictable(&mut self) {
         let core = &mut self.core;
         core.evicting.barren = true;
-        // Whose turn is first: drawn, as likely as it has keys. Often there is little to do, and
-        // the first does all of it: a partition that always was would be left with nothing.
+        // The first turn goes to a random partition, in proportion to its keys. Often there is
+        // little to do and the first does all of it: a partition that was always first would lose
+        // everything.
         let (mut first, mut seen) = (0, 0);
         for (at, slot) in self.slots.iter() {
             let policy = slot.evicts_by();
@@ -207,7 +211,7 @@ impl Shard {
                 continue;
             };
             let keys = held.store.evictable(policy);
-            // A part of a key is one now and then.
+            // The fraction of a key is rounded at random.
             let more = (core.random() % TURN_PART as u64) < (keys % TURN_PART) as u64;
             let turn = keys / TURN_PART + usize::from(more);
             core.evicting.barren &= keys == 0;
@@ -250,7 +254,7 @@ impl Shard {
 }
 
 impl Core {
-    /// What this thread has left.
+    /// The memory that this thread has left.
     pub(super) fn headroom(&self) -> Headroom {
         let max = self.limits.memory_bytes_max;
         Headroom {
@@ -264,7 +268,8 @@ impl Core {
         self.evicting.own.excess() > 0 || self.peers.has_excess()
     }
 
-    /// Whether keys of a partition may be evicted: where they may expire, if all of it is here.
+    /// Whether keys of a partition may be evicted: if its keyspace allows it, and all of the
+    /// partition is here.
     fn evicts(&self, held: &Held, policy: Eviction) -> bool {
         policy != Eviction::None
             && self.used
@@ -272,7 +277,7 @@ impl Core {
             && held.lead.as_ref().is_some_and(|l| l.open && l.serving)
     }
 
-    /// How much is too much at this member or at one of those that have a copy of this partition.
+    /// How much is too much at this member, or at one of the members with a copy of this partition.
     fn excess_of(&self, held: &Held) -> u64 {
         let links = held.lead.iter().flat_map(|l| l.links.iter());
         let copies = links
@@ -303,11 +308,11 @@ impl Core {
             None,
         );
         self.evict(at, held, victims);
-        // Where there are no copies, nobody's ack says that it is committed.
+        // Without copies, no ack will commit it.
         self.advance(at, slot);
     }
 
-    /// Deletes keys, as logged effects of no operation.
+    /// Deletes keys, as logged effects without an operation.
     fn evict(&mut self, at: PartitionRef, held: &mut Held, victims: Vec<Victim>) {
         for Victim {
             map,
@@ -337,7 +342,8 @@ impl Core {
         }
     }
 
-    /// A write of so many bytes, of this key, finds no more room than this: others go, if any may.
+    /// A write to this key, of so many bytes, found only this much room. Other keys are evicted, if
+    /// any may be.
     pub(super) fn make_room(
         &mut self,
         at: PartitionRef,
@@ -347,12 +353,12 @@ impl Core {
         bytes: usize,
         room: Room,
     ) -> Made {
-        // Memory that is given back in a moment is worth a pause.
+        // If memory is given back in a moment, a pause is better.
         let soon = self.settled_room(held, bytes) > room;
         if policy == Eviction::None {
             return if soon { self.soon(at) } else { self.no_room() };
         }
-        // Further deletions would only make it worse before those that are under way are done with.
+        // More deletions would only make it worse while earlier ones are not committed.
         let waits = room == Room::None && (soon || held.log.committed() < held.log.last());
         let mut evicted = 0;
         if !waits && self.evicts(held, policy) {
@@ -371,7 +377,7 @@ impl Core {
         match self.room(held, bytes) {
             Room::None if makes => self.soon(at),
             Room::Kept if makes => Made::Room,
-            // Where nothing of this partition may go, that of others does meanwhile.
+            // If nothing of this partition may be evicted, other partitions make room.
             Room::Lent if makes || !self.evicting.barren => Made::Room,
             Room::Plenty => Made::Room,
             Room::None | Room::Kept | Room::Lent => self.no_room(),

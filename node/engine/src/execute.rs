@@ -1,5 +1,5 @@
-//! Executes operations at the primary: reads at once, writes into the log, and waits for what is
-//! not committed.
+//! Executes operations at the primary: answers reads at once, logs writes, and waits until they are
+//! committed.
 
 use super::action::{self, Change, Context};
 use super::dedup::{Known, OpId};
@@ -14,27 +14,27 @@ use super::{Core, Held, PartitionRef, Request, Slot, Token, scan};
 use crate::mutant::{self, broken};
 use doyen_placement::{Eviction, MapId, MemberId};
 
-/// What executing came to.
+/// The result of executing a call.
 enum Step {
-    /// This outcome, once this sequence is committed; and whether it is in the log.
+    /// This outcome, once this sequence is committed, and whether it is in the log.
     Done(Outcome, u64, bool),
-    /// Not now.
+    /// Park the call.
     Park,
-    /// Not before all of the partition is here; others do not wait for it.
+    /// Not before all of the partition is here. Others do not wait for it.
     Later,
-    /// It was executed before something that is in the log, at this sequence.
+    /// The call was executed before an entry in the log, at this sequence.
     Overtaken(u64),
-    /// Nothing happened; to be said at once.
+    /// The call was not executed. Answer at once.
     Refused(Failure),
-    /// A duplicate of something finished: nobody waits for it.
+    /// A duplicate of a finished operation: it is not answered.
     Drop,
 }
 
 /// A write below this part of what may be on its way to a peer (1 KiB) never waits for a crowded
-/// copy: as many as there may be at a time do not crowd it for long.
+/// copy: such writes cannot crowd it for long.
 const SMALL_WRITE_PART: u64 = 8 << 10;
 
-/// What a write of so many bytes of key and value takes, about.
+/// About how much memory a write of so many bytes of key and value takes.
 pub(super) const fn needed(bytes: usize) -> usize {
     bytes + ENTRY_OVERHEAD + RECORD_OVERHEAD
 }
@@ -63,7 +63,7 @@ impl Core {
                 if let Source::Peer { member, .. } = call.source {
                     self.peers.owe(member, &outcome);
                 }
-                // What was known of it was of another time.
+                // What was known of it belongs to an earlier lineage.
                 call.tried = None;
                 self.wait(at, slot, Executed::of(call, seq, outcome, logged));
             }
@@ -71,8 +71,9 @@ impl Core {
         None
     }
 
-    /// A call that is asked again can only be what it was. Its outcome holds once what overtook it
-    /// is committed; only who executed it, and nobody since, knows that.
+    /// A call that was sent again is overtaken: only its first outcome may hold. It holds once the
+    /// later write is committed. Only the member that executed it, and no later primary, knows that
+    /// outcome.
     fn overtaken(&mut self, at: PartitionRef, slot: &mut Slot, mut call: Call, seq: u64) {
         let outcome = match call.source {
             Source::Local(_) => match call.take_outcome() {
@@ -84,7 +85,7 @@ impl Core {
         self.wait(at, slot, Executed::of(call, seq, outcome, false));
     }
 
-    /// What was executed waits until it is committed.
+    /// The executed call waits until it is committed.
     fn wait(&mut self, at: PartitionRef, slot: &mut Slot, executed: Executed) {
         let Some(held) = &slot.held else { return };
         if executed.seq <= held.log.committed() {
@@ -101,9 +102,9 @@ impl Core {
         }
     }
 
-    /// Writes a key without conditions for a local caller, at its serving primary, if nothing
-    /// stands in the way: false, if the write is to be executed as any other. The commonest write
-    /// keeps neither its key nor its value but in the entry.
+    /// Writes a key without conditions for a local caller at its serving primary, if there is no
+    /// obstacle. False: the write must be executed as any other. The commonest write copies its key
+    /// and value only into the entry.
     pub(super) fn set(
         &mut self,
         at: PartitionRef,
@@ -133,7 +134,7 @@ impl Core {
         true
     }
 
-    /// The same for a peer, if it is asked for the first time; else the entry is given back.
+    /// The same for a peer that asks for the first time. Otherwise the entry is given back.
     pub(super) fn set_for_peer(
         &mut self,
         slot: &mut Slot,
@@ -172,8 +173,8 @@ impl Core {
         Ok(())
     }
 
-    /// Whether nothing stands in the way of a write without conditions: this node leads and
-    /// acknowledges, nothing waits, and there is room.
+    /// Whether there is no obstacle to a write without conditions: this node leads and
+    /// acknowledges, no call waits, and there is room.
     fn is_clear(&self, slot: &Slot, key: &[u8], value: &[u8]) -> bool {
         let still = slot.still && !broken(&mutant::WRITES_WHILE_RESHAPED);
         let clear = self.used
@@ -192,10 +193,9 @@ impl Core {
         value.len() <= self.limits.value_bytes_max && held.is_some_and(fits)
     }
 
-    /// The copy, if there is one, that a write of so many bytes waits for before it is executed:
-    /// its peer takes its bytes slower than they come. Whatever is executed must reach all copies,
-    /// so it is better not to begin with what would be long on its way. A learner is not waited
-    /// for.
+    /// The copy, if any, that a write of so many bytes must wait for before it is executed: its
+    /// peer takes its bytes slower than they come. Every executed write must reach all copies, so
+    /// it is better not to execute what would be under way for long. Learners are not waited for.
     fn crowded_copy(&self, held: &Held, bytes: usize) -> Option<MemberId> {
         if (bytes as u64) < self.limits.ahead_bytes_max / SMALL_WRITE_PART {
             return None;
@@ -207,7 +207,8 @@ impl Core {
             .map(|(id, _)| *id)
     }
 
-    /// Calls of a partition wait until a peer is crowded no more; `Shard::admit` goes on with them.
+    /// Calls of a partition wait until a peer is not crowded any more. `Shard::admit` continues
+    /// them.
     pub(super) fn wait_for_room(&mut self, at: PartitionRef, slot: &mut Slot, peer: MemberId) {
         self.peers.hold_back(peer);
         if slot.crowded_by.replace(peer) != Some(peer) {
@@ -218,7 +219,7 @@ impl Core {
         }
     }
 
-    /// Writes an entry for which nothing stands in the way.
+    /// Writes an entry without further checks.
     fn put(
         &mut self,
         at: PartitionRef,
@@ -273,9 +274,10 @@ impl Core {
         let Some(open) = held.lead.as_ref().map(|l| l.open) else {
             return Step::Park;
         };
-        // What was begun anew is empty, and whoever led it before may still serve what there was:
-        // nothing is said of it before that is over. Whoever has something of it was a copy,
-        // without whose ack nothing is acknowledged any more.
+        // After a reset the partition is empty, while the old primary may still serve the former
+        // contents: answer nothing before its lease is over. If the log has entries, this member
+        // was a copy, and the old primary acknowledges nothing without it. So reads may be
+        // answered.
         if !open && (call.work.is_write() || held.log.last() == 0) {
             return Step::Park;
         }
@@ -312,8 +314,9 @@ impl Core {
                 if let Some(entry) = found
                     && entry.overdue(clock)
                 {
-                    // The next primary's clock may be a little behind: what was seen to be gone
-                    // must be gone in the log. And what is to be split or merged changes no more.
+                    // The next primary's clock may be a little behind: a key that was seen to be
+                    // expired must be deleted in the log. And a partition that is about to be split
+                    // or merged must not change.
                     if !open || (still && !broken(&mutant::WRITES_WHILE_RESHAPED)) {
                         return Step::Park;
                     }
@@ -325,7 +328,7 @@ impl Core {
                     && action::answers_value(&op.action)
                     && !self.peers.may_owe(member, entry.value().len())
                 {
-                    // Before anything happened: it may be asked again.
+                    // The call was not executed, so it may be sent again.
                     return Step::Refused(Failure::Overloaded);
                 }
                 if eviction == Eviction::Lru
@@ -354,8 +357,8 @@ impl Core {
                 let key = || Key::from(&*op.key);
                 let effect = match change {
                     Change::None => {
-                        // Nobody reads what may still be undone, nor that something is gone whose
-                        // deletion may be.
+                        // A read must not answer what may still be undone, nor that a key is gone
+                        // if its deletion may be undone.
                         let seq = super::read_at(found, &held.log);
                         return Step::Done(outcome, seq, false);
                     }
@@ -389,7 +392,8 @@ impl Core {
                                 .as_ref()
                                 .is_some_and(super::replication::Lead::teaches) =>
                         {
-                            // A copy, because the store dates it anew and undo needs what it was.
+                            // A copy, because the store changes its date and undo needs the former
+                            // one.
                             Effect::Put {
                                 map: op.map,
                                 entry: e.copy(),
@@ -453,12 +457,12 @@ impl Core {
     }
 
     /// How much room this node and every in-sync copy have for a write of so many bytes of key and
-    /// value. Even of what is kept there is a reserve for what is in flight.
+    /// value. A part of the kept memory is reserved for data under way.
     pub(super) fn room(&self, held: &Held, bytes: usize) -> Room {
         self.room_by(held, bytes, |room| room)
     }
 
-    /// The same once everybody has got back what is loose.
+    /// The same once all of them have given back their loose memory.
     pub(super) fn settled_room(&self, held: &Held, bytes: usize) -> Room {
         self.room_by(held, bytes, Headroom::settled)
     }
@@ -471,7 +475,7 @@ impl Core {
             .saturating_sub(under_way.saturating_add(needed))
         {
             left if left >= room.kept => Room::Plenty,
-            // Until it is committed a value counts twice: as an entry and in the log.
+            // Until it is committed, a value counts twice: as an entry and in the log.
             left if left.saturating_sub(under_way.saturating_add(bytes as u64))
                 >= room.reserve() =>
             {
@@ -489,7 +493,7 @@ impl Core {
             .fold(of((self.headroom(), 0)), Room::min)
     }
 
-    /// Deletes an overdue key, as a logged effect of no operation.
+    /// Deletes an overdue key, as a logged effect without an operation.
     pub(super) fn expire(&mut self, at: PartitionRef, held: &mut Held, map: MapId, key: Key) {
         let order = held.store.order(&key);
         self.log(
@@ -503,7 +507,7 @@ impl Core {
         self.stats.expired += 1;
     }
 
-    /// Looks for a key among what is still to be drawn.
+    /// Looks for a key among those that are still to be drawn.
     #[inline]
     pub(super) fn draw(&mut self, held: &mut Held, map: MapId, order: u64, key: &[u8]) {
         if !held.store.is_whole() {
@@ -514,7 +518,7 @@ impl Core {
     }
 
     /// Applies an effect here, logs it and sends it to every copy that is up to date. `order` is
-    /// that of its key, if it has one.
+    /// the order of its key, if it has one.
     pub(super) fn log(
         &mut self,
         at: PartitionRef,

@@ -11,10 +11,10 @@ use num_bigint::BigUint;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extended {
     negative: bool,
-    /// Its highest bit is set, but for the smallest numbers and for zero.
+    /// Its highest bit is set, except for zero and the smallest numbers.
     mantissa: u64,
-    /// `EXPONENT_MIN` of zero and of the smallest numbers, `INFINITE` of infinity, whose mantissa
-    /// is 0.
+    /// `EXPONENT_MIN` for zero and the smallest numbers. `INFINITE` for infinity, whose mantissa is
+    /// 0.
     exponent: i32,
 }
 
@@ -22,11 +22,12 @@ const EXPONENT_MIN: i32 = -16_445;
 const EXPONENT_MAX: i32 = 16_320;
 const INFINITE: i32 = EXPONENT_MAX + 1;
 const MANTISSA_BITS: u64 = 64;
-/// Longest text that is read.
+/// Longest text that is accepted.
 const TEXT_BYTES_MAX: usize = 5 * 1024 - 1;
-/// Digits after the point, at most.
+/// Most digits after the point.
 const DECIMALS: u32 = 17;
-/// No number is as large as 10 to this one, and what is below 10 to that one is 0.
+/// No number is as large as 10 to the upper bound, and every number below 10 to the lower bound is
+/// 0.
 const TENS: std::ops::RangeInclusive<i64> = -4_950..=4_933;
 
 impl Extended {
@@ -37,7 +38,7 @@ impl Extended {
         exponent: EXPONENT_MIN,
     };
 
-    /// The number of these parts, if they are parts of one.
+    /// The number with these parts, if they are valid.
     pub(super) fn of_parts(negative: bool, mantissa: u64, exponent: i32) -> Option<Self> {
         let normal = mantissa >> (MANTISSA_BITS - 1) == 1
             && (EXPONENT_MIN..=EXPONENT_MAX).contains(&exponent);
@@ -63,13 +64,13 @@ impl Extended {
         }
     }
 
-    /// Whether it is a number.
+    /// Whether it is not infinite.
     pub const fn is_finite(self) -> bool {
         self.exponent != INFINITE
     }
 
-    /// What a text says, as `strtold` of the C library reads it and Redis wants it: all of it,
-    /// without spaces. `None`: it is no number, or too large or too small for one.
+    /// Reads a text as `strtold` of the C library does and Redis requires: all of it, without
+    /// spaces. `None`: it is not a number, or too large or too small for one.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() > TEXT_BYTES_MAX {
@@ -87,8 +88,8 @@ impl Extended {
             [b'0', b'x' | b'X', rest @ ..] => {
                 let (digits, behind_point, exponent) = scientific(rest, 16, b'p')?;
                 let number = BigUint::from_radix_be(&digits, 16)?;
-                // What is far beyond every exponent stays there whatever the digits are: there are
-                // five thousand at most.
+                // An exponent far out of range stays there whichever digits there are: there are at
+                // most five thousand.
                 let exponent = exponent.clamp(-1 << 20, 1 << 20) - 4 * behind_point;
                 (
                     digits,
@@ -105,7 +106,7 @@ impl Extended {
         (found.is_finite() && !vanished).then_some(found)
     }
 
-    /// The sum; not finite where it is no number.
+    /// The sum. It is not finite if the result is not a number.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         if !self.is_finite() || !other.is_finite() {
@@ -124,7 +125,7 @@ impl Extended {
     }
 
     /// As Redis prints it: 17 decimals at most, without an exponent, and without zeros at the end.
-    /// Of a finite number.
+    /// The number must be finite.
     #[must_use]
     pub fn text(self) -> String {
         let scaled = BigUint::from(self.mantissa) * BigUint::from(10_u32).pow(DECIMALS);
@@ -146,8 +147,8 @@ impl Extended {
     }
 }
 
-/// The digits of a number, how many of them are behind the point, and its exponent; `None`: it is
-/// none.
+/// The digits of a number, how many of them are after the point, and its exponent. `None`: it is
+/// not a number.
 fn scientific(text: &[u8], radix: u32, mark: u8) -> Option<(Vec<u8>, i64, i64)> {
     let (mut digits, mut point) = (Vec::new(), None);
     let mut exponent = 0;
@@ -166,7 +167,7 @@ fn scientific(text: &[u8], radix: u32, mark: u8) -> Option<(Vec<u8>, i64, i64)> 
     (!digits.is_empty()).then_some((digits, i64::try_from(behind_point).ok()?, exponent))
 }
 
-/// An exponent; one that is too large for any number is just very large.
+/// Reads an exponent. One that is too large for any number becomes just very large.
 fn signed(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -193,7 +194,7 @@ fn of_decimal(negative: bool, digits: &[u8], exponent: i64) -> Option<Extended> 
     if digits.is_empty() {
         return Some(zero);
     }
-    // Before powers of ten are worked out that no number needs.
+    // Checked before computing powers of ten that no number needs.
     match exponent.saturating_add(i64::try_from(digits.len()).ok()?) {
         tens if tens > *TENS.end() => return Some(Extended::infinite(negative)),
         tens if tens < *TENS.start() => return Some(zero),
@@ -204,7 +205,7 @@ fn of_decimal(negative: bool, digits: &[u8], exponent: i64) -> Option<Extended> 
     if exponent >= 0 {
         return Some(round(negative, number * power, 0, false));
     }
-    // So many bits that two are left to round by.
+    // So many bits that two are left for rounding.
     let more = (MANTISSA_BITS + 2 + power.bits()).saturating_sub(number.bits());
     let shifted = number << more;
     let quotient = &shifted / &power;
@@ -217,7 +218,7 @@ fn of_decimal(negative: bool, digits: &[u8], exponent: i64) -> Option<Extended> 
     ))
 }
 
-/// The nearest number to this one times 2 to the exponent; `inexact`: it is a little more.
+/// The number nearest to this one times 2 to the exponent. `inexact`: it is a little more.
 fn round(negative: bool, number: BigUint, exponent: i32, inexact: bool) -> Extended {
     let bits = number.bits();
     if bits == 0 {
@@ -227,7 +228,7 @@ fn round(negative: bool, number: BigUint, exponent: i32, inexact: bool) -> Exten
         };
     }
     let above = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-    // The place of its lowest bit, so that all bits fit and none is below the least.
+    // The position of its lowest bit, so that all bits fit and none is below the least.
     let place = (i64::from(exponent) + above(bits) - above(MANTISSA_BITS)).max(EXPONENT_MIN.into());
     let drop = place - i64::from(exponent);
     let number = if drop > 0 {
@@ -235,7 +236,7 @@ fn round(negative: bool, number: BigUint, exponent: i32, inexact: bool) -> Exten
     } else {
         number << drop.unsigned_abs()
     };
-    // Rounding up may have made it one bit longer, whose others are 0.
+    // Rounding up may have added one bit. All others are 0 then.
     let longer = number.bits() > MANTISSA_BITS;
     let number = if longer { number >> 1_u32 } else { number };
     let place = place + i64::from(longer);
@@ -249,7 +250,7 @@ fn round(negative: bool, number: BigUint, exponent: i32, inexact: bool) -> Exten
     }
 }
 
-/// The nearest whole number to this one divided by 2 so often, the even one in the middle;
+/// The whole number nearest to this one divided by 2 so often; in the middle, the even one.
 /// `inexact`: it is a little more.
 fn halved(number: &BigUint, times: u64, inexact: bool) -> BigUint {
     let whole = number >> times;
@@ -274,7 +275,8 @@ mod tests {
         sum.is_finite().then(|| sum.text())
     }
 
-    /// Each was compared with redis-server 7.0.15 on x86-64, see tests/scripts/incrbyfloat.py.
+    /// Each result was compared with redis-server 7.0.15 on x86-64, see
+    /// tests/scripts/incrbyfloat.py.
     #[test]
     fn sums_have_the_digits_of_redis() {
         for case in include_str!("extended/sums.txt")
@@ -329,7 +331,7 @@ mod tests {
         }
     }
 
-    /// What a client sends decides neither how long nor how large the work is.
+    /// A client's text must not decide how long or how large the work is.
     #[test]
     fn texts_of_any_length_and_exponent_are_read_or_refused_at_once() {
         let long = "9".repeat(TEXT_BYTES_MAX);

@@ -1,7 +1,7 @@
-//! Points of a move at which a test may end this process as a power cut would: it says nothing
-//! more, and finishes nothing.
+//! Points of a move at which a test may end this process, as a power cut would: without another
+//! message, and without finishing anything.
 //!
-//! Without the feature `fault-points`, which only our own tests need, no process can be told to end
+//! Only our own tests need the feature `fault-points`. Without it, a process cannot be told to end
 //! so, and passing a point costs nothing.
 //!
 //! ```text
@@ -16,8 +16,8 @@ mod armed;
 #[cfg(feature = "fault-points")]
 pub use armed::{Unknown, arm, pass_tables};
 
-/// A point at which a process may end. It has done what the point is named after. The messages of
-/// that step may not have left yet.
+/// A point at which a process may end. The step that the point is named after is done, but its
+/// messages may not have been sent yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
     /// A source has told a learner that a copy begins.

@@ -1,5 +1,5 @@
-//! One log on several nodes, as a copy sees it. The copy applies what its primary sends, and undoes
-//! what a new primary lacks.
+//! One log on several nodes, from a copy's point of view. The copy applies what its primary sends,
+//! and undoes what a new primary does not have.
 
 use super::frame::{Ack, Frame, Head};
 use super::log::Logged;
@@ -29,8 +29,8 @@ impl Core {
         let Some(since) = self.follows(slot, from, head.epoch) else {
             return;
         };
-        // The table that counts it may never be installed here: a later one may split or merge the
-        // partition, and this is what its heirs draw from.
+        // The table that makes it count may never be installed here: a later one may split or merge
+        // the partition, and its successors draw from this copy.
         let of_epoch = [&slot.installed, &slot.accepted]
             .into_iter()
             .flatten()
@@ -53,7 +53,7 @@ impl Core {
         held.fence = head.epoch;
         let mut seq = head.first;
         if seq > held.log.last() + 1 || base > held.log.last() {
-            // A copy in sync has everything that is committed; without it there is nothing to
+            // A copy in sync has everything that is committed. Without that, there is nothing to
             // align.
             self.want(held, from, head);
             return;
@@ -62,7 +62,7 @@ impl Core {
             if seq > last {
                 break;
             }
-            // What is committed or trimmed is equal everywhere.
+            // Entries that are committed or trimmed are equal everywhere.
             let settled = seq <= held.log.committed().max(held.log.base());
             let same = held
                 .log
@@ -96,7 +96,7 @@ impl Core {
             self.acknowledge(held, from, head.at, head.epoch);
         }
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
-        // Where a clear was undone, what it was still to draw is there again.
+        // If a clear was undone, the keys that it was still to draw are there again.
         self.note_drawing(head.at, slot);
     }
 
@@ -127,12 +127,12 @@ impl Core {
         }
         let (before, sifted) = (held.bytes(), held.store.is_sifted());
         held.fence = head.epoch;
-        // What is done with goes first: the new entries take its place.
+        // Committed entries are dropped first: the new entries reuse their memory.
         held.log.commit(head.committed, &mut self.garbage);
         held.log.trim(self.tail_bytes(held.store.bytes()), u64::MAX);
         let mut seq = head.first;
         for logged in entries {
-            // What is here already was sent again.
+            // Entries that are here already were sent again.
             if seq > held.log.last() {
                 held.take(logged);
             }
@@ -145,7 +145,7 @@ impl Core {
         if broken(&mutant::COPIES_EXPIRE) {
             held.expire_alone(self.now);
         }
-        // What came again may be committed already.
+        // Entries that came again may be committed already.
         held.log.commit(head.committed, &mut self.garbage);
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
         if head.first < seq {
@@ -157,8 +157,8 @@ impl Core {
         self.prepare_sink(head.at, slot);
     }
 
-    /// Whether `from` leads the partition in this epoch, as far as this node knows; gives the epoch
-    /// of its tenure.
+    /// Whether `from` leads the partition in this epoch, as far as this node knows. Returns the
+    /// epoch of its tenure.
     pub(super) fn follows(&self, slot: &Slot, from: MemberId, epoch: Epoch) -> Option<Epoch> {
         let held = slot.held.as_ref()?;
         let of = |a: &Option<Assigned>| {
@@ -193,7 +193,7 @@ impl Core {
         }
     }
 
-    /// Notes an ack; the last one of a batch is sent.
+    /// Notes an ack. The last one of a batch is sent.
     pub(super) fn acknowledge(
         &mut self,
         held: &mut Held,
@@ -208,7 +208,7 @@ impl Core {
             seq: held.log.last(),
         };
         if let Some(peer) = self.peers.get(to) {
-            // Where its last one was noted; if that is still there, this one says as much.
+            // If the last ack of this partition is still in the batch, it is replaced.
             match peer.acks.get_mut(held.ack_noted) {
                 Some(noted) if noted.at == at => *noted = ack,
                 _ => {
@@ -219,8 +219,8 @@ impl Core {
         }
     }
 
-    /// Sends the acks of a batch; and where much has arrived, says so although nothing of it is
-    /// whole yet.
+    /// Sends the acks of a batch. If much has arrived although no frame of it is whole yet, this
+    /// says so.
     pub(super) fn send_acks(&mut self, to: MemberId) {
         let headroom = self.headroom();
         let Some(peer) = self.peers.get(to) else {
@@ -231,19 +231,19 @@ impl Core {
             let mut frame = peer.tell(headroom, acks);
             self.peers.send(to, Lane::Calls, &frame);
             if let (Frame::Acks { acks, .. }, Some(peer)) = (&mut frame, self.peers.get(to)) {
-                // Its room serves the next batch.
+                // Its buffer serves the next batch.
                 acks.clear();
                 peer.acks = std::mem::take(acks);
             }
         }
     }
 
-    /// Tells peers how much memory is left, and how much has arrived, where what they know of it is
-    /// old. Acks say it, too, but a member that holds no copy sends none, and a primary that thinks
-    /// it full would never make one there.
+    /// Tells peers how much memory is left and how much has arrived, if what they know is old. Acks
+    /// say it, too, but a member without copies sends none, and a primary that believes it to be
+    /// full would never make a copy there.
     pub(super) fn tell_headroom(&mut self) {
         let headroom = self.headroom();
-        // Much less than lies between a member that is full and one that is so no more.
+        // Much less than the difference between a full member and one that is no longer full.
         let step = (self.limits.memory_bytes_max / 256).min(1 << 20) as u64;
         let me = self.me;
         for id in self
@@ -267,14 +267,14 @@ impl Core {
     }
 }
 
-/// Whether a peer is told of this node's memory. Clients hold no copies and make none, and no copy
-/// of a node's is made by the same node.
+/// Whether a peer is told of this node's memory. Clients hold no copies and make none, and a node
+/// makes no copies of its own partitions on itself.
 pub(super) fn hears_of_memory(me: MemberId, peer: MemberId) -> bool {
     !peer.is_client() && !me.is_client() && peer.member() != me.member()
 }
 
 impl Held {
-    /// What `mutant::COPIES_EXPIRE` does: nothing of it is in the log.
+    /// The effect of `mutant::COPIES_EXPIRE`: nothing of it is in the log.
     fn expire_alone(&mut self, now: Time) {
         let seq = self.log.last();
         for (map, key) in self.store.overdue(self.clock.advance(now), usize::MAX) {
@@ -282,7 +282,7 @@ impl Held {
         }
     }
 
-    /// Undoes everything from `seq` on. A committed entry is never among it (I9).
+    /// Undoes all entries from `seq` on. None of them may be committed (I9).
     fn cut(&mut self, seq: u64) {
         while self.log.last() >= seq {
             let Some((seq, logged, undo)) = self.log.pop() else {

@@ -5,12 +5,12 @@
 //! primary refuses one call of an attempt, it refuses all later ones of that attempt, so sending
 //! again does not reorder them.
 //!
-//! An operation that was executed and changed nothing is in no log. Sent again, it would be
-//! executed after later writes that are in the log. So a call that is sent again names the next
-//! write on its key that may be there (`Tried::before`). If that write is there, the primary does
-//! not execute the call: it is *overtaken*. If the outcome is still known, it holds, because the
-//! log goes on from where it was read. Otherwise only the caller can say whether another execution
-//! would do.
+//! An operation that was executed and changed nothing is in no log. If it is sent again, it would
+//! be executed after later writes that are in the log. So a repeated call names the next write on
+//! its key that may be there (`Tried::before`). If that write is there, the primary does not
+//! execute the call: it is *overtaken*. If the outcome of the first execution is still known, it
+//! holds, because the log continues from where it was read. Otherwise only the caller can decide
+//! whether to execute the call again.
 
 use super::Token;
 use super::entry::Entry;
@@ -23,12 +23,12 @@ use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, Lineage, MapId, MemberId};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Who wants the outcome.
+/// Where the outcome goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     /// A caller of this node.
     Local(Token),
-    /// Another node, in this attempt and for this lineage; its operations on the partition below
+    /// Another node, in this attempt and for this lineage. Its operations on the partition below
     /// `finished` are finished.
     Peer {
         member: MemberId,
@@ -72,54 +72,54 @@ impl Source {
     }
 }
 
-/// An operation under way.
+/// An operation that is not answered yet.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
-    /// Who asks.
+    /// Where it came from.
     pub(super) source: Source,
     /// Its number at its origin.
     pub(super) n: u64,
-    /// What is asked.
+    /// What to do.
     pub(super) work: Work,
-    /// When its caller is told that it did not work out.
+    /// When its caller is told that it failed.
     pub(super) until: Time,
-    /// Whether that is not `Limits::park` after it was asked for.
+    /// Whether its deadline differs from `Limits::park` after its submission.
     pub(super) hurried: bool,
     /// Whether it may be applied somewhere already.
     pub(super) maybe: bool,
-    /// What is known of it from before, where it is asked again.
+    /// What is known of an earlier attempt.
     pub(super) tried: Option<Box<Tried>>,
 }
 
-/// What is known of a call that is asked again.
+/// What is known of a call that is sent again.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Tried {
-    /// A later write of its origin on its key, which may be applied. If it or one after it is, this
-    /// call was executed before it.
+    /// A later write of its origin on its key that may be applied. If that write or one after it
+    /// is, this call was executed before it.
     pub(super) before: Option<u64>,
-    /// What it came to when it was executed last, which was here: it holds if it is overtaken.
+    /// Its outcome when it was last executed, if that was here. It holds if the call is overtaken.
     pub(super) outcome: Option<Outcome>,
 }
 
 impl Call {
-    /// The write that it must not be executed after.
+    /// The write after which it must not be executed.
     pub(super) fn before(&self) -> Option<u64> {
         self.tried.as_ref().and_then(|t| t.before)
     }
 
-    /// Notes a write that it must not be executed after; the first one counts.
+    /// Notes a write after which it must not be executed. The first one counts.
     fn precedes(&mut self, n: u64) {
         let tried = self.tried.get_or_insert_default();
         tried.before = Some(tried.before.map_or(n, |before| before.min(n)));
     }
 
-    /// What it came to when it was executed last, if that is known. To be taken, too, where it may
-    /// have been executed elsewhere since.
+    /// Takes its outcome when it was last executed, if that is known. It must be taken, too, if the
+    /// call may have been executed elsewhere since.
     pub(super) fn take_outcome(&mut self) -> Option<Outcome> {
         self.tried.as_mut()?.outcome.take()
     }
 
-    /// Who is answered, and as what.
+    /// Where to send the answer, and under which number.
     pub(super) fn asker(&self) -> Asker {
         Asker {
             source: self.source,
@@ -129,47 +129,47 @@ impl Call {
     }
 }
 
-/// Who asked for an operation, its number there, and whether it may change something.
+/// The source of an operation, its number there, and whether it is a write.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asker {
-    /// Who asks.
+    /// Where the operation came from.
     pub(super) source: Source,
     /// Its number at its origin.
     pub(super) n: u64,
-    /// Whether it may change something.
+    /// Whether it is a write.
     pub(super) write: bool,
 }
 
 /// An operation that was executed here and is not answered yet.
 #[derive(Debug)]
 pub(super) struct Executed {
-    /// Who is answered.
+    /// Where to send the answer.
     pub(super) asker: Asker,
-    /// When its caller is told that it did not work out.
+    /// When its caller is told that it failed.
     pub(super) until: Time,
-    /// Whether that is not `Limits::park` after it was asked for.
+    /// Whether its deadline differs from `Limits::park` after its submission.
     pub(super) hurried: bool,
-    /// What must be committed first.
+    /// The sequence that must be committed first.
     pub(super) seq: u64,
     /// Its outcome.
     pub(super) outcome: Outcome,
     /// Whether it is in the log.
     pub(super) logged: bool,
-    /// Whether it may be applied somewhere else.
+    /// Whether it may be applied elsewhere.
     pub(super) maybe: bool,
-    /// How it is asked again.
+    /// How to repeat the call.
     pub(super) again: Again,
 }
 
-/// How an operation that was executed is asked again if the tenure ends before it is answered.
+/// How to repeat an executed call if the tenure ends before it is answered.
 #[derive(Debug)]
 pub(super) enum Again {
-    /// By its origin.
+    /// Its origin repeats it.
     ByPeer,
-    /// As it was, and the write that it must not be executed after.
+    /// As the original operation, with the write after which it must not be executed.
     Work(Box<(Work, Option<u64>)>),
-    /// As a write of this entry without conditions: what nearly all writes are, so that they keep
-    /// nothing beside it.
+    /// As a write of this entry without conditions. Nearly all writes are so, and keep nothing but
+    /// the entry.
     Set(MapId, Entry),
 }
 
@@ -195,7 +195,7 @@ impl Executed {
         }
     }
 
-    /// The call as it was; none of a peer's.
+    /// The original call. `None` for a peer's call.
     pub(super) fn into_call(self, keyspace: KeyspaceId) -> Option<Call> {
         let mut before = None;
         let work = match self.again {
@@ -214,7 +214,7 @@ impl Executed {
                 })
             }
         };
-        // What is in the log is found there.
+        // The outcome of a logged operation is found in the log.
         let outcome = (!self.logged).then_some(self.outcome);
         let tried =
             (before.is_some() || outcome.is_some()).then(|| Box::new(Tried { before, outcome }));
@@ -239,17 +239,17 @@ impl Executed {
 /// The calls of one partition.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// Cannot be executed or sent now.
+    /// Calls that cannot be executed or sent now.
     pub(super) parked: VecDeque<Call>,
-    /// Reads of a whole partition of which not all is here yet. Nothing waits for them.
+    /// Reads of a whole partition that is not all here yet. Other calls do not wait for them.
     pub(super) later: VecDeque<Call>,
-    /// Sent to `sent_to`; only local ones, ascending.
+    /// Calls that were sent to `sent_to`: only local ones, ascending.
     pub(super) sent: VecDeque<Call>,
-    /// Where they went.
+    /// The member that they were sent to.
     pub(super) sent_to: Option<MemberId>,
-    /// Executed here, not committed.
+    /// Calls that were executed here and are not committed.
     pub(super) waiting: VecDeque<Executed>,
-    /// Counts resendings.
+    /// Counts how often calls were sent again.
     pub(super) attempt: u32,
     /// Refusals in a row, for the backoff.
     pub(super) refusals: u32,
@@ -262,16 +262,16 @@ impl Calls {
         self.unfinished.push_back((n, false));
     }
 
-    /// A local operation goes on here that began elsewhere.
+    /// A local operation that began elsewhere continues here.
     pub(super) fn resume(&mut self, n: u64) {
         if let Err(place) = self.unfinished.binary_search_by_key(&n, |(n, _)| *n) {
             self.unfinished.insert(place, (n, false));
         }
     }
 
-    /// A local operation is answered, for good.
+    /// A local operation is answered.
     pub(super) fn finish(&mut self, n: u64) {
-        // Mostly they finish in order.
+        // They mostly finish in order.
         let first = self
             .unfinished
             .front()
@@ -287,7 +287,7 @@ impl Calls {
         begin_anew(&mut self.unfinished);
     }
 
-    /// Every local operation below this number is finished; `n` is one that is not.
+    /// Every local operation below this number is finished. `n` is one that is not.
     pub(super) fn finished(&self, n: u64) -> u64 {
         self.unfinished
             .front()
@@ -295,7 +295,8 @@ impl Calls {
             .map_or(n, |(first, _)| (*first).min(n))
     }
 
-    /// What was sent and not answered is parked again, in front, and may have been applied.
+    /// Calls that were sent and not answered are parked again, in front. They may have been
+    /// applied.
     pub(super) fn unsend(&mut self) {
         self.attempt = self.attempt.wrapping_add(1);
         self.sent_to = None;
@@ -307,7 +308,7 @@ impl Calls {
         note_order(self.parked.make_contiguous());
     }
 
-    /// The primary refused this attempt: nothing from `n` on was applied, what came before may have
+    /// The primary refused this attempt: nothing from `n` on was applied, earlier calls may have
     /// been.
     pub(super) fn refused(&mut self, n: u64, attempt: u32) -> bool {
         if attempt != self.attempt {
@@ -326,9 +327,9 @@ impl Calls {
         true
     }
 
-    /// Takes the local call of this number out, which was answered in this attempt. A write that is
-    /// under way in a later one is not answered: if it changed nothing, it is in no log, and will
-    /// be executed once more.
+    /// Takes out the local call of this number, which was answered in this attempt. If a write is
+    /// under way in a later attempt, the answer does not count: a write that changed nothing is in
+    /// no log and will be executed once more.
     pub(super) fn take(&mut self, n: u64, attempt: u32) -> Option<Call> {
         let late = attempt != self.attempt;
         if let Ok(at) = self.sent.binary_search_by_key(&n, |c| c.n) {
@@ -337,8 +338,8 @@ impl Calls {
             }
             let taken = self.sent.remove(at)?;
             if at > 0 && taken.work.is_write() {
-                // Answers come in order but for large ones, which let small ones pass. What is not
-                // answered was executed before.
+                // Answers come in order, except large ones, which let small ones pass. Earlier
+                // unanswered calls were executed before.
                 self.sent
                     .range_mut(..at)
                     .filter(|c| taken.work.concerns(&c.work))
@@ -353,7 +354,7 @@ impl Calls {
         self.parked.remove(at)
     }
 
-    /// Whether a read may overtake what is parked: nothing of that is about the same key.
+    /// Whether a read may overtake the parked calls: none of them concerns the same key.
     pub(super) fn may_overtake(&self, work: &Work) -> bool {
         const LOOK_MAX: usize = 64;
         let Work::Key(read) = work else {
@@ -366,7 +367,7 @@ impl Calls {
             })
     }
 
-    /// Drops calls that were not executed; how many.
+    /// Drops calls that were not executed. Returns how many.
     pub(super) fn retain(&mut self, keep: impl Fn(&Call) -> bool) -> usize {
         let before = self.parked.len() + self.later.len();
         self.parked.retain(&keep);
@@ -374,7 +375,7 @@ impl Calls {
         before - self.parked.len() - self.later.len()
     }
 
-    /// Who asked for what is not committed, and until when they wait.
+    /// The sources of all calls that are not committed, and their deadlines.
     pub(super) fn all(&self) -> impl Iterator<Item = (Source, Time)> + '_ {
         let calls = self
             .parked
@@ -385,8 +386,8 @@ impl Calls {
         calls.chain(self.waiting.iter().map(|e| (e.asker.source, e.until)))
     }
 
-    /// Everything of local callers that is not answered, in order, when none of it can be found in
-    /// a log any more; `ready` was taken out before.
+    /// All local calls that are not answered, in order, if no log has their outcomes any more.
+    /// `ready` was taken out before.
     pub(super) fn into_all(mut self, ready: Vec<Executed>, keyspace: KeyspaceId) -> Vec<Call> {
         self.unsend();
         let executed = ready
@@ -405,7 +406,7 @@ impl Calls {
         calls
     }
 
-    /// Takes out everything that has waited long enough: what was parked, sent, executed.
+    /// Takes out all calls that have waited long enough: parked, sent and executed ones.
     pub(super) fn take_late(&mut self, now: Time) -> (Vec<Call>, Vec<Call>, Vec<Executed>) {
         let late = |c: &Call| c.until <= now;
         let (mut parked, left) = std::mem::take(&mut self.parked)
@@ -435,8 +436,8 @@ impl Calls {
     }
 }
 
-/// Calls in order will be asked again: each notes the next write on its key that may be applied.
-/// (What concerns a whole partition is no end of an order: its callers wait for it.)
+/// These calls, in order, will be sent again: each notes the next write on its key that may be
+/// applied. (Calls on a whole partition do not matter here: their callers wait for them.)
 pub(super) fn note_order(calls: &mut [Call]) {
     let mut later: BTreeMap<(MapId, Bytes), u64> = BTreeMap::new();
     let mut cleared: BTreeMap<MapId, u64> = BTreeMap::new();

@@ -31,11 +31,11 @@ pub(super) use out::{Mark, Out};
 use put::*;
 use read::Reader;
 
-/// Room in a frame beside the largest key and values: a log entry may carry an old value as its
+/// Room in a frame besides the largest key and values: a log entry may carry an old value as its
 /// outcome.
 pub(super) const FRAME_SLACK: usize = 1 << 20;
 
-/// What a chunk may have beyond the size at which it ends: its last entry, mostly, and its head.
+/// How far a chunk may exceed the size at which it ends: by its head and, mostly, its last entry.
 const CHUNK_SLACK: usize = 16 << 10;
 
 /// One frame.
@@ -43,8 +43,8 @@ const CHUNK_SLACK: usize = 16 << 10;
 pub(super) enum Frame {
     /// The sender has installed this table.
     View(TableName),
-    /// Execute this in this lineage, and reply; but one that is asked again not after this write of
-    /// its origin, or a later one.
+    /// Execute this in this lineage and reply. If the operation is sent again, do not execute it
+    /// after this write of its origin, or a later one.
     Forward {
         forwarded: Forwarded,
         before: Option<u64>,
@@ -63,14 +63,14 @@ pub(super) enum Frame {
         attempt: u32,
         outcome: Outcome,
     },
-    /// The sender is not the primary; nothing of this attempt from `n` on is executed.
+    /// The sender is not the primary. It executes nothing of this attempt from `n` on.
     NotServing {
         at: PartitionRef,
         n: u64,
         attempt: u32,
     },
-    /// A new primary's tail: the receiver's log becomes equal to it beyond `base`. Entries follow
-    /// `first - 1`; the frame that reaches `last` ends the alignment.
+    /// A new primary's tail: the receiver's log becomes equal to it beyond `base`. The entries
+    /// follow `first - 1`. The frame that reaches `last` ends the alignment.
     Align {
         head: Head,
         base: u64,
@@ -79,22 +79,22 @@ pub(super) enum Frame {
     },
     /// Entries from `head.first` on, in an aligned log.
     Append { head: Head, entries: Vec<Logged> },
-    /// Everything up to here is applied; how much memory the sender has left, so many bytes of each
-    /// lane having arrived.
+    /// Everything up to here is applied. Also how much memory the sender has left after so many
+    /// bytes of each lane have arrived.
     Acks {
         headroom: Headroom,
         arrived: Lanes,
         acks: Vec<Ack>,
     },
-    /// Send from `next` on: something is missing, or the sender installed this epoch just now.
+    /// Send from `next` on: an entry is missing, or the sender has just installed this epoch.
     Want {
         at: PartitionRef,
         epoch: Epoch,
         session: u32,
         next: u64,
     },
-    /// A copy for a learner begins after `seq`; one that was in sync and has everything up to
-    /// `kept` answers with `Holds`. What the primary stores takes so many bytes.
+    /// A copy for a learner begins after `seq`. A copy that was in sync and has everything up to
+    /// `kept` answers with `Holds`. The primary stores so many bytes.
     Begin {
         at: PartitionRef,
         epoch: Epoch,
@@ -104,15 +104,15 @@ pub(super) enum Frame {
         seq: u64,
         bytes: u64,
     },
-    /// The learner has no room for that.
+    /// The learner has no room for the copy.
     NoRoom { at: PartitionRef, session: u32 },
-    /// The learner takes no more at the moment, by its pace: after so many milliseconds it does.
+    /// Because of its pace, the learner accepts no more for so many milliseconds.
     Later {
         at: PartitionRef,
         session: u32,
         ms: u32,
     },
-    /// The learner keeps what it holds: everything up to `committed` is as in every copy.
+    /// The learner keeps what it holds: everything up to `committed` is the same in every copy.
     Holds {
         at: PartitionRef,
         session: u32,
@@ -132,15 +132,16 @@ pub(super) enum Frame {
         session: u32,
         index: u32,
     },
-    /// The connection was lost, or another epoch began: how far has the snapshot of this session
-    /// come? It goes on as session `next`, so that what is under way of it counts no more.
+    /// The connection was lost, or another epoch began: how much of this session's snapshot has
+    /// arrived? The snapshot goes on as session `next`, so chunks that are still under way do not
+    /// count.
     Continue {
         at: PartitionRef,
         epoch: Epoch,
         session: u32,
         next: u32,
     },
-    /// So many chunks, with the log up to `seq`, and maybe the end; or nothing of it is held.
+    /// So many chunks, with the log up to `seq`, and maybe the end; or the snapshot is unknown.
     Arrived {
         at: PartitionRef,
         session: u32,
@@ -149,7 +150,7 @@ pub(super) enum Frame {
         holds: bool,
         finished: bool,
     },
-    /// What is known of some operations; part of the snapshot.
+    /// Outcomes of some operations; a part of the snapshot.
     Outcomes {
         at: PartitionRef,
         session: u32,
@@ -164,8 +165,8 @@ pub(super) enum Frame {
     },
     /// The learner has everything and its checksum is ready.
     Finished { at: PartitionRef, session: u32 },
-    /// The primary's checksum at this sequence, and the partition's clock: a copy that is to count
-    /// must know both.
+    /// The primary's checksum at this sequence, and the partition's clock. A copy must know both
+    /// before it counts.
     Compare {
         at: PartitionRef,
         session: u32,
@@ -173,22 +174,21 @@ pub(super) enum Frame {
         sum: u64,
         clock: u64,
     },
-    /// Whether the learner's is the same.
+    /// Whether the learner's checksum is the same.
     Verdict {
         at: PartitionRef,
         session: u32,
         equal: bool,
     },
-    /// To a client: what the sender's clock says, the largest value that it takes, the table that
-    /// it has installed.
+    /// To a client: the sender's clock, the largest value that it accepts, and its installed table.
     Tick {
         clock: u64,
         value_bytes_max: u64,
         table: TableName,
     },
-    /// Of a client: what follows was sent after it had heard this clock of the receiver.
+    /// From a client: it sent what follows after it had heard this clock of the receiver.
     Heard { clock: u64 },
-    /// Of a client: the table, if it is a newer one than this.
+    /// From a client: send the table if it is newer than this one.
     Pull { have: Option<TableName> },
     /// To a client: one part of a table, encoded.
     Table {
@@ -197,20 +197,20 @@ pub(super) enum Frame {
         parts: u32,
         body: Bytes,
     },
-    /// Of a client: which map is this? It is made if it is not there.
+    /// From a client: which number has this map? It is made if it does not exist.
     MakeMap {
         ticket: u64,
         keyspace: String,
         name: String,
     },
-    /// The answer, or why there is none.
+    /// The answer to `MakeMap`: the map, or why there is none.
     MapMade {
         ticket: u64,
         made: Result<MapEntry, String>,
     },
 }
 
-/// What every forwarded operation begins with.
+/// The beginning of every forwarded operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Forwarded {
     /// The partition.
@@ -221,11 +221,11 @@ pub(super) struct Forwarded {
     pub(super) n: u64,
     /// The origin's operations on the partition below this number are finished.
     pub(super) finished: u64,
-    /// Counts resendings.
+    /// Counts how often it was sent again.
     pub(super) attempt: u32,
 }
 
-/// What every frame of the log begins with.
+/// The beginning of every frame of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     /// The partition.
@@ -242,26 +242,26 @@ pub(super) struct Head {
     pub(super) first: u64,
 }
 
-/// What a node has left of its memory, in bytes.
+/// How much memory a node has left, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Headroom {
-    /// All that it has left.
+    /// All memory that is left.
     pub(super) left: u64,
-    /// With less than this it is full: it is kept for tails and for what is on its way.
+    /// A node with less than this is full: so much is kept for tails and data under way.
     pub(super) kept: u64,
-    /// What it is about to get back without any eviction.
+    /// Memory that it will soon get back without any eviction.
     pub(super) loose: u64,
 }
 
 impl Headroom {
-    /// Of whom nothing is known.
+    /// The memory of a peer that has not reported any.
     pub(super) const PLENTY: Self = Self {
         left: u64::MAX,
         kept: 0,
         loose: 0,
     };
 
-    /// The same once it has got back what is loose.
+    /// The same after the loose memory was given back.
     pub(super) const fn settled(self) -> Self {
         Self {
             left: self.left.saturating_add(self.loose),
@@ -269,8 +269,8 @@ impl Headroom {
         }
     }
 
-    /// What of `kept`, which is a tenth of the memory, nothing that is written gets: a 64th of the
-    /// memory, and 16 MiB of a large one.
+    /// The part of `kept` (a tenth of the memory) that no write gets: a 64th of the memory, at most
+    /// 16 MiB.
     pub(super) fn reserve(self) -> u64 {
         (self.kept / 32 * 5).min(16 << 20)
     }
@@ -319,8 +319,8 @@ const ARRIVED: u8 = 27;
 const NO_ROOM: u8 = 28;
 const LATER: u8 = 29;
 
-/// Reads one frame off the front, if all of it is there; and how many bytes it had. It came over a
-/// connection of this version.
+/// Takes one frame off the front if all of it is there, and returns how many bytes it had. It came
+/// over a connection of this version.
 pub(super) fn take(
     bytes: &mut BytesMut,
     frame_bytes_max: usize,
@@ -340,8 +340,8 @@ pub(super) fn take(
     }
     let whole = &bytes[4..4 + length];
     let read = if let Some(&(APPEND | ACKS | REPLY | FORWARD_SET)) = whole.first() {
-        // The frames of every operation keep nothing of the buffer: they are read where they are,
-        // without a count of who shares it.
+        // The frames of operations keep nothing of the buffer. They are read in place, without
+        // counting references to it.
         let read = Frame::read_by_hand(whole)?;
         bytes.advance(4 + length);
         read
@@ -352,7 +352,7 @@ pub(super) fn take(
     Ok(Some((read, 4 + length)))
 }
 
-/// Writes a frame; `fields` writes what follows the kind.
+/// Writes a frame. `fields` writes what follows the kind.
 fn framed(out: &mut Out, kind: u8, fields: impl FnOnce(&mut Out)) {
     let start = out.mark();
     out.bytes.put_u32_le(0);
@@ -442,9 +442,9 @@ pub(super) fn reply(out: &mut Out, at: PartitionRef, (n, attempt): (u64, u32), o
     });
 }
 
-/// Appends a part of a snapshot, as `Frame::Chunk`, whose body `fill` writes where it leaves from:
-/// it can be as large as a value. Room for `about` so many bytes is made at once: what grows by and
-/// by is copied as often.
+/// Appends a part of a snapshot, as `Frame::Chunk`. `fill` writes its body in place, because it can
+/// be as large as a value. Room for about `about` bytes is reserved at once: a buffer that grows
+/// step by step is copied as often.
 pub(super) fn chunk(
     out: &mut Out,
     at: PartitionRef,
@@ -727,13 +727,13 @@ impl Frame {
         }
     }
 
-    /// As it arrives over a connection of the present version.
+    /// Reads a frame as it arrives over a connection of the present version.
     #[cfg(any(test, feature = "fuzz"))]
     pub(super) fn wire(&self) -> BytesMut {
         self.wire_at(doyen_placement::level::LEVELS.1)
     }
 
-    /// As it arrives over a connection of this version.
+    /// Reads a frame as it arrives over a connection of this version.
     #[cfg(any(test, feature = "fuzz"))]
     pub(super) fn wire_at(&self, version: u16) -> BytesMut {
         let mut out = Out::at(version);
@@ -741,7 +741,7 @@ impl Frame {
         out.take().flatten().collect()
     }
 
-    /// Reads one frame, whole, of a connection of this version.
+    /// Reads one whole frame of a connection of this version.
     pub(super) fn read(frame: Bytes, version: u16) -> Result<Self, Malformed> {
         if version >= rare::SINCE
             && let Some((kind, fields)) = frame.split_first()
@@ -768,7 +768,7 @@ impl Frame {
             },
             FORWARD_SET => {
                 let (forwarded, map) = (r.forwarded()?, MapId(r.u32()?));
-                // Dated when it is applied.
+                // The deadline is set when it is applied.
                 Self::ForwardSet {
                     forwarded,
                     map,

@@ -1,4 +1,4 @@
-//! Data frames as bytes, and two live shards that are sent them: see `crate::fuzz`.
+//! Data frames as bytes, and two live shards that receive them: see `crate::fuzz`.
 
 use super::dedup::OpId;
 use super::entry::Entry;
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest input that is made.
+/// The longest input that is generated.
 pub const INPUT_BYTES_MAX: usize = 64 << 10;
 /// The longest frame of these tests.
 const FRAME_BYTES_MAX: usize = 1 << 20;
@@ -54,7 +54,7 @@ const fn at(partition: u32) -> PartitionRef {
 
 // ---- frames
 
-/// One of each kind, as a shard of the pair below could say it.
+/// A frame of each kind, as a shard of the pair below could send it.
 fn every() -> Vec<Frame> {
     let name = TableName {
         cluster: ClusterId(7),
@@ -362,17 +362,17 @@ fn every() -> Vec<Frame> {
     frames
 }
 
-/// Every frame, as it travels.
+/// Every frame, encoded.
 pub fn frames() -> Vec<Vec<u8>> {
     every().iter().map(|f| f.wire().to_vec()).collect()
 }
 
-// ---- the corpus of what travels
+// ---- the corpus of encoded data
 
-/// Bytes that travel, with a name.
+/// Encoded bytes, with a name.
 pub type Sample = (String, Vec<u8>);
 
-/// The name of the variant, and of what an operation does.
+/// The name of the variant, and of the operation's action.
 fn called(frame: &Frame) -> String {
     let variant = |text: String| -> String {
         text.chars()
@@ -394,7 +394,7 @@ fn called(frame: &Frame) -> String {
     }
 }
 
-/// Every frame as this wire version lays it out.
+/// Every frame in the encoding of this wire version.
 pub fn samples(version: u16) -> Vec<Sample> {
     every()
         .iter()
@@ -402,7 +402,7 @@ pub fn samples(version: u16) -> Vec<Sample> {
         .collect()
 }
 
-/// The kinds of all frames that there are.
+/// The kinds of all frames.
 pub fn kinds() -> Vec<u8> {
     let unknown = Err(super::Malformed("unknown kind of frame"));
     (0..=u8::MAX)
@@ -410,7 +410,7 @@ pub fn kinds() -> Vec<u8> {
         .collect()
 }
 
-/// Reads a frame of this wire version, and lays it out again.
+/// Decodes a frame of this wire version, and encodes it again.
 pub fn again(version: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut rest = BytesMut::from(bytes);
     match frame::take(&mut rest, FRAME_BYTES_MAX, version) {
@@ -441,13 +441,13 @@ fn laid_out(entries: &[(MapId, Entry)]) -> Vec<u8> {
     out.take().flatten().collect()
 }
 
-/// Reads a part of a snapshot, and lays it out again.
+/// Decodes a part of a snapshot, and encodes it again.
 pub fn chunk_again(_: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let entries = frame::entries(Bytes::copy_from_slice(bytes)).map_err(|e| e.to_string())?;
     Ok(laid_out(&entries))
 }
 
-/// Tables as clients are sent them.
+/// Tables in the encoding for clients.
 pub fn published(tables: &[(String, Table)], deltas: &[(String, TableDelta)]) -> Vec<Sample> {
     let whole = tables.iter().map(|(name, table)| {
         (
@@ -464,13 +464,13 @@ pub fn published(tables: &[(String, Table)], deltas: &[(String, TableDelta)]) ->
     whole.chain(news).collect()
 }
 
-/// Reads a table that a client was sent, and lays it out again.
+/// Decodes a table that was sent to a client, and encodes it again.
 pub fn published_again(_: u16, bytes: &[u8]) -> Result<Vec<u8>, String> {
     super::published::again(bytes).map(|bytes| bytes.to_vec())
 }
 
-/// Reads frames until no whole one is left, of each version. What is read says the same when it is
-/// said again.
+/// Reads frames of each version until no whole one is left. A decoded frame must be the same after
+/// encoding and decoding it again.
 pub fn frame(bytes: &[u8]) {
     for version in [LEVELS.0, LEVELS.1] {
         let mut rest = BytesMut::from(bytes);
@@ -480,7 +480,7 @@ pub fn frame(bytes: &[u8]) {
             let (again, _) = frame::take(&mut again, FRAME_BYTES_MAX, version)
                 .expect("it was read before")
                 .expect("all of it is there");
-            // By their bytes: a number that is none is not equal to itself.
+            // Compared as bytes: a NaN is not equal to itself.
             assert_eq!(again.wire_at(version), wire);
         }
     }
@@ -489,7 +489,7 @@ pub fn frame(bytes: &[u8]) {
 
 // ---- a live pair
 
-/// A leads partitions 0 and 1, B leads 2 and 3. In 1 and 3 the other one is a learner.
+/// A leads partitions 0 and 1, B leads 2 and 3. In 1 and 3, the other one is a learner.
 fn table() -> Table {
     let address = ([127, 0, 0, 1], 1).into();
     let member = |n: u64| {
@@ -600,7 +600,7 @@ struct Pair {
     said: Vec<(u8, Vec<u8>)>,
 }
 
-/// What an input begins with: who says it, and on which lane.
+/// The first byte of an input chooses the sender and the lane.
 fn way(first: u8) -> (u64, u64, Lane) {
     let lane = if first & 1 == 0 {
         Lane::Calls
@@ -671,7 +671,7 @@ impl Pair {
         }
     }
 
-    /// Bytes arrive; where they make no sense the connection ends, and another begins.
+    /// Bytes arrive. If they are malformed, the connection ends and another begins.
     fn receive(&mut self, (from, to, lane): (u64, u64, Lane), bytes: &mut BytesMut) {
         let now = self.now;
         loop {
@@ -717,7 +717,7 @@ impl Pair {
     fn turn(&mut self, n: u64) {
         let (now, view) = (self.now, self.view.clone());
         let shard = self.shard(n);
-        // Bounded: a timer that never rests is a defect, too.
+        // Bounded: a timer that is always due is a defect, too.
         for _ in 0..1_000 {
             if shard.poll_timeout().is_none_or(|t| t > now) {
                 break;
@@ -771,7 +771,7 @@ impl Pair {
     }
 }
 
-/// What the pair says by itself, and every frame on every way.
+/// The frames that the pair sends by itself, and every frame on every way.
 pub fn streams() -> Vec<Vec<u8>> {
     let pair = {
         let mut pair = Pair::new();
@@ -792,9 +792,9 @@ pub fn streams() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Two members and a client serve; one of them is sent this in the name of another. Afterwards both
-/// members still answer every call on what they lead, though perhaps that it failed, for they were
-/// sent it by somebody whose word they must take.
+/// Two members and a client serve, and one of them receives these bytes in the name of another.
+/// Afterwards both members still answer every call on the partitions that they lead. The answer may
+/// be a failure, because a member must believe what another one says.
 pub fn stream(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else {
         return;

@@ -1,7 +1,7 @@
-//! Finds where a range that has grown too large is split: at the key that halves its bytes.
+//! Finds the key at which to split a range that has grown too large: the key that halves its bytes.
 //!
 //! The primary looks for that key a slice at a time, and asks the coordinator to split there. If
-//! splits are off or others are under way, nothing comes of it, and it asks again.
+//! splits are off or others are under way, the request has no effect, and the primary asks again.
 
 use super::store::{Key, Store};
 use super::{Core, Held, PartitionRef, Slot};
@@ -10,23 +10,23 @@ use doyen_placement::MapId;
 use doyen_placement::division::{Cut, SPLIT_BYTES_MAX};
 use std::time::Duration;
 
-/// Keys looked at in one go.
+/// Keys of one slice.
 const LOOKED_AT: usize = 4_000;
-/// How long until it asks again.
+/// How long until the primary asks again.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// A search for the key that halves a store.
 #[derive(Debug)]
 pub(super) struct Halving {
-    /// Half of all.
+    /// Half of all bytes.
     goal: usize,
-    /// Bytes of what was looked at.
+    /// Bytes of the keys so far.
     bytes: usize,
     last: Option<(MapId, Key)>,
 }
 
 impl Halving {
-    /// Of so many bytes.
+    /// A search in a store of so many bytes.
     pub(super) const fn new(bytes: usize) -> Self {
         Self {
             goal: bytes / 2,
@@ -35,8 +35,7 @@ impl Halving {
         }
     }
 
-    /// Looks at some more keys. The outer `None`: it is not found yet; the inner one: there is
-    /// none.
+    /// Looks at some more keys. `None`: not found yet. `Some(None)`: there is no such key.
     pub(super) fn look(&mut self, store: &Store, count: usize) -> Option<Option<Cut>> {
         let known = self.last.clone();
         let known = known.as_ref().map(|(map, key)| (*map, &**key));
@@ -48,7 +47,7 @@ impl Halving {
             };
             let before = last.or(known);
             let bytes = store.cost(entry);
-            // Before it or behind it, whichever is nearer to the half.
+            // Before or after this key, whichever is nearer to the half.
             if self.bytes + bytes / 2 >= self.goal
                 && let Some((before, key)) = before
                 && let Some(cut) = between((before, key), (map, entry.key()))
@@ -65,8 +64,7 @@ impl Halving {
     }
 }
 
-/// The shortest place that is behind the one and not behind the other; `None` where it would be too
-/// long.
+/// The shortest place after the one and not after the other. `None` if it would be too long.
 fn between(one: (MapId, &[u8]), other: (MapId, &[u8])) -> Option<Cut> {
     if one.0 != other.0 {
         return Some(Cut::Key {
@@ -91,7 +89,7 @@ fn between(one: (MapId, &[u8]), other: (MapId, &[u8])) -> Option<Cut> {
 }
 
 impl Core {
-    /// Asks for a range that has grown too large to be split.
+    /// Asks for a split of a range that has grown too large.
     pub(super) fn halve(&mut self, at: PartitionRef, slot: &mut Slot) {
         let now = self.now;
         let Some(held) = slot.held.as_deref_mut() else {

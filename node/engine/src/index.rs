@@ -1,28 +1,28 @@
-//! Finds the keys of one map: a hash index that grows and shrinks a segment at a time, in an order
-//! that stays the same.
+//! Finds the keys of one map: a hash index that grows and shrinks a segment at a time, and keeps
+//! its order.
 //!
 //! ```text
-//!   key ── SipHash, keyed ──> its order, 64 bits     segments, as the first bits of the order say:
+//!   key ── SipHash, keyed ──> its order, 64 bits     segments, by the first bits of the order:
 //!
 //!   first 32 bits  0110 1...   tag                  0..  ┌ tags    [u32]  sorted, in one array
 //!                  ^^                               10.  └ entries [pointer]  in the same places
 //!                  the segment                      11.
 //! ```
-//! Linear hashing: there are n = 2^k + p segments, of which the first p and the last p are one bit
-//! deeper than the others. One entry too many splits segment p, some too few join the last segment
-//! to the one it came from, so that no operation ever costs more than a segment: a table that
-//! doubles would stand still for seconds with ten million keys.
+//! Linear hashing: there are n = 2^k + p segments, and the first p and the last p are one bit
+//! deeper than the others. If there are too many entries, segment p is split. If there are too few,
+//! the last segment is joined to the one that it came from. So no operation ever costs more than a
+//! segment. A table that doubles would block for seconds with ten million keys.
 //!
-//! Segments are numbered by the *reversed* first bits of the order (as Redis' cursors are), so a
+//! Segments are numbered by the *reversed* first bits of the order (as Redis's cursors are), so a
 //! split takes nothing from any other segment. Within a segment, entries are sorted. So the order
 //! of iteration, (order, key), does not depend on n or on the node: scans, snapshots and checksums
-//! go on after a key while the index grows and shrinks.
+//! continue after a key while the index grows and shrinks.
 //!
 //! A segment is two sorted arrays and not a small hash table. The arrays are exactly as large as
 //! necessary: 12 bytes an entry and a twelfth in reserve, where tables of a power of two take 11 to
 //! 23 bytes. A split cuts them and touches no entry, and iteration sorts nothing. Hashes are spread
-//! evenly, so a place is guessed from the tag, and 32 tags around it are compared at once. A lookup
-//! touches a segment's header, two lines of tags, one of pointers, and the entry.
+//! evenly, so a position is guessed from the tag, and 32 tags around it are compared at once. A
+//! lookup touches a segment's header, two cache lines of tags, one of pointers, and the entry.
 
 use super::compacting::Surveyor;
 use super::entry::Entry;
@@ -30,31 +30,33 @@ use doyen_placement::OrderKey;
 use siphasher::sip::SipHasher13;
 use std::mem;
 
-/// Entries a segment, on average, above which one is split.
+/// If segments have more entries than this on average, one is split.
 const LOAD_MAX: usize = 48;
-/// Where the average is below this part of it, two are joined.
+/// If the average is below this part of `LOAD_MAX`, two segments are joined.
 const JOIN_BELOW: usize = 4;
-/// Segments in one block: the vector of blocks stays so small that growing it is nothing.
+/// Segments in one block. The vector of blocks stays so small that growing it costs nothing.
 const BLOCK: usize = 64;
-/// Beyond so many (800 million keys) segments just become larger: tags have to tell keys apart.
+/// Beyond so many segments (800 million keys), segments just become larger: tags must tell keys
+/// apart.
 const SEGMENTS_MAX: usize = 1 << 24;
-/// Tags looked at around the place where one is guessed to be.
+/// Tags that are compared around the guessed position.
 const WINDOW: usize = 32;
 /// Freeing so many bytes takes as long as freeing a small entry.
 const FREED_BYTES: usize = 8 << 10;
-/// Lookups that are warmed together: more would be more than a core waits for at once.
+/// Lookups that are warmed together. With more, a core would wait for more loads than it can have
+/// under way.
 pub(super) const WARM_GROUP: usize = 16;
 
-/// What puts keys in order.
+/// The order of keys.
 pub(super) trait Order {
-    /// A number that means the same at every member; keys with equal ones are ordered by
-    /// themselves.
+    /// A number that is the same at every member. Keys with equal numbers are ordered by their
+    /// bytes.
     fn order(&self, key: &[u8]) -> u64;
 }
 
-/// Orders keys by their hashes, evenly, so that a client that does not know the cluster's key
-/// cannot choose keys that collide. A fast hash with a secret seed is no defence: for xxh3, keys
-/// that collide under any seed can be worked out. This one costs some 7 ns more for a short key.
+/// Orders keys by a keyed hash, evenly, so that a client without the cluster's key cannot choose
+/// keys that collide. A fast hash with a secret seed is no defence: for xxh3, keys that collide
+/// under any seed can be computed. This hash costs some 7 ns more for a short key.
 impl Order for OrderKey {
     fn order(&self, key: &[u8]) -> u64 {
         SipHasher13::new_with_keys(self.0 as u64, (self.0 >> 64) as u64).hash(key)
@@ -65,7 +67,7 @@ impl Order for OrderKey {
 #[derive(Debug)]
 pub(super) struct Index<O = OrderKey> {
     seed: O,
-    /// All blocks but the last are full.
+    /// All blocks except the last are full.
     blocks: Vec<Vec<Segment>>,
     segments: usize,
     len: usize,
@@ -85,7 +87,7 @@ const fn tag_of(order: u64) -> u32 {
 }
 
 impl<O: Order> Index<O> {
-    /// An empty one; it has allocated nothing.
+    /// An empty index. It has allocated nothing.
     pub(super) const fn new(seed: O) -> Self {
         Self {
             seed,
@@ -105,15 +107,15 @@ impl<O: Order> Index<O> {
         self.len == 0
     }
 
-    /// The entry under a key whose order this is.
+    /// The entry of a key with this order.
     pub(super) fn get(&self, order: u64, key: &[u8]) -> Option<&Entry> {
         let (segment, depth) = self.segment(tag_of(order))?;
         let at = segment.find(&self.seed, depth, order, key).ok()?;
         Some(&segment.entries[at])
     }
 
-    /// Loads what looking up these orders will touch. Every step of a lookup waits for memory; the
-    /// same step of many lookups waits once.
+    /// Loads what looking up these orders will touch. Every step of a lookup waits for memory. The
+    /// same step of many lookups waits only once.
     pub(super) fn warm<'a>(mut lookups: impl Iterator<Item = (&'a Self, u64)>)
     where
         O: 'a,
@@ -150,7 +152,8 @@ impl<O: Order> Index<O> {
         }
     }
 
-    /// Puts an entry in its place; gives the one that had its key. `order` is that of its key.
+    /// Puts an entry in its place. Returns the former entry of its key. `order` is the order of its
+    /// key.
     pub(super) fn replace(&mut self, order: u64, entry: Entry) -> Option<Entry> {
         if self.segments == 0 {
             self.push(Segment::default());
@@ -170,7 +173,7 @@ impl<O: Order> Index<O> {
         }
     }
 
-    /// Takes the entry under a key away.
+    /// Removes the entry of a key.
     pub(super) fn take(&mut self, order: u64, key: &[u8]) -> Option<Entry> {
         if self.segments == 0 {
             return None;
@@ -186,7 +189,7 @@ impl<O: Order> Index<O> {
         Some(entry)
     }
 
-    /// Drops up to `count` entries, in no order; a large one counts as several, because the system
+    /// Drops up to `count` entries, in no order. A large one counts as several, because the system
     /// takes its memory back page by page.
     pub(super) fn shed(&mut self, count: usize) {
         let mut left = count;
@@ -198,7 +201,7 @@ impl<O: Order> Index<O> {
             segment.tags.pop();
             let empty = segment.entries.is_empty();
             self.len -= usize::from(dropped.is_some());
-            // An empty segment costs as much as an entry to go by.
+            // Passing an empty segment costs as much as an entry.
             left = left.saturating_sub(1 + dropped.map_or(0, |entry| entry.len() / FREED_BYTES));
             if empty {
                 self.pop();
@@ -206,8 +209,8 @@ impl<O: Order> Index<O> {
         }
     }
 
-    /// Has a segment looked at, and puts what `look` gives for an entry in its place. False: there
-    /// is no such segment.
+    /// Lets a segment be looked at, and replaces each entry for which `look` returns another.
+    /// False: there is no such segment.
     pub(super) fn survey<S: Surveyor>(
         &mut self,
         number: usize,
@@ -243,7 +246,7 @@ impl<O: Order> Index<O> {
         true
     }
 
-    /// Takes some entry away. Only for what is given up: nothing is found any more after it.
+    /// Removes some entry. Only for an index that is being dropped: lookups fail afterwards.
     pub(super) fn take_any(&mut self) -> Option<Entry> {
         while self.len > 0 {
             let segment = self.blocks.last_mut()?.last_mut()?;
@@ -257,7 +260,7 @@ impl<O: Order> Index<O> {
         None
     }
 
-    /// The entries after a key, in order; all of them without one.
+    /// The entries after a key, in order. Without a key, all of them.
     pub(super) fn iter_after(&self, after: Option<&[u8]>) -> Iter<'_, O> {
         let Some(key) = after else {
             return self.iter_from(0);
@@ -301,7 +304,7 @@ impl<O: Order> Index<O> {
         Some((&self.blocks[number / BLOCK][number % BLOCK], depth))
     }
 
-    /// Which segment a tag belongs to, and its depth. There must be one.
+    /// The number of a tag's segment, and its depth. The index must not be empty.
     fn number(&self, tag: u32) -> (usize, u32) {
         let bits = self.segments.ilog2();
         let whole = 1_usize << bits;
@@ -372,7 +375,7 @@ impl Segment {
         }
     }
 
-    /// The first place whose tag is this or a later one, and how many from there have this one:
+    /// The first position with this tag or a later one, and how many from there have this tag:
     /// rarely more than one.
     fn run(&self, depth: u32, tag: u32) -> (usize, usize) {
         let from = self.first(depth, tag);
@@ -382,7 +385,7 @@ impl Segment {
         )
     }
 
-    /// The first place whose tag is this or a later one.
+    /// The first position with this tag or a later one.
     fn first(&self, depth: u32, tag: u32) -> usize {
         let tags = &*self.tags;
         if tags.len() <= WINDOW {
@@ -400,7 +403,7 @@ impl Segment {
         }
     }
 
-    /// About how many tags are before this one, by the bits that they do not share.
+    /// About how many tags are before this one, by the bits that differ within the segment.
     fn guess(&self, depth: u32, tag: u32) -> usize {
         let part = u64::from(tag << depth);
         ((part * self.tags.len() as u64) >> 32) as usize
@@ -408,7 +411,7 @@ impl Segment {
 
     fn insert(&mut self, at: usize, tag: u32, entry: Entry) {
         if self.tags.len() == self.tags.capacity() {
-            // As allocators' size classes grow: four to a power of two.
+            // As the size classes of allocators grow: four to a power of two.
             let step = (self.tags.len().next_power_of_two() / 8).max(4);
             let more = step - self.tags.len() % step;
             self.tags.reserve_exact(more);
@@ -428,8 +431,8 @@ impl Segment {
         entry
     }
 
-    /// Cuts off those whose tags have this bit, which comes after those that all have in common:
-    /// the upper part.
+    /// Cuts off the upper part: the entries whose tags have this bit, which is the first that they
+    /// do not all have in common.
     fn split(&mut self, bit: u32) -> Self {
         let at = self.tags.partition_point(|t| t & bit == 0);
         let half = Self {
@@ -449,8 +452,7 @@ impl Segment {
     }
 }
 
-/// The first tag of the segment that follows, in order, the one that holds `tag`; `None` after the
-/// last.
+/// The first tag of the segment that follows the one of `tag` in order; `None` after the last.
 fn after_segment(tag: u32, depth: u32) -> Option<u32> {
     (tag | u32::MAX >> depth).checked_add(1)
 }

@@ -1,5 +1,5 @@
-//! Shows what each partition's log holds, for the oracle of the simulation. Production code does
-//! not use this.
+//! Shows the log of each partition to the oracle of the simulation. Production code does not use
+//! this.
 
 use super::op::Outcome;
 use super::store::Effect;
@@ -18,7 +18,7 @@ pub struct Inspection {
     pub at: PartitionRef,
     /// Whose data it is.
     pub lineage: Lineage,
-    /// The epoch installed last.
+    /// The epoch that was installed last.
     pub epoch: Epoch,
     /// Everything up to here is trimmed from the log.
     pub base: u64,
@@ -28,26 +28,27 @@ pub struct Inspection {
     pub last_epoch: Option<Epoch>,
     /// Everything up to here is known to be committed.
     pub committed: u64,
-    /// Where this node leads: the epoch in which its tenure began.
+    /// If this node leads: the epoch in which its tenure began.
     pub since: Option<Epoch>,
-    /// Whether it leads, and may acknowledge: it has waited for those before it, and every copy in
-    /// sync has its log.
+    /// Whether it leads and may acknowledge: it has waited for its predecessors, and every in-sync
+    /// copy has its log.
     pub open: bool,
-    /// Whether it leads by the installed and the accepted table alike.
+    /// Whether it is the primary in both the installed and the accepted table.
     pub serving: bool,
     /// Whether a snapshot is still arriving.
     pub arriving: bool,
 }
 
 impl Inspection {
-    /// Whether it answers, given a lease.
+    /// Whether it answers if it has a lease.
     #[must_use]
     pub fn serves(&self) -> bool {
         self.open && self.serving
     }
 }
 
-/// What is known of a process's operations: those below the mark are finished; [(number, outcome)].
+/// The outcomes that are kept of a process's operations: those below the mark are finished;
+/// [(number, outcome)].
 #[doc(hidden)]
 pub type Asked = (u64, Vec<(u64, Outcome)>);
 
@@ -79,7 +80,7 @@ impl Shard {
         })
     }
 
-    /// The epoch of an entry that is still kept, and a digest of what it does.
+    /// The epoch of an entry that is still kept, and a digest of its effect.
     #[must_use]
     pub fn inspect_entry(&self, at: PartitionRef, seq: u64) -> Option<(Epoch, u64)> {
         let logged = self.slots.get(at)?.held.as_ref()?.log.entry(seq)?;
@@ -93,7 +94,7 @@ impl Shard {
         Some((logged.epoch, digest.finish()))
     }
 
-    /// What is stored of a partition, a line an entry: to say where two copies differ.
+    /// The contents of a partition, one line an entry, to show where two copies differ.
     #[must_use]
     pub fn inspect_entries(&self, at: PartitionRef) -> Option<Vec<String>> {
         let store = &self.slots.get(at)?.held.as_ref()?.store;
@@ -103,8 +104,8 @@ impl Shard {
         Some(store.contents().map(line).collect())
     }
 
-    /// What is known of operations on a partition that members may ask again, by who asked.
-    /// (Clients are forgotten by each node in its own time.)
+    /// The outcomes on a partition that members may ask for again, by their origins. (Each node
+    /// forgets clients in its own time.)
     #[must_use]
     pub fn inspect_outcomes(&self, at: PartitionRef) -> Option<BTreeMap<MemberId, Asked>> {
         let held = self.slots.get(at)?.held.as_ref()?;
@@ -124,21 +125,21 @@ impl Shard {
         )
     }
 
-    /// The keys that were evicted since this was asked last, as far as they are remembered, from
-    /// the last one on.
+    /// The keys that were evicted since the last call, the last one first, as far as they are
+    /// remembered.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn inspect_evicted(&mut self) -> Vec<(PartitionRef, MapId, std::sync::Arc<[u8]>)> {
         self.core.evicting.gone.drain(..).collect()
     }
 
-    /// A checksum of everything that is stored of a partition.
+    /// A checksum of the contents of a partition.
     #[must_use]
     pub fn inspect_content(&self, at: PartitionRef) -> Option<u64> {
         Some(self.slots.get(at)?.held.as_ref()?.store.content())
     }
 }
 
-/// What an effect does, whichever way its entry is kept.
+/// The meaning of an effect, however its entry is stored.
 struct Digested<'a>(&'a Effect);
 
 impl Hash for Digested<'_> {

@@ -131,62 +131,62 @@ pub struct Shard {
 /// Everything that belongs to no partition.
 #[derive(Debug)]
 struct Core {
-    /// The data thread that this is.
+    /// This data thread.
     me: MemberId,
     threads: Threads,
-    /// Who is about to go.
+    /// Members that are about to leave.
     leaving: BTreeSet<MemberId>,
     limits: Limits,
     rng: u64,
     now: Time,
-    /// Wall time, and when it was that.
+    /// Wall time, and the moment when it was read.
     wall: (u64, Time),
     view: Option<View>,
-    /// When tenures that began may acknowledge (rule 9).
+    /// When new tenures may acknowledge (rule 9).
     opens: BTreeMap<PartitionRef, (Epoch, Time)>,
     name: Option<TableName>,
     /// The newest table that was asked for.
     asked_for: Option<TableName>,
-    /// Of a client: whom it was asked for, and what has come of it.
+    /// At a client: the member that was asked for it, and when its last part came.
     asked_of: Option<(MemberId, Time)>,
     arriving: Option<Arriving>,
-    /// Of a client: the last one that came. It is not in force before somebody has looked at it.
+    /// At a client: the last table that arrived. It is not installed before the shell has taken it.
     arrived: Option<(TableName, Arc<Table>)>,
-    /// The installed table as clients are sent it.
+    /// The installed table in the encoding for clients.
     published: Published,
-    /// When what became of clients' operations is sorted out again.
+    /// When outcomes of clients are next retired.
     next_retire: Time,
     peers: Peers,
-    /// Partitions of which calls wait for a crowded peer, in the order in which they began to.
+    /// Partitions with calls that wait for a crowded peer, in the order in which they began to
+    /// wait.
     crowded: BTreeMap<MemberId, VecDeque<PartitionRef>>,
-    /// Executed and committed: `release` judges whether it may be answered.
+    /// Executed and committed calls. `release` decides whether they may be answered.
     ready: VecDeque<(PartitionRef, Executed)>,
     outcomes: VecDeque<(Token, Outcome)>,
-    /// Local calls that were executed and changed nothing, and of which nobody knows any more what
-    /// they came to.
+    /// Local calls that were executed and changed nothing, and whose outcomes are lost.
     overtaken: VecDeque<(Token, Work)>,
     requests: VecDeque<Request>,
     opened: Vec<(PartitionRef, Epoch)>,
     in_sync: Vec<InSyncRequest>,
     stats: Stats,
     memory: usize,
-    /// Calls that are not answered.
+    /// Number of calls that are not answered.
     outstanding: usize,
     next_n: u64,
     next_session: u32,
     copying: Copying,
-    /// Bytes that are still to arrive, of each copy that is made here.
+    /// For each copy that is made here: the bytes that are still to arrive.
     expected: BTreeMap<PartitionRef, u64>,
-    /// Partitions held, which share the tail.
+    /// Number of held partitions, which share the tail.
     holding: usize,
     used: bool,
     asked_used: bool,
-    /// Partitions to wake.
+    /// Partitions with timers.
     timers: BTreeSet<(Time, PartitionRef)>,
-    /// What was dropped, to be freed in slices.
+    /// Dropped maps, which are freed in slices.
     garbage: Vec<Map>,
     old_logs: Vec<Log>,
-    /// Partitions that still draw from those that they came of, and when some more is drawn.
+    /// Partitions that still draw from former ones, and when they draw next.
     drawing: VecDeque<PartitionRef>,
     draw_at: Time,
     free_at: Time,
@@ -195,67 +195,66 @@ struct Core {
     expire_at: Time,
     evicting: Evicting,
     compacting: Compacting,
-    /// Learners of partitions that may be sent a part of their snapshot, and when some are next.
+    /// Learners that may be sent a part of their snapshot, and when the next part is due.
     to_copy: VecDeque<(PartitionRef, MemberId)>,
     copy_at: Time,
     pace: Pace,
-    /// At the last look the pace let nothing more pass.
+    /// At the last check, the pace allowed nothing more.
     paced: bool,
-    /// Chunks that arrived, to be acknowledged as the pace allows; and when the next is.
+    /// Chunks that arrived and are acknowledged as the pace allows, and when the next ack is due.
     late_acks: VecDeque<LateAck>,
     ack_at: Time,
-    /// Snapshots that begin by a table that is not installed here yet, with who sends them.
+    /// Snapshots whose table is not installed here yet, with their senders.
     early: BTreeMap<PartitionRef, (MemberId, Opening)>,
-    /// Reads in this pass that wait for nothing.
+    /// Reads in this pass that were answered at once.
     read: u32,
-    /// At the last look none of them took more.
+    /// At the last check, no learner could take more.
     copies_wait: bool,
     forgotten: BTreeSet<Token>,
-    /// Partitions that the next upkeep looks at; all others have nothing to be done. An idle node
-    /// looks at none: going through a thousand partitions twenty times a second was a third of what
-    /// it cost.
+    /// Partitions that the next upkeep looks at. All others have nothing to do. An idle node looks
+    /// at none: looking at a thousand partitions twenty times a second was a third of its cost.
     noticed: Vec<PartitionRef>,
-    /// Those that the present upkeep has still to look at.
+    /// Partitions that the present upkeep must still look at.
     looking_at: VecDeque<PartitionRef>,
     next_upkeep: Time,
-    /// The present look at the partitions gives up what was due by then.
+    /// The present upkeep gives up the calls that were due at this time.
     gives_up_to: Time,
-    /// Bytes of values and frames handled since the last look at it.
+    /// Bytes of values and frames handled since `take_work`.
     worked: usize,
     next_round: Time,
-    /// When loads were measured last, and how often.
+    /// When loads were last measured, and how often they were.
     measured: (Time, u32),
 }
 
-/// One partition of the table: who has it, what is asked of it, and what this node holds of it.
+/// One partition of the table: its members, its calls, and what this node holds of it.
 #[derive(Debug, Default)]
 struct Slot {
     installed: Option<Assigned>,
     accepted: Option<Assigned>,
-    /// The lineage installed last: calls are sent for it.
+    /// The lineage that was installed last. Calls are sent for it.
     lineage: Option<Lineage>,
     min_in_sync: u8,
     default_ttl_ms: Option<u64>,
     eviction: Eviction,
     calls: Calls,
     held: Option<Box<Held>>,
-    /// Whether it is among `Core::noticed`, or those that the present upkeep has still to look at.
+    /// Whether it is in `Core::noticed`, or in the list of the present upkeep.
     noticed: bool,
-    /// Whether it is among `Core::expiring`.
+    /// Whether it is in `Core::expiring`.
     expiring: bool,
-    /// Whether the installed table splits or merges it, so that it takes no writes.
+    /// Whether the installed table splits or merges it, so that it accepts no writes.
     still: bool,
     /// Whether it is a range of keys.
     ranged: bool,
     /// The peer, a copy or the primary, for which calls wait here because it takes its bytes slower
     /// than they come.
     crowded_by: Option<MemberId>,
-    /// Whether it is among `Core::drawing`.
+    /// Whether it is in `Core::drawing`.
     drawing: bool,
 }
 
 impl Slot {
-    /// What its keyspace says of it.
+    /// The rules of its keyspace.
     const fn rules(&self) -> (u8, Option<u64>, Eviction, bool) {
         (
             self.min_in_sync,
@@ -265,8 +264,8 @@ impl Slot {
         )
     }
 
-    /// What the two tables of a view say of it; whether that is what those before said, among the
-    /// same members (`anew`: there are others).
+    /// Notes the partition's assignment in the two tables of a view. Returns whether it is the same
+    /// as in the former tables, among the same members (`anew`: the members differ).
     fn assign(
         &mut self,
         view: &View,
@@ -275,7 +274,7 @@ impl Slot {
         threads: &Threads,
         anew: bool,
     ) -> bool {
-        // Most of a table is the very partitions of the one before.
+        // Most partitions of a table are shared with the table before it.
         let take = |assigned: &mut Option<Assigned>, partition: Option<&Arc<Partition>>| match (
             assigned.as_ref(),
             partition,
@@ -303,15 +302,15 @@ impl Slot {
     }
 }
 
-/// Whether the members, and how they stand, are those of the tables before.
+/// Whether the members and their states are the same as in the former tables.
 fn has_same_members(former: &View, view: &View) -> bool {
     let same =
         |then: &Table, now: &Table| then.cluster == now.cluster && then.members == now.members;
     same(&former.installed, &view.installed) && same(&former.accepted, &view.accepted)
 }
 
-/// What a table says of a partition: whole, and beside it what every operation asks, because the
-/// table is elsewhere in memory.
+/// A partition's assignment in a table: all of it, and separately what every operation needs,
+/// because the table is elsewhere in memory.
 #[derive(Debug, Clone)]
 struct Assigned {
     /// The data thread that leads it.
@@ -319,7 +318,7 @@ struct Assigned {
     lineage: Lineage,
     epoch: Epoch,
     since: Epoch,
-    /// How many copies are in sync.
+    /// The number of in-sync copies.
     in_sync: usize,
     partition: Arc<Partition>,
 }
@@ -348,38 +347,38 @@ impl Assigned {
     }
 }
 
-/// What this node holds of a partition.
+/// A partition's contents and log at this node.
 #[derive(Debug)]
 struct Held {
     lineage: Lineage,
-    /// The epoch installed last; appends of an older one are refused.
+    /// The epoch that was installed last. Appends of an older one are refused.
     epoch: Epoch,
-    /// The highest epoch of which anything was applied: an older one, even if it is still
-    /// installed, would cut what a later primary was promised.
+    /// The highest epoch of an applied entry. Entries of an older epoch, even of the installed one,
+    /// would cut off what a later primary was promised.
     fence: Epoch,
-    /// Whether it was in sync: what its log calls committed is. (A snapshot may begin after entries
-    /// that are not.)
+    /// Whether it was in sync. Then everything that its log calls committed is committed. (A
+    /// snapshot may begin after entries that are not committed.)
     was_in_sync: bool,
     store: Store,
     log: Log,
     dedup: Dedup,
     clock: Clock,
-    /// Where this node leads.
+    /// The state of the primary, if this node leads.
     lead: Option<Lead>,
-    /// Whose log this copy continues.
+    /// The log that this copy continues.
     follow: Option<Follow>,
-    /// A copy that is arriving.
+    /// A snapshot that is arriving.
     sink: Option<Sink>,
-    /// The last thing that was asked of the primary, not to ask it for every frame.
+    /// The last thing that was asked of the primary, so that it is not asked for every frame.
     wanted: Option<(Epoch, u64)>,
     drop_at: Option<Time>,
-    /// A search for where it is split.
+    /// A search for the key at which to split.
     halving: Option<Box<Halving>>,
-    /// Which of the acks of a batch is this partition's, if it has one.
+    /// The place of this partition's ack in its batch, if it has one.
     ack_noted: usize,
-    /// What is asked of it here.
+    /// Measures the load here.
     meter: Meter,
-    /// Bytes and keys that were said to the control thread, while this node leads.
+    /// Bytes and keys that were reported to the control thread while this node leads.
     said: Option<(u64, u64)>,
 }
 
@@ -440,7 +439,7 @@ impl Slot {
         self.calls.is_empty() && !self.still && self.held.as_ref().is_none_or(|h| h.quiet())
     }
 
-    /// Which keys may go: none of what is to be split or merged, which changes no more.
+    /// Which keys may be evicted. A partition that is about to be split or merged must not change.
     const fn evicts_by(&self) -> Eviction {
         if self.still {
             Eviction::None
@@ -449,8 +448,8 @@ impl Slot {
         }
     }
 
-    /// Whether a copy is on its way from here or to here that is lacking, or is about to be because
-    /// somebody leaves: until it counts, another death may take data with it.
+    /// Whether a missing copy is on its way to or from here, or will be soon because a member
+    /// leaves. Until the copy counts, another failure may lose data.
     fn is_repaired(&self, leaving: &BTreeSet<MemberId>) -> bool {
         let stay = |p: &Partition| p.in_sync().filter(|m| !leaving.contains(m)).count();
         let lacks = |p: &Partition| {
@@ -464,8 +463,8 @@ impl Slot {
         self.installed.as_ref().map_or(0, |a| a.in_sync) < usize::from(self.min_in_sync)
     }
 
-    /// Whether this node may execute here: primary in the installed and in the accepted table (rule
-    /// 5).
+    /// Whether this node may execute here: it is the primary in both the installed and the accepted
+    /// table (rule 5).
     fn serving(&self) -> bool {
         self.held
             .as_ref()
@@ -474,8 +473,8 @@ impl Slot {
     }
 }
 
-/// What must be committed before this may be read: the write that made it so, or any that may have
-/// taken it away.
+/// The sequence that must be committed before this may be read: the write that made the entry, or
+/// any that may have removed it.
 fn read_at(found: Option<&entry::Entry>, log: &log::Log) -> u64 {
     match found {
         Some(_) if broken(&mutant::READS_UNCOMMITTED) => 0,
@@ -486,8 +485,8 @@ fn read_at(found: Option<&entry::Entry>, log: &log::Log) -> u64 {
 }
 
 impl Shard {
-    /// For a data thread of a process that is no member yet. `rng_seed` is for jitter, and for
-    /// which keys are evicted.
+    /// A shard of a process that is no member yet. `rng_seed` is for jitter, and for the choice of
+    /// keys to evict.
     #[must_use]
     pub fn new(me: MemberId, limits: Limits, rng_seed: u64, now: Time) -> Self {
         let core = Core {
@@ -559,17 +558,17 @@ impl Shard {
         }
     }
 
-    /// Installs other tables.
+    /// Installs new tables.
     pub fn install(&mut self, now: Time, view: View) {
         self.core.now = now;
-        // What waits for `release` is judged anew under the new tables.
+        // Calls that wait for `release` are checked again under the new tables.
         while let Some((at, executed)) = self.core.ready.pop_back() {
             if let Some(slot) = self.slots.get_mut(at) {
                 slot.calls.waiting.push_front(executed);
             }
         }
         let name = match (&self.core.view, self.core.name) {
-            // What it is called takes going through the whole.
+            // To compute the name takes reading the whole table.
             (Some(former), Some(name)) if Arc::ptr_eq(&former.installed, &view.installed) => name,
             _ => view.installed.name(),
         };
@@ -606,7 +605,7 @@ impl Shard {
                 self.core.peers.send(id, Lane::Calls, &Frame::View(name));
             }
         }
-        // Most tables change a few partitions: what is as it was, among the same members, has
+        // Most tables change few partitions. An unchanged partition among the same members has
         // nothing to do.
         let anew = former.is_none_or(|former| !has_same_members(&former, &view));
         for keyspace in view
@@ -648,7 +647,7 @@ impl Shard {
         self.reshape();
         self.look_for_repairs();
         for (at, slot) in self.slots.iter_mut() {
-            // Both in order; those that are new here stand between the others.
+            // Both lists are in order. New partitions stand between the others.
             let as_before = as_before.next_if_eq(&at).is_some();
             let opens = self.core.opens.contains_key(&at) && !slot.is_open();
             if !as_before || opens || !slot.calls.is_empty() {
@@ -940,8 +939,8 @@ impl Shard {
         self.core.peers.set_congested(peer, congested);
     }
 
-    /// A peer has room again: what was held back for it goes on. The log first, because others wait
-    /// for its acks; then an answer, so that calls cannot keep all answers back.
+    /// A peer has room again, so data that was held back is sent: the log first, because others
+    /// wait for its acks; then one answer, so that calls cannot hold up all answers.
     fn relieve(&mut self, peer: MemberId) {
         let lags = |slot: &Slot| {
             let held = slot.held.as_ref()?;
@@ -965,8 +964,8 @@ impl Shard {
         self.core.peers.answer_more(peer, usize::MAX);
     }
 
-    /// Calls that waited for a crowded peer go on, a partition after the other, for as long as it
-    /// takes more.
+    /// Calls that waited for a crowded peer are executed, one partition after the other, as long as
+    /// the peer accepts more.
     fn admit(&mut self, peer: MemberId) {
         let waiting = self.core.crowded.get(&peer).map_or(0, VecDeque::len);
         for _ in 0..waiting {
@@ -1023,7 +1022,7 @@ impl Shard {
             .then_some(self.core.limits.ahead_bytes_max);
         self.core.peers.connect((peer, version), ahead_max, now);
         if self.core.me.is_client() {
-            // Once it says that it is ready.
+            // Calls are sent once the member says that it is ready.
             return;
         }
         if peer.is_client() {
@@ -1034,7 +1033,7 @@ impl Shard {
         {
             self.core.peers.send(peer, Lane::Calls, &Frame::View(name));
         }
-        // Nobody sends it a copy before it knows that there is room.
+        // Members send no copy here before they know that there is room.
         self.core.tell_headroom();
         for (at, slot) in self.slots.iter_mut() {
             if slot
@@ -1164,7 +1163,7 @@ impl Shard {
         frame_bytes_max: usize,
         batch: &mut VecDeque<Frame>,
     ) -> Result<(), Malformed> {
-        // A part of a snapshot looks up nothing, and is counted once it is handled.
+        // A part of a snapshot needs no lookups, and is counted once it is handled.
         let most = if lane == Lane::Bulk {
             1
         } else {
@@ -1177,7 +1176,7 @@ impl Shard {
             };
             self.core.worked += length + FRAME_WORK;
             let Some(known) = self.core.peers.get(peer) else {
-                // Bytes of a connection that is gone.
+                // These are bytes of a connection that is gone.
                 batch.clear();
                 break;
             };
@@ -1317,7 +1316,7 @@ impl Shard {
         let core = &mut self.core;
         let Some(slot) = self.slots.get_mut(at) else {
             if let Frame::Forward { forwarded, .. } | Frame::ForwardSet { forwarded, .. } = read {
-                // Not noted: a client could name partitions without end.
+                // It is not noted: a client could name partitions without end.
                 core.peers.send(
                     peer,
                     Lane::Calls,
@@ -1330,7 +1329,7 @@ impl Shard {
             }
             return Ok(());
         };
-        // A copy that takes its primary's log has nothing to be done later.
+        // A copy that follows its primary's log has no later work.
         if !matches!(read, Frame::Append { .. } | Frame::Align { .. }) {
             core.notice(at, slot);
         }
@@ -1457,8 +1456,8 @@ impl Shard {
         Ok(())
     }
 
-    /// A member takes operations: what was parked for it goes on, once the time was read anew
-    /// (`clients`).
+    /// A member accepts operations: calls that were parked for it are sent, once the time was read
+    /// again (`clients`).
     fn pump_calls_of(&mut self, primary: MemberId) {
         let soon = self.core.now + Duration::from_nanos(1);
         let parked = self
@@ -1638,7 +1637,7 @@ impl Shard {
 }
 
 impl Core {
-    /// Where a key lives by the installed table.
+    /// The partition and slot of a key by the installed table.
     fn place(&self, keyspace: KeyspaceId, map: MapId, key: &[u8]) -> Option<PartitionRef> {
         let partition = self
             .view
@@ -1672,14 +1671,14 @@ impl Core {
         self.forgotten.is_empty() || !self.forgotten.remove(&token)
     }
 
-    /// The number of the next operation of a caller of this node.
+    /// The number of the next operation of this node's callers.
     fn number(&mut self) -> u64 {
         let n = self.next_n;
         self.next_n += 1;
         n
     }
 
-    /// Something happened to a partition: upkeep looks at it until it is quiet.
+    /// A partition may have work: upkeep looks at it until it is quiet.
     fn notice(&mut self, at: PartitionRef, slot: &mut Slot) {
         if std::mem::replace(&mut slot.noticed, true) {
             return;
@@ -1690,12 +1689,12 @@ impl Core {
         self.noticed.push(at);
     }
 
-    /// An empty store for a partition of a keyspace, which keeps keys in order where partitions are
-    /// ranges of them.
+    /// An empty store for a partition of a keyspace. It keeps keys sorted if the partitions are
+    /// ranges.
     fn store_of(&self, keyspace: KeyspaceId) -> Store {
         let table = self.view.as_ref().map(|v| &v.installed);
         let keyspace = table.and_then(|table| table.keyspace(keyspace));
-        // The same at every member of the cluster, so that a place in a scan is, too.
+        // The same at every member of the cluster, so that cursors of scans are, too.
         let order_key = table.map_or_else(OrderKey::default, |table| table.order_key);
         Store::new(order_key).sorted(keyspace.is_some_and(|k| k.mode == Mode::Range || k.ordered))
     }
@@ -1713,7 +1712,7 @@ impl Core {
         pause / 2 + pause.mul_f64((self.random() % 1024) as f64 / 1024.0)
     }
 
-    /// A number that nobody needs to guess: xorshift64.
+    /// A number that need not be unpredictable: xorshift64.
     fn random(&mut self) -> u64 {
         self.rng ^= self.rng << 13;
         self.rng ^= self.rng >> 7;
@@ -1721,12 +1720,12 @@ impl Core {
         self.rng
     }
 
-    /// A peer has installed this table: if it is newer than ours, it is asked for.
+    /// A peer has installed this table. If it is newer than ours, it is asked for.
     fn heard_of(&mut self, name: TableName) {
         let newer = self
             .name
             .is_none_or(|ours| ours.cluster == name.cluster && ours.order() < name.order());
-        // A name that no table has must not keep those that come after it from being asked for.
+        // A name that no table has must not keep later names from being asked for.
         if newer && self.asked_for != Some(name) {
             self.asked_for = Some(name);
             self.requests.push_back(Request::Newer(name));

@@ -1,4 +1,4 @@
-//! The log of one partition: the entries, their origins, and until they are committed, what they
+//! The log of one partition: entries with their origins, and until they are committed, what they
 //! replaced.
 //!
 //! Entries are effects (`Put`, `Delete`, `Deadline`, `Clear`), never commands. Each names the
@@ -13,37 +13,36 @@ use crate::mutant::{self, broken};
 use doyen_placement::Epoch;
 use std::collections::VecDeque;
 
-/// What a record costs beside its key and value, with the room that the queue of records grows
-/// into.
+/// What a record costs besides its key and value, including the spare room in the queue of records.
 pub(super) const RECORD_OVERHEAD: usize = 176;
-/// What part of its share a log may be larger.
+/// A log may exceed its share by this part of it.
 const TRIM_SLACK: usize = 8;
-/// Entries dropped by one call, however many are too many: some that a learner lacked until now can
-/// be as many as are stored.
+/// Entries that one call drops at most. If a learner needed them until now, there can be as many as
+/// are stored.
 const TRIM_SLICE: usize = 16_000;
-/// How far ahead of what is trimmed the log is loaded.
+/// How many entries ahead of the trimmed ones are loaded.
 const TRIM_AHEAD: usize = 3;
-/// A queue with this many times the room that it needs gives it back.
+/// A queue with this many times the room that it needs gives the rest back.
 const SPARE_FACTOR: usize = 4;
 
-/// An empty queue begins where its memory begins, instead of going round in it: the next one takes
-/// a place that was looked at a moment ago.
+/// Lets an empty queue start at the beginning of its memory instead of going round in it: the next
+/// record reuses memory that is still in a cache.
 pub(super) fn begin_anew<T>(queue: &mut VecDeque<T>) {
     if queue.is_empty() {
         queue.clear();
     }
 }
 
-/// One entry of the log. Its sequence is its place.
+/// One entry of the log. Its sequence is its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Logged {
-    /// The epoch in which it was first appended; with the sequence it names the entry (I8).
+    /// The epoch in which it was first appended. With the sequence it identifies the entry (I8).
     pub(super) epoch: Epoch,
-    /// What it does.
+    /// Its effect.
     pub(super) effect: Effect,
-    /// The operation behind it; none for expiry.
+    /// The operation behind it. `None` for expiry.
     pub(super) op: Option<OpId>,
-    /// What the operation answers.
+    /// The outcome of the operation.
     pub(super) outcome: Outcome,
 }
 
@@ -52,26 +51,26 @@ struct Record {
     logged: Logged,
     /// What it replaced, until it is committed.
     undo: Undo,
-    /// Bytes of all records up to this one since the log began: how much lies between two sequences
-    /// is a difference.
+    /// Bytes of all records up to this one since the log began. A difference of two tells how much
+    /// lies between two sequences.
     end: u64,
 }
 
 /// The log.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    /// Sequence of the entry before the first record.
+    /// The sequence of the entry before the first record.
     base: u64,
     records: VecDeque<Record>,
     committed: u64,
-    /// Highest sequence of a deletion: what is missing may be missing because of it.
+    /// The highest sequence of a deletion: a missing key may be missing because of it.
     deleted: u64,
     end: u64,
     start: u64,
 }
 
 impl Log {
-    /// An empty log that goes on after `base`.
+    /// An empty log that continues after `base`.
     pub(super) fn after(base: u64) -> Self {
         Self {
             base,
@@ -95,7 +94,7 @@ impl Log {
         self.committed
     }
 
-    /// The sequence that a reader who found nothing waits for.
+    /// The sequence that a read of a missing key waits for.
     pub(super) fn deleted(&self) -> u64 {
         self.deleted.min(self.last())
     }
@@ -131,7 +130,7 @@ impl Log {
         self.record(seq).map(|r| &r.logged)
     }
 
-    /// Appends an entry that was applied; gives its sequence.
+    /// Appends an entry that was applied. Returns its sequence.
     pub(super) fn push(&mut self, logged: Logged, undo: Undo) -> u64 {
         let seq = self.last() + 1;
         let clears =
@@ -145,7 +144,7 @@ impl Log {
         seq
     }
 
-    /// Takes the last entry off, to be undone. Never a committed one (I9).
+    /// Removes the last entry, to undo it. It must not be committed (I9).
     pub(super) fn pop(&mut self) -> Option<(u64, Logged, Undo)> {
         let seq = self.last();
         if seq <= self.committed {
@@ -156,11 +155,11 @@ impl Log {
         Some((seq, logged, undo))
     }
 
-    /// Everything up to `to` is committed: what it replaced can go. Whole maps are freed in slices
-    /// by the caller.
+    /// Everything up to `to` is committed, so what it replaced can be dropped. Whole maps are freed
+    /// in slices by the caller.
     pub(super) fn commit(&mut self, to: u64, garbage: &mut Vec<Map>) {
         let to = to.min(self.last());
-        // Nothing that is not committed is trimmed.
+        // An entry that is not committed is never trimmed.
         let first = self.committed.saturating_sub(self.base) as usize;
         for record in self
             .records
@@ -177,8 +176,8 @@ impl Log {
         self.committed = self.committed.max(to);
     }
 
-    /// Drops up to `count` entries of a log that nobody needs any more; says whether any are left.
-    /// Maps that were to be brought back by undoing go to the garbage.
+    /// Drops up to `count` entries of a log that is not needed any more. Returns whether any are
+    /// left. Maps that undoing would bring back go to the garbage.
     pub(super) fn shed(&mut self, count: usize, garbage: &mut Vec<Map>) -> bool {
         for record in self.records.drain(..count.min(self.records.len())) {
             if let Undo::Map(map) = record.undo {
@@ -188,9 +187,9 @@ impl Log {
         !self.records.is_empty()
     }
 
-    /// Drops committed entries up to `to` so that about `bytes` are held: not one by one, but once
-    /// there are an eighth more, for nobody has looked at them for long, and many together are
-    /// loaded faster.
+    /// Drops committed entries up to `to` so that about `bytes` are held. It waits until there are
+    /// an eighth more, instead of dropping one by one: these entries are in no cache, and many
+    /// together are loaded faster.
     pub(super) fn trim(&mut self, bytes: usize, to: u64) {
         let to = to.min(self.committed);
         let enough = self.bytes() > bytes + bytes / TRIM_SLACK;
@@ -204,8 +203,7 @@ impl Log {
             if let Effect::Put { entry, .. } = record.logged.effect {
                 entry.recycle();
             }
-            // Nobody has looked at the next ones for long: they are loaded while others are still
-            // dropped.
+            // The next entries are in no cache: they are loaded while others are still dropped.
             std::hint::black_box(self.records.get(2 * TRIM_AHEAD).map(|r| r.end));
             if let Some(Record {
                 logged:

@@ -1,4 +1,4 @@
-//! Measures the load of partitions: counted with each operation, and read every two seconds.
+//! Measures the load of partitions: it is counted with each operation, and read every two seconds.
 
 use super::op::{Outcome, Work};
 use super::{Core, Held, Request, Shard, action};
@@ -10,11 +10,12 @@ use doyen_placement::planner::may_receive;
 use doyen_placement::{MemberId, PartitionRef};
 use std::time::Duration;
 
-/// Between two looks.
+/// Time between two measurements.
 const MEASURE: Duration = Duration::from_secs(2);
-/// The same while copies are on their way: people look at those.
+/// The same while copies are made, because people watch their progress.
 const MEASURE_COPIES: Duration = Duration::from_secs(1);
-/// After so many looks everything is said anew: what was lost on the way is not missing for long.
+/// After so many measurements everything is reported again, so a lost report is not missing for
+/// long.
 const ROUND: u32 = 30;
 
 impl Held {
@@ -34,7 +35,7 @@ impl Held {
 }
 
 impl Held {
-    /// How far the copies of this partition have come that are on their way.
+    /// Reports the progress of this partition's copies.
     fn tell_progress(&mut self, at: PartitionRef, now: Time, moves: &mut Vec<Progress>) {
         let keys = self.store.keys() as u64;
         let Some(lead) = self.lead.as_mut().filter(|l| l.teaches()) else {
@@ -50,7 +51,7 @@ impl Held {
 }
 
 impl Core {
-    /// Live members with which this thread is not connected, by whatever way.
+    /// Live members to which this thread has no connection at all.
     fn unheard(&self) -> Vec<MemberId> {
         let members = self.view.iter().flat_map(|view| &view.installed.members);
         let others = members.filter(|m| m.id != self.me.member() && may_receive(m));
@@ -62,7 +63,7 @@ impl Core {
 }
 
 impl Shard {
-    /// Tells the control thread what has changed, if it is time to.
+    /// Reports changes to the control thread, if it is time.
     pub(super) fn measure(&mut self, now: Time) {
         let (before, looks) = self.core.measured;
         let since = now.since(before);
@@ -115,7 +116,7 @@ impl Shard {
             cpu: 0,
             busy: false,
         };
-        // Others had better take what comes.
+        // Other members should take new partitions.
         member.busy = member.filled() >= FILLED;
         let unheard = self.core.unheard();
         self.core.requests.push_back(Request::Loads(Report {

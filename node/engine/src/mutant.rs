@@ -3,7 +3,7 @@
 pub(crate) use doyen_placement::mutant::broken;
 
 doyen_placement::mutants! {
-    /// Serves what only the installed table says.
+    /// Serves by the installed table alone.
     SERVES_BY_INSTALLED = ("serves-by-installed", "rule 5"),
     /// A copy that the accepted table leaves out is no longer required.
     DROPS_EARLY = ("drops-early", "rule 7"),
@@ -41,9 +41,9 @@ doyen_placement::mutants! {
     SNAPSHOT_FORGETS = ("snapshot-forgets", "idempotence"),
     /// A primary forgets an outcome that the caller may still ask for.
     FINISHES_EARLY = ("finishes-early", "idempotence"),
-    /// Outcomes of a client are kept while calls travel, and not while it may resend them.
+    /// Outcomes of a client are kept while calls travel, but not while it may resend them.
     RETIRES_EARLY = ("retires-early", "idempotence"),
-    /// Takes operations of processes that are no members, and whose outcomes no copy keeps.
+    /// Accepts operations of processes that are no members, and whose outcomes no copy keeps.
     TAKES_STRANGERS = ("takes-strangers", "idempotence"),
     /// A learner that begins anew keeps the outcomes of operations that were undone.
     KEEPS_OUTCOMES = ("keeps-outcomes", "idempotence"),
@@ -59,7 +59,7 @@ doyen_placement::mutants! {
     LEARNS_UNPROVEN = ("learns-unproven", "learner checksum"),
     /// A snapshot brings back a key that was deleted meanwhile.
     RAISES_THE_DEAD = ("raises-the-dead", "copying"),
-    /// A snapshot whose connection was lost goes on behind a chunk that did not arrive.
+    /// A snapshot whose connection was lost continues after a chunk that did not arrive.
     CONTINUES_TOO_FAR = ("continues-too-far", "copying"),
     /// A learner that was found equal acknowledges entries and does not apply them.
     LOSES_TAIL = ("loses-tail", "copying"),

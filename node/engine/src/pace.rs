@@ -1,4 +1,4 @@
-//! The speed of copying: as fast as clients do not notice, or as fast as an operator said.
+//! The speed of copying: the fastest that clients do not notice, or what an operator has set.
 //!
 //! ```text
 //!   what is seen                        what copies do
@@ -9,7 +9,7 @@
 //!     answers take a little longer
 //!   none of these                       faster; without clients, at will
 //! ```
-//! If copies are missing, the pace never falls below a gigabyte a minute. Each end keeps to its own
+//! If copies are missing, the pace never falls below a gigabyte a minute. Each end keeps its own
 //! pace: the source with what it sends, the target with what it acknowledges, because the source
 //! sends little more than that.
 
@@ -17,53 +17,52 @@ use doyen_gossip::Time;
 use doyen_placement::MoveRate;
 use std::time::Duration;
 
-/// Between two judgements; more while there are too few answers for a p99 that is worth the name,
+/// Time between two judgements. It is longer if there are fewer answers than a p99 needs.
 const WINDOW: Duration = Duration::from_millis(250);
 const ANSWERS_ENOUGH: u32 = 500;
-/// but never more than this.
+/// The longest time between two judgements.
 const WINDOW_MAX: Duration = Duration::from_secs(1);
-/// Where copies begin while others want something, and the least that they are slowed down to, in
-/// bytes a second.
+/// The pace at which copies begin while clients are active, and the slowest pace, in bytes a
+/// second.
 const BEGIN: u64 = 8 << 20;
 const LEAST: u64 = 1 << 20;
-/// The least while copies are lacking: the longer that lasts, the likelier another death takes data
-/// with it.
+/// The slowest pace while copies are missing: the longer that lasts, the likelier another failure
+/// loses data.
 const REPAIR: u64 = 24 << 20;
-/// As good as unlimited.
+/// Practically unlimited.
 const MOST: u64 = 16 << 30;
-/// Answers in a window from which on its p99 says something: of fewer, copies are never slower than
+/// With fewer answers than this in a window, its p99 says little: copies are never slower then than
 /// they begin.
 const ANSWERS_LEAST: u32 = 50;
-/// Answers are late that take so much longer than is normal, by ratio, in percent, and by gap.
+/// Answers are late if they take this much longer than normal, by ratio, in percent, and by gap.
 const LATE: Longer = Longer {
     percent: 150,
     gap: Duration::from_micros(300),
 };
-/// Likewise, a little late. A p99 varies by a quarter without anybody's doing: what is judged by
-/// one window must not weigh much, so copies go as fast as leaves every other window below this.
+/// Answers are a little late. A p99 varies by a quarter without a cause. So one window must not
+/// weigh much, and copies go so fast that every other window stays below this.
 const LATISH: Longer = Longer {
     percent: 125,
     gap: Duration::from_micros(100),
 };
-/// How many milliseconds' worth of what is allowed may go at once: what does is in the way of
-/// others all at once, too.
+/// How many milliseconds' worth of the pace may be sent at once. More would delay clients all at
+/// once.
 const BURST: u64 = 10;
-/// How many milliseconds' worth of it is one part of a snapshot, and the least that one is: whoever
-/// takes it does nothing else meanwhile, and of two processes that take the same time of a
-/// processor the one that takes it in smaller pieces is noticed less.
+/// How many milliseconds' worth of the pace one part of a snapshot is, and the smallest part. A
+/// receiver does nothing else while it handles a part. Of two processes with the same share of a
+/// processor, the one that uses it in smaller pieces disturbs less.
 const PART: u64 = 2;
 const PART_LEAST: u64 = 8 << 10;
 
-/// Who asks more than before makes answers take longer, too, and copies would crawl until they
-/// ended: at the least pace, a window that is late brings what is normal so much nearer to it, and
-/// by no more than this part of itself.
+/// More load makes answers take longer, too, and copies would crawl until they end. So at the
+/// slowest pace, each late window moves what is normal towards itself by this part at most.
 const CREEP: u32 = 64;
-/// What was taken keeps what follows waiting for so long at most, where nobody said how fast: a
-/// source gives up who acknowledges nothing for long (`copying`), and one value may be all that
-/// comes in seconds.
+/// If no pace was set, a large part delays the next ones by this at most: a source gives up a
+/// learner that acknowledges nothing for long (`copying`), and one value may be all that comes in
+/// seconds.
 const DEBT_MAX: Duration = Duration::from_secs(2);
 
-/// How much longer than is normal.
+/// How much longer than normal.
 struct Longer {
     percent: u128,
     gap: Duration,
@@ -78,33 +77,33 @@ impl Longer {
 /// The pace of one data thread.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Of this thread's part, if somebody said how fast.
+    /// This thread's part of the pace that an operator has set.
     fixed: Option<u64>,
-    /// Bytes a second, as things stand.
+    /// The present pace, in bytes a second.
     allowed: u64,
-    /// Nobody asked for anything in the window before.
+    /// There were no operations in the window before.
     quiet: bool,
     sent: Bucket,
     taken: Bucket,
     answers: Answers,
     failed: u32,
-    /// The p99 of answers while nothing is copied,
+    /// The p99 of answers while nothing is copied.
     normal: Option<Duration>,
-    /// or as it was when the first of them left, where something was copied from the beginning.
+    /// Whether `normal` is the p99 of a window with copies, because there was no other.
     assumed: bool,
     /// Something was copied in this window.
     copied: bool,
     began: Time,
-    /// Others want the processor as well.
+    /// Other processes want the processor as well.
     short_of_time: bool,
-    /// What is copied is lacking.
+    /// The copies replace missing ones.
     repairing: bool,
 }
 
-/// Bytes that may pass.
+/// How many bytes may pass.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
-    /// Below zero: so many too many have passed.
+    /// If it is negative, so many bytes too many have passed.
     left: i64,
     filled: Time,
 }
@@ -131,7 +130,7 @@ impl Bucket {
             .saturating_sub(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    /// When something may pass again.
+    /// When the next bytes may pass.
     fn next(&self, now: Time, rate: u64) -> Time {
         let lacking = u128::from(self.left.min(0).unsigned_abs()) + 1;
         let micros = lacking * 1_000_000 / u128::from(rate.max(1)) + 1;
@@ -147,7 +146,7 @@ impl Pace {
         };
         Self {
             fixed: None,
-            // Nobody has asked for anything yet.
+            // There were no operations yet.
             allowed: MOST,
             quiet: true,
             sent: bucket,
@@ -163,7 +162,7 @@ impl Pace {
         }
     }
 
-    /// What somebody said, of which each thread of a node has its part.
+    /// Sets the pace of the node. Each of its threads has a part of it.
     pub(super) fn set(&mut self, rate: MoveRate, threads: u8) {
         self.fixed = match rate {
             MoveRate::Adaptive => None,
@@ -171,22 +170,22 @@ impl Pace {
         };
     }
 
-    /// Whether others want the processor on which this thread runs.
+    /// Whether other processes want the processor on which this thread runs.
     pub(super) fn set_short_of_time(&mut self, short: bool) {
         self.short_of_time = short;
     }
 
-    /// Whether what is copied is lacking, and does not only make loads even.
+    /// Whether the copies replace missing ones, and do not only balance load.
     pub(super) fn set_repairing(&mut self, repairing: bool) {
         self.repairing = repairing;
     }
 
-    /// As it was said last.
+    /// The last value that was set.
     pub(super) fn repairing(&self) -> bool {
         self.repairing
     }
 
-    /// Bytes a second.
+    /// The pace, in bytes a second.
     pub(super) fn rate(&self) -> u64 {
         self.fixed.unwrap_or(if self.repairing {
             self.allowed.max(REPAIR)
@@ -195,23 +194,23 @@ impl Pace {
         })
     }
 
-    /// How much goes at a time.
+    /// The size of a part of a snapshot.
     pub(super) fn part(&self) -> usize {
         usize::try_from((self.rate() / 1000 * PART).max(PART_LEAST)).unwrap_or(usize::MAX)
     }
 
-    /// So many answers leave that were wanted for so long.
+    /// So many answers leave after so long.
     #[inline]
     pub(super) fn answered(&mut self, after: Duration, count: u32) {
         self.answers.note(after, count);
     }
 
-    /// An operation failed, because nobody served it.
+    /// An operation failed because no member served it.
     pub(super) fn failed(&mut self) {
         self.failed += 1;
     }
 
-    /// Whether something may be sent now; otherwise when.
+    /// Whether a part may be sent now. Otherwise, when.
     pub(super) fn may_send(&mut self, now: Time) -> Result<(), Time> {
         self.judge(now);
         let rate = self.rate();
@@ -229,7 +228,7 @@ impl Pace {
         self.sent.take(bytes);
     }
 
-    /// Whether what arrived may be acknowledged now; otherwise when.
+    /// Whether an arrived part may be acknowledged now. Otherwise, when.
     pub(super) fn may_take(&mut self, now: Time) -> Result<(), Time> {
         self.judge(now);
         let rate = self.rate();
@@ -252,7 +251,7 @@ impl Pace {
         }
     }
 
-    /// Looks at what the window has shown, at its end.
+    /// Judges the window at its end.
     pub(super) fn judge(&mut self, now: Time) {
         let lasted = now.since(self.began);
         let few = (1..ANSWERS_ENOUGH).contains(&self.answers.count) && self.failed == 0;
@@ -265,24 +264,25 @@ impl Pace {
         self.began = now;
         self.answers = Answers::default();
         if count > 0 && !copied {
-            // Of the last few seconds that were quiet. One bad window makes nothing normal, and one
-            // good one does not end that.
+            // Normal is the average of the last quiet seconds. One bad window does not change it
+            // much, and neither does a good one.
             let before = self.normal.filter(|_| !self.assumed).unwrap_or(p99);
             (self.normal, self.assumed) = (Some((before * 7 + p99) / 8), false);
         } else if self.normal.is_none() && count >= ANSWERS_LEAST && self.allowed <= BEGIN {
-            // Who came a moment ago has known no quiet, and is not to make it worse than it began.
+            // Copies were made since the start, so there was no quiet window. The first window
+            // counts as normal, so that copies do not make answers later than that.
             (self.normal, self.assumed) = (Some(p99), true);
         }
         let is = |longer: &Longer| self.normal.is_some_and(|normal| longer.is(p99, normal));
         let (late, latish) = (is(&LATE), is(&LATISH));
         if latish && copied && self.allowed == LEAST {
-            // It is not what is copied that makes answers late, or not that alone: little by little
-            // what they take becomes normal.
+            // The copies are not the only reason for late answers: little by little, their times
+            // become normal.
             self.normal = self
                 .normal
                 .map(|normal| normal + p99.saturating_sub(normal).min(normal) / CREEP);
         }
-        // How it was when nobody asked, or when something was copied last, says little by now.
+        // After a window without operations or copies, the earlier pace says little.
         let anew = std::mem::replace(&mut self.quiet, count == 0) || !copied;
         self.allowed = if failed > 0 && failed * 100 > count {
             0
@@ -291,8 +291,8 @@ impl Pace {
         } else if anew {
             BEGIN
         } else if count < ANSWERS_LEAST {
-            // The slowest of a few says little: there is no reason to be slower than at first, and
-            // one to be faster only while all are quick.
+            // The slowest of a few answers says little. It is no reason to be slower than at first,
+            // and a reason to be faster only while all answers are quick.
             if late {
                 BEGIN
             } else {
@@ -301,8 +301,8 @@ impl Pace {
         } else if late {
             (self.allowed / 2).clamp(LEAST, MOST)
         } else if latish || self.short_of_time {
-            // Hardly anybody notices yet, and would soon: as much slower as it would else be
-            // faster.
+            // Clients hardly notice yet, but would soon: slow down as much as it would otherwise
+            // speed up.
             (self.allowed / 9 * 8).clamp(LEAST, MOST)
         } else {
             (self.allowed / 8 * 9).clamp(LEAST, MOST)
@@ -310,15 +310,15 @@ impl Pace {
     }
 }
 
-/// How long answers took, in buckets of which each begins a sixteenth of a doubling after the one
-/// before, by microseconds below 16 us.
+/// A histogram of the times of answers. Each bucket begins a sixteenth of a doubling after the one
+/// before; below 16 us there is one for each microsecond.
 #[derive(Debug)]
 struct Answers {
     buckets: [u32; BUCKETS],
     count: u32,
 }
 
-/// Up to two seconds: whatever takes longer is in the last one.
+/// Up to two seconds. Longer times are in the last bucket.
 const BUCKETS: usize = 16 * 18;
 
 impl Default for Answers {
@@ -337,7 +337,7 @@ impl Answers {
         self.count += count;
     }
 
-    /// The upper bound of the bucket within which it is.
+    /// The upper bound of the bucket with the p99.
     fn p99(&self) -> Duration {
         let mut left = u64::from(self.count) * 99 / 100;
         for (number, count) in self.buckets.iter().enumerate() {
@@ -374,8 +374,8 @@ mod tests {
         Time::ZERO + Duration::from_millis(1000 + ms)
     }
 
-    /// A second of windows with so many answers that take so long, while something is copied or
-    /// not; what is allowed then.
+    /// A second of windows with so many answers of so long, while copies are made or not. Returns
+    /// the pace afterwards.
     fn second(pace: &mut Pace, from: &mut u64, took: Duration, count: u32, copies: bool) -> u64 {
         for _ in 0..4 {
             pace.answered(took, count);
@@ -388,7 +388,7 @@ mod tests {
         pace.rate()
     }
 
-    /// A pace that answers that are late have brought to the least, and when that is.
+    /// A pace that late answers have slowed down to the least, and the time of that.
     fn at_least() -> (Pace, u64) {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
         second(&mut pace, &mut now, Duration::from_micros(300), 1000, false);
@@ -458,8 +458,8 @@ mod tests {
         assert!(faster > BEGIN, "a large ratio of little is noise");
     }
 
-    /// One window of every few is late by chance: judged by halves, copies went half as fast as
-    /// everybody could bear.
+    /// Regression: one window of every few is late by chance. When each late one halved the pace,
+    /// copies went half as fast as clients could bear.
     #[test]
     fn copies_go_as_fast_as_leaves_every_other_window_a_quarter_above_what_is_normal() {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
@@ -500,7 +500,7 @@ mod tests {
             "{}: twice as many ask since",
             pace.rate()
         );
-        // One that is very late moves little.
+        // A very late window moves it little.
         let normal = pace.normal;
         (0..10).for_each(|_| _ = second(&mut pace, &mut now, Duration::from_secs(1), 1000, true));
         assert!(
@@ -510,13 +510,14 @@ mod tests {
         );
     }
 
-    /// Nothing but copies since it came: it had no normal, and made answers as late as it liked.
+    /// Regression: a thread that had made copies since its start had no normal, and made answers as
+    /// late as it liked.
     #[test]
     fn who_has_known_no_quiet_takes_what_it_began_with_as_normal_until_there_is_some() {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
         let micros = Duration::from_micros;
         assert_eq!(second(&mut pace, &mut now, Duration::ZERO, 0, true), MOST);
-        // What leaves while it goes at will says nothing.
+        // Answers say nothing while the pace is unlimited.
         pace.answered(micros(50_000), 1000);
         pace.sent(1);
         now += 250;
@@ -598,8 +599,7 @@ mod tests {
         pace.judge(at(now + 250));
         now += 250;
         assert_eq!(pace.rate(), 0, "three in a hundred fail");
-        // What may pass after a pause is let pass, then nothing does, and it is judged again before
-        // long.
+        // After a pause, the saved-up bytes pass and then none. The pace is judged again soon.
         while pace.may_send(at(now)).is_ok() {
             pace.sent(1 << 20);
         }
@@ -609,8 +609,8 @@ mod tests {
         assert!(pace.rate() >= LEAST, "nothing fails any more");
     }
 
-    /// Whoever asked for something now and then had copies go no faster than they begin, for as
-    /// long as that went on.
+    /// Regression: if a client sent an operation now and then, copies stayed at the pace at which
+    /// they begin.
     #[test]
     fn a_few_who_ask_are_no_reason_to_stay_slow() {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
@@ -635,7 +635,7 @@ mod tests {
             BEGIN,
             "never slower than at first"
         );
-        // A hundred a second are judged by all of them.
+        // A hundred answers a second are judged by all of them.
         let from = now;
         for quarter in 1..=4 {
             pace.answered(Duration::from_millis(5), 25);
@@ -645,8 +645,8 @@ mod tests {
         }
     }
 
-    /// The p99 of a hundred answers is their slowest: judged by that, copies crawled where nobody
-    /// was disturbed.
+    /// Regression: the p99 of a hundred answers is their slowest. Judged by that, copies crawled
+    /// though no client was disturbed.
     #[test]
     fn a_slow_answer_among_few_is_no_reason_to_slow_down() {
         let (mut pace, mut now, mut random) = (Pace::new(at(0)), 0, 1_u64);
@@ -655,7 +655,7 @@ mod tests {
                 random = random
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(1_442_695_040_888_963_407);
-                // Five in a thousand are slow, whatever is copied.
+                // Five in a thousand are slow, with or without copies.
                 let took = if (random >> 33) % 1000 < 5 {
                     6_000
                 } else {

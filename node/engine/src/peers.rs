@@ -1,8 +1,8 @@
-//! Buffers of bytes for peers, one for each lane, and what is known of each peer.
+//! Buffers of bytes for peers, one for each lane, and the state of each peer.
 //!
-//! A peer that takes its bytes slower than they come is *crowded*. Then what can wait does so where
-//! it costs nothing: log entries stay in the log, calls stay parked, and large answers stay shared
-//! with the store. Acks, refusals and small answers always go, because they are small and others
+//! A peer that takes its bytes slower than they come is *crowded*. Then data that can wait stays
+//! where that costs nothing: log entries in the log, calls parked, and large answers shared with
+//! the store. Acks, refusals and small answers are always sent, because they are small and others
 //! wait for them. A node never stops reading a peer, so two crowded nodes cannot wait for each
 //! other.
 
@@ -21,24 +21,23 @@ use litemap::LiteMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Bytes of calls given out for one peer in one pass; above it the peer is crowded until they were
-/// taken.
+/// Bytes of calls for one peer in one pass. Above it, the peer is crowded until they were taken.
 pub(super) const CROWDED_BYTES: usize = 8 << 20;
-/// A way that carries less than this, in bytes a second, is too slow for a copy: writes would wait
+/// A link that carries less than this, in bytes a second, is too slow for a copy: writes would wait
 /// for it until their callers give up.
 const RATE_LEAST: u64 = 512 << 10;
-/// An ack may be behind so many bytes, in parts of how many may be on their way to a peer: the peer
-/// sends much, too.
+/// An ack may be behind so many parts of the bytes that may be on their way to a peer, because the
+/// peer sends much, too.
 const BACK_PARTS: u64 = 4;
-/// Bytes on their way to one peer, above which nothing more is copied to it: parts of a snapshot
-/// are as large as values, and many partitions are copied at a time.
+/// If more bytes than this are on their way to one peer, no further parts of snapshots are sent to
+/// it. Parts are as large as values, and many partitions are copied at a time.
 pub(super) const COPY_AHEAD_MAX: u64 = 32 << 20;
-/// A frame of log entries becomes no longer than this by further ones.
+/// Further entries are added to a frame of log entries only up to this length.
 const APPEND_BYTES_MAX: usize = 32 << 10;
 /// Answers up to this size never wait: there are at most `waiting_max` of them.
 pub(super) const SMALL_ANSWER_BYTES: usize = 1 << 10;
-/// Of what a peer may be owed in large answers, one client may be owed this part. All clients
-/// together have what one peer has.
+/// One client may be owed this part of what a peer may be owed in large answers. All clients
+/// together may be owed as much as one peer.
 const OWED_CLIENT_PART: usize = 4;
 
 /// What an answer to a peer weighs: 0 if it never waits.
@@ -47,45 +46,48 @@ pub(super) fn answer_weight(outcome: &Outcome) -> usize {
     if bytes > SMALL_ANSWER_BYTES { bytes } else { 0 }
 }
 
-/// What a peer says of the bytes that have arrived there, in parts of how many may be on their way
-/// to it: each time that so many more have (256 KiB),
+/// A peer reports arrived bytes each time that this part of the allowed bytes under way has arrived
+/// (256 KiB).
 const TOLD_PART: u64 = 32;
-/// and whenever it looks, if it is more than this (64 KiB); what is less may never be told.
+/// At each check, a peer reports arrived bytes if they exceed this part (64 KiB). Less may never be
+/// reported.
 const UNTOLD_PART: u64 = 128;
 
 /// Bytes of each lane.
 pub(super) type Lanes = [u64; 2];
 
-/// What a copy has not acknowledged: since when that is so, and when it could have.
+/// What a copy has not acknowledged: since when, and since when it could have.
 ///
-/// A copy is silent only if it could have acknowledged and does not. What it was given may be
-/// behind megabytes that its peer was given earlier, for other partitions too, and its ack behind
-/// megabytes that the peer sends. While bytes flow, the copy is slow and not silent; once nothing
-/// arrives in either direction, or less than `RATE_LEAST`, it is silent.
+/// A copy is silent only if it could acknowledge and does not. Its entries may be behind megabytes
+/// that its peer was sent earlier, also for other partitions, and its ack behind megabytes that the
+/// peer sends. While bytes flow, the copy is slow and not silent. Once nothing arrives in either
+/// direction, or less than `RATE_LEAST`, it is silent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wait {
-    /// Since when something is unacknowledged, or when something was acknowledged last.
+    /// When the wait began, or when the copy last acknowledged something.
     since: Time,
-    /// What it was given; `None`: what it lacks is still in the log, or is about to be sent again.
+    /// What it was given. `None`: the missing entries are still in the log, or are about to be sent
+    /// again.
     given: Option<Given>,
-    /// What it lacks was sent before.
+    /// The missing entries were sent before.
     again: bool,
 }
 
-/// Bytes of calls that a peer had been given when a copy there had all that it was to acknowledge.
+/// The bytes of calls that a peer had been given when the last unacknowledged entry was sent.
 #[derive(Debug, Clone, Copy)]
 struct Given {
     bytes: u64,
-    /// How many of those were on their way then.
+    /// How many of these were on their way then.
     ahead: u64,
-    /// Bytes that had come from the peer by then, or when all of those had arrived there.
+    /// Bytes that had come from the peer by then, or by the time when all of those had arrived
+    /// there.
     back: u64,
-    /// When all of those had arrived.
+    /// When all of them had arrived.
     arrived: Option<Time>,
 }
 
 impl Wait {
-    /// It lacks something that it was not given yet.
+    /// A wait for entries that it was not given yet.
     pub(super) const fn for_room(since: Time) -> Self {
         Self {
             since,
@@ -94,8 +96,8 @@ impl Wait {
         }
     }
 
-    /// What it lacks is sent once more, on this connection or on another one: that makes it neither
-    /// sooner nor later silent.
+    /// The missing entries are sent once more, on this connection or another one. That does not
+    /// change when the copy counts as silent.
     pub(super) fn again(self) -> Self {
         let arrived = self.given.and_then(|given| given.arrived);
         Self {
@@ -105,8 +107,7 @@ impl Wait {
         }
     }
 
-    /// For how long it could have acknowledged something. `peer` is `None` where it is not
-    /// connected.
+    /// For how long it could have acknowledged something. `peer` is `None` if it is not connected.
     fn silence(&mut self, now: Time, peer: Option<&Peer>) -> Duration {
         let Some(peer) = peer.filter(|_| !broken(&mutant::SLOW_IS_SILENT)) else {
             return now.since(self.since);
@@ -135,28 +136,27 @@ impl Wait {
             .max(now.since(since).saturating_sub(takes))
     }
 
-    /// For how long everything that it was given has been there, as of the last look. A peer says
-    /// what has arrived in the frame that acknowledges it, so what is not acknowledged then was
-    /// refused, however much else flows.
+    /// For how long everything that it was given has been there, as of the last check. A peer
+    /// reports arrived bytes in the frame of their acks. So entries that are not acknowledged then
+    /// were refused, however much other data flows.
     pub(super) fn arrived_for(&self, now: Time) -> Duration {
         let arrived = self.given.and_then(|given| given.arrived);
         arrived.map_or(Duration::ZERO, |arrived| now.since(arrived.max(self.since)))
     }
 }
 
-/// How fast a peer takes what it is sent, while there is always something on its way.
+/// How fast a peer takes bytes while some are always on their way.
 #[derive(Debug, Default, Clone, Copy)]
 struct Flow {
-    /// Bytes that had arrived when the present sample began, and when that was.
+    /// The arrived bytes and the time when the present sample began.
     from: Option<(u64, Time)>,
-    /// Bytes a second, by the last sample.
+    /// Bytes a second, in the last sample.
     rate: Option<u64>,
 }
 
-/// A sample is no shorter.
+/// The shortest sample.
 const FLOW_SAMPLE: Duration = Duration::from_millis(100);
-/// However slow a peer is, so much may be on its way to it, as a part of what may be at most (256
-/// KiB).
+/// Even to a slow peer, this part of the allowed bytes may be on their way (256 KiB).
 const AHEAD_PART: u64 = 32;
 
 impl Flow {
@@ -170,21 +170,21 @@ impl Flow {
                 self.rate = Some(arrived.saturating_sub(before).saturating_mul(1_000_000) / micros);
                 self.from = (!idle).then_some((arrived, now));
             }
-            // It could have taken more.
+            // The peer could have taken more.
             _ if idle => self.from = None,
             Some(_) => {}
             None => self.from = Some((arrived, now)),
         }
     }
 
-    /// How much may be on its way, so that what comes last arrives within a second.
+    /// How much may be on its way, so that the last byte arrives within a second.
     fn ahead(&self, most: u64) -> u64 {
         self.rate
             .map_or(most, |rate| rate.clamp(most / AHEAD_PART, most))
     }
 }
 
-/// What came of sending a log entry.
+/// The result of sending a log entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
     /// Whether the head was sent with it.
@@ -193,14 +193,13 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// The copy is waited for, if it is not already.
+    /// From now on, the ack of the copy is awaited, if it is not already.
     pub(super) fn note(self, wait: &mut Option<Wait>, now: Time) {
         note_given(wait, self.given, now);
     }
 }
 
-/// A copy that was given something is waited for from now on; one that is waited for already, as it
-/// was.
+/// A copy was given something: its ack is awaited from now on. An earlier wait is not changed.
 fn note_given(wait: &mut Option<Wait>, given: Given, now: Time) {
     match wait {
         Some(Wait { given: Some(_), .. }) => {}
@@ -226,61 +225,62 @@ fn note_given(wait: &mut Option<Wait>, given: Given, now: Time) {
 /// One peer on the data network.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// Whether it is connected,
+    /// Whether it is connected.
     pub(super) up: bool,
-    /// and by which version of the wire.
+    /// The wire version of the connection.
     pub(super) version: u16,
-    /// Attempts that were refused, for each partition: what follows in them is refused silently.
+    /// Refused attempts, for each partition. The later calls of such an attempt are refused
+    /// silently.
     pub(super) refused: BTreeMap<PartitionRef, u32>,
     /// Acks to send at the end of the batch.
     pub(super) acks: Vec<Ack>,
     /// Bytes of whole frames received since it connected, and when the last ones came.
     pub(super) received: Lanes,
-    /// Bytes of frames of which a part has come.
+    /// Bytes of frames that have arrived in part.
     pub(super) partial: Lanes,
     pub(super) heard: Time,
-    /// What it was told last of this node's memory, having received so many bytes.
+    /// The last report to it: this node's memory, and the received bytes.
     pub(super) told: (Headroom, Lanes),
-    /// Bytes of calls on their way to it from which on it is crowded, at most; `None`: it does not
-    /// say what has arrived.
+    /// Most bytes of calls on their way to it; from then on it is crowded. `None`: it does not
+    /// report what has arrived.
     ahead_max: Option<u64>,
-    /// How fast it takes them.
+    /// How fast it takes bytes.
     flow: Flow,
-    /// Bytes given to it since it connected,
+    /// Bytes given to it since it connected.
     sent: Lanes,
-    /// how many of those it said to have received,
+    /// How many of those it has reported as received.
     said: Lanes,
-    /// and when that was more than before.
+    /// When it last reported more than before.
     progressed: Time,
-    /// What it said last of its memory,
+    /// The last report of its memory.
     headroom: Option<Headroom>,
-    /// whether nobody has looked at that yet,
+    /// Whether that report has not been checked for eviction yet.
     says_anew: bool,
-    /// and what is to be done about it.
+    /// How full it is, and how much must be evicted for it.
     pressure: Pressure,
     /// When a part of a snapshot last arrived there.
     copied: Time,
-    /// When it takes copies again, where it said so.
+    /// When it accepts copies again, if it has put them off.
     copies_at: Time,
-    /// Frames of each lane that were taken and not handled.
+    /// Frames of each lane that were taken and not handled yet.
     batches: [VecDeque<Frame>; 2],
     out: [Out; 2],
-    /// The frame of log entries that ends the buffer of calls, which may become longer.
+    /// The frame of log entries at the end of the buffer of calls, which may get more entries.
     last_append: Option<LastAppend>,
     queued: [bool; 2],
-    /// What a member and a client know of each other.
+    /// Only between a member and a client.
     pub(super) visit: Visit,
     /// The shell says that too many bytes wait for it.
     congested: bool,
-    /// Something waits for it to be crowded no more.
+    /// Something was held back until it is not crowded any more.
     held_back: bool,
-    /// Large answers of operations that are executed, whether committed or not.
+    /// Bytes of large answers to its executed operations, whether committed or not.
     owed: usize,
-    /// Those that may go, once there is room.
+    /// Answers that may be sent once there is room.
     answers: VecDeque<(PartitionRef, (u64, u32), Outcome)>,
 }
 
-/// A frame of log entries: where it begins, and what the next entry must be to belong to it.
+/// A frame of log entries: where it begins, and what the next entry must be to be added.
 #[derive(Debug)]
 struct LastAppend {
     start: Mark,
@@ -291,22 +291,22 @@ struct LastAppend {
 }
 
 impl Peer {
-    /// Frames of a lane that were taken and not handled.
+    /// Frames of a lane that were taken and not handled yet.
     pub(super) fn batch(&mut self, lane: Lane) -> &mut VecDeque<Frame> {
         &mut self.batches[index(lane)]
     }
 
-    /// Bytes of a lane that it was given.
+    /// Bytes of a lane that were given to it.
     fn given(&self, lane: usize) -> u64 {
         self.sent[lane] + self.out[lane].len() as u64
     }
 
-    /// Bytes of a lane given to it of which it has not said that they arrived.
+    /// Bytes of a lane that were given to it and that it has not reported as received.
     fn ahead(&self, lane: usize) -> u64 {
         self.given(lane).saturating_sub(self.said[lane])
     }
 
-    /// Those of both lanes.
+    /// The same for both lanes together.
     fn under_way(&self) -> u64 {
         self.ahead(CALLS) + self.ahead(BULK)
     }
@@ -315,14 +315,14 @@ impl Peer {
         self.congested || self.out[CALLS].len() >= CROWDED_BYTES || self.is_behind()
     }
 
-    /// More is on its way to it than others shall wait for.
+    /// Whether more is on its way to it than clients should wait for.
     fn is_behind(&self) -> bool {
         self.ahead_max
             .is_some_and(|most| self.ahead(CALLS) >= self.flow.ahead(most))
             && !broken(&mutant::SENDS_ALL_AT_ONCE)
     }
 
-    /// Bytes of a lane that have come, whole frames or not.
+    /// Bytes of a lane that have arrived from it, in whole frames or not.
     pub(super) fn arrived(&self) -> Lanes {
         [
             self.received[CALLS] + self.partial[CALLS],
@@ -330,20 +330,20 @@ impl Peer {
         ]
     }
 
-    /// Bytes that have arrived of which it was not told.
+    /// Arrived bytes that were not reported to it.
     fn untold(&self) -> u64 {
         let (arrived, told) = (self.arrived(), self.told.1);
         arrived[CALLS].saturating_sub(told[CALLS]) + arrived[BULK].saturating_sub(told[BULK])
     }
 
-    /// Whether that is so much that it is told at once.
+    /// Whether these are so many that they are reported at once.
     pub(super) fn is_told_at_once(&self) -> bool {
         self.ahead_max
             .is_some_and(|most| self.untold() > most / TOLD_PART)
     }
 
-    /// Whether that is so much that it is told at a look: more than `step`, or less where less may
-    /// be on its way.
+    /// Whether these are so many that they are reported at a check: more than `step`, or less if
+    /// less may be on its way.
     pub(super) fn is_told_at_look(&self, step: u64) -> bool {
         self.untold()
             > self
@@ -351,7 +351,7 @@ impl Peer {
                 .map_or(step, |most| step.min(most / UNTOLD_PART))
     }
 
-    /// What it is told with these acks. Frames of which only a part is here will take memory, too.
+    /// The report to it with these acks. Frames that have arrived in part will take memory, too.
     pub(super) fn tell(&mut self, headroom: Headroom, acks: Vec<Ack>) -> Frame {
         let arrived = self.arrived();
         self.told = (headroom, arrived);
@@ -373,29 +373,29 @@ impl Peer {
     }
 }
 
-/// All peers, and which buffers have something in them.
+/// All peers, and which of their buffers have data.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     all: LiteMap<MemberId, Peer>,
     ready: VecDeque<(MemberId, Lane)>,
-    /// The one whose turn it is, in pieces.
+    /// The peer whose turn it is, in pieces.
     pieces: VecDeque<(MemberId, Lane, Bytes)>,
-    /// Larger answers that one peer has asked for and that are not on their way, at most. Beyond it
-    /// a call is refused before it is executed, unless it is the only one.
+    /// Most bytes of larger answers that one peer has asked for and that are not on their way.
+    /// Beyond it, a call is refused before it is executed, unless it is the only one.
     owed_max: usize,
-    /// What all clients are owed.
+    /// Bytes that all clients are owed.
     owed_clients: usize,
-    /// Who did not acknowledge in time, and has acknowledged nothing since: another partition need
-    /// not wait for that as long again.
+    /// Peers that did not acknowledge in time, and have acknowledged nothing since: other
+    /// partitions need not wait for them as long again.
     silent: BTreeSet<MemberId>,
-    /// Peers for which something was held back, and which have taken bytes since.
+    /// Peers for which data was held back, and which have taken bytes since.
     relieved: Vec<MemberId>,
 }
 
 const CALLS: usize = index(Lane::Calls);
 const BULK: usize = index(Lane::Bulk);
 
-/// The place of a lane among `Lanes`.
+/// The place of a lane in `Lanes`.
 pub(super) const fn index(lane: Lane) -> usize {
     match lane {
         Lane::Calls => 0,
@@ -404,7 +404,7 @@ pub(super) const fn index(lane: Lane) -> usize {
 }
 
 impl Peers {
-    /// None yet; each of them may be owed so many bytes of large answers.
+    /// No peers yet. Each of them may be owed so many bytes of large answers.
     pub(super) fn new(owed_max: usize) -> Self {
         Self {
             owed_max,
@@ -412,15 +412,15 @@ impl Peers {
         }
     }
 
-    /// A partition is no more: nothing of it is refused to anybody.
+    /// A partition does not exist any more: its refused attempts are forgotten.
     pub(super) fn forget_refused(&mut self, at: PartitionRef) {
         self.all
             .iter_mut()
             .for_each(|(_, peer)| _ = peer.refused.remove(&at));
     }
 
-    /// A connection of this version begins: nothing is in flight. With so many bytes of calls on their way the peer
-    /// is crowded, if it is one that says what has arrived.
+    /// A connection of this version begins: nothing is in flight. If the peer reports arrived
+    /// bytes, it is crowded when so many bytes of calls are on their way.
     pub(super) fn connect(
         &mut self,
         (id, version): (MemberId, u16),
@@ -460,7 +460,7 @@ impl Peers {
         self.all.get(&id).is_some_and(|p| p.up)
     }
 
-    /// When one of these said something last; `None`: none of them is even connected.
+    /// When one of these peers last sent anything. `None`: none of them is even connected.
     pub(super) fn heard_last(&self, members: impl Fn(MemberId) -> bool) -> Option<Time> {
         self.all
             .iter()
@@ -469,29 +469,29 @@ impl Peers {
             .max()
     }
 
-    /// A copy there did not acknowledge in time.
+    /// A copy at this peer did not acknowledge in time.
     pub(super) fn note_silent(&mut self, id: MemberId) {
         self.silent.insert(id);
     }
 
-    /// A copy there acknowledges.
+    /// A copy at this peer acknowledges.
     pub(super) fn note_heard(&mut self, id: MemberId) {
         if !self.silent.is_empty() {
             self.silent.remove(&id);
         }
     }
 
-    /// Whether a copy there did not acknowledge in time, and has acknowledged nothing since.
+    /// Whether a copy at this peer did not acknowledge in time, and has acknowledged nothing since.
     pub(super) fn is_silent(&self, id: MemberId) -> bool {
         self.silent.contains(&id)
     }
 
-    /// For how long a copy there could have acknowledged something.
+    /// For how long a copy at this peer could have acknowledged something.
     pub(super) fn silence(&self, id: MemberId, wait: &mut Wait, now: Time) -> Duration {
         wait.silence(now, self.all.get(&id).filter(|p| p.up))
     }
 
-    /// A copy there was given something: it is waited for, if it is not already.
+    /// A copy at this peer was given something: its ack is awaited, if it is not already.
     pub(super) fn note_given(&self, id: MemberId, wait: &mut Option<Wait>, now: Time) {
         match self.all.get(&id) {
             Some(peer) => note_given(wait, peer.given_now(), now),
@@ -499,8 +499,8 @@ impl Peers {
         }
     }
 
-    /// Whether a peer takes its bytes slower than they come, so that what can wait shall; once it
-    /// does not, `relieved` names it.
+    /// Whether a peer takes its bytes slower than they come, so that data that can wait must wait.
+    /// Once it has room, `relieved` names it.
     pub(super) fn hold_back(&mut self, id: MemberId) -> bool {
         let Some(peer) = self.all.get_mut(&id) else {
             return false;
@@ -510,7 +510,7 @@ impl Peers {
         crowded
     }
 
-    /// Only these are members.
+    /// Forgets silent peers that are no members.
     pub(super) fn retain_silent(&mut self, member: impl Fn(MemberId) -> bool) {
         self.silent.retain(|id| member(*id));
     }
@@ -525,12 +525,12 @@ impl Peers {
         self.all.keys().any(|id| id.is_client())
     }
 
-    /// Who is connected.
+    /// The connected peers.
     pub(super) fn ids(&self) -> Vec<MemberId> {
         self.all.keys().copied().collect()
     }
 
-    /// The buffer of a lane; `None` where nobody is connected, and then nothing is sent.
+    /// The buffer of a lane. `None` if the peer is not connected; then nothing is sent.
     pub(super) fn out(&mut self, id: MemberId, lane: Lane) -> Option<&mut Out> {
         let peer = self.all.get_mut(&id)?;
         if !std::mem::replace(&mut peer.queued[index(lane)], true) {
@@ -542,8 +542,8 @@ impl Peers {
         Some(&mut peer.out[index(lane)])
     }
 
-    /// The buffer for what can wait elsewhere; `None` where nobody is connected or the peer is
-    /// crowded. Once it is not, `relieved` names it.
+    /// The buffer for data that could wait elsewhere. `None` if the peer is not connected or is
+    /// crowded. Once it has room, `relieved` names it.
     pub(super) fn room(&mut self, id: MemberId) -> Option<&mut Out> {
         let peer = self.all.get_mut(&id)?;
         if peer.crowded() {
@@ -557,8 +557,8 @@ impl Peers {
         Some(&mut peer.out[index(Lane::Calls)])
     }
 
-    /// Sends one log entry: in the frame of the entry before it, if that is the last one that
-    /// waits, else in a frame of its own with this head. `None` where there is no `room`.
+    /// Sends one log entry: in the frame of the entry before it if that is the last one in the
+    /// buffer, otherwise in a frame of its own with this head. `None` if there is no `room`.
     pub(super) fn append(&mut self, id: MemberId, head: &Head, entry: &Logged) -> Option<Sent> {
         if let Some(peer) = self.all.get_mut(&id)
             && let Some(last) = &mut peer.last_append
@@ -615,7 +615,7 @@ impl Peers {
         }
     }
 
-    /// A peer for which something was held back and that has room again.
+    /// The next peer for which data was held back and that has room again.
     pub(super) fn relieved(&mut self) -> Option<MemberId> {
         loop {
             let id = self.relieved.pop()?;
@@ -646,7 +646,7 @@ impl Peers {
                 .is_none_or(|p| p.owed == 0 || fits(p.owed))
     }
 
-    /// A peer's operation was executed, and this is what it will be answered.
+    /// A peer's operation was executed. This is what it will be answered.
     pub(super) fn owe(&mut self, id: MemberId, outcome: &Outcome) {
         let weight = answer_weight(outcome);
         if weight > 0
@@ -657,12 +657,12 @@ impl Peers {
         }
     }
 
-    /// It will not be answered after all.
+    /// The answer will not be sent after all.
     pub(super) fn disown(&mut self, id: MemberId, outcome: &Outcome) {
         self.pay(id, answer_weight(outcome));
     }
 
-    /// A peer is owed that much less.
+    /// A peer is owed so much less.
     fn pay(&mut self, id: MemberId, weight: usize) {
         let Some(peer) = self.all.get_mut(&id).filter(|_| weight > 0) else {
             return;
@@ -695,7 +695,7 @@ impl Peers {
         }
     }
 
-    /// Sends answers that were held back, at most so many, while there is room.
+    /// Sends up to so many answers that were held back, while there is room.
     pub(super) fn answer_more(&mut self, id: MemberId, most: usize) {
         for _ in 0..most {
             let Some(peer) = self.all.get_mut(&id) else {
@@ -751,40 +751,40 @@ impl Peers {
         }
     }
 
-    /// Whether so much is on its way to a peer that no snapshot shall add to it. How much has
-    /// arrived, peers say with their memory (`Core::tell_headroom`).
+    /// Whether so much is on its way to a peer that snapshots must wait. Peers report arrived bytes
+    /// with their memory (`Core::tell_headroom`).
     pub(super) fn copies_wait(&self, id: MemberId) -> bool {
         self.all
             .get(&id)
             .is_some_and(|p| p.under_way() >= COPY_AHEAD_MAX)
     }
 
-    /// It takes no copies before then.
+    /// The peer accepts no copies before this time.
     pub(super) fn put_copies_off(&mut self, id: MemberId, until: Time) {
         if let Some(peer) = self.all.get_mut(&id) {
             peer.copies_at = until;
         }
     }
 
-    /// Whether it takes copies now, as far as it said.
+    /// Whether the peer accepts copies now, as far as it said.
     pub(super) fn takes_copies(&self, id: MemberId, now: Time) -> bool {
         self.all.get(&id).is_none_or(|p| p.copies_at <= now)
     }
 
-    /// A part of a snapshot has arrived there.
+    /// A part of a snapshot has arrived at the peer.
     pub(super) fn note_copied(&mut self, id: MemberId, now: Time) {
         if let Some(peer) = self.all.get_mut(&id) {
             peer.copied = now;
         }
     }
 
-    /// When a part of any snapshot last arrived there.
+    /// When a part of any snapshot last arrived at the peer.
     pub(super) fn copied_at(&self, id: MemberId) -> Time {
         self.all.get(&id).map_or(Time::ZERO, |p| p.copied)
     }
 
-    /// What a peer said of its memory, and of what has arrived there. It may say it late, so less
-    /// than before says nothing.
+    /// A peer's report of its memory and of arrived bytes. A report may be late, so one of fewer
+    /// bytes than before is ignored.
     pub(super) fn set_headroom(
         &mut self,
         id: MemberId,
@@ -796,7 +796,7 @@ impl Peers {
             return;
         };
         (peer.headroom, peer.says_anew) = (Some(headroom), true);
-        // What was not sent cannot have arrived.
+        // Bytes that were not sent cannot have arrived.
         let more = |lane: usize| arrived[lane].min(peer.sent[lane]).max(peer.said[lane]);
         let said = [more(CALLS), more(BULK)];
         if said[CALLS] > peer.said[CALLS] {
@@ -811,8 +811,8 @@ impl Peers {
         }
     }
 
-    /// How much memory a peer has left once everything in flight has arrived, as soon as it has
-    /// said so.
+    /// How much memory a peer will have left when everything in flight has arrived. `None` before
+    /// its first report.
     pub(super) fn headroom(&self, id: MemberId) -> Option<Headroom> {
         let peer = self.all.get(&id)?;
         let said = peer.headroom?;
@@ -822,8 +822,8 @@ impl Peers {
         })
     }
 
-    /// What a peer said of its memory, and how many bytes are on their way to it; unknown counts as
-    /// plenty.
+    /// A peer's last report of its memory, and how many bytes are on their way to it. A peer
+    /// without a report counts as having plenty.
     pub(super) fn said(&self, id: MemberId) -> (Headroom, u64) {
         self.all
             .get(&id)
@@ -831,7 +831,8 @@ impl Peers {
             .unwrap_or((Headroom::PLENTY, 0))
     }
 
-    /// Looks at who is full, by what each said since the last look; so many share the work there.
+    /// Checks which peers are full, by their reports since the last check. So many threads share
+    /// the work there.
     pub(super) fn look_at_memory(&mut self, shares: u64, pressed: bool) {
         for (_, peer) in self.all.iter_mut() {
             if std::mem::take(&mut peer.says_anew) {
@@ -841,17 +842,17 @@ impl Peers {
         }
     }
 
-    /// Bytes that are to be evicted at a peer.
+    /// Bytes that must be evicted for a peer.
     pub(super) fn excess(&self, id: MemberId) -> u64 {
         self.all.get(&id).map_or(0, |p| p.pressure.excess())
     }
 
-    /// Whether any are to be, at any.
+    /// Whether anything must be evicted for any peer.
     pub(super) fn has_excess(&self) -> bool {
         self.all.values().any(|p| p.pressure.excess() > 0)
     }
 
-    /// So many bytes were.
+    /// So many bytes were evicted.
     pub(super) fn relieve(&mut self, id: MemberId, bytes: usize) {
         if let Some(peer) = self.all.get_mut(&id) {
             peer.pressure.relieve(bytes);

@@ -1,7 +1,7 @@
-//! Tables as they are sent to clients: what is new since the client's table, or the whole table.
+//! Tables as they are sent to clients: the changes since the client's table, or the whole table.
 //!
-//! A client is no member, so it may speak less than the level of the cluster. It is shown each table
-//! as one of the level that it speaks, which has another name ([`Table::at_level`]).
+//! A client is no member, so it may speak less than the level of the cluster. It is sent each table
+//! at the level that it speaks, where the table has another name ([`Table::at_level`]).
 
 use super::Malformed;
 use crate::codec;
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Tables before the last one, of which it is known what is new since. Who has missed more is sent
-/// the whole.
+/// Number of former tables since which changes are known. A client that has missed more is sent the
+/// whole table.
 const FORMER_MAX: usize = 8;
 
-/// What a client is sent; read as [`Received`].
+/// What is sent to a client. It is read as [`Received`].
 #[derive(Serialize)]
 enum Sent<'a> {
     Whole(&'a Table),
@@ -31,16 +31,17 @@ enum Received {
 /// The last tables, and the last answer.
 #[derive(Debug, Default)]
 pub(super) struct Published {
-    /// The last one is in force. With their names, which take going through the whole.
+    /// The last one is installed. With their names, because computing a name takes reading the
+    /// whole table.
     recent: VecDeque<(TableName, Arc<Table>)>,
-    /// The same as clients are shown them that speak less than their level, if such a client asked.
+    /// The same tables for clients that speak less than their level, if such a client has asked.
     lower: VecDeque<(TableName, Arc<Table>)>,
-    /// Between which two.
+    /// The last answer, and between which two tables it is.
     encoded: Option<(Option<TableName>, TableName, Bytes)>,
 }
 
 impl Published {
-    /// Another table is in force. Those before it are kept where somebody may have them.
+    /// Another table is installed. Former ones are kept while clients may have them.
     pub(super) fn install(&mut self, name: TableName, table: &Arc<Table>, keeps: bool) {
         if self.recent.back().is_some_and(|(last, _)| *last == name) {
             return;
@@ -56,8 +57,8 @@ impl Published {
         }
     }
 
-    /// The tables as a client is shown them that speaks no more than this level. There are two
-    /// levels, so all clients that speak less than the table speak the same.
+    /// The tables for clients that speak no more than this level. There are two levels, so all
+    /// clients that speak less than the table speak the same.
     fn shown(&mut self, level: u16) -> &VecDeque<(TableName, Arc<Table>)> {
         if self
             .recent
@@ -83,13 +84,13 @@ impl Published {
         &self.lower
     }
 
-    /// What the table in force is called that a client is shown which speaks no more than this.
+    /// The name of the installed table for a client that speaks no more than this level.
     pub(super) fn name(&mut self, level: u16) -> Option<TableName> {
         self.shown(level).back().map(|(name, _)| *name)
     }
 
-    /// Since which table somebody who has this one is told what is new; `None`: it is sent the
-    /// whole.
+    /// The table since which a client with this one is sent the changes. `None`: it is sent the
+    /// whole table.
     pub(super) fn base(&mut self, have: Option<TableName>, level: u16) -> Option<TableName> {
         self.shown(level)
             .iter()
@@ -99,7 +100,8 @@ impl Published {
             .find(|former| Some(*former) == have)
     }
 
-    /// The table in force, since this one. `None`: there is none, or it is above what may be sent.
+    /// The installed table as changes since this one. `None`: there is no table, or it is above the
+    /// size limit.
     pub(super) fn encoded(&mut self, base: Option<TableName>, level: u16) -> Option<Bytes> {
         let encoded = self.encoded.take();
         let shown = self.shown(level);
@@ -123,8 +125,8 @@ impl Published {
     }
 }
 
-/// The table that a member sent under this name to a client that has this one; none, if it is what
-/// is new since another one: an answer that is late.
+/// Decodes the table that a member sent under this name to a client with this table. `None` if it
+/// is the changes since another table: a late answer.
 pub(super) fn read(
     bytes: &[u8],
     name: TableName,
@@ -153,7 +155,7 @@ pub(super) fn read(
     }
 }
 
-/// As a member sends it that knows nothing of the receiver: for tests and fuzzers.
+/// A table as a member sends it whole: for tests and fuzzers.
 #[cfg(any(test, feature = "fuzz"))]
 pub(super) fn whole(table: &Table) -> Bytes {
     codec::encode(&Sent::Whole(table), codec::BYTES_MAX)
@@ -161,7 +163,7 @@ pub(super) fn whole(table: &Table) -> Bytes {
         .into()
 }
 
-/// What is new, likewise.
+/// The changes, likewise.
 #[cfg(feature = "fuzz")]
 pub(super) fn news(delta: &TableDelta) -> Bytes {
     codec::encode(&Sent::News(Box::new(delta.clone())), codec::BYTES_MAX)
@@ -169,7 +171,7 @@ pub(super) fn news(delta: &TableDelta) -> Bytes {
         .into()
 }
 
-/// Reads what a client is sent, and lays it out again.
+/// Decodes what is sent to a client, and encodes it again.
 #[cfg(feature = "fuzz")]
 pub(super) fn again(bytes: &[u8]) -> Result<Bytes, String> {
     match codec::decode(bytes, codec::BYTES_MAX).map_err(|e| e.to_string())? {

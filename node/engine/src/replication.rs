@@ -1,5 +1,5 @@
-//! One log on several nodes, as its primary sees it. It sends entries, copies acknowledge them, and
-//! a new primary aligns the copies.
+//! One log on several nodes, from its primary's point of view. The primary sends entries, copies
+//! acknowledge them, and a new primary aligns the copies.
 //!
 //! ```text
 //!   a tenure begins ──> opening: the tail goes to every required copy (Align)
@@ -27,22 +27,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes sent to a copy and not acknowledged, a partition; what is beyond waits in the log.
+/// Unacknowledged bytes sent to a copy, for each partition. More waits in the log.
 pub(super) const WINDOW: u64 = 8 << 20;
-/// Bytes of one frame of a resent log, about.
+/// About how many bytes one frame of a resent log has.
 const FRAME_BYTES: u64 = 256 << 10;
 /// Without an ack for this long, everything unacknowledged is sent again.
 const RESEND: Duration = Duration::from_millis(400);
-/// Who is connected with none of several others bears so much longer with copies that do not
-/// acknowledge,
+/// Extra patience for silent copies while this node has no connection to any of several members.
 const ALONE: Duration = Duration::from_secs(15);
-/// and who hears none of them so much: by then it is known whether it is connected, and whoever
-/// waits for a write still does.
+/// Extra patience for silent copies while this node is connected but hears no member. After that,
+/// it is known whether the connections are alive, and callers still wait for their writes.
 const DEAF: Duration = Duration::from_secs(2);
-/// A partition whose keys expire says its time at least this often.
+/// A partition whose keys expire sends its clock at least this often.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A partition's own time in milliseconds. Only a primary moves it by its own clock.
+/// A partition's clock in milliseconds. Only a primary advances it by its own clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Clock {
     ms: u64,
@@ -50,43 +49,44 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// It begins at 1: a deadline of 0 is none.
+    /// The clock begins at 1, because a deadline of 0 means none.
     pub(super) const fn new(now: Time) -> Self {
         Self { ms: 1, heard: now }
     }
 
-    /// The time now: what was heard last and what passed since.
+    /// The present time: what was last heard, and what has passed since.
     pub(super) fn advance(&self, now: Time) -> u64 {
         self.ms
             .saturating_add(u64::try_from(now.since(self.heard).as_millis()).unwrap_or(0))
     }
 
-    /// The primary said what time it is. That of a new primary may be behind: deadlines are given
-    /// by its clock all the same, and a copy that is ahead of it would end them too early.
+    /// The primary's clock was heard. A new primary's clock may be behind. It counts all the same,
+    /// because deadlines are given by it, and a copy ahead of it would expire keys too early.
     pub(super) fn hear(&mut self, ms: u64, now: Time) {
         *self = Self { ms, heard: now };
     }
 }
 
-/// Leading a partition, for one tenure.
+/// The state of a primary, for one tenure.
 #[derive(Debug)]
 pub(super) struct Lead {
     /// The epoch in which the tenure began.
     pub(super) since: Epoch,
     /// When it may acknowledge at the earliest (rule 9).
     opens_at: Time,
-    /// The end of the tail that it found: all of it must be on every required copy before it opens.
+    /// The end of the tail that it found. Every required copy must have all of it before the tenure
+    /// opens.
     tail: u64,
     /// Whether it acknowledges.
     pub(super) open: bool,
-    /// Whether both tables say so (rule 5).
+    /// Whether it is the primary in both tables (rule 5).
     pub(super) serving: bool,
     /// Its copies and learners.
     pub(super) links: LiteMap<MemberId, Link>,
     said_clock: Time,
-    /// When it was said that a partition that takes no writes is the same everywhere.
+    /// When this primary reported that the partition is still.
     pub(super) said_still: Option<Time>,
-    /// Not before then is it asked for to be split.
+    /// The earliest time to ask for a split.
     pub(super) halve_at: Option<Time>,
 }
 
@@ -108,29 +108,29 @@ impl Lead {
     }
 }
 
-/// The way to one copy.
+/// The state of one copy.
 #[derive(Debug)]
 pub(super) struct Link {
     /// Its ack is needed to commit.
     pub(super) required: bool,
-    /// Its log is known to be a prefix of ours.
+    /// Its log is known to be a prefix of this node's log.
     pub(super) aligned: bool,
-    /// The copying session in which it began, 0 if it was aligned.
+    /// The copying session in which it began. 0 if it was aligned.
     pub(super) session: u32,
-    /// What it has.
+    /// The last sequence that it has acknowledged.
     pub(super) acked: u64,
-    /// What it is sent next.
+    /// The next sequence to send.
     pub(super) next: u64,
     /// Since when something is unacknowledged, and what must arrive first.
     pub(super) stalled: Option<Wait>,
-    /// When it was sent something again, or acknowledged something, last.
+    /// When it last acknowledged something or entries were sent again.
     resent: Time,
     said_committed: u64,
     asks: u32,
     ask_at: Time,
-    /// Nothing was sent to it yet.
+    /// No entry was sent to it yet.
     fresh: bool,
-    /// A snapshot on its way to it.
+    /// A snapshot that is sent to it.
     pub(super) teaching: Option<Teaching>,
 }
 
@@ -159,7 +159,7 @@ impl Link {
 }
 
 impl Core {
-    /// Acts on what the tables say of one partition.
+    /// Acts on the tables' assignment of one partition.
     pub(super) fn turn(&mut self, at: PartitionRef, slot: &mut Slot, renamed: bool) {
         let me = self.me;
         let partition = |a: &Option<Assigned>| a.as_ref().map(|a| a.partition.clone());
@@ -223,9 +223,9 @@ impl Core {
         self.pump(at, slot);
     }
 
-    /// The partition began empty, as another lineage. What is known of operations was lost with the
-    /// old one, so that a write that may have been applied there must not be asked again here:
-    /// nobody could tell that it is a retry.
+    /// The partition began empty, as another lineage. Outcomes of the old lineage are lost. A write
+    /// that may have been applied there must not be sent again here, because it could not be
+    /// recognized as a retry.
     fn lost(&mut self, at: PartitionRef, slot: &mut Slot) {
         slot.calls.unsend();
         let maybe = |c: &Call| {
@@ -243,7 +243,7 @@ impl Core {
         }
     }
 
-    /// No table assigns it.
+    /// No table assigns the partition.
     fn unassigned(&mut self, at: PartitionRef, slot: &mut Slot) {
         if slot.held.as_mut().and_then(|h| h.lead.take()).is_some() {
             self.depose(at, slot);
@@ -255,7 +255,7 @@ impl Core {
         }
     }
 
-    /// Calls that went to a former primary are parked; calls of processes that are no members any
+    /// Calls that went to a former primary are parked. Calls of processes that are not members any
     /// more are dropped.
     fn reroute(&mut self, at: PartitionRef, slot: &mut Slot) {
         if slot
@@ -300,8 +300,8 @@ impl Core {
         installed: &Arc<Partition>,
         accepted: Option<&Partition>,
     ) {
-        // A table that drops the keyspace ends it as one that names another primary does, whether
-        // it will be committed or not.
+        // A table that drops the keyspace ends the tenure like one that names another primary,
+        // whether it will be committed or not.
         let same = |a: &Partition| {
             self.peer_of(a.primary(), at) == self.me
                 && a.since == installed.since
@@ -329,7 +329,7 @@ impl Core {
             held.follow = None;
             held.sink = None;
             held.drop_at = None;
-            // Nobody knows what it carries from whoever led it before.
+            // What an earlier primary reported of it is unknown.
             held.said = None;
             held.lead = Some(Lead {
                 since: installed.since,
@@ -393,7 +393,7 @@ impl Core {
                 .entry(*id)
                 .or_insert_with(|| Link::new(false, Some(Teaching::new(now)), now));
             match &mut link.teaching {
-                // It was in sync and was dropped: it begins anew.
+                // The copy was in sync and was dropped: it begins anew.
                 None => *link = Link::new(false, Some(Teaching::new(now)), now),
                 Some(teaching) if moved => {
                     teaching.withdrawn();
@@ -406,7 +406,7 @@ impl Core {
         for (_, link) in lead.links.iter_mut().filter(|_| moved) {
             link.stalled = None;
             link.asks = 0;
-            // What was confirmed before this epoch does not count for a split or a merge.
+            // Acks from before this epoch do not count for a split or a merge.
             link.aligned &= !slot.still || link.teaching.is_some();
         }
         lead.said_still = lead.said_still.filter(|_| !moved);
@@ -422,7 +422,7 @@ impl Core {
         }
     }
 
-    /// Another leads it by the installed table.
+    /// Another member leads the partition by the installed table.
     fn follow(
         &mut self,
         at: PartitionRef,
@@ -468,8 +468,8 @@ impl Core {
         }
     }
 
-    /// A tenure of this node is over: nothing of it is answered. Local calls are kept to be
-    /// executed again, those of peers are refused.
+    /// A tenure of this node is over: none of its calls is answered. Local calls are kept to be
+    /// executed again. Calls of peers are refused.
     pub(super) fn depose(&mut self, at: PartitionRef, slot: &mut Slot) {
         if let Some(held) = &mut slot.held {
             held.store.end_sums();
@@ -516,7 +516,7 @@ impl Core {
         slot.calls.parked = calls.into();
     }
 
-    /// Gives up what this node holds of a partition; it is freed in slices.
+    /// Drops the contents of a partition. They are freed in slices.
     pub(super) fn discard(&mut self, slot: &mut Slot) {
         if let Some(mut held) = slot.held.take() {
             self.memory = self.memory.saturating_sub(held.bytes());
@@ -540,7 +540,8 @@ impl Core {
         let Some(entry) = log.entry(seq) else { return };
         let (committed, clock) = (log.committed(), clock.advance(self.now));
         for (id, link) in lead.links.iter_mut() {
-            // Without the entry itself: one that is larger than the window could never be sent.
+            // Without the entry itself: otherwise one that is larger than the window could never be
+            // sent.
             if !link.streams()
                 || link.next != seq
                 || log.bytes_between(link.acked, seq - 1) >= WINDOW
@@ -555,7 +556,7 @@ impl Core {
                 clock,
                 first: seq,
             };
-            // A crowded copy lags: `relieve` sends what it lacks.
+            // A crowded copy lags: `relieve` sends the missing entries.
             let Some(sent) = self.peers.append(*id, &head, entry) else {
                 link.stalled.get_or_insert(Wait::for_room(self.now));
                 continue;
@@ -569,7 +570,8 @@ impl Core {
         }
     }
 
-    /// Begins sending to a copy anew: after a connection, in a new epoch, or because it asks.
+    /// Begins sending to a copy anew: after a reconnection, in a new epoch, or because the copy
+    /// asks.
     pub(super) fn restart_link(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
         let Some(held) = &mut slot.held else { return };
         let Some(lead) = &mut held.lead else { return };
@@ -592,9 +594,9 @@ impl Core {
         }
     }
 
-    /// Sends the log to a copy, in this epoch, so that its own becomes equal: the whole tail beyond
-    /// what is committed; to one that was in sync before, everything beyond what it knows to be
-    /// committed.
+    /// Sends the log to a copy in this epoch, so that the copy's log becomes equal: everything
+    /// beyond what is committed. A copy that was in sync before gets everything beyond what it
+    /// knows to be committed.
     pub(super) fn send_alignment(&mut self, at: PartitionRef, held: &mut Held, id: MemberId) {
         let Held {
             lead: Some(lead),
@@ -648,7 +650,7 @@ impl Core {
         self.peers.note_given(id, &mut link.stalled, self.now);
     }
 
-    /// Sends what a link lacks, within its window.
+    /// Sends the entries that a link is missing, within its window.
     pub(super) fn stream(&mut self, at: PartitionRef, slot: &mut Slot, id: MemberId) {
         let Some(held) = &mut slot.held else { return };
         let Held {
@@ -668,8 +670,8 @@ impl Core {
             return;
         }
         if link.next <= log.base() {
-            // The tail is gone. A learner begins anew; a copy in sync cannot lag so far, but for
-            // our own mistake.
+            // The tail is gone. A learner begins anew. A copy in sync can lag so far only because
+            // of a defect here.
             if link.teaching.is_some() {
                 self.start_teaching(at, slot, id);
             }
@@ -708,7 +710,7 @@ impl Core {
         }
     }
 
-    /// A copy says what it has.
+    /// A copy reports what it has.
     pub(super) fn acked(&mut self, ack: &Ack, slot: &mut Slot, from: MemberId) {
         let Some(held) = &mut slot.held else { return };
         let Some(lead) = &mut held.lead else { return };
@@ -719,8 +721,8 @@ impl Core {
             return;
         }
         if ack.seq >= link.next {
-            // Nobody has what was not sent to it. (Or it was sent before something was begun again,
-            // and comes once more.)
+            // A copy cannot have what was not sent to it. (Or it was sent before something began
+            // anew, and comes once more.)
             return;
         }
         let mut begun = false;
@@ -728,7 +730,7 @@ impl Core {
             begun = teaching.acked(self.now);
             link.acked = link.acked.max(ack.seq);
         } else if !link.aligned {
-            // Only a whole alignment is acknowledged.
+            // Only a whole alignment may be acknowledged.
             if ack.seq + 1 < link.next {
                 return;
             }
@@ -755,7 +757,7 @@ impl Core {
         self.admit(ack.at, slot, from);
     }
 
-    /// A copy lacks something.
+    /// A copy is missing something.
     pub(super) fn wanted(
         &mut self,
         at: PartitionRef,
@@ -776,12 +778,12 @@ impl Core {
             || next > held.log.last() + 1
             || next <= link.acked
         {
-            // It does not continue our log (a copy that lost what it had acknowledged cannot be: it
-            // gets it again).
+            // The copy does not continue this log. (It cannot be a copy that lost acknowledged
+            // entries: such a copy gets them again.)
             if link.teaching.is_none() {
                 link.aligned = false;
             } else if link.teaching.as_ref().is_some_and(Teaching::verified) {
-                // Its acks may be required: only another epoch takes that back.
+                // Its acks may be required. Only another epoch ends that.
                 self.ask(at, epoch, InSyncChange::Withdraw(from.member()));
                 return;
             }
@@ -797,7 +799,7 @@ impl Core {
             return;
         }
         // The copy may have acknowledged earlier entries in an epoch that had ended. `upkeep` sends
-        // those again. To send from `acked` on here would be as safe: a copy ignores entries that
+        // those again. Sending from `acked` on here would be as safe: a copy ignores entries that
         // it has, and acknowledges its whole log.
         link.next = next;
         link.stalled = link.stalled.map(Wait::again);
@@ -805,8 +807,8 @@ impl Core {
         self.stream(at, slot, from);
     }
 
-    /// Commits what every required copy has, releases who waited for it, and opens the tenure when
-    /// it may.
+    /// Commits what every required copy has, releases the calls that waited for it, and opens the
+    /// tenure when it may.
     pub(super) fn advance(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &mut slot.held else { return };
         let Held {
@@ -831,8 +833,8 @@ impl Core {
                 .unwrap_or(point)
                 .min(log.last());
         }
-        // Deposed by an accepted table: nothing more is committed by this node's word (rule 10: its
-        // ack was the seal).
+        // Deposed by an accepted table: this node commits nothing more (rule 10: its ack was the
+        // seal).
         if (lead.serving || broken(&mutant::COMMITS_DEPOSED)) && point > log.committed() {
             log.commit(point, &mut self.garbage);
             let share = self.tail_bytes(held.store.bytes());
@@ -850,7 +852,7 @@ impl Core {
         if !lead.open && lead.serving && tail && self.now >= lead.opens_at {
             lead.open = true;
             self.opened.push((at, lead.since));
-            // Parked writes go on, but not from within whoever called this.
+            // Parked writes are executed later, not from within the present call.
             self.timers.insert((self.now, at));
         }
         if lead.serving || broken(&mutant::COMMITS_DEPOSED) {
@@ -873,8 +875,8 @@ impl Core {
         self.report_still(at, slot);
     }
 
-    /// How much of a log is kept that every copy has: its share of the node's tail, and little
-    /// beside what is stored, because a copy that lags by much of that is as well served by a
+    /// How much of a log is kept after every copy has it: its share of the node's tail, but little
+    /// compared to the contents, because a copy that lags by much of them is as well served by a
     /// snapshot.
     pub(super) fn tail_bytes(&self, stored: usize) -> usize {
         let share = self.limits.tail_bytes_max / self.holding.max(TAIL_SHARES_MIN);
@@ -901,8 +903,8 @@ impl Core {
         }
     }
 
-    /// Whether what no table gives to this node may go: after a while, earlier where memory is
-    /// short, and not while too few others have it.
+    /// Whether a partition that no table assigns to this node may be deleted: after a while,
+    /// earlier if memory is short, and not while too few other members have it.
     fn may_discard(&self, at: PartitionRef, slot: &Slot) -> bool {
         let Some(due) = slot.held.as_ref().and_then(|h| h.drop_at) else {
             return false;
@@ -916,7 +918,8 @@ impl Core {
         let short = self.memory_held() as u64 * 100
             >= self.limits.memory_bytes_max as u64 * u64::from(FILLED);
         let soon = due.since(self.now) <= DROP_DELAY - DROP_SOON;
-        // While others lack copies, a table may still give it back, and then the log alone is sent.
+        // While other members lack copies, a table may still give it back. Then only the log must
+        // be sent.
         let needed = || {
             let table = self.view.as_ref().map(|view| &view.installed);
             table.is_some_and(|table| {
@@ -926,10 +929,10 @@ impl Core {
         (soon && short) || (due <= self.now && (!needed() || self.now.since(due) > DROP_LATE))
     }
 
-    /// For how much longer a copy that does not acknowledge is borne with, because it may be this
-    /// node that is cut off from all others, where there are several: then they say so, and
-    /// somebody else leads. Whoever judged alone would drop their copies, and be the only one that
-    /// has what nobody reaches.
+    /// Extra patience for a copy that does not acknowledge, because this node may be cut off from
+    /// all others, if there are several. Then the others report that, and another member becomes
+    /// primary. If this node judged alone, it would drop their copies, and be the only holder of
+    /// data that clients cannot reach.
     fn doubt(&self) -> Duration {
         let Some(view) = &self.view else {
             return Duration::ZERO;
@@ -945,16 +948,15 @@ impl Core {
             .heard_last(|id| id != self.me.member() && !id.is_client())
         {
             None => ALONE,
-            // A connection on which nothing comes ends after some seconds: then it is known. Half
-            // of the patience: what was sent last before the cut waits for as long as nothing is
-            // heard, or longer.
+            // A connection without any data ends after some seconds: then it is known. Half of the
+            // patience counts here, because the last data before the cut has been waiting for at
+            // least as long as nothing was heard.
             Some(heard) if self.now.since(heard) > self.limits.copy_silent_max / 2 => DEAF,
             Some(_) => Duration::ZERO,
         }
     }
 
-    /// What is due now and then: commit notices, expiry, copies that are silent, learners, data to
-    /// drop.
+    /// Regular work: commit notices, expiry, silent copies, learners, and data to drop.
     pub(super) fn upkeep(&mut self, at: PartitionRef, slot: &mut Slot) {
         if self.may_discard(at, slot) {
             self.discard(slot);
@@ -988,8 +990,8 @@ impl Core {
         let mut silent = Vec::new();
         let mut doubt = None;
         for (id, link) in lead.links.iter_mut() {
-            // Where it acknowledged something just now, the next entry is likely to come soon, and
-            // says as much.
+            // If it has just acknowledged something, the next entry will probably come soon and say
+            // as much.
             let resting = now.since(link.resent) >= UPKEEP;
             if link.streams()
                 && link.next == log.last() + 1
@@ -1015,8 +1017,8 @@ impl Core {
             }
             let wait = link.stalled.get_or_insert(Wait::for_room(now));
             let stalled = self.peers.silence(*id, wait, now);
-            // What is on its way on this connection will arrive: only what arrived and was not
-            // taken is sent again.
+            // Data on this connection will arrive. Only what has arrived and was refused is sent
+            // again.
             let again = wait.arrived_for(now) > RESEND
                 || (stalled > RESEND && broken(&mutant::SLOW_IS_SILENT));
             if again
@@ -1063,7 +1065,7 @@ impl Core {
         self.advance(at, slot);
     }
 
-    /// Keys that are overdue are expired by and by.
+    /// Notes that there are overdue keys to expire.
     fn note_overdue(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &slot.held else { return };
         let expires =
@@ -1074,7 +1076,7 @@ impl Core {
         }
     }
 
-    /// Expires some keys, which are taken off the budget; true if there may be more.
+    /// Expires some keys and subtracts them from the budget. True if there may be more.
     pub(super) fn expire_some(
         &mut self,
         at: PartitionRef,
@@ -1098,10 +1100,10 @@ impl Core {
     }
 }
 
-/// Drops what no copy needs from a primary's log. What a learner lacks beside its snapshot belongs
-/// to the snapshot and not to the tail: a tail of any size would otherwise be too short for a
-/// snapshot that takes longer than some writes. It stays until it has grown larger than another
-/// snapshot, which is then the cheaper way.
+/// Drops entries that no copy needs from a primary's log. Entries that a learner needs besides its
+/// snapshot belong to the snapshot and not to the tail: otherwise any tail would be too short for a
+/// snapshot that takes longer than some writes. They stay until they are larger than another
+/// snapshot, which is cheaper then.
 fn trim(held: &mut Held, share: usize, memory: &mut usize) {
     let Held {
         lead, log, store, ..
@@ -1123,23 +1125,21 @@ fn trim(held: &mut Held, share: usize, memory: &mut usize) {
     *memory = memory.saturating_sub(before - log.bytes());
 }
 
-/// What no table gives to this node is kept this long, in case of a table that gives it back,
+/// A partition that no table assigns to this node is kept this long, in case a table gives it back.
 pub(super) const DROP_DELAY: Duration = Duration::from_secs(60);
-/// but where memory is short no longer than this;
+/// The same if memory is short.
 const DROP_SOON: Duration = Duration::from_secs(5);
-/// and while others have too few copies, longer by this at most.
+/// While other members have too few copies, it is kept longer by this at most.
 const DROP_LATE: Duration = Duration::from_secs(600);
-/// The partitions of a node share its tail; one of them has this part of it at most.
+/// The partitions of a node share its tail. One of them has at most this part of it.
 const TAIL_SHARES_MIN: usize = 256;
-/// The tail is this part of what is stored: an entry of it costs as much again as the key that it
-/// is about.
+/// The tail is this part of the contents: a tail entry costs as much again as its key.
 const TAIL_PART: usize = 32;
-/// A smaller one is none: where so little is stored, a snapshot is as cheap, and a log whose
-/// entries go as soon as they are committed always lies in the same few lines of memory, where the
-/// processor still has them.
+/// A smaller tail is not kept. With so little data, a snapshot is as cheap. And a log whose entries
+/// go as soon as they are committed always reuses the same cache lines.
 const TAIL_BYTES_WORTH: usize = 4 << 10;
 
-/// How many entries from `first` on make one frame: at least one where there is one.
+/// How many entries from `first` on make one frame: at least one, if there is one.
 fn frame_of(log: &Log, first: u64) -> u64 {
     let mut count = 0;
     while first + count <= log.last()

@@ -1,16 +1,16 @@
 //! Partitions that a table has split or merged: the new ones take over what this node holds of the
-//! former ones, and calls go where their keys are.
+//! former ones, and calls go to the partitions that have their keys now.
 //!
 //! ```text
 //!   installed: P is to be split     writes wait, every copy confirms that it has everything,
-//!                                   and the primary says so (`report_still`)
+//!                                   and the primary reports that (`report_still`)
 //!   installed: C and D, from P      they serve at once: each holder's C and D draw from its P
 //!                                   the keys that they are asked for, and the rest some
-//!                                   entries a tick; then they are as any partition
+//!                                   entries a tick; then they are like any partition
 //! ```
-//! A copy in sync of a new partition was in sync in the former ones, and confirmed that in the
-//! epoch in which they took no more writes. So all copies draw from the same contents, and there is
-//! no log to divide.
+//! An in-sync copy of a new partition was in sync in the former ones, and confirmed that in the
+//! epoch in which they accepted no more writes. So all copies draw from the same contents, and
+//! there is no log to divide.
 //!
 //! The clocks of two partitions that are merged differ. The table says by how much, and the
 //! deadlines of the one that is behind are moved. A partition-wide operation ends `Stale`, and its
@@ -33,20 +33,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long others have after some entries were drawn, if there are any.
+/// Pause after some entries were drawn, if clients wait.
 const DRAW_PAUSE: Duration = Duration::from_millis(1);
-/// A primary that says that a partition is still says it again after this.
+/// How often a primary repeats the report that a partition is still.
 const SAY_AGAIN: Duration = Duration::from_millis(100);
 
 /// A key of a map.
 type Place = (MapId, Key);
 
-/// What a partition draws: the keys that are its own.
+/// The keys that a partition draws: its own.
 #[derive(Debug)]
 struct Heir {
     table: Arc<Table>,
     at: PartitionRef,
-    /// Of a range: with which keys it and the next one begin.
+    /// For a range: the first key of it and of the next one.
     span: Option<(Place, Option<Place>)>,
 }
 
@@ -102,8 +102,8 @@ impl Portion for Heir {
 }
 
 impl Shard {
-    /// Partitions that are in the installed table no more, though their keyspace is: their contents
-    /// and calls go elsewhere.
+    /// Handles partitions that are not in the installed table any more, though their keyspace is:
+    /// their contents and calls go to new partitions.
     pub(super) fn reshape(&mut self) {
         let Some(view) = self.core.view.clone() else {
             return;
@@ -143,7 +143,7 @@ impl Shard {
             .into_iter()
             .filter_map(|id| view.installed.keyspace(id))
         {
-            // Those that come of the same ones, together.
+            // New partitions that come from the same former ones, together.
             let mut families: BTreeMap<Vec<PartitionId>, Vec<&Arc<Partition>>> = BTreeMap::new();
             for partition in keyspace.partitions.iter().filter(|p| !p.from.is_empty()) {
                 families
@@ -159,8 +159,8 @@ impl Shard {
         let mut left = Vec::new();
         for at in gone {
             self.core.peers.forget_refused(at);
-            // What is held of it stays for a while, as of any partition that no table gives to this
-            // node.
+            // Its contents stay for a while, like those of any partition that no table assigns to
+            // this node.
             if self
                 .slots
                 .get(at)
@@ -174,8 +174,7 @@ impl Shard {
         });
     }
 
-    /// What is held of the former ones is drawn from by those of these new ones that are in sync
-    /// here.
+    /// The new partitions that are in sync here draw from the held contents of the former ones.
     fn divide(&mut self, keyspace: KeyspaceId, table: &Arc<Table>, partitions: &[&Arc<Partition>]) {
         let me = self.core.me;
         let fresh = |slots: &Slots, p: &Partition| {
@@ -206,7 +205,8 @@ impl Shard {
         let Some(lineage) = lineages.and_then(|lineages| lineages.into_iter().max()) else {
             return;
         };
-        // What began empty since has nothing of what was before; its sibling may have all of it.
+        // A partition that began empty since then has none of the former contents. Its sibling may
+        // have all of them.
         let mine: Vec<&Arc<Partition>> =
             mine.into_iter().filter(|p| p.lineage == lineage).collect();
         let Some(first) = mine.first() else { return };
@@ -226,7 +226,7 @@ impl Shard {
             .map(|(held, _)| held.log.last())
             .max()
             .unwrap_or(0);
-        // One of them gives the time.
+        // One of the former partitions gives the clock.
         let Some(clock) = former
             .iter()
             .min_by_key(|(_, behind)| *behind)
@@ -261,7 +261,7 @@ impl Shard {
         }
     }
 
-    /// Calls of partitions that are no more go to those that have their keys, in order.
+    /// Calls of former partitions go to the partitions that have their keys, in order.
     fn move_calls(&mut self, calls: Vec<(PartitionRef, Option<Lineage>, Call)>) {
         let mut moved: BTreeMap<PartitionRef, Vec<Call>> = BTreeMap::new();
         for (at, lineage, call) in calls {
@@ -273,7 +273,7 @@ impl Shard {
                 .and_then(|to| self.slots.get(to))
                 .and_then(|slot| slot.installed.as_ref())
                 .map(|a| a.lineage);
-            // In another lineage nobody could tell that it is a retry.
+            // In another lineage, a retry could not be recognized.
             let lost = call.maybe
                 && call.work.is_write()
                 && (now.is_none() || now != lineage)
@@ -281,8 +281,8 @@ impl Shard {
             match to.filter(|_| now.is_some() && !lost) {
                 Some(to) => moved.entry(to).or_default().push(call),
                 None => {
-                    // Whoever asks whole partitions asks those that came of it, and clears what it
-                    // has cleared again.
+                    // Callers of whole partitions ask the new ones, and repeat what they have
+                    // cleared.
                     let unknown =
                         call.maybe && matches!(&call.work, Work::Key(op) if op.action.is_write());
                     let failure = if unknown {
@@ -308,14 +308,14 @@ impl Shard {
                 .iter()
                 .filter(|call| call.work.is_write())
                 .for_each(|call| slot.calls.resume(call.n));
-            // What peers asked of it meanwhile.
+            // Peers may have sent calls in between.
             calls.extend(std::mem::take(&mut slot.calls.parked));
             note_order(&mut calls);
             slot.calls.parked = calls.into();
         }
     }
 
-    /// Draws some more.
+    /// Draws some more keys.
     pub(super) fn draw_due(&mut self, now: Time) {
         if now < self.core.draw_at {
             return;
@@ -346,8 +346,7 @@ impl Shard {
 }
 
 impl Core {
-    /// Everything that local callers have asked of a partition and is not answered; those of peers
-    /// ask again elsewhere.
+    /// All unanswered local calls of a partition. Peers send theirs to other members.
     fn take_calls(&mut self, at: PartitionRef, slot: &mut Slot) -> Vec<Call> {
         self.depose(at, slot);
         if let Some(held) = &mut slot.held {
@@ -357,7 +356,7 @@ impl Core {
         std::mem::take(&mut slot.calls.parked).into()
     }
 
-    /// Notes a partition that draws from those that it came of.
+    /// Notes a partition that draws from former ones.
     pub(super) fn note_drawing(&mut self, at: PartitionRef, slot: &mut Slot) {
         let draws = slot
             .held
@@ -368,7 +367,7 @@ impl Core {
         }
     }
 
-    /// Says that a partition that takes no more writes is the same everywhere.
+    /// Reports that a partition without writes is the same in all copies.
     pub(super) fn report_still(&mut self, at: PartitionRef, slot: &mut Slot) {
         let now = self.now;
         let Some(held) = slot.held.as_deref_mut().filter(|_| slot.still) else {

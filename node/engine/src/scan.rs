@@ -1,26 +1,26 @@
 //! Scans of a map. A cursor is a place in the order of the index, which is the same at every
-//! member. So nothing of a scan is remembered, and it goes on at any primary. A range is asked for
-//! by its keys, and goes on after the last one.
+//! member. So a scan has no state here, and it continues at any primary. A range is asked for by
+//! its keys, and continues after the last one.
 
 use super::op::RangeQuery;
 use super::store::Store;
 use bytes::Bytes;
 use doyen_placement::MapId;
 
-/// A cursor is the first 32 bits of an order: the clients' cursor has the partition above them.
+/// A cursor is the first 32 bits of an order. In the clients' cursor, the partition is above them.
 const ORDER_SHIFT: u32 = 32;
-/// Keys looked at, at most, for one answer,
+/// Most keys that are looked at for one answer.
 const COUNT_MAX: u32 = 10_000;
-/// and bytes of keys in it, about. Keys that share a cursor are in one answer all the same, however
-/// many they are: by chance hardly ever two, by intent as many as somebody finds who knows the
-/// cluster's id.
+/// About how many bytes of keys an answer has at most. Keys that share a cursor are in one answer
+/// all the same: by chance hardly ever more than one, but a client that knows the cluster's id can
+/// make many.
 const ANSWER_BYTES: usize = 512 << 10;
 
-/// Keys that are drawn for one look at most, where a store draws from others.
+/// Most keys that are drawn for one look, if a store draws from others.
 const DRAWN_MAX: usize = 1_000;
 
-/// Some keys of a map from `cursor` on, about `count`, and where to go on. 0 begins a scan, and
-/// says that it is over.
+/// About `count` keys of a map from `cursor` on, and where to continue. 0 begins a scan, and is the
+/// end of it.
 pub(super) fn scan(
     store: &mut Store,
     map: MapId,
@@ -40,8 +40,7 @@ pub(super) fn scan(
             break;
         }
         looked += 1;
-        // Never 0; and where it does not fit into 32 bits, nothing follows that would make it an
-        // answer.
+        // Never 0. If it does not fit into 32 bits, no further key follows.
         next = place + 1;
         if !entry.overdue(clock) {
             bytes += entry.key().len();
@@ -51,8 +50,8 @@ pub(super) fn scan(
     (upto.map_or(0, |upto| upto + 1), keys)
 }
 
-/// Keys of a range in order, with their values where they are wanted, and whether more may follow.
-/// At least one, if any is there.
+/// Some keys of a range in order, with their values if they are wanted, and whether more may
+/// follow. At least one, if there is any.
 pub(super) fn range(
     store: &mut Store,
     map: MapId,
@@ -90,7 +89,7 @@ pub(super) fn range(
     }
 }
 
-/// The same, of keys that are all here.
+/// The same if all keys are here.
 fn range_of(
     store: &Store,
     map: MapId,
@@ -100,8 +99,8 @@ fn range_of(
 ) -> (bool, Vec<Bytes>) {
     let (mut found, mut bytes, mut keys) = (Vec::new(), 0, 0);
     for (looked, entry) in (0_u32..).zip(store.range(map, from, to, query.reverse)) {
-        // What is overdue and was looked at is behind the last key, too: there is none to go on
-        // after.
+        // Overdue keys that were looked at may be after the last key, too, so without a key there
+        // is no place to continue.
         if keys >= query.count || (keys > 0 && (looked >= COUNT_MAX || bytes >= ANSWER_BYTES)) {
             return (true, found);
         }

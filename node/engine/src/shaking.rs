@@ -1,11 +1,10 @@
 //! Makes the allocator give free memory back to the system.
 //!
-//! mimalloc keeps freed memory for a moment. It checks whether that moment is over only when
-//! something else of the same segment (32 MiB) is freed. If nothing is, the segment stays as it is
-//! for good. So this takes one piece of each segment that has room, keeps it for longer than that
-//! moment, and frees it. Segments that are free as a whole are kept in the same way by their arena,
-//! which checks when another segment is freed. With other allocators, this does nothing, and costs
-//! as little.
+//! mimalloc keeps freed memory for a moment. It checks whether that moment is over only when other
+//! memory of the same segment (32 MiB) is freed. If none is, the segment stays as it is for good.
+//! So this takes one piece of each segment that has room, keeps it for longer than that moment, and
+//! frees it. Free segments are kept in the same way by their arena, which checks when another
+//! segment is freed. With other allocators, this has no effect and costs as little.
 //!
 //! ```text
 //!   take pieces, until all free memory is taken ─> free all but one of each segment
@@ -16,18 +15,18 @@ use doyen_gossip::Time;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A piece: the smallest that has pages of its own.
+/// The size of a piece: the smallest that has pages of its own.
 const PIECE_BYTES: usize = 128 << 10;
-/// What needs a segment of its own.
+/// A size that needs a segment of its own.
 const WHOLE_BYTES: usize = 20 << 20;
 const SEGMENT_BITS: u32 = 25;
-/// Pieces that are taken at most: of 8 GiB.
+/// Most pieces that are taken: those of 8 GiB.
 const PIECES_MAX: u64 = 64 << 10;
-/// Pieces taken or freed in one step, and how long others have after it.
+/// Pieces taken or freed in one step, and the pause after it.
 const STEP: usize = 64;
 const PAUSE: Duration = Duration::from_millis(1);
-/// What was freed is kept for 10 ms, and for a millisecond more with each page that is freed
-/// meanwhile.
+/// Freed memory is kept for 10 ms, and for a millisecond more with each page that is freed in
+/// between.
 const KEPT: Duration = Duration::from_millis(600);
 /// Segments are kept for 100 ms.
 const KEPT_WHOLE: Duration = Duration::from_millis(250);
@@ -35,10 +34,10 @@ const KEPT_WHOLE: Duration = Duration::from_millis(250);
 /// One shake under way.
 #[derive(Debug, Default)]
 pub(super) struct Shaking {
-    /// Still to be taken, and those that were.
+    /// Number of pieces still to be taken, and the pieces that were.
     missing: usize,
     taken: Vec<Vec<u8>>,
-    /// Those that are kept: one a segment.
+    /// The pieces that are kept: one a segment.
     kept: Vec<Vec<u8>>,
     kept_until: Option<Time>,
     wholes: Vec<Vec<u8>>,
@@ -46,10 +45,10 @@ pub(super) struct Shaking {
 }
 
 impl Shaking {
-    /// Of so many bytes that are free, about.
+    /// A shake for about so many free bytes.
     pub(super) fn new(bytes: u64) -> Self {
         let missing = (bytes / PIECE_BYTES as u64).min(PIECES_MAX) as usize;
-        // None of them is ever touched: they take addresses and no memory.
+        // They are never written to, so they take addresses but no memory.
         Self {
             missing,
             wholes: (0..3).map(|_| Vec::with_capacity(WHOLE_BYTES)).collect(),
@@ -57,7 +56,7 @@ impl Shaking {
         }
     }
 
-    /// Goes on. When the next step is due; `None`: that was the last.
+    /// Takes the next step. Returns when another one is due; `None` if it was the last.
     pub(super) fn step(&mut self, now: Time) -> Option<Time> {
         if self.missing > 0 {
             let some = self.missing.min(STEP);
@@ -81,7 +80,7 @@ impl Shaking {
             return Some(until);
         }
         if self.kept.pop().is_some() {
-            // With it goes up to a segment.
+            // This frees up to a segment.
             return Some(now + PAUSE);
         }
         let until = *self.wholes_until.get_or_insert_with(|| {

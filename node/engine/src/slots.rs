@@ -5,8 +5,8 @@ use doyen_placement::{KeyspaceId, PartitionId, PartitionRef};
 
 /// Slots, sorted by keyspace and partition.
 ///
-/// A tree of a thousand of them is several places in memory that nobody has looked at for long;
-/// here the number of a partition is its place, unless some that came before it are gone.
+/// A lookup in a tree of a thousand slots would touch several places that are in no cache. Here, a
+/// partition's number is its position, unless some before it are gone.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     keyspaces: Vec<(KeyspaceId, Vec<(PartitionId, Slot)>)>,
@@ -40,7 +40,7 @@ impl Slots {
         Some(&mut slots[place].1)
     }
 
-    /// The slot of a partition, a new one if there is none.
+    /// The slot of a partition. If there is none, a new one.
     pub(super) fn get_or_insert(&mut self, at: PartitionRef) -> &mut Slot {
         let keyspace = match self
             .keyspaces
@@ -60,7 +60,7 @@ impl Slots {
         &mut slots[place].1
     }
 
-    /// Forgets those for which this does not hold.
+    /// Forgets the slots for which this returns false.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(PartitionRef, &Slot) -> bool) {
         for (keyspace, slots) in &mut self.keyspaces {
             slots.retain(|(partition, slot)| {
@@ -75,7 +75,7 @@ impl Slots {
         }
     }
 
-    /// Forgets the keyspaces that are gone, as soon as nothing of them is left here.
+    /// Forgets the keyspaces that are gone and have nothing left here.
     pub(super) fn prune(&mut self, is_gone: impl Fn(KeyspaceId) -> bool) {
         self.keyspaces.retain(|(id, slots)| {
             !is_gone(*id)

@@ -2,8 +2,8 @@
 //! set.
 //!
 //! The key after another one, in the index's order, is the same at every holder of the partition,
-//! whatever was written meanwhile. So scans, snapshots and checksums can stop at a key. Entries are
-//! shared with the log and its undo records, so a write copies its bytes once.
+//! however it was written. So scans, snapshots and checksums can stop at a key. Entries are shared
+//! with the log and its undo records, so a write copies its bytes once.
 
 mod drawing;
 mod victims;
@@ -28,18 +28,18 @@ use victims::Hand;
 pub(super) use victims::{Victim, Wanted};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// A key by itself: of a deletion, of a place in a scan.
+/// A key by itself, for a deletion or a place in a scan.
 pub(super) type Key = Arc<[u8]>;
 
-/// What an entry costs beside the bytes of its key and value: its header, its place in the index,
-/// what the allocator rounds up.
+/// What an entry costs besides the bytes of its key and value: its header, its place in the index,
+/// and the rounding of the allocator.
 pub(super) const ENTRY_OVERHEAD: usize = 80;
-/// The place among deadlines of an entry that expires.
+/// What an entry that expires costs in the set of deadlines.
 const EXPIRY_OVERHEAD: usize = 32;
-/// The place of an entry in the order of keys.
+/// What an entry costs in the order of keys.
 const SORTED_OVERHEAD: usize = 16;
 
-/// What a log entry does. Effects are replicated, never commands.
+/// The effect of a log entry. Effects are replicated, never commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Effect {
     /// The key has this value and deadline.
@@ -48,7 +48,7 @@ pub(super) enum Effect {
         entry: Entry,
         deadline: u64,
     },
-    /// The key is gone.
+    /// The key is deleted.
     Delete { map: MapId, key: Key },
     /// The key has this deadline.
     Deadline { map: MapId, key: Key, deadline: u64 },
@@ -57,7 +57,7 @@ pub(super) enum Effect {
 }
 
 impl Effect {
-    /// Bytes that it holds.
+    /// Bytes of its key and value.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Put { entry, .. } => entry.len(),
@@ -66,7 +66,7 @@ impl Effect {
         }
     }
 
-    /// The map that it is about.
+    /// The map that it changes.
     pub(super) const fn map(&self) -> MapId {
         match self {
             Self::Put { map, .. }
@@ -76,7 +76,7 @@ impl Effect {
         }
     }
 
-    /// The key that it is about.
+    /// The key that it changes.
     pub(super) fn key(&self) -> Option<&[u8]> {
         match self {
             Self::Put { entry, .. } => Some(entry.key()),
@@ -86,14 +86,14 @@ impl Effect {
     }
 }
 
-/// Bytes of entries, with what it costs to look at them, that are summed in one go, about: a tenth
-/// of a millisecond or two.
+/// About how many bytes of entries, with the cost of looking at them, are summed in one slice: a
+/// tenth of a millisecond or two.
 const SUM_BYTES: usize = 128 << 10;
 
 /// What an effect replaced.
 #[derive(Debug, Default)]
 pub(super) enum Undo {
-    /// Nothing to undo: the entry is committed, or changed nothing.
+    /// Nothing to undo: the entry is committed, or it changed nothing.
     #[default]
     Nothing,
     /// The key was absent.
@@ -106,23 +106,23 @@ pub(super) enum Undo {
     Map(Box<Map>),
 }
 
-/// Keys of one map.
+/// The keys of one map.
 #[derive(Debug)]
 pub(super) struct Map {
     index: Index,
-    /// The same entries in the order of their keys, where the keyspace keeps them so.
+    /// The same entries in the order of their keys, if the keyspace keeps it.
     sorted: Option<BTreeSet<ByKey>>,
     expiring: BTreeSet<(u64, ByKey)>,
-    /// What these cost, and what is still to be drawn.
+    /// The cost of the entries, including those that are still to be drawn.
     bytes: usize,
     rest: Option<Box<Rest>>,
 }
 
-/// An entry, ordered by its key.
+/// An entry that is ordered by its key.
 #[derive(Debug, Clone)]
 struct ByKey(Entry);
 
-/// So that a set of entries can be asked for a key.
+/// So that a set of entries can be searched by key.
 impl Borrow<[u8]> for ByKey {
     fn borrow(&self) -> &[u8] {
         self.0.key()
@@ -160,7 +160,7 @@ impl Map {
         }
     }
 
-    /// Bytes that its keys cost.
+    /// The cost of its keys in bytes.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -170,12 +170,12 @@ impl Map {
         self.index.len()
     }
 
-    /// The same, with what is still to be drawn, about.
+    /// The same, including about how many are still to be drawn.
     fn about(&self) -> usize {
         self.len() + self.rest.as_ref().map_or(0, |rest| rest.keys())
     }
 
-    /// Drops up to `count` keys, fewer where they are large; says whether any are left. Large maps
+    /// Drops up to `count` keys, fewer if they are large. Returns whether any are left. Large maps
     /// are freed in slices.
     pub(super) fn shed(&mut self, count: usize) -> bool {
         self.index.shed(count);
@@ -204,7 +204,7 @@ impl Map {
         old
     }
 
-    /// Takes what is no longer in the index out of the accounts.
+    /// Subtracts the cost of an entry that left the index.
     fn drop_old(&mut self, old: &Option<Entry>) {
         let Some(old) = old else { return };
         self.bytes -= self.cost(old);
@@ -225,7 +225,7 @@ impl Map {
         old
     }
 
-    /// Gives an entry another deadline and version; what it had.
+    /// Gives an entry another deadline and version. Returns the former ones.
     fn date(&mut self, order: u64, key: &[u8], deadline: u64, version: u64) -> Option<(u64, u64)> {
         let entry = self.index.get(order, key)?.clone();
         let old = (entry.deadline(), entry.version());
@@ -241,7 +241,7 @@ impl Map {
         Some(old)
     }
 
-    /// Has a segment of the index looked at; false: there is none of this number.
+    /// Lets a segment of the index be looked at. False: there is none with this number.
     fn survey(&mut self, number: usize, surveyor: &mut impl Surveyor) -> bool {
         let Self {
             index,
@@ -272,15 +272,14 @@ impl Map {
             }
     }
 
-    /// Entries from one key on, up to another and without that one, where they are sorted. An empty
-    /// end is none.
+    /// Sorted entries from one key up to, but not including, another. An empty end means none.
     fn range(&self, from: &[u8], to: &[u8]) -> impl DoubleEndedIterator<Item = &Entry> {
         let end = if to.is_empty() {
             Bound::Unbounded
         } else {
             Bound::Excluded(to)
         };
-        // A set does not like to be asked for less than nothing.
+        // The range of a set panics if its end is before its beginning.
         let sorted = self.sorted.as_ref().filter(|_| to.is_empty() || from < to);
         sorted
             .into_iter()
@@ -289,7 +288,7 @@ impl Map {
     }
 }
 
-/// What an entry costs where keys are not kept in order.
+/// The cost of an entry without the order of keys.
 pub(super) fn cost(entry: &Entry) -> usize {
     entry.len()
         + ENTRY_OVERHEAD
@@ -300,8 +299,8 @@ pub(super) fn cost(entry: &Entry) -> usize {
         }
 }
 
-/// A checksum under way: everything up to and including `upto` is in it, and stays so as writes go
-/// on.
+/// A checksum that is being built. It covers everything up to and including `upto`, and writes keep
+/// it right.
 #[derive(Debug)]
 struct Sum {
     session: u32,
@@ -320,10 +319,10 @@ impl Sum {
     }
 }
 
-/// How far a snapshot has come: after this key, in the order of the map's index.
+/// The position of a snapshot: after this key, in the order of the map's index.
 pub(super) type Cursor = Option<(MapId, Key)>;
 
-/// How far a look at where entries lie has come: this segment of the index of this map is next.
+/// The position of a survey: this segment of this map's index is next.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Place {
     map: MapId,
@@ -335,29 +334,29 @@ pub(super) struct Place {
 struct Tombstones {
     keys: BTreeMap<(MapId, Key), u64>,
     clears: BTreeMap<MapId, u64>,
-    /// What the maps were that were cleared meanwhile: nearly all of it is older than that, but it
-    /// takes a look at each entry to know.
+    /// The former contents of maps that were cleared in the meantime. Nearly all of it is older
+    /// than the clearing, but each entry must be checked.
     cleared: Vec<(MapId, u64, Map)>,
 }
 
-/// Everything that one partition holds.
+/// The contents of one partition.
 #[derive(Debug)]
 pub(super) struct Store {
     seed: OrderKey,
     /// Whether keys are also kept in the order of their bytes.
     sorted: bool,
     maps: LiteMap<MapId, Map>,
-    /// Bytes that all of them cost.
+    /// The cost of all maps in bytes.
     bytes: usize,
     sums: Vec<Sum>,
     tombstones: Option<Box<Tombstones>>,
-    /// Maps of which something is still to be drawn from former ones.
+    /// Number of maps that still have keys to draw.
     parts: usize,
     hand: Hand,
 }
 
 impl Store {
-    /// An empty one. The seed orders its keys: all members have the same.
+    /// An empty store. The seed decides the order of keys. It is the same at all members.
     pub(super) const fn new(seed: OrderKey) -> Self {
         Self {
             seed,
@@ -371,34 +370,33 @@ impl Store {
         }
     }
 
-    /// The same, which keeps keys in the order of their bytes, too.
+    /// The same store. If `sorted`, it keeps keys in the order of their bytes, too.
     pub(super) fn sorted(self, sorted: bool) -> Self {
         Self { sorted, ..self }
     }
 
-    /// The same without its contents.
+    /// An empty store with the same settings.
     pub(super) fn emptied(&self) -> Self {
         Self::new(self.seed).sorted(self.sorted)
     }
 
-    /// Where a key stands in every map's order: what an operation that looks several times works
-    /// out once.
+    /// The place of a key in every map's order. An operation with several lookups computes it once.
     pub(super) fn order(&self, key: &[u8]) -> u64 {
         self.seed.order(key)
     }
 
-    /// The entry under a key, overdue or not.
+    /// The entry of a key, overdue or not.
     pub(super) fn entry(&self, map: MapId, order: u64, key: &[u8]) -> Option<&Entry> {
         self.maps.get(&map)?.index.get(order, key)
     }
 
-    /// Where a key would be looked up.
+    /// The index and the order for looking up a key.
     pub(super) fn lookup(&self, map: MapId, key: &[u8]) -> Option<(&Index, u64)> {
         Some((&self.maps.get(&map)?.index, self.order(key)))
     }
 
-    /// Entries of a map in the order of their keys, from one on, up to another; none where they are
-    /// not kept so.
+    /// Entries of a map in the order of their keys, from one up to another. None if the order is
+    /// not kept.
     pub(super) fn range(
         &self,
         map: MapId,
@@ -420,7 +418,7 @@ impl Store {
         })
     }
 
-    /// Entries behind a key of a map in the order of maps and keys, where they are kept so.
+    /// Entries after a key of a map, in the order of maps and keys, if that is kept.
     pub(super) fn sorted_after<'a>(
         &'a self,
         after: Option<(MapId, &'a [u8])>,
@@ -440,8 +438,7 @@ impl Store {
             })
     }
 
-    /// Has the next entries looked at, which may get another place in memory; false: there are no
-    /// more.
+    /// Lets the next entries be looked at, which may move them in memory. False: there are no more.
     pub(super) fn survey(&mut self, place: &mut Place, surveyor: &mut impl Surveyor) -> bool {
         let Some((id, map)) = self.maps.iter_mut().find(|(id, _)| **id >= place.map) else {
             return false;
@@ -463,7 +460,7 @@ impl Store {
         })
     }
 
-    /// Bytes that an entry costs here.
+    /// The cost of an entry here.
     pub(super) fn cost(&self, entry: &Entry) -> usize {
         cost(entry) + if self.sorted { SORTED_OVERHEAD } else { 0 }
     }
@@ -473,7 +470,7 @@ impl Store {
         self.maps.get(&map).map_or(0, Map::len)
     }
 
-    /// Of each of these maps that is here: its place among them, about how many keys it has, and
+    /// For each of these maps that is here: its place in the list, about how many keys it has, and
     /// how many of those expire.
     pub(super) fn each_of(&self, maps: &[MapId], mut tell: impl FnMut(usize, usize, usize)) {
         // Most partitions have one map or two.
@@ -493,26 +490,26 @@ impl Store {
         }
     }
 
-    /// How many keys there are; about, while some are still to be drawn.
+    /// How many keys there are; only about, while some are still to be drawn.
     pub(super) fn keys(&self) -> usize {
         self.maps.values().map(Map::about).sum()
     }
 
-    /// Bytes that they cost; about, while some are still to be drawn.
+    /// Their cost in bytes; only about, while some are still to be drawn.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Applies an effect as of sequence `seq`; what it replaced is moved out.
+    /// Applies an effect as of sequence `seq`. Returns what it replaced.
     pub(super) fn apply(&mut self, seq: u64, effect: &Effect) -> Undo {
         let order = effect.key().map_or(0, |key| self.order(key));
         self.apply_at(order, seq, effect)
     }
 
-    /// `apply`, with the order of the effect's key.
+    /// The same, with the order of the effect's key.
     pub(super) fn apply_at(&mut self, order: u64, seq: u64, effect: &Effect) -> Undo {
         if let Some(key) = effect.key().filter(|_| !broken(&mutant::REPLACES_UNDRAWN)) {
-            // What it replaces must be known to be brought back.
+            // The replaced entry must be known, so that it can be brought back.
             self.draw(effect.map(), order, key);
         }
         match effect {
@@ -571,7 +568,7 @@ impl Store {
         }
     }
 
-    /// Applies an effect while a snapshot is still arriving: what is newer already stays.
+    /// Applies an effect while a snapshot is still arriving. Newer entries stay.
     pub(super) fn apply_fuzzy(&mut self, seq: u64, effect: &Effect) {
         let order = effect.key().map_or(0, |key| self.order(key));
         match effect {
@@ -599,7 +596,7 @@ impl Store {
                     t.keys.insert((*map, key.clone()), seq);
                 }
             }
-            // While a snapshot is under way its primary logs changes of deadlines as puts, because
+            // While a snapshot is under way, its primary logs changes of deadlines as puts, because
             // the entry may still be on its way here.
             Effect::Deadline { map, key, deadline } => {
                 if self
@@ -609,8 +606,8 @@ impl Store {
                     self.date(*map, order, key, *deadline, seq);
                 }
             }
-            // Set aside whole: `sift` brings back what is newer. Millions of keys are too many to
-            // be deleted in one go.
+            // The map is set aside as a whole, and `sift` brings newer entries back. There may be
+            // millions, too many to delete in one go.
             Effect::Clear { map } => {
                 let was = self.maps.remove(map);
                 self.bytes -= was.as_ref().map_or(0, |was| was.bytes);
@@ -625,7 +622,7 @@ impl Store {
         }
     }
 
-    /// Takes an entry of a snapshot unless something newer is known of its key; whether it did.
+    /// Takes an entry of a snapshot, unless its key has a newer one. Returns whether it did.
     pub(super) fn adopt(&mut self, map: MapId, entry: Entry) -> bool {
         if let Some(t) = &self.tombstones {
             let cleared = t.clears.get(&map).is_some_and(|seq| *seq > entry.version());
@@ -634,7 +631,7 @@ impl Store {
                     .get(&(map, Key::from(entry.key())))
                     .is_some_and(|seq| *seq > entry.version())
             };
-            // Few snapshots meet deletions; a lookup needs a key of its own.
+            // Few snapshots meet deletions, and a lookup needs a key of its own.
             if cleared || (!t.keys.is_empty() && deleted()) {
                 return false;
             }
@@ -649,7 +646,7 @@ impl Store {
         newer
     }
 
-    /// Whether nothing is left to be sifted: only then is it known what is here.
+    /// Whether nothing is left to be sifted. Only then are the contents known.
     pub(super) fn is_sifted(&self) -> bool {
         self.tombstones
             .as_ref()
@@ -657,8 +654,8 @@ impl Store {
     }
 
     /// Looks at up to `count` entries of maps that were cleared while a snapshot arrives, and keeps
-    /// those that are newer: they are as parts of the snapshot are. True once nothing is left; what
-    /// is to be freed goes to the garbage.
+    /// the newer ones like parts of the snapshot. True once nothing is left. Dropped maps go to the
+    /// garbage.
     pub(super) fn sift(&mut self, count: usize, garbage: &mut Vec<Map>) -> bool {
         for _ in 0..count {
             let Some(t) = &mut self.tombstones else {
@@ -708,7 +705,7 @@ impl Store {
         })
     }
 
-    /// Whether anything here expires, or may be drawn that does.
+    /// Whether any key here expires, or may be drawn that does.
     pub(super) fn expires(&self) -> bool {
         self.maps
             .values()
@@ -747,8 +744,8 @@ impl Store {
             .flatten()
     }
 
-    /// Begins a checksum; `advance_sum` covers more and more of the store, and writes keep what is
-    /// covered right.
+    /// Begins a checksum. `advance_sum` covers more and more of the store, and writes keep the
+    /// covered part right.
     pub(super) fn begin_sum(&mut self, session: u32) {
         self.end_sum(session);
         self.sums.push(Sum {
@@ -764,8 +761,8 @@ impl Store {
         self.sums.iter().any(|s| s.session == session)
     }
 
-    /// Covers the next entries, `count` and about [`SUM_BYTES`] at most; true once everything is
-    /// covered, and how many bytes were looked at.
+    /// Covers the next entries, at most `count` and about [`SUM_BYTES`]. Returns true once
+    /// everything is covered, and how many bytes were looked at.
     pub(super) fn advance_sum(&mut self, session: u32, count: usize) -> (bool, usize) {
         let Some(at) = self.sums.iter().position(|s| s.session == session) else {
             return (false, 0);
@@ -816,13 +813,13 @@ impl Store {
         Some(sum.maps.values().fold(0, |all, one| all.wrapping_add(*one)))
     }
 
-    /// The checksum of everything, at once: for inspection only.
+    /// The checksum of all contents, at once: for inspection only.
     pub(super) fn content(&self) -> u64 {
         self.contents()
             .fold(0, |sum, (map, entry)| sum.wrapping_add(digest(map, &entry)))
     }
 
-    /// Everything, drawn or not: for inspection only.
+    /// All contents, drawn or not: for inspection only.
     pub(super) fn contents(&self) -> impl Iterator<Item = (MapId, Entry)> {
         self.following(&None)
             .map(|(map, entry)| (map, entry.clone()))
@@ -839,7 +836,7 @@ impl Store {
         self.sums.clear();
     }
 
-    /// Gives up everything, to be freed in slices.
+    /// Takes all contents out, to be freed in slices.
     pub(super) fn take(&mut self) -> Vec<Map> {
         self.sums.clear();
         (self.bytes, self.parts) = (0, 0);
@@ -900,12 +897,12 @@ impl Store {
         Some(old)
     }
 
-    /// Whether any checksum covers this key: only then is its digest worth its time.
+    /// Whether any checksum covers this key. Only then must its digest be computed.
     fn covered(&self, map: MapId, order: u64, key: &[u8]) -> bool {
         self.sums.iter().any(|s| s.covers(map, order, key))
     }
 
-    /// What checksums cover changed.
+    /// The covered part of checksums changed.
     fn summed(&mut self, (map, order, key): (MapId, u64, &[u8]), added: u64, removed: u64) {
         for sum in self.sums.iter_mut().filter(|s| s.covers(map, order, key)) {
             let total = sum.maps.entry(map).or_default();
@@ -928,10 +925,11 @@ impl Store {
     }
 }
 
-/// A 64-bit digest of one entry; sums of them compare copies whatever the order of their writes
-/// was.
+/// A 64-bit digest of one entry. Copies are compared by the sum of all digests, which does not
+/// depend on the order of writes.
 fn digest(map: MapId, entry: &Entry) -> u64 {
-    // Key and value each by itself, so that a byte cannot move from the one to the other unnoticed.
+    // Key and value are hashed separately, so that a byte cannot move from one to the other
+    // unnoticed.
     let words = [
         u64::from(map.0),
         entry.version(),
@@ -946,7 +944,7 @@ fn digest(map: MapId, entry: &Entry) -> u64 {
     xxh3_64(&bytes)
 }
 
-/// Digest of bytes that come in pieces, however they are cut: for snapshot chunks.
+/// The digest of bytes in pieces, wherever they are cut: for snapshot chunks.
 pub(super) fn digest_bytes<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let mut digest = Xxh3::new();
     pieces.into_iter().for_each(|piece| digest.update(piece));

@@ -4,7 +4,7 @@
 //!   the table          member ── holds ──> partition p
 //!   the data plane     member.thread(thread_of(p, threads of member)) ── holds ──> partition p
 //! ```
-//! Tables and requests to the control thread name members, because only members live and die. The
+//! Tables and requests to the control thread name members, because only members join and fail. The
 //! data plane addresses threads: peers, links, calls and their origins. Members of one cluster may
 //! have different numbers of threads, so the threads that hold two copies of a partition may have
 //! different numbers.
@@ -14,15 +14,15 @@ use super::MemberId;
 use doyen_placement::{Partition, PartitionId, PartitionRef, Table};
 use litemap::LiteMap;
 
-/// How many data threads each member has.
+/// The number of data threads of each member.
 #[derive(Debug, Default)]
 pub struct Threads {
-    /// Those that have more than one: where nobody has, nothing is looked up.
+    /// The members with more than one. If there are none, no lookup is needed.
     several: LiteMap<MemberId, u8>,
 }
 
 impl Threads {
-    /// As the members of these tables say.
+    /// The numbers in these tables.
     pub fn of(tables: &[&Table]) -> Self {
         let members = tables.iter().flat_map(|t| &t.members);
         let several = members
@@ -69,13 +69,13 @@ impl Core {
     }
 }
 
-/// Whether a thread tells another one which table it acts on: tables are their nodes', so not every
-/// two threads of two members need to.
+/// Whether a thread tells another one which table it acts on. All threads of a node act on the same
+/// table, so not every two threads of two members need to.
 pub(super) fn tells_tables(me: MemberId, peer: MemberId) -> bool {
     peer.is_client() || (peer.member() != me.member() && peer.thread_number() == me.thread_number())
 }
 
-/// Which thread of a member with so many has a partition.
+/// The thread of a member with so many threads that has a partition.
 #[must_use]
 pub const fn thread_of(partition: PartitionId, threads: u8) -> u8 {
     partition.thread(threads)

@@ -1,11 +1,11 @@
-//! The work of a shard besides serving. It goes by the clock and a little at a time, because
-//! clients wait meanwhile.
+//! The work of a shard besides serving. It is driven by the clock and done a little at a time,
+//! because clients wait meanwhile.
 //!
 //! ```text
 //!   tick ─> timers that are due ─> answers that no release let out ─> upkeep ─> drawing
 //!        ─> expiry ─> eviction ─> compaction ─> snapshots ─> dropped contents are freed
 //! ```
-//! Each step has a bound for one tick, and says in `poll_timeout` when it goes on.
+//! Each step is bounded for one tick, and `poll_timeout` says when the next one is due.
 
 use super::forwarding::Executed;
 use super::log::Log;
@@ -16,29 +16,29 @@ use doyen_gossip::Time;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Between two looks at the partitions where something happened: commit notices, expiry, silent
+/// Time between two looks at the partitions with changes: for commit notices, expiry and silent
 /// copies.
 pub(super) const UPKEEP: Duration = Duration::from_millis(50);
-/// Between two looks at all partitions. Nothing should hang on it; it bounds what a forgotten
-/// notice would cost.
+/// Time between two looks at all partitions. Nothing should depend on it: it bounds the effect of a
+/// missing notice.
 const ROUND: Duration = Duration::from_secs(1);
-/// Partitions looked at in one tick: each is several lines of memory that are in no cache.
+/// Partitions of one tick: each is several cache lines that are in no cache.
 const UPKEEP_SLICE: usize = 256;
-/// Work of one tick on timers, in bytes handled: a tenth of a millisecond or two.
+/// Work of one tick on timers, in handled bytes: a tenth of a millisecond or two.
 const TIMER_WORK_MAX: usize = 128 << 10;
-/// Keys expired in one step, of one partition and of all; and how long others have after it. 40,000
-/// keys a second.
+/// Keys expired in one step, of one partition and of all, and the pause after it: 40,000 keys a
+/// second.
 pub(super) const EXPIRE_SLICE: usize = 64;
 const EXPIRE_STEP: usize = 200;
 const EXPIRE_PAUSE: Duration = Duration::from_millis(5);
-/// Keys and log entries freed in one step, and how long others have after it.
+/// Keys and log entries freed in one step, and the pause after it.
 const FREE_SLICE: usize = 500;
 const FREE_PAUSE: Duration = Duration::from_millis(2);
-/// The same where memory is short.
+/// The same if memory is short.
 const FREE_SLICE_SHORT: usize = 2_000;
 const FREE_PAUSE_SHORT: Duration = Duration::from_micros(500);
-/// Work on snapshots in one step, in bytes handled, which is some tenths of a millisecond, and how
-/// long others have after it, if there are any.
+/// Work on snapshots in one step, in handled bytes, which is some tenths of a millisecond; and the
+/// pause after it, if clients wait.
 const COPY_WORK_MAX: usize = 256 << 10;
 const COPY_PAUSE: Duration = Duration::from_millis(1);
 
@@ -47,7 +47,7 @@ impl Shard {
     pub fn tick(&mut self, now: Time) {
         self.core.now = now;
         self.wake_due(now);
-        // Answers that no lease lets out.
+        // Answers that were not released for lack of a lease.
         while self.core.ready.front().is_some_and(|(_, e)| e.until <= now) {
             if let Some((at, executed)) = self.core.ready.pop_front()
                 && let Some(slot) = self.slots.get_mut(at)
@@ -91,7 +91,7 @@ impl Shard {
         .min()
     }
 
-    /// Partitions whose timers are due: sums of contents above all.
+    /// Wakes partitions whose timers are due. Most of their work is checksums.
     fn wake_due(&mut self, now: Time) {
         let before = self.core.worked;
         while let Some((_, at)) = self.core.timers.first().copied().filter(|(t, _)| *t <= now) {
@@ -126,10 +126,10 @@ impl Shard {
         }
     }
 
-    /// The next look gives up what is due by now (`Core::give_up`), and answers that no lease lets
-    /// out go first. They stand in the order of their commits, so `tick` may not get to some that
-    /// are due. If a read of them outlived a later write on its key, it would be asked again as if
-    /// there were no such write.
+    /// The next look gives up the calls that are due by now (`Core::give_up`). Before that, answers
+    /// that were not released for lack of a lease are given up. They are in the order of their
+    /// commits, so `tick` may not have got to some that are due. If a read among them outlived a
+    /// later write on its key, it would be sent again as if that write did not exist.
     fn begin_giving_up(&mut self, now: Time) {
         self.core.gives_up_to = now;
         let due = |(_, executed): &(_, Executed)| executed.until <= now;
@@ -183,7 +183,7 @@ impl Shard {
         } else {
             noticed.sort_unstable();
         }
-        // Whoever is being copied is not quiet, so it is among them.
+        // A partition that is being copied is not quiet, so it is among these.
         self.core.copying.count(
             noticed.iter().filter_map(|at| self.slots.get(*at)),
             &self.core.leaving,
@@ -191,7 +191,7 @@ impl Shard {
         self.core.looking_at = VecDeque::from(noticed);
     }
 
-    /// Whether something is on its way that is lacking: it goes before what only makes loads even.
+    /// Checks whether a missing copy is on its way. It goes before copies that only balance load.
     pub(super) fn look_for_repairs(&mut self) {
         let repairing = self
             .slots
@@ -200,7 +200,7 @@ impl Shard {
         self.core.pace.set_repairing(repairing);
     }
 
-    /// Expires some keys of the partitions where some are overdue.
+    /// Expires some keys of the partitions with overdue keys.
     fn expire_due(&mut self, now: Time) {
         if self.core.expiring.is_empty() || now < self.core.expire_at {
             return;
@@ -221,20 +221,20 @@ impl Shard {
         }
     }
 
-    /// Whether the processor on which this thread runs has little time to spare: copies slow down,
-    /// where anybody else wants something.
+    /// Whether the processor on which this thread runs is short of time. Then copies slow down if
+    /// others want it.
     pub fn set_short_of_time(&mut self, short: bool) {
         self.core.pace.set_short_of_time(short);
     }
 
-    /// Whether a pause that is for the sake of others keeps something waiting.
+    /// Whether work waits only because of a pause for clients.
     #[must_use]
     pub fn pauses(&self) -> bool {
         (!self.core.to_copy.is_empty() && !self.core.copies_wait && !self.core.paced)
             || !self.core.drawing.is_empty()
     }
 
-    /// There are no others at the moment: what pauses for their sake is due.
+    /// There are no clients at the moment: work that pauses for them is due.
     pub fn go_on(&mut self) {
         if self.pauses() {
             self.core.draw_at = Time::ZERO;
@@ -292,8 +292,8 @@ impl Core {
         !self.garbage.is_empty() || !self.old_logs.is_empty()
     }
 
-    /// Bytes of what was dropped and is not freed yet, with what is freed of it so far of each map
-    /// and log.
+    /// Bytes that were dropped and are not freed yet. Each map and log counts as a whole until all
+    /// of it is freed.
     pub(super) fn dropped_bytes(&self) -> u64 {
         let maps = self.garbage.iter().map(Map::bytes).sum::<usize>();
         (maps + self.old_logs.iter().map(Log::bytes).sum::<usize>()) as u64
@@ -304,7 +304,7 @@ impl Core {
         if now < self.free_at || !self.has_garbage() {
             return;
         }
-        // Where memory is short, writes wait for this.
+        // If memory is short, writes wait for this.
         let room = self.headroom();
         let (slice, pause) = if room.left < room.kept {
             (FREE_SLICE_SHORT, FREE_PAUSE_SHORT)

@@ -1,4 +1,4 @@
-//! The learner's side of copying a partition: what has arrived, and whether it is equal.
+//! The learner's side of copying a partition: receives the snapshot, and compares checksums.
 
 use super::super::dedup::{Dedup, Remembered};
 use super::super::following::Follow;
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use doyen_placement::{Epoch, Lineage, MemberId};
 use std::time::Duration;
 
-/// Entries of a cleared map that are looked at and freed in one go.
+/// Entries of a cleared map that are checked and freed in one slice.
 const SIFTED: usize = 500;
 
 /// A chunk that has arrived, and is not acknowledged yet.
@@ -23,15 +23,15 @@ pub(crate) struct LateAck {
     pub(super) at: PartitionRef,
     pub(super) session: u32,
     pub(super) index: u32,
-    /// What is not counted as taken before.
+    /// Bytes that the pace has not counted yet.
     pub(super) bytes: usize,
 }
 
-/// A snapshot that arrives, at the learner.
+/// A snapshot that is being received, at the learner.
 #[derive(Debug)]
 pub(crate) struct Sink {
     session: u32,
-    /// What the sum of its contents is called, however its session is called by now.
+    /// The name of its checksum, which stays when the session gets another name.
     sum: u32,
     from: MemberId,
     chunks: u32,
@@ -42,13 +42,13 @@ pub(crate) struct Sink {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SinkPhase {
     Arriving,
-    /// The log after what was kept is on its way.
+    /// The log after the kept entries is on its way.
     Resuming,
     Summing,
     Ready,
 }
 
-/// What a primary says when it begins a snapshot (`Frame::Begin`).
+/// The primary's announcement of a snapshot (`Frame::Begin`).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opening {
     pub(crate) epoch: Epoch,
@@ -60,12 +60,12 @@ pub(crate) struct Opening {
 }
 
 impl Sink {
-    /// Whether the contents belong to one place of the log: no snapshot is missing in part.
+    /// Whether the contents are those of one place of the log: no part of a snapshot is missing.
     pub(crate) fn complete(&self) -> bool {
         self.phase != SinkPhase::Arriving
     }
 
-    /// Whether this session's alignment is what it waits for.
+    /// Whether it waits for the alignment of this session.
     pub(crate) fn resumes(&self, session: u32, from: MemberId) -> bool {
         self.phase == SinkPhase::Resuming && self.session == session && self.from == from
     }
@@ -73,8 +73,8 @@ impl Sink {
 
 /// The learner's side.
 impl Core {
-    /// A snapshot begins: whatever was here is void, unless it is a copy that was in sync and that
-    /// the log can complete.
+    /// A snapshot begins. What the partition held is void, unless it is a copy that was in sync and
+    /// that the log can complete.
     pub(crate) fn begin_sink(
         &mut self,
         at: PartitionRef,
@@ -98,7 +98,7 @@ impl Core {
             .follows(slot, from, epoch)
             .filter(|_| learner && seq < frame::SEQ_MAX)
         else {
-            // Its primary may have heard of a table first.
+            // Its primary may have heard of a table earlier than this node.
             if !learner && slot.installed.as_ref().is_none_or(|a| a.epoch <= epoch) {
                 self.early.insert(at, (from, opening));
             }
@@ -114,7 +114,7 @@ impl Core {
         };
         let committed = held.log.committed();
         let complete = held.was_in_sync && held.sink.as_ref().is_none_or(Sink::complete);
-        // An empty log is no reason to be sent everything as a log.
+        // An empty copy is better sent a snapshot than the whole log.
         if complete && committed >= kept && committed <= seq && held.log.last() > 0 {
             held.store.end_sums();
             held.wanted = None;
@@ -152,7 +152,7 @@ impl Core {
                 .peers
                 .send(from, Lane::Calls, &Frame::Later { at, session, ms });
         }
-        // Its first chunk comes whatever else begins meanwhile.
+        // Its first chunk comes even if other snapshots begin in between.
         self.pace.taken(self.first_chunk(bytes));
         self.expected.insert(at, bytes);
         self.memory = self.memory.saturating_sub(held.bytes());
@@ -183,18 +183,18 @@ impl Core {
         fault::pass(Point::TargetBegins);
     }
 
-    /// How much of so many bytes comes in one chunk.
+    /// How much of so many bytes is in the first chunk.
     fn first_chunk(&self, bytes: u64) -> usize {
         usize::try_from(bytes)
             .unwrap_or(usize::MAX)
             .min(self.chunk_bytes())
     }
 
-    /// Whether so much fits here, beside what is kept for those who write and what else is on its
-    /// way.
+    /// Whether so much fits here, besides the memory that is kept for writes and the other
+    /// snapshots under way.
     fn fits(&self, at: PartitionRef, slot: &Slot, bytes: u64) -> bool {
         let room = self.headroom();
-        // What is here of it goes first.
+        // What the partition holds now is dropped first.
         let left = room
             .left
             .saturating_add(slot.held.as_ref().map_or(0, |held| held.bytes() as u64));
@@ -209,7 +209,7 @@ impl Core {
             || broken(&mutant::FILLS_THE_FULL)
     }
 
-    /// A part of the snapshot.
+    /// Receives a part of the snapshot.
     pub(crate) fn chunk(
         &mut self,
         at: PartitionRef,
@@ -254,8 +254,8 @@ impl Core {
         }
         if let Some(sink) = &mut held.sink {
             sink.chunks = expected;
-            // As it is stored, and while it is in the processor's caches. What comes by the log is
-            // counted when this gets to it.
+            // Summed as it is stored, while it is in the processor's caches. Entries that come by
+            // the log are summed when the checksum gets to them.
             self.worked += held.store.advance_sum(sink.sum, adopted).1;
         }
         let grown = held.bytes().saturating_sub(before) as u64;
@@ -263,7 +263,7 @@ impl Core {
         self.expected
             .entry(at)
             .and_modify(|bytes| *bytes = bytes.saturating_sub(grown));
-        // The first one is counted where the snapshot begins.
+        // The first chunk was counted when the snapshot began.
         let counted = if index == 1 {
             self.first_chunk(body_bytes as u64)
         } else {
@@ -281,7 +281,7 @@ impl Core {
         Ok(())
     }
 
-    /// The connection was lost, or another epoch of the same tenure began: says how much of a
+    /// The connection was lost, or another epoch of the same tenure began. Answers how much of a
     /// snapshot has arrived.
     pub(crate) fn continue_sink(
         &mut self,
@@ -297,7 +297,7 @@ impl Core {
         let Some(held) = slot.held.as_mut().filter(|h| h.lead.is_none()) else {
             return;
         };
-        // It may have been asked before, and the answer was lost.
+        // The primary may have asked before, and the answer was lost.
         let known = |s: u32| s == session || s == next;
         let goes_on = held
             .follow
@@ -322,7 +322,7 @@ impl Core {
             session: next,
         });
         let (chunks, summed) = (sink.chunks, sink.phase != SinkPhase::Arriving);
-        // What came with the log alone has no chunks, and no end of them.
+        // A copy that got only the log has no chunks, and no end of them.
         let finished = summed || sink.finish.is_some();
         held.wanted = None;
         held.fence = epoch;
@@ -340,13 +340,14 @@ impl Core {
             },
         );
         if summed {
-            // What it said of its sum may be lost, and the sum was given up once it was compared.
+            // The message that the checksum is ready may be lost, and the checksum was dropped once
+            // it was compared.
             held.store.end_sums();
             self.sum_sink(held, at);
         }
     }
 
-    /// What is known of some operations.
+    /// Receives the outcomes of some operations.
     pub(crate) fn outcomes(
         &mut self,
         slot: &mut Slot,
@@ -366,7 +367,7 @@ impl Core {
         }
     }
 
-    /// The snapshot is complete as far as it goes.
+    /// The snapshot is complete.
     pub(crate) fn finish(
         &mut self,
         at: PartitionRef,
@@ -383,7 +384,7 @@ impl Core {
         }
     }
 
-    /// Goes on with what was cleared while a snapshot arrives.
+    /// Drops the cleared entries of a map, some at a time, while a snapshot arrives.
     pub(crate) fn sift(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = slot.held.as_mut().filter(|h| !h.store.is_sifted()) else {
             return;
@@ -397,19 +398,19 @@ impl Core {
         self.memory = (self.memory + held.bytes()).saturating_sub(before);
     }
 
-    /// Once chunks and log have arrived the learner is complete, and sums its contents.
+    /// If all chunks and the log have arrived, the learner is complete and builds its checksum.
     pub(crate) fn prepare_sink(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &mut slot.held else { return };
         let Some(sink) = &mut held.sink else { return };
         let Some((chunks, seq)) = sink.finish else {
             return;
         };
-        // Until all is sifted its timer comes back here.
+        // Until all is sifted, its timer comes back here.
         if sink.phase != SinkPhase::Arriving || held.log.last() < seq || !held.store.is_sifted() {
             return;
         }
         if sink.chunks != chunks {
-            // The bulk lane is in order: a chunk is missing for good.
+            // The bulk lane is in order, so a missing chunk will not come.
             let (session, from) = (sink.session, sink.from);
             self.peers.send(
                 from,
@@ -427,12 +428,12 @@ impl Core {
         self.sum_sink(held, at);
     }
 
-    /// What does not arrive any more takes no room.
+    /// Releases the room that was kept for snapshots that do not come any more.
     pub(crate) fn expect_only(&mut self, arrives: impl Fn(PartitionRef) -> bool) {
         self.expected.retain(|at, _| arrives(*at));
     }
 
-    /// A learner has everything: it begins to sum its contents.
+    /// The learner has everything. It begins to build its checksum.
     pub(crate) fn sum_sink(&mut self, held: &mut Held, at: PartitionRef) {
         let Some(sink) = &mut held.sink else { return };
         sink.phase = SinkPhase::Summing;
@@ -442,7 +443,7 @@ impl Core {
         self.timers.insert((self.now, at));
     }
 
-    /// Sums a slice of a learner's contents.
+    /// Builds a slice of the learner's checksum.
     pub(crate) fn continue_sums(&mut self, at: PartitionRef, slot: &mut Slot) {
         let Some(held) = &mut slot.held else { return };
         let Some(sink) = held.sink.as_mut().filter(|s| s.phase == SinkPhase::Summing) else {
@@ -460,7 +461,8 @@ impl Core {
         }
     }
 
-    /// The primary's checksum: equal at the same sequence, or the snapshot is void.
+    /// Compares with the primary's checksum at the same sequence. If it differs, the snapshot is
+    /// void.
     pub(crate) fn compare(
         &mut self,
         at: PartitionRef,
@@ -483,10 +485,10 @@ impl Core {
             return;
         }
         let Some(mine) = held.store.sum(name) else {
-            // It was compared before, and asked how far it had come twice.
+            // It compared before, and was asked twice how much had arrived.
             return self.sum_sink(held, at);
         };
-        // Where nothing was written since, this is the first word on the clock.
+        // If nothing was written since, this is the first time that the learner hears the clock.
         held.clock.hear(clock, self.now);
         let equal =
             mine == sum || broken(&mutant::LEARNS_UNPROVEN) || broken(&mutant::RAISES_THE_DEAD);

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Every point, by its name.
-const NAMED: [(&str, Point); 17] = [
+const NAMES: [(&str, Point); 17] = [
     ("source-begins", Point::SourceBegins),
     ("source-sends", Point::SourceSends),
     ("source-finishes", Point::SourceFinishes),
@@ -28,14 +28,14 @@ const NAMED: [(&str, Point); 17] = [
     ("dropped-installed", Point::DroppedInstalled),
 ];
 
-/// The place in `NAMED` of the point at which to end. This number is no place: do not end.
+/// The place in `NAMES` of the point at which to end. This number means none.
 static ARMED: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// No point has this name.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no fault point has the name {said:?}; choose from {}",
-    NAMED.map(|(name, _)| name).join(", ")
+    NAMES.map(|(name, _)| name).join(", ")
 )]
 pub struct Unknown {
     said: String,
@@ -45,20 +45,20 @@ impl FromStr for Point {
     type Err = Unknown;
 
     fn from_str(said: &str) -> Result<Self, Unknown> {
-        let found = NAMED.iter().find(|(name, _)| *name == said);
+        let found = NAMES.iter().find(|(name, _)| *name == said);
         found.map(|(_, point)| *point).ok_or_else(|| Unknown {
             said: said.to_owned(),
         })
     }
 }
 
-/// From now on, this process ends when it comes to this point.
+/// From now on, this process ends at this point.
 pub fn arm(point: Point) {
     ARMED.store(place(point), Ordering::Relaxed);
 }
 
 fn place(point: Point) -> usize {
-    NAMED
+    NAMES
         .iter()
         .position(|(_, p)| *p == point)
         .unwrap_or(usize::MAX)
@@ -69,7 +69,7 @@ pub(crate) fn pass(point: Point) {
     if armed == usize::MAX || place(point) != armed {
         return;
     }
-    eprintln!("fault point {}", NAMED[armed].0);
+    eprintln!("fault point {}", NAMES[armed].0);
     // A process may always kill itself, and it ends before the call returns.
     let _ = kill_process(getpid(), Signal::KILL);
 }
@@ -101,9 +101,9 @@ mod tests {
 
     #[test]
     fn every_point_has_one_name() {
-        for (name, point) in NAMED {
+        for (name, point) in NAMES {
             assert_eq!(name.parse::<Point>().ok(), Some(point));
-            assert_eq!(NAMED[place(point)].0, name);
+            assert_eq!(NAMES[place(point)].0, name);
         }
         let wrong = "source-ends".parse::<Point>().expect_err("there is none");
         assert!(

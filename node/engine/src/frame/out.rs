@@ -1,8 +1,8 @@
 //! Frames on their way to a peer: bytes, and between them large values, which are sent from where
 //! they are stored.
 //!
-//! To copy a value of some megabytes into a frame takes so long that other clients wait: fresh
-//! memory costs more than what is written to it.
+//! Copying a value of some megabytes into a frame takes so long that other clients wait: fresh
+//! memory costs more than the copying itself.
 
 use bytes::{Bytes, BytesMut};
 use std::mem;
@@ -10,31 +10,31 @@ use std::mem;
 /// A value from this size on is not copied.
 const APART_BYTES_MIN: usize = 64 << 10;
 
-/// What is to be sent on one lane.
+/// The bytes to be sent on one lane.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
     /// The version of the connection.
     pub(super) version: u16,
-    /// What is laid out.
+    /// Encoded frames without the large values.
     pub(super) bytes: BytesMut,
-    /// Values, and the place in `bytes` before which each belongs.
+    /// Large values, and the place in `bytes` before which each belongs.
     apart: Vec<(usize, Bytes)>,
-    /// Bytes of all those.
+    /// Bytes of these values.
     apart_bytes: usize,
 }
 
-/// A place in what is to be sent.
+/// A place in the bytes to be sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark {
-    /// In what is laid out.
+    /// The place in `bytes`.
     pub(super) at: usize,
-    /// Values before it, and their bytes.
+    /// The number of large values before it, and their bytes.
     apart: usize,
     apart_bytes: usize,
 }
 
 impl Out {
-    /// Nothing yet, for a connection of this version.
+    /// Empty, for a connection of this version.
     pub(crate) fn at(version: u16) -> Self {
         Self {
             version,
@@ -42,12 +42,12 @@ impl Out {
         }
     }
 
-    /// Bytes to be sent.
+    /// How many bytes are to be sent.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() + self.apart_bytes
     }
 
-    /// The end so far.
+    /// The present end.
     pub(crate) fn mark(&self) -> Mark {
         Mark {
             at: self.bytes.len(),
@@ -56,12 +56,12 @@ impl Out {
         }
     }
 
-    /// Bytes behind a place.
+    /// How many bytes follow a place.
     pub(crate) fn len_from(&self, mark: Mark) -> usize {
         self.bytes.len() - mark.at + self.apart_bytes - mark.apart_bytes
     }
 
-    /// Appends what is shared: as it is, if it is large.
+    /// Appends shared bytes. If they are large, they are not copied.
     pub(super) fn put_shared(&mut self, bytes: &[u8], share: impl FnOnce() -> Bytes) {
         if bytes.len() < APART_BYTES_MIN {
             self.bytes.extend_from_slice(bytes);
@@ -71,7 +71,7 @@ impl Out {
         }
     }
 
-    /// The pieces behind a place, in order.
+    /// The pieces after a place, in order.
     pub(super) fn pieces(&self, mark: Mark) -> impl Iterator<Item = &[u8]> {
         let ends = self.apart[mark.apart..]
             .iter()
@@ -81,7 +81,7 @@ impl Out {
         ends.flat_map(move |(at, value)| [&self.bytes[mem::replace(&mut from, at)..at], value])
     }
 
-    /// Takes all of it: pieces, in order, none of them empty.
+    /// Takes everything: pieces, in order, none of them empty.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Bytes> + use<> {
         let mut rest = self.bytes.split();
         let mut from = 0;

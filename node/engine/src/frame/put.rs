@@ -41,7 +41,7 @@ pub(super) fn put_bytes(out: &mut Out, bytes: &[u8]) {
     out.bytes.put_slice(bytes);
 }
 
-/// The same of what may be as large as a value, and is shared with whoever has it.
+/// The same for bytes that may be as large as a value, and are shared with their other holders.
 fn put_run(out: &mut Out, bytes: &[u8], share: impl FnOnce() -> Bytes) {
     out.bytes.put_u32_le(bytes.len() as u32);
     out.put_shared(bytes, share);

@@ -1,22 +1,22 @@
-//! Frames that are rare, as serde lays them out: on connections of [`SINCE`] and later.
+//! Rare frames, encoded by serde, on connections of [`SINCE`] and later.
 //!
-//! The frames of operations, of log entries and of what is as large as a value stay laid out by
-//! hand: their speed is measured, and values leave from where they are stored.
+//! Frames of operations, log entries and large values stay encoded by hand: their speed is
+//! measured, and values are sent from where they are stored.
 
 use super::*;
 use crate::codec;
 
-/// Connections of this version and later carry rare frames so; `Frame::put` and `Frame::read` have
-/// what the version before carries, and lose it with that version.
+/// Connections of this version and later encode rare frames so. The former encoding is in
+/// `Frame::put` and `Frame::read`, and goes when that version does.
 pub(super) const SINCE: u16 = 14;
 
-/// The longest name of a map, or reason of a refusal.
+/// The longest name of a map, or reason for a refusal.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// Frames with their fields, in the order in which these travel.
+/// Frames with their fields, in the order in which the fields are sent.
 macro_rules! rare {
     ($($kind:ident => $frame:ident $fields:tt,)*) => {
-        /// Appends a frame; false if it is not rare.
+        /// Appends a frame. False if it is not a rare one.
         pub(super) fn put(out: &mut Out, frame: &Frame) -> bool {
             match frame {
                 $(Frame::$frame $fields => lay_out(out, $kind, &rare!(@tuple $fields)),)*
@@ -25,7 +25,7 @@ macro_rules! rare {
             true
         }
 
-        /// Reads what follows the kind of a frame; `None` if that is no rare kind.
+        /// Reads what follows the kind of a frame. `None` if the kind is not a rare one.
         pub(super) fn read(kind: u8, fields: &[u8]) -> Result<Option<Frame>, Malformed> {
             let frame = match kind {
                 $($kind => {
@@ -74,7 +74,7 @@ fn decode<T: serde::de::DeserializeOwned>(fields: &[u8]) -> Result<T, Malformed>
         .map_err(|_| Malformed("fields of a frame that are none"))
 }
 
-/// What no frame says.
+/// Refuses values that no node sends.
 fn sound(frame: Frame) -> Result<Frame, Malformed> {
     let texts = match &frame {
         Frame::Compare { clock, .. } if *clock > SEQ_MAX => {

@@ -3,19 +3,19 @@
 use super::super::Extended;
 use super::*;
 
-/// Reads fields off the front of bytes in one piece; every read checks that they are there.
+/// Reads fields off the front of contiguous bytes. Every read checks that its bytes are there.
 pub(super) struct Reader<B>(pub(super) B);
 
 pub(super) type Read<T> = Result<T, Malformed>;
 
-/// A length, so many bytes, and what follows.
+/// A length, so many bytes, and the rest.
 fn run(bytes: &[u8]) -> Read<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>().ok_or(SHORT)?;
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)
         .ok_or(SHORT)
 }
 
-/// The longest name of a map, or reason of a refusal.
+/// The longest name of a map, or reason for a refusal.
 const TEXT_BYTES_MAX: usize = 4096;
 
 const SHORT: Malformed = Malformed("frame ends too early");
@@ -67,7 +67,7 @@ impl<B: Buf> Reader<B> {
         }
     }
 
-    /// A run of bytes to keep: of a frame that is `Bytes`, a slice.
+    /// Bytes to keep. If the frame is `Bytes`, a slice of it.
     pub(super) fn bytes(&mut self) -> Read<Bytes> {
         let length = self.u32()? as usize;
         self.need(length).map(|()| self.0.copy_to_bytes(length))
@@ -78,7 +78,7 @@ impl<B: Buf> Reader<B> {
         self.0.copy_to_bytes(self.0.remaining())
     }
 
-    /// A run of bytes, looked at where it is.
+    /// Looks at bytes in place.
     fn look<T>(&mut self, look: impl FnOnce(&[u8]) -> T) -> Read<T> {
         let (bytes, _) = run(self.0.chunk())?;
         let (seen, length) = (look(bytes), bytes.len());
@@ -86,7 +86,7 @@ impl<B: Buf> Reader<B> {
         Ok(seen)
     }
 
-    /// Two runs of bytes, looked at where they are.
+    /// Looks at two runs of bytes in place.
     pub(super) fn pair<T>(&mut self, look: impl FnOnce(&[u8], &[u8]) -> T) -> Read<T> {
         let (first, after) = run(self.0.chunk())?;
         let (second, _) = run(after)?;
@@ -96,7 +96,7 @@ impl<B: Buf> Reader<B> {
     }
 
     pub(super) fn all<T>(&mut self, one: impl Fn(&mut Self) -> Read<T>) -> Read<Vec<T>> {
-        // Mostly there is one.
+        // There is mostly one.
         let mut found = Vec::with_capacity(usize::from(self.0.has_remaining()));
         while self.0.has_remaining() {
             found.push(one(self)?);
@@ -120,7 +120,7 @@ impl<B: Buf> Reader<B> {
         })
     }
 
-    /// Words of a peer: a short text.
+    /// A short text of a peer.
     pub(super) fn text(&mut self) -> Read<String> {
         let bytes = self.bytes()?;
         if bytes.len() > TEXT_BYTES_MAX {
@@ -161,7 +161,7 @@ impl<B: Buf> Reader<B> {
             clock: self.u64()?,
             first: self.u64()?,
         };
-        // Sequences and clocks are added to: nothing near the end of the range is true.
+        // Sequences and clocks are added to, so values near the end of the range are refused.
         if head.committed > SEQ_MAX
             || head.clock > SEQ_MAX
             || head.first > SEQ_MAX
@@ -216,7 +216,7 @@ impl<B: Buf> Reader<B> {
         let map = MapId(self.u32()?);
         let effect = match kind {
             0 => {
-                // Dated when it is applied.
+                // The deadline is set when it is applied.
                 let entry = self.pair(|key, value| Entry::new(key, value, 0, 0))?;
                 Effect::Put {
                     map,

@@ -1,17 +1,17 @@
-//! A store that takes over the contents of other stores while it is in use: those of partitions
-//! that were split or merged.
+//! A store that takes over the contents of other stores while it is in use: the stores of
+//! partitions that were split or merged.
 //!
 //! The former stores do not change any more, so several can draw from them. Each operation draws
-//! its key before it looks it up. The rest is drawn a slice at a time. What was drawn is found here
-//! from then on, or among the keys that are gone:
+//! its key before it looks it up. The rest is drawn a slice at a time. From then on, a key that was
+//! drawn is found here, or among the keys that are gone:
 //! ```text
-//!   here ─────────> found, whatever the former ones have: it is newer
-//!   gone ─────────> deleted here, though the former ones have it
-//!   neither ──────> as in the former ones: it is drawn
+//!   here ─────────> found: it is newer than in the former stores
+//!   gone ─────────> deleted here, though a former store has it
+//!   neither ──────> as in the former stores: it is drawn
 //! ```
 //! So keys may be drawn in any order, at any time, and differently at every member. If a partition
-//! that is drawing is itself split or merged, it is drawn from as it stands: first from what is
-//! there, and then from what it would have drawn, except for what is gone there.
+//! that is drawing is itself split or merged, the new ones draw from it as it is: first from what
+//! is there, and then from what it would have drawn, except for keys that are gone there.
 
 use super::super::deadline;
 use super::super::entry::Entry;
@@ -22,40 +22,41 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What is looked at and is not of this partition costs so much less than what is drawn.
+/// A key that is looked at and does not belong here costs so many times less than one that is
+/// drawn.
 const PASSED_BY: usize = 8;
-/// What a map costs beside its keys: there may be thousands, and most of them empty.
+/// What a map costs besides its keys. There may be thousands of maps, most of them empty.
 const PER_MAP: usize = 64;
-/// Keys that are drawn at once, at least, for a scan.
+/// Least number of keys that are drawn at once for a scan.
 const SCANNED: usize = 64;
 
-/// Which keys are drawn.
+/// Decides which keys are drawn.
 pub(in super::super) trait Portion: fmt::Debug + Send + Sync {
-    /// Whether this one is.
+    /// Whether this key is drawn.
     fn holds(&self, map: MapId, key: &[u8]) -> bool;
 
-    /// Those of a map lie from one key on, up to another and without that one; an empty end is
-    /// none. `None`: there are none.
+    /// The keys of a map lie from one key up to, but not including, another. An empty end means
+    /// none. `None`: there are no keys.
     fn span(&self, _map: MapId) -> Option<(&[u8], &[u8])> {
         Some((&[], &[]))
     }
 }
 
-/// What one partition held that is no more.
+/// The contents of a former partition.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Former {
     maps: Vec<(MapId, Arc<Map>)>,
-    /// How far its clock is behind that of those who draw from it.
+    /// How far its clock is behind the clock of the stores that draw from it.
     behind_ms: u64,
 }
 
-/// A map that is drawn from.
+/// A former map.
 #[derive(Debug, Clone)]
 struct Layer {
     map: Arc<Map>,
     /// How far the clock of its deadlines is behind.
     behind_ms: u64,
-    /// Whether all of it was drawn: it only counts for what is gone there.
+    /// Whether all of it was drawn. Then only its gone keys count.
     drawn: bool,
 }
 
@@ -65,24 +66,24 @@ impl Layer {
     }
 }
 
-/// What of a map is still in former ones.
+/// The keys of a map that are still in former stores.
 #[derive(Debug)]
 pub(super) struct Rest {
-    /// What one has or has not any more hides what those behind it have. They are drawn in this
-    /// order.
+    /// Former maps, in the order of drawing. A key that an earlier one has, or that is gone there,
+    /// hides the key in later ones.
     layers: Vec<Layer>,
     portion: Arc<dyn Portion>,
-    /// The last key that was looked at in the first that is not drawn.
+    /// The last key that was looked at in the first map that is not all drawn.
     after: Option<Key>,
-    /// What they have and was deleted since.
+    /// Keys of former maps that were deleted since.
     gone: Index,
-    /// Bytes and keys that are still to come, about: they are in the map's accounts already.
+    /// About how many bytes and keys are still to be drawn. They are in the map's accounts already.
     bytes: usize,
     keys: usize,
 }
 
 impl Rest {
-    /// The entry under a key in former ones, and how far the clock of its deadline is behind.
+    /// The entry of a key in former maps, and how far the clock of its deadline is behind.
     fn find(&self, order: u64, key: &[u8]) -> Option<(&Entry, u64)> {
         for layer in &self.layers {
             match layer.get(order, key) {
@@ -94,8 +95,8 @@ impl Rest {
         None
     }
 
-    /// Whether what a layer has under a key does not count: an earlier one has another, or it is
-    /// gone there.
+    /// Whether a layer's entry of a key does not count, because an earlier layer has the key, or it
+    /// is gone there.
     fn is_hidden(&self, layer: usize, order: u64, key: &[u8]) -> bool {
         self.layers
             .iter()
@@ -103,7 +104,7 @@ impl Rest {
             .any(|earlier| earlier.get(order, key).is_some() || earlier.map.is_gone(order, key))
     }
 
-    /// About how many keys are to come.
+    /// About how many keys are still to be drawn.
     pub(super) const fn keys(&self) -> usize {
         self.keys
     }
@@ -119,7 +120,7 @@ impl Rest {
         }
     }
 
-    /// Drops some of what it remembers; says whether any is left.
+    /// Drops some of its gone keys. Returns whether any are left.
     pub(super) fn shed(&mut self, count: usize) -> bool {
         self.gone.shed(count);
         !self.gone.is_empty()
@@ -133,14 +134,14 @@ impl Map {
             .is_some_and(|rest| rest.gone.get(order, key).is_some())
     }
 
-    /// Whether a key that is not here may be in former ones.
+    /// Whether a key that is not here may be in former maps.
     fn lacks(&self, order: u64, key: &[u8]) -> bool {
         (self.index.get(order, key).is_none() || broken(&mutant::DRAWS_OVER))
             && self.rest.is_some()
             && !self.is_gone(order, key)
     }
 
-    /// Bytes that were to come have come.
+    /// So many bytes were drawn.
     fn came(&mut self, bytes: usize) -> usize {
         let Some(rest) = &mut self.rest else { return 0 };
         let bytes = bytes.min(rest.bytes);
@@ -150,9 +151,9 @@ impl Map {
         bytes
     }
 
-    /// The entries of a span behind a key, in the order in which another map takes them fastest:
-    /// that of the keys, where they are sorted, since a set that grows at its end stays in the
-    /// caches, and else that of the index, whatever the span is.
+    /// The entries of a span after a key, in the order in which another map takes them fastest. If
+    /// keys are sorted, that is their order, because a set that grows at its end stays in the
+    /// caches. Otherwise it is the order of the index, for every span.
     fn entries_behind<'a>(
         &'a self,
         after: Option<&'a [u8]>,
@@ -164,7 +165,7 @@ impl Map {
         } else {
             Bound::Excluded(to)
         };
-        // A set does not like to be asked for less than nothing.
+        // The range of a set panics if its end is before its beginning.
         let some = to.is_empty() || after.map_or(from < to, |after| after < to);
         let sorted = self.sorted.as_ref().filter(|_| some);
         let sorted = sorted.map(|sorted| {
@@ -179,7 +180,7 @@ impl Map {
             .chain(indexed.into_iter().flatten())
     }
 
-    /// What it was to be drawn from, if nobody else has that: to be dropped in slices, too.
+    /// The former stores, if no other store shares them: they are dropped in slices, too.
     pub(in super::super) fn into_former(self) -> impl Iterator<Item = Self> {
         self.rest
             .into_iter()
@@ -189,7 +190,7 @@ impl Map {
 }
 
 impl Store {
-    /// Everything that it holds, for others to draw from. What is left goes to the garbage.
+    /// Takes its contents for others to draw from. The rest goes to the garbage.
     pub(in super::super) fn into_former(
         mut self,
         behind_ms: u64,
@@ -203,8 +204,8 @@ impl Store {
         Former { maps, behind_ms }
     }
 
-    /// An empty one draws from former ones from now on, beside so many others that have about as
-    /// much of it.
+    /// Lets an empty store draw from former ones from now on. So many others have about as much of
+    /// them.
     pub(in super::super) fn draw_from(
         mut self,
         former: &[Former],
@@ -264,7 +265,7 @@ impl Store {
             .is_some_and(|map| map.len() > 0 || map.rest.is_some())
     }
 
-    /// Draws a key: from now on it is here, if it is anywhere.
+    /// Draws a key: from now on it is here, if it exists.
     #[inline]
     pub(in super::super) fn draw(&mut self, map: MapId, order: u64, key: &[u8]) {
         if !self.is_whole() {
@@ -287,7 +288,7 @@ impl Store {
         }
     }
 
-    /// Takes what belongs here of some entries of a layer, and has not been drawn.
+    /// Draws the entries of a layer that belong here and have not been drawn.
     fn draw_all(&mut self, map: MapId, entries: Vec<Entry>, layer: usize, behind_ms: u64) -> usize {
         let Some(portion) = self
             .maps
@@ -322,7 +323,7 @@ impl Store {
 
     fn draw_in(&mut self, map: MapId, order: u64, entry: Entry, behind_ms: u64) {
         if behind_ms > 0 && entry.deadline() != 0 {
-            // Nobody else draws it.
+            // No other store shares the entry.
             entry.date(
                 deadline::moved(entry.deadline(), behind_ms),
                 entry.version(),
@@ -335,7 +336,7 @@ impl Store {
         }
     }
 
-    /// Draws about so many entries more; what is drawn from no more goes to the garbage.
+    /// Draws about so many more entries. Former maps that are all drawn go to the garbage.
     pub(in super::super) fn draw_some(&mut self, count: usize, garbage: &mut Vec<Map>) {
         let mut left = count;
         while left > 0
@@ -384,7 +385,7 @@ impl Store {
         }
     }
 
-    /// All of a map is here.
+    /// All keys of a map are here.
     fn drawn_up(&mut self, map: MapId, garbage: &mut Vec<Map>) {
         let Some(here) = self.maps.get_mut(&map) else {
             return;
@@ -402,8 +403,8 @@ impl Store {
         }
     }
 
-    /// Draws the first keys of a range, or the last ones, about so many. The last of them, if there
-    /// may be more to be drawn: up to it all are here.
+    /// Draws about so many of the first keys of a range, or of the last ones. Returns the last of
+    /// them if more may be left: up to it, all keys are here.
     pub(in super::super) fn draw_range(
         &mut self,
         map: MapId,
@@ -414,7 +415,7 @@ impl Store {
     ) -> Option<Key> {
         let rest = self.maps.get(&map).and_then(|here| here.rest.as_ref())?;
         let (portion, layers) = (rest.portion.clone(), rest.layers.clone());
-        // Whatever lies outside belongs to somebody else, however much it is.
+        // Keys outside of the portion belong to other partitions, however many they are.
         let (first, end) = portion.span(map)?;
         let from = from.max(first);
         let to = if to.is_empty() || (!end.is_empty() && end < to) {
@@ -469,8 +470,8 @@ impl Store {
         upto
     }
 
-    /// Draws the keys of some places from one on, where a place is what is left of an order after a
-    /// shift. The last of them, if there may be more: up to it all are here.
+    /// Draws the keys of some places from one on, where a place is an order without its lowest
+    /// bits. Returns the last place if more may be left: up to it, all keys are here.
     pub(in super::super) fn draw_places(
         &mut self,
         map: MapId,
@@ -501,7 +502,7 @@ impl Store {
             let mut last = None;
             for entry in former.index.iter_from(from << shift) {
                 let place = self.order(entry.key()) >> shift;
-                // Keys of one place come together.
+                // Keys of one place are drawn together.
                 if entries.len() >= count.max(SCANNED) && last != Some(place) {
                     upto = Some(upto.map_or(place - 1, |upto| upto.min(place - 1)));
                     break;
@@ -514,7 +515,7 @@ impl Store {
         upto
     }
 
-    /// What is still to be drawn, as it will be: for inspection only.
+    /// The keys that are still to be drawn, as they will be: for inspection only.
     pub(super) fn undrawn(&self) -> impl Iterator<Item = (MapId, Entry)> {
         self.maps
             .iter()

@@ -2,52 +2,51 @@
 //!
 //! *lru* is CLOCK, a hand that goes round the keys in the order of the index:
 //! ```text
-//!   hand ─> used since it came by ── unmarked, passed by ─> not used ── a victim ─> ...
+//!   hand ─> used since it came by ── unmarked, passed ─> not used ── a victim ─> ...
 //! ```
 //! A read or a write marks the entry of its key, with a bit that the entry has anyway. A queue in
 //! the order of use would move a key at every read, and cost two pointers a key.
 //!
-//! *random* takes what follows a random place. *ttl* takes the keys that expire first: deadlines
-//! are in order, but each map has its own, so it looks at some maps at a time.
+//! *random* takes the keys after a random place. *ttl* takes the keys that expire first. Deadlines
+//! are sorted, but each map has its own, so it looks at some maps at a time.
 
 use super::{ByKey, Key, Map, MapId, Store};
 use crate::entry::Entry;
 use doyen_placement::Eviction;
 
-/// Entries that the hand looks at for each victim that is wanted, and beside those.
+/// Entries that the hand looks at for each wanted victim, and in addition to those.
 const LOOKS_EACH: usize = 4;
 const LOOKS_MORE: usize = 16;
-/// The same where something must go: longer, because who is passed by twice in a row had no second
-/// chance.
+/// The same if something must be evicted. It is more, because a key that is passed twice in a row
+/// would have had no second chance.
 const LOOKS_URGENT: usize = 512;
-/// Maps that are looked at for one pick, where each of them is asked: there may be thousands.
+/// Maps that are looked at for one pick. There may be thousands.
 const MAPS_LOOKED: usize = 16;
 
-/// Where the hand of the clock stands: before the first key of this map with this order or a later
-/// one.
+/// The position of the hand: before the first key of this map with this order or a later one.
 pub(super) type Hand = (MapId, u64);
 
-/// How much shall go: not more than so many keys, and none once so many bytes are reached.
+/// How much to evict: at most so many keys, and no more once so many bytes are reached.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Wanted {
     pub(in super::super) keys: usize,
     pub(in super::super) bytes: usize,
-    /// Whether something must go, though all that the hand sees was used: it goes over the same
-    /// keys once more.
+    /// Whether something must be evicted even if all keys that the hand sees were used: it goes
+    /// over the same keys once more.
     pub(in super::super) urgent: bool,
 }
 
-/// A key that shall go.
+/// A key to evict.
 #[derive(Debug)]
 pub(in super::super) struct Victim {
     pub(in super::super) map: MapId,
     pub(in super::super) order: u64,
     pub(in super::super) key: Key,
-    /// What it costs.
+    /// Its cost.
     pub(in super::super) bytes: usize,
 }
 
-/// What is picked, until it is enough.
+/// The keys that were picked so far.
 struct Picked {
     wanted: Wanted,
     bytes: usize,
@@ -81,7 +80,8 @@ impl Store {
         }
     }
 
-    /// Picks keys by a policy, all but the one that is kept. `random` is drawn anew for each pick.
+    /// Picks keys by a policy, except the one that is kept. `random` is a new random number for
+    /// each pick.
     pub(in super::super) fn victims(
         &mut self,
         policy: Eviction,
@@ -100,7 +100,7 @@ impl Store {
                 let began = self.hand;
                 self.sweep(&mut picked, kept);
                 if wanted.urgent && picked.victims.is_empty() {
-                    // They had their second chance.
+                    // These keys had their second chance.
                     self.hand = began;
                     self.sweep(&mut picked, kept);
                 }
@@ -122,7 +122,7 @@ impl Store {
         picked.victims
     }
 
-    /// All entries once, from a place on and round to it.
+    /// All entries once, starting at a place.
     fn round(&self, (first, order): Hand) -> impl Iterator<Item = (MapId, &Entry)> {
         let all = self.maps.values().map(Map::len).sum();
         let behind = self.maps.iter().filter(move |(id, _)| **id >= first);
@@ -138,7 +138,7 @@ impl Store {
         behind.chain(before).take(all)
     }
 
-    /// Lets the hand go on until it has found enough, or looked at enough.
+    /// Moves the hand until it has found enough, or looked at enough.
     fn sweep(&mut self, picked: &mut Picked, kept: Option<(MapId, &[u8])>) {
         let mut last = None;
         let looks = if picked.wanted.urgent {
@@ -156,7 +156,7 @@ impl Store {
             }
         }
         if let Some((map, entry)) = last {
-            // Keys whose orders are equal are as rare as hashes of 64 bits that are.
+            // Keys with equal orders are as rare as collisions of 64-bit hashes.
             self.hand = match self.order(entry.key()).checked_add(1) {
                 Some(order) => (map, order),
                 None => (MapId(map.0.wrapping_add(1)), 0),
@@ -164,14 +164,14 @@ impl Store {
         }
     }
 
-    /// A place that is drawn: of a map, as likely as it has keys, and in its order.
+    /// A random place: a map, in proportion to its keys, and a place in its order.
     fn place(&self, random: u64) -> Hand {
         let maps = self.maps.len();
         let first = (random % maps.max(1) as u64) as usize;
         let looked =
             || (0..maps.min(MAPS_LOOKED)).filter_map(|n| self.maps.get_indexed((first + n) % maps));
         let all: usize = looked().map(|(_, map)| map.len()).sum();
-        // Another part of the number than the one that is the order.
+        // Other bits of the number than those for the order.
         let mut nth = (random.rotate_left(32) % all.max(1) as u64) as usize;
         for (id, map) in looked() {
             if nth < map.len() {
@@ -182,7 +182,7 @@ impl Store {
         (MapId(0), random)
     }
 
-    /// Of some maps, from the hand's on, those keys that expire first.
+    /// The keys that expire first in some maps, from the hand's map on.
     fn soonest(&mut self, picked: &mut Picked, kept: Option<(MapId, &[u8])>) {
         let maps = self.maps.len();
         let first = self
