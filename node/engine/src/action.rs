@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn set_gives_deadlines_on_the_partitions_clock() {
+    fn set_converts_deadlines_to_the_partitions_clock() {
         let e = entry("old", 3_000);
         let with = |expiry, present, cx: &Context| {
             apply(&set_with(Condition::Always, expiry, false), present, cx).1
@@ -712,7 +712,7 @@ mod tests {
 
     /// The digits are tested in `extended`.
     #[test]
-    fn floats_are_added_to_what_is_a_number_and_keep_the_deadline() {
+    fn floats_are_added_to_numbers_only_and_keep_the_deadline() {
         let number = |text: &str| Extended::parse(text.as_bytes()).expect(text);
         let add = |value: &str, by| {
             apply(
@@ -790,7 +790,7 @@ mod tests {
     /// Regression: a wall time was converted with the clocks of one moment and converted back with
     /// those of another. GT and LT were wrong by a millisecond in every second case.
     #[test]
-    fn wall_times_are_compared_and_told_as_they_were_given_whenever_the_clocks_tick() {
+    fn wall_times_are_compared_and_returned_as_given_whenever_the_clocks_tick() {
         for (clock, unix_ms) in [
             (1_000, 50_000),
             (1_000, 50_001),

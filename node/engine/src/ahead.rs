@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn none_is_left_out_and_none_comes_twice() {
+    fn every_entry_comes_exactly_once() {
         for count in [
             0,
             1,

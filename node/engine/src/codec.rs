@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_table_and_what_changes_in_it_are_small() {
+    fn a_large_table_and_its_changes_are_encoded_small() {
         let table = large_table();
         let whole = encode(&table, BYTES_MAX).expect("it can be written");
         assert_eq!(decode::<Table>(&whole, BYTES_MAX), Ok(table.clone()));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_names_whom_it_does_not_list_is_refused() {
+    fn a_table_that_names_an_unlisted_member_is_refused() {
         let mut table = large_table();
         table.members.truncate(99);
         let bytes = encode(&table, BYTES_MAX).expect("it can be written");
@@ -213,19 +213,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_comes_back(value in sample()) {
+        fn encoded_values_come_back(value in sample()) {
             let bytes = encode(&value, 1 << 20).unwrap();
             prop_assert_eq!(decode::<Sample>(&bytes, 1 << 20).unwrap(), value);
         }
 
         #[test]
-        fn any_bytes_give_a_value_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+        fn any_bytes_give_a_value_or_an_error(
+            bytes in proptest::collection::vec(any::<u8>(), 0..2000),
+        ) {
             let _ = decode::<Sample>(&bytes, 1 << 20);
             let _ = decode::<Vec<String>>(&bytes, 1 << 20);
         }
 
         #[test]
-        fn changed_bytes_give_a_value_or_an_error(value in sample(), at in any::<prop::sample::Index>(), to in any::<u8>()) {
+        fn changed_bytes_give_a_value_or_an_error(
+            value in sample(),
+            at in any::<prop::sample::Index>(),
+            to in any::<u8>(),
+        ) {
             let mut bytes = encode(&value, 1 << 20).unwrap();
             let i = at.index(bytes.len());
             bytes[i] = to;
@@ -262,7 +268,7 @@ mod tests {
     /// Regression: lists of small numbers were refused, because the limit came from the encoded
     /// bytes and counted the decoded ones.
     #[test]
-    fn what_takes_more_memory_than_bytes_comes_back() {
+    fn values_larger_in_memory_than_encoded_come_back() {
         for length in [0, 100, 340, 1020, 1024, 8189, 8192, 10_000, 65_533, 200_000] {
             let numbers = vec![7_u64; length];
             assert_eq!(

@@ -79,21 +79,26 @@ mod tests {
         ) {
             let deadline = new(now + given - unix_now, given);
             prop_assert!(deadline > 0 && clock(deadline) == now + given - unix_now);
-            prop_assert_eq!(unix_ms(deadline, (now + later, (unix_now + later).saturating_add_signed(apart))), given);
+            let unix_later = (unix_now + later).saturating_add_signed(apart);
+            prop_assert_eq!(unix_ms(deadline, (now + later, unix_later)), given);
             prop_assert_eq!(unix_ms(moved(deadline, ahead), (now + ahead, unix_now)), given);
         }
 
         #[test]
-        fn where_the_clocks_moved_apart_it_is_the_present_wall_time_to_within_half_a_minute(
-            left in 0_u64..1 << 40, unix_now in 0_u64..1 << 44, given in any::<u64>(), now in 1_u64..1 << 40,
+        fn after_clocks_moved_apart_the_present_wall_time_is_told_to_within_half_a_minute(
+            left in 0_u64..1 << 40,
+            unix_now in 0_u64..1 << 44,
+            given in any::<u64>(),
+            now in 1_u64..1 << 40,
         ) {
             let told = unix_ms(new(now + left, given), (now, unix_now));
-            prop_assert!(told.abs_diff(unix_now + left) <= WALL_SPAN, "{} {}", told, unix_now + left);
+            let expected = unix_now + left;
+            prop_assert!(told.abs_diff(expected) <= WALL_SPAN, "{told} {expected}");
         }
     }
 
     #[test]
-    fn what_is_later_than_any_clock_tells_is_the_latest() {
+    fn deadlines_beyond_the_clock_are_the_latest() {
         let latest = new(u64::MAX, 5);
         assert_eq!((clock(latest), moved(latest, 9)), (CLOCK_MAX, latest));
         assert!(!is_over(latest, CLOCK_MAX - 1) && is_over(latest, CLOCK_MAX));

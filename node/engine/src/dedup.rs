@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_finds_its_outcome_until_the_origin_is_done_with_it() {
+    fn a_retry_finds_its_outcome_until_the_origin_has_finished_it() {
         let mut d = Dedup::default();
         assert_eq!(d.known(id(5, 5)), Known::New);
         d.remember(id(5, 5), 100, Outcome::Int(1));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_asked_is_kept_for_a_while_and_what_a_member_asked_until_it_is_none() {
+    fn outcomes_of_a_client_are_kept_for_a_while_and_those_of_a_member_until_it_is_removed() {
         let (client, member) = (MemberId::of_client(1), MemberId(1));
         let id = |origin, n| OpId {
             origin,
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_are_merged_neither_mark_counts_for_the_other() {
+    fn marks_of_two_merged_partitions_do_not_count_for_each_other() {
         let (mut one, mut other) = (Dedup::default(), Dedup::default());
         one.remember(id(61, 61), 100, Outcome::Ok);
         let both =

@@ -296,10 +296,10 @@ impl Core {
                 Some(_) => {
                     p.refused.remove(&at);
                     // The remaining calls of earlier attempts come again in this one.
-                    self.retain_parked(
-                        slot,
-                        |c| !matches!(c.source, Source::Peer { member, attempt: of, .. } if member == peer && of != attempt),
-                    );
+                    self.retain_parked(slot, |c| {
+                        !matches!(c.source, Source::Peer { member, attempt: of, .. }
+                            if member == peer && of != attempt)
+                    });
                 }
                 None => {}
             }

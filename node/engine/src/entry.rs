@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_is_dated_by_itself() {
+    fn a_copied_entry_has_a_deadline_of_its_own() {
         let entry = Entry::new(b"k", b"v", 0, 1);
         let (shared, copy) = (entry.clone(), entry.copy());
         entry.date(5, 2);

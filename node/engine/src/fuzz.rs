@@ -762,7 +762,7 @@ impl Pair {
             let to = [A, B, CLIENT]
                 .into_iter()
                 .find(|n| id(*n) == peer)
-                .expect("nobody else is connected");
+                .expect("no other node is connected");
             self.wires
                 .entry((n, to, lane))
                 .or_default()

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_halves_the_bytes_however_many_keys_are_looked_at_in_one_go() {
+    fn the_split_key_halves_the_bytes_for_any_slice_of_keys() {
         let even = store(&[
             (0, "a", 100),
             (0, "bertha", 100),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_alike_for_too_long_are_not_divided() {
+    fn keys_with_too_long_a_common_prefix_are_not_split() {
         let alike = |end: &str| format!("{}{end}", "k".repeat(SPLIT_BYTES_MAX));
         let (one, other) = (alike("a"), alike("b"));
         assert_eq!(found(&store(&[(0, &one, 1), (0, &other, 1)]), 10), None);

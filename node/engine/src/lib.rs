@@ -1262,7 +1262,7 @@ impl Shard {
 
     fn handle(&mut self, peer: MemberId, read: Frame) -> Result<(), Malformed> {
         if !clients::fits(self.core.me, peer, &read) {
-            return Err(Malformed("a frame that nobody of that kind sends"));
+            return Err(Malformed("a frame that this kind of peer never sends"));
         }
         let at = match &read {
             Frame::View(name) if !self.core.me.is_client() => {

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_the_smaller_the_parts() {
+    fn a_slower_pace_has_smaller_parts() {
         let mut pace = Pace::new(at(0));
         second(&mut pace, &mut 0, Duration::from_micros(300), 1000, false);
         assert_eq!(pace.part() as u64, BEGIN / 1000 * PART);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_hold_what_is_below_their_bounds() {
+    fn buckets_hold_times_below_their_bounds() {
         for micros in (0..5000).chain([70_000, 1 << 20, (1 << 21) - 1]) {
             let after = Duration::from_micros(micros);
             let upper = bound(bucket(after));
@@ -436,13 +436,13 @@ mod tests {
     }
 
     #[test]
-    fn copies_slow_down_where_answers_take_longer_than_before_and_go_on_when_they_do_not() {
+    fn copies_slow_down_while_answers_take_longer_than_normal() {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
         let quick = Duration::from_micros(300);
         second(&mut pace, &mut now, quick, 1000, false);
         assert_eq!(pace.rate(), BEGIN);
         let faster = second(&mut pace, &mut now, quick, 1000, true);
-        assert!(faster > BEGIN, "nobody notices");
+        assert!(faster > BEGIN, "no client notices");
         let slower = second(&mut pace, &mut now, Duration::from_millis(5), 1000, true);
         assert!(slower < faster / 2, "{slower}");
         let slowest = (0..10)
@@ -461,7 +461,7 @@ mod tests {
     /// Regression: one window of every few is late by chance. When each late one halved the pace,
     /// copies went half as fast as clients could bear.
     #[test]
-    fn copies_go_as_fast_as_leaves_every_other_window_a_quarter_above_what_is_normal() {
+    fn copies_keep_every_other_window_below_a_quarter_above_normal() {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
         let micros = Duration::from_micros;
         second(&mut pace, &mut now, micros(500), 1000, false);
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_longer_for_other_reasons_becomes_normal() {
+    fn answers_that_are_late_for_other_reasons_become_normal() {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
         let micros = Duration::from_micros;
         second(&mut pace, &mut now, micros(500), 1000, false);
@@ -513,7 +513,7 @@ mod tests {
     /// Regression: a thread that had made copies since its start had no normal, and made answers as
     /// late as it liked.
     #[test]
-    fn who_has_known_no_quiet_takes_what_it_began_with_as_normal_until_there_is_some() {
+    fn without_a_quiet_window_the_first_one_counts_as_normal() {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
         let micros = Duration::from_micros;
         assert_eq!(second(&mut pace, &mut now, Duration::ZERO, 0, true), MOST);
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_value_keeps_nobody_waiting_for_long() {
+    fn the_largest_value_delays_others_only_briefly() {
         let (mut pace, now) = at_least();
         assert!(pace.may_take(at(now)).is_ok());
         pace.taken(64 << 20);
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_slow_down_a_little_where_others_want_the_processor() {
+    fn copies_slow_down_a_little_while_others_want_the_processor() {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
         let quick = Duration::from_micros(300);
         second(&mut pace, &mut now, quick, 1000, false);
@@ -565,7 +565,7 @@ mod tests {
         let slower = second(&mut pace, &mut now, quick, 1000, true);
         assert!(
             (BEGIN / 2..BEGIN).contains(&slower),
-            "{slower}: nobody notices yet"
+            "{slower}: no client notices yet"
         );
         pace.set_short_of_time(false);
         let again = second(&mut pace, &mut now, quick, 1000, true);
@@ -581,9 +581,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_disturbed_where_nobody_asks() {
+    fn copies_are_fast_while_there_are_no_clients() {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
-        assert_eq!(pace.rate(), MOST, "nobody has asked yet");
+        assert_eq!(pace.rate(), MOST, "no client has asked yet");
         assert_eq!(second(&mut pace, &mut now, Duration::ZERO, 0, true), MOST);
         pace.answered(Duration::from_micros(100), 1000);
         pace.sent(1);
@@ -592,7 +592,7 @@ mod tests {
         assert_eq!(
             pace.rate(),
             BEGIN,
-            "somebody asks, while something is copied"
+            "a client asks while something is copied"
         );
         pace.answered(Duration::from_micros(100), 1000);
         (0..30).for_each(|_| pace.failed());
@@ -612,7 +612,7 @@ mod tests {
     /// Regression: if a client sent an operation now and then, copies stayed at the pace at which
     /// they begin.
     #[test]
-    fn a_few_who_ask_are_no_reason_to_stay_slow() {
+    fn a_few_operations_are_no_reason_to_stay_slow() {
         let (mut pace, mut now) = (Pace::new(at(0)), 0);
         let mut few = |pace: &mut Pace, took: u64, copies: bool| {
             pace.answered(Duration::from_micros(took), 5);
@@ -675,16 +675,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lacking_is_copied_faster_than_what_makes_loads_even() {
+    fn missing_copies_are_made_faster_than_balancing_ones() {
         let (mut pace, _) = at_least();
         pace.set_repairing(true);
         assert_eq!(pace.rate(), REPAIR);
         pace.set(MoveRate::Bytes(1000), 1);
-        assert_eq!(pace.rate(), 1000, "whatever somebody said");
+        assert_eq!(pace.rate(), 1000, "as an operator has set it");
     }
 
     #[test]
-    fn what_was_said_is_kept_to() {
+    fn the_pace_that_an_operator_sets_is_kept() {
         let mut pace = Pace::new(at(0));
         pace.set(MoveRate::Bytes(2_000_000), 2);
         let (mut sent, mut now) = (0_u64, at(0));

@@ -164,7 +164,7 @@ pub(super) fn whole(table: &Table) -> Bytes {
 }
 
 /// The changes, likewise.
-#[cfg(feature = "fuzz")]
+#[cfg(any(test, feature = "fuzz"))]
 pub(super) fn news(delta: &TableDelta) -> Bytes {
     codec::encode(&Sent::News(Box::new(delta.clone())), codec::BYTES_MAX)
         .unwrap_or_default()
@@ -172,7 +172,7 @@ pub(super) fn news(delta: &TableDelta) -> Bytes {
 }
 
 /// Decodes what is sent to a client, and encodes it again.
-#[cfg(feature = "fuzz")]
+#[cfg(any(test, feature = "fuzz"))]
 pub(super) fn again(bytes: &[u8]) -> Result<Bytes, String> {
     match codec::decode(bytes, codec::BYTES_MAX).map_err(|e| e.to_string())? {
         Received::Whole(table) => Ok(whole(&table)),

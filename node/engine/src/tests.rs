@@ -64,8 +64,8 @@ impl Rng {
     }
 }
 
-/// The data thread of this number: members are 1, 2 and so on, and the second thread of member 1 is
-/// 1001. Clients are what their ids say.
+/// The data thread with this number: members are 1, 2 and so on, and the second thread of member 1
+/// is 1001. Clients have the number of their id.
 fn id(n: u64) -> MemberId {
     let member = MemberId(n);
     if member.is_client() {
@@ -75,7 +75,7 @@ fn id(n: u64) -> MemberId {
     }
 }
 
-/// What `id` calls so.
+/// The number that `id` turns into this id.
 fn number(id: MemberId) -> u64 {
     if id.is_client() {
         id.0
@@ -84,7 +84,7 @@ fn number(id: MemberId) -> u64 {
     }
 }
 
-/// How far the numbers of a member's threads are apart.
+/// The difference between the numbers of a member's threads.
 const SECOND: u64 = 1_000;
 
 /// A table of `members` with one data thread each, in which every partition has the replicas that
@@ -176,7 +176,7 @@ fn table_of_threads(
 struct Node {
     shard: Shard,
     alive: bool,
-    /// Whether the coordinator reaches it.
+    /// Whether the coordinator cannot reach it.
     cut: bool,
     lease: Time,
     accepted: usize,
@@ -191,9 +191,9 @@ struct World {
     wires: BTreeMap<(u64, u64, Lane), BytesMut>,
     arrived: BTreeMap<(u64, u64, Lane), BytesMut>,
     up: BTreeSet<(u64, u64)>,
-    /// The highest versions that processes speak, where that is not the present one.
+    /// The highest versions that processes speak, if that is not the present one.
     speaks: BTreeMap<u64, u16>,
-    /// All tables; those up to `committed` are committed, the one after it is proposed.
+    /// All tables. Those up to `committed` are committed, and the one after it is proposed.
     tables: Vec<Arc<Table>>,
     committed: usize,
     asked: Vec<InSyncRequest>,
@@ -201,7 +201,7 @@ struct World {
     next_token: Token,
     opened: Vec<(u64, PartitionRef, Epoch)>,
     released: bool,
-    /// Accepts, and does not hear what is committed.
+    /// This member accepts, but does not hear what is committed.
     late: Option<u64>,
 }
 
@@ -210,7 +210,7 @@ impl World {
         Self::of_threads(seed, members, |_| 1, holders)
     }
 
-    /// Each thread of a member is a node.
+    /// Each thread of a member is a node of this world.
     fn of_threads(
         seed: u64,
         members: u64,
@@ -277,7 +277,7 @@ impl World {
         world
     }
 
-    /// A client, which every member serves; its number among the nodes.
+    /// Adds a client, which every member serves. Returns its number among the nodes.
     fn add_client(&mut self, nth: u64) -> u64 {
         let client = MemberId::of_client(nth);
         let shard = Shard::new(client, limits(), nth, self.now);
@@ -437,13 +437,13 @@ impl World {
                     );
                 }
                 Request::MakeMap { .. } | Request::MapMade { .. } | Request::OtherCluster(_) => {
-                    panic!("nobody asked for it")
+                    panic!("no client asked for it")
                 }
             }
         }
     }
 
-    /// Delivers bytes of one wire, as many as are there or a part of them.
+    /// Delivers the bytes of one wire: all that are there, or a part of them.
     fn deliver(&mut self, wire: (u64, u64, Lane), whole: bool) {
         let Some(bytes) = self.wires.get(&wire) else {
             return;
@@ -478,7 +478,7 @@ impl World {
         }
     }
 
-    /// Time passes; leases are renewed where a majority has accepted nothing newer (rule 8).
+    /// Time passes. Leases are renewed unless a majority has accepted a newer table (rule 8).
     fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
         let members = self.members();
@@ -506,7 +506,7 @@ impl World {
         }
     }
 
-    /// Everything that is on its way arrives, and time passes, until nothing moves.
+    /// Everything that is on its way arrives, and time passes, until nothing changes.
     fn settle(&mut self, time: Duration) {
         let until = self.now + time;
         while self.now < until {
@@ -532,7 +532,7 @@ impl World {
             key: Bytes::copy_from_slice(key.as_bytes()),
             action,
         };
-        // As clients' sessions do: by the short way, where it is open.
+        // As clients' sessions do: by the fast path, if it is open.
         let set = operation.action.as_set();
         let set_at_once = set.is_some_and(|value| {
             shard.set(
@@ -585,12 +585,12 @@ impl World {
         self.tables.push(Arc::new(next));
     }
 
-    /// Nodes accept what is proposed, a majority commits it, nodes install it: all at once, or at
+    /// Nodes accept the proposal, a majority commits it, and nodes install it: all at once, or at
     /// random.
     fn agree(&mut self, all: bool) {
         if self.tables.len() == self.committed + 1 && !self.asked.is_empty() {
             let mut asked = std::mem::take(&mut self.asked);
-            // Some are split or merged by now.
+            // Some partitions have been split or merged by now.
             asked.retain(|r| self.tables[self.committed].partition(r.partition).is_some());
             self.propose(|t| asked.iter().for_each(|r| change_in_sync(t, r)));
         }
@@ -669,7 +669,7 @@ impl World {
                 // forgotten.
                 let mut dedup = held.dedup.clone();
                 dedup.retain(|m| self.tables[self.committed].member(m.member()).is_some());
-                // What clients asked is forgotten by each copy by itself.
+                // Each copy forgets the outcomes of clients in its own time.
                 (0..2).for_each(|_| dedup.retire_clients());
                 (
                     self.contents(number(m), p.id.0),
@@ -727,7 +727,7 @@ fn change_in_sync(t: &mut Table, request: &InSyncRequest) {
             p.replicas.retain(|r| r.member != m);
             p.epoch = p.epoch.next();
         }
-        // `tests/reshaping.rs` has what comes of these.
+        // `tests/reshaping.rs` tests these.
         InSyncChange::Split(_) | InSyncChange::WritesStopped { .. } => {}
     }
 }
@@ -779,7 +779,7 @@ fn key_of(p: u32) -> String {
 }
 
 #[test]
-fn keys_are_ordered_by_what_the_table_says_and_by_nothing_that_is_published() {
+fn keys_are_ordered_by_the_tables_secret_and_by_no_published_number() {
     let w = World::new(1, 1, |_| vec![1]);
     let order = |order_key, cluster| {
         let mut shard = Shard::new(id(1), limits(), 1, Time(1));
@@ -926,7 +926,7 @@ fn a_copy_drops_what_the_new_primary_never_had() {
 }
 
 #[test]
-fn what_reached_the_new_primary_is_kept_by_all() {
+fn entries_that_reached_the_new_primary_are_kept_by_all() {
     let mut w = World::new(18, 3, |_| vec![1, 2, 3]);
     let key = key_of(0);
     assert_eq!(w.set(1, &key, "old"), Outcome::Ok);
@@ -1083,7 +1083,7 @@ fn a_retry_after_a_failover_is_not_applied_twice() {
     let key = key_of(0);
     assert_eq!(w.ask(3, &key, Action::IncrBy(5)), Outcome::Int(5));
     let token = w.submit(3, &key, Action::IncrBy(5));
-    // It reaches the primary and its copy, but the answer is lost with the primary.
+    // The write reaches the primary and its copy, but the answer is lost with the primary.
     w.deliver((3, 1, Lane::Calls), true);
     w.deliver((1, 2, Lane::Calls), true);
     w.kill(1);
@@ -1093,7 +1093,7 @@ fn a_retry_after_a_failover_is_not_applied_twice() {
     assert_eq!(w.get(3, &key), text("10"));
 }
 
-/// The partition's only holder is given up: it begins empty on node `to`.
+/// The partition's only holder is given up: the partition begins empty on node `to`.
 fn lose(t: &mut Table, p: PartitionId, to: u64) {
     let p = partition_mut(t, p);
     p.replicas = vec![Replica {
@@ -1105,8 +1105,8 @@ fn lose(t: &mut Table, p: PartitionId, to: u64) {
     p.lineage = Lineage(p.lineage.0 + 1);
 }
 
-/// Simulation seed 2001: every copy was lost with an operation whose answer was on its way; its
-/// retry met the new, empty partition, which knows nothing of it, and applied it a second time.
+/// Simulation seed 2001: every copy was lost with an operation whose answer was on its way. Its
+/// retry met the new, empty partition, which did not know it, and applied it a second time.
 #[test]
 fn a_write_that_may_have_been_applied_before_a_loss_is_unknown_and_not_applied_again() {
     let mut w = World::new(23, 3, |_| vec![1]);
@@ -1135,12 +1135,12 @@ fn a_write_that_may_have_been_applied_before_a_loss_is_unknown_and_not_applied_a
 }
 
 #[test]
-fn a_primary_refuses_what_was_sent_for_a_lineage_that_is_lost() {
+fn a_primary_refuses_calls_for_a_lost_lineage() {
     let mut w = World::new(24, 3, |_| vec![1]);
     let key = key_of(0);
     let token = w.submit(3, &key, Action::IncrBy(1));
     w.deliver((3, 1, Lane::Calls), true);
-    // The answer is lost with the connection; node 3 does not hear of the loss.
+    // The answer is lost with the connection. Node 3 does not hear of the loss.
     w.disconnect(1, 3);
     w.nodes.get_mut(&3).unwrap().cut = true;
     w.propose(|t| lose(t, PartitionId(0), 1));
@@ -1156,7 +1156,7 @@ fn a_primary_refuses_what_was_sent_for_a_lineage_that_is_lost() {
 }
 
 #[test]
-fn pipelined_calls_on_one_key_apply_in_order_while_nobody_serves() {
+fn pipelined_calls_on_one_key_apply_in_order_after_a_time_without_a_primary() {
     let mut w = World::new(8, 3, |_| vec![1, 2]);
     w.kill(1);
     let tokens: Vec<_> = (0..20)
@@ -1185,7 +1185,7 @@ fn pipelined_calls_on_one_key_apply_in_order_while_nobody_serves() {
 }
 
 #[test]
-fn calls_end_within_their_time_when_nobody_serves() {
+fn calls_end_within_their_time_without_a_primary() {
     let mut w = World::new(9, 2, |_| vec![1]);
     w.kill(1);
     let (read, write) = (w.submit(2, "a", Action::Get), w.submit(2, "a", set("1")));
@@ -1239,9 +1239,9 @@ fn a_silent_copy_is_asked_out_and_writes_go_on() {
     );
 }
 
-/// It would be the only one that has what nobody else reaches.
+/// Otherwise it would be the only holder of data that other nodes cannot reach.
 #[test]
-fn who_is_cut_off_from_several_does_not_drop_their_copies_at_once() {
+fn a_member_cut_off_from_several_does_not_drop_their_copies_at_once() {
     let mut w = World::new(14, 3, |_| vec![1, 2]);
     w.set(1, "a", "0");
     let whole = |w: &World| {
@@ -1254,10 +1254,10 @@ fn who_is_cut_off_from_several_does_not_drop_their_copies_at_once() {
     let write = w.submit(1, "a", set("1"));
     w.settle(Duration::from_secs(12));
     assert_eq!(w.outcomes[&write], Outcome::Failed(Failure::Unknown));
-    assert!(whole(&w), "others say who it is that is cut off");
+    assert!(whole(&w), "the others report which member is cut off");
     w.settle(Duration::from_secs(8));
-    assert!(!whole(&w), "nobody does");
-    // Of two members each judges alone.
+    assert!(!whole(&w), "no other member reports it");
+    // With two members, each judges alone.
     let mut two = World::new(15, 2, |_| vec![1, 2]);
     two.disconnect(1, 2);
     assert_eq!(two.set(1, "a", "1"), Outcome::Ok);
@@ -1318,8 +1318,8 @@ fn a_learner_catches_up_under_writes_and_is_admitted_with_equal_contents() {
     w.check_copies();
 }
 
-/// Simulation seeds 2517 and 4784: with a short tail the log that a learner needs beside its
-/// snapshot was trimmed while the snapshot was under way, and it began anew with every few writes.
+/// Simulation seeds 2517 and 4784: with a short tail, the log that a learner needs besides its
+/// snapshot was trimmed during the snapshot, which began anew every few writes.
 #[test]
 fn a_learner_gets_in_under_writes_however_short_the_tail_is() {
     let mut w = World::new(25, 3, |_| vec![1, 2]);
@@ -1363,12 +1363,12 @@ fn a_learner_gets_in_under_writes_however_short_the_tail_is() {
     for slot in w.nodes[&1].shard.slots.values() {
         assert!(
             slot.held.as_ref().unwrap().log.bytes() <= 1_024,
-            "the log is trimmed once nobody learns"
+            "the log is trimmed once there is no learner"
         );
     }
 }
 
-/// Node 1 dies with a write that only node 3 has, and node 3 is dropped by mistake.
+/// Node 1 fails with a write that only node 3 has, and node 3 is dropped by mistake.
 fn drop_a_copy_with_an_uncommitted_tail(seed: u64) -> (World, String) {
     let mut w = World::new(seed, 4, |_| vec![1, 2, 3]);
     let key = key_of(0);
@@ -1513,7 +1513,7 @@ fn set_for(ms: i64) -> Action {
     }
 }
 
-/// Node 3 learns and comes in sync while nothing is written; it then leads partition 0.
+/// Node 3 learns and comes in sync while there are no writes. Then it leads partition 0.
 fn a_newcomer_leads(w: &mut World) {
     w.propose(|t| {
         partition_mut(t, PartitionId(0)).replicas.push(Replica {
@@ -1543,9 +1543,9 @@ fn a_copy_knows_the_partitions_clock_when_it_comes_in_sync() {
     assert_eq!(w.get(3, &key), Outcome::Nil, "its deadline has passed");
 }
 
-/// Simulation seed 2517: a primary whose clock was behind gave a deadline; the copy that took over
-/// had kept a clock that was ahead, heard of an earlier primary, and the key was gone seven seconds
-/// too early.
+/// Simulation seed 2517: a primary whose clock was behind gave a deadline. The copy that took over
+/// had kept a clock that was ahead, heard from an earlier primary, and the key expired seven
+/// seconds too early.
 #[test]
 fn a_copy_follows_the_clock_of_a_new_primary_even_back() {
     let mut w = World::new(30, 3, |_| vec![1, 2]);
@@ -1581,7 +1581,7 @@ fn a_copy_follows_the_clock_of_a_new_primary_even_back() {
 }
 
 impl World {
-    /// One answer of a scan, asked at a node.
+    /// Asks a node for one answer of a scan.
     fn scan(&mut self, n: u64, p: u32, cursor: u64, count: u32) -> (u64, Vec<Bytes>) {
         let token = self.next_token;
         self.next_token += 1;
@@ -1686,8 +1686,8 @@ fn a_full_copy_refuses_growth_and_takes_deletes() {
     assert_eq!(w.ask(1, "k0", Action::Delete), Outcome::Int(1));
 }
 
-/// Simulation seed 716: a node that held no copy of a primary's partitions sent it no acks, so that
-/// the primary took it for as full as it had been once, and never made a copy there.
+/// Simulation seed 716: a node without copies of a primary's partitions sent it no acks. So the
+/// primary took the node for as full as it had once been, and never made a copy there.
 #[test]
 fn a_node_that_holds_no_copy_says_how_much_memory_it_has_left() {
     let mut w = World::new(31, 2, |_| vec![1]);
@@ -1708,8 +1708,8 @@ fn a_node_that_holds_no_copy_says_how_much_memory_it_has_left() {
     assert!(left(&w) > Some(limits().memory_bytes_max as u64 / 2));
 }
 
-/// What is known of one counter: it only grows, so floors and uniqueness are all that
-/// linearizability asks.
+/// The knowledge about one counter. It only grows, so linearizability asks only for floors and
+/// uniqueness.
 #[derive(Default)]
 struct Counter {
     floor: i64,
@@ -1717,15 +1717,15 @@ struct Counter {
     seen: BTreeSet<i64>,
 }
 
-/// Random faults around counters. Every increment is applied at most once, exactly once where it is
-/// acknowledged, and nobody reads less than what was acknowledged or read before.
+/// Random faults around counters. Every increment is applied at most once, and exactly once if it
+/// is acknowledged. No read is below what was acknowledged or read before.
 fn random_faults(seed: u64, steps: u64) {
     let copies = 2 + seed as u32 % 2;
     let mut w = World::new(seed, 5, |p| {
         (0..copies).map(|c| 1 + u64::from(p + c) % 4).collect()
     });
     let clients = [w.add_client(1), w.add_client(2)];
-    // They have a table.
+    // Clients get their table.
     w.settle(Duration::from_millis(50));
     let callers = [1, 2, 3, 4, 5, clients[0], clients[1], clients[1]];
     let keys: Vec<String> = (0..6).map(|n| format!("c{n}")).collect();
@@ -1910,7 +1910,7 @@ fn faults(w: &mut World) {
         .filter(|n| w.nodes[n].accepted == last)
         .count();
     if last != w.committed && w.rng.one_in(6) && accepted * 2 <= w.members().len() {
-        // A minority accepted it; another coordinator's table takes its place.
+        // A minority accepted the table. Another coordinator's table takes its place.
         w.tables.pop();
         for n in 1..=5 {
             let node = w.nodes.get_mut(&n).unwrap();
@@ -1931,7 +1931,7 @@ fn faults(w: &mut World) {
     if let Some(cut) = (1..=5).find(|n| w.nodes[n].cut && w.nodes[n].alive)
         && w.rng.one_in(3)
     {
-        // Taken for dead: whatever it leads goes to a copy that is reached.
+        // The member is taken for dead: its primaries go to copies that are reached.
         let reached = |m: MemberId| w.nodes[&number(m)].alive && !w.nodes[&number(m)].cut;
         let led: Vec<_> = current.keyspaces[0]
             .partitions
@@ -1970,7 +1970,7 @@ fn faults(w: &mut World) {
                 p.epoch = p.epoch.next();
             })
         }
-        // Only where every partition that it holds has another living copy in sync.
+        // Only if every partition that it holds has another living copy in sync.
         3 if w.rng.one_in(4) && w.nodes.values().filter(|n| !n.alive || n.cut).count() < 2 => {
             let safe = current.keyspaces[0].partitions.iter().all(|p| {
                 !p.in_sync().any(|m| m == id(a))
@@ -2001,8 +2001,8 @@ fn random_faults_lose_and_repeat_nothing() {
     }
 }
 
-/// Not a test: what an operation costs. `cargo test --release -p doyen-engine --lib cost -- --ignored
-/// --nocapture`
+/// Not a test: measures the cost of an operation.
+/// `cargo test --release -p doyen-engine --lib cost -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_operations() {
@@ -2075,7 +2075,8 @@ fn cost_of_operations() {
     }
 }
 
-/// Pipelined reads of large values by a peer that took nothing grew the buffer for it by gigabytes.
+/// Regression: pipelined reads of large values by a peer that took nothing grew its buffer by
+/// gigabytes.
 #[test]
 fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
     let mut w = World::new(1, 2, |_| vec![1, 2]);
@@ -2096,7 +2097,7 @@ fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
         "{waiting} bytes were put out for a peer that takes nothing"
     );
     assert!(w.nodes.get_mut(&1).unwrap().shard.core.peers.crowded(id(2)));
-    // Small answers, and refusals of what nobody could ever send, are there already.
+    // Small answers are there already, and so are refusals of reads that are always too large.
     w.deliver((1, 2, Lane::Calls), true);
     assert_eq!(w.outcomes[&small], Outcome::Nil);
     let refused = reads
@@ -2104,7 +2105,7 @@ fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
         .filter(|t| w.outcomes.get(t) == Some(&Outcome::Failed(Failure::Overloaded)))
         .count();
     assert_eq!(refused, 300 - limits().owed_bytes_max() / large.len());
-    // A write waits in the log, others are not held up by it, and it is not forgotten.
+    // A write waits in the log without delaying others, and is not forgotten.
     let write = w.submit(1, "a", set("2"));
     let passes = w.submit(1, "b", Action::Get);
     assert!(!w.outcomes.contains_key(&write) && w.outcomes.contains_key(&passes));
@@ -2127,9 +2128,10 @@ fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
     assert!(!w.nodes.get_mut(&1).unwrap().shard.core.peers.crowded(id(2)));
 }
 
-/// The log comes first when a crowded peer has room again, then answers, in pieces of bounded size.
+/// When a crowded peer has room again, the log comes first, then answers, in pieces of bounded
+/// size.
 #[test]
-fn what_waits_for_a_peer_goes_out_in_pieces() {
+fn data_for_a_crowded_peer_goes_out_in_pieces() {
     let mut w = World::with_limits(
         1,
         2,
@@ -2163,7 +2165,7 @@ fn what_waits_for_a_peer_goes_out_in_pieces() {
             bytes.len()
         );
         (passes, all) = (passes + 1, all + bytes.len());
-        // They arrive, and that is told.
+        // They arrive, and the peer reports that.
         w.deliver((1, 2, Lane::Calls), true);
         w.deliver((2, 1, Lane::Calls), true);
     }
@@ -2212,7 +2214,7 @@ fn calls_for_a_crowded_primary_are_parked_in_order() {
         w.get(1, "a"),
         Outcome::Bulk(Value::from(expected.as_bytes()))
     );
-    // What nobody takes is given up in time, and did not happen.
+    // Calls that the primary does not take are given up in time, and were not executed.
     w.nodes
         .get_mut(&2)
         .unwrap()
@@ -2221,7 +2223,7 @@ fn calls_for_a_crowded_primary_are_parked_in_order() {
     assert_eq!(w.set(2, "a", "1"), Outcome::Failed(Failure::Unavailable));
 }
 
-/// It waited until it was taken for lost: 0.4 s.
+/// Regression: the write waited until it was taken for lost, 0.4 s.
 #[test]
 fn a_write_larger_than_the_window_goes_to_its_copies_at_once() {
     let mut w = World::new(1, 2, |_| vec![1, 2]);
@@ -2244,7 +2246,7 @@ fn a_write_larger_than_the_window_goes_to_its_copies_at_once() {
     );
 }
 
-/// Appends to a large value, a thousand in one read, held the thread for seconds.
+/// Regression: a thousand appends to a large value, in one read, held the thread for seconds.
 #[test]
 fn one_receive_does_a_bounded_amount_of_work() {
     let mut w = World::new(1, 2, |_| vec![1]);

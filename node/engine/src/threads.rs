@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_thread_of_every_member_has_its_part_however_many_there_are() {
+    fn every_thread_has_its_part_for_any_number_of_threads() {
         for members in 1..=8_u32 {
             for threads in 1..=16_u8 {
                 for member in 0..members {

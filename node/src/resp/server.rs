@@ -625,8 +625,8 @@ impl Clients {
                 tracing::warn!(
                     "RESP clients are refused: as many are connected as --connections-max allows, \
                      and {strangers} of those at this data thread have not authenticated; find \
-                     them with CLIENT LIST, or raise --connections-max ({others} more since the last \
-                     such line)"
+                     them with CLIENT LIST, or raise --connections-max ({others} more since \
+                     the last such line)"
                 );
             }
             return refuse(context, stream);

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_values_are_shared_and_stand_where_they_were_put() {
+    fn large_values_are_shared_and_keep_their_place() {
         let (small, large) = (
             Bytes::from(vec![1; 100]),
             Bytes::from(vec![2; APART_BYTES_MIN]),

@@ -198,7 +198,7 @@ fn name() -> impl Strategy<Value = TableName> {
     })
 }
 
-/// What goes between a member and a client, beside operations.
+/// Frames between a member and a client, besides operations.
 fn of_clients() -> impl Strategy<Value = Frame> {
     let n = any::<u64>;
     let map = (any::<u32>(), any::<u16>(), ".{0,9}").prop_map(|(id, k, name)| MapEntry {
@@ -347,7 +347,7 @@ fn frame() -> impl Strategy<Value = Frame> {
     ]
 }
 
-/// As it arrives.
+/// A frame as it arrives.
 fn wire(put: impl FnOnce(&mut Out)) -> BytesMut {
     let mut out = Out::default();
     put(&mut out);
@@ -356,7 +356,10 @@ fn wire(put: impl FnOnce(&mut Out)) -> BytesMut {
 
 proptest! {
     #[test]
-    fn frames_survive_the_wire_however_it_is_cut(frames in prop::collection::vec(frame(), 1..5), cut in 1usize..40) {
+    fn frames_survive_the_wire_however_it_is_cut(
+        frames in prop::collection::vec(frame(), 1..5),
+        cut in 1usize..40,
+    ) {
         for version in [LEVELS.0, LEVELS.1] {
             let wire: BytesMut = frames.iter().flat_map(|f| f.wire_at(version)).collect();
             let (mut arrived, mut read) = (BytesMut::new(), Vec::new());
@@ -372,7 +375,11 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_are_refused_without_a_panic(kind in 0u8..32, version in LEVELS.0..=LEVELS.1, body in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn random_bytes_are_refused_without_a_panic(
+        kind in 0u8..32,
+        version in LEVELS.0..=LEVELS.1,
+        body in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
         let mut bytes = vec![kind];
         bytes.extend(body.clone());
         let _ = Frame::read(Bytes::from(bytes), version);
@@ -380,7 +387,12 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_frame_is_refused_or_read_without_a_panic(frame in frame(), version in LEVELS.0..=LEVELS.1, at in any::<prop::sample::Index>(), with in any::<u8>()) {
+    fn a_damaged_frame_is_refused_or_read_without_a_panic(
+        frame in frame(),
+        version in LEVELS.0..=LEVELS.1,
+        at in any::<prop::sample::Index>(),
+        with in any::<u8>(),
+    ) {
         let mut wire = frame.wire_at(version);
         let at = at.index(wire.len() - 4) + 4;
         wire[at] = with;

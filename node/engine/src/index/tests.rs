@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const SEED: OrderKey = OrderKey(7);
 
-/// Three orders for all keys, one of them the last there is.
+/// An order with three values for all keys. One of them is the last that exists.
 struct Crowded;
 
 impl Order for Crowded {
@@ -30,8 +30,8 @@ impl<O: Order> Index<O> {
         self.take(self.seed.order(key), key)
     }
 
-    /// Every entry is in its segment, in its place; segments are as many as they should be, unless
-    /// some were shed.
+    /// Every entry is in its segment and in its place. The number of segments is right, unless some
+    /// were shed.
     fn check(&self, shed: bool) {
         let all: Vec<&Segment> = self.blocks.iter().flatten().collect();
         assert_eq!(all.len(), self.segments);
@@ -79,7 +79,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..40)
 }
 
-/// Runs steps beside a model that is sorted by (order, key).
+/// Runs steps on the index and on a model that is sorted by (order, key).
 fn run<O: Order>(mut index: Index<O>, steps: Vec<Step>) {
     let mut model: BTreeMap<(u64, Vec<u8>), u8> = BTreeMap::new();
     let mut shed = false;
@@ -151,7 +151,7 @@ fn run<O: Order>(mut index: Index<O>, steps: Vec<Step>) {
                 let left: BTreeSet<Vec<u8>> =
                     index.iter_after(None).map(|e| e.key().to_vec()).collect();
                 model.retain(|(_, k), _| left.contains(k));
-                // Segments go before their entries are many enough for fewer.
+                // Shedding removes segments before the number of entries asks for it.
                 shed |= count > 0;
             }
         }
@@ -175,7 +175,7 @@ fn run<O: Order>(mut index: Index<O>, steps: Vec<Step>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn it_is_a_sorted_map_whatever_happens(steps in steps()) {
+    fn the_index_is_a_sorted_map_under_any_steps(steps in steps()) {
         run(Index::new(SEED), steps);
     }
 
@@ -185,8 +185,10 @@ proptest! {
     }
 
     #[test]
-    fn a_resumed_iteration_gives_what_was_there_throughout_exactly_once(
-        first in 0u16..3_000, pace in 20usize..200, churn in prop::collection::vec((0u16..3_000, any::<bool>(), 0u16..1_500), 1..30)
+    fn a_resumed_iteration_gives_every_lasting_key_exactly_once(
+        first in 0u16..3_000,
+        pace in 20usize..200,
+        churn in prop::collection::vec((0u16..3_000, any::<bool>(), 0u16..1_500), 1..30),
     ) {
         let stays = |n: u16| n < 400;
         let mut index = Index::new(SEED);
@@ -238,7 +240,7 @@ fn a_small_map_is_small_and_an_empty_one_nothing() {
 }
 
 #[test]
-fn it_shrinks_as_it_grew() {
+fn the_index_shrinks_as_it_grew() {
     let mut index = Index::new(SEED);
     (0..60_000).for_each(|n| drop(index.put(&key(n), 0)));
     let most = index.segments;
@@ -251,8 +253,8 @@ fn it_shrinks_as_it_grew() {
     );
 }
 
-/// A cursor of a scan is such a number, and it goes on at other members, of other versions: a
-/// change here ends scans early.
+/// A scan's cursor is such a number, and the scan continues at other members with other versions. A
+/// change here would end scans early.
 #[test]
 fn orders_are_the_same_for_ever() {
     assert_eq!(OrderKey(0).order(b""), 0xd1fb_a762_150c_532c);

@@ -7,7 +7,7 @@ fn key(n: u8) -> Key {
     Key::from([b'k', n].as_slice())
 }
 
-/// None, or one of a few.
+/// No deadline, or one of a few.
 fn deadlines() -> impl Strategy<Value = u64> {
     (0u64..4).prop_map(|n| {
         if n == 0 {
@@ -21,11 +21,19 @@ fn deadlines() -> impl Strategy<Value = u64> {
 fn effects() -> impl Strategy<Value = Effect> {
     let map = (0u32..3).prop_map(MapId);
     prop_oneof![
-        6 => (map.clone(), 0u8..12, any::<u8>(), deadlines()).prop_map(|(map, k, v, deadline)| Effect::Put {
-            map, entry: Entry::new(&key(k), &[v], 0, 0), deadline
-        }),
+        6 => (map.clone(), 0u8..12, any::<u8>(), deadlines()).prop_map(
+            |(map, k, v, deadline)| Effect::Put {
+                map,
+                entry: Entry::new(&key(k), &[v], 0, 0),
+                deadline,
+            },
+        ),
         3 => (map.clone(), 0u8..12).prop_map(|(map, k)| Effect::Delete { map, key: key(k) }),
-        2 => (map.clone(), 0u8..12, deadlines()).prop_map(|(map, k, deadline)| Effect::Deadline { map, key: key(k), deadline }),
+        2 => (map.clone(), 0u8..12, deadlines()).prop_map(|(map, k, deadline)| Effect::Deadline {
+            map,
+            key: key(k),
+            deadline,
+        }),
         1 => map.prop_map(|map| Effect::Clear { map }),
     ]
 }
@@ -130,7 +138,10 @@ fn check(store: &Store, model: &Model) {
 
 proptest! {
     #[test]
-    fn effects_are_applied_and_undone_exactly(effects in prop::collection::vec(effects(), 0..60), sorted in any::<bool>()) {
+    fn effects_are_applied_and_undone_exactly(
+        effects in prop::collection::vec(effects(), 0..60),
+        sorted in any::<bool>(),
+    ) {
         let (mut store, mut model) = (Store::new(OrderKey(3)).sorted(sorted), Model::new());
         let mut past = Vec::new();
         for (i, effect) in effects.into_iter().enumerate() {
@@ -146,13 +157,22 @@ proptest! {
 
     #[test]
     fn a_checksum_built_in_slices_under_writes_equals_one_built_at_rest(
-        first in prop::collection::vec(effects(), 0..40), later in prop::collection::vec(effects(), 0..40), slice in 1usize..5
+        first in prop::collection::vec(effects(), 0..40),
+        later in prop::collection::vec(effects(), 0..40),
+        slice in 1usize..5,
     ) {
         let mut store = Store::new(OrderKey(3));
         let mut seq = 0;
-        for e in &first { seq += 1; store.apply(seq, e); }
+        for e in &first {
+            seq += 1;
+            store.apply(seq, e);
+        }
         store.begin_sum(1);
-        for e in &later { store.advance_sum(1, slice); seq += 1; store.apply(seq, e); }
+        for e in &later {
+            store.advance_sum(1, slice);
+            seq += 1;
+            store.apply(seq, e);
+        }
         while !store.advance_sum(1, slice).0 {}
         store.begin_sum(2);
         while !store.advance_sum(2, 1000).0 {}
@@ -161,21 +181,33 @@ proptest! {
 
     #[test]
     fn a_fuzzy_snapshot_and_the_log_in_any_interleaving_give_the_same_store(
-        first in prop::collection::vec(effects(), 0..40), later in prop::collection::vec(effects(), 0..40),
-        slice in 1usize..6, late in any::<bool>(), sifted in 0usize..6, sorted in any::<bool>()
+        first in prop::collection::vec(effects(), 0..40),
+        later in prop::collection::vec(effects(), 0..40),
+        slice in 1usize..6,
+        late in any::<bool>(),
+        sifted in 0usize..6,
+        sorted in any::<bool>(),
     ) {
         // Deadlines are logged as puts while a snapshot is under way.
-        let later: Vec<_> = later.into_iter().filter(|e| !matches!(e, Effect::Deadline { .. })).collect();
-        let (mut from, mut to) = (Store::new(OrderKey(3)).sorted(sorted), Store::new(OrderKey(3)).sorted(sorted));
+        let is_logged = |e: &Effect| !matches!(e, Effect::Deadline { .. });
+        let later: Vec<_> = later.into_iter().filter(is_logged).collect();
+        let empty = || Store::new(OrderKey(3)).sorted(sorted);
+        let (mut from, mut to) = (empty(), empty());
         let mut seq = 0;
-        for e in &first { seq += 1; from.apply(seq, e); }
+        for e in &first {
+            seq += 1;
+            from.apply(seq, e);
+        }
         to.keep_tombstones(true);
         let mut cursor: Cursor = None;
         let mut chunks = Vec::new();
         let mut log = Vec::new();
         let mut chunk = |from: &Store| {
-            let c: Vec<_> = from.following(&cursor).take(slice).map(|(m, e)| (m, e.copy())).collect();
-            if let Some((m, e)) = c.last() { cursor = Some((*m, Key::from(e.key()))); }
+            let next = from.following(&cursor).take(slice);
+            let c: Vec<_> = next.map(|(m, e)| (m, e.copy())).collect();
+            if let Some((m, e)) = c.last() {
+                cursor = Some((*m, Key::from(e.key())));
+            }
             c
         };
         for e in &later {
@@ -186,23 +218,31 @@ proptest! {
         }
         loop {
             let c = chunk(&from);
-            if c.is_empty() { break; }
+            if c.is_empty() {
+                break;
+            }
             chunks.push(c);
         }
-        // Summed as it is taken, one behind, so that some comes to what is summed and some to what
-        // is not.
+        // The sum advances one entry behind the snapshot, so that some entries arrive in its
+        // covered part and some outside of it.
         to.begin_sum(1);
-        let take = |to: &mut Store| for chunk in &chunks {
-            let adopted = chunk.iter().filter(|(m, e)| to.adopt(*m, e.copy())).count();
-            to.advance_sum(1, adopted.saturating_sub(1));
+        let take = |to: &mut Store| {
+            for chunk in &chunks {
+                let adopted = chunk.iter().filter(|(m, e)| to.adopt(*m, e.copy())).count();
+                to.advance_sum(1, adopted.saturating_sub(1));
+            }
         };
-        if !late { take(&mut to); }
+        if !late {
+            take(&mut to);
+        }
         let mut garbage = Vec::new();
         for (seq, e) in &log {
             to.apply_fuzzy(*seq, e);
             to.sift(sifted, &mut garbage);
         }
-        if late { take(&mut to); }
+        if late {
+            take(&mut to);
+        }
         while !to.sift(1, &mut garbage) {}
         check(&to, &contents(&from));
         while !to.advance_sum(1, slice).0 {}
@@ -210,11 +250,11 @@ proptest! {
     }
 }
 
-/// What happens to a store that draws from others.
+/// The steps of a store that draws from others.
 #[derive(Debug, Clone)]
 enum Happens {
     Applied(Effect),
-    /// The last that was applied is taken back.
+    /// The last effect is undone.
     Undone,
     Drawn(usize),
     /// Some keys of a range are asked for, or of the places of a scan.
@@ -232,7 +272,9 @@ fn happens() -> impl Strategy<Value = Happens> {
         6 => effects().prop_map(Happens::Applied),
         2 => Just(Happens::Undone),
         2 => (1usize..4).prop_map(Happens::Drawn),
-        1 => (0u8..12, 0u8..13, 1u32..4, any::<bool>()).prop_map(|(from, to, count, reverse)| Happens::Ranged { from, to, count, reverse }),
+        1 => (0u8..12, 0u8..13, 1u32..4, any::<bool>()).prop_map(|(from, to, count, reverse)| {
+            Happens::Ranged { from, to, count, reverse }
+        }),
         1 => (1u32..4).prop_map(Happens::Scanned),
     ]
 }
@@ -252,7 +294,7 @@ fn everything(store: &Store) -> Model {
     found
 }
 
-/// What a range gives is what is there first, and it is said whether there is more.
+/// A range returns the first keys that exist, and whether more may follow.
 fn check_range(
     store: &mut Store,
     model: &Model,
@@ -289,7 +331,7 @@ fn check_range(
     assert_eq!(found, expected[..found.len()]);
 }
 
-/// The keys whose number leaves one of these when it is divided by four.
+/// The keys whose number, divided by four, leaves one of these remainders.
 #[derive(Debug)]
 struct Quarters(Vec<u8>);
 
@@ -299,7 +341,7 @@ impl Portion for Quarters {
     }
 }
 
-/// A store under way, what should be in it, and how to go back.
+/// A store in use, its expected contents, and how to undo its effects.
 struct Course {
     store: Store,
     portion: Arc<Quarters>,
@@ -378,7 +420,8 @@ impl Course {
         assert_eq!(everything(store), *model);
     }
 
-    /// The store of these quarters that comes of these, each with how far its clock is behind.
+    /// The store of these quarters, made from these stores. With each comes how far its clock is
+    /// behind.
     fn of(mut from: Vec<(Self, u64)>, quarters: &[u8]) -> Self {
         let mut next = Self::new(from[0].0.store.sorted, quarters);
         for (course, behind_ms) in &from {
@@ -412,7 +455,7 @@ impl Course {
         next
     }
 
-    /// Everything is drawn, and taken back, and given up.
+    /// Draws everything, undoes everything, and frees everything.
     fn ends(mut self) {
         while !self.store.is_whole() {
             self.store.draw_some(3, &mut self.garbage);
@@ -421,7 +464,7 @@ impl Course {
         check(&self.store, &self.model);
         while let Some((before, effect, undo)) = self.past.pop() {
             self.store.undo(&effect, undo);
-            // What a map had when it was cleared is drawn on.
+            // Keys that a map had when it was cleared are still drawn.
             while !self.store.is_whole() {
                 self.store.draw_some(1, &mut self.garbage);
             }
@@ -441,16 +484,27 @@ fn course() -> impl Strategy<Value = Vec<Happens>> {
 
 proptest! {
     #[test]
-    fn what_is_drawn_from_others_is_what_they_had_and_what_was_done_since(
-        first in course(), second in course(), third in course(), fourth in course(),
-        sorted in any::<bool>(), merges in any::<bool>(), behind_ms in 0u64..4
+    fn a_drawing_store_has_the_former_contents_and_later_changes(
+        first in course(),
+        second in course(),
+        third in course(),
+        fourth in course(),
+        sorted in any::<bool>(),
+        merges in any::<bool>(),
+        behind_ms in 0u64..4,
     ) {
         let mut seq = 0;
-        let mut go = |course: &mut Course, all: &[Happens]| all.iter().for_each(|happens| { seq += 1; course.happens(seq, happens.clone()); });
+        let mut go = |course: &mut Course, all: &[Happens]| {
+            for happens in all {
+                seq += 1;
+                course.happens(seq, happens.clone());
+            }
+        };
         let last = if merges {
-            // Of two, one after the other; and what comes of that is merged with a third while it
-            // draws.
-            let [mut one, mut other, mut third_one] = [[0], [1], [2]].map(|quarter| Course::new(sorted, &quarter));
+            // Two stores, one after the other, are merged. Then the result is merged with a third
+            // while it draws.
+            let of = |quarter: [u8; 1]| Course::new(sorted, &quarter);
+            let [mut one, mut other, mut third_one] = [[0], [1], [2]].map(of);
             go(&mut one, &first);
             go(&mut other, &second);
             let mut both = Course::of(vec![(one, behind_ms), (other, 0)], &[0, 1]);
@@ -460,7 +514,7 @@ proptest! {
             go(&mut all, &fourth);
             all
         } else {
-            // Split, split again while it draws, and once more.
+            // A store is split, split again while it draws, and once more.
             let mut whole = Course::new(sorted, &[0, 1, 2, 3]);
             go(&mut whole, &first);
             let mut part = Course::of(vec![(whole, 0)], &[0, 1, 2]);
@@ -475,15 +529,15 @@ proptest! {
     }
 }
 
-/// A FLUSHALL while a snapshot arrived was a deletion for each key, in one go: seconds for
-/// millions.
+/// Regression: a FLUSHALL while a snapshot arrived was a deletion for each key in one go, which
+/// took seconds for millions.
 #[test]
 fn a_clear_while_a_snapshot_arrives_looks_at_no_entry_and_is_sifted_in_steps() {
     let (mut store, mut garbage) = (Store::new(OrderKey(3)), Vec::new());
     store.keep_tombstones(true);
     let map = MapId(0);
     for n in 0..1_000_u64 {
-        // Every tenth was sent after the map had been cleared, and overtook that.
+        // Every tenth key was sent after the map had been cleared, and overtook the clearing.
         store.adopt(
             map,
             Entry::new(
@@ -513,8 +567,8 @@ fn a_clear_while_a_snapshot_arrives_looks_at_no_entry_and_is_sifted_in_steps() {
     assert!(store.following(&None).all(|(_, e)| e.version() == 2_001));
 }
 
-/// A slice was so many keys, however large: some values of 16 MiB were summed for as long as nobody
-/// was served.
+/// Regression: a slice was a number of keys, however large. Some values of 16 MiB were summed while
+/// clients waited.
 #[test]
 fn large_values_are_summed_and_freed_a_few_at_a_time() {
     let mut store = Store::new(OrderKey(3));

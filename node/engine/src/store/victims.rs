@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hand_passes_what_was_used_once() {
+    fn the_hand_passes_used_keys_once() {
         let mut store = filled(300);
         assert!(
             evict(&mut store, Eviction::Lru, keys(1), 0, None).is_empty(),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn where_something_must_go_it_goes_though_all_was_used() {
+    fn an_urgent_sweep_finds_a_victim_among_used_keys() {
         let mut store = filled(300);
         let wanted = Wanted {
             urgent: true,
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn any_key_may_be_drawn_and_the_last_one_is() {
+    fn random_picks_any_key_and_in_the_end_the_last_one() {
         let mut store = filled(300);
         let mut random = 1_u64;
         let mut draw = || {
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_expire_go_first_to_last_and_no_others() {
+    fn ttl_picks_only_keys_that_expire_earliest_first() {
         let mut store = filled(100);
         for n in 0..50_u64 {
             put(
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_maps_all_have_their_turn() {
+    fn ttl_gives_every_map_its_turn() {
         let mut store = Store::new(OrderKey(7));
         (0..100).for_each(|n| put(&mut store, MapId(n), "k", 1 + u64::from(n)));
         let mut gone = 0;
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_goes_than_is_wanted() {
+    fn no_more_victims_are_picked_than_wanted() {
         let mut store = filled(300);
         let one = store.victims(Eviction::Random, keys(1), 5, None)[0].bytes;
         for policy in [Eviction::Random, Eviction::Lru] {

@@ -1,4 +1,4 @@
-//! Clients among members: what they may say, what they are told, and that nothing of theirs is
+//! Clients among members: what they may send, what they are sent, and that none of their writes is
 //! applied twice.
 
 use super::super::clients::RETENTION;
@@ -8,7 +8,8 @@ use super::super::published;
 use super::*;
 use doyen_placement::MapEntry;
 
-/// A cluster in which node 1 leads everything, node 2 has copies, and a client knows both.
+/// A cluster in which node 1 leads everything, node 2 has copies, and a client is connected to
+/// both.
 fn world(seed: u64) -> (World, u64) {
     let mut w = World::new(seed, 2, |_| vec![1, 2]);
     let client = w.add_client(1);
@@ -95,8 +96,8 @@ fn a_client_learns_of_a_newer_table_and_goes_to_the_new_primary() {
     assert!(w.nodes[&2].shard.stats().executed > 0);
 }
 
-/// It is no member, so the level rises without it. It would be sent tables that it cannot read, and
-/// go by the last one that it could for ever.
+/// Regression: a client is no member, so the level rises without it. It would be sent tables that
+/// it cannot read, and use the last readable one for ever.
 #[test]
 fn a_client_of_the_former_program_is_shown_every_table_as_one_that_it_can_read() {
     let mut w = World::new(4, 2, |_| vec![1, 2]);
@@ -118,7 +119,7 @@ fn a_client_of_the_former_program_is_shown_every_table_as_one_that_it_can_read()
     assert_eq!(w.get(1, "a"), text("2"));
 }
 
-/// Bytes of the tables that are on their way to a client.
+/// Bytes of tables on their way to a client.
 fn bytes_of_tables(w: &World, client: u64) -> usize {
     w.wires
         .iter()
@@ -128,7 +129,7 @@ fn bytes_of_tables(w: &World, client: u64) -> usize {
 }
 
 #[test]
-fn a_client_is_told_what_is_new_since_the_table_that_it_has() {
+fn a_client_is_sent_the_changes_since_its_table() {
     let (mut w, client) = world(15);
     let name = |t: &mut Table, n: u32| {
         t.maps.push(MapEntry {
@@ -140,7 +141,7 @@ fn a_client_is_told_what_is_new_since_the_table_that_it_has() {
     };
     w.propose(|t| (1..=1_000).for_each(|n| name(t, n)));
     w.settle(Duration::from_millis(100));
-    // One more; the bytes that tell of it are counted before they arrive.
+    // Another table. The bytes of its news are counted before they arrive.
     let told = |w: &mut World, change: &dyn Fn(&mut Table), missed: bool| {
         w.propose(change);
         w.agree(true);
@@ -165,7 +166,7 @@ fn a_client_is_told_what_is_new_since_the_table_that_it_has() {
     };
     let few = told(&mut w, &|t| name(t, 1_001), false);
     assert!((1..1_000).contains(&few), "{few} bytes for one more map");
-    // Of so many tables that the client has missed, nobody knows any more what was new.
+    // The client has missed so many tables that the changes since then are not known any more.
     w.disconnect(1, client);
     w.disconnect(2, client);
     (0..10).for_each(|n| _ = told(&mut w, &|t| name(t, 1_002 + n), true));
@@ -183,7 +184,7 @@ fn a_client_s_write_is_not_applied_twice_after_a_failover() {
     let key = key_of(0);
     assert_eq!(w.ask(client, &key, Action::IncrBy(5)), Outcome::Int(5));
     let token = w.submit(client, &key, Action::IncrBy(5));
-    // It reaches the primary and its copy, but the answer is lost with the primary.
+    // The write reaches the primary and its copy, but the answer is lost with the primary.
     w.deliver((client, 1, Lane::Calls), true);
     w.deliver((1, 2, Lane::Calls), true);
     w.kill(1);
@@ -198,7 +199,7 @@ fn a_client_s_write_that_arrives_late_is_not_applied() {
     let (mut w, client) = world(5);
     assert_eq!(w.ask(client, "a", Action::IncrBy(1)), Outcome::Int(1));
     let token = w.submit(client, "a", Action::IncrBy(1));
-    // It stays on its way until what became of it would be forgotten.
+    // It stays on its way until its outcome may be forgotten.
     for _ in 0..60 {
         w.pass(Duration::from_millis(100));
     }
@@ -206,13 +207,13 @@ fn a_client_s_write_that_arrives_late_is_not_applied() {
     w.deliver((client, 1, Lane::Calls), true);
     w.settle(Duration::from_millis(300));
     assert_eq!(w.get(2, "a"), text("1"));
-    // From then on it knows what time it is.
+    // From then on the client knows the time.
     w.settle(Duration::from_secs(2));
     assert_eq!(w.ask(client, "a", Action::IncrBy(1)), Outcome::Int(2));
 }
 
 #[test]
-fn what_a_client_asked_is_forgotten_in_time() {
+fn outcomes_of_clients_are_forgotten_in_time() {
     let (mut w, client) = world(6);
     w.set(client, "a", "1");
     let held = |w: &World| {
@@ -372,7 +373,7 @@ fn a_client_may_say_few_things_and_a_member_few_to_it() {
             "{frame:?}"
         );
     }
-    // A clock that it was never told.
+    // A clock that the member never told it.
     let clock = w.now.0 + 1;
     assert!(receive(&mut w, client, 1, Lane::Calls, &Frame::Heard { clock }).is_err());
     for frame in [
@@ -434,9 +435,9 @@ fn an_operation_that_does_not_belong_to_its_partition_is_malformed_from_a_client
     assert!(receive(&mut w, client, 1, Lane::Calls, &frame).is_err());
 }
 
-/// Plain writes go another way than other operations; they must not be applied twice there either.
+/// Plain writes go another way than other operations. They must not be applied twice there either.
 #[test]
-fn a_plain_write_that_comes_again_does_not_undo_what_came_after_it() {
+fn a_repeated_plain_write_does_not_undo_later_ones() {
     let (mut w, _) = world(12);
     let write = |at, n, finished, value: &str| {
         let forwarded = Forwarded {
@@ -465,7 +466,7 @@ fn a_plain_write_that_comes_again_does_not_undo_what_came_after_it() {
     };
     assert!(receive(&mut w, 2, 1, Lane::Calls, &write(elsewhere, 3, 1, "3")).is_err());
     assert!(receive(&mut w, 2, 1, Lane::Calls, &write(at("a"), 3, 4, "3")).is_err());
-    // For a lineage that is lost it is refused, and nothing happens.
+    // For a lineage that is lost, the write is refused and not executed.
     let Frame::ForwardSet {
         forwarded,
         map,
@@ -486,7 +487,7 @@ fn a_plain_write_that_comes_again_does_not_undo_what_came_after_it() {
     assert_eq!(w.get(2, "a"), text("2"));
 }
 
-/// Partitions of which nobody has heard were noted, one entry each.
+/// Regression: unknown partitions were noted, one entry each.
 #[test]
 fn partitions_without_end_are_refused_without_a_trace() {
     let (mut w, client) = world(9);
@@ -546,10 +547,10 @@ fn a_value_that_the_primary_would_not_take_is_refused_before_it_is_sent() {
 }
 
 #[test]
-fn large_calls_of_clients_wait_where_they_came_from() {
+fn large_calls_of_clients_wait_at_the_client() {
     let (mut w, client) = world(11);
     let (small, large) = (key_of(0), key_of(1));
-    // The primary knows of its successor, which leads nothing yet.
+    // The primary knows its successor, which leads nothing yet.
     w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
     let accepted = w.tables.len() - 1;
     w.nodes.get_mut(&1).unwrap().accepted = accepted;
@@ -588,7 +589,7 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
         ..view.installed.name()
     };
     let bytes = published::whole(&view.installed);
-    // News since a table that the client does not have.
+    // Changes since a table that the client does not have.
     let news = {
         let newer = |version| {
             Arc::new(Table {
@@ -608,7 +609,7 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
         parts,
         body: body.clone(),
     };
-    // Nobody asked for it.
+    // The client did not ask for it.
     assert_eq!(
         receive(&mut w, 1, client, Lane::Bulk, &part(0, 1, &bytes)),
         Ok(false)
@@ -618,7 +619,7 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
         vec![part(0, 2, &bytes), part(0, 2, &bytes), part(2, 3, &bytes)],
         vec![part(0, 0, &bytes)],
         vec![part(0, 1, &Bytes::from_static(b"no table"))],
-        // Another one than it is called.
+        // The table does not have this name.
         vec![part(0, 1, &bytes)],
     ] {
         w.disconnect(client, 1);
@@ -633,8 +634,7 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
             .collect();
         assert!(results.iter().any(Result::is_err), "{results:?}");
     }
-    // What is new since another table than the client has: it asks again, and says which one it
-    // has.
+    // Changes since another table than the client has: it asks again, and names its table.
     w.disconnect(client, 1);
     w.connect(client, 1);
     receive(&mut w, 1, client, Lane::Calls, &Frame::View(name)).unwrap();
@@ -667,7 +667,7 @@ fn a_large_table_comes_in_parts_and_a_torn_one_is_malformed() {
 }
 
 #[test]
-fn members_of_another_cluster_are_asked_nothing() {
+fn a_client_asks_members_of_another_cluster_nothing() {
     let (mut w, client) = world(13);
     let name = TableName {
         cluster: ClusterId(8),
@@ -681,7 +681,7 @@ fn members_of_another_cluster_are_asked_nothing() {
 }
 
 #[test]
-fn clients_that_take_nothing_share_what_one_member_may_be_owed() {
+fn stalled_clients_share_what_one_member_may_be_owed() {
     let large = Limits {
         memory_bytes_max: 2 << 30,
         ..limits()
@@ -714,9 +714,9 @@ fn clients_that_take_nothing_share_what_one_member_may_be_owed() {
             .filter(|t| w.outcomes.get(t) == Some(&Outcome::Failed(Failure::Overloaded)))
             .count()
     };
-    // 64 of each of the first four, then one of each.
+    // 64 for each of the first four clients, then one for each.
     assert_eq!(refused(&w), 6 * 80 - 4 * 64 - 2);
-    // One goes away, the others take what is theirs.
+    // One client leaves, and the others take their share.
     w.disconnect(clients[0], 1);
     for client in &clients[1..] {
         w.nodes

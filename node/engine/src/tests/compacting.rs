@@ -1,4 +1,4 @@
-//! Memory that lies between entries is given back, and what is written waits for it or is refused.
+//! Free memory between entries is given back. Writes wait for it or are refused.
 
 use super::*;
 use crate::compacting::Outside;
@@ -11,18 +11,18 @@ fn key(n: usize) -> String {
     format!("key-{n:06}")
 }
 
-/// What a key holds: some values stand in their entries, some by themselves.
+/// The value of a key: some are inside their entries, some apart.
 fn value(n: usize) -> String {
     format!("{n}").repeat(if n.is_multiple_of(16) { 200 } else { 8 })
 }
 
-/// Where an entry lies, and its value if that stands by itself.
+/// The address of an entry, and of its value if that is stored apart.
 type Lies = (u64, Option<u64>);
 
 /// Key and value, version, and mark.
 type Content = (Vec<u8>, u64, bool);
 
-/// All entries of a shard, and where they lie.
+/// All entries of a shard, and their addresses.
 fn entries(w: &World, n: u64) -> Vec<(Lies, Content)> {
     let slots = w.nodes[&n].shard.slots.iter();
     let held = slots.filter_map(|(_, slot)| slot.held.as_deref());
@@ -65,7 +65,7 @@ fn compactions(w: &World, n: u64) -> u64 {
     w.nodes[&n].shard.stats().compactions
 }
 
-/// A world whose first member has given up most of its keys, which lay anywhere.
+/// A world whose first member has dropped most of its keys, which lay anywhere.
 fn scattered(seed: u64, ordered: bool) -> World {
     let mut w = World::new(seed, 1, |_| vec![1]);
     if ordered {
@@ -102,7 +102,7 @@ fn scattered(seed: u64, ordered: bool) -> World {
 fn entries_move_out_of_blocks_that_are_mostly_empty_and_stay_what_they_were() {
     for ordered in [false, true] {
         let mut w = scattered(301, ordered);
-        // Some of them expire: then they stand among deadlines, too.
+        // Some of them expire, so they are in the set of deadlines, too.
         for n in (0..KEYS).step_by(21) {
             assert_eq!(w.ask(1, &key(n), expire()), Outcome::Int(1));
         }
@@ -137,7 +137,7 @@ fn entries_move_out_of_blocks_that_are_mostly_empty_and_stay_what_they_were() {
             blocks(&w, 1)
         );
         assert_eq!(w.nodes[&1].shard.stats().memory_bytes, memory);
-        // Deadlines and order are those of the entries that are found.
+        // The sets of deadlines and of sorted keys hold the entries that lookups find.
         for n in (0..KEYS).step_by(7) {
             assert_eq!(w.ask(1, &key(n), Action::Delete), Outcome::Int(1));
         }
@@ -147,7 +147,7 @@ fn entries_move_out_of_blocks_that_are_mostly_empty_and_stay_what_they_were() {
 }
 
 #[test]
-fn nothing_moves_where_little_is_loose_and_nothing_moves_twice_for_the_same() {
+fn little_loose_memory_moves_nothing_and_nothing_moves_twice_for_the_same() {
     let mut w = scattered(302, false);
     tell(
         &mut w,
@@ -185,13 +185,13 @@ fn nothing_moves_where_little_is_loose_and_nothing_moves_twice_for_the_same() {
     assert_eq!(compactions(&w, 1), 2, "there is much more");
 }
 
-/// The process was killed: it held twice what its entries were counted for, and took writes until
-/// they alone were as many as may be.
+/// Regression: the process was killed. It held twice what its entries were counted for, and
+/// accepted writes until these alone reached the limit.
 #[test]
-fn what_the_process_holds_beside_its_entries_leaves_writes_less_room() {
+fn memory_outside_of_entries_leaves_writes_less_room() {
     let mut w = World::new(303, 2, |_| vec![1, 2]);
     assert_eq!(w.set(1, "a", "1"), Outcome::Ok);
-    // At a copy it counts as much as at the primary, and buffers as much as the rest.
+    // Memory at a copy counts as much as at the primary, and buffers as much as the rest.
     for (full, outside) in [
         (
             1,
@@ -222,7 +222,8 @@ fn what_the_process_holds_beside_its_entries_leaves_writes_less_room() {
     }
 }
 
-/// After `FLUSHALL` everything was counted as free at once and freed some seconds later.
+/// Regression: after `FLUSHALL`, all memory counted as free at once, but was freed some seconds
+/// later.
 #[test]
 fn writes_wait_for_what_is_being_freed_and_nothing_is_evicted_for_it() {
     for (seed, policy) in [(304, Eviction::None), (305, Eviction::Lru)] {

@@ -1,4 +1,5 @@
-//! Keys go where memory is full: by their keyspace's policy, at all copies alike, and nowhere else.
+//! Keys are evicted if memory is full: by their keyspace's policy, at all copies alike, and nowhere
+//! else.
 
 use super::*;
 use doyen_placement::planner::reshape;
@@ -43,7 +44,7 @@ fn evicted(w: &World) -> u64 {
     w.nodes.values().map(|n| n.shard.stats().evicted).sum()
 }
 
-/// Writes keys of this name until somebody is as full as that.
+/// Writes keys with this name until some member is so full.
 fn fill(w: &mut World, name: &str, memory_bytes: u64) -> usize {
     let mut n = 0;
     while memory(w) < memory_bytes {
@@ -60,7 +61,7 @@ fn there(w: &mut World, name: &str, count: usize) -> usize {
 }
 
 #[test]
-fn far_more_than_fits_is_taken_and_copies_stay_equal() {
+fn writes_beyond_the_memory_are_accepted_and_copies_stay_equal() {
     for (seed, policy) in [(70, Eviction::Lru), (71, Eviction::Random)] {
         let mut w = world(seed, 3, policy);
         for n in 0..5_000 {
@@ -75,7 +76,7 @@ fn far_more_than_fits_is_taken_and_copies_stay_equal() {
                 memory(&w)
             );
         }
-        // A little longer than a number of rounds: each may evict something, and its commit takes a
+        // A little longer than a number of rounds: each may evict some keys, and its commit takes a
         // moment.
         w.settle(Duration::from_millis(3_400));
         assert!(
@@ -93,8 +94,8 @@ fn far_more_than_fits_is_taken_and_copies_stay_equal() {
     }
 }
 
-/// What is on its way may fill what is kept for it: then writes wait until what went for them is
-/// committed.
+/// Data under way may fill the memory that is kept for it. Then writes wait until the evictions for
+/// them are committed.
 #[test]
 fn a_burst_waits_for_the_room_that_is_made_for_it() {
     let mut w = World::new(72, 2, |_| vec![1, 2]);
@@ -136,7 +137,7 @@ fn a_burst_waits_for_the_room_that_is_made_for_it() {
 }
 
 #[test]
-fn nothing_goes_while_there_is_room() {
+fn nothing_is_evicted_while_there_is_room() {
     for (seed, policy) in [
         (73, Eviction::Lru),
         (74, Eviction::Random),
@@ -153,7 +154,7 @@ fn nothing_goes_while_there_is_room() {
     }
 }
 
-/// A primary kept as much free at its copies as it would at itself, which was more than some of
+/// Regression: a primary kept as much free at its copies as at itself, which was more than some of
 /// them had.
 #[test]
 fn a_copy_at_a_far_smaller_member_is_full_by_that_members_memory() {
@@ -184,7 +185,7 @@ fn a_copy_at_a_far_smaller_member_is_full_by_that_members_memory() {
 }
 
 #[test]
-fn without_a_policy_growth_is_refused_at_nine_tenths_and_all_else_goes() {
+fn without_a_policy_growth_is_refused_at_nine_tenths_and_other_operations_are_not() {
     let mut w = world(76, 2, Eviction::None);
     let mut taken = 0;
     while w.set(1, &format!("k{taken}"), &value()) == Outcome::Ok {
@@ -230,7 +231,7 @@ fn without_a_policy_growth_is_refused_at_nine_tenths_and_all_else_goes() {
     }
     w.settle(Duration::from_millis(300));
     assert_eq!(w.set(1, "one more", &value()), Outcome::Ok);
-    // It is changed while it is full, and at once as good as made so.
+    // The value is changed while memory is full, and at once looks as if it was created so.
     while w.set(1, &format!("k{taken}"), &value()) == Outcome::Ok {
         taken += 1;
     }
@@ -242,7 +243,7 @@ fn without_a_policy_growth_is_refused_at_nine_tenths_and_all_else_goes() {
 }
 
 #[test]
-fn keys_that_do_not_expire_never_go_by_ttl() {
+fn ttl_never_evicts_keys_that_do_not_expire() {
     let mut w = world(77, 2, Eviction::Ttl);
     for n in 0..200 {
         assert_eq!(w.set(1, &format!("stays{n}"), &value()), Outcome::Ok);
@@ -265,17 +266,17 @@ fn keys_that_do_not_expire_never_go_by_ttl() {
     }
     assert!(evicted(&w) > 1_000);
     assert_eq!(there(&mut w, "stays", 200), 200);
-    // Those that are left expire late.
+    // The remaining keys expire late.
     let late = (0..3_000).filter(|n| w.get(1, &format!("goes{n}")) != Outcome::Nil);
     let late: Vec<i64> = late.map(|n| n % 1_000).collect();
     assert!(
         late.iter().sum::<i64>() > 600 * late.len() as i64,
         "{late:?}"
     );
-    // What does not expire takes their place, and then there is none.
+    // Keys that do not expire take their place, until there is no room.
     let mut n = 200;
-    // The last ones go one by one, and what was on its way when a write was refused leaves room for
-    // a few more.
+    // The last ones are evicted one by one, and data under way when a write was refused leaves room
+    // for a few more.
     for _ in 0..200 {
         while w.set(1, &format!("stays{n}"), &value()) == Outcome::Ok {
             n += 1;
@@ -292,12 +293,12 @@ fn keys_that_do_not_expire_never_go_by_ttl() {
 }
 
 #[test]
-fn what_is_read_stays_and_what_is_not_goes() {
+fn keys_that_are_read_stay_and_others_are_evicted() {
     let mut w = world(78, 2, Eviction::Lru);
     let keys = fill(&mut w, "k", FULL - 20_000);
     let used: Vec<String> = (0..keys).step_by(10).map(|n| format!("k{n}")).collect();
-    // The hand has not come by yet: all of them were written since it did. Once it has gone round,
-    // it knows.
+    // The hand has not passed yet: all of them were written since then. Once it has gone round, it
+    // knows which were used.
     let mut lost = 0;
     for n in 0..3 * keys {
         assert_eq!(w.set(1, &format!("new{n}"), &value()), Outcome::Ok);
@@ -323,9 +324,9 @@ fn what_is_read_stays_and_what_is_not_goes() {
     );
 }
 
-/// The member that leads has room for everything; the one that has a copy has not.
+/// The primary's member has room for everything. The copy's member has not.
 #[test]
-fn whoever_leads_evicts_for_a_copy_that_is_full() {
+fn primaries_evict_for_a_full_copy() {
     let mut w = World::new(79, 2, |_| vec![1, 2]);
     give(&mut w, 2, MEMORY);
     w.propose(|t| t.keyspaces[0].eviction = Eviction::Lru);
@@ -338,14 +339,14 @@ fn whoever_leads_evicts_for_a_copy_that_is_full() {
         (w.nodes[&2].shard.stats().evicted, evicted(&w) > 2_000),
         (0, true)
     );
-    // The last bit of what is too much goes key by key, and a check in between would find one on
-    // its way.
+    // The last excess is evicted key by key, and a check in between would find a deletion on its
+    // way.
     w.settle(Duration::from_secs(5));
     w.check_copies();
 }
 
 #[test]
-fn what_is_to_be_split_evicts_nothing() {
+fn a_partition_about_to_be_split_evicts_nothing() {
     let mut w = world(80, 2, Eviction::Random);
     fill(&mut w, "k", FULL - 20_000);
     w.propose(|t| {
@@ -374,10 +375,10 @@ fn what_is_to_be_split_evicts_nothing() {
     w.check_copies();
 }
 
-/// Keys that go make room for others only as fast as they come: those take little of what is kept,
-/// and then are told that there is none at once.
+/// Deleted keys make room for others only as fast as they come. Such writes take little of the kept
+/// memory, and then are told at once that there is no room.
 #[test]
-fn what_makes_no_room_takes_little_of_what_is_kept() {
+fn writes_that_make_no_room_take_little_of_the_kept_memory() {
     let mut w = World::new(81, 2, |_| vec![1, 2]);
     w.members()
         .into_iter()
@@ -428,8 +429,8 @@ fn what_makes_no_room_takes_little_of_what_is_kept() {
     w.check_copies();
 }
 
-/// The primary that heard last that there is room again evicted most: its partitions dwindled to
-/// nothing, and what was read there went as fast as what was not.
+/// Regression: the primary that heard last of free room evicted most. Its partitions dwindled to
+/// nothing, and keys that were read there were evicted as fast as others.
 #[test]
 fn no_partition_dwindles_while_others_grow() {
     let mut w = world(86, 2, Eviction::Lru);

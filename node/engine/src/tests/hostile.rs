@@ -1,17 +1,17 @@
-//! A member that is let in and broken: whatever it sends, the others serve what was written, and
-//! lose nothing.
+//! A broken member of the cluster: however it behaves, the others serve what was written and lose
+//! nothing.
 //!
-//! Its shard goes on in order beside what a test sends in its name. Where bytes are refused the
-//! connection begins anew, as the network does it.
+//! Its shard works normally, and a test sends frames in its name. If bytes are refused, the
+//! connection begins anew, as in the network.
 
 use super::*;
 use frame::{Ack, Head, Headroom};
 use log::Logged;
 
-/// Whose word is not to be taken.
+/// The broken member.
 const BROKEN: u64 = 3;
 
-/// Three members, of which each leads something, with one copy at the next.
+/// Three members. Each leads some partitions, with one copy at the next.
 fn three(seed: u64) -> World {
     let mut w = World::new(seed, 3, |p| {
         vec![1 + u64::from(p) % 3, 1 + u64::from(p + 1) % 3]
@@ -104,7 +104,7 @@ fn put(epoch: Epoch, key: &str, value: &str) -> Logged {
 }
 
 #[test]
-fn frames_of_wrong_epochs_and_of_whoever_does_not_lead_change_nothing() {
+fn frames_of_wrong_epochs_and_of_other_members_than_the_primary_change_nothing() {
     let mut w = three(51);
     for p in 0..u32::from(PARTITIONS) {
         let leads = w.tables[0].keyspaces[0].partitions[p as usize].primary() == id(BROKEN);
@@ -218,7 +218,7 @@ fn frames_of_wrong_epochs_and_of_whoever_does_not_lead_change_nothing() {
     assert_eq!(
         w.committed,
         0,
-        "and nobody was asked out: {:?}",
+        "and no member was asked out: {:?}",
         w.tables.last()
     );
     w.serves();
@@ -227,8 +227,8 @@ fn frames_of_wrong_epochs_and_of_whoever_does_not_lead_change_nothing() {
 #[test]
 fn entries_out_of_order_leave_no_gap_and_come_again() {
     let mut w = three(52);
-    // Member 3 leads partition 2, and 1 holds the copy. What it sends arrives in any order but the
-    // right one.
+    // Member 3 leads partition 2, and member 1 holds the copy. Its entries arrive in every wrong
+    // order.
     let key = key_of(2);
     let before = w.last(1, 2);
     let tokens: Vec<_> = (0..4)
@@ -255,7 +255,7 @@ fn entries_out_of_order_leave_no_gap_and_come_again() {
         );
         assert_eq!(w.last(1, 2), before, "something is missing before it");
     }
-    // With a gap in an alignment likewise.
+    // The same with a gap in an alignment.
     w.say(
         BROKEN,
         1,
@@ -278,12 +278,12 @@ fn entries_out_of_order_leave_no_gap_and_come_again() {
     w.serves();
 }
 
-/// What waited in the log for a copy that took nothing was acknowledged by that copy, and then by
-/// its primary: it was on one node.
+/// Regression: entries that waited in the log for a stalled copy were acknowledged by that copy,
+/// and then by its primary. They were on one node.
 #[test]
 fn an_ack_of_what_was_not_sent_commits_nothing() {
     let mut w = three(53);
-    // Member 3 holds the copy of partition 1, which 2 leads.
+    // Member 3 holds the copy of partition 1, which member 2 leads.
     let key = key_of(1);
     w.nodes
         .get_mut(&2)
@@ -332,7 +332,7 @@ fn an_ack_of_what_was_not_sent_commits_nothing() {
 }
 
 #[test]
-fn a_learner_that_lies_about_its_checksum_is_given_up_and_delays_nobody() {
+fn a_learner_that_lies_about_its_checksum_is_given_up_and_delays_no_others() {
     for equal in [true, false] {
         let mut w = World::new(54, 3, |_| vec![1, 2]);
         for n in 0..30 {
@@ -350,8 +350,8 @@ fn a_learner_that_lies_about_its_checksum_is_given_up_and_delays_nobody() {
             }
         });
         w.agree(true);
-        // It never takes anything in, and says that all is there and equal, or that it is not,
-        // whatever the session.
+        // It never stores anything, and claims that everything is there and equal, or that it is
+        // not, for any session.
         let mut session = 0;
         for round in 0..600 {
             w.wires.retain(|(_, to, _), _| *to != BROKEN);
@@ -414,10 +414,10 @@ fn a_learner_that_lies_about_its_checksum_is_given_up_and_delays_nobody() {
     }
 }
 
-/// One member named a table that nobody has. What others named afterwards was older than that, and
-/// was not asked for.
+/// Regression: one member named a table that does not exist. Tables that others named afterwards
+/// were older than that, so they were not asked for.
 #[test]
-fn a_table_from_the_future_keeps_nobody_from_those_that_there_are() {
+fn a_name_of_a_future_table_does_not_keep_members_from_existing_ones() {
     let mut w = three(55);
     let name = w.tables[0].name();
     let future = TableName {
@@ -448,10 +448,10 @@ fn a_table_from_the_future_keeps_nobody_from_those_that_there_are() {
     w.serves();
 }
 
-/// A client asked for that table as well, of the one that named it, and of nobody else from then
-/// on.
+/// Regression: a client asked the member that named it for that table, and from then on no other
+/// member for any.
 #[test]
-fn a_client_asks_another_where_a_table_that_was_named_does_not_come() {
+fn a_client_asks_another_member_if_a_named_table_does_not_come() {
     let mut w = three(56);
     let client = w.add_client(1);
     w.settle(Duration::from_secs(1));
@@ -462,13 +462,13 @@ fn a_client_asks_another_where_a_table_that_was_named_does_not_come() {
         ..w.tables[0].name()
     };
     w.say(BROKEN, client, &Frame::View(future));
-    // A partition moves to another member, and the client must hear of it from somebody.
+    // A partition moves to another member, and the client must hear of it from some member.
     w.propose(|t| promote(t, PartitionId(0), 2));
     for step in 0..800 {
         if step % 100 == 0 {
             w.say(BROKEN, client, &Frame::View(future));
         }
-        // What it is asked it does not answer.
+        // The broken member does not answer requests.
         w.wires
             .retain(|(from, to, _), _| (*from, *to) != (client, BROKEN));
         w.agree(true);
@@ -487,7 +487,7 @@ fn a_client_asks_another_where_a_table_that_was_named_does_not_come() {
 }
 
 #[test]
-fn silence_in_the_middle_of_a_frame_holds_up_nobody_else() {
+fn silence_in_the_middle_of_a_frame_holds_up_no_others() {
     let mut w = three(57);
     let frame = Frame::Append {
         head: Head {
@@ -511,7 +511,7 @@ fn silence_in_the_middle_of_a_frame_holds_up_nobody_else() {
         );
         assert_eq!(begun.len(), whole.len() - 1, "it waits for the rest");
     }
-    // Everything between the two others goes on, for as long as that takes.
+    // Everything between the two others goes on, however long that takes.
     for n in 0..50u64 {
         let token = w.submit(1, &key_of(0), set(&n.to_string()));
         w.wires

@@ -1,4 +1,4 @@
-//! A keyspace that is dropped is served no more, and what was in it is given up.
+//! A dropped keyspace is not served any more, and its contents are freed.
 
 use super::*;
 
@@ -10,13 +10,14 @@ fn a_dropped_keyspace_is_not_served_once_its_drop_is_stored() {
     let proposed = w.tables.len() - 1;
     w.nodes.get_mut(&1).unwrap().accepted = proposed;
     w.show(1, false);
-    // Others may have committed it, and another keyspace of its name may be written to.
+    // Other members may have committed the drop, and another keyspace of this name may be written
+    // to.
     let read = w.submit(1, "a", Action::Get);
     for _ in 0..20 {
         w.pass(Duration::from_millis(5));
     }
     assert_eq!(w.outcomes.get(&read), None);
-    // It comes to nothing: what waited is answered.
+    // The proposal fails: the operations that waited are answered.
     w.nodes.get_mut(&1).unwrap().accepted = 0;
     w.show(1, false);
     w.pass(Duration::from_millis(5));
@@ -24,7 +25,7 @@ fn a_dropped_keyspace_is_not_served_once_its_drop_is_stored() {
 }
 
 #[test]
-fn what_was_in_a_dropped_keyspace_is_given_up() {
+fn the_contents_of_a_dropped_keyspace_are_freed() {
     let mut w = World::new(41, 2, |_| vec![1, 2]);
     for n in 0..40 {
         assert_eq!(w.set(1, &format!("k{n}"), "1"), Outcome::Ok);
@@ -53,7 +54,7 @@ fn what_was_in_a_dropped_keyspace_is_given_up() {
             0
         );
     }
-    // With the next table nothing at all is left of it.
+    // With the next table, nothing of it is left.
     w.propose(|_| {});
     w.settle(Duration::from_millis(50));
     assert!(

@@ -1,12 +1,11 @@
-//! Copies on their way: where they are broken off they go on, and they are as fast as somebody
-//! said.
+//! Copies under way: interrupted ones continue, and they keep the pace that an operator has set.
 
 use super::slices::{fill, second_learns};
 use super::*;
 use doyen_placement::MoveRate;
 
-/// One holder whose copies go to the second member a few chunks at a time; so many keys of 1,000
-/// bytes.
+/// One holder whose copies go to the second member a few chunks at a time. There are so many keys
+/// of 1,000 bytes.
 fn world(seed: u64, keys: usize, rate: MoveRate) -> World {
     let mut w = World::with_one_holder(seed);
     w.nodes
@@ -20,7 +19,7 @@ fn world(seed: u64, keys: usize, rate: MoveRate) -> World {
     w
 }
 
-/// Everything goes on until the learner has so many keys.
+/// The world goes on until the learner has so many keys.
 fn until_learned(w: &mut World, keys: u64) {
     for _ in 0..10_000 {
         if w.nodes[&2].shard.stats().keys >= keys {
@@ -34,7 +33,7 @@ fn until_learned(w: &mut World, keys: u64) {
     panic!("the learner does not get {keys} keys");
 }
 
-/// What was sent for all of it, in parts of what there is.
+/// The ratio of the bytes that were sent to the bytes that exist.
 fn sent_twice(w: &World, keys: usize) -> f64 {
     w.nodes[&1].shard.stats().snapshot_bytes as f64 / (keys * 1_000) as f64
 }
@@ -45,7 +44,7 @@ fn a_snapshot_goes_on_after_the_last_part_that_arrived() {
     let mut w = world(71, keys, MoveRate::Adaptive);
     for (part, broken) in [(1_000, 1), (2_000, 2), (3_000, 3)] {
         until_learned(&mut w, part);
-        // What is written meanwhile is in the log, and some of that is lost with the connection.
+        // Writes during the copy are in the log, and some of them are lost with the connection.
         (0..50).for_each(|n| _ = w.submit(1, &format!("k{}", n * broken), set("later")));
         w.disconnect(1, 2);
         w.pass(Duration::from_millis(20));
@@ -70,7 +69,7 @@ fn a_snapshot_goes_on_in_another_epoch_of_its_tenure() {
     let keys = 4_000;
     let mut w = world(72, keys, MoveRate::Adaptive);
     until_learned(&mut w, 2_000);
-    // As where another copy of the same partitions is dropped.
+    // As if another copy of the same partitions were dropped.
     w.propose(|t| {
         for p in 0..u32::from(PARTITIONS) {
             let partition = partition_mut(t, PartitionId(p));
@@ -94,7 +93,7 @@ fn a_snapshot_goes_on_in_another_epoch_of_its_tenure() {
     w.check_copies();
 }
 
-/// A learner that lost what it had (as where a table dropped and added it again) is sent
+/// A learner that lost what it had (as after a table that dropped and added it again) is sent
 /// everything.
 #[test]
 fn a_learner_that_knows_nothing_of_its_session_begins_anew() {
@@ -114,7 +113,7 @@ fn a_learner_that_knows_nothing_of_its_session_begins_anew() {
 }
 
 #[test]
-fn copies_are_as_fast_as_somebody_said() {
+fn copies_keep_the_pace_that_an_operator_sets() {
     let mut w = world(74, 2_000, MoveRate::Bytes(500_000));
     let began = w.now;
     w.settle(Duration::from_secs(2));
@@ -133,8 +132,8 @@ fn copies_are_as_fast_as_somebody_said() {
     w.check_copies();
 }
 
-/// What waited to be acknowledged went all at once, as soon as anything might, and had as much come
-/// all at once.
+/// Regression: all waiting acks were sent at once as soon as any might be, and their next chunks
+/// came all at once.
 #[test]
 fn a_learner_that_is_slower_than_its_sources_lets_them_go_on_one_part_at_a_time() {
     let mut w = world(77, 2_000, MoveRate::Bytes(500_000));
@@ -160,8 +159,8 @@ fn a_learner_that_is_slower_than_its_sources_lets_them_go_on_one_part_at_a_time(
         );
     }
     assert!(waited > 2, "{waited} parts waited");
-    // One, and a first one, which was counted as it began; a part of 8 KB is what it takes in 16
-    // ms.
+    // One chunk, and a first one that was counted when the copy began. A part of 8 KB is what it
+    // takes in 16 ms.
     assert!(most <= 2, "{most} parts at once");
     assert_eq!(w.nodes[&1].shard.stats().checksum_mismatches, 0);
     w.check_copies();
@@ -191,8 +190,8 @@ fn a_source_tells_how_far_its_copies_are() {
     assert!(told.iter().any(|p| p.bytes_left() > 0 && p.bytes_sent > 0));
 }
 
-/// What is no longer assigned stays for a minute, but not where memory is short, and longer where
-/// others lack copies.
+/// A copy that is no longer assigned stays for a minute, but shorter if memory is short, and longer
+/// if other members lack copies.
 #[test]
 fn a_dropped_copy_is_kept_for_a_while() {
     let holds = |w: &World| {
@@ -208,7 +207,7 @@ fn a_dropped_copy_is_kept_for_a_while() {
         w.settle(Duration::from_millis(100));
         (0..200).for_each(|n| _ = w.submit(1, &format!("k{n}"), set("v")));
         w.settle(Duration::from_millis(100));
-        // The third takes the second's place.
+        // The third member takes the second's place.
         w.propose(|t| {
             for p in (0..u32::from(PARTITIONS)).step_by(2) {
                 let partition = partition_mut(t, PartitionId(p));
@@ -235,10 +234,10 @@ fn a_dropped_copy_is_kept_for_a_while() {
     );
 }
 
-/// Copies that only made loads even took the pace of those that were lacking, and whoever left
-/// waited for both.
+/// Regression: copies that only balance load took the pace of missing ones, and a leaver waited for
+/// both.
 #[test]
-fn what_is_lacking_is_copied_before_what_makes_loads_even() {
+fn missing_copies_are_made_before_balancing_ones() {
     let goes_to_the_third = |t: &mut Table, p| {
         let partition = partition_mut(t, PartitionId(p));
         partition.replicas.push(Replica {
@@ -294,9 +293,9 @@ fn what_is_lacking_is_copied_before_what_makes_loads_even() {
     }
 }
 
-/// Copies that were dropped come back, several of each partition, so that each begins another epoch
-/// while others are under way: one that had come with the log alone was sent chunks then, for which
-/// it did not wait, until its time ran out.
+/// Dropped copies come back, several of each partition, so each begins another epoch while others
+/// are under way. Regression: a copy that had come with the log alone was then sent chunks. It did
+/// not expect them, and timed out.
 #[test]
 fn copies_that_come_back_together_are_not_given_up() {
     for seed in 0..20 {
@@ -359,10 +358,9 @@ fn copies_that_come_back_together_are_not_given_up() {
     }
 }
 
-/// All places are taken by what only balances, and slow; what is lacking begins at once all the
-/// same.
+/// Slow copies that only balance load hold all places. A missing copy begins at once all the same.
 #[test]
-fn what_is_lacking_does_not_wait_for_a_place() {
+fn missing_copies_do_not_wait_for_a_place() {
     let mut w = World::new(78, 3, |p| if p == 0 { vec![1, 2] } else { vec![1] });
     w.nodes.values_mut().for_each(|n| {
         (
@@ -408,7 +406,7 @@ fn what_is_lacking_does_not_wait_for_a_place() {
             .unwrap();
         partition.in_sync().any(|m| m == id(3))
     };
-    // One chunk of it, not all: whatever is on its way goes on.
+    // One chunk of it, not all. Data on its way still arrives.
     for _ in 0..1_000 {
         if bytes(&w, 1) > 0 {
             break;
@@ -421,7 +419,7 @@ fn what_is_lacking_does_not_wait_for_a_place() {
     w.check_copies();
 }
 
-/// With one place, and copies that take a few milliseconds: none waits for the next look at all
+/// One place, and copies that take a few milliseconds: none waits for the next look at all
 /// partitions.
 #[test]
 fn a_copy_begins_in_the_place_of_one_that_has_ended() {
@@ -444,8 +442,8 @@ fn a_copy_begins_in_the_place_of_one_that_has_ended() {
     w.check_copies();
 }
 
-/// What a table leaves as it was has nothing to do, whatever it says of others; a write that waits
-/// there is judged anew.
+/// A partition that a table does not change has no work, however the table changes others. A write
+/// that waits there is checked again.
 #[test]
 fn a_table_turns_only_what_it_changes() {
     let mut w = World::with_one_holder(80);
@@ -469,13 +467,13 @@ fn a_table_turns_only_what_it_changes() {
     assert_eq!(noticed(&w), 1);
     w.settle(Duration::from_secs(2));
     assert_eq!(w.in_sync(), 1);
-    // Other members: everything is looked at.
+    // The members differ, so every partition is looked at.
     w.propose(|t| std::sync::Arc::make_mut(&mut t.members[1]).weight = 50);
     w.agree(true);
     assert_eq!(noticed(&w), usize::from(PARTITIONS));
 }
 
-/// Its primary heard of the table first: what it said is not lost.
+/// Its primary heard of the table first. Its Begin must not be lost.
 #[test]
 fn a_learner_that_hears_late_of_its_table_need_not_be_asked_twice() {
     let mut w = World::with_one_holder(77);
@@ -494,7 +492,7 @@ fn a_learner_that_hears_late_of_its_table_need_not_be_asked_twice() {
     w.check_copies();
 }
 
-/// Who sends copies knows from the connection on that there is room.
+/// A member that sends copies knows from the connection on that there is room.
 #[test]
 fn copies_begin_as_soon_as_a_table_says_so() {
     let mut w = World::with_one_holder(78);
@@ -504,7 +502,7 @@ fn copies_begin_as_soon_as_a_table_says_so() {
     w.pass(Duration::from_millis(5));
     w.connect(1, 2);
     w.propose(second_learns);
-    // Less than lies between two looks at memory.
+    // Less than the time between two looks at memory.
     w.settle(Duration::from_millis(30));
     assert_eq!(w.in_sync(), usize::from(PARTITIONS));
 }

@@ -1,16 +1,16 @@
-//! Links with little bandwidth, and values that are large beside it: copies that are slow are not
+//! Links with little bandwidth, and values that are large in comparison: slow copies are not
 //! silent.
 
 use super::*;
 
-/// Passes of the world, each with this much of what a link carries.
+/// The step of the world. In each, links carry their part of the bandwidth.
 const STEP: Duration = Duration::from_millis(5);
 
-/// What a connection takes before its shell calls it congested, as `net::links` does.
+/// When a connection is called congested by its shell, as in `net::links`.
 const CONGESTED: usize = 8 << 20;
 
 impl World {
-    /// Three members with memory for large values; the copies of each partition are on the next
+    /// Three members with memory for large values. The copies of each partition are on the next
     /// two.
     fn narrow(seed: u64) -> Self {
         let large = Limits {
@@ -27,7 +27,7 @@ impl World {
     }
 
     /// For so long, each link carries so many bytes a second in each direction, calls before
-    /// snapshots. `step` is called between.
+    /// snapshots. `step` is called in between.
     fn flow(&mut self, time: Duration, rate: u64, mut step: impl FnMut(&mut Self)) {
         let until = self.now + time;
         while self.now < until {
@@ -91,8 +91,8 @@ impl Writers {
         }
     }
 
-    /// Whoever was answered asks again, at one of the first two members; `size` says for how many
-    /// bytes.
+    /// Each writer whose write was answered sends another one, to one of the first two members.
+    /// `size` gives its bytes.
     fn go_on(&mut self, w: &mut World, size: impl Fn(&mut Rng, usize) -> usize) {
         for (writer, (token, began)) in self.under_way.iter_mut().enumerate() {
             let size = size(&mut w.rng, writer);
@@ -126,13 +126,14 @@ impl Writers {
     }
 }
 
-/// 24 writers of the largest values filled the way to a copy for longer than a copy was borne with:
-/// partitions lost their copies though nothing was wrong, and with the next death their keys.
+/// Regression: 24 writers of the largest values filled the link to a copy for longer than the
+/// patience with a silent copy. Partitions lost their copies though all members were healthy, and
+/// their keys with the next failure.
 #[test]
-fn slow_links_cost_no_copies_whatever_is_written() {
+fn slow_links_cost_no_copies_under_any_writes() {
     let sizes: [fn(&mut Rng, usize) -> usize; 3] = [
         |_, _| (1 << 20) - 100,
-        // The first writes little: it waits for what others send.
+        // The first writer writes little: it waits for what others send.
         |_, writer| if writer == 0 { 100 } else { (1 << 20) - 100 },
         |rng, _| [100, 1_500, 60_000, 300_000, 1_000_000][rng.below(5) as usize],
     ];
@@ -163,14 +164,14 @@ fn slow_links_cost_no_copies_whatever_is_written() {
             "seed {seed}: {:?}",
             writers.longest_small
         );
-        // Each write goes to one copy, and a third or so of them to another primary before: six
-        // links, of which none is idle.
+        // Each write goes to one copy, and about a third of them to another primary first: six
+        // links, and none of them is idle.
         assert!(
             writers.bytes > rate * 20,
             "seed {seed}: {} bytes in 20 s",
             writers.bytes
         );
-        // What is under way arrives.
+        // Data under way arrives.
         w.flow(Duration::from_secs(10), rate, |_| {});
         w.settle(Duration::from_secs(1));
         assert_eq!(w.committed, 0, "seed {seed}: no table was needed");
@@ -178,7 +179,7 @@ fn slow_links_cost_no_copies_whatever_is_written() {
     }
 }
 
-/// With too little bandwidth for what is asked, writes are refused or unknown, and copies stay.
+/// With too little bandwidth for the load, writes are refused or unknown, and copies stay.
 #[test]
 fn too_narrow_a_link_refuses_writes_and_keeps_copies() {
     let mut w = World::narrow(4);
@@ -196,7 +197,7 @@ fn too_narrow_a_link_refuses_writes_and_keeps_copies() {
     );
 }
 
-/// A way that is full and then carries nothing any more is noticed as any other that is cut.
+/// A link that is full and then carries nothing is noticed like any other broken link.
 #[test]
 fn a_full_link_that_stalls_is_noticed() {
     let mut w = World::narrow(5);
@@ -217,12 +218,13 @@ fn a_full_link_that_stalls_is_noticed() {
     assert!(noticed < Duration::from_secs(5), "{noticed:?}");
 }
 
-/// The ack of a copy came in an epoch that had ended, and the copy refused what it was sent again,
-/// because it did not know the new epoch yet. Then it asked for what comes next, which was nothing.
-/// Its primary waited for a silence that did not come, as other partitions wrote all the time.
+/// Regression: the ack of a copy came in an epoch that had ended. The copy refused the repeated
+/// entries, because it did not know the new epoch yet. Then it asked for the next entry, which did
+/// not exist. Its primary waited for a silence that did not come, because other partitions wrote
+/// all the time.
 #[test]
-fn what_arrived_and_is_not_acknowledged_is_sent_again_while_other_bytes_flow() {
-    // Bytes flow in both directions, faster than a link must be to count as one.
+fn arrived_entries_without_an_ack_are_sent_again_while_other_bytes_flow() {
+    // Bytes flow in both directions, faster than the least rate of a link.
     let holders = |p| if p == 1 { vec![2, 1] } else { vec![1, 2, 3] };
     let mut w = World::new(6, 3, holders);
     let (key, other) = (key_of(0), key_of(1));
@@ -254,7 +256,7 @@ fn what_arrived_and_is_not_acknowledged_is_sent_again_while_other_bytes_flow() {
     let took = w.now.since(began);
     assert!(took < Duration::from_millis(600), "{took:?}");
     w.settle(Duration::from_millis(100));
-    // The copy had the entry before, and took it once.
+    // The copy had the entry before, and applied it once.
     w.check_copies();
     assert_eq!(w.get(2, &key), text("old, new"));
 }

@@ -1,11 +1,11 @@
-//! Several operations on one key under way when a tenure ends: each is executed before those that
-//! were asked after it.
+//! Several operations on one key are under way when a tenure ends: each is executed before those
+//! that were submitted after it.
 
 use super::*;
 
 const OVERTAKEN: Outcome = Outcome::Failed(Failure::Overtaken);
 
-/// Node 1 leads, node 2 has the copies, and both know it.
+/// Node 1 leads, node 2 has the copies, and both know that.
 fn world(seed: u64) -> World {
     let mut w = World::new(seed, 3, |_| vec![1, 2]);
     w.settle(Duration::from_millis(50));
@@ -16,7 +16,7 @@ fn outcomes(w: &World, tokens: [Token; 2]) -> [Outcome; 2] {
     tokens.map(|token| w.outcomes[&token].clone())
 }
 
-/// Node 1 leads, and loses the partitions to node 2 while nobody hears it.
+/// Node 1 leads, and loses its partitions to node 2 without hearing of it.
 fn depose(w: &mut World) {
     w.nodes.get_mut(&1).unwrap().cut = true;
     w.disconnect(1, 2);
@@ -29,7 +29,7 @@ fn depose(w: &mut World) {
 }
 
 #[test]
-fn what_a_deposed_primary_found_holds_where_the_write_after_it_went_on() {
+fn a_read_of_a_deposed_primary_holds_if_the_write_after_it_survived() {
     for (first, found) in [
         (Action::Delete, Outcome::Int(0)),
         (Action::Get, Outcome::Nil),
@@ -48,12 +48,12 @@ fn what_a_deposed_primary_found_holds_where_the_write_after_it_went_on() {
 }
 
 #[test]
-fn what_a_deposed_primary_found_is_looked_up_again_where_the_write_after_it_is_lost() {
+fn a_read_of_a_deposed_primary_is_repeated_if_the_write_after_it_is_lost() {
     let mut w = world(32);
     let key = key_of(0);
     w.released = false;
     let asked = [w.submit(1, &key, Action::Get), w.submit(1, &key, set("v"))];
-    // Another one writes at the successor first.
+    // Another node writes at the successor first.
     w.nodes.get_mut(&1).unwrap().cut = true;
     w.disconnect(1, 2);
     w.disconnect(1, 3);
@@ -76,7 +76,7 @@ fn what_a_deposed_primary_found_is_looked_up_again_where_the_write_after_it_is_l
 }
 
 #[test]
-fn what_a_dead_primary_found_is_left_to_the_caller_where_the_write_after_it_went_on() {
+fn a_read_of_a_dead_primary_is_left_to_the_caller_if_the_write_after_it_survived() {
     for first in [Action::Delete, Action::Get] {
         let mut w = world(33);
         let key = key_of(0);
@@ -91,14 +91,14 @@ fn what_a_dead_primary_found_is_left_to_the_caller_where_the_write_after_it_went
         w.settle(Duration::from_millis(1_500));
         assert_eq!(outcomes(&w, asked), [OVERTAKEN, Outcome::Ok]);
         assert_eq!(w.get(3, &key), text("v"));
-        // Nothing is left behind of it.
+        // Nothing of it is left.
         assert_eq!(w.nodes[&3].shard.core.outstanding, 0);
         assert_eq!(w.ask(3, &key, Action::Delete), Outcome::Int(1));
     }
 }
 
 #[test]
-fn what_a_dead_primary_found_is_looked_up_again_where_the_write_after_it_is_lost() {
+fn a_read_of_a_dead_primary_is_repeated_if_the_write_after_it_is_lost() {
     let mut w = world(34);
     let key = key_of(0);
     let asked = [
@@ -114,7 +114,7 @@ fn what_a_dead_primary_found_is_looked_up_again_where_the_write_after_it_is_lost
 }
 
 #[test]
-fn a_large_answer_that_waited_is_not_read_anew_after_a_write_that_was_answered() {
+fn a_large_answer_that_waited_is_not_read_again_after_an_answered_write() {
     let mut w = world(35);
     let key = key_of(0);
     w.set(3, &key, &"x".repeat(10_000));
@@ -174,9 +174,9 @@ fn an_operation_does_not_come_after_itself() {
     assert!(read(8).is_ok() && read(u64::MAX).is_ok());
 }
 
-/// A primary whose answer is late, and a caller that has asked the next one meanwhile.
+/// A primary answers late, and its caller has asked the next one in the meantime.
 #[test]
-fn an_answer_of_an_attempt_that_was_given_up_is_none() {
+fn an_answer_of_an_abandoned_attempt_is_ignored() {
     let mut w = world(37);
     let key = key_of(0);
     let delete = w.submit(3, &key, Action::Delete);
@@ -207,7 +207,7 @@ fn an_answer_of_an_attempt_that_was_given_up_is_none() {
 }
 
 #[test]
-fn a_write_that_may_be_applied_and_meets_a_crowd_is_unknown() {
+fn a_write_that_may_be_applied_and_meets_a_crowded_copy_is_unknown() {
     let mut w = world(38);
     let key = key_of(0);
     let token = w.submit(3, &key, Action::IncrBy(1));
@@ -223,11 +223,11 @@ fn a_write_that_may_be_applied_and_meets_a_crowd_is_unknown() {
     assert_eq!(w.get(3, &key), text("1"));
 }
 
-/// What is committed and waits for a lease stands in the order of its commits. A read stood there
-/// behind one that had more time left, so it outlived the delete that was asked after it. Then the
-/// next primary executed it, after that delete.
+/// Regression: outcomes that are committed and wait for a lease are in the order of their commits.
+/// A read was behind one with a later deadline, so it outlived the delete that was submitted after
+/// it. Then the next primary executed it after that delete.
 #[test]
-fn a_read_is_given_up_no_later_than_a_write_that_was_asked_after_it() {
+fn a_read_is_given_up_no_later_than_a_later_write() {
     let mut w = world(39);
     let (key, another) = (key_of(0), key_of(1));
     assert_eq!(w.set(1, &key, "old"), Outcome::Ok);
@@ -242,7 +242,7 @@ fn a_read_is_given_up_no_later_than_a_write_that_was_asked_after_it() {
     let delete = w.submit(1, &key, Action::Delete);
     w.deliver((1, 2, Lane::Calls), true);
     w.pass(Duration::from_secs(1));
-    // This one waits for nothing but the lease.
+    // This read waits only for the lease.
     let ahead = w.submit(1, &another, Action::Get);
     w.wires.insert((2, 1, Lane::Calls), acks);
     w.deliver((2, 1, Lane::Calls), true);

@@ -1,11 +1,11 @@
-//! What was in partitions that are split or merged goes to those that follow them.
+//! The contents of split or merged partitions go to their successors.
 
 use super::*;
 use doyen_placement::Reshape;
 use doyen_placement::division::Cut;
 use doyen_placement::planner::reshape::{self, WritesStopped};
 
-/// The table after this, as if all primaries had said that nothing changes any more.
+/// The next table, as if all primaries had reported that their partitions are still.
 fn reshaped(table: &Table, reshape: Reshape) -> Table {
     let begun = reshape::begin(table, KeyspaceId(0), reshape).unwrap();
     let still = |at: PartitionRef| {
@@ -20,7 +20,7 @@ fn reshaped(table: &Table, reshape: Reshape) -> Table {
 }
 
 #[test]
-fn of_two_parts_one_may_begin_empty_and_the_other_has_what_was_there() {
+fn one_of_two_parts_may_begin_empty_while_the_other_has_the_former_contents() {
     for empty in [0, 1] {
         let mut w = World::new(50 + empty as u64, 2, |_| vec![1, 2]);
         let keys: Vec<String> = (0..400).map(|n| format!("k{n}")).collect();
@@ -36,7 +36,7 @@ fn of_two_parts_one_may_begin_empty_and_the_other_has_what_was_there() {
                     cut: Cut::Half,
                 },
             );
-            // Somebody who sees this table alone knows of no table in which both were there.
+            // This table alone does not show any table in which both were there.
             let parts: Vec<usize> = (0..t.keyspaces[0].partitions.len())
                 .filter(|p| !t.keyspaces[0].partitions[*p].from.is_empty())
                 .collect();
@@ -61,7 +61,7 @@ fn of_two_parts_one_may_begin_empty_and_the_other_has_what_was_there() {
 }
 
 #[test]
-fn parts_that_are_merged_again_have_all_that_was_written() {
+fn parts_that_are_merged_again_have_every_write() {
     let mut w = World::new(52, 2, |_| vec![1, 2]);
     w.propose(|t| {
         t.keyspaces[0].mode = Mode::Range;
@@ -115,7 +115,7 @@ fn parts_that_are_merged_again_have_all_that_was_written() {
 /// before the one in which the partition was split. Its parts began empty there, and it led them
 /// after a failover.
 #[test]
-fn a_copy_that_never_installed_the_table_that_counts_it_has_heirs() {
+fn a_copy_that_never_installed_the_table_that_counts_it_is_drawn_from() {
     let mut w = World::with_one_holder(60);
     slices::fill(&mut w, 400, &set("x"));
     w.propose(|t| {
@@ -166,7 +166,7 @@ fn a_copy_that_never_installed_the_table_that_counts_it_has_heirs() {
 }
 
 impl World {
-    /// Asks a member for something of a whole partition.
+    /// Submits an operation on a whole partition to a member.
     fn submit_whole(&mut self, n: u64, p: PartitionId, action: op::PartitionAction) -> Token {
         let token = self.next_token;
         self.next_token += 1;
@@ -186,7 +186,7 @@ impl World {
         token
     }
 
-    /// The two parts of partition 0, just after it was split at members 1 and 2; and the keys of
+    /// The two parts of partition 0, just after it was split at members 1 and 2, and the keys of
     /// each, which had the value `1`.
     fn split_in_two(&mut self, keys: usize) -> [(PartitionId, Vec<String>); 2] {
         self.nodes
@@ -239,7 +239,8 @@ impl World {
     }
 }
 
-/// They were served when all was divided: after seconds, for millions of keys.
+/// Regression: the parts were served only when everything was divided: after seconds, for millions
+/// of keys.
 #[test]
 fn parts_are_served_while_they_are_still_divided() {
     let mut w = World::new(53, 2, |_| vec![1, 2]);
@@ -267,7 +268,7 @@ fn parts_are_served_while_they_are_still_divided() {
         !w.outcomes.contains_key(&counted),
         "a count waits, and nothing waits for it"
     );
-    // Another leads, which is not so far either.
+    // Another member leads, and has not drawn everything either.
     w.propose(|t| [one, other].into_iter().for_each(|p| promote(t, p, 2)));
     w.agree(true);
     assert!(w.is_drawing(2, one), "the check checks nothing");
@@ -303,7 +304,7 @@ fn parts_are_served_while_they_are_still_divided() {
 }
 
 #[test]
-fn a_clear_of_what_is_still_divided_takes_all_of_it() {
+fn a_clear_of_a_drawing_partition_takes_all_of_it() {
     let mut w = World::new(54, 2, |_| vec![1, 2]);
     let [(one, mine), (_, theirs)] = w.split_in_two(1_500);
     assert!(
@@ -327,9 +328,10 @@ fn a_clear_of_what_is_still_divided_takes_all_of_it() {
     w.check_copies();
 }
 
-/// Whoever was not so far took the rest in one go: most of a second for a million keys.
+/// Regression: a member that had not drawn everything took the rest in one go: most of a second for
+/// a million keys.
 #[test]
-fn what_is_still_divided_may_be_split_again() {
+fn a_drawing_partition_may_be_split_again() {
     let mut w = World::new(55, 2, |_| vec![1, 2]);
     let [(one, mine), (_, theirs)] = w.split_in_two(1_500);
     assert_eq!(w.set(1, &mine[3], "2"), Outcome::Ok);
@@ -377,9 +379,9 @@ fn what_is_still_divided_may_be_split_again() {
     w.check_copies();
 }
 
-/// It was `Unknown`, though whoever asks clears the parts anyway.
+/// Regression: the clear was `Unknown`, though its caller clears the parts anyway.
 #[test]
-fn a_clear_that_meets_a_split_is_asked_of_the_parts() {
+fn a_clear_that_meets_a_split_is_repeated_at_the_parts() {
     let mut w = World::new(56, 2, |_| vec![1, 2]);
     assert_eq!(w.set(2, "k", "v"), Outcome::Ok);
     let asked = w.submit_whole(2, PartitionId(0), op::PartitionAction::Clear);
@@ -398,10 +400,10 @@ fn a_clear_that_meets_a_split_is_asked_of_the_parts() {
     assert_eq!(w.outcomes[&asked], Outcome::Failed(Failure::Stale));
 }
 
-/// It deleted the key: one copy was divided with that and the other one without, and the parts were
-/// never served, or differed.
+/// Regression: the read deleted the key. One copy was divided with it and the other one without it,
+/// and the parts were never served, or differed.
 #[test]
-fn a_read_of_what_is_overdue_changes_nothing_that_is_to_be_split() {
+fn a_read_of_an_overdue_key_does_not_change_a_partition_about_to_be_split() {
     let mut w = World::new(57, 2, |_| vec![1, 2]);
     assert_eq!(
         w.ask(

@@ -1,8 +1,8 @@
-//! What is large is done a little at a time: one tick has a bound, and says when it goes on.
+//! Large work is done a little at a time: one tick is bounded, and says when the next one is due.
 
 use super::*;
 
-/// Ticks one node until nothing is due for a while; the most that `done` grew in one tick.
+/// Ticks one node until nothing is due for a while. Returns the most that `done` grew in one tick.
 fn most_in_a_tick(w: &mut World, n: u64, done: impl Fn(&Shard) -> usize) -> usize {
     let mut most = 0;
     for _ in 0..2_000 {
@@ -70,9 +70,9 @@ fn garbage(shard: &Shard) -> usize {
     shard.core.garbage.iter().map(Map::len).chain(logs).sum()
 }
 
-/// Ten million keys took as long to free as nobody else was served.
+/// Regression: while ten million keys were freed, clients were not served.
 #[test]
-fn what_is_dropped_is_freed_in_steps_also_while_others_are_busy() {
+fn dropped_contents_are_freed_in_steps_even_under_load() {
     let mut w = World::new(42, 1, |_| vec![1]);
     fill(&mut w, 3_000, &set("x"));
     clear(&mut w, 1);
@@ -81,7 +81,7 @@ fn what_is_dropped_is_freed_in_steps_also_while_others_are_busy() {
     let mut left = dropped;
     for n in 0..100 {
         w.now = w.now + Duration::from_millis(1);
-        // Each input tells the time, too: what is due must not move with it.
+        // Each input carries the time, too: it must not postpone work that is due.
         w.submit(1, &format!("other{n}"), Action::Get);
         let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
         if shard.poll_timeout().is_some_and(|due| due <= w.now) {
@@ -95,7 +95,7 @@ fn what_is_dropped_is_freed_in_steps_also_while_others_are_busy() {
 }
 
 #[test]
-fn a_process_that_begins_anew_frees_what_it_held_in_steps() {
+fn a_process_that_begins_anew_frees_its_contents_in_steps() {
     let mut w = World::new(43, 1, |_| vec![1]);
     fill(&mut w, 2_000, &set("x"));
     let now = w.now;
@@ -113,7 +113,7 @@ fn a_process_that_begins_anew_frees_what_it_held_in_steps() {
 }
 
 impl World {
-    /// Two members, of which the first holds everything, with the limits that a node has.
+    /// Two members with the limits of a real node. The first one holds everything.
     pub(super) fn with_one_holder(seed: u64) -> Self {
         let mut w = Self::new(seed, 2, |_| vec![1]);
         for node in w.nodes.values_mut() {
@@ -146,8 +146,8 @@ pub(super) fn second_learns(t: &mut Table) {
     }
 }
 
-/// Every part that a learner had taken was answered with the next one in the same pass, of all
-/// partitions at once.
+/// Regression: every part that a learner had taken was answered with the next one in the same pass,
+/// for all partitions at once.
 #[test]
 fn a_snapshot_goes_out_in_steps() {
     let mut w = World::with_one_holder(44);
@@ -177,7 +177,7 @@ fn a_snapshot_goes_out_in_steps() {
 }
 
 #[test]
-fn copying_pauses_for_others_and_goes_on_at_once_where_there_are_none() {
+fn copying_pauses_for_clients_and_continues_at_once_without_them() {
     let mut w = World::with_one_holder(46);
     fill(&mut w, 8_000, &set(&"v".repeat(100)));
     assert!(
@@ -205,8 +205,8 @@ fn copying_pauses_for_others_and_goes_on_at_once_where_there_are_none() {
     assert!(shard.stats().snapshot_bytes > sent);
 }
 
-/// So many partitions at once, with four parts of each on their way, that are as large as values:
-/// more than may wait for a peer, and its connection was closed for it, again and again.
+/// Regression: so many partitions at once, each with four parts under way as large as values, were
+/// more than may wait for a peer. Its connection was closed for that, again and again.
 #[test]
 fn snapshots_of_large_values_wait_until_earlier_parts_have_arrived() {
     let mut w = World::with_one_holder(47);
@@ -216,7 +216,7 @@ fn snapshots_of_large_values_wait_until_earlier_parts_have_arrived() {
     let mut most = 0;
     for _ in 0..100 {
         w.agree(true);
-        // What is on the other lane arrives.
+        // Data on the other lane arrives.
         let wires: Vec<_> = w
             .wires
             .keys()
@@ -271,7 +271,7 @@ fn a_learner_that_hears_of_a_clear_amid_its_snapshot_comes_in_sync() {
     assert_eq!(
         left(learner),
         usize::from(PARTITIONS),
-        "nobody was kept waiting for it"
+        "no client was kept waiting for it"
     );
     assert!(learner.stats().keys <= 100);
     learner.tick(w.now);

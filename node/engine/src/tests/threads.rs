@@ -1,11 +1,11 @@
-//! Members with several data threads: whose each partition is, and that threads of a node are peers
-//! like any others.
+//! Members with several data threads: each partition has its thread, and the threads of a node are
+//! peers like any others.
 
 use super::super::threads::thread_of;
 use super::*;
 
-/// Two members with a copy of everything, each leading every other partition; the first has two
-/// data threads, the second three.
+/// Two members with a copy of everything. Each leads every other partition. The first has two data
+/// threads, the second three.
 fn world(seed: u64) -> World {
     let threads = |n| if n == 1 { 2 } else { 3 };
     let mut w = World::of_threads(seed, 2, threads, |p| {
@@ -79,10 +79,10 @@ fn a_client_goes_straight_to_the_thread() {
     }
 }
 
-/// A thread of the same node is asked as any other peer: what may have been applied is asked again,
-/// and found.
+/// A thread of the same node is asked like any other peer: an operation that may have been applied
+/// is sent again, and its outcome is found.
 #[test]
-fn what_a_thread_asks_of_another_is_applied_once() {
+fn a_call_between_threads_is_applied_once() {
     let mut w = world(3);
     let token = w.submit(1, &key(1), Action::IncrBy(1));
     w.deliver((1, 1001, Lane::Calls), true);
@@ -94,7 +94,7 @@ fn what_a_thread_asks_of_another_is_applied_once() {
 }
 
 #[test]
-fn what_a_thread_asked_is_remembered_for_as_long_as_its_member_is_one() {
+fn outcomes_of_a_thread_are_kept_as_long_as_its_member() {
     let mut w = world(4);
     assert_eq!(w.ask(1001, &key(0), Action::IncrBy(1)), Outcome::Int(1));
     let at = PartitionRef {
@@ -119,7 +119,7 @@ fn what_a_thread_asked_is_remembered_for_as_long_as_its_member_is_one() {
 }
 
 #[test]
-fn what_is_asked_of_the_coordinator_names_members() {
+fn requests_to_the_coordinator_name_members() {
     let mut w = World::of_threads(5, 2, |n| if n == 1 { 3 } else { 2 }, |_| vec![1, 2]);
     w.settle(Duration::from_millis(50));
     w.set(1, &key(1), "1");
