@@ -266,7 +266,7 @@ impl Stats {
     }
 }
 
-/// Bytes of a peer that make no sense. Its connection must be closed. The malformed frame has
+/// Bytes of a peer that are not valid. Its connection must be closed. The malformed frame has
 /// changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed data frame: {0}")]

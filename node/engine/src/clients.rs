@@ -162,7 +162,7 @@ impl Core {
                     return Ok(());
                 };
                 if clock > peer.visit.told {
-                    return Err(Malformed("a clock that was never told"));
+                    return Err(Malformed("a clock that this node never sent"));
                 }
                 peer.visit.heard = peer.visit.heard.max(clock);
             }

@@ -11,7 +11,7 @@ use doyen_placement::MemberId;
 use litemap::LiteMap;
 use std::collections::VecDeque;
 
-/// Names an operation: who submitted it, and its number there.
+/// Names an operation: its origin, and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OpId {
     /// The process that submitted it.

@@ -165,7 +165,7 @@ impl Core {
             Work::Partition(op) => Some(op.keyspace == at.keyspace && op.partition == at.partition),
         };
         if before.is_some_and(|before| before <= forwarded.n) {
-            return Err(Malformed("an operation that comes after itself"));
+            return Err(Malformed("an operation that names itself as a later write"));
         }
         if self.admits(slot, right, peer, forwarded, work.is_write())? {
             self.take_forwarded(slot, peer, forwarded, before, work);

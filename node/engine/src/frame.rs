@@ -333,7 +333,7 @@ pub(super) fn take(
     word.copy_from_slice(length);
     let length = u32::from_le_bytes(word) as usize;
     if length > frame_bytes_max {
-        return Err(Malformed("frame above the limit"));
+        return Err(Malformed("a frame above the limit"));
     }
     if bytes.len() - 4 < length {
         return Ok(None);

@@ -133,18 +133,21 @@ pub(super) fn read(
     own: Option<&Table>,
 ) -> Result<Option<Table>, Malformed> {
     let table = match codec::decode(bytes, codec::BYTES_MAX)
-        .map_err(|_| Malformed("a table that is none"))?
+        .map_err(|_| Malformed("bytes that are not a table"))?
     {
         Received::Whole(table) => table
             .validate()
             .map(|()| *table)
-            .map_err(|_| Malformed("a table that does not hold"))?,
+            .map_err(|_| Malformed("an invalid table"))?,
         Received::News(news) => {
-            let own = own.ok_or(Malformed("news of a table that is not there"))?;
+            let own = own.ok_or(Malformed(
+                "changes since a table that this client does not have",
+            ))?;
             match news.apply(own) {
                 Err(DeltaError::Base) => return Ok(None),
-                applied => applied
-                    .map_err(|_| Malformed("news that lead to a table that does not hold"))?,
+                applied => {
+                    applied.map_err(|_| Malformed("changes that lead to an invalid table"))?
+                }
             }
         }
     };

@@ -37,7 +37,7 @@ pub enum RespError {
     #[error("the connection to the server failed: {0}")]
     Io(#[from] io::Error),
     /// The server did not send a valid reply.
-    #[error("the server sent what is no reply: {0}")]
+    #[error("the server sent an invalid reply: {0}")]
     Protocol(&'static str),
 }
 

@@ -374,7 +374,7 @@ impl Parser {
             .is_some_and(|word| HTTP.iter().any(|http| word.eq_ignore_ascii_case(http)))
         {
             return Err(error(
-                "this port speaks RESP; HTTP is spoken at another (--http)",
+                "this port speaks RESP; for HTTP, use the port of --http",
             ));
         }
         self.args.extend(words.into_iter().map(Arg::Unquoted));

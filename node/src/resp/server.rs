@@ -640,7 +640,7 @@ impl Clients {
 
     fn seat(&mut self, context: &mut Context, stream: TcpStream, cluster_port: bool, seat: Seat) {
         if let Err(why) = self.begin(context, stream, cluster_port, seat) {
-            tracing::warn!("a client could not be admitted: {why}");
+            tracing::warn!("this node could not admit a RESP client: {why}");
         }
     }
 

@@ -70,15 +70,14 @@ fn lay_out<T: serde::Serialize>(out: &mut Out, kind: u8, fields: &T) {
 }
 
 fn decode<T: serde::de::DeserializeOwned>(fields: &[u8]) -> Result<T, Malformed> {
-    codec::decode(fields, codec::BYTES_MAX)
-        .map_err(|_| Malformed("fields of a frame that are none"))
+    codec::decode(fields, codec::BYTES_MAX).map_err(|_| Malformed("fields that cannot be decoded"))
 }
 
 /// Refuses values that no node sends.
 fn sound(frame: Frame) -> Result<Frame, Malformed> {
     let texts = match &frame {
         Frame::Compare { clock, .. } if *clock > SEQ_MAX => {
-            return Err(Malformed("a clock beyond all bounds"));
+            return Err(Malformed("a clock that is too large"));
         }
         Frame::MakeMap { keyspace, name, .. } => keyspace.len().max(name.len()),
         Frame::MapMade { made: Ok(map), .. } => map.name.len(),

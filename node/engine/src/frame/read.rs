@@ -18,7 +18,7 @@ fn run(bytes: &[u8]) -> Read<(&[u8], &[u8])> {
 /// The longest name of a map, or reason for a refusal.
 const TEXT_BYTES_MAX: usize = 4096;
 
-const SHORT: Malformed = Malformed("frame ends too early");
+const SHORT: Malformed = Malformed("a frame that ends too early");
 
 impl<B: Buf> Reader<B> {
     pub(super) fn need(&self, bytes: usize) -> Read<()> {
@@ -52,7 +52,8 @@ impl<B: Buf> Reader<B> {
     fn extended(&mut self) -> Read<Extended> {
         let (negative, mantissa) = (self.flag()?, self.u64()?);
         let exponent = self.need(4).map(|()| self.0.get_i32_le())?;
-        Extended::of_parts(negative, mantissa, exponent).ok_or(Malformed("no number"))
+        Extended::of_parts(negative, mantissa, exponent)
+            .ok_or(Malformed("a number that cannot be represented"))
     }
 
     pub(super) fn u128(&mut self) -> Read<u128> {
@@ -128,7 +129,7 @@ impl<B: Buf> Reader<B> {
         }
         std::str::from_utf8(&bytes)
             .map(str::to_owned)
-            .map_err(|_| Malformed("a text that is none"))
+            .map_err(|_| Malformed("a text that is not UTF-8"))
     }
 
     pub(super) fn map(&mut self) -> Read<MapEntry> {
@@ -167,7 +168,7 @@ impl<B: Buf> Reader<B> {
             || head.first > SEQ_MAX
             || head.first == 0
         {
-            return Err(Malformed("a sequence or clock beyond all bounds"));
+            return Err(Malformed("a sequence or clock that is too large"));
         }
         Ok(head)
     }
@@ -175,7 +176,7 @@ impl<B: Buf> Reader<B> {
     pub(super) fn clock(&mut self) -> Read<u64> {
         self.u64().and_then(|clock| {
             if clock > SEQ_MAX {
-                Err(Malformed("a clock beyond all bounds"))
+                Err(Malformed("a clock that is too large"))
             } else {
                 Ok(clock)
             }

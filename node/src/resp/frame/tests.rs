@@ -68,11 +68,11 @@ fn protocol_errors_read_as_redis_says_them() {
         (b"get 'a'b\r\n".to_vec(), "unbalanced quotes in request"),
         (
             b"POST / HTTP/1.1\r\n".to_vec(),
-            "this port speaks RESP; HTTP is spoken at another (--http)",
+            "this port speaks RESP; for HTTP, use the port of --http",
         ),
         (
             b"GET / HTTP/1.1\r\nhost: a\r\n".to_vec(),
-            "this port speaks RESP; HTTP is spoken at another (--http)",
+            "this port speaks RESP; for HTTP, use the port of --http",
         ),
         (
             [b"*".as_slice(), &long].concat(),
