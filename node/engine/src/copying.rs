@@ -107,7 +107,7 @@ struct Sent {
 
 /// A snapshot on its way to a learner, at the primary.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct Teaching {
     pub(super) session: u32,
     /// The next name of the session, once the learner has said how much has arrived.
     next: Option<u32>,
@@ -141,7 +141,7 @@ pub(super) struct Source {
     ask_at: Time,
 }
 
-impl Source {
+impl Teaching {
     /// A learner was added.
     pub(super) fn new(now: Time) -> Self {
         Self {
@@ -413,7 +413,7 @@ impl Core {
         let whole = teaching.whole;
         let (failures, refusals, begins) =
             (teaching.failures, teaching.refusals, teaching.begins + 1);
-        *teaching = Source {
+        *teaching = Teaching {
             session,
             sum: session,
             phase: Phase::Begun,
@@ -421,7 +421,7 @@ impl Core {
             refusals,
             begins,
             whole,
-            ..Source::new(self.now)
+            ..Teaching::new(self.now)
         };
         link.session = session;
         link.aligned = true;
@@ -1125,7 +1125,7 @@ fn unbegin(slot: &mut Slot, id: MemberId) {
     }
 }
 
-fn teaching(slot: &mut Slot, id: MemberId) -> Option<&mut Source> {
+fn teaching(slot: &mut Slot, id: MemberId) -> Option<&mut Teaching> {
     slot.held
         .as_mut()?
         .lead

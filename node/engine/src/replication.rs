@@ -10,7 +10,7 @@
 //! A copy is required if it is in sync in the installed or in the accepted table, or if it is a
 //! learner whose admission was asked for, until another epoch is installed (rule 7).
 
-use super::copying::Source as Teaching;
+use super::copying::Teaching;
 use super::forwarding::{Asker, Call, Source, note_order};
 use super::frame::{self, Ack, Frame, Head};
 use super::log::{Log, begin_anew};

@@ -175,7 +175,7 @@ struct Seen<'a> {
 /// role: a node that leads some slots and backs up others would be taken for a replica, and left
 /// out of DBSIZE, KEYS and FLUSHALL.
 #[derive(Debug)]
-struct Map<'a> {
+struct SlotMap<'a> {
     version: u64,
     me: MemberId,
     nodes: Vec<Seen<'a>>,
@@ -185,7 +185,7 @@ struct Map<'a> {
     slots: BTreeMap<MemberId, Vec<(u16, u16)>>,
 }
 
-impl<'a> Map<'a> {
+impl<'a> SlotMap<'a> {
     /// `None` before slots are assigned, and if the view does not name the answering node.
     fn of(view: Option<&'a View>, me: MemberId) -> Option<Self> {
         let (view, keyspace) = (view?, keyspace(view)?);
@@ -406,7 +406,7 @@ fn covering(led: &[Run], rest: MemberId) -> Vec<Run> {
 
 /// The questions by which clients learn which node has which slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum Topology {
     /// `CLUSTER SLOTS`
     Slots,
     /// `CLUSTER SHARDS`
@@ -421,20 +421,20 @@ const NOT_YET: &str = "LOADING Doyen is starting: its slots are not assigned yet
 /// Encoded answers, cached for as long as the table is the same. When a node fails, all clients ask
 /// anew, and a map of many partitions takes long to encode.
 #[derive(Debug, Default)]
-pub struct Answers {
+pub struct TopologyCache {
     /// The table and the answering node that the cached answers are for.
     of: Option<(ClusterId, Term, Version, MemberId)>,
     /// By question and protocol.
     encoded: [[Option<Bytes>; 2]; 3],
 }
 
-impl Answers {
+impl TopologyCache {
     /// The answer of this node, in this protocol.
     pub fn answer(
         &mut self,
         view: Option<&View>,
         me: MemberId,
-        asked: Asked,
+        asked: Topology,
         protocol: Protocol,
     ) -> Bytes {
         let of = view.map(|v| {
@@ -455,11 +455,11 @@ impl Answers {
         kept.get_or_insert_with(|| {
             let mut bytes = BytesMut::new();
             let mut encoder = Encoder::new(&mut bytes, protocol);
-            match (Map::of(view, me), asked) {
+            match (SlotMap::of(view, me), asked) {
                 (None, _) => encoder.error(NOT_YET),
-                (Some(map), Asked::Slots) => map.encode_slots(&mut encoder, protocol),
-                (Some(map), Asked::Shards) => map.encode_shards(&mut encoder),
-                (Some(map), Asked::Nodes) => encoder.text(&map.lines()),
+                (Some(map), Topology::Slots) => map.encode_slots(&mut encoder, protocol),
+                (Some(map), Topology::Shards) => map.encode_shards(&mut encoder),
+                (Some(map), Topology::Nodes) => encoder.text(&map.lines()),
             }
             bytes.freeze()
         })
@@ -469,7 +469,7 @@ impl Answers {
 
 /// `CLUSTER REPLICAS` of this node id: every node is a master, and none has replicas.
 pub fn replicas(encoder: &mut Encoder<'_>, view: Option<&View>, me: MemberId, of: &[u8]) {
-    match Map::of(view, me) {
+    match SlotMap::of(view, me) {
         None => encoder.error(NOT_YET),
         Some(map)
             if map
@@ -533,7 +533,7 @@ pub fn info(view: Option<&View>, me: MemberId, served: bool) -> String {
     } else {
         "fail"
     };
-    let map = Map::of(view, me);
+    let map = SlotMap::of(view, me);
     let known = map.as_ref().map_or(1, |m| m.nodes.len());
     let size = map.as_ref().map_or(0, |m| m.slots.len());
     let version = view.map_or(0, |v| v.installed.version.0);
@@ -614,9 +614,9 @@ mod tests {
         }
     }
 
-    fn answer(view: Option<&View>, asked: Asked) -> String {
+    fn answer(view: Option<&View>, asked: Topology) -> String {
         String::from_utf8(
-            Answers::default()
+            TopologyCache::default()
                 .answer(view, ME, asked, Protocol::Resp2)
                 .to_vec(),
         )
@@ -625,7 +625,7 @@ mod tests {
 
     /// Each slot's host and port, and how many runs there are.
     fn owners(view: &View) -> (Vec<String>, usize) {
-        let map = Map::of(Some(view), ME).expect("slots are assigned");
+        let map = SlotMap::of(Some(view), ME).expect("slots are assigned");
         let host = |owner| {
             map.nodes
                 .iter()
@@ -699,7 +699,7 @@ mod tests {
     #[test]
     fn before_slots_are_assigned_clients_are_told_to_try_again() {
         let mut stranger = view(vec![member(OTHER, at("10.0.0.2:7380"))]);
-        for asked in [Asked::Slots, Asked::Shards, Asked::Nodes] {
+        for asked in [Topology::Slots, Topology::Shards, Topology::Nodes] {
             assert!(answer(None, asked).starts_with("-LOADING "));
             assert!(
                 answer(Some(&stranger), asked).starts_with("-LOADING "),
@@ -710,21 +710,21 @@ mod tests {
         table.members = vec![member(ME, at("10.0.0.1:7380")).into()];
         table.keyspaces[0].partitions = Default::default();
         stranger.installed = Arc::new(table);
-        assert!(answer(Some(&stranger), Asked::Slots).starts_with("-LOADING "));
+        assert!(answer(Some(&stranger), Topology::Slots).starts_with("-LOADING "));
     }
 
     #[test]
     fn answers_are_kept_until_the_table_changes() {
-        let mut answers = Answers::default();
+        let mut answers = TopologyCache::default();
         let one = view(vec![member(ME, at("10.0.0.1:7380"))]);
-        let first = answers.answer(Some(&one), ME, Asked::Slots, Protocol::Resp2);
+        let first = answers.answer(Some(&one), ME, Topology::Slots, Protocol::Resp2);
         assert_eq!(
             first.as_ptr(),
             answers
-                .answer(Some(&one), ME, Asked::Slots, Protocol::Resp2)
+                .answer(Some(&one), ME, Topology::Slots, Protocol::Resp2)
                 .as_ptr()
         );
-        let resp3 = answers.answer(Some(&one), ME, Asked::Slots, Protocol::Resp3);
+        let resp3 = answers.answer(Some(&one), ME, Topology::Slots, Protocol::Resp3);
         assert!(first.ends_with(b"*0\r\n") && resp3.ends_with(b"%0\r\n"));
         let mut table = (*one.installed).clone();
         table.version = Version(table.version.0 + 1);
@@ -733,7 +733,7 @@ mod tests {
             installed: Arc::new(table),
             ..one
         };
-        let moved = answers.answer(Some(&other), ME, Asked::Slots, Protocol::Resp2);
+        let moved = answers.answer(Some(&other), ME, Topology::Slots, Protocol::Resp2);
         assert!(String::from_utf8_lossy(&moved).contains("10.0.0.3"));
     }
 
@@ -758,10 +758,10 @@ mod tests {
             Some("2001:db8::2:7380")
         );
         assert!(
-            answer(Some(&view), Asked::Nodes)
+            answer(Some(&view), Topology::Nodes)
                 .contains(" 2001:db8::1:7380@7400 myself,master - 0 0 ")
         );
-        for asked in [Asked::Slots, Asked::Shards] {
+        for asked in [Topology::Slots, Topology::Shards] {
             let text = answer(Some(&view), asked);
             assert!(
                 text.contains("\r\n2001:db8::1\r\n") && !text.contains('['),
@@ -779,7 +779,7 @@ mod tests {
             resp_cluster: Some(7381),
         }];
         let view = view(vec![member(ME, at("10.0.0.1:7380")), named]);
-        let slots = answer(Some(&view), Asked::Slots);
+        let slots = answer(Some(&view), Topology::Slots);
         assert!(
             slots.contains("*4\r\n$19\r\nredis-2.example.com\r\n:7381\r\n$40\r\n"),
             "{slots}"
@@ -788,13 +788,13 @@ mod tests {
             slots.contains("*2\r\n$2\r\nip\r\n$8\r\n10.0.0.2\r\n"),
             "{slots}"
         );
-        let shards = answer(Some(&view), Asked::Shards);
+        let shards = answer(Some(&view), Topology::Shards);
         assert!(
             shards.contains("$8\r\nhostname\r\n$19\r\nredis-2.example.com\r\n")
                 && shards.contains("$2\r\nip\r\n$8\r\n10.0.0.2\r\n")
         );
         assert!(
-            answer(Some(&view), Asked::Nodes)
+            answer(Some(&view), Topology::Nodes)
                 .contains(" 10.0.0.2:7381@7400,redis-2.example.com master - ")
         );
         let keyspace = keyspace(Some(&view)).expect("assigned");

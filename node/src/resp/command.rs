@@ -4,7 +4,7 @@ mod client;
 mod looks;
 pub mod table;
 
-use super::cluster::Asked;
+use super::cluster::Topology;
 use super::frame::{Args, integer};
 use super::session::client::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
@@ -207,7 +207,7 @@ pub enum ConnectionCommand {
 #[allow(missing_docs)] // Each is named after its command.
 pub enum ClusterCommand {
     /// `SLOTS`, `SHARDS`, `NODES`.
-    Topology(Asked),
+    Topology(Topology),
     Info,
     MyId,
     MyShardId,
@@ -913,9 +913,9 @@ fn cluster(args: Args<'_>) -> Result<Request, ErrorText> {
         })
     };
     Ok(Request::Cluster(match subcommand.as_str() {
-        "slots" => ClusterCommand::Topology(Asked::Slots),
-        "shards" => ClusterCommand::Topology(Asked::Shards),
-        "nodes" => ClusterCommand::Topology(Asked::Nodes),
+        "slots" => ClusterCommand::Topology(Topology::Slots),
+        "shards" => ClusterCommand::Topology(Topology::Shards),
+        "nodes" => ClusterCommand::Topology(Topology::Nodes),
         "info" => ClusterCommand::Info,
         "myid" => ClusterCommand::MyId,
         "myshardid" => ClusterCommand::MyShardId,

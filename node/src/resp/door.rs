@@ -12,7 +12,7 @@ use super::info::Totals;
 use super::ready::Ready;
 use super::server::Clients;
 use super::session::pause::Paused;
-use super::session::{Connection, Reply};
+use super::session::{Connection, ReplyWaiter};
 use super::slowlog::SlowLog;
 use crate::data::DataStats;
 use crate::data::door::{Door, Halves, Held, Opener, Place};
@@ -112,7 +112,7 @@ impl Opener for RespOpener {
             auth_timeout: self.auth_timeout,
             guard: RefCell::new(Guard::new()),
             backups_least: 0,
-            topology: cluster::Answers::default(),
+            topology: cluster::TopologyCache::default(),
             counters: Counters::default(),
             counts: Counts::new(),
             totals_from: Totals::default(),
@@ -150,7 +150,7 @@ pub(crate) struct Resp {
     /// The least number of in-sync backups that any partition of `default` has in the view.
     pub(super) backups_least: i64,
     /// What cluster-aware clients are told about the view.
-    pub(super) topology: cluster::Answers,
+    pub(super) topology: cluster::TopologyCache,
     pub(super) counters: Counters,
     /// The clients' activity for `INFO`, since when it counts, and recent rates.
     pub(super) counts: Counts,
@@ -179,10 +179,10 @@ pub(super) struct Counters {
 }
 
 impl Door for Resp {
-    type Waiter = Reply;
+    type Waiter = ReplyWaiter;
 
-    fn deliver(context: &mut Context, token: u64, waiter: Reply, outcome: Outcome) {
-        let Reply {
+    fn deliver(context: &mut Context, token: u64, waiter: ReplyWaiter, outcome: Outcome) {
+        let ReplyWaiter {
             connection,
             slot,
             part,

@@ -287,7 +287,7 @@ enum State {
 
 /// What waits for the outcome of an operation: a slot of a connection's queue, and a part of it.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct ReplyWaiter {
     pub(super) connection: Rc<Connection>,
     pub(super) slot: u64,
     pub(super) part: u32,
@@ -295,7 +295,7 @@ pub(crate) struct Reply {
     pub(super) read: bool,
 }
 
-impl Waiter for Reply {
+impl Waiter for ReplyWaiter {
     fn is_read(&self) -> bool {
         self.read
     }
@@ -770,7 +770,7 @@ fn submit_steps(
         };
         let connection = connection.clone();
         let part = partition.0;
-        let token = context.submit_partition(operation, patience, |read| Reply {
+        let token = context.submit_partition(operation, patience, |read| ReplyWaiter {
             connection,
             slot,
             part,
@@ -1061,7 +1061,7 @@ impl Session {
         }
         let slot = self.next();
         let pair = (args.get(1), args.get(2));
-        let waiter = || Reply {
+        let waiter = || ReplyWaiter {
             connection: connection.clone(),
             slot,
             part: 0,
@@ -1109,7 +1109,7 @@ impl Session {
                         key,
                         action: Action::Get,
                     };
-                    let waiter = Reply {
+                    let waiter = ReplyWaiter {
                         connection: connection.clone(),
                         slot: self.next(),
                         part: 0,
@@ -1602,7 +1602,7 @@ fn operation(
         action,
     };
     let connection = connection.clone();
-    context.submit(operation, patience, |read| Reply {
+    context.submit(operation, patience, |read| ReplyWaiter {
         connection,
         slot,
         part,

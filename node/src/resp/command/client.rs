@@ -5,7 +5,7 @@ use super::{
     ConnectionCommand, ErrorText, NOT_AN_INTEGER, Request, SYNTAX, constant, is, wrong_arguments,
 };
 use crate::resp::frame::{Args, integer};
-use crate::resp::session::client::{Chosen, Kind, Lib, Mute};
+use crate::resp::session::client::{Chosen, ClientKind, Lib, Mute};
 use crate::resp::session::pause::Pause;
 use bytes::Bytes;
 use std::time::Duration;
@@ -75,13 +75,13 @@ pub(super) fn parse(spec: &Spec, args: Args<'_>) -> Result<Request, ErrorText> {
     }))
 }
 
-fn kind(word: &[u8]) -> Result<Kind, ErrorText> {
+fn kind(word: &[u8]) -> Result<ClientKind, ErrorText> {
     let kinds = [
-        ("normal", Kind::Normal),
-        ("slave", Kind::Other),
-        ("replica", Kind::Other),
-        ("pubsub", Kind::Other),
-        ("master", Kind::Other),
+        ("normal", ClientKind::Normal),
+        ("slave", ClientKind::Other),
+        ("replica", ClientKind::Other),
+        ("pubsub", ClientKind::Other),
+        ("master", ClientKind::Other),
     ];
     let found = kinds.into_iter().find(|(name, _)| is(word, name));
     found.map(|(_, kind)| kind).ok_or_else(|| {

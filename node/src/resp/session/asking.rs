@@ -14,12 +14,12 @@ use std::sync::Arc;
 pub(super) struct Asking {
     left: usize,
     question: Question,
-    answer: Answer,
+    answer: NodeAnswer,
 }
 
 /// The answer so far, including this thread's part.
 #[derive(Debug)]
-enum Answer {
+enum NodeAnswer {
     Info {
         facts: Box<info::Facts>,
         sections: Vec<String>,
@@ -40,7 +40,7 @@ enum Answer {
 }
 
 impl Asking {
-    fn new(question: Question, answer: Answer) -> Self {
+    fn new(question: Question, answer: NodeAnswer) -> Self {
         Self {
             left: 0,
             question,
@@ -51,7 +51,7 @@ impl Asking {
     pub(super) fn info(facts: info::Facts, needs: Needs, sections: Vec<String>) -> Self {
         Self::new(
             Question::Counts(needs),
-            Answer::Info {
+            NodeAnswer::Info {
                 facts: Box::new(facts),
                 sections,
             },
@@ -61,74 +61,79 @@ impl Asking {
     pub(super) fn memory_stats(facts: info::Facts) -> Self {
         Self::new(
             Question::Counts(Needs::Counts),
-            Answer::MemoryStats(Box::new(facts)),
+            NodeAnswer::MemoryStats(Box::new(facts)),
         )
     }
 
     pub(super) fn memory_doctor(facts: info::Facts) -> Self {
         Self::new(
             Question::Counts(Needs::Counts),
-            Answer::MemoryDoctor(Box::new(facts)),
+            NodeAnswer::MemoryDoctor(Box::new(facts)),
         )
     }
 
     pub(super) fn clients(lines: Vec<(u64, String)>, chosen: Chosen) -> Self {
-        Self::new(Question::Clients(Arc::new(chosen)), Answer::Clients(lines))
+        Self::new(
+            Question::Clients(Arc::new(chosen)),
+            NodeAnswer::Clients(lines),
+        )
     }
 
     pub(super) fn killed(count: u64, chosen: Chosen, old_form: bool) -> Self {
         let answer = if old_form {
-            Answer::KilledOne(count)
+            NodeAnswer::KilledOne(count)
         } else {
-            Answer::Number(count)
+            NodeAnswer::Number(count)
         };
         Self::new(Question::Kill(Arc::new(chosen)), answer)
     }
 
     pub(super) fn slow(all: Vec<Slow>, count: usize) -> Self {
-        Self::new(Question::Slow(count), Answer::Slow { all, count })
+        Self::new(Question::Slow(count), NodeAnswer::Slow { all, count })
     }
 
     pub(super) fn slow_length(length: usize, most: usize) -> Self {
         Self::new(
             Question::SlowLength,
-            Answer::SlowLength(length as u64, most),
+            NodeAnswer::SlowLength(length as u64, most),
         )
     }
 
     /// A question that asks each thread to do something.
     pub(super) fn done(what: Question) -> Self {
-        Self::new(what, Answer::Done)
+        Self::new(what, NodeAnswer::Done)
     }
 
     fn take(&mut self, told: Told) {
         match (&mut self.answer, told) {
             (
-                Answer::Info { facts, .. }
-                | Answer::MemoryStats(facts)
-                | Answer::MemoryDoctor(facts),
+                NodeAnswer::Info { facts, .. }
+                | NodeAnswer::MemoryStats(facts)
+                | NodeAnswer::MemoryDoctor(facts),
                 Told::Counts(counted),
             ) => {
                 facts.counted.add(&counted);
             }
-            (Answer::Clients(all), Told::Clients(lines)) => all.extend(lines),
+            (NodeAnswer::Clients(all), Told::Clients(lines)) => all.extend(lines),
             (
-                Answer::Number(sum) | Answer::SlowLength(sum, _) | Answer::KilledOne(sum),
+                NodeAnswer::Number(sum)
+                | NodeAnswer::SlowLength(sum, _)
+                | NodeAnswer::KilledOne(sum),
                 Told::Number(number),
             ) => *sum += number,
-            (Answer::Slow { all, .. }, Told::Slow(more)) => all.extend(more),
-            (Answer::Done, Told::Done) => {}
+            (NodeAnswer::Slow { all, .. }, Told::Slow(more)) => all.extend(more),
+            (NodeAnswer::Done, Told::Done) => {}
             // These do not fit the question.
             (
-                Answer::Info { .. }
-                | Answer::MemoryStats(_)
-                | Answer::MemoryDoctor(_)
-                | Answer::Clients(_)
-                | Answer::Number(_)
-                | Answer::SlowLength(..)
-                | Answer::KilledOne(_)
-                | Answer::Slow { .. }
-                | Answer::Done,
+                NodeAnswer::Info { .. }
+                | NodeAnswer::MemoryStats(_)
+                | NodeAnswer::MemoryDoctor(_)
+                | NodeAnswer::Clients(_)
+                | NodeAnswer::Number(_)
+                | NodeAnswer::SlowLength(..)
+                | NodeAnswer::KilledOne(_)
+                | NodeAnswer::Slow { .. }
+                | NodeAnswer::Done,
                 _,
             ) => return,
         }
@@ -137,21 +142,23 @@ impl Asking {
 
     fn encode(self, encoder: &mut Encoder<'_>) {
         match self.answer {
-            Answer::Info { facts, sections } => encoder.text(&info::info(&facts, &sections)),
-            Answer::MemoryStats(facts) => info::memory_stats(encoder, &facts),
-            Answer::MemoryDoctor(facts) => encoder.text(&info::memory_doctor(&facts)),
-            Answer::Clients(mut lines) => {
+            NodeAnswer::Info { facts, sections } => encoder.text(&info::info(&facts, &sections)),
+            NodeAnswer::MemoryStats(facts) => info::memory_stats(encoder, &facts),
+            NodeAnswer::MemoryDoctor(facts) => encoder.text(&info::memory_doctor(&facts)),
+            NodeAnswer::Clients(mut lines) => {
                 lines.sort_by_key(|(id, _)| *id);
                 encoder.text(&lines.into_iter().map(|(_, line)| line).collect::<String>());
             }
             // Each thread keeps as many as the node may, so the newest ones are among them.
-            Answer::SlowLength(length, most) => {
+            NodeAnswer::SlowLength(length, most) => {
                 encoder.integer(i64::try_from(length.min(most as u64)).unwrap_or(i64::MAX))
             }
-            Answer::Number(number) => encoder.integer(i64::try_from(number).unwrap_or(i64::MAX)),
-            Answer::KilledOne(0) => encoder.error("ERR No such client"),
-            Answer::KilledOne(_) | Answer::Done => encoder.simple("OK"),
-            Answer::Slow { all, count } => slowlog::encode(encoder, all, count),
+            NodeAnswer::Number(number) => {
+                encoder.integer(i64::try_from(number).unwrap_or(i64::MAX))
+            }
+            NodeAnswer::KilledOne(0) => encoder.error("ERR No such client"),
+            NodeAnswer::KilledOne(_) | NodeAnswer::Done => encoder.simple("OK"),
+            NodeAnswer::Slow { all, count } => slowlog::encode(encoder, all, count),
         }
     }
 }

@@ -10,7 +10,7 @@ pub struct Chosen {
     /// Their numbers.
     pub ids: Option<Vec<u64>>,
     /// Their kind.
-    pub kind: Option<Kind>,
+    pub kind: Option<ClientKind>,
     /// The client's address, as text.
     pub address: Option<Bytes>,
     /// The address of ours that it came to, as text.
@@ -21,7 +21,7 @@ pub struct Chosen {
 
 /// The kinds of connections that Redis knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ClientKind {
     /// Every connection here is of this kind.
     Normal,
     /// A replica, a master or a subscriber: there are none.
@@ -63,7 +63,7 @@ impl Session {
                 .is_none_or(|t| **t == *address.to_string().as_bytes())
         };
         chosen.ids.as_ref().is_none_or(|ids| ids.contains(&self.id))
-            && chosen.kind.is_none_or(|kind| kind == Kind::Normal)
+            && chosen.kind.is_none_or(|kind| kind == ClientKind::Normal)
             && chosen
                 .age_s
                 .is_none_or(|least| now.since(self.began).as_secs() >= least)
