@@ -17,7 +17,7 @@ const MEMORY_FACTOR: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// The encoding exceeds the limit.
-    #[error("the value has {bytes} bytes; {limit} are allowed")]
+    #[error("the value has {bytes} bytes, but at most {limit} are allowed: store less")]
     TooLarge {
         /// The size of the encoding.
         bytes: usize,

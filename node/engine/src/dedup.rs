@@ -301,12 +301,12 @@ mod tests {
                 .all()
                 .flat_map(|(_, _, applied)| applied.iter().map(|(n, ..)| *n))
                 .collect();
-            assert_eq!(applied, [50, 61], "what both know of is there once");
+            assert_eq!(applied, [50, 61], "an outcome of both is there once");
         }
         assert_eq!(
             Dedup::of_all([&one]),
             one,
-            "a part knows what the whole knew"
+            "a part knows the outcomes of the whole"
         );
     }
 

@@ -268,8 +268,8 @@ impl Core {
         self.evicting.own.excess() > 0 || self.peers.has_excess()
     }
 
-    /// Whether keys of a partition may be evicted: if its keyspace allows it, and all of the
-    /// partition is here.
+    /// Whether this thread may evict keys of a partition: its policy allows it, all of it is here,
+    /// and this thread serves it as the primary.
     fn evicts(&self, held: &Held, policy: Eviction) -> bool {
         policy != Eviction::None
             && self.used

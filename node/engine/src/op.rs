@@ -395,7 +395,7 @@ pub enum Failure {
     #[error("the result would overflow: nothing was written")]
     Overflow,
     /// The value would be above the limit.
-    #[error("the value would exceed the limit (--value-max): nothing was written")]
+    #[error("the value would exceed the limit (--value-max): nothing was written; store less")]
     TooLarge,
     /// A copy has no memory left. Nothing happened.
     #[error("memory is full: nothing was written; delete keys, or raise --memory-max")]
@@ -404,7 +404,10 @@ pub enum Failure {
     #[error("too few copies are in sync: nothing was written; try again later")]
     TooFewCopies,
     /// No such keyspace, or it has no partitions yet. Nothing happened.
-    #[error("there is no such keyspace, or its partitions are not assigned yet: nothing happened")]
+    #[error(
+        "there is no such keyspace, or its partitions are not assigned yet: nothing happened; \
+         create it, or try again later"
+    )]
     NoPartition,
     /// The partition was split or merged. Nothing happened. Ask the new partitions.
     #[error("the partition was split or merged: nothing happened; try again")]

@@ -472,7 +472,7 @@ mod tests {
         }
         assert!(
             pace.rate().abs_diff(before) < before / 20,
-            "{} beside {before}",
+            "{} instead of {before}",
             pace.rate()
         );
         let slower = (0..3)
@@ -552,7 +552,7 @@ mod tests {
         pace.taken(64 << 20);
         assert!(
             pace.taken.left < -60 * LEAST.cast_signed(),
-            "what was said is kept to"
+            "the pace that was set is kept"
         );
     }
 

@@ -2123,7 +2123,7 @@ fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
     assert_eq!(
         answered + refused,
         300,
-        "each reads what was there when it came"
+        "each reads the value at its arrival"
     );
     assert!(!w.nodes.get_mut(&1).unwrap().shard.core.peers.crowded(id(2)));
 }

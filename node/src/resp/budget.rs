@@ -469,7 +469,7 @@ mod tests {
         assert_eq!(
             budget.room_to_ask((4, 4), (0, large), large),
             Room::Later,
-            "its client has not taken what came before"
+            "its client has not taken earlier answers"
         );
         assert_eq!(ask(1, 8 << 20), Room::Now, "it has the turn");
         assert_eq!((ask(2, 8 << 20), ask(3, 0)), (Room::Later, Room::Later));
@@ -482,7 +482,7 @@ mod tests {
         assert_eq!(
             ask(2, 4 << 20),
             Room::Later,
-            "it waits for what others give back"
+            "it waits until others give room back"
         );
         budget.count_answers(large, 0);
         assert_eq!((told(&budget), ask(2, 4 << 20)), (vec![2], Room::Now));

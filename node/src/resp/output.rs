@@ -211,7 +211,7 @@ mod tests {
                     assert!(written > 0 && output.len() == left - written);
                     assert!(
                         whole || written == step || !vectored,
-                        "all but what was too much for it"
+                        "all but the part that was too large"
                     );
                 }
                 assert_eq!(

@@ -321,7 +321,7 @@ mod tests {
         let mut one = filled(1);
         assert!(
             evict(&mut one, Eviction::Lru, wanted, 0, Some((MAP, b"k0"))).is_empty(),
-            "but for what is to stay"
+            "except the key that is kept"
         );
         assert_eq!(
             evict(&mut one, Eviction::Lru, wanted, 0, None),

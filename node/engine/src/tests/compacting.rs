@@ -171,7 +171,7 @@ fn little_loose_memory_moves_nothing_and_nothing_moves_twice_for_the_same() {
     assert_eq!(
         compactions(&w, 1),
         1,
-        "what it did not help against is looked at again, but not at once"
+        "memory that it could not give back is looked at again, but not at once"
     );
     tell(
         &mut w,

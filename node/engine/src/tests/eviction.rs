@@ -320,7 +320,7 @@ fn keys_that_are_read_stay_and_others_are_evicted() {
     assert_eq!(
         there(&mut w, "k", keys),
         used.len(),
-        "nothing else of what was there is"
+        "no other of the former keys is"
     );
 }
 
@@ -408,7 +408,7 @@ fn writes_that_make_no_room_take_little_of_the_kept_memory() {
         w.settle(Duration::from_millis(10));
         assert!(
             w.outcomes.contains_key(&token),
-            "nothing waits for what never comes"
+            "no write waits for room that never comes"
         );
         refused += usize::from(w.outcomes[&token] == Outcome::Failed(Failure::OutOfMemory));
         if refused == 0 {

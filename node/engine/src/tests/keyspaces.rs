@@ -44,7 +44,10 @@ fn the_contents_of_a_dropped_keyspace_are_freed() {
     w.settle(DROP_DELAY + Duration::from_secs(1));
     for (n, before) in w.members().into_iter().zip(before) {
         let shard = &w.nodes[&n].shard;
-        assert!(shard.stats().memory_bytes < before, "what it held is free");
+        assert!(
+            shard.stats().memory_bytes < before,
+            "its contents are freed"
+        );
         assert_eq!(
             shard
                 .slots

@@ -285,7 +285,7 @@ fn missing_copies_are_made_before_balancing_ones() {
             assert_eq!(arrived(&w), 0, "it can wait");
             w.settle(Duration::from_millis(10));
             steps += 1;
-            assert!(steps < 1_000, "what is lacking is not copied");
+            assert!(steps < 1_000, "the missing copies are not made");
         }
         w.settle(Duration::from_secs(5));
         assert!(has(&w, 0), "then it goes as well");

@@ -316,7 +316,7 @@ fn a_clear_of_a_drawing_partition_takes_all_of_it() {
     assert_eq!(w.outcomes[&cleared], Outcome::Ok);
     assert!(
         !w.is_drawing(1, one) && !w.is_drawing(2, one),
-        "what is gone is not drawn"
+        "a key that is gone is not drawn"
     );
     for (n, key) in mine.iter().enumerate() {
         assert_eq!(w.get(2, key), if n == 0 { text("2") } else { Outcome::Nil });

@@ -46,7 +46,7 @@ fn each_thread_holds_its_part_and_answers_for_all() {
         assert_eq!(
             held,
             (0..4).filter(mine).collect::<Vec<_>>(),
-            "thread {n} holds what is another's, or not what is its own"
+            "thread {n} holds another's partition, or lacks its own"
         );
         for partition in 0..4 {
             assert_eq!(w.get(n, &format!("3 {}", key(partition))), text("1"));

@@ -102,7 +102,7 @@ fn unread_copies_are_refused_and_given_back_at_the_end() {
     );
     let shared: Outcome = value(1 << 20);
     greedy.deliver((Time::ZERO, None), (front, 0), 0, shared.clone(), true);
-    assert_eq!(budget.counted().1, 32 << 20, "what is stored costs nothing");
+    assert_eq!(budget.counted().1, 32 << 20, "stored values cost nothing");
     drop(greedy);
     assert_eq!(budget.counted().1, 0);
     let slot = waiting(&modest, 0);
@@ -257,5 +257,5 @@ fn commands_queued_behind_one_that_timed_out_have_a_short_deadline() {
     let long = u64::try_from(HURRIED_FOR.as_nanos()).unwrap();
     assert!(hurried(10 + long) && !hurried(11 + long));
     connection.session.borrow_mut().caught_up();
-    assert!(!hurried(12), "what comes next did not wait");
+    assert!(!hurried(12), "the next command did not wait");
 }

@@ -187,7 +187,10 @@ async fn commands_lookups_and_errors_are_counted_over_all_threads() {
             < 10
     );
     let stats = node.handle.stats().await;
-    assert!(stats.commands > 20, "what Prometheus reads never goes back");
+    assert!(
+        stats.commands > 20,
+        "the counters of Prometheus never go back"
+    );
     node.stop().await;
 }
 
