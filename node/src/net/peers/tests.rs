@@ -392,7 +392,7 @@ fn unknown_kinds_of_messages_of_a_newer_program_are_dropped_and_what_follows_is_
 }
 
 #[test]
-fn silence_in_the_middle_of_a_frame_holds_up_no_others() {
+fn silence_in_the_middle_of_a_frame_holds_up_nobody_else() {
     run(async {
         let (a, mut b, mut c) = (
             Node::start(1, SECRET),
