@@ -329,10 +329,10 @@ impl Database {
         }
     }
 
-    /// A number that many callers add to at once, stored in `shards` keys: 1 to
-    /// [`SHARDS_MAX`](crate::SHARDS_MAX); other numbers become the nearest of those. All programs
-    /// that share the counter must give the same number, and may raise it only once all others
-    /// have. A name with a `{tag}` would keep all keys in one partition.
+    /// A number that many callers add to at once, stored in `shards` keys. `shards` is from 1 to
+    /// [`crate::SHARDS_MAX`]; other numbers become the nearest of those. All programs that share
+    /// the counter must give the same number, and may raise it only once all others have. A name
+    /// with a `{tag}` would keep all keys in one partition.
     #[must_use]
     pub fn sharded_counter(&self, name: impl AsRef<[u8]>, shards: u16) -> ShardedCounter {
         ShardedCounter::new(self.clone(), name.as_ref(), shards)
