@@ -315,9 +315,12 @@ impl Options {
                 }
             }
         }
-        let client_port = |flag, said: &Option<Toggle>, port| match (said, defaults) {
+        let client_port = |flag, said: &Option<Toggle>, port, built: bool| match (said, defaults) {
             (Some(Toggle::Off), _) | (None, Defaults::Embedded) => Ok(None),
-            (None, Defaults::Binary) => Ok(Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))),
+            // A build without this protocol has no such default.
+            (None, Defaults::Binary) => {
+                Ok(built.then_some(SocketAddr::from((Ipv4Addr::LOCALHOST, port))))
+            }
             (Some(Toggle::On(text)), _) => address(
                 flag,
                 Some(text),
@@ -325,14 +328,13 @@ impl Options {
             )
             .map(Some),
         };
-        let resp_port = |flag, said: &Option<Toggle>, port| match said {
-            None if !cfg!(feature = "resp") => Ok(None),
-            said => client_port(flag, said, port),
-        };
-        let resp = resp_port("--resp", &self.resp, RESP_PORT)?;
-        let resp_cluster = resp_port("--resp-cluster", &self.resp_cluster, RESP_CLUSTER_PORT)?;
+        let built = cfg!(feature = "resp");
+        let resp = client_port("--resp", &self.resp, RESP_PORT, built)?;
+        let cluster = &self.resp_cluster;
+        let resp_cluster = client_port("--resp-cluster", cluster, RESP_CLUSTER_PORT, built)?;
         resp_is_built(resp, resp_cluster)?;
-        let http = client_port("--http", &self.http, HTTP_PORT)?;
+        let http = client_port("--http", &self.http, HTTP_PORT, cfg!(feature = "http"))?;
+        http_is_built(http)?;
         let resp_password = self
             .resp_password_file
             .as_deref()
@@ -1085,6 +1087,22 @@ mod tests {
         let mut options = Options::default();
         change(&mut options);
         options.resolve(Defaults::Binary)
+    }
+
+    #[test]
+    fn a_door_that_is_not_built_is_refused_with_the_feature_to_switch_on() {
+        let address = [(
+            "--http",
+            Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 7480))),
+        )];
+        let error = is_built("HTTP", "http", false, &address).expect_err("refused");
+        assert_eq!(
+            error.to_string(),
+            "this program is built without HTTP, which --http 127.0.0.1:7480 asks for: switch on \
+             the feature `http` of the crate `doyen`, or leave --http out"
+        );
+        assert!(is_built("HTTP", "http", true, &address).is_ok());
+        assert!(is_built("HTTP", "http", false, &[("--http", None)]).is_ok());
     }
 
     #[test]
