@@ -1,5 +1,5 @@
-//! Changes by HTTP: each route reads its path and its body, asks [`Admin`](crate::admin::Admin), and
-//! says what was done.
+//! Changes by HTTP. Each route reads its path and its body, asks [`Admin`](crate::admin::Admin),
+//! and says what was done.
 
 use super::State;
 use super::failure::{Answer, Failure};
@@ -48,14 +48,14 @@ impl<T: Body> FromRequest<Arc<State>> for Sent<T> {
 fn parse<T: Body>(body: &[u8]) -> Answer<T> {
     let misread =
         |why: &dyn fmt::Display| Failure::bad_request(format!("send {}: {why}", T::EXAMPLE));
-    // serde would take an array, too, for the fields in their order here. Callers do not mean that.
+    // serde would also take an array of the fields in their order here. No caller means that.
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(misread(&"this is no JSON object"));
     }
     serde_json::from_slice(body).map_err(|e| misread(&e))
 }
 
-/// A keyspace that is to be created: its name beside its options.
+/// A keyspace to create: its name beside its options.
 #[derive(Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
 pub(super) struct NewKeyspace {
@@ -75,7 +75,7 @@ impl TryFrom<Map<String, Value>> for NewKeyspace {
     }
 }
 
-/// For which reasons copies and primaries move by themselves.
+/// The reasons for which copies and primaries move by themselves.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Automatic {

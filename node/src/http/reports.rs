@@ -1,4 +1,4 @@
-//! Reports by HTTP: each route asks [`Admin`](crate::admin::Admin) and encodes its answer.
+//! Reports by HTTP. Each route asks [`Admin`](crate::admin::Admin) and encodes its answer.
 
 use super::State;
 use super::failure::{Answer, Failure};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TableQuery {
-    /// Only what is new since this table.
+    /// Only what has changed since this table.
     since: Option<String>,
 }
 
