@@ -418,7 +418,8 @@ impl fmt::Display for Event {
             Self::BalanceResumed => f.write_str("copies and primaries move for balance again"),
             Self::Level { level } => write!(
                 f,
-                "every member speaks level {level}: the cluster runs at it from now on, and a process that speaks less cannot join"
+                "every member speaks level {level}: the cluster runs at it from now on, and a \
+                 process that speaks less cannot join"
             ),
             Self::Changed { what } => f.write_str(what),
             Self::Imbalance { of } if of == "work" => {
@@ -983,7 +984,8 @@ mod tests {
         (keyspace.backups, keyspace.default_ttl_ms) = (backups + 1, Some(90_000));
         let told = changes(&old, &Named::new(Arc::new(table)));
         let wanted = format!(
-            "keyspace {name} was altered: backups {} instead of {backups}, default-ttl 90s instead of none",
+            "keyspace {name} was altered: backups {} instead of {backups}, default-ttl 90s \
+             instead of none",
             backups + 1
         );
         assert_eq!(told, [wanted]);

@@ -651,7 +651,8 @@ fn a_node_that_begins_by_itself_says_what_it_found_and_for_how_long_it_looked() 
             (first, second, 10)
         };
         let note = format!(
-            "leads to nodes at other addresses (those found: n{other}), and no cluster was found for {seconds} s: this node"
+            "leads to nodes at other addresses (those found: n{other}), and no cluster was found \
+             for {seconds} s: this node"
         );
         assert!(
             matches!(&said(&net, begins)[..], [text] if text.contains(&note)),
@@ -665,7 +666,8 @@ fn a_node_that_begins_by_itself_says_what_it_found_and_for_how_long_it_looked() 
     net.start(0);
     net.until(20_000, |net| net.process(0).view.is_some());
     assert!(
-        matches!(&said(&net, 0)[..], [text] if text.contains("no other node answered at the seeds (doyen:7000) for 10 s")),
+        matches!(&said(&net, 0)[..], [text] if text.contains("no other node answered at the seeds \
+             (doyen:7000) for 10 s")),
         "{:?}",
         said(&net, 0)
     );

@@ -1,4 +1,4 @@
-//! Which kind of refusal a text is.
+//! The kind of a refusal.
 //!
 //! The coordinator answers with a text, and only with that: its reply has no other field in this
 //! wire version. So this node asks the planner's functions, as the coordinator did, what they say
@@ -74,7 +74,7 @@ fn of_member<T>(judged: Result<T, NotDrained>, why: String) -> Refusal {
     }
 }
 
-/// Why this node did not go on without these members. It said `why`, after so much time.
+/// Why this node did not continue without these members. It answered `why` after this time.
 pub(super) fn of_recover(
     cluster: &ClusterStatus,
     dead: &[String],
@@ -103,7 +103,7 @@ pub(super) fn of_recover(
     Refusal::Conflict { why }.into()
 }
 
-/// What to add for names that no member has: the text may be about something else that is wrong.
+/// A hint about names that no member has: `why` may be about something else.
 fn strangers(report: &ClusterReport, names: &[String], said: &str) -> Option<String> {
     let is_unknown = |n: &&String| !report.members.iter().any(|m| m.name == **n || m.id == **n);
     let unknown: Vec<&str> = names

@@ -294,7 +294,8 @@ impl<D: Door> Core<D> {
                 Request::OtherCluster(name) => {
                     if !std::mem::replace(&mut self.met_others, true) {
                         tracing::warn!(
-                            "cluster {} answers where another one did: this client asks it nothing, connect a new one",
+                            "cluster {} answers where another one did: this client asks it \
+                             nothing, connect a new one",
                             name.cluster
                         );
                     }

@@ -1,7 +1,9 @@
 //! The loop of the data thread.
 //!
 //! ```text
-//!   poll ─> network in ─> other threads ─> clients in ─> judge and hand out ─> network out ─> clients out ─> poll ...
+//!   poll ─> network in ─> other threads ─> clients in ─> judge and hand out ─┐
+//!    ^                                                                       │
+//!    └──────────────────────────────── clients out <─ network out <──────────┘
 //! ```
 //!
 //! One pass takes what is there from every source, up to bounds that keep it below some

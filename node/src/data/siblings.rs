@@ -332,7 +332,11 @@ impl Siblings {
                     return;
                 }
                 Err(malformed) => {
-                    tracing::error!(%peer, "{malformed}: what is under way between two data threads of this node is asked again");
+                    tracing::error!(
+                        %peer,
+                        "{malformed}: what is under way between two data \
+                         threads of this node is asked again"
+                    );
                     return self.break_line(at, handler);
                 }
             }

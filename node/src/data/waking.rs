@@ -27,7 +27,8 @@ pub(crate) fn guarded(wakes: impl FnOnce()) {
     // What may be left half done is the caller's own.
     if catch_unwind(AssertUnwindSafe(wakes)).is_err() {
         tracing::error!(
-            "the waker of a caller panicked: its task may never be woken again. Mend the executor or the waker"
+            "the waker of a caller panicked: its task may never be woken again. Mend the executor \
+             or the waker"
         );
     }
 }

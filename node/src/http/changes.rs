@@ -106,7 +106,10 @@ impl Body for RebalancePlan {
 }
 
 impl Body for Automatic {
-    const EXAMPLE: &'static str = r#"{"automatic": ["repair", "drain", "place", "copies", "primaries", "hot", "splits", "merges"]}"#;
+    const EXAMPLE: &'static str = concat!(
+        r#"{"automatic": ["repair", "drain", "place", "copies", "primaries", "#,
+        r#""hot", "splits", "merges"]}"#
+    );
 }
 
 impl Body for BalanceOptions {

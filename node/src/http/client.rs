@@ -195,7 +195,7 @@ async fn exchange(
     let mut stream = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(address))
         .await
         .map_err(late)??;
-    // The Host header carries the address, not the name that led to it: a node answers to few names.
+    // The Host header carries the address, not the name: a node answers to few names.
     let peer = stream.peer_addr()?;
     let host = SocketAddr::new(peer.ip(), peer.port());
     stream

@@ -101,8 +101,9 @@ pub(super) fn authorize(state: &State, headers: &HeaderMap) -> Result<(), Failur
     if token.is_some_and(|token| same(token, wanted.as_bytes())) {
         return Ok(());
     }
-    let hint = "this needs the cluster's token (Authorization: Bearer ...): the commands of `doyen` \
-     send it with --secret-file FILE; a node with --http-token-file FILE takes that one";
+    let hint = "this needs the cluster's token (Authorization: Bearer ...): the commands of \
+         `doyen` send it with --secret-file FILE; a node with --http-token-file FILE takes that \
+         one";
     Err(Failure(StatusCode::UNAUTHORIZED, hint.into()))
 }
 

@@ -75,8 +75,8 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_memory_outside_bytes",
         Unit::Bytes,
-        "Other memory: buffers of clients and peers, dropped data that is not freed yet, and what the \
-        allocator keeps",
+        "Other memory: buffers of clients and peers, dropped data that is not freed yet, and what \
+         the allocator keeps",
     ),
     (
         "doyen_memory_max_bytes",
@@ -86,8 +86,8 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_memory_filled_ratio",
         Unit::Count,
-        "Filled part of that limit, 0 to 1, of the fullest data thread: from 0.7 on other members are \
-         given copies, from 0.8 on copies move away, \
+        "Filled part of that limit, 0 to 1, of the fullest data thread: from 0.7 on other members \
+         are given copies, from 0.8 on copies move away, \
          at 0.9, and a little below it, writes are refused or keys evicted",
     ),
     (
@@ -98,14 +98,14 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_boot_clock_seconds",
         Unit::Seconds,
-        "The clock with which this node measures leases and expiry (CLOCK_BOOTTIME), when it was asked: \
-        its rate matters, not its value",
+        "The clock with which this node measures leases and expiry (CLOCK_BOOTTIME), when it was \
+         asked: its rate matters, not its value",
     ),
     (
         "doyen_certificate_expiry_timestamp_seconds",
         Unit::Seconds,
-        "When the first certificate of this node's chain expires; absent if the certificate is made \
-        from a secret",
+        "When the first certificate of this node's chain expires; absent if the certificate is \
+         made from a secret",
     ),
     (
         "doyen_operations_parked",
@@ -120,7 +120,8 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_partitions_divided",
         Unit::Count,
-        "Copies that this node already serves and still fills from partitions that were split or merged",
+        "Copies that this node already serves and still fills from partitions that were split or \
+         merged",
     ),
     (
         "doyen_partitions_closed",
@@ -163,8 +164,8 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_other_clusters",
         Unit::Count,
-        "Other clusters of the same secret that this node has met within half a minute, if both hold \
-        data: this node is not ready",
+        "Other clusters of the same secret that this node has met within half a minute, if both \
+         hold data: this node is not ready",
     ),
     ("doyen_term", Unit::Count, "Term of the installed table"),
     (
@@ -180,12 +181,14 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_level_max",
         Unit::Count,
-        "The highest level that this node speaks: if it is above doyen_level, some member speaks less",
+        "The highest level that this node speaks: if it is above doyen_level, some member speaks \
+         less",
     ),
     (
         "doyen_safe",
         Unit::Count,
-        "1 if every partition serves with all its copies and nothing moves, as the coordinator says",
+        "1 if every partition serves with all its copies and nothing moves, as the coordinator \
+         says",
     ),
     ("doyen_moves", Unit::Count, "Partitions that move"),
     (
@@ -212,14 +215,14 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_load_ratio",
         Unit::Count,
-        "At the coordinator: work or bytes of the member that is furthest above its share, as a multiple \
-        of that share",
+        "At the coordinator: work or bytes of the member that is furthest above its share, as a \
+         multiple of that share",
     ),
     (
         "doyen_partitions_surplus",
         Unit::Count,
-        "At the coordinator: by how many partitions of a keyspace a member holds or leads more than its \
-        share; absent for rings and where there are rules",
+        "At the coordinator: by how many partitions of a keyspace a member holds or leads more \
+         than its share; absent for rings and where there are rules",
     ),
     (
         "doyen_keyspace_under_replicated",
@@ -334,8 +337,8 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     (
         "doyen_resp_connections_timed_out_total",
         Unit::Count,
-        "RESP connections closed because no password came in time (why=auth), or because they were idle \
-        for too long (why=idle)",
+        "RESP connections closed because no password came in time (why=auth), or because they \
+         were idle for too long (why=idle)",
     ),
     (
         "doyen_data_passes_long_total",

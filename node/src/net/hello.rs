@@ -7,7 +7,8 @@
 //! say so:
 //!
 //! ```text
-//!   "DOYN"  version min u16  version max u16  purpose u8  sender u8  id u64  name length u16  name     (little endian)
+//!   "DOYN"  version min u16  version max u16  purpose u8  sender u8     (little endian)
+//!   id u64  name length u16  name
 //!   stay u8  family u8 (0, 4 or 6)  address  port u16
 //! ```
 //! The last line may be missing. *stay* is 1 where the connection ends with its hellos: the dialler
@@ -240,7 +241,8 @@ impl Hello {
         if d < a || b < c {
             let older = if d < a { "it" } else { "this node" };
             return Err(format!(
-                "this node ({}) speaks versions {a} to {b} of the protocol and {:?} speaks {c} to {d}: upgrade the older of them ({older})",
+                "this node ({}) speaks versions {a} to {b} of the protocol and {:?} speaks {c} to \
+                 {d}: upgrade the older of them ({older})",
                 ours.name, self.name
             ));
         }
@@ -440,7 +442,8 @@ mod tests {
         .unwrap_err();
         assert_eq!(
             text,
-            "this node (alpha) speaks versions 1 to 2 of the protocol and \"beta\" speaks 3 to 4: upgrade the older of them (this node)"
+            "this node (alpha) speaks versions 1 to 2 of the protocol and \"beta\" speaks 3 to 4: \
+             upgrade the older of them (this node)"
         );
         assert!(
             hello((1, 1))

@@ -351,7 +351,11 @@ impl Links {
         };
         let handle = link.handle;
         if link.calls.queued + link.bulk.queued + bytes.len() > QUEUED_BYTES_MAX {
-            tracing::warn!(%peer, "more than {QUEUED_BYTES_MAX} bytes wait for a peer: its connection is closed");
+            tracing::warn!(
+                %peer,
+                "more than {QUEUED_BYTES_MAX} bytes wait for a peer: its \
+                 connection is closed"
+            );
             self.close(
                 Instant::now(),
                 handle,
@@ -522,7 +526,11 @@ impl Links {
                     Ok(Some(carried)) => taken.push((*peer, carried)),
                     Ok(None) => break,
                     Err(_) => {
-                        tracing::warn!(%peer, "what it wants to be carried is nothing: its connection is closed");
+                        tracing::warn!(
+                            %peer,
+                            "what it wants to be carried is nothing: its \
+                             connection is closed"
+                        );
                         ended.push((
                             handle,
                             Close::Malformed,
@@ -632,7 +640,12 @@ impl Links {
                 self.partial = self.partial - io.counted + io.input.len();
                 io.counted = io.input.len();
                 if self.partial > self.partial_max {
-                    tracing::warn!(%peer, "more than {} bytes of unfinished frames: its connection is closed", self.partial_max);
+                    tracing::warn!(
+                        %peer,
+                        "more than {} bytes of unfinished frames: its \
+                         connection is closed",
+                        self.partial_max
+                    );
                     ended.push((
                         handle,
                         Close::Overflow,

@@ -641,7 +641,11 @@ impl Peers {
                 }
                 Ok(None) => return,
                 Err(why) => {
-                    tracing::warn!(peer = %link.id, "malformed control frame: {why}: its connection is closed");
+                    tracing::warn!(
+                        peer = %link.id,
+                        "malformed control frame: {why}: its \
+                         connection is closed"
+                    );
                     return Close::Malformed.on(&link.connection, &why);
                 }
             }
@@ -683,7 +687,11 @@ impl Peers {
                 Err(e) => {
                     self.count_dropped();
                     if !link.told_unknown.replace(true) {
-                        tracing::warn!(peer = %link.id, "a message was dropped: {e}; update this program");
+                        tracing::warn!(
+                            peer = %link.id,
+                            "a message was dropped: {e}; update this \
+                             program"
+                        );
                     }
                 }
             }
@@ -706,7 +714,11 @@ impl Peers {
                 }
                 Err(_) if link.newer && !Envelope::knows(&bytes) => self.count_dropped(),
                 Ok(_) | Err(_) => {
-                    tracing::warn!(peer = %link.id, "malformed control datagram: its connection is closed");
+                    tracing::warn!(
+                        peer = %link.id,
+                        "malformed control datagram: its connection \
+                         is closed"
+                    );
                     return Close::Malformed.on(&link.connection, "malformed datagram");
                 }
             }

@@ -62,7 +62,8 @@ impl<'de, R: DeserializeOwned> Visitor<'de> for Parts<R> {
         if !(MARKED..=LEVELS.1).contains(&level) {
             let (least, most) = LEVELS;
             return Err(de::Error::custom(format!(
-                "the table has level {level}, and this program knows the levels {least} to {most}: update the program"
+                "the table has level {level}, and this program knows the levels {least} to \
+                 {most}: update the program"
             )));
         }
         Ok((level, next(&mut parts)?, next(&mut parts)?))

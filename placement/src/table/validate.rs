@@ -85,7 +85,8 @@ pub enum Invalid {
     #[error("member {0} has an id of those that are for clients")]
     ClientId(MemberId),
     /// The host name of a member is none.
-    #[error("the host name of member {0} must have 1 to {max} letters, digits, dots, hyphens and underscores", max = HOSTNAME_BYTES_MAX)]
+    #[error("the host name of member {0} must have 1 to {max} letters, digits, dots, hyphens and \
+         underscores", max = HOSTNAME_BYTES_MAX)]
     Hostname(MemberId),
     /// A member bears the id of a thread, or names ports of its threads that cannot be.
     #[error("member {id}: {why}")]
@@ -105,7 +106,8 @@ pub enum Invalid {
     #[error("a cluster must not have the number 0")]
     Cluster,
     /// The level is one that this program does not speak.
-    #[error("the table has level {0}, and this program knows the levels {least} to {most}: update the program", least = LEVELS.0, most = LEVELS.1)]
+    #[error("the table has level {0}, and this program knows the levels {least} to {most}: update \
+         the program", least = LEVELS.0, most = LEVELS.1)]
     Level(u16),
     /// There is no voter.
     #[error("a table needs a voter")]

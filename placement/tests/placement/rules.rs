@@ -311,7 +311,8 @@ fn a_rule_that_cannot_be_met_is_told_with_its_reason() {
     assert_eq!(
         why(&["copies in zone=a"], 1),
         [
-            "copies in zone=a: of the members that may hold data, 1 are in zone=a, and 2 copies are wanted (16)"
+            "copies in zone=a: of the members that may hold data, 1 are in zone=a, and 2 copies \
+             are wanted (16)"
         ]
     );
     assert_eq!(

@@ -388,7 +388,8 @@ impl Oracle {
                 for voters in [before, table] {
                     hold!(
                         most_accepted(voters, acceptors),
-                        "rule 3: {}.{} is in force, and of the voters of {}.{} only {acceptors:?} have accepted it",
+                        "rule 3: {}.{} is in force, and of the voters of {}.{} only {acceptors:?} \
+                         have accepted it",
                         table.term,
                         table.version,
                         voters.term,
@@ -642,7 +643,8 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
                     .find(|m| new.replicas.iter().all(|r| r.member != *m));
                 hold!(
                     dropped.is_none(),
-                    "rule 7: {names}: partition {at} dropped the learner {dropped:?} within an epoch"
+                    "rule 7: {names}: partition {at} dropped the learner {dropped:?} within an \
+                     epoch"
                 );
             }
             if new.since == old.since {

@@ -171,7 +171,8 @@ fn a_name_may_come_back_at_another_address_while_its_former_process_is_silent() 
             (MemberState::Silent, &format!("{name}~{}", waits.age))
         );
         let note = format!(
-            "{name} is another process now; the silent process that had this name before is called {}",
+            "{name} is another process now; the silent process that had this name before is \
+             called {}",
             waits.name
         );
         assert!(

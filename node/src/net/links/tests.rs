@@ -616,7 +616,10 @@ fn another_process_at_the_address_is_not_taken_for_the_peer() {
     pair.nodes[B].links.set_peers(&[a]);
     let failure = pair.failure(A);
     assert!(
-        matches!(&failure, Failure::Unreachable(why) if why.contains("another process answers there")),
+        matches!(
+            &failure,
+            Failure::Unreachable(why) if why.contains("another process answers there")
+        ),
         "{failure}"
     );
 }

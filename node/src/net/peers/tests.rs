@@ -86,9 +86,10 @@ fn what_is_said_to_an_address_arrives_in_order_and_is_answered() {
         for ticket in 0..10 {
             assert_eq!(b.ticket().await, (a.id, ticket));
         }
-        assert!(
-            matches!(a.next().await, PeerEvent::Identified { address, id } if address == b.address() && id == b.id)
-        );
+        assert!(matches!(
+            a.next().await,
+            PeerEvent::Identified { address, id } if address == b.address() && id == b.id
+        ));
         // The answer needs no address: the connection is there.
         b.ask(Peer::Member(a.id), 77);
         assert_eq!(a.ticket().await, (b.id, 77));
@@ -119,9 +120,10 @@ fn a_node_knows_itself_by_dialling_itself() {
     run(async {
         let mut a = Node::start(1, SECRET);
         a.ask(Peer::Address(a.address()), 1);
-        assert!(
-            matches!(a.next().await, PeerEvent::Identified { address, id } if address == a.address() && id == a.id)
-        );
+        assert!(matches!(
+            a.next().await,
+            PeerEvent::Identified { address, id } if address == a.address() && id == a.id
+        ));
     });
 }
 
@@ -134,9 +136,10 @@ fn who_is_behind_an_address_is_found_from_another_port_and_no_connection_is_touc
         assert!(matches!(a.next().await, PeerEvent::Identified { .. }));
         for _ in 0..3 {
             a.peers.scout(b.address());
-            assert!(
-                matches!(a.next().await, PeerEvent::Scouted { id, address } if id == b.id && address == b.address())
-            );
+            assert!(matches!(
+                a.next().await,
+                PeerEvent::Scouted { id, address } if id == b.id && address == b.address()
+            ));
         }
         // The connection that was there is the one that still carries what is said.
         assert_eq!(b.peers.links.borrow()[&a.id].len(), 1);
