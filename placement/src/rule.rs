@@ -373,11 +373,16 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_a_rule_or_a_short_error_in_one_line(text in any::<String>(), sentence in "(primary|copies|in|not|per|[0-9]|[a-z]*=?[a-z]*| ){0,9}") {
+        fn any_text_is_a_rule_or_a_short_error_in_one_line(
+            text in any::<String>(),
+            sentence in "(primary|copies|in|not|per|[0-9]|[a-z]*=?[a-z]*| ){0,9}",
+        ) {
             for text in [text, sentence] {
                 match text.parse::<Rule>() {
                     Ok(rule) => prop_assert_eq!(rule.to_string().parse(), Ok(rule)),
-                    Err(error) => prop_assert!(!error.to_string().contains('\n') && error.to_string().len() < 600),
+                    Err(error) => prop_assert!(
+                        !error.to_string().contains('\n') && error.to_string().len() < 600
+                    ),
                 }
             }
         }

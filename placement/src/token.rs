@@ -236,14 +236,20 @@ mod tests {
         }
 
         #[test]
-        fn a_prefix_hashes_as_if_it_stood_in_the_key(map in any::<[u8; 4]>(), key in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn a_prefix_hashes_as_if_it_stood_in_the_key(
+            map in any::<[u8; 4]>(),
+            key in prop::collection::vec(any::<u8>(), 0..60),
+        ) {
             let whole = [&map[..], &key].concat();
             prop_assert_eq!(Token::of_prefixed(map, &key), Token::of(&whole));
         }
 
         #[test]
         fn places_are_in_the_order_of_tokens(a in any::<i64>(), b in any::<i64>()) {
-            prop_assert_eq!(Token(a).cmp(&Token(b)), Token(a).place().cmp(&Token(b).place()));
+            prop_assert_eq!(
+                Token(a).cmp(&Token(b)),
+                Token(a).place().cmp(&Token(b).place())
+            );
             prop_assert_eq!(Token::at(Token(a).place()), Token(a));
         }
     }

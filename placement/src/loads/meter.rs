@@ -245,7 +245,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_rate_lies_among_what_was_counted(counts in prop::collection::vec(0u64..5000, 1..40), millis in 100u64..5000) {
+        fn a_rate_lies_among_what_was_counted(
+            counts in prop::collection::vec(0u64..5000, 1..40),
+            millis in 100u64..5000,
+        ) {
             let mut meter = Meter::default();
             let most = counts.iter().max().copied().unwrap_or(0) as f64 * 1000.0 / millis as f64;
             for count in &counts {

@@ -422,14 +422,25 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
         #[test]
-        fn it_finds_what_a_search_of_all_finds(splits in prop::collection::btree_set(key(), 0..200), asked in prop::collection::vec(key(), 50)) {
-            let splits: Vec<Vec<u8>> = splits.into_iter().filter(|split| !split.is_empty()).collect();
+        fn it_finds_what_a_search_of_all_finds(
+            splits in prop::collection::btree_set(key(), 0..200),
+            asked in prop::collection::vec(key(), 50),
+        ) {
+            let splits: Vec<Vec<u8>> = splits
+                .into_iter()
+                .filter(|split| !split.is_empty())
+                .collect();
             let lookup = RangeLookup::new(&splits).expect("in order");
             prop_assert_eq!(lookup.ranges(), splits.len() + 1);
             for key in asked.iter().chain(&splits) {
                 prop_assert_eq!(lookup.range_of(key), naive(&splits, key), "{:?}", key);
                 let longer = [key.as_slice(), &[0]].concat();
-                prop_assert_eq!(lookup.range_of(&longer), naive(&splits, &longer), "{:?}", longer);
+                prop_assert_eq!(
+                    lookup.range_of(&longer),
+                    naive(&splits, &longer),
+                    "{:?}",
+                    longer
+                );
             }
         }
     }

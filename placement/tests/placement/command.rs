@@ -823,8 +823,16 @@ proptest! {
         commands in prop::collection::vec((0_u8..9, 1_u64..6), 1..12),
     ) {
         let (mode, division) = divided(kind, 4);
-        let keyspace = doyen_placement::Keyspace { mode, division, ..keyspace(4, 1, doyen_placement::OnLoss::Wait) };
-        let mut table = cluster_of(keyspace, doyen_placement::Assignment::RoundRobin, &[PLAIN, PLAIN, PLAIN, PLAIN, PLAIN]);
+        let keyspace = doyen_placement::Keyspace {
+            mode,
+            division,
+            ..keyspace(4, 1, doyen_placement::OnLoss::Wait)
+        };
+        let mut table = cluster_of(
+            keyspace,
+            doyen_placement::Assignment::RoundRobin,
+            &[PLAIN, PLAIN, PLAIN, PLAIN, PLAIN],
+        );
         for (command, number) in commands {
             let name = format!("n{number}");
             let next = match command {
@@ -833,18 +841,36 @@ proptest! {
                 2 => planner::cancel(&table, None).expect("all may always be cancelled"),
                 3 => planner::drain(&table, &name).unwrap_or(table.clone()),
                 4 => planner::fill(&table, &name).unwrap_or(table.clone()),
-                5 => planner::schedule(&table, [Schedulers::ALL, Schedulers::MANUAL, Scheduler::ALL.into_iter().skip(2).collect()][number as usize % 3]),
+                5 => planner::schedule(
+                    &table,
+                    [
+                        Schedulers::ALL,
+                        Schedulers::MANUAL,
+                        Scheduler::ALL.into_iter().skip(2).collect(),
+                    ][number as usize % 3],
+                ),
                 _ => {
                     let planned = adopt(&table, &plan(&table));
                     advance(&planned, &LIMITS, &Waits::default()).unwrap_or(planned)
                 }
             };
             check_step(&table, &next);
-            table = if number % 2 == 0 { learned(&next) } else { next };
+            table = if number % 2 == 0 {
+                learned(&next)
+            } else {
+                next
+            };
         }
-        let table = planner::schedule(&planner::balance(&table, &BalanceChange::Resume), Schedulers::ALL);
+        let table = planner::schedule(
+            &planner::balance(&table, &BalanceChange::Resume),
+            Schedulers::ALL,
+        );
         let settled = settle_with(table, check_step);
-        for member in settled.members.iter().filter(|m| m.state == MemberState::Draining) {
+        for member in settled
+            .members
+            .iter()
+            .filter(|m| m.state == MemberState::Draining)
+        {
             let others = settled.members.iter().any(|m| m.state == MemberState::Live);
             prop_assert!(!others || !planner::holds_anything(&settled, member.id));
         }

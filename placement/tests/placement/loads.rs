@@ -559,21 +559,55 @@ proptest! {
         dies in any::<bool>(),
     ) {
         let settled = cluster(32, backups, &members);
-        let mut table = planner::admit(&settled, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
+        let mut table = planner::admit(
+            &settled,
+            newcomers
+                .iter()
+                .zip(100..)
+                .map(|(s, number)| member(number, s))
+                .collect(),
+        );
         if dies {
             let dead = table.members[0].id;
             table = planner::remove(&table, &BTreeMap::from([(dead, planner::Absence::Dead)]));
         }
         let which: Vec<usize> = (0..which.len()).filter(|place| which[*place]).collect();
-        let spared = settle_by(table.clone(), |table| planner::plan(table, &busy(table, &which)), check_step);
+        let spared = settle_by(
+            table.clone(),
+            |table| planner::plan(table, &busy(table, &which)),
+            check_step,
+        );
         check_spread(&spared);
-        let wanted = |table: &Table| partitions(table).map(|(_, p)| p.in_sync().count()).collect::<Vec<_>>();
-        prop_assert_eq!(wanted(&spared), wanted(&settle_by(table, plan_by_count, check_step)));
+        let wanted = |table: &Table| {
+            partitions(table)
+                .map(|(_, p)| p.in_sync().count())
+                .collect::<Vec<_>>()
+        };
+        prop_assert_eq!(
+            wanted(&spared),
+            wanted(&settle_by(table, plan_by_count, check_step))
+        );
         // Once no member is busy, everything is where it would have been.
         let even = settle_by(spared, plan_by_count, check_step);
         check_spread(&even);
         // The same for members that others cannot copy to: no partition has fewer copies for that.
-        let reached = settle_by(even.clone(), |table| planner::plan(table, &cut_off(table, &which.iter().copied().filter(|w| *w < table.members.len()).collect::<Vec<_>>())), check_step);
+        let reached = settle_by(
+            even.clone(),
+            |table| {
+                planner::plan(
+                    table,
+                    &cut_off(
+                        table,
+                        &which
+                            .iter()
+                            .copied()
+                            .filter(|w| *w < table.members.len())
+                            .collect::<Vec<_>>(),
+                    ),
+                )
+            },
+            check_step,
+        );
         prop_assert_eq!(wanted(&reached), wanted(&even));
     }
 
@@ -587,17 +621,41 @@ proptest! {
         let table = cluster(64, backups, &members);
         let load = |at: PartitionRef| {
             let (reads, writes, bytes) = loads[at.partition.0 as usize];
-            PartitionLoad { reads, writes, bytes, ..PartitionLoad::default() }
+            PartitionLoad {
+                reads,
+                writes,
+                bytes,
+                ..PartitionLoad::default()
+            }
         };
-        let uneven_now = Uneven { work: work_too, bytes: !work_too, memory: false };
+        let uneven_now = Uneven {
+            work: work_too,
+            bytes: !work_too,
+            memory: false,
+        };
         let plan = |table: &Table| planner::plan(table, &uneven(measured(table, load), uneven_now));
-        prop_assert_eq!(plan(&table), plan(&table), "the same input gives the same plan");
+        prop_assert_eq!(
+            plan(&table),
+            plan(&table),
+            "the same input gives the same plan"
+        );
         let settled = settle_by(table.clone(), plan, check_step);
-        prop_assert_eq!(counts(&settled).values().map(|c| c.0).collect::<Vec<_>>(), counts(&table).values().map(|c| c.0).collect::<Vec<_>>());
-        prop_assert_eq!(plan_by_count(&settled), vec![], "and balance by numbers has nothing to take back");
+        prop_assert_eq!(
+            counts(&settled).values().map(|c| c.0).collect::<Vec<_>>(),
+            counts(&table).values().map(|c| c.0).collect::<Vec<_>>()
+        );
+        prop_assert_eq!(
+            plan_by_count(&settled),
+            vec![],
+            "and balance by numbers has nothing to take back"
+        );
         let heaviest = |table: &Table| {
             let work = work(table, &measured(table, load));
-            table.members.iter().map(|m| work[&m.id] * 1000 / u64::from(m.weight)).max()
+            table
+                .members
+                .iter()
+                .map(|m| work[&m.id] * 1000 / u64::from(m.weight))
+                .max()
         };
         if work_too {
             prop_assert!(heaviest(&settled) <= heaviest(&table));

@@ -338,21 +338,34 @@ proptest! {
         reset in any::<bool>(),
         acts in prop::collection::vec(act(), 1..40),
     ) {
-        let on_loss = if reset { OnLoss::Reset { after_ms: 60_000 } } else { OnLoss::Wait };
-        let mut table = cluster_of(keyspace(1 << power, backups, on_loss), Assignment::Rendezvous, &founders);
+        let on_loss = if reset {
+            OnLoss::Reset { after_ms: 60_000 }
+        } else {
+            OnLoss::Wait
+        };
+        let mut table = cluster_of(
+            keyspace(1 << power, backups, on_loss),
+            Assignment::Rendezvous,
+            &founders,
+        );
         prop_assert!(table.validate().is_ok());
         let mut next_id = 100;
         for act in acts {
             let next = perform(&table, &act, &mut next_id);
             check_step(&table, &next);
-            let before: BTreeMap<_, _> = partitions(&table).map(|(at, p)| (at, p.lineage)).collect();
-            let began_anew = partitions(&next).any(|(at, p)| before.get(&at).is_some_and(|lineage| *lineage != p.lineage));
+            let before: BTreeMap<_, _> =
+                partitions(&table).map(|(at, p)| (at, p.lineage)).collect();
+            let began_anew = partitions(&next)
+                .any(|(at, p)| before.get(&at).is_some_and(|lineage| *lineage != p.lineage));
             let may = match &act {
                 Act::Remove(gone) => reset && gone.iter().any(|(_, how)| *how == 1),
                 Act::Reset(_) | Act::GiveUp(_) => true,
                 _ => false,
             };
-            prop_assert!(may || !began_anew, "only the dead, given up or reset, lose partitions");
+            prop_assert!(
+                may || !began_anew,
+                "only the dead, given up or reset, lose partitions"
+            );
             table = next;
         }
         // Whatever happened before, planning ends in a table that is safe as far as members answer.

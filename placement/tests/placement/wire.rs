@@ -190,12 +190,17 @@ proptest! {
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let table = lived(kind, number, &members, false);
-        let mut next = planner::remove(&table, &BTreeMap::from([(table.members[0].id, Absence::Dead)]));
+        let mut next = planner::remove(
+            &table,
+            &BTreeMap::from([(table.members[0].id, Absence::Dead)]),
+        );
         next.settings.schedulers = Schedulers::MANUAL;
         next.version = next.version.next();
         let mut bytes = encode(&TableDelta::between(&table, &next));
         let count = bytes.len();
-        damage.into_iter().for_each(|(at, with)| bytes[at.index(count)] = with);
+        damage
+            .into_iter()
+            .for_each(|(at, with)| bytes[at.index(count)] = with);
         if let Some(read) = decode::<TableDelta>(&bytes)
             && let Ok(applied) = read.apply_unnamed(&table)
         {

@@ -192,13 +192,18 @@ mod tests {
         /// A voter that was kept got its name back, which the same draft had given to a newcomer.
         /// So the table was invalid.
         #[test]
-        fn drafts_are_valid_though_newcomers_have_the_names_of_voters_that_must_be_kept(case in cases()) {
+        fn drafts_are_valid_though_newcomers_have_the_names_of_voters_that_must_be_kept(
+            case in cases(),
+        ) {
             let base = before(&case);
             prop_assert_eq!(base.validate(), Ok(()));
             let next = after(&case, &base);
             prop_assert_eq!(next.validate(), Ok(()));
             for voter in base.voters.iter().filter(|v| next.voters.contains(v)) {
-                prop_assert_eq!(base.settings.balancing.drains(*voter), next.settings.balancing.drains(*voter));
+                prop_assert_eq!(
+                    base.settings.balancing.drains(*voter),
+                    next.settings.balancing.drains(*voter)
+                );
             }
         }
     }

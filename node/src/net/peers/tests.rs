@@ -145,7 +145,7 @@ fn who_is_behind_an_address_is_found_from_another_port_and_no_connection_is_touc
         assert_eq!(b.peers.links.borrow()[&a.id].len(), 1);
         b.ask(Peer::Member(a.id), 2);
         assert_eq!(a.ticket().await, (b.id, 2));
-        // Oneself is nobody new, and a stranger is nobody at all.
+        // A node does not scout itself, and a stranger is not found.
         let stranger = Node::start(3, b"another secret altogether");
         a.peers.scout(a.address());
         a.peers.scout(stranger.address());

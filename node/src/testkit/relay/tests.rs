@@ -1,6 +1,6 @@
-//! Over real sockets of this machine: what arrives, and from where. Nothing is measured in time;
-//! what must not arrive is followed by something that must, and links keep their order unless they
-//! are told otherwise.
+//! Tests over real sockets of this machine: what arrives, and from where. Time is not measured.
+//! After a datagram that must not arrive, the test sends one that must, and links keep their order
+//! unless they are told otherwise.
 
 use super::*;
 use std::net::UdpSocket;
@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 /// A guard against hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Two nodes that are no more than sockets, and the relays before them.
+/// Two nodes that are only sockets, and the relays before them.
 struct Pair {
     relay: Relay,
     nodes: [UdpSocket; 2],
@@ -52,7 +52,7 @@ impl Pair {
             .expect("sent");
     }
 
-    /// What arrives next, and from where.
+    /// The next datagram at a node, and its source.
     fn receive(&self, at: usize) -> (String, SocketAddr) {
         receive(&self.nodes[at])
     }
@@ -139,7 +139,7 @@ fn loss_takes_its_share_and_the_same_for_the_same_seed() {
         );
         for i in 0..200 {
             pair.send(0, &format!("{i}"));
-            // One after the other: no buffer overflows.
+            // One after the other, so that no buffer overflows.
             while pair.relay.counts_of(0, 1, Plane::Data).received <= i {
                 std::thread::yield_now();
             }
