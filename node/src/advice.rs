@@ -85,7 +85,7 @@ fn problem_text(problem: &Problem, reach: Reach) -> String {
         Problem::Drain(NotDrained::Silent(name)) => {
             format!(": if it will not come back, `doyen remove {name} --lost` goes on without it")
         }
-        Problem::Drain(NotDrained::Nobody(_)) => {
+        Problem::Drain(NotDrained::NoReceiver(_)) => {
             ": start another, or end a drain (`doyen drain NAME --cancel`)".to_owned()
         }
         Problem::Keyspace(Refused::OtherSettings(name)) => {

@@ -1,12 +1,12 @@
 //! The loads of partitions and members, as they measure them.
 //!
-//! Loads are soft state: a coordinator hears them from the primaries and believes those alone, no
+//! Loads are soft state: a coordinator hears them from the primaries, and believes only those. No
 //! table holds them, and another coordinator hears them anew. So they decide what would be better,
 //! and never what is right.
 //!
 //! ```text
 //!  a primary's counters ──> PartitionLoad ──Reporter──> Report ──> Loads ──> planner::plan
-//!                                                                    └──> LoadWindow: uneven for long?
+//!                                                                    └────> LoadWindow: uneven?
 //! ```
 
 mod ledger;

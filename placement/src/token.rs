@@ -17,7 +17,7 @@ impl Token {
     /// The greatest token.
     pub const MAX: Self = Self(i64::MAX);
 
-    /// Where a key stands.
+    /// The token of a key.
     ///
     /// ```
     /// use doyen_placement::Token;
@@ -31,8 +31,8 @@ impl Token {
         hash.token(rest, key.len())
     }
 
-    /// The place of a key that consists of these four bytes (the id of a map) and then of these,
-    /// without joining them.
+    /// The token of a key that consists of these four bytes (the id of a map) and then of these
+    /// bytes, without joining them.
     #[must_use]
     pub fn of_prefixed(prefix: [u8; 4], key: &[u8]) -> Self {
         let mut first = [0; BLOCK];

@@ -173,12 +173,12 @@ impl Context {
 
 /// A table with its name. The name is costly to derive.
 #[derive(Debug, Clone)]
-pub(super) struct Named {
+pub(super) struct NamedTable {
     pub(super) name: TableName,
     pub(super) table: Arc<Table>,
 }
 
-impl Named {
+impl NamedTable {
     pub(super) fn new(table: Arc<Table>) -> Self {
         Self {
             name: table.name(),
@@ -187,7 +187,7 @@ impl Named {
     }
 }
 
-impl Deref for Named {
+impl Deref for NamedTable {
     type Target = Table;
 
     fn deref(&self) -> &Table {

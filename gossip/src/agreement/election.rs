@@ -286,8 +286,8 @@ impl MemberCore {
     }
 
     fn win(&mut self, cx: &mut Context, granted: BTreeMap<MemberId, TableName>) {
-        // A table that both majorities have accepted is committed, whichever member proposed it
-        // (rule 2).
+        // A table that both majorities have accepted is committed. It does not matter which member
+        // proposed it (rule 2).
         let mine = self.accepted.name;
         let same = |name: &TableName| {
             *name == mine || (name.version == mine.version && broken(&mutant::WINS_BY_VERSION))

@@ -69,7 +69,7 @@ fn of_keyspace<T>(judged: Result<T, Refused>, why: String) -> Refusal {
 fn of_member<T>(judged: Result<T, NotDrained>, why: String) -> Refusal {
     match judged {
         Err(NotDrained::NoMember(..)) => Refusal::NotFound { why },
-        Err(NotDrained::Nobody(_)) => Refusal::Unsafe { why },
+        Err(NotDrained::NoReceiver(_)) => Refusal::Unsafe { why },
         Err(_) | Ok(_) => Refusal::Conflict { why },
     }
 }
@@ -214,7 +214,7 @@ mod tests {
         let drain = |name: &str| AdminRequest::Drain { name: name.into() };
         let fill = |name: &str| AdminRequest::Fill { name: name.into() };
         let give_up = |name: &str| AdminRequest::GiveUp { name: name.into() };
-        for request in [drain("nobody"), fill("nobody"), give_up("nobody")] {
+        for request in [drain("absent"), fill("absent"), give_up("absent")] {
             assert_eq!(judged(&table, &request), "not found");
         }
         assert_eq!(judged(&cluster(1), &drain("node-1")), "unsafe");
@@ -258,13 +258,13 @@ mod tests {
         };
         let at_once = Duration::ZERO;
         let led = seen(cluster(3), Vec::new(), true);
-        let AdminError::Refused(refusal) = refused(&led, "nobody", at_once) else {
+        let AdminError::Refused(refusal) = refused(&led, "absent", at_once) else {
             panic!("nothing happened")
         };
         assert_eq!(kind(&refusal), "not found");
         let text = refusal.to_string();
         assert!(
-            text.contains("no member is called nobody: there are node-1, "),
+            text.contains("no member is called absent: there are node-1, "),
             "{text}"
         );
         let conflict = AdminError::Refused(Refusal::Conflict { why: SAID.into() });

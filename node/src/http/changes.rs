@@ -4,7 +4,7 @@
 use super::State;
 use super::failure::{Answer, Failure};
 use super::guard::{Authorized, authorize};
-use super::routes::Named;
+use super::routes::PathName;
 use crate::admin::AdminError;
 use crate::admin::balance::{self, BalanceOptions, CancelRequest};
 use crate::admin::keyspace::{KeyspaceOptions, SplitRequest};
@@ -22,7 +22,7 @@ type Done = Answer<Json<Value>>;
 
 /// A body that a change takes.
 pub(super) trait Body: DeserializeOwned {
-    /// What it looks like, for a caller that sent something else.
+    /// An example, for a caller that sent something else.
     const EXAMPLE: &'static str;
 }
 
@@ -137,7 +137,7 @@ pub(super) async fn create_keyspace(
 
 pub(super) async fn alter_keyspace(
     Shared(state): Shared<Arc<State>>,
-    Named(name): Named,
+    PathName(name): PathName,
     Sent(options): Sent<KeyspaceOptions>,
 ) -> Done {
     state.admin.alter_keyspace(&name, &options).await?;
@@ -146,7 +146,7 @@ pub(super) async fn alter_keyspace(
 
 pub(super) async fn split_range(
     Shared(state): Shared<Arc<State>>,
-    Named(keyspace): Named,
+    PathName(keyspace): PathName,
     Sent(SplitRequest { at }): Sent<SplitRequest>,
 ) -> Done {
     state.admin.split_at(&keyspace, &at.0).await?;
@@ -155,7 +155,7 @@ pub(super) async fn split_range(
 
 pub(super) async fn merge_ranges(
     Shared(state): Shared<Arc<State>>,
-    Named(keyspace): Named,
+    PathName(keyspace): PathName,
     Sent(SplitRequest { at }): Sent<SplitRequest>,
 ) -> Done {
     state.admin.merge_at(&keyspace, &at.0).await?;
@@ -165,7 +165,7 @@ pub(super) async fn merge_ranges(
 pub(super) async fn drop_keyspace(
     _: Authorized,
     Shared(state): Shared<Arc<State>>,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Done {
     state.admin.drop_keyspace(&name).await?;
     done("dropped", name)
@@ -215,7 +215,7 @@ pub(super) async fn cancel_moves(
 pub(super) async fn drain(
     _: Authorized,
     Shared(state): Shared<Arc<State>>,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Done {
     state.admin.drain(&name).await?;
     done("draining", name)
@@ -224,7 +224,7 @@ pub(super) async fn drain(
 pub(super) async fn fill(
     _: Authorized,
     Shared(state): Shared<Arc<State>>,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Done {
     state.admin.fill(&name).await?;
     done("filling", name)
@@ -233,7 +233,7 @@ pub(super) async fn fill(
 pub(super) async fn remove_lost(
     _: Authorized,
     Shared(state): Shared<Arc<State>>,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Done {
     state.admin.remove_lost(&name).await?;
     done("removed", name)

@@ -3,7 +3,7 @@
 use super::State;
 use super::failure::{Answer, Failure};
 use super::guard::MaySee;
-use super::routes::Named;
+use super::routes::PathName;
 use crate::report::loads::{LoadsReport, Placement};
 use crate::report::moves::{BalanceReport, MovesReport};
 use crate::report::rebalance::RebalancePlan;
@@ -83,7 +83,7 @@ pub(super) async fn keyspaces(
 
 pub(super) async fn keyspace(
     Shared(state): Shared<Arc<State>>,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Answer<Json<KeyspaceReport>> {
     Ok(Json(state.admin.keyspace(&name).await?))
 }

@@ -25,9 +25,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(12);
 const REASON_MAX: Duration = Duration::from_secs(1);
 
 /// The name in a path.
-pub(super) struct Named(pub(super) String);
+pub(super) struct PathName(pub(super) String);
 
-impl<S: Send + Sync> FromRequestParts<S> for Named {
+impl<S: Send + Sync> FromRequestParts<S> for PathName {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {

@@ -485,7 +485,8 @@ impl Links {
             && let Some(to) = self.peers.get(&peer)
         {
             let text = format!(
-                "nothing comes directly from the data port of {}: other members carry its datagrams",
+                "nothing comes directly from the data port of {}: other members carry its \
+                 datagrams",
                 to.name
             );
             if self.notices.due(&text) {
@@ -839,7 +840,10 @@ impl Links {
                     // A former connection of the same client makes room.
                     let others = clients.filter(|(id, _)| **id != theirs.id).count();
                     let full = || {
-                        format!("this node has {others} clients, its limit (--clients-max): raise it, or use another node")
+                        format!(
+                            "this node has {others} clients, its limit (--clients-max): raise it, \
+                             or use another node"
+                        )
                     };
                     return if others < most {
                         Ok(())

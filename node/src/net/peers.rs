@@ -476,7 +476,7 @@ impl Peers {
             match this.look_behind(address).await {
                 Ok(Some((id, address))) => this.report(PeerEvent::Scouted { id, address }).await,
                 Ok(None) => {}
-                // The address is dialled from the control port as well, and that failure is reported.
+                // The address is dialled from the control port as well, which reports failures.
                 Err(failure) => tracing::debug!("cannot look behind {address}: {failure}"),
             }
             this.scouts.set(this.scouts.get() - 1);

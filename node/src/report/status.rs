@@ -239,15 +239,22 @@ impl ClusterReport {
     pub fn sample(members: &[&str], safe: bool) -> Self {
         use serde_json::json;
         let member = |name: &&str| {
-            json!({ "name": name, "id": "1", "age": 1, "state": "live", "role": "data", "address": "127.0.0.1:1", "data": "127.0.0.1:2",
-                    "resp": null, "resp_cluster": null, "http": null })
+            json!({
+                "name": name, "id": "1", "age": 1, "state": "live", "role": "data",
+                "address": "127.0.0.1:1", "data": "127.0.0.1:2",
+                "resp": null, "resp_cluster": null, "http": null,
+            })
         };
         let few = u8::from(!safe);
         serde_json::from_value(json!({
-            "cluster_id": "c", "term": 1, "version": 1, "coordinator": "ada", "safe": safe, "moves": [],
+            "cluster_id": "c", "term": 1, "version": 1, "coordinator": "ada", "safe": safe,
+            "moves": [],
             "members": members.iter().map(member).collect::<Vec<_>>(),
-            "keyspaces": [{ "name": "default", "mode": "fixed", "partitions": 2, "backups": 1, "min_in_sync": 1, "on_loss": "wait",
-                            "default_ttl": "none", "under_replicated": few, "unavailable": 0 }],
+            "keyspaces": [{
+                "name": "default", "mode": "fixed", "partitions": 2, "backups": 1,
+                "min_in_sync": 1, "on_loss": "wait", "default_ttl": "none",
+                "under_replicated": few, "unavailable": 0,
+            }],
         }))
         .expect("a report")
     }

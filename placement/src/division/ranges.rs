@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!  starts    (0, "")   (0, "h")   (0, "p")        (7, "m")
-//!  ranges    |---------|----------|---------------|----------->      map 3 is in the third, and map 9 in the last
+//!  ranges    |---------|----------|---------------|----------->
+//!                                       (map 3)        (map 9)
 //! ```
 
 use crate::id::{MapId, PartitionId};
@@ -199,8 +200,8 @@ impl Ranges {
     }
 }
 
-/// Splits that divide keys like these into so many ranges of equal count, as nearly as they can:
-/// fewer where keys are repeated. What is longer than [`SPLIT_BYTES_MAX`] is cut off there.
+/// Splits that divide keys like these into this many ranges of nearly equal count; fewer if keys
+/// are repeated. Splits are cut to [`SPLIT_BYTES_MAX`].
 ///
 /// ```
 /// use doyen_placement::division::splits_of_sample;

@@ -27,7 +27,7 @@ pub struct MoveLimits {
     pub learners: usize,
 }
 
-/// What is known of moves beside the table.
+/// Facts about moves that are not in the table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Waits {
     /// Learners that must not be added now.

@@ -358,7 +358,7 @@ fn a_member_that_is_drained_stays_and_holds_nothing() {
     );
     assert_eq!(
         planner::drain(&alone, "n1"),
-        Err(NotDrained::Nobody("n1".into()))
+        Err(NotDrained::NoReceiver("n1".into()))
     );
     assert_eq!(
         planner::drain(&alone, "n2"),
@@ -496,7 +496,10 @@ fn copies_move_away_from_a_nearly_full_member() {
             .all(|(_, goal)| goal.iter().all(|m| *m != id(1)) || goal.len() == 2)
     );
     let full = filled(&table, &[85, 75, 75, 75]);
-    assert!(planner::plan(&table, &full).is_empty(), "nobody has room");
+    assert!(
+        planner::plan(&table, &full).is_empty(),
+        "no member has room"
+    );
 }
 
 /// All members said that they should take nothing more, so all were treated alike. Missing copies
@@ -540,7 +543,7 @@ fn if_all_members_are_nearly_full_the_fullest_receive_nothing() {
             );
         }
     }
-    // If only one member is not nearly full, it gets the copy, whatever it had no room for.
+    // If only one member is not nearly full, it gets the copy, even if it had no room for another one.
     assert_eq!(given_by(&[40, 75, 75, 75], &[1]), given(&[40, 75, 75, 75]));
     assert!(given(&[40, 75, 75, 75])[0] > even[0]);
     assert_eq!(given(&[76, 74, 74, 75]), even, "about as full");
@@ -815,8 +818,8 @@ fn a_setting_that_makes_no_sense_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever operators do, every table is valid, copies are never fewer than they need be, and
-    /// in the end everything comes to rest.
+    /// Operators give any commands. Every table is valid, copies are never fewer than necessary, and
+    /// in the end nothing moves any more.
     #[test]
     fn any_commands_leave_a_cluster_whole(
         kind in 0_u32..4,

@@ -53,7 +53,7 @@ fn how_far_the_furthest_is_above_its_share_is_told_in_percent() {
     assert_eq!(
         Loads::default().furthest(&table),
         (100, 100),
-        "nobody has anything"
+        "no member has anything"
     );
     // All requests go to the first member, whose share is a quarter. Each partition has the same
     // bytes.
@@ -190,7 +190,7 @@ fn hot_partitions_move_once_and_then_all_rests() {
     assert_eq!(
         copies(&settled),
         copies(&table),
-        "everybody has as many copies as before"
+        "every member has as many copies as before"
     );
     let copied = plans[0].iter().filter(|(at, goal)| {
         goal.iter().any(|m| {
@@ -391,7 +391,7 @@ fn a_busy_member_gets_its_share_once_it_is_not_busy() {
     assert_eq!(
         plan(&four, &[0, 1, 2, 3]),
         plan(&four, &[]),
-        "where all are busy nobody is spared"
+        "if all are busy, no member is spared"
     );
     assert_eq!(
         plan(&four, &[0]).len(),
@@ -457,7 +457,7 @@ fn missing_copies_are_planned_anew_while_balancing_rests() {
     assert_eq!(
         meant(&again),
         0,
-        "who is full is given nothing that somebody else can take"
+        "a full member gets no copy that another one can take"
     );
     assert_eq!(
         partitions(&again).filter(|(_, p)| p.goal.is_some()).count(),

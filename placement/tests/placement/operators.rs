@@ -293,7 +293,7 @@ fn a_leaver_is_handed_over_faster_than_a_drained_member() {
     );
     assert!(
         partitions(&drained).any(|(at, _)| !planner::ranges::may_stay(&drained, at)),
-        "all the same it goes"
+        "the member still goes"
     );
     assert_eq!(planner::leaving(&leaves), BTreeSet::from([second.id]));
     assert!((1..64).contains(&hurried(&leaves)) && (1..64).contains(&hurried(&dead)));
@@ -379,7 +379,7 @@ fn splits_and_merges_are_told_with_their_reasons() {
         },
         ..ranges.clone()
     };
-    assert_eq!(told(&manual, &asked), [""; 0], "nobody splits it");
+    assert_eq!(told(&manual, &asked), [""; 0], "no scheduler splits it");
     let merge = Reshape::Merge {
         partitions: [PartitionId(0), PartitionId(1)],
     };

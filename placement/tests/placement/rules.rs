@@ -214,7 +214,7 @@ proptest! {
         let table = cluster(1 << power, backups, &vec![PLAIN; members]);
         let ruled = with_rules(
             &table,
-            rules(&["copies 7 per zone", "primary not in name=nobody"]),
+            rules(&["copies 7 per zone", "primary not in name=absent"]),
         );
         let moves: usize = plan(&ruled)
             .iter()

@@ -1,6 +1,6 @@
-//! Random lives of a table. Whatever happens in whatever order, every table is valid, epochs only
-//! rise, no member becomes in sync without learning, and the last in-sync copy stays unless the
-//! partition begins anew.
+//! Random lives of a table. After any events in any order, every table is valid, epochs only rise,
+//! no member becomes in sync without learning, and the last in-sync copy stays unless the partition
+//! begins anew.
 
 use crate::common::*;
 use doyen_placement::division::Cut;
@@ -66,9 +66,11 @@ fn act() -> impl Strategy<Value = Act> {
         4 => Just(Act::Advance),
         1 => number().prop_map(Act::Pause),
         3 => Just(Act::Learn),
-        1 => (0_u8..3, 0_u32..4, 0_u8..3).prop_map(|(name, power, backups)| Act::Create(name, power, backups)),
+        1 => (0_u8..3, 0_u32..4, 0_u8..3)
+            .prop_map(|(name, power, backups)| Act::Create(name, power, backups)),
         1 => (0_u8..4, 0_u8..4).prop_map(|(name, backups)| Act::Alter(name, backups)),
-        1 => (0_u8..4, prop::option::of(0..RULES.len())).prop_map(|(name, rule)| Act::Rule(name, rule)),
+        1 => (0_u8..4, prop::option::of(0..RULES.len()))
+            .prop_map(|(name, rule)| Act::Rule(name, rule)),
         1 => prop::collection::vec(0_usize..4, 0..5).prop_map(Act::Schedule),
         1 => (0_u8..4).prop_map(Act::Drop),
         2 => (number(), any::<u64>()).prop_map(|(p, place)| Act::Split(p, place)),
@@ -77,7 +79,8 @@ fn act() -> impl Strategy<Value = Act> {
         3 => prop::option::of(number()).prop_map(Act::Finish),
         1 => Just(Act::Cancel),
         2 => number().prop_map(Act::Hold),
-        4 => (number(), number(), 0_u8..5, any::<bool>()).prop_map(|(p, m, what, stale)| Act::Ask(p, m, what, stale)),
+        4 => (number(), number(), 0_u8..5, any::<bool>())
+            .prop_map(|(p, m, what, stale)| Act::Ask(p, m, what, stale)),
     ]
 }
 
@@ -368,7 +371,7 @@ proptest! {
             );
             table = next;
         }
-        // Whatever happened before, planning ends in a table that is safe as far as members answer.
+        // After any past, planning ends in a table that is safe as far as members answer.
         table.settings.schedulers = Schedulers::ALL;
         let table = reshape::cancel(&planner::assign(&table), |_, _| true);
         let settled = settle_with(table, check_step);
@@ -461,7 +464,7 @@ fn the_last_holder_stays_when_it_falls_silent_and_leads_again_when_it_returns() 
     assert_eq!(
         plan(&without).len(),
         0,
-        "nobody can copy what only a silent member has"
+        "no member can copy the data of a silent member"
     );
     let back = planner::revive(&without, &BTreeSet::from([silent]));
     check_step(&without, &back);

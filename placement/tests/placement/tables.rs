@@ -89,7 +89,7 @@ fn members_are_no_threads_and_their_threads_are_reached_at_ports_of_their_own() 
         spoilt_member(|m| m.id = m.id.thread(3)),
         Err(Invalid::Threads {
             id: id(2).thread(3),
-            why: "its id is one of those that are for further data threads"
+            why: "its id is for further data threads"
         })
     );
     let of = |ports: &[(u16, Option<u16>)]| {

@@ -92,7 +92,7 @@ impl Threads {
         siblings.send(peer, Lane::Calls, Bytes::copy_from_slice(bytes))
     }
 
-    /// Whom it rings at the end of its pass.
+    /// The threads that it wakes at the end of its pass.
     fn flush(&mut self, from: u8) -> Vec<u8> {
         let mut rung = Vec::new();
         self.all[usize::from(from)].0.flush(|t| rung.push(t));

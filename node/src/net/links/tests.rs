@@ -570,21 +570,21 @@ fn only_peers_are_let_in() {
 fn a_member_that_the_table_calls_otherwise_is_refused_on_both_sides() {
     let mut pair = Pair::of(Node::new(1, SECRET), Node::new(2, SECRET));
     let renamed = |(id, _, address): (MemberId, Arc<str>, SocketAddr)| {
-        (id, Arc::from("somebody else"), address)
+        (id, Arc::from("another node"), address)
     };
     let (a, b) = (pair.nodes[A].entry(), pair.nodes[B].entry());
     pair.nodes[A].links.set_peers(std::slice::from_ref(&b));
     pair.nodes[B].links.set_peers(&[renamed(a.clone())]);
     let failure = pair.failure(A);
     assert!(
-        failure.to_string().contains("is called \"somebody else\""),
+        failure.to_string().contains("is called \"another node\""),
         "{failure}"
     );
     pair.nodes[A].links.set_peers(&[renamed(b)]);
     pair.nodes[B].links.set_peers(&[a]);
     let failure = pair.failure(A);
     assert!(
-        failure.to_string().contains("is called \"somebody else\""),
+        failure.to_string().contains("is called \"another node\""),
         "{failure}"
     );
     assert!(pair.nodes[A].seen.0.is_empty());

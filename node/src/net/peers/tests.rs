@@ -262,7 +262,7 @@ fn a_stolen_name_is_refused() {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         b.peers.set_members(BTreeMap::from([(
             a.id,
-            (a.address(), "somebody else".to_owned()),
+            (a.address(), "another node".to_owned()),
         )]));
         a.ask(Peer::Address(b.address()), 1);
         let PeerEvent::Unreached {
@@ -273,7 +273,7 @@ fn a_stolen_name_is_refused() {
             panic!("a must be refused")
         };
         assert!(
-            why.contains("is called \"somebody else\", not \"node 1\""),
+            why.contains("is called \"another node\", not \"node 1\""),
             "{why}"
         );
         assert!(matches!(

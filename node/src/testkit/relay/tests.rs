@@ -261,7 +261,7 @@ fn a_closed_front_refuses_and_opens_again_at_the_same_place() {
     pair.relay.close(1);
     let prober = socket();
     prober.connect(pair.fronts[1]).expect("connected");
-    prober.send(b"anybody?").expect("sent");
+    prober.send(b"a probe").expect("sent");
     assert_eq!(
         prober.recv(&mut [0; 10]).expect_err("refused").kind(),
         io::ErrorKind::ConnectionRefused
