@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uneven_is_what_is_far_by_ratio_and_by_gap() {
+    fn a_load_is_uneven_by_ratio_and_by_gap() {
         let exceeded = |loads: &[(u64, u64)]| {
             Threshold {
                 percent: 125,

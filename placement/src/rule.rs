@@ -368,7 +368,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(rule in rule()) {
+        fn rules_survive_a_round_trip(rule in rule()) {
             prop_assert_eq!(rule.to_string().parse(), Ok(rule));
         }
 

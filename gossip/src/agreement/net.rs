@@ -418,7 +418,7 @@ impl Net {
 
     /// If every process that knew of a commit is dead, an operator's word can override it: the
     /// limit of `recover`.
-    pub(super) fn forget_what_only_the_dead_knew(&mut self) {
+    pub(super) fn forget_commits_of_the_dead(&mut self) {
         let known: BTreeSet<(ClusterId, Version)> = self
             .processes
             .values()

@@ -1186,7 +1186,7 @@ fn storm(seed: u64) {
     // The operator helps if a majority of the voters is gone for good.
     for _ in 0..3 {
         if let Some((slot, dead)) = net.stuck() {
-            net.forget_what_only_the_dead_knew();
+            net.forget_commits_of_the_dead();
             net.input(slot, Input::Recover { dead, ticket: 1 });
             net.run_ms(3000);
         } else if net.leaders().is_empty() {

@@ -473,7 +473,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_hold_is_refused_with_what_would() {
+    fn invalid_options_are_refused_with_a_hint() {
         let wrong = |options: KeyspaceOptions| options.create("k").expect_err("it cannot hold").why;
         assert!(wrong(KeyspaceOptions::new().partitions(1000)).contains("power of two"));
         assert!(wrong(KeyspaceOptions::new().backups(7)).contains("more than 6"));
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn what_travels_as_json_arrives_as_it_was() {
+    fn options_survive_a_round_trip_through_json() {
         let options = KeyspaceOptions::new()
             .partitions(8)
             .on_loss(OnLoss::Wait)

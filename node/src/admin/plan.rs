@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_plan_is_refused_with_what_is_wrong() {
+    fn a_wrong_plan_is_refused_with_the_reason() {
         let table = joined();
         let wrong = |spoil: &dyn Fn(&mut RebalancePlan)| {
             let mut plan = RebalancePlan::new(&table, &Loads::default());

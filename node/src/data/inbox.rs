@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_gives_up_leaves_nothing_behind() {
+    fn a_caller_that_gives_up_leaves_nothing_behind() {
         let inbox = inbox(10);
         let mut cx = Context::from_waker(Waker::noop());
         for answered in [false, true] {
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn when_the_thread_ends_nobody_waits_and_writes_are_unknown() {
+    fn when_the_thread_ends_reads_fail_and_writes_are_unknown() {
         let (inbox, count) = (inbox(10), Arc::new(Count::default()));
         let waker = Waker::from(count.clone());
         let mut cx = Context::from_waker(&waker);

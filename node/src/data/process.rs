@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_what_no_thread_counts() {
+    fn threads_share_uncounted_bytes() {
         let process = Process::new(2, true);
         // More memory than an empty process needs.
         let held = vec![1_u8; 96 << 20];
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_hold_in_a_process_that_is_not_doyens_alone_does_not_count() {
+    fn foreign_memory_does_not_count_in_a_shared_process() {
         let process = Process::new(1, false);
         assert_eq!((process.look(0, 5), process.counted()), (0, 5));
     }

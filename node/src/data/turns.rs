@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_nobody_takes_is_offered_seldom_and_one_that_is_taken_always() {
+    fn the_loop_yields_rarely_if_unused_and_always_if_used() {
         let now = Instant::now();
         let mut turns = Turns::new(now);
         let skips: Vec<u32> = (0..6)
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_the_processor_for_long_is_not_offered_it_for_a_while() {
+    fn after_a_long_absence_the_loop_does_not_yield_for_a_while() {
         let now = Instant::now();
         let mut turns = Turns::new(now);
         let mut pauses = Vec::new();

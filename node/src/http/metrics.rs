@@ -758,7 +758,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_so_no_more_is_not_shown() {
+    fn outdated_gauges_are_not_shown() {
         let (metrics, mut table) = (Metrics::new(), table());
         let text = shown(&metrics, Some(&table), true);
         assert!(

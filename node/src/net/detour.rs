@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_everything_goes_around_for_who_does_not_and_no_longer() {
+    fn a_peer_takes_a_detour_only_while_the_other_end_is_deaf() {
         let start = Instant::now();
         let mut way = Way::default();
         way.came_around(start, MemberId(16), false);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn who_carried_carries_on_and_without_that_each_has_a_turn() {
+    fn the_last_carrier_carries_on_and_otherwise_each_has_a_turn() {
         let start = Instant::now();
         let (c, d) = (MemberId(16), MemberId(32));
         let mut way = Way::default();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_carried_arrives_as_it_was_and_nonsense_does_not() {
+    fn carried_datagrams_survive_a_round_trip_and_malformed_ones_are_refused() {
         let all = [(true, false), (false, true), (true, true), (false, false)];
         let sent: Vec<_> = all
             .into_iter()

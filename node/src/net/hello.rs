@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_one_thing_and_bears_the_id_of_the_other_is_refused() {
+    fn a_sender_with_an_id_of_the_other_kind_is_refused() {
         let client = Hello {
             id: MemberId::of_client(7),
             purpose: Purpose::Data,

@@ -156,7 +156,7 @@ mod tests {
     };
 
     #[test]
-    fn a_partition_is_shown_with_its_share_of_what_its_primary_does() {
+    fn a_partition_is_shown_with_its_share_of_its_primarys_work() {
         let config = Options {
             partitions: Some(4),
             ..Options::default()

@@ -585,7 +585,7 @@ mod tests {
     /// `safe` came a moment early after a join: before the plan for the newcomer was made, nothing
     /// was on its way.
     #[test]
-    fn what_is_still_to_be_planned_is_not_safe() {
+    fn an_unplanned_table_is_not_safe() {
         let mut status = seen(cluster(3), vec![], true);
         status.status.planning = true;
         assert!(!ClusterReport::new(&status).safe);
@@ -605,7 +605,7 @@ mod tests {
 
     /// The survivor of a pair showed its dead elder as live, and every partition as served.
     #[test]
-    fn who_is_left_without_a_majority_shows_it() {
+    fn a_node_without_a_majority_shows_it() {
         let mut status = seen(cluster(2), vec![], false);
         status.status = Status {
             coordinator: None,

@@ -347,7 +347,7 @@ mod tests {
     use doyen_placement::{KeyspaceId, Member, Reshape, planner};
 
     #[test]
-    fn what_is_new_since_a_table_is_told_and_nothing_else() {
+    fn a_report_since_a_table_has_only_changes() {
         let former = cluster(3);
         let mut table = former.clone();
         table.version = table.version.next();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_table_is_called_is_refused() {
+    fn invalid_names_of_tables_are_refused() {
         for text in [
             "",
             "3",
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_open_is_not_safe_and_shows_as_assigned() {
+    fn closed_partitions_are_not_safe_and_show_as_assigned() {
         let at = PartitionRef {
             keyspace: KeyspaceId(0),
             partition: PartitionId(3),
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_silent_member_leads_does_not_show_as_open() {
+    fn partitions_of_a_silent_primary_do_not_show_as_open() {
         let mut table = cluster(3);
         let silent = table.members[1].clone();
         table.members[1] = Arc::new(Member {

@@ -762,7 +762,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_started_is_refused_with_what_to_do() {
+    async fn a_cluster_that_cannot_start_says_what_to_do() {
         // Any existing program.
         let there = || Cluster::builder().binary("/bin/sh");
         assert!(refused(there(), 0).await.contains("start(3)"));

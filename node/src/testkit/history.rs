@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn a_violation_names_its_kind() {
         let history = History::new();
         set(&history, "a");
         read(&history, Answer::Bulk(b"a".to_vec()));

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_client_asks_at_once_happens_in_its_order() {
+    fn concurrent_calls_of_one_client_happen_in_order() {
         let delete = |client, n| Entry {
             client,
             ..op(1, 10, Call::Delete, Answer::Int(n))

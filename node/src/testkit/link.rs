@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_spreads_datagrams_and_drops_what_would_wait_too_long() {
+    fn limited_bandwidth_spreads_datagrams_and_drops_late_ones() {
         // Ten datagrams a second.
         let faults = Faults {
             bytes_per_second: Some(1000),

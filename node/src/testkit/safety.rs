@@ -114,7 +114,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn who_is_missing_and_who_is_still_there_is_named() {
+    fn missing_and_extra_members_are_named() {
         let awaited = BTreeSet::from(["ada", "boris", "clara"]);
         assert_eq!(
             lack(

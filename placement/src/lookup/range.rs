@@ -422,7 +422,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
         #[test]
-        fn it_finds_what_a_search_of_all_finds(
+        fn it_agrees_with_a_linear_search(
             splits in prop::collection::btree_set(key(), 0..200),
             asked in prop::collection::vec(key(), 50),
         ) {

@@ -121,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_finds_what_the_ring_finds(
+        fn it_agrees_with_the_ring(
             tokens in prop::collection::btree_set(token(), 0..300),
             asked in prop::collection::vec(token(), 50),
         ) {

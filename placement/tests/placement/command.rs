@@ -59,7 +59,7 @@ fn while_balancing_is_paused_only_lost_copies_are_repaired() {
 }
 
 #[test]
-fn a_pause_gives_up_what_has_not_begun_and_finishes_what_has() {
+fn a_pause_cancels_unbegun_moves_and_finishes_begun_ones() {
     let table = begun(&joined(&cluster(64, 1, &[PLAIN; 3])), 5);
     let goals = |table: &Table| partitions(table).filter(|(_, p)| p.goal.is_some()).count();
     assert!(goals(&table) > 5);
@@ -183,7 +183,7 @@ fn a_member_with_one_copy_too_many_goes_on() {
 }
 
 #[test]
-fn only_what_forbids_something_gives_up_what_has_not_begun() {
+fn only_stricter_settings_cancel_unbegun_moves() {
     let table = joined(&cluster(64, 1, &[PLAIN; 3]));
     let goals = |table: &Table| partitions(table).filter(|(_, p)| p.goal.is_some()).count();
     let manual = planner::schedule(&table, none());
@@ -543,7 +543,7 @@ fn if_all_members_are_nearly_full_the_fullest_receive_nothing() {
             );
         }
     }
-    // If only one member is not nearly full, it gets the copy, even if it had no room for another one.
+    // If only one member is not nearly full, it gets the copy, even if it lacked room before.
     assert_eq!(given_by(&[40, 75, 75, 75], &[1]), given(&[40, 75, 75, 75]));
     assert!(given(&[40, 75, 75, 75])[0] > even[0]);
     assert_eq!(given(&[76, 74, 74, 75]), even, "about as full");
@@ -758,7 +758,7 @@ fn refused_moves_are_planned_anew_if_not_all_schedulers_are_on() {
 }
 
 #[test]
-fn a_member_without_room_leads_its_share_of_what_it_holds() {
+fn a_member_without_room_leads_its_share_of_its_copies() {
     let mut table = cluster(64, 1, &[PLAIN; 3]);
     for keyspace in &mut table.keyspaces {
         for partition in keyspace
@@ -818,8 +818,8 @@ fn a_setting_that_makes_no_sense_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Operators give any commands. Every table is valid, copies are never fewer than necessary, and
-    /// in the end nothing moves any more.
+    /// Operators give any commands. Every table is valid, copies are never too few, and in the end
+    /// nothing moves any more.
     #[test]
     fn any_commands_leave_a_cluster_whole(
         kind in 0_u32..4,

@@ -344,7 +344,7 @@ fn a_newcomer_takes_its_share_of_every_keyspace() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn impossible_requests_are_refused_and_change_nothing() {
     let table = cluster(16, 1, &[PLAIN]);
     assert_eq!(
         drop_keyspace(&table, DEFAULT_KEYSPACE),

@@ -206,7 +206,7 @@ fn hot_partitions_move_once_and_then_all_rests() {
 }
 
 #[test]
-fn a_proposal_names_what_moves_for_what_was_measured() {
+fn a_proposal_names_the_moves_for_measured_loads() {
     let table = cluster(64, 1, &[PLAIN; 3]);
     let busiest = table.members[0].id;
     let load = |table: &Table| {
@@ -304,7 +304,7 @@ fn members_come_to_hold_their_share_of_bytes() {
 }
 
 #[test]
-fn only_a_primary_is_believed_and_only_of_what_is_there() {
+fn only_primaries_are_believed_about_existing_partitions() {
     let table = cluster(16, 1, &[PLAIN; 3]);
     let (at, partition) = partitions(&table).next().expect("there is one");
     let other = table
@@ -612,7 +612,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_measured_makes_nobody_heavier_and_comes_to_an_end(
+    fn balance_by_load_makes_no_member_heavier_and_ends(
         members in prop::collection::vec(sketch(), 1..7),
         loads in prop::collection::vec((0_u64..50_000, 0_u64..10_000, 0_u64..200_000_000), 64),
         backups in 0_u8..3,

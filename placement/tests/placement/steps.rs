@@ -334,7 +334,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn whatever_happens_tables_stay_sound(
+    fn tables_stay_sound_after_any_events(
         founders in prop::collection::vec(sketch(), 1..7),
         power in 0_u32..6,
         backups in 0_u8..3,
@@ -518,7 +518,7 @@ fn partitions_that_only_dead_members_held_begin_anew_if_the_keyspace_says_so() {
 }
 
 #[test]
-fn of_what_silent_members_hold_only_what_is_given_up_begins_anew() {
+fn partitions_of_silent_members_begin_anew_only_if_given_up() {
     let wait = OnLoss::Wait;
     let table = cluster_of(
         keyspace(64, 0, wait),
@@ -565,7 +565,7 @@ fn a_removal_that_leaves_no_voter_is_not_made() {
 }
 
 #[test]
-fn leaving_hands_over_what_it_leads_and_stays_a_copy_until_there_are_others() {
+fn a_leaver_hands_over_leads_and_keeps_copies_until_others_exist() {
     let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
     let next = planner::hand_over(&table, id(2), Pace::Repair);
     check_step(&table, &next);
@@ -604,7 +604,7 @@ fn a_pair_has_nothing_to_repair_when_one_leaves() {
 }
 
 #[test]
-fn while_every_member_leaves_none_drops_what_others_hold() {
+fn while_every_member_leaves_none_drops_shared_copies() {
     let mut table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
     for leaver in [1, 2, 3] {
         let next = planner::hand_over(&table, id(leaver), Pace::Repair);

@@ -123,7 +123,7 @@ impl Logs {
                     truth.acknowledged = truth.acknowledged.max(now.committed);
                     seen.acknowledged = now.committed;
                     copies_have(processes, (p, t), now, newest)?;
-                    nobody_else_answers(processes, (p, t), at, now)?;
+                    no_other_member_answers(processes, (p, t), at, now)?;
                 }
                 if seen.opened != since {
                     seen.opened = since;
@@ -269,7 +269,7 @@ fn by_both_tables(process: &Process, now: &Inspection, since: Epoch) -> Result<(
 
 /// When a write is acknowledged, no other node may still answer a read in another tenure: its lease
 /// must be over, or it must know the new table (I5). This check needs no read to arrive.
-fn nobody_else_answers(
+fn no_other_member_answers(
     processes: &[Process],
     (p, t): ThreadId,
     at: Nanos,

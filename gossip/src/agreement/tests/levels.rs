@@ -28,7 +28,7 @@ fn said(net: &Net, slot: usize, what: &str) -> bool {
 }
 
 #[test]
-fn a_new_cluster_begins_at_what_all_its_founders_speak() {
+fn a_new_cluster_begins_at_the_level_of_all_founders() {
     for count in 1..=3 {
         let net = founded(&[], count);
         assert_eq!(level(&net), Some(PRESENT));

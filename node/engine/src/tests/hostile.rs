@@ -487,7 +487,7 @@ fn a_client_asks_another_where_a_table_that_was_named_does_not_come() {
 }
 
 #[test]
-fn silence_in_the_middle_of_a_frame_holds_up_nobody_else() {
+fn silence_in_a_frame_does_not_delay_other_peers() {
     let mut w = three(57);
     let frame = Frame::Append {
         head: Head {

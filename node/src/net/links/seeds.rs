@@ -91,7 +91,7 @@ impl Seeds {
     /// member is connected.
     pub(super) fn met(&mut self, address: SocketAddr, now: Instant) {
         if let Some(seed) = self.get(address) {
-            // Not at once, and with growing pauses: the seed may accept us and be lost again each time.
+            // Wait, and longer each time: a seed may accept us and be lost again, over and over.
             seed.dial = Dial::At(now + seed.backoff.next_wait());
             seed.failure = None;
         }

@@ -383,7 +383,7 @@ fn members_that_are_cut_from_the_beginning_meet_by_a_third() {
 }
 
 #[test]
-fn nonsense_among_what_is_carried_closes_the_connection_and_what_is_for_nobody_is_lost() {
+fn malformed_carried_bytes_close_the_connection_and_undeliverable_ones_are_lost() {
     let mut triangle = Triangle::new(&[]);
     let stranger = Carried {
         comes: false,
@@ -464,7 +464,7 @@ fn calls_pass_bulk() {
 }
 
 #[test]
-fn what_ends_is_dialled_again_and_begins_anew() {
+fn an_ended_connection_is_dialled_again_and_begins_anew() {
     let mut pair = Pair::up();
     // Half a frame, which must not be glued to what comes later.
     pair.nodes[A]
@@ -624,7 +624,7 @@ fn another_process_at_the_address_is_not_taken_for_the_peer() {
 }
 
 #[test]
-fn a_dial_that_nobody_answers_ends_and_is_tried_again() {
+fn an_unanswered_dial_ends_and_is_tried_again() {
     let mut pair = Pair::of(Node::new(1, SECRET), Node::new(2, SECRET));
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     pair.nodes[A]
@@ -661,7 +661,7 @@ fn the_end_is_told() {
 }
 
 #[test]
-fn garbage_disturbs_nobody() {
+fn garbage_disturbs_no_peer() {
     let mut pair = Pair::up();
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut state = 1u64;
@@ -692,7 +692,7 @@ fn guest(clients_max: Option<usize>, client: Node) -> Pair {
 }
 
 #[test]
-fn a_client_finds_out_who_its_seed_is_and_keeps_the_connection_once_it_has_a_table() {
+fn a_client_learns_the_id_of_its_seed_and_keeps_the_connection() {
     let mut pair = guest(Some(1), Node::new(CLIENT, SECRET));
     pair.expect(B, Seen::Connected(id(1)));
     pair.expect(A, Seen::Connected(id(CLIENT)));
@@ -733,7 +733,7 @@ fn clients_are_let_in_once_there_is_a_table_and_up_to_their_number() {
 }
 
 #[test]
-fn nobody_dials_a_client() {
+fn no_member_dials_a_client() {
     let mut pair = Pair::of(Node::new(1, SECRET), Node::new(CLIENT, SECRET));
     // A member that names it as a member does not dial it either, because its id is the higher one.
     // So another client does.

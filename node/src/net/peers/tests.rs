@@ -77,7 +77,7 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn what_is_said_to_an_address_arrives_in_order_and_is_answered() {
+fn messages_to_an_address_arrive_in_order_and_are_answered() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         for ticket in 0..10 {
@@ -128,7 +128,7 @@ fn a_node_knows_itself_by_dialling_itself() {
 }
 
 #[test]
-fn who_is_behind_an_address_is_found_from_another_port_and_no_connection_is_touched() {
+fn scouting_uses_another_port_and_touches_no_connection() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         a.ask(Peer::Address(b.address()), 1);
@@ -287,7 +287,7 @@ fn a_stolen_name_is_refused() {
 }
 
 #[test]
-fn what_is_meant_for_a_process_does_not_reach_its_successor() {
+fn a_message_for_a_process_does_not_reach_its_successor() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         a.peers.set_members(BTreeMap::from([(
@@ -323,7 +323,7 @@ fn gossip_that_fits_no_datagram_goes_on_the_stream() {
 }
 
 #[test]
-fn malformed_frames_close_the_connection_and_disturb_nobody_else() {
+fn malformed_frames_close_only_their_connection() {
     run(async {
         let (a, mut b, mut c) = (
             Node::start(1, SECRET),
@@ -361,7 +361,7 @@ fn malformed_frames_close_the_connection_and_disturb_nobody_else() {
 }
 
 #[test]
-fn what_a_process_speaks_is_told_before_what_it_says() {
+fn the_level_of_a_process_is_reported_before_its_messages() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         a.ask(Peer::Address(b.address()), 1);
@@ -374,7 +374,7 @@ fn what_a_process_speaks_is_told_before_what_it_says() {
 
 /// The connection would be closed and made anew for ever.
 #[test]
-fn unknown_kinds_of_messages_of_a_newer_program_are_dropped_and_what_follows_is_heard() {
+fn unknown_messages_of_a_newer_program_are_dropped_alone() {
     run(async {
         let (a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
@@ -395,7 +395,7 @@ fn unknown_kinds_of_messages_of_a_newer_program_are_dropped_and_what_follows_is_
 }
 
 #[test]
-fn silence_in_the_middle_of_a_frame_holds_up_nobody_else() {
+fn silence_in_a_frame_does_not_delay_other_peers() {
     run(async {
         let (a, mut b, mut c) = (
             Node::start(1, SECRET),
@@ -422,7 +422,7 @@ fn silence_in_the_middle_of_a_frame_holds_up_nobody_else() {
 }
 
 #[test]
-fn garbage_and_probes_disturb_nobody() {
+fn garbage_and_probes_disturb_no_connection() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         a.ask(Peer::Address(b.address()), 1);

@@ -518,7 +518,7 @@ fn judged(what: &str, history: &[Entry], holds: bool) {
 }
 
 #[test]
-fn what_no_correct_store_answers_is_refused() {
+fn impossible_histories_are_refused() {
     let bad: &[(&str, &[Entry])] = &[
         (
             "an acknowledged write is lost",
@@ -752,7 +752,7 @@ fn what_no_correct_store_answers_is_refused() {
 }
 
 #[test]
-fn what_a_correct_store_may_answer_is_accepted() {
+fn possible_histories_are_accepted() {
     let good: &[(&str, &[Entry])] = &[
         ("nothing", &[]),
         (

@@ -88,7 +88,7 @@ fn answers_come_from_the_address_that_was_dialled() {
 }
 
 #[test]
-fn a_node_reaches_itself_whatever_is_wrong_with_the_network() {
+fn a_node_reaches_itself_despite_all_faults() {
     let pair = Pair::new();
     pair.relay.degrade(Faults {
         loss: 1.0,
@@ -104,7 +104,7 @@ fn a_node_reaches_itself_whatever_is_wrong_with_the_network() {
 }
 
 #[test]
-fn a_cut_stops_one_direction_also_of_what_the_other_side_dialled() {
+fn a_cut_stops_one_direction_also_of_accepted_connections() {
     let pair = Pair::new();
     pair.send(0, "before");
     let (_, upstream) = pair.receive(1);
@@ -153,7 +153,7 @@ fn loss_takes_its_share_and_the_same_for_the_same_seed() {
 }
 
 #[test]
-fn corruption_changes_what_arrives_and_not_how_much() {
+fn corruption_changes_bytes_and_not_their_number() {
     let pair = Pair::new();
     pair.relay.degrade(Faults {
         corrupt: 1.0,

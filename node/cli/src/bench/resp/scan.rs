@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_is_one_reply_whatever_it_contains() {
+    fn an_array_of_anything_is_one_reply() {
         assert_eq!(kinds(b"*0\r\n+OK\r\n"), [Reply::Value, Reply::Value]);
         assert_eq!(
             kinds(b"*3\r\n$1\r\na\r\n*2\r\n:1\r\n*0\r\n-ERR no\r\n$-1\r\n"),
