@@ -170,7 +170,7 @@ impl Agreement {
         }
     }
 
-    /// The number of messages of peers that made no sense and were dropped.
+    /// The number of messages of peers that were dropped, because they did not fit.
     #[must_use]
     pub fn ignored(&self) -> u64 {
         self.cx.ignored
@@ -575,7 +575,7 @@ impl Agreement {
         }
     }
 
-    /// Returns false if the status made no sense.
+    /// Returns false if the status is invalid.
     fn heard_status(&mut self, from: MemberId, status: ProcessStatus) -> bool {
         let listed = match &status.state {
             ProcessState::Forming { initial, known, .. } => initial.len().max(known.len()),

@@ -121,7 +121,7 @@ pub enum WriteError {
     )]
     TooLarge,
     /// A copy has no memory left. Nothing happened.
-    #[error("memory is full: nothing was written; free memory or raise --memory-max")]
+    #[error("memory is full: nothing was written; delete keys, or raise --memory-max")]
     OutOfMemory,
     /// Fewer copies are in sync than `min_in_sync`. Nothing happened.
     #[error("too few copies are in sync: nothing was written")]
@@ -137,7 +137,7 @@ pub enum WriteError {
     #[error("this node or client has stopped: nothing was written")]
     Stopped,
     /// The answer did not arrive in time: the write may have happened, or may still happen.
-    #[error("it is not known whether this was written: read the key, or write it again")]
+    #[error("it is not known whether this was written: read the key before you try again")]
     Unknown,
     /// An outcome that this operation should not have. Treat it like [`WriteError::Unknown`].
     #[error("unexpected outcome, it may have been written: {0}")]

@@ -53,7 +53,7 @@ use tokio::sync::{broadcast, watch};
 
 /// What the admin thread needs to start.
 pub(crate) struct ServerOptions {
-    /// Where HTTP listens, if it does.
+    /// The listener of HTTP, if HTTP is on.
     pub(crate) listener: Option<std::net::TcpListener>,
     /// Reports and changes.
     pub(crate) admin: Admin,

@@ -437,7 +437,7 @@ impl Forming {
 
     fn first(&self, cx: &mut Context, founders: Vec<Member>) -> NamedTable {
         let cluster = ClusterId(u128::from(cx.random()) << 64 | u128::from(cx.random()) | 1);
-        // What a founder speaks that has not said hello is not known: the level rises later.
+        // If a founder has not said hello, its level is unknown: the cluster's level rises later.
         let speaks = |m: &Member| cx.speaks(m.id).unwrap_or(LEVELS.0);
         let level = founders.iter().map(speaks).min().unwrap_or(LEVELS.0);
         let mut table = planner::first(

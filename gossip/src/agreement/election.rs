@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// A candidate waits this long for each older voter that answers.
 const RANK_DELAY: Duration = Duration::from_millis(60);
-/// And for at most this much more, at random.
+/// The most that a candidate waits beyond that, at random.
 const STAND_JITTER: Duration = Duration::from_millis(10);
 /// How long a candidate waits for votes.
 const VOTE_PATIENCE: Duration = Duration::from_millis(200);

@@ -497,7 +497,7 @@ fn were(count: usize) -> String {
     )
 }
 
-/// Many readers of JSON cannot hold numbers of so many digits.
+/// Many readers of JSON cannot hold numbers with this many digits.
 fn as_text<S: serde::Serializer>(id: &MemberId, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(id)
 }

@@ -31,7 +31,7 @@ use std::time::Duration;
 const HISTORY_MAX: usize = 16;
 /// The time after which an unanswered pull is sent to another member.
 const PULL_PATIENCE: Duration = Duration::from_millis(200);
-/// A term that is further ahead than this is nonsense: terms rise by one with each election.
+/// A term that is further ahead than this is invalid: terms rise by one with each election.
 const TERM_AHEAD_MAX: u64 = 1 << 20;
 /// The same for versions: one table a millisecond for a quarter of an hour, and no table is that
 /// quick. After the last possible version there could be no other table.

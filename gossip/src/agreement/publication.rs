@@ -103,7 +103,7 @@ impl MemberCore {
             self.resend(cx);
             self.try_commit(cx);
         }
-        // What waited for a commit may follow it at once.
+        // Changes that waited for the commit may follow it at once.
         if matches!(&self.role, Role::Leader(leader) if leader.idle()) && !self.out {
             self.attend(cx);
         }

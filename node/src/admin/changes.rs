@@ -258,8 +258,8 @@ impl Admin {
         self.change_balance(BalanceChange::Resume).await
     }
 
-    /// Sets how fast copies are made: `MoveRate::Adaptive`, or so many bytes a second that each
-    /// member sends and takes at most.
+    /// Sets how fast copies are made: `MoveRate::Adaptive`, or the most bytes a second that each
+    /// member sends and takes.
     ///
     /// # Errors
     /// [`Refusal::Invalid`]: less than 64 KiB a second.

@@ -439,10 +439,7 @@ impl KeyspaceOptions {
 
     fn checked_min_in_sync(&self) -> Result<Option<u8>, InvalidField> {
         match self.min_in_sync {
-            Some(0) => fail(
-                "min_in_sync",
-                "--min-in-sync 0 makes no sense: give at least 1",
-            ),
+            Some(0) => fail("min_in_sync", "--min-in-sync 0 is too low: give at least 1"),
             copies => Ok(copies),
         }
     }

@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(
             turns.not_before,
             now + us(3_000) + PAUSE.0,
-            "that is forgotten by and by"
+            "that is forgotten in time"
         );
     }
 }

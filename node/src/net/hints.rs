@@ -81,7 +81,7 @@ pub struct Hints {
     incoming: mpsc::Sender<Parcel>,
     /// Messages to send, to addresses of the scope's members.
     pub outgoing: mpsc::Receiver<Parcel>,
-    /// What gossip suggests.
+    /// Suggestions of gossip.
     pub hints: mpsc::Receiver<Hint>,
 }
 

@@ -75,7 +75,7 @@ pub enum PeerEvent {
     },
     /// A process said hello. This comes before its other events.
     Met {
-        /// Which process.
+        /// The process.
         id: MemberId,
         /// The highest level that it speaks.
         level: u16,

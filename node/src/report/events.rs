@@ -29,7 +29,7 @@ pub struct LoggedEvent {
     /// `info`, `warning` or `error`.
     #[serde(serialize_with = "severity")]
     pub severity: Severity,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
     /// The same as a line for people.

@@ -140,7 +140,7 @@ impl fmt::Display for OperatorAction {
 /// is uneven, moves for balance count as moves for that.
 ///
 /// The most urgent steps come first: partitions by their most urgent reason, then by name, each
-/// with its steps in order. Goals that make no sense for this table are left out.
+/// with its steps in order. Goals that are impossible in this table are left out.
 #[must_use]
 pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
     let topology = Topology::new(

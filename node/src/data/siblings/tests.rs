@@ -12,8 +12,8 @@ enum Seen {
     Bytes(u8, Vec<u8>),
 }
 
-/// Notes what comes; takes a byte a call where it is `slow`, and finds no sense in a frame that
-/// begins with 0.
+/// Notes events. If it is `slow`, it takes one byte in each call. A frame that begins with 0 is
+/// malformed.
 #[derive(Default)]
 struct Reader {
     seen: Vec<Seen>,
@@ -152,7 +152,7 @@ fn a_slow_reader_is_congested_until_it_has_caught_up() {
     t.all[0].0.congest_at(4);
     assert!(!t.send(0, 1, b"abc"));
     assert!(t.send(0, 1, b"de"));
-    assert!(t.send(0, 1, b"f"), "small answers go all the same");
+    assert!(t.send(0, 1, b"f"), "small answers still leave");
     t.flush(0);
     assert_eq!(t.pass(0).0, Vec::new());
     t.pass(1);

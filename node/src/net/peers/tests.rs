@@ -243,7 +243,7 @@ fn certificates_of_files_bind_names_to_hosts() {
             panic!("c must be refused")
         };
         assert!(why.contains("names neither \"beta\""), "{why}");
-        // And one that has a secret instead.
+        // Then a node that has a secret instead.
         let mut d = Node::start(4, SECRET);
         d.ask(Peer::Address(b.address()), 1);
         assert!(matches!(
