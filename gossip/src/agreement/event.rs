@@ -565,7 +565,7 @@ pub(super) fn between(old: &NamedTable, new: &NamedTable) -> Vec<Event> {
     told.extend(losses(old, new));
     told.extend(moves(old, new));
     told.extend(shapes(old, new));
-    let ((lacked, unserved), (lack, nobody)) = (amiss(&old.table), amiss(&new.table));
+    let ((lacked, unserved), (lack, unserved_now)) = (amiss(&old.table), amiss(&new.table));
     match (lacked, lack) {
         (0, 0) => {}
         // Fewer members may hold copies, so fewer copies are possible: that repairs nothing.
@@ -574,7 +574,7 @@ pub(super) fn between(old: &NamedTable, new: &NamedTable) -> Vec<Event> {
         (before, now) if now > before => told.push(Event::UnderReplicated { partitions: now }),
         _ => {}
     }
-    match (unserved, nobody) {
+    match (unserved, unserved_now) {
         (0, 0) => {}
         (_, 0) => told.push(Event::Available),
         (before, now) if now > before => told.push(Event::Unavailable { partitions: now }),
