@@ -48,7 +48,7 @@ use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Commit, Message, ProcessState, ProcessStatus};
 use bootstrap::{Formed, Forming};
-use context::{Context, Named, earlier};
+use context::{Context, NamedTable, earlier};
 use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version};
 use election::Role;
 use join::Joining;
@@ -109,7 +109,7 @@ impl Agreement {
 
     /// Takes an input.
     pub fn handle(&mut self, now: Time, input: Input) {
-        // Time never goes back, whatever the caller says.
+        // Time never goes back, even if the caller's clock does.
         self.cx.now = now.max(self.cx.now);
         if let Phase::Member(core) = &mut self.phase {
             if core.over {
@@ -170,7 +170,7 @@ impl Agreement {
         }
     }
 
-    /// The number of messages of peers that made no sense and were dropped.
+    /// The number of messages of peers that were dropped, because they did not fit.
     #[must_use]
     pub fn ignored(&self) -> u64 {
         self.cx.ignored
@@ -575,7 +575,7 @@ impl Agreement {
         }
     }
 
-    /// Returns false if the status made no sense.
+    /// Returns false if the status is invalid.
     fn heard_status(&mut self, from: MemberId, status: ProcessStatus) -> bool {
         let listed = match &status.state {
             ProcessState::Forming { initial, known, .. } => initial.len().max(known.len()),
@@ -637,7 +637,7 @@ impl Agreement {
             if (broken(&mutant::HEARS_OLD_WORDS) || self.heard_status(from, *status))
                 && let (cx, Phase::Forming(forming)) = (&mut self.cx, &mut self.phase)
             {
-                forming.on_found(cx, from, Named::new(table));
+                forming.on_found(cx, from, NamedTable::new(table));
             }
             return;
         }

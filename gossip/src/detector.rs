@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_what_was_sent_since_clears_a_peer_and_hints_begin_anew() {
+    fn an_answer_to_a_later_ping_clears_a_peer_and_its_hints() {
         let mut detector = answering();
         refuse(&mut detector, 210);
         let quick = detector.sent(PEER, at(270));

@@ -1,4 +1,4 @@
-//! Ways to break a rule on purpose that stand in this crate: see [`doyen_placement::mutant`].
+//! Mutants of this crate, which break a rule on purpose: see [`doyen_placement::mutant`].
 
 pub(crate) use doyen_placement::mutant::broken;
 
@@ -7,19 +7,19 @@ doyen_placement::mutants! {
     VOTES_TWICE = ("votes-twice", "rule 1"),
     /// Votes for candidates that have accepted less.
     VOTES_FOR_STALE = ("votes-for-stale", "rule 1"),
-    /// Stores what a coordinator of an earlier term proposes.
+    /// Stores a proposal of a coordinator of an earlier term.
     TAKES_OLD_TERMS = ("takes-old-terms", "rule 1"),
     /// Wins with a majority of the committed configuration alone.
     WINS_WITHOUT_ACCEPTED = ("wins-without-accepted", "rule 2"),
     /// Wins with a majority of the accepted configuration alone.
     WINS_WITHOUT_COMMITTED = ("wins-without-committed", "rule 2"),
-    /// Goes on from the committed table, and forgets what it had accepted.
+    /// Continues from the committed table, and forgets the accepted one.
     FORGETS_ACCEPTED = ("forgets-accepted", "rule 2"),
     /// A candidate counts members that have accepted any table of its version.
     WINS_BY_VERSION = ("wins-by-version", "rule 2: names"),
-    /// Commits with a majority of the committed voters alone.
+    /// Commits with a majority of the committed voters only.
     COMMITS_WITHOUT_NEW = ("commits-without-new", "rule 3"),
-    /// Commits with a majority of the new voters alone.
+    /// Commits with a majority of the new voters only.
     COMMITS_WITHOUT_OLD = ("commits-without-old", "rule 3"),
     /// A coordinator proposes a table that it has not stored itself.
     PROPOSES_UNSTORED = ("proposes-unstored", "rule 3"),
@@ -27,17 +27,17 @@ doyen_placement::mutants! {
     INSTALLS_BY_VERSION = ("installs-by-version", "rule 3: names"),
     /// A newcomer votes in the very table that admits it.
     NEWCOMERS_VOTE = ("newcomers-vote", "rule 4"),
-    /// Voters change while the voters before them are not settled, or have not joined the term.
+    /// Voters change although the former voters are not settled, or have not joined the term.
     VOTERS_UNSETTLED = ("voters-unsettled", "rule 4"),
-    /// Gives its vote although a coordinator is heard.
+    /// Votes although a coordinator is heard.
     PREEMPTS = ("preempts", "rule 6: pre-vote"),
-    /// A coordinator that hears no majority goes on.
+    /// A coordinator continues although no majority answers it.
     LEADS_UNHEARD = ("leads-unheard", "rule 6"),
-    /// Pings sent before a pause count as unanswered.
+    /// Pings from before a pause count as unanswered.
     COUNTS_OLD_PINGS = ("counts-old-pings", "rule 6"),
-    /// A later process of a member's name proves it dead, wherever it is.
+    /// A later process with a member's name proves the member dead from any address.
     VOUCHES_FROM_ANYWHERE = ("vouches-from-anywhere", "rule 7"),
-    /// A coordinator that its table calls silent stays silent.
+    /// A coordinator that its table calls silent remains silent.
     STAYS_SILENT = ("stays-silent", "rule 7"),
     /// A lease counts from the arrival of the answers.
     LEASE_FROM_ARRIVAL = ("lease-from-arrival", "rule 8"),
@@ -45,7 +45,8 @@ doyen_placement::mutants! {
     LEASE_FROM_NEWER = ("lease-from-newer", "rule 8"),
     /// Answers of voters that have accepted another term's table of the same version count at once.
     LEASE_BY_VERSION = ("lease-by-version", "rule 8: names"),
-    /// The answers of all voters that have accepted more count, whatever this member has accepted.
+    /// The answers of all voters that have accepted more count, even if this member has accepted
+    /// less.
     LEASE_FROM_LATER = ("lease-from-later", "rule 8"),
     /// A lease takes the voters of the installed table only.
     LEASE_BY_INSTALLED = ("lease-by-installed", "rule 8"),
@@ -61,47 +62,49 @@ doyen_placement::mutants! {
     AGES_WITHOUT_ANSWERS = ("ages-without-answers", "rule 9"),
     /// The age that a voter reports ignores when the voters became voters.
     AGES_WITHOUT_VOTERS = ("ages-without-voters", "rule 9"),
-    /// A member reports an age though it has not installed the table before.
+    /// A member reports an age although it has not installed the table before.
     AGES_UNKNOWN = ("ages-unknown", "rule 9"),
-    /// A member believes what a commit says of the table before, though it has not installed that.
+    /// A member believes a commit's words about the table before, although it has not installed
+    /// that.
     COMMIT_OF_OTHERS = ("commit-of-others", "rule 9"),
-    /// A primary seals what it had not opened.
+    /// A primary seals partitions that it had not opened.
     SEALS_UNOPENED = ("seals-unopened", "rule 9: seal"),
     /// A leaver ends before a majority has installed the table without it.
     LEAVES_EARLY = ("leaves-early", "rule 10"),
-    /// A leaver has handed over as soon as a table that is only proposed says so.
+    /// A leaver believes that it has handed over as soon as a proposed table says so.
     LEAVES_BY_PROPOSAL = ("leaves-by-proposal", "rule 10"),
-    /// A leaver does not wait for a silent member, though the table keeps that member.
+    /// A leaver does not wait for a silent member, although the table keeps that member.
     LEAVES_THE_SILENT = ("leaves-the-silent", "rule 10"),
-    /// A leaver ends with the data it holds, though members that are being emptied could take it.
+    /// A leaver ends with its data, although members that are being emptied could take it.
     LEAVES_THE_DRAINED = ("leaves-the-drained", "rule 10"),
-    /// A leaver ends with the data it holds, though a newcomer asks to be admitted.
+    /// A leaver ends with its data, although a newcomer asks to be admitted.
     LEAVES_THE_NEWCOMER = ("leaves-the-newcomer", "rule 10"),
-    /// While every member leaves, each ends with the data it holds and asks no coordinator.
+    /// While every member leaves, each ends with its data and asks no coordinator.
     LEAVES_BY_ITS_OWN_WORD = ("leaves-by-its-own-word", "rule 10"),
-    /// A coordinator hands over a leaver that has died, again and again.
+    /// A coordinator hands over to a dead leaver, again and again.
     HANDS_OVER_THE_DEAD = ("hands-over-the-dead", "rule 10"),
-    /// A pulled table is installed though it is older.
+    /// A pulled table is installed although it is older.
     GOES_BACK = ("goes-back", "rule 11"),
     /// A node whose data threads hang answers pings.
     PINGS_THOUGH_HUNG = ("pings-though-hung", "rule 12"),
-    /// A coordinator makes moves for ever though they fail one after the other.
+    /// A coordinator makes moves for ever although they fail one after the other.
     FAILS_FOR_EVER = ("fails-for-ever", "moves"),
     /// A first table is committed when most founders have promised.
     FOUNDS_WITH_MOST = ("founds-with-most", "bootstrap"),
     /// A process promises every first table.
     PROMISES_TWICE = ("promises-twice", "bootstrap"),
-    /// A promise lapses by a message that the writer of the first table sent before it wrote it.
+    /// A promise lapses by a message that the writer of the first table sent before it wrote the
+    /// table.
     HEARS_OLD_WORDS = ("hears-old-words", "bootstrap"),
     /// Half of the seeds are enough for a first table.
     FOUNDS_WITH_HALF = ("founds-with-half", "bootstrap"),
-    /// After an operator's word, most of the remaining voters are enough.
+    /// After an operator declared voters dead, a majority of the others is enough.
     RECOVERS_WITH_MOST = ("recovers-with-most", "recover"),
     /// Admits a process that asked before a member was removed, and that may be that member.
     ADMITS_LATE = ("admits-late", "I11"),
-    /// The level rises though some members have not said that they speak it.
+    /// The level rises although some members have not said that they speak it.
     RAISES_UNHEARD = ("raises-unheard", "I17"),
-    /// Admits a process that speaks less than the level.
+    /// Admits a process that speaks only lower levels.
     ADMITS_LOWER = ("admits-lower", "I17"),
     /// A used cluster of one gives way.
     SURRENDERS_USED = ("surrenders-used", "bootstrap"),

@@ -1,8 +1,8 @@
-//! What members say to each other about agreement. The node encodes these; here they are values.
+//! Messages of members about agreement. The node encodes these; here they are values.
 //!
-//! Every message but the probes names the cluster that it is about: a member of another cluster
-//! drops it. Each kind travels by its tag, which stands at the end of this file.
-//! `doyen_placement::level` says how to add to them.
+//! Every message but the probes names its cluster, and a member of another cluster drops it. Each
+//! kind has a tag on the wire; the tags stand at the end of this file. `doyen_placement::level`
+//! says how to add kinds.
 
 use crate::agreement::{AdminReply, AdminRequest};
 use doyen_placement::loads::Report;
@@ -18,49 +18,51 @@ use std::sync::Arc;
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// Are you there? Asked of every voter, and by the coordinator of everybody.
+    /// Asks whether a peer answers. Members ping voters, and the coordinator pings all members.
     Ping(Pulse),
     /// The answer, with the number of the ping.
     Pong(Pulse),
-    /// To an address whose process is not known, or not known to be a member: how do you stand?
+    /// Asks the process at an address for its status, if that process is unknown or may not be a
+    /// member.
     Probe(Box<ProcessStatus>),
     /// The answer to a probe.
     ProbeAnswer(Box<ProcessStatus>),
-    /// Bootstrap: the first table, which needs the promise of everybody in it.
+    /// Bootstrap: the first table, which needs the promise of every member in it.
     Found {
         /// The table.
         table: Arc<Table>,
-        /// How its writer stands by now: whatever it said before, it pursues this table.
+        /// The present status of its writer, which pursues this table. It replaces every former
+        /// status.
         status: Box<ProcessStatus>,
     },
-    /// Bootstrap: the promise.
+    /// Bootstrap: the sender promises the first table of this name.
     Promise(TableName),
-    /// A newcomer asks to be admitted; passed on to the coordinator.
+    /// A newcomer asks to be admitted. Members pass this on to the coordinator.
     Join {
         /// The cluster that it wants to join.
         cluster: ClusterId,
-        /// What it says of itself. Age and state are ignored.
+        /// The newcomer. Age and state are ignored.
         member: Box<Member>,
-        /// The newest version of that cluster's table of which it had heard: what it asked before a
-        /// member was removed counts no more, for it may be that member.
+        /// The newest version of that cluster's table that the newcomer had heard of. A request
+        /// from before the removal of a member does not count: the newcomer may be that member.
         seen: Version,
     },
     /// A newcomer cannot be admitted as it is, or not yet.
     JoinRefused {
         /// The cluster that refuses.
         cluster: ClusterId,
-        /// Whom.
+        /// The refused newcomer.
         member: MemberId,
-        /// Why: for people.
+        /// The reason, for people.
         why: String,
-        /// It may be waited for: nothing is wrong with the newcomer itself.
+        /// Whether the newcomer may wait: nothing is wrong with the newcomer itself.
         for_now: bool,
     },
-    /// Would you vote for me?
+    /// Asks whether the receiver would vote for the sender.
     PreVote(Ballot),
     /// The answer to `PreVote`.
     PreVoteAnswer(BallotAnswer),
-    /// Vote for me.
+    /// Asks for a vote.
     Vote(Ballot),
     /// The answer to `Vote`.
     VoteAnswer(BallotAnswer),
@@ -72,16 +74,16 @@ pub enum Message {
     Refuse {
         /// The proposal.
         name: TableName,
-        /// The term of whoever refuses.
+        /// The term of the refusing member.
         term: Term,
-        /// Who coordinates in that term, as far as it knows.
+        /// The coordinator of that term, if the refusing member knows one.
         coordinator: Option<MemberId>,
-        /// The difference could not be applied: send the whole table.
+        /// The delta could not be applied: send the whole table.
         whole: bool,
     },
     /// The proposal is committed.
     Commit(Box<Commit>),
-    /// Tell me the last committed table; this is what I have.
+    /// Asks for the last committed table.
     Pull {
         /// The cluster.
         cluster: ClusterId,
@@ -90,13 +92,13 @@ pub enum Message {
     },
     /// The last committed table.
     Committed(Box<Committed>),
-    /// A primary asks the coordinator for changes, each for itself: passed on by nobody.
+    /// A primary asks the coordinator for changes. Members do not pass this on.
     InSync {
         /// The cluster.
         cluster: ClusterId,
         /// The primary that asks.
         origin: MemberId,
-        /// What it asks.
+        /// The requested changes, each independent of the others.
         requests: Vec<InSyncRequest>,
     },
     /// A primary reports to the coordinator which of its partitions acknowledge.
@@ -112,60 +114,61 @@ pub enum Message {
     OpenedSeen {
         /// The cluster.
         cluster: ClusterId,
-        /// Which one.
+        /// The sequence number of the report.
         sequence: u64,
     },
-    /// What a member and the partitions that it leads have to carry, said every now and then to the
-    /// coordinator: passed on by nobody.
+    /// The loads of a member and of the partitions that it leads. Members send this to the
+    /// coordinator regularly, and do not pass it on.
     Loads {
         /// The cluster.
         cluster: ClusterId,
-        /// Who measured it.
+        /// The member that measured the loads.
         origin: MemberId,
         /// What has changed.
         report: Box<Report>,
     },
-    /// A person's request; passed on to the coordinator.
+    /// A request of a person or a program. Members pass this on to the coordinator.
     Admin {
         /// The cluster.
         cluster: ClusterId,
-        /// Where it was asked.
+        /// The member that took the request.
         origin: MemberId,
-        /// Its number there.
+        /// The number of the request there.
         ticket: u64,
-        /// What is asked.
+        /// The request.
         request: AdminRequest,
     },
     /// The answer to `Admin`.
     AdminReply {
         /// The cluster.
         cluster: ClusterId,
-        /// Its number where it was asked.
+        /// The number of the request at the member that took it.
         ticket: u64,
         /// The answer.
         reply: AdminReply,
     },
-    /// A member hands over and leaves, and tells the coordinator so itself: passed on by nobody.
+    /// A member hands over and leaves. It tells the coordinator itself, and members do not pass
+    /// this on.
     Leave {
         /// The cluster.
         cluster: ClusterId,
-        /// Who leaves.
+        /// The member that leaves.
         member: MemberId,
-        /// How far it is.
+        /// The step that it asks for.
         step: LeaveStep,
     },
 }
 
-/// What a leaver asks for.
+/// The request of a leaver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaveStep {
-    /// Hand over what it holds.
+    /// Hand over the leaver's data.
     HandOver(Pace),
-    /// Everything is handed over: go on without it.
+    /// Everything is handed over: continue without the leaver.
     Gone,
 }
 
-/// A ping or a pong: of fixed size, and small.
+/// The content of a ping or a pong: small, and of fixed size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pulse {
     /// The cluster.
@@ -174,7 +177,7 @@ pub struct Pulse {
     pub sequence: u64,
     /// The sender's term.
     pub term: Term,
-    /// Who coordinates in that term, as far as the sender knows.
+    /// The coordinator of that term, if the sender knows one.
     pub coordinator: Option<MemberId>,
     /// The last table that the sender accepted.
     pub accepted: TableName,
@@ -182,41 +185,41 @@ pub struct Pulse {
     pub committed: TableName,
 }
 
-/// How a process stands, said to processes that may not be of its cluster.
+/// The status of a process, for processes that may belong to another cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessStatus {
-    /// Itself.
+    /// The process.
     pub member: Member,
-    /// Counts what the process has said of itself: what it said first may arrive last.
+    /// Counts the statuses of the process, because they may arrive in another order.
     pub number: u64,
-    /// What it is part of.
+    /// The membership of the process.
     pub state: ProcessState,
 }
 
-/// What a process is part of.
+/// The membership of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessState {
-    /// Nothing yet; it would found a cluster.
+    /// No member yet. The process would found a cluster.
     Forming {
-        /// Its list: the processes at its seeds, itself among them. Shorter than `expect` while
-        /// some have not answered.
+        /// Its list of founders: the processes at its seeds, itself included. While some have not
+        /// answered, the list is shorter than `expect`.
         initial: Vec<MemberId>,
-        /// How many founders it expects.
+        /// The number of founders that it expects.
         expect: u16,
-        /// Whether it was told that number, so that others than its seeds may be founders.
+        /// Whether an operator gave that number. Then founders need not be at its seeds.
         told: bool,
-        /// The first table that it has promised not to found another one beside.
+        /// The first table that it promised. The promise excludes every other first table.
         promise: Option<TableName>,
-        /// Others that form, and where.
+        /// Other forming processes, with their addresses.
         known: Vec<(MemberId, SocketAddr)>,
     },
-    /// Nothing yet; it asks to join.
+    /// No member yet. The process asks to join a cluster.
     Joining,
-    /// A cluster.
+    /// A member of a cluster.
     Member {
-        /// Which.
+        /// The cluster.
         cluster: ClusterId,
-        /// Whether anything was ever done in it. A fresh cluster of one may surrender to it.
+        /// Whether the cluster was ever used. A fresh cluster of one may give way to it.
         used: bool,
         /// The table that the process acts on.
         version: Version,
@@ -226,18 +229,18 @@ pub enum ProcessState {
 /// A candidate's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ballot {
-    /// The term to be.
+    /// The term in which it would coordinate.
     pub term: Term,
     /// The candidate's last accepted table.
     pub accepted: TableName,
 }
 
-/// What a voter says to a candidate.
+/// The answer of a voter to a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BallotAnswer {
-    /// The term that was asked for.
+    /// The term of the candidate's request.
     pub term: Term,
-    /// Yes.
+    /// Whether the voter says yes.
     pub granted: bool,
     /// The voter's term.
     pub mine: Term,
@@ -245,12 +248,12 @@ pub struct BallotAnswer {
     pub accepted: TableName,
 }
 
-/// A table on its way.
+/// A table on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Payload {
-    /// All of it.
+    /// The whole table.
     Whole(Arc<Table>),
-    /// What differs.
+    /// The difference from a table that the receiver has.
     Delta(Box<TableDelta>),
 }
 
@@ -261,8 +264,8 @@ pub struct Proposal {
     pub name: TableName,
     /// The last table that the coordinator knows to be committed.
     pub committed: TableName,
-    /// What is known of that commit: it may overtake the commit itself, and whoever installed it
-    /// without would wait (rule 9).
+    /// What is known of that commit. The proposal may overtake the commit, and without this a new
+    /// primary would wait (rule 9).
     pub commit: Option<Commit>,
     /// The voters of the last committed configuration (rule 3).
     pub voters: Vec<MemberId>,
@@ -270,36 +273,37 @@ pub struct Proposal {
     pub payload: Payload,
 }
 
-/// A member has stored a proposal, and shows it to its data threads.
+/// A member has stored a proposal, and its data threads act on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ack {
     /// The proposal.
     pub name: TableName,
-    /// For each primary that it deposes (rule 9), for how many milliseconds at least the sender
-    /// gave that primary nothing to hold a lease with. `None`: unknown, because the sender has not
-    /// installed the predecessor.
+    /// For each primary that the proposal deposes (rule 9): the time in milliseconds for which the
+    /// sender has given that primary no answer that a lease could rest on. `None`: unknown, because
+    /// the sender has not installed the predecessor.
     pub ages: Option<Vec<(MemberId, u64)>>,
-    /// The sender is deposed by the proposal and has closed everything; it had not opened these
-    /// (rule 9).
+    /// If the proposal deposes the sender: the partitions that the sender had not opened. It has
+    /// closed all others (rule 9).
     pub seal: Option<Vec<PartitionRef>>,
 }
 
-/// A proposal is committed, and what new primaries need to know about their predecessors (rule 9).
+/// A proposal is committed. It carries what new primaries need to know about their predecessors
+/// (rule 9).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commit {
     /// The proposal.
     pub name: TableName,
-    /// The committed table before it. Whoever has not installed that one knows nothing of its
-    /// predecessors.
+    /// The committed table before it. A member that has not installed that one cannot use the ages
+    /// and seals.
     pub predecessor: TableName,
-    /// Least ages that a committing quorum reported, in milliseconds, by deposed primary. Not
-    /// listed: unknown.
+    /// The least ages that a committing quorum reported, in milliseconds, by deposed primary. The
+    /// age of a primary that is not listed is unknown.
     pub ages: Vec<(MemberId, u64)>,
-    /// Deposed primaries that sealed, and the partitions that they had not opened.
+    /// Deposed primaries that sealed, with the partitions that they had not opened.
     pub seals: Vec<(MemberId, Vec<PartitionRef>)>,
 }
 
-/// A committed table for somebody who lacks it.
+/// A committed table for a member that lacks it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
     /// Its name.
@@ -317,7 +321,7 @@ impl Message {
         matches!(self, Self::Ping(_) | Self::Pong(_))
     }
 
-    /// The highest term that it names, where it names any.
+    /// The highest term that it names, if it names any.
     #[must_use]
     pub fn term(&self) -> Option<Term> {
         match self {
@@ -341,7 +345,7 @@ impl Message {
         }
     }
 
-    /// The cluster that it is about.
+    /// The cluster that it names.
     #[must_use]
     pub fn cluster(&self) -> Option<ClusterId> {
         match self {

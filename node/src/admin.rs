@@ -35,7 +35,7 @@ const CHANGE_MAX: Duration = Duration::from_secs(9);
 /// How long `recover` may take: longer than the 10 s for which the voters that are left may take
 /// to agree.
 const RECOVER_MAX: Duration = Duration::from_secs(11);
-/// Between two looks at what no event tells.
+/// Interval between two checks of a state that has no event.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Administers the cluster of a node: reads reports and makes changes.
@@ -77,8 +77,8 @@ impl Admin {
         }
     }
 
-    /// The same, with changes that take so long at most, and never more than 9 s.
-    /// [`Admin::recover`] and the reports keep their own limits.
+    /// The same, with a shorter time limit for changes; 9 s remain the most. [`Admin::recover`] and
+    /// the reports keep their own limits.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -116,8 +116,8 @@ impl Admin {
         }
     }
 
-    /// What a reply that is no success means. The reply has a text alone, so the kind comes from
-    /// the table that this node has: it is judged by the functions that the coordinator uses.
+    /// The meaning of a reply that is no success. The reply is only a text, so the kind comes from
+    /// the table that this node has, judged by the functions that the coordinator uses.
     async fn refused(
         &self,
         until: Instant,

@@ -1,7 +1,7 @@
-//! What a person can do about a problem: flags and commands of this program, ports of this node.
+//! Advice about problems: flags and commands of this program, ports of this node.
 //!
 //! `doyen-placement` and `doyen-gossip` say what is wrong, in the terms of the protocol. The texts
-//! here begin with that, and go on with what to type.
+//! here begin with that, and continue with what to type.
 
 use doyen_gossip::agreement::{Event, Explain, Problem};
 #[cfg(feature = "resp")]
@@ -9,7 +9,7 @@ use doyen_placement::NoRange;
 use doyen_placement::planner::{NotCancelled, NotDrained, Refused};
 use std::net::SocketAddr;
 
-/// What a command has to show to this node before it may change something.
+/// What this node requires of a command before it changes something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Nothing: the node trusts its machine.
@@ -18,7 +18,7 @@ pub(crate) enum Access {
     Secret,
     /// The token of `--http-token-file`.
     Token,
-    /// The node has neither, so it refuses all commands that change something.
+    /// The node has neither, so it refuses every command that changes something.
     Nothing,
 }
 
@@ -85,7 +85,7 @@ fn problem_text(problem: &Problem, reach: Reach) -> String {
         Problem::Drain(NotDrained::Silent(name)) => {
             format!(": if it will not come back, `doyen remove {name} --lost` goes on without it")
         }
-        Problem::Drain(NotDrained::Nobody(_)) => {
+        Problem::Drain(NotDrained::NoReceiver(_)) => {
             ": start another, or end a drain (`doyen drain NAME --cancel`)".to_owned()
         }
         Problem::Keyspace(Refused::OtherSettings(name)) => {
@@ -112,8 +112,8 @@ fn problem_text(problem: &Problem, reach: Reach) -> String {
     format!("{problem}{advice}")
 }
 
-/// The reader runs the command as it stands here: it names this node, and not the one that commands
-/// ask by default.
+/// The command works as it is printed: it names this node, not the one that commands ask by
+/// default.
 fn recover(missing: &[String], reach: Reach) -> String {
     let names = missing.join(" ");
     let here = reach
@@ -155,7 +155,7 @@ pub(crate) fn event_text(event: &Event) -> String {
     format!("{event}{advice}")
 }
 
-/// Why keys of a range cannot be asked for.
+/// Why a range of keys cannot be read in this keyspace.
 #[cfg(feature = "resp")]
 pub(crate) fn range_text(why: &NoRange) -> String {
     let advice = match why {

@@ -1,7 +1,7 @@
 //! A client: a program that uses the cluster and is not a member.
 //!
 //! ```text
-//!   callers (any task) ── desk ──> data thread: Shard without partitions ── QUIC ──> primary
+//!   callers (any task) ── inbox ──> data thread: Shard without partitions ── QUIC ──> primary
 //!                                       table <── any member, whenever there is a newer one
 //! ```
 //! It is the data thread of a node, without partitions, RESP and a control thread. It forwards,

@@ -39,7 +39,7 @@ use value::{Address, Size, Toggle};
 /// Below this range, a busy machine looks dead. Above it, failover takes too long.
 const SILENCE: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_secs(6);
 /// With 600 ms, members were expelled that only waited for a core. A process that ended is noticed
-/// by its closed port, whatever this value is.
+/// by its closed port, so this value does not matter then.
 const SILENCE_DEFAULT: Duration = Duration::from_secs(1);
 /// Kubernetes kills a process 30 s after SIGTERM. A leaving node ends before that, at most
 /// `node::OVERTIME_MAX` after this timeout.
@@ -67,7 +67,7 @@ const VALUE_BYTES_LEAST: usize = 1024;
 /// The highest `--value-max`. A value travels in one piece, and a data thread closes a connection
 /// with more than 96 MiB of incomplete frames (`net::links`).
 const VALUE_BYTES_MOST: usize = 64 << 20;
-/// By default, the largest value is one in so many parts of a data thread's memory.
+/// By default, the largest value is this part of a data thread's memory.
 const VALUE_PART: usize = 8;
 /// The least memory of a data thread, as its part of `--memory-max`.
 const MEMORY_BYTES_LEAST: usize = 1 << 20;
@@ -605,7 +605,8 @@ impl Options {
         match self.level_max.unwrap_or(most) {
             fits if (least..=most).contains(&fits) => Ok(fits),
             other => fail(format!(
-                "--level-max {other}: this program speaks the levels {least} to {most}; choose one of them"
+                "--level-max {other}: this program speaks the levels {least} to {most}; choose \
+                 one of them"
             )),
         }
     }

@@ -1,30 +1,31 @@
-//! The data threads: each one loop that drives a shard, a data network and a front door.
+//! The data threads. Each is one loop that drives a shard, a data network and a front door.
 //!
 //! Everything that an operation needs on this node happens on the one thread that has its
-//! partition; other threads hand over in batches and wait for answers. Of several data threads each
-//! is a peer of the others (`siblings`), and a few things are theirs together (`crew`).
+//! partition. Other threads hand over in batches and wait for answers. If there are several data
+//! threads, each is a peer of the others (`siblings`). The few things that they share are in
+//! `group`.
 
-mod bell;
 pub(crate) mod context;
 mod core;
-mod crew;
-mod desk;
 pub(crate) mod door;
+mod group;
+mod inbox;
 mod passes;
 mod process;
 mod reactor;
 #[doc(hidden)]
 pub mod siblings;
+mod thread_waker;
 mod turns;
 mod waiters;
 pub(crate) mod waking;
 
-use self::bell::Bell;
-use self::crew::Crew;
-use self::desk::{Asked, Attended, Desk};
 use self::door::Opener;
+use self::group::ThreadGroup;
+use self::inbox::{Asked, Attended, Inbox};
 use self::reactor::Reactor;
 use self::siblings::Siblings;
+use self::thread_waker::ThreadWaker;
 use crate::control::Upcall;
 use crate::control::shared::Shared;
 use crate::net::endpoint;
@@ -40,29 +41,29 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
-/// What the data threads are started with.
+/// The options of the data threads.
 #[derive(Debug)]
 pub(crate) struct DataOptions {
-    /// This process: a node, or a client, which serves no others.
+    /// The id of this process: a node, or a client, which serves no requests.
     pub(crate) me: MemberId,
-    /// Limits of the data path, of all threads together.
+    /// Limits of the data path, for all threads together.
     pub(crate) limits: Limits,
-    /// Of each thread, 1 to 16 of them, the socket of `--data` or of a port after it. A client has
-    /// one.
+    /// One socket for each thread, 1 to 16 of them: that of `--data`, or of a port after it. A
+    /// client has one.
     pub(crate) sockets: Vec<UdpSocket>,
-    /// What this node is to its peers.
+    /// The identity of this node for its peers.
     pub(crate) identity: Arc<Identity>,
-    /// Of a node: native clients at the same time.
+    /// For a node: limit of connected native clients.
     pub(crate) clients_max: usize,
     /// The highest level that the process speaks.
     pub(crate) level_max: u16,
-    /// Whether the process is this node's alone, so that all of its memory counts.
+    /// Whether the process belongs to this node alone, so that all of its memory counts.
     pub(crate) whole_process: bool,
-    /// Of a client: data ports of nodes, where it begins.
+    /// For a client: data ports of nodes at which it begins.
     pub(crate) seeds: Vec<SocketAddr>,
 }
 
-/// What one data thread is started with.
+/// The options of one data thread.
 #[derive(Debug)]
 struct ThreadOptions {
     me: MemberId,
@@ -73,7 +74,7 @@ struct ThreadOptions {
     level_max: u16,
     seeds: Vec<SocketAddr>,
     siblings: Siblings,
-    crew: Arc<Crew>,
+    group: Arc<ThreadGroup>,
 }
 
 /// A data thread could not start.
@@ -84,45 +85,46 @@ pub struct DataStartError(#[from] io::Error);
 /// Counters and gauges of the data threads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DataStats {
-    /// Those of the shard.
+    /// Counters of the shard.
     pub shard: doyen_engine::Stats,
-    /// Clients of the front door at present.
+    /// Clients that are connected to the front door.
     pub connections: u64,
-    /// Clients of the front door accepted since the start.
+    /// Clients that the front door accepted since the start.
     pub connections_accepted: u64,
-    /// Clients of the front door refused because there were too many.
+    /// Clients that the front door refused because too many were connected.
     pub connections_rejected: u64,
-    /// Their commands.
+    /// Commands of clients.
     pub commands: u64,
     /// Commands that were refused before they reached the shard, and protocol errors.
     pub command_errors: u64,
     /// Clients that did not speak the protocol of the front door.
     pub protocol_errors: u64,
-    /// Links that were closed because the peer's bytes made no sense.
+    /// Links that were closed because the peer's bytes were malformed.
     pub malformed_links: u64,
-    /// Bytes of commands that are not whole or not run.
+    /// Bytes of commands that are incomplete or were not run yet.
     pub input_bytes: u64,
-    /// Bytes of commands that are not answered and of answers that are not written, but for what
-    /// the store holds as well.
+    /// Bytes of unanswered commands and of unwritten answers, without those that the store holds as
+    /// well.
     pub answer_bytes: u64,
-    /// Bytes of answers to clients that send commands and read nothing.
+    /// Bytes of answers to clients that send commands and do not read.
     pub spilled_bytes: u64,
-    /// Clients that were disconnected because they held much and stood still while room was wanted.
+    /// Clients that were disconnected because they held much memory and made no progress while
+    /// others needed room.
     pub connections_expelled: u64,
     /// Wrong passwords.
     pub auth_failures: u64,
-    /// Clients that did not say the password in time.
+    /// Clients that did not authenticate in time.
     pub auth_timeouts: u64,
-    /// Clients that were disconnected because they sent nothing for long.
+    /// Clients that were disconnected because they were idle for too long.
     pub idle_timeouts: u64,
-    /// Passes of the loop with more work than 20 ms.
+    /// Passes of the loop that worked for more than 20 ms.
     pub long_passes: u64,
-    /// Native clients at present.
+    /// Connected native clients.
     pub clients: u64,
 }
 
 impl DataStats {
-    /// Adds those of another thread of the node.
+    /// Adds the counters of another thread of the node.
     fn add(&mut self, other: &Self) {
         self.shard.add(&other.shard);
         self.connections += other.connections;
@@ -140,7 +142,7 @@ impl DataStats {
         self.auth_timeouts += other.auth_timeouts;
         self.idle_timeouts += other.idle_timeouts;
         self.long_passes += other.long_passes;
-        // Each is connected with every thread.
+        // Each client is connected with every thread.
         self.clients = self.clients.max(other.clients);
     }
 }
@@ -158,7 +160,7 @@ impl Data {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// Waits until the threads have ended; tell them to with [`DataHandle::stop`].
+    /// Waits until the threads have ended. Call [`DataHandle::stop`] first.
     ///
     /// # Panics
     /// A data thread panicked: an invariant was broken.
@@ -170,21 +172,21 @@ impl Data {
     }
 }
 
-/// Reaches the data threads from other threads. Once all handles are dropped, they end.
+/// Reaches the data threads from other threads. When all handles are dropped, they end.
 #[derive(Debug, Clone)]
 pub struct DataHandle(Arc<Desks>);
 
-/// What all handles share.
+/// The shared part of all handles.
 #[derive(Debug)]
 struct Desks {
-    /// One a thread, at least one.
-    desks: Vec<Arc<Desk>>,
+    /// One for each thread, at least one.
+    inboxes: Vec<Arc<Inbox>>,
     shared: Arc<Shared>,
 }
 
 impl Drop for Desks {
     fn drop(&mut self) {
-        self.desks.iter().for_each(|desk| desk.close());
+        self.inboxes.iter().for_each(|inbox| inbox.close());
     }
 }
 
@@ -193,18 +195,18 @@ enum Message {
     Stats(oneshot::Sender<DataStats>),
     LongestPass(oneshot::Sender<Longest>),
     Drain(oneshot::Sender<()>),
-    /// To a client's: which map is this?
+    /// For a client: asks for the id of a map.
     Map {
-        /// The name of the keyspace that it shall be in.
+        /// The name of its keyspace.
         keyspace: String,
         /// Its name.
         name: String,
-        /// Where the answer goes.
+        /// Receives the answer.
         answer: oneshot::Sender<Result<MapEntry, String>>,
     },
-    /// To a client's: why did the seeds not take it?
+    /// For a client: asks for the reasons why its seeds refused it.
     Refusals(oneshot::Sender<Vec<(SocketAddr, endpoint::Failure)>>),
-    /// To a client's: where to begin from now on.
+    /// For a client: the seeds from now on.
     Seeds(Vec<SocketAddr>),
     /// From the door of another thread.
     Door(door::Message),
@@ -214,10 +216,10 @@ enum Message {
 }
 
 impl DataHandle {
-    /// Runs an operation, wherever its key lives. Dropping the future does not undo it.
+    /// Runs an operation, wherever its key is stored. Dropping the future does not undo it.
     pub fn execute(&self, op: Operation) -> impl Future<Output = Outcome> + Send + use<> {
-        let desk = self.desk_of(|| self.0.shared.partition_of(op.keyspace, op.map, &op.key));
-        Asked::new(desk, Work::Key(op))
+        let inbox = self.inbox_of(|| self.0.shared.partition_of(op.keyspace, op.map, &op.key));
+        Asked::new(inbox, Work::Key(op))
     }
 
     /// Runs an operation on a whole partition.
@@ -225,8 +227,8 @@ impl DataHandle {
         &self,
         op: PartitionOperation,
     ) -> impl Future<Output = Outcome> + Send + use<> {
-        let desk = self.desk_of(|| Some(op.partition));
-        Asked::new(desk, Work::Partition(op))
+        let inbox = self.inbox_of(|| Some(op.partition));
+        Asked::new(inbox, Work::Partition(op))
     }
 
     /// The table that this node acts on; `None` before there is one.
@@ -234,30 +236,30 @@ impl DataHandle {
         Some(self.0.shared.local().view.as_ref()?.installed.clone())
     }
 
-    /// The desk of the thread that has a partition, if this node has it.
-    fn desk_of(&self, partition: impl FnOnce() -> Option<PartitionId>) -> Arc<Desk> {
-        let desks = &self.0.desks;
-        // At most 16.
-        let thread = if desks.len() > 1 {
-            partition().map_or(0, |p| doyen_engine::thread_of(p, desks.len() as u8))
+    /// The inbox of the thread that has a partition, if this node has it.
+    fn inbox_of(&self, partition: impl FnOnce() -> Option<PartitionId>) -> Arc<Inbox> {
+        let inboxes = &self.0.inboxes;
+        // There are at most 16.
+        let thread = if inboxes.len() > 1 {
+            partition().map_or(0, |p| doyen_engine::thread_of(p, inboxes.len() as u8))
         } else {
             0
         };
-        desks[usize::from(thread)].clone()
+        inboxes[usize::from(thread)].clone()
     }
 
     /// Asks the first thread. `None`: it has ended.
     async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> Message) -> Option<T> {
         let (answer, answered) = oneshot::channel();
-        self.0.desks[0].tell(message(answer));
+        self.0.inboxes[0].tell(message(answer));
         answered.await.ok()
     }
 
     /// Asks all threads.
     async fn ask_all<T>(&self, message: impl Fn(oneshot::Sender<T>) -> Message) -> Vec<T> {
-        let asked = self.0.desks.iter().map(|desk| {
+        let asked = self.0.inboxes.iter().map(|inbox| {
             let (answer, answered) = oneshot::channel();
-            desk.tell(message(answer));
+            inbox.tell(message(answer));
             answered
         });
         let mut answers = Vec::new();
@@ -286,15 +288,15 @@ impl DataHandle {
             .fold(Longest::default(), Longest::max)
     }
 
-    /// Accepts no more clients, answers every request received, closes each connection in
-    /// order, and returns when that is done.
+    /// Accepts no more clients, answers every request that was received, and closes each connection
+    /// in order. Returns when that is done.
     pub async fn drain(&self) {
-        // No answer means that the thread has ended, and its connections with it.
+        // A missing answer means that the thread has ended, and its connections with it.
         self.ask_all(Message::Drain).await;
     }
 
-    /// Of a client: asks a member which map this is, and to make it if it is not there. `None`: no
-    /// member is there to be asked.
+    /// For a client: asks a member for the id of this map, which is created if it does not exist.
+    /// `None`: no member is connected.
     pub(crate) async fn map(&self, keyspace: &str, name: &str) -> Option<Result<MapEntry, String>> {
         self.ask(|answer| Message::Map {
             keyspace: keyspace.to_owned(),
@@ -304,38 +306,42 @@ impl DataHandle {
         .await
     }
 
-    /// Of a client: those seeds that did not take it, and why.
+    /// For a client: the seeds that refused it, and why.
     pub(crate) async fn refusals(&self) -> Vec<(SocketAddr, endpoint::Failure)> {
         self.ask(Message::Refusals).await.unwrap_or_default()
     }
 
-    /// Of a client: where to begin, from now on.
+    /// For a client: sets the seeds.
     pub(crate) fn set_seeds(&self, addresses: Vec<SocketAddr>) {
-        self.0.desks[0].tell(Message::Seeds(addresses));
+        self.0.inboxes[0].tell(Message::Seeds(addresses));
     }
 
-    /// Whether one of the threads has ended: what it had is gone, and nothing is served any more.
+    /// Whether one of the threads has ended. Its data is gone, and this node serves nothing any
+    /// more.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.0.desks.iter().any(|desk| desk.has_ended())
+        self.0.inboxes.iter().any(|inbox| inbox.has_ended())
     }
 
     /// One of the threads panics.
     #[cfg(test)]
     pub(crate) fn panic(&self, thread: usize) {
-        self.0.desks[thread].tell(Message::Panic);
+        self.0.inboxes[thread].tell(Message::Panic);
     }
 
     /// Ends the threads at once.
     pub fn stop(&self) {
-        self.0.desks.iter().for_each(|desk| desk.bell().stop());
+        self.0
+            .inboxes
+            .iter()
+            .for_each(|inbox| inbox.thread_waker().stop());
     }
 }
 
 /// Starts the data threads, each with one of these doors.
 ///
 /// # Errors
-/// A socket cannot be used, or the system gives no thread; then none runs.
+/// A socket cannot be used, or the system refuses a thread. No thread runs then.
 pub(crate) fn start<O: Opener>(
     options: DataOptions,
     doors: Vec<O>,
@@ -357,20 +363,24 @@ pub(crate) fn start<O: Opener>(
         .filter(|n| (1..=THREADS_MAX).contains(n));
     let count = count.ok_or_else(|| io::Error::other("there are 1 to 16 data threads"))?;
     debug_assert_eq!(doors.len(), sockets.len(), "each thread has a door");
-    let (mut polls, mut desks) = (Vec::new(), Vec::new());
+    let (mut polls, mut inboxes) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let poll = mio::Poll::new()?;
-        let bell = Bell::new(mio::Waker::new(poll.registry(), reactor::BELL)?);
-        desks.push(Arc::new(Desk::new(bell, limits.waiting_max)));
+        let thread_waker = ThreadWaker::new(mio::Waker::new(poll.registry(), reactor::WAKE)?);
+        inboxes.push(Arc::new(Inbox::new(thread_waker, limits.waiting_max)));
         polls.push(poll);
     }
-    let listeners = desks.clone();
-    shared.listen(move || listeners.iter().for_each(|desk| desk.bell().ring()));
+    let listeners = inboxes.clone();
+    shared.listen(move || {
+        listeners
+            .iter()
+            .for_each(|inbox| inbox.thread_waker().wake())
+    });
     let handle = DataHandle(Arc::new(Desks {
-        desks: desks.clone(),
+        inboxes: inboxes.clone(),
         shared: shared.clone(),
     }));
-    let crew = Arc::new(Crew::new(desks, whole_process));
+    let group = Arc::new(ThreadGroup::new(inboxes, whole_process));
     let mut data = Data {
         threads: Vec::new(),
     };
@@ -387,7 +397,7 @@ pub(crate) fn start<O: Opener>(
             level_max,
             seeds: seeds.clone(),
             siblings,
-            crew: crew.clone(),
+            group: group.clone(),
         };
         match start_one(poll, options, door, shared.clone(), upcalls.clone()) {
             Ok(thread) => data.threads.push(thread),
@@ -416,12 +426,12 @@ fn start_one(
         format!("doyen-data-{number}")
     };
     let thread = std::thread::Builder::new().name(name).spawn(move || {
-        let desk = options.crew.desk(number).clone();
-        let others = (0..options.crew.threads())
+        let inbox = options.group.inbox(number).clone();
+        let others = (0..options.group.threads())
             .filter(|other| *other != number)
-            .map(|other| options.crew.desk(other).clone());
-        let attended = Attended::new(desk.clone(), others.collect(), upcalls.clone());
-        match Reactor::new(poll, desk, options, door, shared, upcalls) {
+            .map(|other| options.group.inbox(other).clone());
+        let attended = Attended::new(inbox.clone(), others.collect(), upcalls.clone());
+        match Reactor::new(poll, inbox, options, door, shared, upcalls) {
             Ok(mut reactor) => {
                 // The thread that started this one waits for this.
                 let _ = started.send(Ok(()));
@@ -434,7 +444,7 @@ fn start_one(
             }
         }
     })?;
-    // A thread that ended without a word has panicked.
+    // A thread that ended without an answer has panicked.
     ready
         .recv()
         .unwrap_or_else(|_| Err(io::Error::other("the thread ended")))?;

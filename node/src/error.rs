@@ -1,5 +1,5 @@
-//! What can go wrong for a program that embeds a node or connects to one, one type for each kind of
-//! operation. Each says whether anything happened.
+//! What can go wrong for a program that embeds a node or connects to one: one type for each kind of
+//! operation. Each error says whether anything happened.
 
 use doyen_engine::codec::CodecError;
 use doyen_engine::op::Failure;
@@ -7,7 +7,7 @@ use doyen_engine::op::Failure;
 /// A node did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// What it was told cannot hold.
+    /// An option is invalid, or contradicts another one.
     #[error(transparent)]
     Config(#[from] crate::config::ConfigError),
     /// A port could not be opened.
@@ -34,10 +34,10 @@ pub enum NodeError {
     /// This node was shut down.
     #[error("this node has stopped")]
     Stopped,
-    /// This node cannot be a member, and waiting will not help.
+    /// This node cannot be a member, and waiting does not help.
     #[error("{0}")]
     Fatal(String),
-    /// It is not ready within the time that was given.
+    /// The node was not ready within the given time.
     #[error("not ready in time: {0}")]
     NotReady(String),
     /// The cluster refuses; nothing happened.
@@ -48,7 +48,7 @@ pub enum NodeError {
 /// A client did not connect.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// What it was told cannot hold.
+    /// An option is invalid, or contradicts another one.
     #[error(transparent)]
     Config(#[from] crate::config::ConfigError),
     /// The secret or the certificates could not be used.
@@ -57,10 +57,10 @@ pub enum ConnectError {
     /// The operating system refused a thread or a socket.
     #[error("cannot start: {0}")]
     System(String),
-    /// Every seed refuses it, and trying again will not help until somebody changes something.
+    /// Every seed refuses this client. Trying again does not help until a person changes something.
     #[error("no seed accepts this client; {0}")]
     Refused(String),
-    /// No node that can serve it was found in time; trying again may help.
+    /// The client found no node that can serve it in time. Trying again may help.
     #[error("{0}")]
     Unreachable(String),
 }
@@ -71,7 +71,7 @@ pub enum ClientError {
     /// This client was closed.
     #[error("this client is closed")]
     Closed,
-    /// Nobody has answered within the time; it may be done later all the same, and may be asked
+    /// No answer came within the time. The change may still be made later, and may be asked for
     /// again.
     #[error("not ready in time: {0}")]
     NotReady(String),
@@ -83,61 +83,63 @@ pub enum ClientError {
 /// A value could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The key cannot be written as bytes.
+    /// The key cannot be encoded.
     #[error("the key cannot be encoded: {0}")]
     Key(CodecError),
     /// The stored bytes are not a value of this type.
     #[error("the stored value is not of this type: {0}")]
     Value(CodecError),
-    /// Nobody serves the key at the moment; trying again may help.
-    #[error("nobody serves this key at the moment: try again")]
+    /// No node serves the key at the moment. Trying again may help.
+    #[error("no node serves this key at the moment: try again")]
     Unavailable,
     /// Too many operations wait already.
     #[error("too many operations are waiting already: try again later")]
     Overloaded,
-    /// The node or the client was shut down, or failed. Trying again will not help.
+    /// The node or the client was shut down, or failed. Trying again does not help.
     #[error("this node or client has stopped")]
     Stopped,
-    /// Something that should not come of this operation.
+    /// An outcome that this operation should not have.
     #[error("unexpected outcome: {0}")]
     Unexpected(String),
 }
 
 /// A value was not written, or is not known to be.
 ///
-/// Only with [`WriteError::Unknown`] may it have happened; every other error says that nothing
-/// happened.
+/// Only after [`WriteError::Unknown`] or [`WriteError::Unexpected`] may the write have happened.
+/// After every other error nothing has happened.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The key cannot be written as bytes. Nothing happened.
+    /// The key cannot be encoded. Nothing happened.
     #[error("the key cannot be encoded: {0}")]
     Key(CodecError),
-    /// The value cannot be written as bytes. Nothing happened.
+    /// The value cannot be encoded. Nothing happened.
     #[error("the value cannot be encoded: {0}")]
     Value(CodecError),
     /// The key or the value is above the limit. Nothing happened.
-    #[error("the key or the value is above the limit: nothing was written")]
+    #[error(
+        "the key or the value is above the limit: nothing was written; store less in one value"
+    )]
     TooLarge,
     /// A copy has no memory left. Nothing happened.
-    #[error("memory is full: nothing was written")]
+    #[error("memory is full: nothing was written; delete keys, or raise --memory-max")]
     OutOfMemory,
     /// Fewer copies are in sync than `min_in_sync`. Nothing happened.
     #[error("too few copies are in sync: nothing was written")]
     TooFewCopies,
-    /// Nobody serves the key at the moment. Nothing happened; trying again may help.
-    #[error("nobody serves this key at the moment: nothing was written, try again")]
+    /// No node serves the key at the moment. Nothing happened; trying again may help.
+    #[error("no node serves this key at the moment: nothing was written, try again")]
     Unavailable,
     /// Too many operations wait already. Nothing happened.
     #[error("too many operations are waiting already: nothing was written, try again later")]
     Overloaded,
-    /// The node or the client was shut down, or failed. Nothing happened; trying again will not
+    /// The node or the client was shut down, or failed. Nothing happened. Trying again does not
     /// help.
     #[error("this node or client has stopped: nothing was written")]
     Stopped,
-    /// It may have happened, or may still happen: the answer did not arrive in time.
-    #[error("it is not known whether this was written")]
+    /// The answer did not arrive in time: the write may have happened, or may still happen.
+    #[error("it is not known whether this was written: read the key before you try again")]
     Unknown,
-    /// Something that should not come of this operation; treat it like [`WriteError::Unknown`].
+    /// An outcome that this operation should not have. Treat it like [`WriteError::Unknown`].
     #[error("unexpected outcome, it may have been written: {0}")]
     Unexpected(String),
 }
@@ -153,7 +155,8 @@ impl WriteError {
 impl From<Failure> for ReadError {
     fn from(failure: Failure) -> Self {
         match failure {
-            // A read changes nothing: not to know whether it happened is not to have an answer.
+            // A read changes nothing. So a read that may or may not have happened only lacks its
+            // answer.
             Failure::Unavailable
             | Failure::NoPartition
             | Failure::Unknown

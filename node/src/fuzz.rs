@@ -1,4 +1,4 @@
-//! Every decoder as a function of bytes that a peer may have sent, and a generator of such bytes.
+//! Every decoder as a function of bytes from a peer, and a generator of such bytes.
 //!
 //! ```text
 //!   Target::seeds ──> Mutator ──bytes──> Target::run: decode, then use the result

@@ -1,30 +1,32 @@
-//! HTTP: how a cluster is looked at, and the few changes that an operator makes. It has a thread of
-//! its own, so that a slow reader of `/table` delays neither data nor agreement.
+//! HTTP: reports about the cluster, and the few changes that an operator makes. It has its own
+//! thread, so that a slow reader of `/table` delays neither data nor agreement.
 //!
 //! | | |
 //! |---|---|
 //! | `GET /status` | the cluster as JSON |
 //! | `GET /table` | who holds what, as JSON; may need the token |
 //! | `GET /healthz` | 200 while all threads of the node run and answer |
-//! | `GET /readyz` | 200 while the node is a member, keys have owners, all its threads run, it is not leaving and has met no other cluster that holds data |
+//! | `GET /readyz` | 200 while the node may be sent clients: see `probes.rs` |
 //! | `GET /metrics` | Prometheus |
-//! | `GET /loads`, `GET /placement` | what each partition is asked for, as JSON; may need the token |
+//! | `GET /loads`, `GET /placement` | the load of each partition, as JSON; may need the token |
 //! | `GET /moves` | what moves, how far it has come and why, as JSON; may need the token |
 //! | `GET /balance` | whether, when and how fast copies move for balance |
-//! | `GET /events` | what has happened, as far as this node knows; `?since=NUMBER`, `?wait=MILLISECONDS`, `?follow=true` |
+//! | `GET /events` | the events that this node has learned of; see `events.rs` for its options |
 //! | `GET /keyspaces` | the keyspaces, as JSON |
 //! | `GET /rebalance` | what a plan would move, step by step, as JSON; may need the token |
 //! | `POST /rebalance` | applies such a plan to the table that it was made for; needs the token |
-//! | `PATCH /rebalance` | says for which reasons copies move by themselves; needs the token |
-//! | `PATCH /balance` | pauses balancing, lets it go on, says when and how fast; needs the token |
-//! | `POST /moves/cancel` | gives a move up, or all that are for balance; needs the token |
-//! | `POST` and `DELETE /members/NAME/drain` | empties a member, or lets it hold data again; needs the token |
-//! | `DELETE /members/NAME` | goes on without a silent member that will not return; needs the token |
-//! | `POST /recover` | goes on without dead members; needs the token |
-//! | `POST /keyspaces`, `PATCH` and `DELETE /keyspaces/NAME` | creates, alters and drops a keyspace; needs the token |
+//! | `PATCH /rebalance` | sets the reasons for which copies move by themselves; needs the token |
+//! | `PATCH /balance` | pauses or resumes balancing, sets its window and rate; needs the token |
+//! | `POST /moves/cancel` | cancels one move, or all moves for balance; needs the token |
+//! | `POST` and `DELETE /members/NAME/drain` | empties a member, or fills it again; needs the token
+//! |
+//! | `DELETE /members/NAME` | removes a silent member that will not return; needs the token |
+//! | `POST /recover` | continues without dead members; needs the token |
+//! | `POST /keyspaces` | creates a keyspace; needs the token |
+//! | `PATCH` and `DELETE /keyspaces/NAME` | alters or drops a keyspace; needs the token |
 //!
-//! What shows keys, or where data lies, needs the token where the data is protected: once RESP has
-//! a password, and wherever HTTP listens beyond this machine.
+//! A report that shows keys, or where data lies, needs the token if the data is protected: if RESP
+//! has a password, or if HTTP listens beyond this machine.
 
 mod changes;
 pub mod client;
@@ -51,7 +53,7 @@ use tokio::sync::{broadcast, watch};
 
 /// What the admin thread needs to start.
 pub(crate) struct ServerOptions {
-    /// Where HTTP listens, if it does.
+    /// The listener of HTTP, if HTTP is on.
     pub(crate) listener: Option<std::net::TcpListener>,
     /// Reports and changes.
     pub(crate) admin: Admin,
@@ -61,9 +63,9 @@ pub(crate) struct ServerOptions {
     pub(crate) data: DataHandle,
     /// The node's certificate.
     pub(crate) identity: Arc<Identity>,
-    /// What changes must carry; `None`: nothing may be changed.
+    /// The token that a request for a change must carry. `None`: no request may change anything.
     pub(crate) token: Option<String>,
-    /// Whether what shows keys, or where data lies, needs it as well.
+    /// Whether reports that show keys, or where data lies, need the token as well.
     pub(crate) guarded: bool,
     /// Names of hosts that this node answers to.
     pub(crate) hosts: Vec<String>,
@@ -81,7 +83,7 @@ struct State {
     hosts: Vec<String>,
     metrics: Metrics,
     leaving: AtomicBool,
-    /// Whether the node stops: what goes on without end ends then.
+    /// Whether the node stops. Endless answers (streams of events) end then.
     stopped: watch::Receiver<bool>,
 }
 

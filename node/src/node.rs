@@ -27,9 +27,10 @@ use tokio::sync::{broadcast, watch};
 
 /// How long `map` waits for a cluster.
 const READY_MAX: Duration = Duration::from_secs(30);
-/// Between two looks at what no event tells.
+/// Interval between two checks of a state that has no event.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long dropping what other members hold too may take, once `leave_timeout` is over.
+/// After `leave_timeout`, copies that other members hold as well are dropped. This is how long that
+/// may take.
 const HASTE_MAX: Duration = Duration::from_secs(2);
 /// A node ends at the latest this long after `leave_timeout`. With the default of 25 s that is
 /// within the 30 s which orchestrators give a process before they kill it.
@@ -59,7 +60,7 @@ pub struct Node {
     threads: Option<Threads>,
 }
 
-/// What joins when the node ends.
+/// Threads that are joined when the node ends.
 #[derive(Debug)]
 struct Threads {
     control: Control,
@@ -68,7 +69,7 @@ struct Threads {
     admin: Server,
 }
 
-/// What `builder` started.
+/// Everything that `builder` started.
 pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) addresses: Addresses,
@@ -94,18 +95,18 @@ pub enum Departure {
     Unrepaired,
     /// It was no member of a cluster.
     Outside,
-    /// It never had another member to hand over to: what it held is gone, which survives nowhere
-    /// else by design.
+    /// It never had another member to hand over to. Its data is gone; by design, no other copy of
+    /// it exists.
     Alone,
-    /// No other member stayed to take over, nor did one come: what it held is gone.
+    /// No other member stayed or came to take over. Its data is gone.
     Last {
-        /// So many keys.
+        /// This many keys.
         keys: u64,
     },
-    /// It took longer than `leave_timeout`: what only this node held is gone.
+    /// It took longer than `leave_timeout`. Data that only this node held is gone.
     TimedOut {
-        /// So many partitions with data. No other member that answers and stays has a copy of them,
-        /// by the last table that this node knows.
+        /// This many partitions with data. By the last table that this node knows, no other member
+        /// that answers and stays has a copy of them.
         partitions: usize,
     },
 }
@@ -149,7 +150,7 @@ impl Node {
         &self.name
     }
 
-    /// Where it is reached: the real ports.
+    /// Its addresses, with the real ports.
     #[must_use]
     pub const fn addresses(&self) -> &Addresses {
         &self.addresses
@@ -167,14 +168,14 @@ impl Node {
         Admin::new(self.control.clone(), self.shared.clone())
     }
 
-    /// What it tells of: members that come and go, coordinators, losses. A receiver that lags
-    /// misses the oldest.
+    /// Events from now on: members that join and leave, coordinators, losses. A receiver that lags
+    /// misses the oldest ones.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.control.events()
     }
 
-    /// Why this node cannot be a member, or goes on as one no more, once that is certain.
+    /// Why this node cannot become or remain a member, once that is certain.
     #[must_use]
     pub fn fatal(&self) -> watch::Receiver<Option<String>> {
         self.control.fatal()
@@ -221,8 +222,8 @@ impl Node {
             })
     }
 
-    /// The map of this name in the keyspace `default`; it is made if it is not there. Waits up to
-    /// 30 s for the cluster.
+    /// The map of this name in the keyspace `default`. The map is created if it does not exist.
+    /// Waits up to 30 s for the cluster.
     ///
     /// # Errors
     /// When there is no cluster, or it refuses.
@@ -234,8 +235,8 @@ impl Node {
         self.map_in(DEFAULT_KEYSPACE, name).await
     }
 
-    /// The map of this name in this keyspace, which must be there ([`Admin::create_keyspace`]); the
-    /// map is made if it is not. Waits up to 30 s for the cluster.
+    /// The map of this name in this keyspace. The map is created if it does not exist; the keyspace
+    /// must exist ([`Admin::create_keyspace`]). Waits up to 30 s for the cluster.
     ///
     /// # Errors
     /// When there is no cluster, or it refuses.
@@ -267,8 +268,8 @@ impl Node {
         self.control.logged_events(since)
     }
 
-    /// Map 0 of another keyspace, as bytes: what a Redis client uses after `CLIENT KEYSPACE NAME`.
-    /// A keyspace that another member has just made is found.
+    /// Map 0 of another keyspace, as bytes: the keys that a Redis client sees after `CLIENT
+    /// KEYSPACE NAME`. A keyspace that another member has just created is found.
     ///
     /// # Errors
     /// There is no such keyspace, or no cluster.
@@ -313,13 +314,13 @@ impl Node {
         }
     }
 
-    /// Reads again what may change while a node runs: the PEM files. False: it was given none.
+    /// Reads the PEM files again, which may change while a node runs. Returns false if it has none.
     pub fn reload(&self) -> bool {
         self.identity.refresh()
     }
 
-    /// Leaves in order: hands everything over, answers what was received, waits until the others
-    /// know, stops.
+    /// Leaves in order: hands everything over, answers the requests that were received, waits until
+    /// the other members know, and stops.
     pub async fn shutdown(mut self) -> Departure {
         #[cfg(feature = "http")]
         if let Some(threads) = &self.threads {
@@ -328,7 +329,7 @@ impl Node {
         let departure = self.leave().await;
         self.stop();
         if let Some(threads) = self.threads.take() {
-            // Joining blocks, if only for moments.
+            // Joining blocks for moments.
             let joined = tokio::task::spawn_blocking(move || threads.join()).await;
             if let Err(e) = joined {
                 tracing::error!("a thread of this node ended badly: {e}");
@@ -350,8 +351,7 @@ impl Node {
             return Departure::Outside;
         }
         if self.data.has_ended() {
-            // What it had is gone with the thread: there is nothing to hand over, and no thread to
-            // do it.
+            // The data of that thread is gone with it: there is nothing to hand over.
             return Departure::TimedOut {
                 partitions: self.holds_alone().await,
             };
@@ -360,7 +360,7 @@ impl Node {
         let left = |limit: Duration| limit.min(end.saturating_duration_since(Instant::now()));
         let within = |limit, pace| tokio::time::timeout(limit, self.control.hand_over(pace));
         let departure = if matches!(within(self.leave_timeout, Pace::Repair).await, Ok(Ok(()))) {
-            // Copies of nothing are no loss.
+            // Copies of empty partitions are no loss.
             let keys = if self.table_says(planner::holds_anything) {
                 self.data.stats().await.shard.keys
             } else {
@@ -376,7 +376,8 @@ impl Node {
         {
             Departure::Unrepaired
         } else {
-            // Copies of nothing are no loss. If the data threads do not say, there may be keys.
+            // Copies of empty partitions are no loss. If the data threads do not answer, assume
+            // that there are keys.
             let stats = tokio::time::timeout(STATUS_MAX, self.data.stats()).await;
             let empty = stats.is_ok_and(|stats| stats.shard.keys == 0);
             Departure::TimedOut {
@@ -389,31 +390,34 @@ impl Node {
             .is_err()
         {
             tracing::warn!(
-                "some requests were not answered within {drain_max:.1?}: their connections are closed"
+                "some requests were not answered within {drain_max:.1?}: their connections are \
+                 closed"
             );
         }
         if matches!(departure, Departure::TimedOut { .. }) {
             return departure;
         }
-        // What it held is with others, or lost. They know that this node is gone, or notice it.
+        // The other members have its data, or the data is lost. They know that this node is gone,
+        // or notice it.
         let depart_max = left(DEPART_MAX);
         if !matches!(
             tokio::time::timeout(depart_max, self.control.depart()).await,
             Ok(Ok(()))
         ) {
             tracing::warn!(
-                "no majority has confirmed within {depart_max:.1?} that this node is gone: it stops all the same"
+                "no majority has confirmed within {depart_max:.1?} that this node is gone: it \
+                 stops anyway"
             );
         }
         departure
     }
 
-    /// Whether it is part of a cluster, as far as it knows by itself: the coordinator is not asked.
+    /// Whether it is part of a cluster, as far as it knows itself. The coordinator is not asked.
     pub fn is_member(&self) -> bool {
         self.shared.local().view.is_some()
     }
 
-    /// What the table in force says of this node; `false` where there is none.
+    /// What the table in force says of this node; `false` if there is no table.
     fn table_says(&self, what: impl Fn(&Table, MemberId) -> bool) -> bool {
         let local = self.shared.local();
         local

@@ -1,6 +1,6 @@
-//! What a cluster looks like to people and programs: the reports that the library gives, that HTTP
-//! answers as JSON, and that the command line prints. Each is made from a table and what is known
-//! of its members; none changes anything.
+//! Reports about a cluster, for people and programs. The library gives them, HTTP answers them as
+//! JSON, and the command line prints them. Each is made from a table and what is known of its
+//! members; none changes anything.
 
 pub mod events;
 #[cfg(test)]

@@ -7,11 +7,10 @@
 //!   clients ──> History ──> linear: can what was answered be explained?
 //! ```
 //!
-//! [`Cluster`] owns the processes and their [`Relay`]; [`Faults`] says what a link does to the
-//! datagrams on it; a [`History`] records what clients asked and were answered, and judges whether
-//! any order of the operations explains it, key by key ([`linear`]). Nothing of this knows how a
-//! node works inside: the processes are the production's, and so are their protocol and their
-//! ports.
+//! [`Cluster`] owns the processes and their [`Relay`]. [`Faults`] describes what a link does to its
+//! datagrams. A [`History`] records the requests and answers of clients, and judges for each key
+//! whether any order of the operations explains it ([`linear`]). The testkit knows nothing of a
+//! node's inside: it runs the production program, with its protocol and its ports.
 //!
 //! ```no_run
 //! use doyen::testkit::{Cluster, Faults};
@@ -72,9 +71,9 @@ pub enum TestkitError {
     /// The system refused something.
     #[error("{what}: {why}")]
     System {
-        /// What was to be done.
+        /// The attempted action.
         what: String,
-        /// Why it is not.
+        /// The reason for the failure.
         why: io::Error,
     },
     /// There is no such node, or its state does not allow the request. Nothing happened.
@@ -83,17 +82,17 @@ pub enum TestkitError {
     /// A node does not answer.
     #[error("{name} does not answer: {why}")]
     Unanswered {
-        /// Which one.
+        /// The name of the node.
         name: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// An awaited condition did not come true.
     #[error("gave up after {within:?}: {what}")]
     TimedOut {
-        /// What is not as it was waited for, and what was seen last.
+        /// What was awaited, and what was seen last.
         what: String,
-        /// How long.
+        /// The patience.
         within: Duration,
     },
 }

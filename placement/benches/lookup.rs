@@ -1,9 +1,9 @@
 //! What finding the partition of a key costs in each mode: `just placement-bench`.
 //!
-//! Keys are asked in random order, so that what is not in a cache costs what it costs; hashing the
-//! key is part of it. Measured is the thread's own CPU time, so that a busy machine does not count
-//! what it gave to others. The table at the end has the median of the samples and the least, how
-//! often the allocator was called, and what the look-up takes in memory.
+//! Keys are looked up in random order, so that cache misses count. Hashing the key is part of the
+//! cost. The benchmark measures the thread's own CPU time, so other programs do not disturb it. The
+//! table at the end has the median and the least of the samples, the number of calls of the
+//! allocator, and the memory of the look-up.
 #![allow(missing_docs, reason = "macros of criterion")]
 
 #[path = "../tests/placement/common.rs"]
@@ -67,7 +67,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// A number that looks drawn.
+/// A number that looks random.
 fn drawn(n: u64) -> u64 {
     let mixed = (n ^ (n >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     (mixed ^ (mixed >> 32)).wrapping_mul(0x94D0_49BB_1331_11EB) >> 8
@@ -97,7 +97,7 @@ fn measure(
         });
     });
     samples.sort_by(f64::total_cmp);
-    // None, where the command line asks for others.
+    // There are none if the command line selects others.
     Some(Row {
         name,
         median: *samples.get(samples.len() / 2)?,

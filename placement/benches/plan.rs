@@ -1,8 +1,8 @@
 //! What planning costs in a large cluster: `just placement-bench`.
 //!
-//! A thousand members in three zones, 16,384 partitions of three copies. Measured is the thread's
-//! own CPU time, so that a busy machine does not count what it gave to others; the table has the
-//! median and the least of some runs.
+//! A thousand members in three zones, 16,384 partitions of three copies. The benchmark measures the
+//! thread's own CPU time, so other programs do not disturb it. The table has the median and the
+//! least of some runs.
 #![allow(missing_docs, reason = "as every bench")]
 
 #[path = "../tests/placement/common.rs"]
@@ -93,8 +93,8 @@ fn main() {
     measure("two new rules: the plan", None, || {
         planner::plan(&ruled, &Loads::default())
     });
-    // Rules that leave loads uneven, and such as cannot be met, must not be looked into member by
-    // member each time.
+    // Planning must not examine every member each time for rules that leave loads uneven or cannot
+    // be met.
     for (name, rule) in [
         ("one member leads everything", "primary in name=n7"),
         ("a rule that cannot be met", "primary in zone=z9"),

@@ -15,7 +15,8 @@ const DAY: u16 = 24 * 60;
 /// with them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Balancing {
-    /// Nothing moves for balance alone, and what paused it. Lost copies are repaired all the same.
+    /// Nothing moves for balance alone. The value says what paused it. Lost copies are repaired
+    /// anyway.
     pub paused: Option<Paused>,
     /// The time of day at which balancing is allowed. `None`: at any time.
     pub window: Option<Window>,
@@ -43,10 +44,10 @@ pub enum Paused {
 /// The rate of copying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum MoveRate {
-    /// As fast as clients do not notice.
+    /// As fast as possible without clients noticing.
     #[default]
     Adaptive,
-    /// This many bytes a second from each member and to each member, whatever clients notice.
+    /// This many bytes a second from each member and to each member, even if clients notice.
     Bytes(u64),
 }
 

@@ -25,7 +25,7 @@ use crate::id::{MapId, PartitionId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Which partition has which keys.
+/// The division of keys among partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Division {
     /// Runs of slots of equal length. The mode says how many there are.

@@ -97,8 +97,7 @@ const CRC16_TABLES: [[u16; 256]; 8] = {
     tables
 };
 
-/// A hasher with a fixed result: numbers enter as little-endian 64-bit words, whatever the
-/// platform.
+/// A hasher with a fixed result: numbers enter as little-endian 64-bit words on every platform.
 ///
 /// It is not for keys that an attacker chooses. Tables come from authenticated members, and the
 /// digest only has to tell honest tables apart. `derive(Hash)` feeds it. A test pins the result, so

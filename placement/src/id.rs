@@ -6,7 +6,8 @@ use std::fmt;
 macro_rules! number {
     ($(#[$meta:meta])* $name:ident($inner:ty)) => {
         $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[derive(Serialize, Deserialize)]
         pub struct $name(pub $inner);
 
         impl $name {

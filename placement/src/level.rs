@@ -1,9 +1,9 @@
-//! Which versions of everything that travels this program speaks.
+//! The wire versions that this program speaks.
 //!
-//! There is one number. The *version* of a connection is the highest that both its ends speak;
-//! each says its range in its hello. The *level* of a cluster stands in the table: every member
-//! speaks it, the coordinator raises it once every member is known to speak more, and it never
-//! falls (I17). So a process speaks two versions: the one before is what a rolling upgrade needs.
+//! There is one sequence of numbers. The *version* of a connection is the highest that both its
+//! ends speak; each end gives its range in its hello. The *level* of a cluster stands in the table.
+//! Every member speaks it, the coordinator raises it when every member is known to speak more, and
+//! it never falls (I17). So a process speaks two versions: a rolling upgrade needs the one before.
 //!
 //! | what | is laid out by |
 //! |---|---|
@@ -13,28 +13,29 @@
 //!
 //! # To add something
 //!
-//! Raise [`LEVELS`] by one if the last release has its upper end, and then:
+//! Raise [`LEVELS`] by one if the last release has its upper end. Then:
 //!
 //! - **a frame or a message**: give it the next free tag in its list of tags. Send it only over
-//!   connections of the new version, or only once the table has the new level where what it says
-//!   must be understood by every member.
+//!   connections of the new version. If every member must understand it, send it only once the
+//!   table has the new level.
 //! - **a field of a frame or a message**: make a new kind with a new tag, and send the old kind
 //!   over connections of the version before. A kind never changes its layout.
-//! - **a field of a table**: give it a value that means what tables of the level before mean, add
-//!   it to the name of the table from the new level on only, and lay it out from the new level on
-//!   only (`table/leveled.rs`). `Table::at_level` takes it away for those who speak less.
+//! - **a field of a table**: give it a value that means what tables of the level before mean. Add
+//!   it to the name of the table, and encode it, only from the new level on (`table/leveled.rs`).
+//!   `Table::at_level` removes it for processes that speak less.
 //! - **a row, an effect or an outcome**: write it into a log only while the table has the new
-//!   level. A copy of the version before must never be given one.
-//! - **what must not happen**: a process is sent a kind that it does not know. A node drops it,
-//!   counts it and says so once, if the sender's program is newer and it came over the control
-//!   network. Otherwise the connection ends, because a hole in a lane of data would be worse.
-//! - **in every case**: write the corpus of the new version (`just corpus`), and name what is new
-//!   in `CHANGELOG.md`.
+//!   level. A copy of the version before must never receive one.
+//! - **unknown kinds**: a process should never receive a kind that it does not know. If it does,
+//!   and the sender's program is newer and used the control network, a node drops the message,
+//!   counts it and logs it once. Otherwise the connection ends, because a hole in a lane of data
+//!   would be worse.
+//! - **in every case**: write the corpus of the new version (`just corpus`), and describe it in
+//!   `CHANGELOG.md`.
 //!
-//! # To take something away
+//! # To remove something
 //!
-//! When the next version is begun, [`LEVELS`] loses its lower end: take away what is laid out for
-//! that version alone, its corpus, and the tags that only it used. Tags are not given again.
+//! When the next version begins, [`LEVELS`] loses its lower end. Remove the encodings for that
+//! version alone, its corpus, and the tags that only it used. Tags are not reused.
 
 /// The lowest and the highest version that this program speaks.
 pub const LEVELS: (u16, u16) = (13, 14);

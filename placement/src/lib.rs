@@ -1,8 +1,8 @@
-//! Which member owns what in a Doyen cluster.
+//! Which members own which partitions in a Doyen cluster.
 //!
 //! Everything in this crate is a pure function of its arguments: no clock, socket, task, thread or
-//! source of randomness. A [`Table`] says who the members are and which of them hold which
-//! partition. The planner turns one table into the next.
+//! source of randomness. A [`Table`] lists the members and the partitions that each of them holds.
+//! The planner turns one table into the next.
 
 mod balancing;
 pub mod division;

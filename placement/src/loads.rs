@@ -1,12 +1,12 @@
 //! The loads of partitions and members, as they measure them.
 //!
-//! Loads are soft state: a coordinator hears them from the primaries and believes those alone, no
+//! Loads are soft state: a coordinator hears them from the primaries, and believes only those. No
 //! table holds them, and another coordinator hears them anew. So they decide what would be better,
 //! and never what is right.
 //!
 //! ```text
 //!  a primary's counters ──> PartitionLoad ──Reporter──> Report ──> Loads ──> planner::plan
-//!                                                                    └──> LoadWindow: uneven for long?
+//!                                                                    └────> LoadWindow: uneven?
 //! ```
 
 mod ledger;
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uneven_is_what_is_far_by_ratio_and_by_gap() {
+    fn a_load_is_uneven_by_ratio_and_by_gap() {
         let exceeded = |loads: &[(u64, u64)]| {
             Threshold {
                 percent: 125,

@@ -1,9 +1,8 @@
-//! Ways to break a rule on purpose, so that the tests prove that they would notice.
+//! Mutants: ways to break a rule on purpose, to prove that the tests notice it.
 //!
-//! A *mutant* stands where its rule is kept, as `broken(&mutant::...)`. Each crate lists the
-//! mutants that stand in its own code, with [`mutants!`](crate::mutants); this module has the
-//! mechanism and the list of this crate. The whole process breaks one rule at a time, chosen at run
-//! time.
+//! A *mutant* is consulted where its rule is kept, as `broken(&mutant::...)`. Each crate lists the
+//! mutants of its own code with [`mutants!`](crate::mutants). This module has the mechanism and the
+//! list of this crate. The whole process breaks one rule at a time, chosen at run time.
 //!
 //! Only builds with debug assertions or with the feature `mutants` can break a rule. In all other
 //! builds [`broken`] is `false` to the compiler, so the program contains no trace of a mutant.
@@ -35,7 +34,7 @@ impl Mutant {
         self.id
     }
 
-    /// What it breaks: a rule or an invariant of docs/agreement.md, or another promise.
+    /// The rule or invariant of docs/agreement.md that it breaks, or another promise.
     #[must_use]
     pub const fn rule(&self) -> &'static str {
         self.rule

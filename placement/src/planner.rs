@@ -1,4 +1,4 @@
-//! Turns a table into the next: one concern a file, each a pure function.
+//! Turns a table into the next. Each file has one concern and consists of pure functions.
 //!
 //! ```text
 //!  beginning   first ── assign
@@ -14,8 +14,8 @@
 //!
 //! Every function returns a table of the same term and version, because agreement sets those. The
 //! new table shares with the old one everything that does not change. Only `reset`, `begin_anew`,
-//! and `remove` of the dead if the keyspace says so, drop the last in-sync copy of a partition, and
-//! begin another lineage. The same input gives the same output, on every platform.
+//! and `remove` of dead members (if the keyspace says so) drop the last in-sync copy of a
+//! partition, and begin another lineage. The same input gives the same output on every platform.
 
 mod admit;
 mod adopt;
@@ -81,7 +81,7 @@ use crate::token::Token;
 use layout::{Seen, shapes};
 use std::collections::BTreeSet;
 
-/// The goals of partitions: for each, its replicas as they shall be, primary first.
+/// The goals of partitions: for each, the replicas that it shall have, primary first.
 pub type Plan = Vec<(PartitionRef, Vec<MemberId>)>;
 
 /// The changes that a table needs.
@@ -89,7 +89,7 @@ pub type Plan = Vec<(PartitionRef, Vec<MemberId>)>;
 pub struct PlannedChanges {
     /// The goals of partitions.
     pub goals: Plan,
-    /// Those of them that move because of measured loads. They go before other moves for balance.
+    /// The partitions that move because of measured loads. They go before other moves for balance.
     pub hot: BTreeSet<PartitionRef>,
     /// Splits and merges that can begin.
     pub reshapes: Vec<(KeyspaceId, Reshape)>,

@@ -1,14 +1,14 @@
-//! What counts as a majority.
+//! Majorities of voters.
 
 use crate::id::MemberId;
 use crate::mutant::{self, broken};
 
-/// Whether those that acknowledged are a majority of these voters: more than half, or exactly half
-/// with the oldest.
+/// Whether the members for which `acknowledged` holds are a majority of these voters: more than
+/// half, or exactly half including the oldest.
 ///
-/// The casting vote goes to the oldest voter that the configuration *names*, dead or alive: any two
-/// majorities of one configuration meet, and of two members the older goes on alone when the
-/// younger dies. Without voters there is no majority.
+/// The casting vote belongs to the oldest voter that the configuration *names*, dead or alive. So
+/// any two majorities of one configuration meet, and of two members the older one continues alone
+/// if the younger one dies. Without voters there is no majority.
 ///
 /// ```
 /// use doyen_placement::{MemberId, quorum::majority};

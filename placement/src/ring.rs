@@ -14,16 +14,16 @@
 //! and [`moves`] says what a change of the ring moves.
 
 mod allocate;
-mod caps;
 mod depart;
+mod limits;
 mod moves;
 mod ownership;
 mod spread;
 mod walk;
 
 pub use allocate::{TOKENS_MAX, allocate, random, tokens_of_weight};
-use caps::Caps;
 pub use depart::depart;
+use limits::GroupLimits;
 pub use moves::{Move, moves};
 use ownership::fair;
 pub use ownership::{Ownership, ownership};
@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 #[error("the token {0} is there twice")]
 pub struct Duplicate(pub Token);
 
-/// Tokens and who brought them, in order.
+/// Tokens with the members that brought them, in order.
 ///
 /// ```
 /// use doyen_placement::ring::Ring;

@@ -8,14 +8,14 @@
 //!  copies 1 per zone         no zone has more than one copy
 //! ```
 //!
-//! Labels are where a member says that it stands (zone, rack, host), and its name. A member without
-//! a label is in no value of it, and is not counted in any. Where racks of two zones are called
-//! alike, `copies N per rack` counts them apart, as copies are kept apart everywhere; `in rack=r1`
+//! Labels are the location of a member (zone, rack, host) and its name. A member without a label
+//! has no value of it, and is not counted for any. If racks of two zones have the same name,
+//! `copies N per rack` counts them separately, as copies are kept apart everywhere; `in rack=r1`
 //! means both.
 //!
-//! Rules come before keeping copies apart and before balance, but after the number of copies: no
-//! rule makes copies fewer. So a rule that cannot be met is broken as little as can be, and
-//! [`crate::planner::rules_unmet`] says so and why.
+//! Rules have precedence over keeping copies apart and over balance, but not over the number of
+//! copies: no rule reduces that. A rule that cannot be met is broken as little as possible, and
+//! [`crate::planner::rules_unmet`] reports it with the reason.
 
 use crate::table::validate::BACKUPS_MAX;
 use crate::table::{Location, Member};
@@ -56,7 +56,7 @@ pub enum Rule {
     },
 }
 
-/// Inside or outside of one value of a label.
+/// A place inside or outside of one value of a label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// Whether it means inside rather than outside.
@@ -67,7 +67,7 @@ pub struct Place {
     pub value: String,
 }
 
-/// What rules tell members apart by.
+/// The labels by which rules tell members apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Label {
     /// [`crate::Location::zone`].
@@ -103,7 +103,7 @@ pub enum RuleError {
     Most(String),
 }
 
-/// Why several rules cannot stand together.
+/// Why several rules contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RulesError {
     /// There are too many.
@@ -183,7 +183,7 @@ impl Rule {
 /// Checks rules of one keyspace, each by itself and with the others.
 ///
 /// # Errors
-/// The first thing found wrong.
+/// The first fault that is found.
 pub fn check(rules: &[Rule]) -> Result<(), RulesError> {
     if rules.len() > RULES_MAX {
         return Err(RulesError::TooMany);
@@ -368,16 +368,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(rule in rule()) {
+        fn rules_survive_a_round_trip(rule in rule()) {
             prop_assert_eq!(rule.to_string().parse(), Ok(rule));
         }
 
         #[test]
-        fn any_text_is_a_rule_or_a_short_error_in_one_line(text in any::<String>(), sentence in "(primary|copies|in|not|per|[0-9]|[a-z]*=?[a-z]*| ){0,9}") {
+        fn any_text_is_a_rule_or_a_short_error_in_one_line(
+            text in any::<String>(),
+            sentence in "(primary|copies|in|not|per|[0-9]|[a-z]*=?[a-z]*| ){0,9}",
+        ) {
             for text in [text, sentence] {
                 match text.parse::<Rule>() {
                     Ok(rule) => prop_assert_eq!(rule.to_string().parse(), Ok(rule)),
-                    Err(error) => prop_assert!(!error.to_string().contains('\n') && error.to_string().len() < 600),
+                    Err(error) => prop_assert!(
+                        !error.to_string().contains('\n') && error.to_string().len() < 600
+                    ),
                 }
             }
         }

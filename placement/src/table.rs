@@ -1,7 +1,7 @@
-//! The partition table: a version, the members in order of age, the voters, the keyspaces and who
-//! holds what.
+//! The partition table: a version, the members in order of age, the voters, the keyspaces, and the
+//! members that hold each partition.
 //!
-//! A table is a value. Changing one means making the next; agreement decides which of them is in
+//! A table is a value. A change makes the next table, and agreement decides which table is in
 //! force.
 
 pub mod delta;
@@ -29,9 +29,9 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// What a table is called: never its version alone.
+/// The name of a table: never its version alone.
 ///
-/// Orders by term, then version: the order in which accepted tables are compared (rule 1).
+/// Ordered by term, then version: the order in which accepted tables are compared (rule 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TableName {
     /// The cluster.
@@ -40,15 +40,15 @@ pub struct TableName {
     pub term: Term,
     /// Its place in the sequence of tables.
     pub version: Version,
-    /// Digest of everything else in it.
+    /// A digest of everything else in the table.
     pub hash: u64,
 }
 
-/// Who the members are and who holds what, at one version.
+/// The members and the holders of every partition, at one version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Table {
-    /// What every member speaks ([`level`](crate::level)): it rises in a table once all members can
-    /// speak more, and never falls.
+    /// The level that every member speaks ([`level`](crate::level)). It rises in a table once all
+    /// members can speak more, and never falls.
     pub level: u16,
     /// The cluster.
     pub cluster: ClusterId,
@@ -56,7 +56,8 @@ pub struct Table {
     pub term: Term,
     /// Its place in the sequence of tables.
     pub version: Version,
-    /// What keys are ordered by. It is as old as the cluster, and no part of a table's name.
+    /// The key of the order of keys. The founder draws it, it never changes, and it is not part of
+    /// a table's name.
     pub order_key: OrderKey,
     /// Settings that every member must share.
     pub settings: Settings,
@@ -64,36 +65,36 @@ pub struct Table {
     pub members: Vec<Arc<Member>>,
     /// Voters (elders), in order of age; each is a member.
     pub voters: Vec<MemberId>,
-    /// Age of the next member to be admitted.
+    /// Age of the next member that is admitted.
     pub next_age: Age,
     /// Keyspaces in order of id.
     pub keyspaces: Vec<Keyspace>,
-    /// Number of the next keyspace: that of one that was dropped is not given again.
+    /// Number of the next keyspace. The number of a dropped keyspace is not reused.
     pub next_keyspace: KeyspaceId,
-    /// Maps in order of id. Map 0 is not listed: it always exists, in every keyspace.
+    /// Maps in order of id. Map 0 is not listed: it always exists in every keyspace.
     pub maps: Vec<MapEntry>,
-    /// Number of the next map, likewise.
+    /// Number of the next map. The number of a dropped map is not reused.
     pub next_map: MapId,
 }
 
 /// Settings that every member must share, so that a successor decides as its predecessor did.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Settings {
-    /// How many members vote at most.
+    /// The largest number of voters.
     pub voters_max: u8,
-    /// How many members that hold data must be there before partitions are first assigned.
+    /// The number of members with data that must be present before partitions are first assigned.
     pub members_min: u16,
     /// How partitions are first assigned.
     pub assignment: Assignment,
-    /// For which reasons copies move by themselves.
+    /// The reasons for which copies move by themselves.
     pub schedulers: Schedulers,
-    /// When they do, and how fast.
+    /// When they may move, and how fast.
     pub balancing: Balancing,
 }
 
 impl Default for Settings {
-    /// Seven voters at most, partitions from the first member on, in turn, and everything moves by
-    /// itself.
+    /// At most seven voters, partitions from the first member on, assigned in turn, and all moves
+    /// by themselves.
     fn default() -> Self {
         Self {
             voters_max: 7,
@@ -112,8 +113,8 @@ impl Settings {
         self.balancing.active(self.schedulers)
     }
 
-    /// Whether something that could move before may not any more: a reason is missing, or balancing
-    /// rests by another word.
+    /// Whether these settings forbid moves that `before` allowed: a scheduler is off now, or
+    /// balancing is paused.
     #[must_use]
     pub fn forbids_more_than(&self, before: &Self) -> bool {
         let (now, was) = (&self.balancing, &before.balancing);
@@ -146,20 +147,20 @@ pub struct Member {
     pub name: String,
     /// Whether it holds data.
     pub role: Role,
-    /// How it stands.
+    /// Its state.
     pub state: MemberState,
-    /// Where to reach it.
+    /// Its addresses.
     pub addresses: Addresses,
-    /// Where it stands, for placement.
+    /// Its location, for placement.
     pub location: Location,
     /// Its capacity relative to others; 100 is the default.
     pub weight: u32,
 }
 
-/// Where a member is reached. Addresses are not identities.
+/// The addresses of a member. Addresses are not identities.
 ///
-/// A member has one or several data threads; each is reached at a port of its own. `data` and
-/// `resp_cluster` are the first one's.
+/// A member has one or several data threads, each with its own port. `data` and `resp_cluster`
+/// belong to the first one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addresses {
     /// QUIC: agreement, gossip, joins.
@@ -172,59 +173,58 @@ pub struct Addresses {
     pub resp_cluster: Option<SocketAddr>,
     /// HTTP.
     pub http: Option<SocketAddr>,
-    /// Of a member with several data threads: where the further ones are reached, the second one
-    /// first.
+    /// Ports of further data threads, the second one first; empty if the member has one thread.
     pub further: Vec<ThreadPorts>,
     /// The name by which cluster-aware RESP clients are sent to `resp_cluster`, in place of its IP
     /// address.
     pub hostname: Option<String>,
 }
 
-/// Where a further data thread of a member is reached, at the same IP addresses as the first.
+/// The ports of a further data thread. Its IP addresses are those of the first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ThreadPorts {
     /// QUIC: peers and native clients.
     pub data: u16,
-    /// RESP as a Redis Cluster node answers, where the first thread has that.
+    /// RESP as a Redis Cluster node answers, if the first thread has that.
     pub resp_cluster: Option<u16>,
 }
 
-/// Where a member stands: copies of a partition are kept apart at the widest level that differs.
+/// The location of a member: copies of a partition are kept apart at the widest level that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Location {
-    /// Availability zone; empty means that none was named.
+    /// Availability zone; empty if none was named.
     pub zone: String,
-    /// Rack; empty means that none was named.
+    /// Rack; empty if none was named.
     pub rack: String,
-    /// Host; empty means that the member stands for itself.
+    /// Host; empty if none was named: then the member counts as a host of its own.
     pub host: String,
 }
 
 /// Whether a member holds data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Role {
-    /// Holds partitions, and votes when it is among the oldest.
+    /// Holds partitions, and votes if it is among the oldest.
     Data,
-    /// Votes, and holds nothing.
+    /// Votes, and holds no partitions.
     Witness,
 }
 
-/// How a member stands.
+/// The state of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MemberState {
     /// Takes part.
     Live,
-    /// Holds what it holds, and is given nothing more.
+    /// Keeps what it holds, and receives no more copies.
     Draining,
-    /// Has handed over everything and goes once the others know. If every member that holds data is
-    /// in this state, the cluster ends, and they go with what they hold (`planner::stop`).
+    /// Has handed over everything, and goes when the others know. If every member with data is in
+    /// this state, the cluster ends, and the members go with their data (`planner::stop`).
     Leaving,
-    /// Does not answer, and is kept because it is the last in-sync holder of something. Never a
-    /// voter.
+    /// Does not answer, and remains a member because it is the last in-sync holder of a partition.
+    /// Never a voter.
     Silent,
 }
 
-/// Keys that are kept alike.
+/// Keys with the same settings.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Keyspace {
     /// Its number.
@@ -233,51 +233,51 @@ pub struct Keyspace {
     pub name: String,
     /// How a key finds its partition.
     pub mode: Mode,
-    /// Which partition has which keys.
+    /// The division of keys among its partitions.
     pub division: Division,
     /// Copies beside the primary.
     pub backups: u8,
-    /// With how many copies, the primary among them, writes are still acknowledged.
+    /// The fewest copies, including the primary, with which writes are acknowledged.
     pub min_in_sync: u8,
     /// What happens when every in-sync copy of a partition is gone.
     pub on_loss: OnLoss,
     /// Expiry for keys that are written without one.
     pub default_ttl_ms: Option<u64>,
-    /// Which keys go where memory is full.
+    /// Which keys are evicted if memory is full.
     pub eviction: Eviction,
-    /// Whether keys are kept in their order within each partition, where it is not one of ranges.
+    /// Whether each partition keeps its keys in order. Partitions of ranges do so anyway.
     pub ordered: bool,
     /// Which members may hold and lead its partitions.
     pub rules: Vec<Rule>,
     /// Partitions in order of id; empty until the first assignment.
     pub partitions: Vec<Arc<Partition>>,
-    /// What is split and merged.
+    /// Splits and merges.
     pub reshaping: Reshaping,
 }
 
 /// Splits and merges of a keyspace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Reshaping {
-    /// No partition had this number yet, or a higher one: those of partitions that were split or
-    /// merged are not given again. 0 where there are none.
+    /// Numbers from this one on were never used for a partition: numbers of split and merged
+    /// partitions are not reused. 0 if nothing was split or merged.
     pub next: PartitionId,
-    /// Those under way, in order.
+    /// Splits and merges under way, in order.
     pub under_way: Vec<Reshape>,
 }
 
-/// A partition that is split, or two that are merged. Until it is done they take no writes.
+/// A partition that is split, or two that are merged. Until that is done, they take no writes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Reshape {
-    /// One becomes two.
+    /// One partition becomes two.
     Split {
-        /// Which.
+        /// The partition.
         partition: PartitionId,
-        /// Where.
+        /// The place of the cut.
         cut: Cut,
     },
-    /// Two neighbours become one.
+    /// Two neighbours become one partition.
     Merge {
-        /// Which, in their order.
+        /// The partitions, in their order.
         partitions: [PartitionId; 2],
     },
 }
@@ -288,14 +288,15 @@ pub enum Mode {
     /// `crc16(hash tag or key) mod 16384`, then contiguous runs of slots: `partitions` of them, a
     /// power of two up to 16384.
     Fixed {
-        /// How many partitions there are.
+        /// The number of partitions.
         partitions: u16,
     },
     /// Murmur3 tokens, as Cassandra's: arcs of a ring.
     Ring {
-        /// Tokens that a member of weight 100 brings.
+        /// The number of tokens that a member of weight 100 brings.
         tokens: u16,
-        /// Drawn, instead of allocated so that members lead and hold what is fair.
+        /// Whether tokens are drawn at random. Otherwise they are chosen so that members lead and
+        /// hold their fair share.
         random: bool,
     },
     /// The keys in the order of their bytes.
@@ -315,22 +316,22 @@ pub enum OnLoss {
     Wait,
 }
 
-/// Which keys of a keyspace go where memory is full.
+/// Which keys of a keyspace are evicted if memory is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Eviction {
     /// None: writes that need room are refused.
     #[default]
     None,
-    /// Those that were used least recently, about.
+    /// The least recently used keys, approximately.
     Lru,
-    /// Any.
+    /// Random keys.
     Random,
-    /// Of those that expire, the ones that do so soonest, about.
+    /// Of the keys that expire, those that expire soonest, approximately.
     Ttl,
 }
 
 impl Eviction {
-    /// As people write it.
+    /// The text that people write.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -342,40 +343,41 @@ impl Eviction {
     }
 }
 
-/// Which members hold a partition.
+/// The members that hold a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Partition {
     /// Its number.
     pub id: PartitionId,
-    /// Who holds it: the primary first, then the other in-sync copies, then learners. Never empty.
+    /// The holders: the primary first, then the other in-sync copies, then learners. Never empty.
     pub replicas: Vec<Replica>,
-    /// Rises with every change of the primary or of the in-sync set, and where a learner is
-    /// dropped. Adding one leaves it.
+    /// Rises with every change of the primary or of the in-sync set, and when a learner is dropped.
+    /// Adding a learner does not change it.
     pub epoch: Epoch,
     /// The epoch in which the present primary's tenure began.
     pub since: Epoch,
-    /// Rises whenever the partition begins empty.
+    /// Rises each time that the partition begins empty.
     pub lineage: Lineage,
-    /// Where a move under way leads: the replicas as they shall be, primary first.
+    /// The goal of a move under way: the replicas that the partition shall have, primary first.
     pub goal: Option<Vec<MemberId>>,
-    /// Of which it is a part, or which became it. Empty: it began with its keyspace.
+    /// The former partitions from which a split or a merge made this one. Empty: it began with its
+    /// keyspace.
     pub from: Vec<Origin>,
 }
 
-/// What a partition was before.
+/// A former partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Origin {
-    /// The partition, which is no more.
+    /// The partition, which does not exist any more.
     pub partition: PartitionId,
-    /// By how many milliseconds its clock was behind this one's: what expires there does so that
-    /// much later by this one's.
+    /// How many milliseconds its clock was behind this partition's clock. Deadlines of its keys are
+    /// that much later by this clock.
     pub behind_ms: u64,
 }
 
 /// One copy of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Replica {
-    /// Who holds it.
+    /// The member that holds it.
     pub member: MemberId,
     /// Whether it counts.
     pub state: ReplicaState,
@@ -384,9 +386,9 @@ pub struct Replica {
 /// Whether a copy counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReplicaState {
-    /// Has every acknowledged write.
+    /// It has every acknowledged write.
     InSync,
-    /// Is catching up.
+    /// It is catching up.
     Learner,
 }
 
@@ -397,20 +399,20 @@ pub struct MapEntry {
     pub id: MapId,
     /// Its name, unique in the cluster.
     pub name: String,
-    /// Where its keys live.
+    /// The keyspace of its keys.
     pub keyspace: KeyspaceId,
 }
 
 impl TableName {
-    /// What tables are compared by: a later term wins, and within a term a later version.
+    /// The order of tables: a later term wins, and within a term a later version.
     #[must_use]
     pub const fn order(&self) -> (Term, Version) {
         (self.term, self.version)
     }
 }
 
-/// By hand: the standard library hashes IP addresses in the byte order of the machine, and a digest
-/// must not differ between machines.
+/// Written by hand: the standard library hashes IP addresses in the byte order of the machine, and
+/// a digest must not differ between machines.
 impl Hash for Addresses {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
@@ -456,7 +458,7 @@ impl Addresses {
         u8::try_from(self.further.len() + 1).unwrap_or(THREADS_MAX)
     }
 
-    /// Where the data thread of this number is reached by peers and native clients.
+    /// The address of the data thread of this number for peers and native clients.
     #[must_use]
     pub fn data_of(&self, thread: u8) -> Option<SocketAddr> {
         match usize::from(thread).checked_sub(1) {
@@ -468,7 +470,7 @@ impl Addresses {
         }
     }
 
-    /// Where the data thread of this number answers as a Redis Cluster node does.
+    /// The address at which the data thread of this number answers as a Redis Cluster node does.
     #[must_use]
     pub fn resp_cluster_of(&self, thread: u8) -> Option<SocketAddr> {
         match usize::from(thread).checked_sub(1) {
@@ -526,7 +528,7 @@ impl Keyspace {
         self.place(id).map(|place| &self.partitions[place])
     }
 
-    /// Where the partition of this id stands: mostly where its number says.
+    /// The place of the partition with this id in the list: usually its number.
     #[must_use]
     pub(crate) fn place(&self, id: PartitionId) -> Option<usize> {
         let guess = id.0 as usize;
@@ -557,8 +559,8 @@ impl Keyspace {
 }
 
 impl Table {
-    /// What this table is called. Goes through the whole table: keep the name where it is needed
-    /// often.
+    /// The name of this table. Computing it goes through the whole table, so keep the name if it is
+    /// needed often.
     #[must_use]
     pub fn name(&self) -> TableName {
         let Self {
@@ -599,8 +601,8 @@ impl Table {
         }
     }
 
-    /// The same table as a process is shown it that speaks no more than this level, and is no
-    /// member: its name differs.
+    /// The same table for a process that speaks no more than this level and is no member. Its name
+    /// differs.
     #[must_use]
     pub fn at_level(&self, level: u16) -> Self {
         Self {
@@ -616,9 +618,9 @@ impl Table {
         self.next_age <= Age(2)
     }
 
-    /// Whether this may be the next table but any number after `committed`: level, ages and epochs
-    /// only rise, and what is assigned stays assigned. Every step of the planner keeps to that, so that
-    /// what does not descends from something else.
+    /// Whether this may be the next table after `committed`, or any later one: level, ages and
+    /// epochs only rise, and what is assigned stays assigned. Every step of the planner satisfies
+    /// this, so a table that does not was made from another one than `committed`.
     #[must_use]
     pub fn may_follow(&self, committed: &Self) -> bool {
         let member = |m: &Arc<Member>| {
@@ -632,7 +634,7 @@ impl Table {
                     && now.since >= before.since
                     && now.lineage >= before.lineage)
         };
-        // One that is gone was split or merged: its number is given to no other, either.
+        // A missing partition was split or merged. Its number is not reused either.
         let partition = |before: &Keyspace, now: &Arc<Partition>| {
             before
                 .partition(now.id)
@@ -643,7 +645,7 @@ impl Table {
                 && now.next_partition() >= before.next_partition()
                 && now.partitions.iter().all(|p| partition(before, p))
         };
-        // One that is gone was dropped: its number is given to no other.
+        // A missing keyspace was dropped. Its number is not reused.
         let keyspace = |k: &Keyspace| {
             committed
                 .keyspace(k.id)
@@ -664,7 +666,7 @@ impl Table {
             && self.maps.iter().all(map)
     }
 
-    /// The oldest member that the voters name: the casting vote is its.
+    /// The oldest member that the voters name, which has the casting vote.
     #[must_use]
     pub fn oldest_voter(&self) -> Option<MemberId> {
         self.voters.first().copied()
@@ -685,7 +687,7 @@ impl Table {
             .map(|i| &self.keyspaces[i])
     }
 
-    /// What people call a partition: `default/17`.
+    /// The text for a partition: `default/17`.
     #[must_use]
     pub fn name_of(&self, at: PartitionRef) -> String {
         self.keyspace(at.keyspace).map_or_else(
@@ -694,7 +696,7 @@ impl Table {
         )
     }
 
-    /// The partition that people call so.
+    /// Parses that text.
     #[must_use]
     pub fn partition_named(&self, name: &str) -> Option<PartitionRef> {
         let (keyspace, number) = name.rsplit_once('/')?;
@@ -705,13 +707,13 @@ impl Table {
         self.partition(at).map(|_| at)
     }
 
-    /// The partition of this name.
+    /// The partition with this id.
     #[must_use]
     pub fn partition(&self, at: PartitionRef) -> Option<&Arc<Partition>> {
         self.keyspace(at.keyspace)?.partition(at.partition)
     }
 
-    /// Every partition, with its name.
+    /// Every partition, with its id.
     pub fn partitions(&self) -> impl Iterator<Item = (PartitionRef, &Arc<Partition>)> {
         let name = |k: &Keyspace, p: &Partition| PartitionRef {
             keyspace: k.id,

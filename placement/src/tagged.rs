@@ -1,15 +1,14 @@
-//! Tags of the kinds of messages, each typed once.
+//! Tags of message kinds, each written once.
 //!
-//! serde would number the variants of an enum by their places: one that is put between others would
-//! change the bytes of those behind it. [`tagged!`](crate::tagged!) gives each variant its own number,
-//! and refuses numbers that it does not list with an error that says so.
+//! serde numbers the variants of an enum by their places: a variant between others would change the
+//! bytes of those behind it. [`tagged!`](crate::tagged!) gives each variant its own number, and
+//! refuses unlisted numbers with an error.
 
 use serde::de::{Deserialize, Deserializer, Visitor};
 use std::fmt;
 
-/// Writes `Serialize` and `Deserialize` for an enum, with these tags. Fields travel in the order in
-/// which they stand here. To leave out a variant does not compile, and neither does a tag that is
-/// given twice.
+/// Implements `Serialize` and `Deserialize` for an enum, with these tags. Fields are encoded in the
+/// order in which they are listed. A missing variant and a tag that is given twice do not compile.
 ///
 /// ```
 /// enum Fruit {
@@ -26,7 +25,7 @@ use std::fmt;
 macro_rules! tagged {
     ($name:ident { $($tag:literal => $variant:ident $fields:tt),* $(,)? }) => {
         impl $name {
-            /// The tags by which its variants travel, with their names.
+            /// The tags of its variants on the wire, with their names.
             #[allow(unreachable_pub, reason = "some of these enums are private")]
             pub const TAGS: &'static [(u32, &'static str)] =
                 &[$(($tag, stringify!($variant))),*];
@@ -84,7 +83,7 @@ macro_rules! tagged {
     (@tuple {$($field:ident),* $(,)?}) => { ($($field,)*) };
 }
 
-/// A tag as it is read.
+/// A tag that was read.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Tag(pub u32);
@@ -124,9 +123,9 @@ mod tests {
         7 => Plum {},
     });
 
-    /// As serde derives it, where places are tags.
+    /// The serialization that serde derives, in which places are tags.
     #[derive(Debug, serde::Serialize)]
-    #[allow(dead_code, reason = "stands for the numbers before it")]
+    #[allow(dead_code, reason = "takes the numbers before it")]
     enum Derived {
         Apple(u8),
         Fig,

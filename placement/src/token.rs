@@ -17,7 +17,7 @@ impl Token {
     /// The greatest token.
     pub const MAX: Self = Self(i64::MAX);
 
-    /// Where a key stands.
+    /// The token of a key.
     ///
     /// ```
     /// use doyen_placement::Token;
@@ -31,8 +31,8 @@ impl Token {
         hash.token(rest, key.len())
     }
 
-    /// The place of a key that consists of these four bytes (the id of a map) and then of these,
-    /// without joining them.
+    /// The token of a key that consists of these four bytes (the id of a map) and then of these
+    /// bytes, without joining them.
     #[must_use]
     pub fn of_prefixed(prefix: [u8; 4], key: &[u8]) -> Self {
         let mut first = [0; BLOCK];
@@ -236,14 +236,20 @@ mod tests {
         }
 
         #[test]
-        fn a_prefix_hashes_as_if_it_stood_in_the_key(map in any::<[u8; 4]>(), key in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn a_prefix_hashes_as_if_it_stood_in_the_key(
+            map in any::<[u8; 4]>(),
+            key in prop::collection::vec(any::<u8>(), 0..60),
+        ) {
             let whole = [&map[..], &key].concat();
             prop_assert_eq!(Token::of_prefixed(map, &key), Token::of(&whole));
         }
 
         #[test]
         fn places_are_in_the_order_of_tokens(a in any::<i64>(), b in any::<i64>()) {
-            prop_assert_eq!(Token(a).cmp(&Token(b)), Token(a).place().cmp(&Token(b).place()));
+            prop_assert_eq!(
+                Token(a).cmp(&Token(b)),
+                Token(a).place().cmp(&Token(b).place())
+            );
             prop_assert_eq!(Token::at(Token(a).place()), Token(a));
         }
     }

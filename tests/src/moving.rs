@@ -6,7 +6,7 @@
 //!         ─ it gets its share ─ after
 //!   no load ─ a node joins ─ one is killed
 //!   five nodes ─ half the capacity: before ─ one is drained, and filled again
-//!         ─ every node is restarted, so many times over
+//!         ─ every node is restarted, this many times
 //! ```
 //! Each connection has keys of its own, and knows what they hold. A read that gives less than was
 //! acknowledged is a lost write.

@@ -214,7 +214,7 @@ impl Asker {
                 pending.unknown();
                 return false;
             }
-            // An answer that makes no sense is recorded too: nothing explains it, so the judgement
+            // An impossible answer is recorded too: nothing explains it, so the judgement
             // fails.
             Ok(other) => Answer::Bulk(format!("{other:?}").into_bytes()),
             Err(_) => {

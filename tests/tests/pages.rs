@@ -228,11 +228,13 @@ fn links_that_lead_nowhere_are_found() {
     std::fs::create_dir(root.path().join("docs")).expect("it is ours");
     write(
         "one.md",
-        "# One `flag`, twice\n## Same\n## Same\n[a](docs/two.md#the-end) [b](#one-flag-twice) [c](#same-1)\n",
+        "# One `flag`, twice\n## Same\n## Same\n[a](docs/two.md#the-end) [b](#one-flag-twice) \
+         [c](#same-1)\n",
     );
     write(
         "docs/two.md",
-        "# The end\n[d](../one.md#same) [e](https://example.com/no.md) ``[f](no.md)`` [g](../docs)\n",
+        "# The end\n[d](../one.md#same) [e](https://example.com/no.md) ``[f](no.md)`` \
+         [g](../docs)\n",
     );
     write(
         "docs/rules.yml",
@@ -242,7 +244,8 @@ fn links_that_lead_nowhere_are_found() {
 
     write(
         "one.md",
-        "# One\n[a](docs/no.md) [b](docs/two.md#no) [c](../../etc) `x`\n```text\n# No\n[d](no.md)\n```\n",
+        "# One\n[a](docs/no.md) [b](docs/two.md#no) [c](../../etc) `x`\n```text\n\
+         # No\n[d](no.md)\n```\n",
     );
     write("docs/rules.yml", &format!("url: {HOME}two.md#the-end\n"));
     let broken = [
@@ -337,8 +340,16 @@ fn code_that_is_not_compiled_is_part_of_an_example() {
 /// ever is ended.
 const AROUND: &str = r#"
 ulimit -t 20
-doyen() { "$PROGRAM" "$@" --help </dev/null >/dev/null 2>said || echo "doyen $*: $(while read -r l; do echo "$l"; done <said)" >>wrong; }
-just() { case " $RECIPES " in *" $1 "*) ;; *) echo "just $*: there is no such recipe" >>wrong ;; esac; }
+doyen() {
+    "$PROGRAM" "$@" --help </dev/null >/dev/null 2>said ||
+        echo "doyen $*: $(while read -r l; do echo "$l"; done <said)" >>wrong
+}
+just() {
+    case " $RECIPES " in
+    *" $1 "*) ;;
+    *) echo "just $*: there is no such recipe" >>wrong ;;
+    esac
+}
 cargo() {
     [ "$1" = run ] || return 0
     of=
@@ -416,7 +427,8 @@ fn commands_of_pages_are_commands_of_the_program() {
 fn unknown_commands_are_found() {
     assert_eq!(
         wrong_commands(
-            "doyen status --json | grep -q x > out\ncurl -s no:1\nuntil doyen moves | grep y; do sleep 1; done"
+            "doyen status --json | grep -q x > out\ncurl -s no:1\n\
+             until doyen moves | grep y; do sleep 1; done"
         ),
         ""
     );

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a node looks for others.
+/// The addresses at which a node looks for others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seeds {
     /// Addresses of control ports: those that were given, and those that names resolve to at
@@ -47,7 +47,7 @@ impl FromIterator<SocketAddr> for Seeds {
     }
 }
 
-/// What a node is told when it starts.
+/// The configuration of a node.
 #[derive(Debug, Clone)]
 pub struct AgreementConfig {
     /// A range of keys with this many bytes is split. Neighbours that are much smaller are merged.
@@ -170,7 +170,7 @@ pub enum AdminRequest {
     AlterKeyspace {
         /// Its name.
         name: String,
-        /// What changes.
+        /// The change.
         change: KeyspaceChange,
     },
     /// Drops a keyspace with its maps and all their keys.
@@ -304,7 +304,7 @@ pub enum Input {
     /// The highest level that a process speaks, by its hello: told before what it says. It never
     /// changes, because a process that starts again is another one.
     Speaks {
-        /// Which process.
+        /// The process.
         id: MemberId,
         /// The level.
         level: u16,

@@ -7,7 +7,7 @@
 //! address, and none of them is a member.
 
 use super::api::Output;
-use super::context::{Context, Named};
+use super::context::{Context, NamedTable};
 use super::event::Event;
 use super::join::REFUSED_MAX;
 use super::problem::{Found, Problem};
@@ -59,7 +59,7 @@ pub(super) struct Forming {
     peers: BTreeMap<MemberId, Heard>,
     /// The process that answered at each address.
     at: BTreeMap<SocketAddr, MemberId>,
-    promise: Option<Named>,
+    promise: Option<NamedTable>,
     founding: Option<Founding>,
     /// Addresses from gossip or from a former member. They serve to find a cluster, and never to
     /// form one.
@@ -77,7 +77,7 @@ struct Heard {
 /// The first table, before it is committed.
 #[derive(Debug)]
 struct Founding {
-    table: Named,
+    table: NamedTable,
     promised: BTreeSet<MemberId>,
     resend_at: Time,
 }
@@ -96,9 +96,9 @@ enum Doubt {
 #[derive(Debug)]
 pub(super) enum Formed {
     /// A cluster of which this process wrote the first table.
-    Founded(Named),
+    Founded(NamedTable),
     /// A cluster whose first table this process promised.
-    Founder(Named),
+    Founder(NamedTable),
     /// A member of a living cluster was found.
     Found(ClusterId, MemberId, Version),
 }
@@ -431,13 +431,13 @@ impl Forming {
 
     /// A process speaks as a member of the cluster whose first table this process promised. So that
     /// table is committed.
-    pub(super) fn confirmed(&self, cluster: ClusterId) -> Option<Named> {
+    pub(super) fn confirmed(&self, cluster: ClusterId) -> Option<NamedTable> {
         self.promise.clone().filter(|t| t.cluster == cluster)
     }
 
-    fn first(&self, cx: &mut Context, founders: Vec<Member>) -> Named {
+    fn first(&self, cx: &mut Context, founders: Vec<Member>) -> NamedTable {
         let cluster = ClusterId(u128::from(cx.random()) << 64 | u128::from(cx.random()) | 1);
-        // What a founder speaks that has not said hello is not known: the level rises later.
+        // If a founder has not said hello, its level is unknown: the cluster's level rises later.
         let speaks = |m: &Member| cx.speaks(m.id).unwrap_or(LEVELS.0);
         let level = founders.iter().map(speaks).min().unwrap_or(LEVELS.0);
         let mut table = planner::first(
@@ -448,7 +448,7 @@ impl Forming {
         );
         (table.term, table.version, table.order_key) = (Term(1), Version(1), cx.config.order_key);
         table.level = level;
-        Named::new(Arc::new(table))
+        NamedTable::new(Arc::new(table))
     }
 
     /// Whether these are founders that this process agrees to.
@@ -652,7 +652,7 @@ impl Forming {
     }
 
     /// The first table of another process.
-    pub(super) fn on_found(&mut self, cx: &mut Context, from: MemberId, table: Named) {
+    pub(super) fn on_found(&mut self, cx: &mut Context, from: MemberId, table: NamedTable) {
         let founders: BTreeSet<MemberId> = table.members.iter().map(|m| m.id).collect();
         let pursues = |s: &ProcessStatus| {
             matches!(

@@ -22,7 +22,7 @@ pub(super) struct Context {
     pub(super) config: AgreementConfig,
     pub(super) now: Time,
     pub(super) outputs: VecDeque<Output>,
-    /// The number of messages that made no sense where they came.
+    /// The number of messages that did not fit the state of this process.
     pub(super) ignored: u64,
     /// When the data threads last made progress (rule 12).
     pub(super) alive_at: Time,
@@ -102,7 +102,7 @@ impl Context {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// Counts a peer's message that makes no sense here. Nothing else happens.
+    /// Counts a peer's message that does not fit the state of this process, and ignores it.
     pub(super) fn ignore(&mut self) {
         self.ignored += 1;
     }
@@ -173,12 +173,12 @@ impl Context {
 
 /// A table with its name. The name is costly to derive.
 #[derive(Debug, Clone)]
-pub(super) struct Named {
+pub(super) struct NamedTable {
     pub(super) name: TableName,
     pub(super) table: Arc<Table>,
 }
 
-impl Named {
+impl NamedTable {
     pub(super) fn new(table: Arc<Table>) -> Self {
         Self {
             name: table.name(),
@@ -187,7 +187,7 @@ impl Named {
     }
 }
 
-impl Deref for Named {
+impl Deref for NamedTable {
     type Target = Table;
 
     fn deref(&self) -> &Table {

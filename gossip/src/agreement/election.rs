@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// A candidate waits this long for each older voter that answers.
 const RANK_DELAY: Duration = Duration::from_millis(60);
-/// And for at most this much more, at random.
+/// The most that a candidate waits beyond that, at random.
 const STAND_JITTER: Duration = Duration::from_millis(10);
 /// How long a candidate waits for votes.
 const VOTE_PATIENCE: Duration = Duration::from_millis(200);
@@ -286,8 +286,8 @@ impl MemberCore {
     }
 
     fn win(&mut self, cx: &mut Context, granted: BTreeMap<MemberId, TableName>) {
-        // A table that both majorities have accepted is committed, whichever member proposed it
-        // (rule 2).
+        // A table that both majorities have accepted is committed. It does not matter which member
+        // proposed it (rule 2).
         let mine = self.accepted.name;
         let same = |name: &TableName| {
             *name == mine || (name.version == mine.version && broken(&mutant::WINS_BY_VERSION))

@@ -3,7 +3,7 @@
 //! Every member tells what follows from tables. The coordinator tells what is only suspected or
 //! measured.
 
-use super::context::Named;
+use super::context::NamedTable;
 use doyen_placement::planner;
 use doyen_placement::{
     Keyspace, KeyspaceId, Lineage, MemberId, MemberState, Mode, OnLoss, Partition, PartitionRef,
@@ -418,7 +418,8 @@ impl fmt::Display for Event {
             Self::BalanceResumed => f.write_str("copies and primaries move for balance again"),
             Self::Level { level } => write!(
                 f,
-                "every member speaks level {level}: the cluster runs at it from now on, and a process that speaks less cannot join"
+                "every member speaks level {level}: the cluster runs at it from now on, and a \
+                 process that speaks less cannot join"
             ),
             Self::Changed { what } => f.write_str(what),
             Self::Imbalance { of } if of == "work" => {
@@ -496,7 +497,7 @@ fn were(count: usize) -> String {
     )
 }
 
-/// Many readers of JSON cannot hold numbers of so many digits.
+/// Many readers of JSON cannot hold numbers with this many digits.
 fn as_text<S: serde::Serializer>(id: &MemberId, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(id)
 }
@@ -559,12 +560,12 @@ impl fmt::Display for Stage {
 }
 
 /// The events that follow from the difference of two tables.
-pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
+pub(super) fn between(old: &NamedTable, new: &NamedTable) -> Vec<Event> {
     let mut told = members(old, new);
     told.extend(losses(old, new));
     told.extend(moves(old, new));
     told.extend(shapes(old, new));
-    let ((lacked, unserved), (lack, nobody)) = (amiss(&old.table), amiss(&new.table));
+    let ((lacked, unserved), (lack, unserved_now)) = (amiss(&old.table), amiss(&new.table));
     match (lacked, lack) {
         (0, 0) => {}
         // Fewer members may hold copies, so fewer copies are possible: that repairs nothing.
@@ -573,7 +574,7 @@ pub(super) fn between(old: &Named, new: &Named) -> Vec<Event> {
         (before, now) if now > before => told.push(Event::UnderReplicated { partitions: now }),
         _ => {}
     }
-    match (unserved, nobody) {
+    match (unserved, unserved_now) {
         (0, 0) => {}
         (_, 0) => told.push(Event::Available),
         (before, now) if now > before => told.push(Event::Unavailable { partitions: now }),
@@ -677,7 +678,7 @@ fn receivers(table: &Table) -> usize {
 }
 
 /// Changes of settings and of keyspaces, in words.
-fn changes(old: &Named, new: &Named) -> Vec<String> {
+fn changes(old: &NamedTable, new: &NamedTable) -> Vec<String> {
     let mut told = Vec::new();
     let (before, now) = (&old.settings.balancing, &new.settings.balancing);
     if before.rate != now.rate {
@@ -724,7 +725,7 @@ fn by_whom(paused: Paused) -> String {
     paused.to_string()
 }
 
-fn members(old: &Named, new: &Named) -> Vec<Event> {
+fn members(old: &NamedTable, new: &NamedTable) -> Vec<Event> {
     let mut told = Vec::new();
     if planner::stops(&new.table) && !planner::stops(&old.table) && !new.always_alone() {
         told.push(Event::note(
@@ -780,7 +781,7 @@ fn members(old: &Named, new: &Named) -> Vec<Event> {
     told
 }
 
-fn losses(old: &Named, new: &Named) -> Vec<Event> {
+fn losses(old: &NamedTable, new: &NamedTable) -> Vec<Event> {
     let mut lost = BTreeMap::new();
     for (at, partition) in new.partitions() {
         let of = |at| old.partition(at).map(|p| p.lineage);
@@ -849,7 +850,7 @@ fn moved(old: &Table, new: &Table) -> BTreeMap<Stage, Concerned> {
     stages
 }
 
-fn moves(old: &Named, new: &Named) -> Vec<Event> {
+fn moves(old: &NamedTable, new: &NamedTable) -> Vec<Event> {
     let told = moved(&old.table, &new.table)
         .into_iter()
         .map(|(stage, (partitions, concerned))| Event::Moved {
@@ -922,7 +923,7 @@ fn stages_between(
     stages
 }
 
-fn shapes(old: &Named, new: &Named) -> Vec<Event> {
+fn shapes(old: &NamedTable, new: &NamedTable) -> Vec<Event> {
     let mut told = Vec::new();
     for (before, now) in old
         .keyspaces
@@ -976,14 +977,15 @@ mod tests {
 
     #[test]
     fn an_altered_setting_is_told_in_words() {
-        let old = Named::new(Arc::new(planned(8)));
+        let old = NamedTable::new(Arc::new(planned(8)));
         let mut table = planned(8);
         let keyspace = &mut table.keyspaces[0];
         let (name, backups) = (keyspace.name.clone(), keyspace.backups);
         (keyspace.backups, keyspace.default_ttl_ms) = (backups + 1, Some(90_000));
-        let told = changes(&old, &Named::new(Arc::new(table)));
+        let told = changes(&old, &NamedTable::new(Arc::new(table)));
         let wanted = format!(
-            "keyspace {name} was altered: backups {} instead of {backups}, default-ttl 90s instead of none",
+            "keyspace {name} was altered: backups {} instead of {backups}, default-ttl 90s \
+             instead of none",
             backups + 1
         );
         assert_eq!(told, [wanted]);
@@ -999,8 +1001,8 @@ mod tests {
         let silent = planner::remove(&lonely, &[(primary, planner::Absence::Silent)].into());
         let told = |old: &Table, new: &Table| {
             between(
-                &Named::new(Arc::new(old.clone())),
-                &Named::new(Arc::new(new.clone())),
+                &NamedTable::new(Arc::new(old.clone())),
+                &NamedTable::new(Arc::new(new.clone())),
             )
         };
         let unserved = planner::health(&silent).unavailable.values().sum::<usize>();

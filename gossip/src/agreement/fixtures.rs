@@ -1,4 +1,4 @@
-//! Tables and what is in them, for tests.
+//! Tables and their parts, for tests.
 
 use doyen_placement::loads::Loads;
 use doyen_placement::planner;
@@ -9,7 +9,7 @@ use doyen_placement::{
 };
 use std::sync::Arc;
 
-/// A keyspace with one backup, as a first table has it.
+/// A keyspace with one backup, as in a first table.
 pub(in crate::agreement) fn keyspace(partitions: u16) -> Keyspace {
     Keyspace {
         id: KeyspaceId(0),
@@ -82,7 +82,7 @@ pub(in crate::agreement) fn moving(table: &Table) -> Table {
     planner::advance(table, &limits, &planner::Waits::default()).expect("copies begin")
 }
 
-/// The same, in which no other member holds this partition.
+/// The same, without another member that holds this partition.
 pub(in crate::agreement) fn alone(table: &Table, at: PartitionRef, holder: MemberId) -> Table {
     let mut table = table.clone();
     let keyspace = table

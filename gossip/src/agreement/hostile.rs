@@ -1,8 +1,8 @@
-//! A member that is admitted and faulty: whatever it says, the others go on with tables that they
-//! made.
+//! A member that is admitted and faulty. It may send anything, and the others must continue with
+//! tables that they made.
 //!
-//! Its process goes on in order beside the messages that the test sends in its name, so its silence
-//! does not hide their effect.
+//! The faulty process continues normally beside the messages that the test sends in its name, so
+//! its silence does not hide their effect.
 
 use super::api::{AdminRequest, Input};
 use super::net::{Net, Slot};
@@ -17,7 +17,7 @@ use doyen_placement::{
     Version,
 };
 
-/// Three members that serve: the coordinator, and one of the others, which will be the faulty one.
+/// Three serving members: the coordinator, and one of the others, which will be the faulty one.
 fn three(seed: u64) -> (Net, Slot, Slot) {
     let mut net = Net::cluster(seed, 3);
     net.until(2000, Net::healed);
@@ -29,7 +29,7 @@ fn others(broken: Slot) -> impl Iterator<Item = Slot> {
     (0..3).filter(move |s| *s != broken)
 }
 
-/// They are one cluster that serves everything and commits requests.
+/// Checks that the members are one cluster that serves everything and commits requests.
 #[track_caller]
 fn goes_on(net: &mut Net, ms_max: u64) {
     net.until(ms_max, Net::healed);
@@ -46,8 +46,8 @@ fn goes_on(net: &mut Net, ms_max: u64) {
     assert_eq!(net.clusters().len(), 1);
 }
 
-/// The faulty member sends this message to the others every 10 ms for some time, and they serve all
-/// the time.
+/// The faulty member sends this message to the others every 10 ms for some time. They must serve
+/// all the time.
 fn served_throughout(
     net: &mut Net,
     broken: Slot,
@@ -139,7 +139,7 @@ fn requests_with_wrong_epochs_change_nothing() {
     assert_eq!(
         net.table(broken).name(),
         before.name(),
-        "somebody made a table of it"
+        "the faulty message became a table"
     );
     goes_on(&mut net, 2000);
 }
@@ -206,7 +206,7 @@ fn versions_and_tables_from_the_future_are_asked_for_and_never_waited_for() {
         }
         said
     });
-    assert_eq!(net.leaders(), [leader], "nobody took its place");
+    assert_eq!(net.leaders(), [leader], "no other member took its place");
     assert_eq!(net.table(leader).name(), before);
     goes_on(&mut net, 2000);
 }
@@ -256,9 +256,9 @@ fn a_table_that_skips_versions_is_refused() {
     }
 }
 
-/// Tables in which partitions go back to former epochs or ages are given again, or that follow
-/// another table than the one in force. Whatever made them, they are no successors of the committed
-/// table.
+/// Tables in which partitions go back to former epochs, or ages are given again, or that follow
+/// another table than the one in force. For any cause,
+/// they are no successors of the committed table.
 #[test]
 fn a_table_that_does_not_descend_from_the_committed_one_is_refused() {
     let (mut net, _, broken) = three(35);
@@ -356,21 +356,21 @@ fn terms_from_the_future_and_elections_without_end_stop_no_lease_and_then_all_ag
 #[test]
 fn newcomers_by_the_thousand_that_do_not_exist_take_no_vote_and_are_gone_soon() {
     let (mut net, leader, broken) = three(38);
-    let (table, somebody) = (net.table(broken), net.table(broken).members[0].clone());
+    let (table, model) = (net.table(broken), net.table(broken).members[0].clone());
     let mut made_up = 0_u64;
     served_throughout(&mut net, broken, 1500, |_, _| {
         let newcomers = (0..20).map(|_| {
             made_up += 1;
             let control =
                 std::net::SocketAddr::from(([10, 9, 9, 9], 7000 + (made_up % 50_000) as u16));
-            let mut addresses = somebody.addresses.clone();
+            let mut addresses = model.addresses.clone();
             (addresses.control, addresses.data) = (control, control);
             Member {
                 id: MemberId(made_up << 32),
-                name: format!("nobody{made_up}"),
+                name: format!("absent{made_up}"),
                 age: Age(u64::MAX),
                 addresses,
-                ..(*somebody).clone()
+                ..(*model).clone()
             }
         });
         newcomers
@@ -391,7 +391,7 @@ fn newcomers_by_the_thousand_that_do_not_exist_take_no_vote_and_are_gone_soon() 
     );
     assert!(
         net.table(leader).members.len() < 200,
-        "it is let in faster than anybody could join"
+        "admission is not faster than a real join"
     );
     goes_on(&mut net, 20_000);
 }

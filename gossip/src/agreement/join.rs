@@ -1,9 +1,9 @@
-//! A newcomer at a living cluster: it asks the members that it found until the coordinator admits
+//! A newcomer at a living cluster. It asks the members that it found until the coordinator admits
 //! it.
 
 use super::api::Output;
 use super::bootstrap::LISTED_MAX;
-use super::context::{Context, Named};
+use super::context::{Context, NamedTable};
 use super::event::Event;
 use super::problem::Problem;
 use crate::time::Time;
@@ -136,12 +136,12 @@ impl Joining {
     }
 
     /// The table that admits this process, if this is one.
-    pub(super) fn admitted(&self, cx: &Context, committed: &Committed) -> Option<Named> {
+    pub(super) fn admitted(&self, cx: &Context, committed: &Committed) -> Option<NamedTable> {
         let Payload::Whole(table) = &committed.payload else {
             return None;
         };
         table.validate().ok()?;
-        let table = Named::new(table.clone());
+        let table = NamedTable::new(table.clone());
         (table.name == committed.name
             && table.cluster == self.cluster
             && table.member(cx.me()).is_some())

@@ -1,6 +1,6 @@
 //! Leases (rule 8), and how long a new primary has to wait (rule 9).
 
-use super::context::Named;
+use super::context::NamedTable;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::Commit;
@@ -149,15 +149,15 @@ impl Tenures {
         &mut self,
         me: MemberId,
         now: Time,
-        old: Option<&Named>,
-        new: &Named,
+        old: Option<&NamedTable>,
+        new: &NamedTable,
         commit: Option<&Commit>,
         whole: Duration,
     ) {
         if old.is_none_or(|old| old.voters != new.voters) {
             self.voters_since = now;
         }
-        let consecutive = |c: &&Commit, old: &Named| {
+        let consecutive = |c: &&Commit, old: &NamedTable| {
             let next = c.predecessor == old.name && old.version.next() == new.version;
             c.name == new.name && (next || broken(&mutant::COMMIT_OF_OTHERS))
         };

@@ -7,7 +7,7 @@
 //! ```
 
 use super::api::{Output, View};
-use super::context::{Context, Named, earlier};
+use super::context::{Context, NamedTable, earlier};
 use super::election::Role;
 use super::event::Event;
 use super::lease::{Answers, Tenures};
@@ -31,7 +31,7 @@ use std::time::Duration;
 const HISTORY_MAX: usize = 16;
 /// The time after which an unanswered pull is sent to another member.
 const PULL_PATIENCE: Duration = Duration::from_millis(200);
-/// A term that is further ahead than this is nonsense: terms rise by one with each election.
+/// A term that is further ahead than this is invalid: terms rise by one with each election.
 const TERM_AHEAD_MAX: u64 = 1 << 20;
 /// The same for versions: one table a millisecond for a quarter of an hour, and no table is that
 /// quick. After the last possible version there could be no other table.
@@ -55,14 +55,14 @@ const LEADERLESS_AGAIN: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct MemberCore {
     /// The last table known to be committed.
-    pub(super) committed: Named,
+    pub(super) committed: NamedTable,
     /// The last table accepted.
-    pub(super) accepted: Named,
+    pub(super) accepted: NamedTable,
     /// The voters of the last configuration that is known to be committed. A proposal may know of a
     /// later one than `committed` (rule 3).
     pub(super) committed_voters: Vec<MemberId>,
     pub(super) last_commit: Option<Commit>,
-    history: VecDeque<Named>,
+    history: VecDeque<NamedTable>,
     pub(super) term: Term,
     /// The candidate that this node voted for in `term`.
     pub(super) voted: Option<MemberId>,
@@ -111,7 +111,12 @@ impl MemberCore {
     }
 
     /// A member of the cluster that has this committed table.
-    pub(super) fn new(cx: &mut Context, table: Named, commit: Option<Commit>, used: bool) -> Self {
+    pub(super) fn new(
+        cx: &mut Context,
+        table: NamedTable,
+        commit: Option<Commit>,
+        used: bool,
+    ) -> Self {
         let mut core = Self {
             committed_voters: table.voters.clone(),
             accepted: table.clone(),
@@ -443,7 +448,7 @@ impl MemberCore {
     }
 
     /// Stores a proposal. The data threads see it before any other member hears that it is stored.
-    pub(super) fn accept(&mut self, cx: &mut Context, table: Named) {
+    pub(super) fn accept(&mut self, cx: &mut Context, table: NamedTable) {
         self.accepted = table;
         self.answers.accepted(self.accepted.name.order());
         if !broken(&mutant::ACKS_UNSEEN) {
@@ -452,7 +457,7 @@ impl MemberCore {
     }
 
     /// A table is committed. `commit` says what is known of it.
-    pub(super) fn install(&mut self, cx: &mut Context, table: Named, commit: Option<Commit>) {
+    pub(super) fn install(&mut self, cx: &mut Context, table: NamedTable, commit: Option<Commit>) {
         if (table.version <= self.committed.version
             || table.name.order() <= self.committed.name.order())
             && !broken(&mutant::GOES_BACK)
@@ -494,7 +499,7 @@ impl MemberCore {
         self.tenures
             .forget(|m| self.committed.member(m).is_some() || self.accepted.member(m).is_some());
         let me = cx.me();
-        let age = |table: &Named| table.member(me).map(|m| m.age);
+        let age = |table: &NamedTable| table.member(me).map(|m| m.age);
         // With another age, the member was removed and admitted again by a late request. Other
         // members have forgotten what they kept for it.
         let stays =
@@ -541,7 +546,7 @@ impl MemberCore {
     }
 
     /// Tells people what changed from the old table to the new one.
-    fn tell_differences(&self, cx: &mut Context, old: &Named) {
+    fn tell_differences(&self, cx: &mut Context, old: &NamedTable) {
         for event in super::event::between(old, &self.committed) {
             cx.event(event);
         }
@@ -591,7 +596,7 @@ impl MemberCore {
             && let level = cx.speaks(from).unwrap_or(LEVELS.0)
             && level < self.committed.level
         {
-            let shown = Named::new(Arc::new(self.committed.at_level(level)));
+            let shown = NamedTable::new(Arc::new(self.committed.at_level(level)));
             return cx.send(
                 from,
                 Message::Committed(Box::new(Committed {
@@ -648,18 +653,18 @@ impl MemberCore {
     }
 
     /// The table of a payload, if it is valid and has the given name.
-    pub(super) fn unpack(&self, name: &TableName, payload: &Payload) -> Option<Named> {
+    pub(super) fn unpack(&self, name: &TableName, payload: &Payload) -> Option<NamedTable> {
         let table = match payload {
             Payload::Whole(table) => {
                 table.validate().ok()?;
-                Named::new(table.clone())
+                NamedTable::new(table.clone())
             }
             Payload::Delta(delta) => {
                 let bases = [&self.committed, &self.accepted];
                 let base = bases.into_iter().find(|t| t.name == delta.base)?;
                 // The name was compared above. Deriving it again would cost a quarter of what a
                 // table costs.
-                Named {
+                NamedTable {
                     name: delta.target(),
                     table: Arc::new(delta.apply(base).ok()?),
                 }

@@ -1,6 +1,6 @@
-//! A network of agreement machines in virtual time: loss, delay, one-way cuts, pauses, crashes,
-//! drifting clocks, from a seed. It stands in for the shell and for the data threads, and checks
-//! what must always hold after every event.
+//! A network of agreement machines in virtual time, from a seed: loss, delay, one-way cuts, pauses,
+//! crashes, drifting clocks. It takes the place of the shell and of the data threads, and checks
+//! the invariants after every event.
 
 use super::fixtures::keyspace;
 use super::{
@@ -54,7 +54,7 @@ pub(super) struct Process {
     pub(super) left: bool,
     pub(super) used_ok: u32,
     pub(super) fatal: Option<String>,
-    /// Local nanoseconds a true second, and where the clock began.
+    /// Local nanoseconds in a true second, and the start of the clock.
     rate: f64,
     offset: u64,
     paused_until: u64,
@@ -80,7 +80,7 @@ pub(super) struct Net {
     pub(super) drift: bool,
     pub(super) seeds: Vec<Vec<Slot>>,
     pub(super) expect: Option<u16>,
-    /// A UDP balancer at this slot's address: where it leads each of the slots.
+    /// A UDP balancer at this slot's address: the slot that it leads each slot to.
     pub(super) balancer: Option<(Slot, Vec<Slot>)>,
     /// Whether the seeds of all processes are one name, which leads to the addresses of `seeds`.
     pub(super) named: bool,
@@ -91,17 +91,17 @@ pub(super) struct Net {
     /// The bytes that each process has sent, as nodes encode them. Pings and their answers do not
     /// count. `None`: no bytes are counted.
     pub(super) sent: Option<BTreeMap<MemberId, usize>>,
-    /// Of the first keyspace.
+    /// The partitions of the first keyspace.
     pub(super) partitions: u16,
     pub(super) backups: u8,
     pub(super) on_loss: OnLoss,
-    /// What processes speak at most that do not speak all that this program does.
+    /// The highest level of processes that speak less than this program.
     pub(super) levels: BTreeMap<Slot, u16>,
-    /// What every process that ever was speaks at most.
+    /// The highest level of every process that ever ran.
     speak: BTreeMap<MemberId, u16>,
-    /// Names of processes that are not called by their slot.
+    /// Names of processes that are not named after their slot.
     pub(super) names: BTreeMap<Slot, String>,
-    // What has been seen, for the invariants.
+    // Observations for the invariants.
     committed: BTreeMap<(ClusterId, Version), TableName>,
     publishers: BTreeMap<(ClusterId, u64), MemberId>,
     parents: BTreeMap<(ClusterId, Term, Version), (Term, Version)>,
@@ -109,7 +109,7 @@ pub(super) struct Net {
     shown: u64,
 }
 
-/// What the hello of a connection says.
+/// The input that the hello of a connection causes.
 fn speaks(id: MemberId, level: u16) -> Input {
     Input::Speaks { id, level }
 }
@@ -153,12 +153,12 @@ impl Net {
         }
     }
 
-    /// So many nodes, each with all as seeds, up and in one cluster.
+    /// A cluster of this many nodes. Each has all of them as seeds.
     pub(super) fn cluster(seed: u64, count: usize) -> Self {
         Self::cluster_with(seed, count, |_| {})
     }
 
-    /// The same, with something of its own.
+    /// The same, after a change of the test's own.
     pub(super) fn cluster_with(seed: u64, count: usize, own: impl FnOnce(&mut Self)) -> Self {
         let mut net = Self::new(seed, vec![(0..count).collect(); count + 3]);
         own(&mut net);
@@ -173,7 +173,7 @@ impl Net {
         net
     }
 
-    /// Three that form a cluster, and others that join it all at once.
+    /// Three nodes that form a cluster, and others that join it all at once.
     pub(super) fn crowd(seed: u64, count: usize) -> Self {
         let mut net = Self::new(seed, vec![vec![0, 1, 2]; count + 3]);
         (0..count).for_each(|slot| _ = net.start(slot));
@@ -250,7 +250,7 @@ impl Net {
         }
     }
 
-    /// The name of the seeds leads elsewhere from now on.
+    /// The name of the seeds leads to other addresses from now on.
     pub(super) fn resolve(&mut self, slot: Slot, to: Vec<Slot>) {
         self.seeds[slot] = to;
         let mut seeds = self.seeds_of(slot, true);
@@ -260,7 +260,8 @@ impl Net {
         self.input(slot, Input::Seeds(seeds));
     }
 
-    /// Behind the balancer each port leads to another node; elsewhere an address is one node's.
+    /// Behind the balancer, each port leads to another node. Without a balancer, an address belongs
+    /// to one node.
     fn scouts(&mut self, from: MemberId, seed: SocketAddr) {
         let slot = usize::from(seed.port() - 7000);
         let led = match &self.balancer {
@@ -385,7 +386,7 @@ impl Net {
         self.cuts.insert((b, a));
     }
 
-    /// Says this to a process in another's name; what it answers at once.
+    /// Sends this to a process in another's name. Returns its immediate answer.
     pub(super) fn ask(&mut self, slot: Slot, from: Slot, message: Message) -> Vec<Message> {
         let (to, from) = (self.at(slot).unwrap(), self.at(from).unwrap());
         let local = self.local(&self.processes[&to]);
@@ -409,15 +410,15 @@ impl Net {
         answers
     }
 
-    /// Something that a broken process says beside what it does in order.
+    /// Sends a message of a faulty process, beside its normal ones.
     pub(super) fn say(&mut self, from: Slot, to: Slot, message: Message) {
         let (from, to) = (self.at(from).unwrap(), self.at(to).unwrap());
         self.push(0, Happening::Deliver { from, to, message });
     }
 
-    /// An operator's word can override what a majority committed that is dead to the last: the
+    /// If every process that knew of a commit is dead, an operator's word can override it: the
     /// limit of `recover`.
-    pub(super) fn forget_what_only_the_dead_knew(&mut self) {
+    pub(super) fn forget_commits_of_the_dead(&mut self) {
         let known: BTreeSet<(ClusterId, Version)> = self
             .processes
             .values()
@@ -463,7 +464,7 @@ impl Net {
         ))
     }
 
-    /// Other clusters that the process there has met.
+    /// Other clusters that the process in this slot has met.
     pub(super) fn others(&self, slot: Slot) -> Vec<ClusterId> {
         let process = self.process(slot);
         process
@@ -475,7 +476,7 @@ impl Net {
             .collect()
     }
 
-    /// Whether the process there may serve, as far as its lease goes.
+    /// Whether the lease of the process in this slot allows it to serve.
     pub(super) fn holds_lease(&self, slot: Slot) -> bool {
         let process = self.process(slot);
         process.lease > self.local(process)
@@ -580,7 +581,7 @@ impl Net {
         self.now = end;
     }
 
-    /// Runs until this holds; how many milliseconds that took.
+    /// Runs until the condition holds. Returns the time that this took, in milliseconds.
     pub(super) fn until(&mut self, ms_max: u64, what: impl Fn(&Self) -> bool) -> u64 {
         let began = self.now;
         let end = self.now + ms_max * MS;
@@ -686,8 +687,8 @@ impl Net {
         }
     }
 
-    /// What data threads do: they live, open what may be opened, and report learners that have
-    /// caught up.
+    /// Does the work of data threads: signs of life, opening partitions, and reports of learners
+    /// that have caught up.
     fn housekeeping(&mut self, id: MemberId, local: Time) {
         let process = self.processes.get_mut(&id).unwrap();
         if process.data_hangs {
@@ -864,7 +865,7 @@ impl Net {
         self.push(after, happening);
     }
 
-    // ---- what must always hold
+    // ---- invariants
 
     fn view(&mut self, id: MemberId, local: Time, view: View) {
         let process = self.processes.get_mut(&id).unwrap();
@@ -940,7 +941,8 @@ impl Net {
         }
     }
 
-    /// From a later committed table, the chain of its ancestors leads through the earlier one (I4).
+    /// From a later committed table, the chain of its ancestors must lead through the earlier one
+    /// (I4).
     fn check_descent(&self, name: TableName) {
         let of = |v: &Version| self.committed.get(&(name.cluster, *v)).copied();
         let earlier = self
@@ -1011,7 +1013,7 @@ impl Net {
         }
     }
 
-    /// Cluster ids of which a table was ever committed.
+    /// The ids of clusters that ever committed a table.
     pub(super) fn clusters(&self) -> BTreeSet<ClusterId> {
         self.committed.keys().map(|(c, _)| *c).collect()
     }

@@ -64,11 +64,11 @@ pub enum Problem {
         ))
     )]
     StillLooking {
-        /// What it has found.
+        /// The nodes that it has found so far.
         found: Found,
         /// Another node that is to begin a cluster before this one.
         first: Option<String>,
-        /// For how long it looks on.
+        /// How long it continues to look.
         seconds: u64,
     },
     /// This node begins a cluster by itself, and others may be there.
@@ -77,7 +77,7 @@ pub enum Problem {
          way to another one that it meets"
     )]
     BeginsAlone {
-        /// What this node has found in all the time that it looked.
+        /// The nodes that it has found in all that time.
         found: Found,
     },
     /// Two initial members were told different seeds or different numbers.
@@ -100,7 +100,7 @@ pub enum Problem {
         .present.join(", ")
     )]
     MembersMissing {
-        /// Those that are here.
+        /// The members that are here.
         present: Vec<String>,
         /// The number of members that form the first cluster.
         expect: u16,
@@ -113,7 +113,7 @@ pub enum Problem {
         if *.late { ", and they have not agreed yet" } else { "" }
     )]
     NotAgreed {
-        /// Those that are here.
+        /// The members that are here.
         present: Vec<String>,
         /// The number of members that form the first cluster.
         expect: u16,
@@ -159,7 +159,7 @@ pub enum Problem {
         cluster: ClusterId,
         /// The member that this process asks, with its control port.
         by: Option<(String, SocketAddr)>,
-        /// For how long it has waited.
+        /// How long it has waited.
         seconds: u64,
     },
     /// The voters are electing a coordinator.
@@ -184,7 +184,7 @@ pub enum Problem {
     Answers {
         /// The member.
         name: String,
-        /// What a silent process of that name is called since another one has its name.
+        /// The name of a silent process whose former name this member now has.
         former: Option<String>,
     },
     /// A change of a keyspace is refused.
@@ -211,7 +211,7 @@ pub enum Found {
     Nothing {
         /// The seeds, as they were given.
         seeds: String,
-        /// For how long it looked, once it has given up.
+        /// How long it looked, after it has given up.
         looked: Option<u64>,
     },
     /// A seed leads to nodes at other addresses.

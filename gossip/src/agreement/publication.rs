@@ -1,7 +1,7 @@
 //! Proposing, storing and committing tables (rules 3 and 4), one at a time.
 
 use super::api::AdminReply;
-use super::context::{Context, Named};
+use super::context::{Context, NamedTable};
 use super::election::Role;
 use super::lease::deposed;
 use super::member_core::MemberCore;
@@ -34,7 +34,7 @@ pub(super) struct Leader {
 /// A proposal that is not committed yet.
 #[derive(Debug)]
 struct PendingProposal {
-    table: Named,
+    table: NamedTable,
     predecessor: TableName,
     delta: TableDelta,
     recipients: BTreeSet<MemberId>,
@@ -103,7 +103,7 @@ impl MemberCore {
             self.resend(cx);
             self.try_commit(cx);
         }
-        // What waited for a commit may follow it at once.
+        // Changes that waited for the commit may follow it at once.
         if matches!(&self.role, Role::Leader(leader) if leader.idle()) && !self.out {
             self.attend(cx);
         }
@@ -132,7 +132,7 @@ impl MemberCore {
         }
         // A cluster of one is used before it proposes a second member.
         self.used = true;
-        let table = Named::new(table.into());
+        let table = NamedTable::new(table.into());
         let stored = self.stored(cx, self.committed.name, &table);
         let members = self
             .committed
@@ -174,7 +174,7 @@ impl MemberCore {
 
     /// The content of this node's ack of a table. It is made before the table is stored, because
     /// afterwards this node counts as closed.
-    fn stored(&self, cx: &Context, predecessor: TableName, table: &Named) -> Stored {
+    fn stored(&self, cx: &Context, predecessor: TableName, table: &NamedTable) -> Stored {
         let known = (predecessor == self.committed.name
             && predecessor.version.next() == table.version)
             || broken(&mutant::AGES_UNKNOWN);

@@ -2,7 +2,7 @@
 //! requests of people, and `recover`.
 
 use super::api::{AdminReply, AdminRequest, Output};
-use super::context::{Context, Named, earlier};
+use super::context::{Context, NamedTable, earlier};
 use super::election::Role;
 use super::event::Event;
 use super::loads::Telling;
@@ -124,7 +124,7 @@ impl Requests {
         self.tickets.values_mut().for_each(|t| t.again = Time::ZERO);
     }
 
-    pub(super) fn installed(&mut self, table: &Named) {
+    pub(super) fn installed(&mut self, table: &NamedTable) {
         self.leavers.retain(|m| table.member(*m).is_some());
         self.leavers.extend(planner::leaving(table));
         if matches!(self.leave, Leave::Asked(_) | Leave::Departing) {
@@ -622,7 +622,7 @@ impl MemberCore {
         }
     }
 
-    /// This voter has accepted a later table, so this member cannot win, whichever members are
+    /// This voter has accepted a later table, so this member cannot win even if other members are
     /// dead.
     pub(super) fn recovers_elsewhere(&mut self, cx: &mut Context, voter: MemberId) {
         if let Some((ticket, _)) = self.requests.recover.take() {

@@ -10,7 +10,7 @@ mod rooms;
 mod voters;
 
 use super::api::{AdminReply, AdminRequest, Output};
-use super::context::{Context, Named, earlier};
+use super::context::{Context, NamedTable, earlier};
 use super::election::Role;
 use super::loads::Told;
 use super::member_core::MemberCore;
@@ -140,7 +140,7 @@ pub(super) struct CoordinatorTasks {
 struct OfTable<T>(Option<(TableName, T)>);
 
 impl<T: Copy> OfTable<T> {
-    fn get(&mut self, base: &Named, work_out: impl FnOnce(&Table) -> T) -> T {
+    fn get(&mut self, base: &NamedTable, work_out: impl FnOnce(&Table) -> T) -> T {
         let known = self.0.filter(|(name, _)| *name == base.name);
         let (_, known) = *self
             .0
@@ -290,7 +290,7 @@ impl CoordinatorTasks {
 
     /// Whether the next step cannot wait: a silent copy blocks writes, or writes wait for a split
     /// or a merge. If copies are lacking, the step waits for a short time only.
-    fn presses(&mut self, now: Time, base: &Named) -> bool {
+    fn presses(&mut self, now: Time, base: &NamedTable) -> bool {
         let waits = |r: &InSyncRequest| matches!(r.change, InSyncChange::Admit(_));
         if !self.stopped.is_empty() || !self.reshaping.is_empty() || !self.in_sync.iter().all(waits)
         {
@@ -306,7 +306,7 @@ impl CoordinatorTasks {
 
     /// Whether the next step need not wait: all copies that are on their way have arrived and
     /// tables disturb no client, so no other step could share the table.
-    fn waits_for_nothing(&mut self, now: Time, base: &Named) -> bool {
+    fn waits_for_nothing(&mut self, now: Time, base: &NamedTable) -> bool {
         let learning = self.learning.get(base, |table| {
             table.partitions().map(|(_, p)| p.learners().count()).sum()
         });
@@ -689,7 +689,12 @@ impl MemberCore {
     }
 
     /// A newcomer becomes a voter in a later table than the one that admits it (rule 4).
-    fn draft_voters(&self, base: &Named, table: &mut Cow<'_, Table>, joined: &BTreeSet<MemberId>) {
+    fn draft_voters(
+        &self,
+        base: &NamedTable,
+        table: &mut Cow<'_, Table>,
+        joined: &BTreeSet<MemberId>,
+    ) {
         let same = self.committed_voters == base.voters;
         let may = |voters: &[MemberId]| {
             let settled = (same && majority(voters, |v| joined.contains(&v)))
@@ -711,9 +716,9 @@ impl MemberCore {
         }
     }
 
-    /// The level rises once everybody who is sent this table is known to speak more (I17): members
-    /// that are silent, that leave with this table or come with it are sent it, too.
-    fn draft_level(&self, cx: &Context, base: &Named, table: &mut Cow<'_, Table>) {
+    /// The level rises when every member that is sent this table is known to speak more (I17).
+    /// Silent members, and members that leave or join with this table, are sent it, too.
+    fn draft_level(&self, cx: &Context, base: &NamedTable, table: &mut Cow<'_, Table>) {
         let speaks = |id: MemberId| {
             let unknown = if broken(&mutant::RAISES_UNHEARD) {
                 cx.config.level_max
@@ -761,7 +766,7 @@ impl MemberCore {
     }
 
     /// A draft is committed.
-    pub(super) fn finished(&mut self, cx: &mut Context, before: &Named, draft: Draft) {
+    pub(super) fn finished(&mut self, cx: &mut Context, before: &NamedTable, draft: Draft) {
         for (origin, ticket, reply) in draft.replies {
             self.reply(cx, origin, ticket, reply);
         }
@@ -927,7 +932,7 @@ mod tests {
             })
             .collect();
         assert!(asks.len() > 1);
-        let base = Named::new(Arc::new(table.clone()));
+        let base = NamedTable::new(Arc::new(table.clone()));
         let mut tasks = CoordinatorTasks::new(now);
         assert!(!tasks.waits_for_nothing(now, &base), "nothing has arrived");
         tasks.ask(asks[1..].to_vec());
@@ -952,7 +957,8 @@ mod tests {
             Net::new(1, vec![vec![0]]).config(0, base.members[0].id),
             Time(1_000_000_000_000),
         );
-        let mut core = MemberCore::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
+        let mut core =
+            MemberCore::new(&mut cx, NamedTable::new(Arc::new(base.clone())), None, true);
         let mut table = base.clone();
         table.members[1] = table.members[0].clone();
         let asker = base.members[1].id;

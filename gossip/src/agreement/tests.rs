@@ -1,6 +1,6 @@
 //! Scenarios, each named after what must happen.
 
-use super::context::Named;
+use super::context::NamedTable;
 use super::net::{MS, Net};
 use super::{AdminReply, AdminRequest, Event, Input, Output, Phase};
 use crate::time::Time;
@@ -115,7 +115,10 @@ fn elder_pair_refuses_after_death_of_the_older_and_recover_goes_on() {
     net.run_ms(5000);
     let left = 1 - leader;
     assert!(net.leaders().is_empty());
-    let said = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("no majority") && why.contains(&format!("n{leader}")));
+    let said = |e: &Event| {
+        matches!(e, Event::NoCoordinator { why }
+            if why.contains("no majority") && why.contains(&format!("n{leader}")))
+    };
     assert!(
         net.process(left).events.iter().any(said),
         "{:?}",
@@ -320,7 +323,7 @@ fn a_member_that_was_removed_and_admitted_again_begins_anew() {
     let Phase::Member(core) = &mut agreement.phase else {
         panic!("a member")
     };
-    core.install(&mut agreement.cx, Named::new(table.into()), None);
+    core.install(&mut agreement.cx, NamedTable::new(table.into()), None);
     let outputs: Vec<Output> = std::iter::from_fn(|| agreement.poll_output()).collect();
     assert!(
         outputs.iter().any(|o| matches!(o, Output::Expelled))
@@ -495,7 +498,10 @@ fn another_cluster_is_forgotten_once_its_member_joins_this_one() {
     // Well within the half minute of silence.
     net.until(3000, |net| (0..3).all(|slot| net.others(slot).is_empty()));
     for slot in told {
-        let gone = |e: &Event| matches!(e, Event::OtherClusterGone { cluster, joined: Some(_) } if *cluster == other.to_string());
+        let gone = |e: &Event| {
+            matches!(e, Event::OtherClusterGone { cluster, joined: Some(_) }
+                if *cluster == other.to_string())
+        };
         assert_eq!(
             net.process(slot).events.iter().filter(|e| gone(e)).count(),
             1
@@ -582,7 +588,9 @@ fn nodes_behind_a_balancer_are_one_cluster() {
             "seed {seed}: {:#?}",
             net.summary()
         );
-        let waits = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("begins one by itself"));
+        let by_itself = "begins one by itself";
+        let waits =
+            |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains(by_itself));
         assert!(
             net.processes.values().all(|p| p.events.iter().any(waits)),
             "seed {seed}"
@@ -651,7 +659,8 @@ fn a_node_that_begins_by_itself_says_what_it_found_and_for_how_long_it_looked() 
             (first, second, 10)
         };
         let note = format!(
-            "leads to nodes at other addresses (those found: n{other}), and no cluster was found for {seconds} s: this node"
+            "leads to nodes at other addresses (those found: n{other}), and no cluster was found \
+             for {seconds} s: this node"
         );
         assert!(
             matches!(&said(&net, begins)[..], [text] if text.contains(&note)),
@@ -665,7 +674,8 @@ fn a_node_that_begins_by_itself_says_what_it_found_and_for_how_long_it_looked() 
     net.start(0);
     net.until(20_000, |net| net.process(0).view.is_some());
     assert!(
-        matches!(&said(&net, 0)[..], [text] if text.contains("no other node answered at the seeds (doyen:7000) for 10 s")),
+        matches!(&said(&net, 0)[..], [text]
+            if text.contains("no other node answered at the seeds (doyen:7000) for 10 s")),
         "{:?}",
         said(&net, 0)
     );
@@ -726,7 +736,7 @@ fn nodes_whose_name_is_not_complete_yet_wait_for_each_other() {
     }
 }
 
-/// It is too late for one of them: it begins alone, and gives way to the others when it hears of
+/// One of the nodes is too late: it begins alone, and gives way to the others when it hears of
 /// them.
 #[test]
 fn a_node_that_began_alone_by_its_name_joins_the_others() {
@@ -734,7 +744,10 @@ fn a_node_that_began_alone_by_its_name_joins_the_others() {
     net.named = true;
     net.start(0);
     net.until(12_000, |net| net.process(0).view.is_some());
-    let said = |e: &Event| matches!(e, Event::Note { text } if text.contains("doyen:7000") && text.contains("by itself"));
+    let said = |e: &Event| {
+        matches!(e, Event::Note { text }
+            if text.contains("doyen:7000") && text.contains("by itself"))
+    };
     assert!(
         net.process(0).events.iter().any(said),
         "{:?}",
@@ -783,7 +796,10 @@ fn a_name_that_does_not_resolve_begins_nothing() {
     net.resolve(0, vec![]);
     net.run_ms(60_000);
     assert!(net.process(0).view.is_none());
-    let says = |e: &Event| matches!(e, Event::NoCoordinator { why } if why.contains("1 of 2") && why.contains("doyen:7000"));
+    let says = |e: &Event| {
+        matches!(e, Event::NoCoordinator { why }
+            if why.contains("1 of 2") && why.contains("doyen:7000"))
+    };
     assert!(
         net.process(0).events.iter().any(says),
         "{:?}",
@@ -1012,7 +1028,11 @@ fn stale_term_vote_is_refused_with_the_term() {
     };
     let answer = net.ask(voter, other, Message::Vote(ballot));
     assert!(
-        matches!(answer[..], [Message::VoteAnswer(BallotAnswer { granted: false, mine, .. })] if mine == accepted.term),
+        matches!(
+            answer[..],
+            [Message::VoteAnswer(BallotAnswer { granted: false, mine, .. })]
+                if mine == accepted.term
+        ),
         "{answer:?}"
     );
     // A member that hears a coordinator would not even vote in the term after.
@@ -1166,7 +1186,7 @@ fn storm(seed: u64) {
     // The operator helps if a majority of the voters is gone for good.
     for _ in 0..3 {
         if let Some((slot, dead)) = net.stuck() {
-            net.forget_what_only_the_dead_knew();
+            net.forget_commits_of_the_dead();
             net.input(slot, Input::Recover { dead, ticket: 1 });
             net.run_ms(3000);
         } else if net.leaders().is_empty() {
@@ -1178,7 +1198,7 @@ fn storm(seed: u64) {
     net.until(30_000, Net::healed);
 }
 
-/// `DOYEN_STORM=first..last` runs others.
+/// The seeds; `DOYEN_STORM=first..last` selects others.
 fn storms() -> std::ops::Range<u64> {
     let text = std::env::var("DOYEN_STORM").unwrap_or_default();
     let range = text
@@ -1345,6 +1365,6 @@ fn fifty_members_have_a_table_within_200_ms() {
             sent[&leads]
         );
         assert!(took <= 200, "{what}: {took} ms");
-        assert!(sent[&leads] > 49 * 20, "it told everybody");
+        assert!(sent[&leads] > 49 * 20, "it told every member");
     }
 }

@@ -388,7 +388,7 @@ mod tests {
                     variable.to_string_lossy(),
                     format!("DOYEN_{}", name.replace('-', "_").to_uppercase())
                 );
-                // Whatever is wrong with the value, a known key is not called unknown.
+                // If the value is wrong, the known key is not called unknown.
                 let read = toml::from_str::<doyen::config::Options>(&format!("{name} = []"));
                 let unknown = read.is_err_and(|e| e.message().contains("unknown field"));
                 assert!(

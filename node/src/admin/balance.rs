@@ -1,5 +1,5 @@
-//! Settings of balancing as people write them: whether, when, how fast and for which reasons data
-//! moves. The same texts are flags of `doyen rebalance` and JSON of HTTP.
+//! Settings of balancing as text: whether, when, how fast and for which reasons data moves. The
+//! same texts are flags of `doyen rebalance` and JSON of HTTP.
 
 use super::error::InvalidField;
 use crate::config::value::Size;
@@ -7,14 +7,14 @@ use doyen_gossip::agreement::BalanceChange;
 use doyen_placement::{Balancing, MoveRate, NoScheduler, NoWindow, Paused, Schedulers, Window};
 use serde::{Deserialize, Serialize};
 
-/// What `PATCH /balance` takes: what is left out stays as it is.
+/// The body of `PATCH /balance`. Settings that are left out stay as they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BalanceOptions {
     /// Whether balancing is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// `adaptive` or a size, a second: `50mb`.
+    /// `adaptive`, or a size per second: `50mb`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<String>,
     /// `always` or `22:00-06:00`.
@@ -22,14 +22,14 @@ pub struct BalanceOptions {
     pub window: Option<String>,
 }
 
-/// What `POST /moves/cancel` takes.
+/// The body of `POST /moves/cancel`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CancelRequest {
     /// `KEYSPACE/PARTITION`.
     #[serde(default)]
     pub id: Option<String>,
-    /// Every move that is for balance.
+    /// Every move for balance.
     #[serde(default)]
     pub all: bool,
 }
@@ -76,7 +76,7 @@ impl CancelRequest {
     }
 }
 
-/// `adaptive` or a size a second.
+/// Parses `adaptive` or a size per second.
 ///
 /// # Errors
 /// The text is no size, or less than 64 KiB.
@@ -101,7 +101,7 @@ pub(super) fn too_slow(rate: &str) -> InvalidField {
     )
 }
 
-/// `always`, which is `None`, or a time of day.
+/// Parses `always`, which is `None`, or a time of day.
 ///
 /// # Errors
 /// The text is no time of day.

@@ -25,7 +25,7 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// - [`Refusal::Invalid`]: the name or an option cannot hold, whatever the cluster is like.
+    /// - [`Refusal::Invalid`]: the name or an option is invalid in any cluster.
     /// - [`Refusal::Conflict`]: another keyspace has this name, or there are too many.
     /// - [`AdminError::NotInForce`]: the keyspace was created, and has no partitions yet. It gets
     ///   them once the cluster has enough members (`--members-min`).
@@ -220,8 +220,8 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// [`Refusal::Conflict`]: the table has changed since the plan was made, or the plan names what
-    /// is not there, or nothing. Nothing moves then: make another plan.
+    /// [`Refusal::Conflict`]: the table has changed since the plan was made, or the plan names
+    /// something that does not exist, or it is empty. Nothing moves then: make another plan.
     pub async fn rebalance(&self, plan: &RebalancePlan) -> Result<(), AdminError> {
         let until = self.deadline();
         self.await_coordinator(until).await?;
@@ -258,8 +258,8 @@ impl Admin {
         self.change_balance(BalanceChange::Resume).await
     }
 
-    /// Sets how fast copies are made: `MoveRate::Adaptive`, or so many bytes a second that each
-    /// member sends and takes at most.
+    /// Sets how fast copies are made: `MoveRate::Adaptive`, or the most bytes a second that each
+    /// member sends and takes.
     ///
     /// # Errors
     /// [`Refusal::Invalid`]: less than 64 KiB a second.
@@ -272,8 +272,8 @@ impl Admin {
         self.change_balance(BalanceChange::Rate(rate)).await
     }
 
-    /// Sets at which time of day (UTC) there is balancing; `None`: at any time. Losses are repaired
-    /// at any time.
+    /// Sets the time of day (UTC) for balancing; `None`: at any time. Losses are repaired at any
+    /// time.
     ///
     /// # Errors
     /// No refusals; see [`AdminError`].
@@ -281,7 +281,7 @@ impl Admin {
         self.change_balance(BalanceChange::Window(window)).await
     }
 
-    /// Changes several settings of balancing, one after the other, as texts say them.
+    /// Changes several settings of balancing, given as text, one after the other.
     ///
     /// # Errors
     /// [`Refusal::Invalid`]: no setting is given, or one of them is not understood; nothing is

@@ -9,7 +9,7 @@ use crate::error::NodeError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The change names a keyspace, a member, a partition or a range that is not there.
+    /// The change names a keyspace, a member, a partition or a range that does not exist.
     #[error("{why}")]
     NotFound {
         /// What is missing, and what there is instead.
@@ -88,7 +88,7 @@ pub enum AdminError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReportError {
-    /// It is about a keyspace that is not there.
+    /// The keyspace does not exist.
     #[error("{why}")]
     NotFound {
         /// What is missing, and what there is instead.

@@ -1,5 +1,5 @@
-//! Keyspaces as people ask for them. [`KeyspaceOptions`] is at once the flags of `doyen keyspace`,
-//! the JSON of HTTP and what the library takes; what was not said has the default of a cluster's
+//! Options of keyspaces. [`KeyspaceOptions`] is at once the flags of `doyen keyspace`, the JSON of
+//! HTTP and the type of the library. Options that are not given have the default of a cluster's
 //! first keyspace.
 
 use super::error::InvalidField;
@@ -15,12 +15,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Partitions where nothing is said.
+/// The default number of partitions.
 const PARTITIONS: u16 = 1024;
-/// Tokens of a node where nothing is said.
+/// The default number of tokens of a node.
 const TOKENS: u16 = 16;
 
-/// What is wanted of a keyspace: of a new one, or of one that is to be altered.
+/// The options of a new keyspace, or of a change to one.
 ///
 /// ```
 /// use doyen::KeyspaceOptions;
@@ -39,8 +39,8 @@ pub struct KeyspaceOptions {
     #[cfg_attr(feature = "flags", arg(long, value_name = "N"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partitions: Option<u16>,
-    /// Of --mode ring: how many tokens a node of weight 100 brings, 1 to 256; fewer, where all
-    /// together would be more than 16384 [default: 16]
+    /// Of --mode ring: how many tokens a node of weight 100 brings, 1 to 256; fewer if all together
+    /// would be more than 16384 [default: 16]
     #[cfg_attr(feature = "flags", arg(long, value_name = "N"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u16>,
@@ -49,8 +49,8 @@ pub struct KeyspaceOptions {
     #[cfg_attr(feature = "flags", arg(long))]
     #[serde(skip_serializing_if = "is_false")]
     pub random_tokens: bool,
-    /// Of --mode range: where another range begins, once for each, in order; bytes may be written
-    /// as \xNN
+    /// Of --mode range: where another range begins; repeat the flag for each, in order; bytes may
+    /// be written as \xNN
     #[cfg_attr(
         feature = "flags",
         arg(long, value_name = "KEY", allow_hyphen_values = true)
@@ -61,12 +61,12 @@ pub struct KeyspaceOptions {
     #[cfg_attr(feature = "flags", arg(long, value_name = "N"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backups: Option<u8>,
-    /// With how many copies, the primary among them, writes are still acknowledged [default: 1]
+    /// The fewest copies, including the primary, with which writes are acknowledged [default: 1]
     #[cfg_attr(feature = "flags", arg(long, value_name = "N"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_in_sync: Option<u8>,
     /// What happens when every copy of a partition is lost: wait, or reset:10m to begin empty after
-    /// that time, at once where all holders are proved dead [default: reset:10m]
+    /// that time, or at once if all holders are proved dead [default: reset:10m]
     #[cfg_attr(feature = "flags", arg(long, value_name = "POLICY"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_loss: Option<LossPolicy>,
@@ -74,8 +74,8 @@ pub struct KeyspaceOptions {
     #[cfg_attr(feature = "flags", arg(long, value_name = "TIME"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_ttl: Option<Lifetime>,
-    /// Which keys go where memory is full: none (writes are refused), lru, random, or ttl (of those
-    /// that expire) [default: none]
+    /// Which keys are evicted when memory is full: none (writes are refused), lru, random, or ttl
+    /// (of the keys that expire) [default: none]
     #[cfg_attr(feature = "flags", arg(long, value_name = "POLICY"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eviction: Option<EvictionPolicy>,
@@ -85,7 +85,7 @@ pub struct KeyspaceOptions {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ordered: bool,
     /// Which members may hold and lead its partitions: 'primary in zone=a', 'copies not in
-    /// rack=r1', 'copies 1 per zone'; as often as there are rules
+    /// rack=r1', 'copies 1 per zone'; repeat the flag for each rule
     #[cfg_attr(feature = "flags", arg(long = "rule", value_name = "RULE"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<Vec<RuleText>>,
@@ -112,7 +112,7 @@ pub struct SplitRequest {
     pub at: SplitKey,
 }
 
-/// A key at which a range begins, as people write it: bytes that are not printable as `\xNN`, a
+/// A key at which a range begins, as text: bytes that are not printable are written as `\xNN`, a
 /// backslash as `\\`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitKey(pub Vec<u8>);
@@ -135,7 +135,7 @@ impl FromStr for SplitKey {
     }
 }
 
-/// What stands behind a backslash, as `escape_ascii` writes it.
+/// Decodes what follows a backslash, as `escape_ascii` writes it.
 fn escaped(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
     Some(match bytes.next()? {
         b'x' => {
@@ -171,19 +171,20 @@ impl<'de> Deserialize<'de> for SplitKey {
 }
 
 impl KeyspaceOptions {
-    /// Nothing said yet.
+    /// No option given yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Fixed, with so many partitions: a power of two up to 16384. A keyspace that is there can be
+    /// Fixed, with this many partitions: a power of two up to 16384. An existing keyspace can be
     /// brought to more.
     pub const fn partitions(mut self, partitions: u16) -> Self {
         self.partitions = Some(partitions);
         self
     }
 
-    /// A ring to which a node of weight 100 brings so many tokens: 1 to 256. It cannot be altered.
+    /// A ring to which a node of weight 100 brings this many tokens: 1 to 256. It cannot be
+    /// altered.
     pub const fn ring(mut self, tokens: u16) -> Self {
         (self.mode, self.tokens) = (Some(KeyspaceMode::Ring), Some(tokens));
         self
@@ -196,9 +197,9 @@ impl KeyspaceOptions {
         self
     }
 
-    /// Ranges of keys: one before the first of these splits, and one from each of them on. They
-    /// stand in order. It cannot be altered. They divide what Redis clients and
-    /// [`Database`](crate::Database) see; typed maps are all behind the last one.
+    /// Ranges of keys: one before the first of these splits, and one from each of them on. The
+    /// splits must be in order, and cannot be altered this way. They divide what Redis clients and
+    /// [`Database`](crate::Database) see. Typed maps are all behind the last one.
     pub fn ranges<K: Into<Vec<u8>>>(mut self, splits: impl IntoIterator<Item = K>) -> Self {
         self.mode = Some(KeyspaceMode::Range);
         self.split_at = splits
@@ -214,7 +215,7 @@ impl KeyspaceOptions {
         self
     }
 
-    /// With how many copies, the primary among them, writes are still acknowledged: 1 to 1 +
+    /// The fewest copies, including the primary, with which writes are acknowledged: 1 to 1 +
     /// backups.
     pub const fn min_in_sync(mut self, copies: u8) -> Self {
         self.min_in_sync = Some(copies);
@@ -227,21 +228,22 @@ impl KeyspaceOptions {
         self
     }
 
-    /// Expiry for keys that are written without one; `None`: they stay.
+    /// Expiry for keys that are written without one; `None`: they do not expire.
     pub const fn default_ttl(mut self, lifetime: Option<Duration>) -> Self {
         self.default_ttl = Some(Lifetime(lifetime));
         self
     }
 
-    /// Which keys go where memory is full. With [`Eviction::None`], writes that need room are
-    /// refused there.
+    /// Which keys are evicted when memory is full. With [`Eviction::None`], writes that need room
+    /// are refused.
     pub const fn eviction(mut self, policy: Eviction) -> Self {
         self.eviction = Some(EvictionPolicy(policy));
         self
     }
 
-    /// Which members may hold and lead its partitions: these rules, and no others. They come before
-    /// keeping copies apart and before balance; no rule makes copies fewer.
+    /// Which members may hold and lead its partitions: these rules replace all former ones. They
+    /// have precedence over keeping copies apart and over balance. No rule reduces the number of
+    /// copies.
     pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
         self.rules = Some(rules.into_iter().map(RuleText).collect());
         self
@@ -250,7 +252,7 @@ impl KeyspaceOptions {
     /// A new keyspace of this name.
     ///
     /// # Errors
-    /// An option cannot hold, or contradicts another one.
+    /// An option is invalid, or contradicts another one.
     pub fn create(&self, name: &str) -> Result<NewKeyspace, InvalidField> {
         if !may_be_called(name) {
             return fail(
@@ -293,8 +295,7 @@ impl KeyspaceOptions {
         })
     }
 
-    /// How its keys are divided. What belongs to another mode is a mistake, and not left out
-    /// silently.
+    /// How its keys are divided. An option of another mode is an error; it is not ignored silently.
     fn divided(&self) -> Result<(Mode, Division), InvalidField> {
         let mode = self.mode.unwrap_or(KeyspaceMode::Fixed);
         let strange = [
@@ -376,7 +377,7 @@ impl KeyspaceOptions {
     /// A change of the keyspace of this name.
     ///
     /// # Errors
-    /// No option is given, one cannot hold, or one cannot be altered.
+    /// No option is given, one is invalid, or one cannot be altered.
     pub fn alter(&self, name: &str) -> Result<AdminRequest, InvalidField> {
         let made_with = [
             ("mode", self.mode.is_some()),
@@ -438,10 +439,7 @@ impl KeyspaceOptions {
 
     fn checked_min_in_sync(&self) -> Result<Option<u8>, InvalidField> {
         match self.min_in_sync {
-            Some(0) => fail(
-                "min_in_sync",
-                "--min-in-sync 0 makes no sense: give at least 1",
-            ),
+            Some(0) => fail("min_in_sync", "--min-in-sync 0 is too low: give at least 1"),
             copies => Ok(copies),
         }
     }
@@ -457,7 +455,7 @@ impl KeyspaceMode {
     }
 }
 
-/// For serde, which hands out a reference.
+/// For serde, which passes a reference.
 #[expect(clippy::trivially_copy_pass_by_ref)]
 const fn is_false(said: &bool) -> bool {
     !*said
@@ -472,7 +470,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_hold_is_refused_with_what_would() {
+    fn invalid_options_are_refused_with_a_hint() {
         let wrong = |options: KeyspaceOptions| options.create("k").expect_err("it cannot hold").why;
         assert!(wrong(KeyspaceOptions::new().partitions(1000)).contains("power of two"));
         assert!(wrong(KeyspaceOptions::new().backups(7)).contains("more than 6"));
@@ -553,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn what_travels_as_json_arrives_as_it_was() {
+    fn options_survive_a_round_trip_through_json() {
         let options = KeyspaceOptions::new()
             .partitions(8)
             .on_loss(OnLoss::Wait)
@@ -564,7 +562,10 @@ mod tests {
         let text = serde_json::to_string(&options).expect("it can be written");
         assert_eq!(
             text,
-            r#"{"partitions":8,"on_loss":"wait","default_ttl":"90s","eviction":"lru","rules":["copies 1 per zone"]}"#
+            concat!(
+                r#"{"partitions":8,"on_loss":"wait","default_ttl":"90s","eviction":"lru","#,
+                r#""rules":["copies 1 per zone"]}"#
+            )
         );
         assert_eq!(
             serde_json::from_str::<KeyspaceOptions>(&text).expect("it can be read"),

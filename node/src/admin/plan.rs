@@ -1,5 +1,5 @@
-//! A plan that is to be applied becomes a request: its names are looked up in the table that it was
-//! made for.
+//! Turns a plan that is to be applied into a request: its names are looked up in the table that it
+//! was made for.
 
 use super::error::{InvalidField, Refusal};
 use crate::report::rebalance::{Goal, RebalancePlan};
@@ -8,7 +8,7 @@ use doyen_placement::planner::Plan;
 use doyen_placement::{MemberId, NoTableName, PartitionId, PartitionRef, Table};
 use std::collections::BTreeMap;
 
-/// What to ask the coordinator for.
+/// The request to the coordinator.
 pub(super) fn request(plan: &RebalancePlan, table: &Table) -> Result<AdminRequest, Refusal> {
     let made_for = plan
         .table
@@ -80,7 +80,7 @@ mod tests {
     use doyen_placement::planner::{self, DEFAULT_KEYSPACE};
     use doyen_placement::{Loads, Version};
 
-    /// Two members, and a third that has come since.
+    /// A table of two members, and a third one that has joined since.
     fn joined() -> Table {
         planner::admit(&cluster(2), vec![member(3)])
     }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_plan_is_refused_with_what_is_wrong() {
+    fn a_wrong_plan_is_refused_with_the_reason() {
         let table = joined();
         let wrong = |spoil: &dyn Fn(&mut RebalancePlan)| {
             let mut plan = RebalancePlan::new(&table, &Loads::default());
@@ -135,7 +135,10 @@ mod tests {
         conflict(&|p| p.goals[0].members[0] = "n9".into(), "member \"n9\"");
         let unnamed = wrong(&|p| p.table = "the one of yesterday".into());
         assert!(
-            matches!(&unnamed, Refusal::Invalid { field: "table", why } if why.contains("no name of a table")),
+            matches!(
+                &unnamed,
+                Refusal::Invalid { field: "table", why } if why.contains("no name of a table")
+            ),
             "{unnamed:?}"
         );
         assert_eq!(table.keyspaces[0].name, DEFAULT_KEYSPACE);

@@ -1,4 +1,4 @@
-//! Which kind of refusal a text is.
+//! The kind of a refusal.
 //!
 //! The coordinator answers with a text, and only with that: its reply has no other field in this
 //! wire version. So this node asks the planner's functions, as the coordinator did, what they say
@@ -69,12 +69,12 @@ fn of_keyspace<T>(judged: Result<T, Refused>, why: String) -> Refusal {
 fn of_member<T>(judged: Result<T, NotDrained>, why: String) -> Refusal {
     match judged {
         Err(NotDrained::NoMember(..)) => Refusal::NotFound { why },
-        Err(NotDrained::Nobody(_)) => Refusal::Unsafe { why },
+        Err(NotDrained::NoReceiver(_)) => Refusal::Unsafe { why },
         Err(_) | Ok(_) => Refusal::Conflict { why },
     }
 }
 
-/// Why this node did not go on without these members. It said `why`, after so much time.
+/// Why this node did not continue without these members. It answered `why` after this time.
 pub(super) fn of_recover(
     cluster: &ClusterStatus,
     dead: &[String],
@@ -103,7 +103,7 @@ pub(super) fn of_recover(
     Refusal::Conflict { why }.into()
 }
 
-/// What to add for names that no member has: the text may be about something else that is wrong.
+/// A hint about names that no member has: `why` may be about something else.
 fn strangers(report: &ClusterReport, names: &[String], said: &str) -> Option<String> {
     let is_unknown = |n: &&String| !report.members.iter().any(|m| m.name == **n || m.id == **n);
     let unknown: Vec<&str> = names
@@ -214,7 +214,7 @@ mod tests {
         let drain = |name: &str| AdminRequest::Drain { name: name.into() };
         let fill = |name: &str| AdminRequest::Fill { name: name.into() };
         let give_up = |name: &str| AdminRequest::GiveUp { name: name.into() };
-        for request in [drain("nobody"), fill("nobody"), give_up("nobody")] {
+        for request in [drain("absent"), fill("absent"), give_up("absent")] {
             assert_eq!(judged(&table, &request), "not found");
         }
         assert_eq!(judged(&cluster(1), &drain("node-1")), "unsafe");
@@ -258,13 +258,13 @@ mod tests {
         };
         let at_once = Duration::ZERO;
         let led = seen(cluster(3), Vec::new(), true);
-        let AdminError::Refused(refusal) = refused(&led, "nobody", at_once) else {
+        let AdminError::Refused(refusal) = refused(&led, "absent", at_once) else {
             panic!("nothing happened")
         };
         assert_eq!(kind(&refusal), "not found");
         let text = refusal.to_string();
         assert!(
-            text.contains("no member is called nobody: there are node-1, "),
+            text.contains("no member is called absent: there are node-1, "),
             "{text}"
         );
         let conflict = AdminError::Refused(Refusal::Conflict { why: SAID.into() });

@@ -1,4 +1,4 @@
-//! The reports of a cluster: how it stands, where data lies, what it carries and what moves.
+//! The reports of a cluster: its status, where data lies, loads and moves.
 
 use super::Admin;
 use super::error::ReportError;
@@ -25,7 +25,7 @@ impl Admin {
         self.known().await.map(|known| ClusterReport::new(&known))
     }
 
-    /// Which member holds which partition.
+    /// The members that hold each partition.
     ///
     /// # Errors
     /// [`ReportError::Stopped`] alone: a node that is no member has an empty table.
@@ -33,8 +33,8 @@ impl Admin {
         self.known().await.map(|known| TableReport::new(&known))
     }
 
-    /// What has changed in the table since this one. If this node does not know that table any
-    /// more, the whole table (`since` is `None` then).
+    /// Changes in the table since this one. If this node does not know that table any more, the
+    /// whole table (`since` is `None` then).
     ///
     /// # Errors
     /// [`ReportError::Stopped`] alone.
@@ -68,7 +68,7 @@ impl Admin {
             .ok_or(ReportError::NotFound { why: unknown })
     }
 
-    /// What partitions and members carry, as the coordinator was told within the last seconds.
+    /// The loads of partitions and members, as the coordinator was told within the last seconds.
     ///
     /// # Errors
     /// [`ReportError::NotMember`] until this node is a member.
@@ -105,8 +105,8 @@ impl Admin {
         Ok(BalanceReport::new(&*self.table_in_force().await?))
     }
 
-    /// What would move in the table in force if every scheduler were on, step by step.
-    /// [`Admin::rebalance`] applies it.
+    /// The moves that the table in force would have if every scheduler were on, step by step.
+    /// [`Admin::rebalance`] applies them.
     ///
     /// # Errors
     /// - [`ReportError::NotMember`] until this node is a member.
@@ -120,7 +120,7 @@ impl Admin {
         made(move || RebalancePlan::new(&table, &loads)).await
     }
 
-    /// Events from now on: members that come and go, coordinators, losses. A receiver that lags
+    /// Events from now on: members that join and leave, coordinators, losses. A receiver that lags
     /// misses the oldest ones.
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<Event> {

@@ -70,7 +70,7 @@ enum Step {
     /// The coordinator was asked.
     Asked(oneshot::Receiver<ClusterStatus>),
     /// This table is committed.
-    Named(TableName),
+    Committed(TableName),
 }
 
 /// When the next question may be asked.
@@ -110,7 +110,7 @@ impl Driver {
                         if let Some(name) = status.installed {
                             self.handle(Input::Pull(name));
                             self.carry_out();
-                            round.step = Step::Named(name);
+                            round.step = Step::Committed(name);
                         }
                     }
                     Err(oneshot::error::TryRecvError::Empty) => {}
@@ -118,7 +118,7 @@ impl Driver {
                     Ok(_) | Err(oneshot::error::TryRecvError::Closed) => round.until = now,
                 }
             }
-            let reached = matches!(&round.step, Step::Named(name) if self.has_installed(*name));
+            let reached = matches!(&round.step, Step::Committed(name) if self.has_installed(*name));
             if !reached && now < round.until {
                 self.catching_up.round = Some(round);
                 return;

@@ -439,7 +439,7 @@ impl Driver {
         self.note_failure(address, &failure);
     }
 
-    /// Logs one line for each pair of nodes, whichever of them dialled.
+    /// Logs one line for each pair of nodes, in either direction.
     fn note_failure(&mut self, address: SocketAddr, failure: &Failure) {
         // If all seeds refuse a new node, it says so once, when it ends. If it continues, the seeds
         // soon refuse it again.

@@ -1,12 +1,12 @@
-//! What a data thread acts on: its shard, the view, the clock, and what waits for which
+//! The state that a data thread acts on: its shard, the view, the clock, and the waiters of each
 //! operation.
 //!
 //! The network, other threads and the front door borrow it one after the other during a pass.
-//! `core` drives it: it lets time pass, judges the pass, and carries away what comes of it.
+//! `core` drives it: it advances the time, judges the pass, and carries out the results.
 
-use super::crew::Crew;
-use super::desk::Slot;
 use super::door::{Door, Message, Waiter};
+use super::group::ThreadGroup;
+use super::inbox::Slot;
 use super::waiters::{Recipient, Waiters};
 use crate::clock;
 use crate::net::links::LinkHandler;
@@ -20,39 +20,39 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long reads of a process that was expelled wait until it is in again. That takes a fifth of a
-/// second, unless something keeps it outside: then others can answer its clients.
+/// How long reads of an expelled process wait until it has joined again. Usually that takes a fifth
+/// of a second. If something keeps the process out, other nodes can answer its clients.
 const REDO_MAX: Duration = Duration::from_secs(1);
-/// How long a lease may be over before this node says that the cluster is down.
+/// How long a lease may have expired before this node says that the cluster is down.
 const LED_MAX: Duration = Duration::from_secs(2);
 
 /// A data thread as its front door sees it.
 pub(crate) struct Context<D: Door> {
-    /// The front door's half that stands here.
+    /// The front door's half that belongs here.
     pub(crate) door: D,
     pub(super) shard: Shard,
     pub(super) me: MemberId,
-    pub(super) crew: Arc<Crew>,
+    pub(super) group: Arc<ThreadGroup>,
     pub(super) view: Option<View>,
     pub(super) generation: Option<u64>,
-    /// The generation under which what was looked at before may be answered, as of the last look at
+    /// The generation under which results of earlier looks may be answered, as of the last check of
     /// lease and generation.
     pub(super) judged: Option<u64>,
     pub(super) waiters: Waiters<D::Waiter>,
-    /// For callers of other threads, at the end of the pass.
+    /// Outcomes for callers on other threads, delivered at the end of the pass.
     pub(super) answers: Vec<(Slot, Outcome)>,
-    /// Clients that have asked for the newest table, by numbers of the front door.
+    /// Clients that asked for the newest table, by numbers of the front door.
     pub(super) looking: Vec<u64>,
     pub(super) now: Time,
     pub(super) unix_ms: u64,
     started: Time,
-    /// How far this node's lease reached at the last look.
+    /// The end of this node's lease at the last look.
     pub(super) lease: Time,
     pub(super) limits: Limits,
-    /// Links that were closed because the peer's bytes made no sense.
+    /// Links that were closed because the peer's bytes were malformed.
     pub(super) malformed: u64,
     incarnations: u64,
-    /// Reads of an earlier incarnation, which wait for a view so long at most.
+    /// Reads of an earlier incarnation. They wait for a view until `redo` gives up.
     redo: Vec<(u64, Work)>,
     redo_until: Time,
 }
@@ -63,8 +63,8 @@ pub(crate) struct Context<D: Door> {
     allow(dead_code, reason = "this build has no front door that asks")
 )]
 impl<D: Door> Context<D> {
-    /// Hands an operation to the shard: its token, and whether its outcome comes from elsewhere.
-    /// `waiter`: what waits for it, given whether it is a read.
+    /// Submits an operation to the shard. Returns its token, and whether its outcome comes from
+    /// elsewhere. `waiter` makes its recipient, and is told whether the operation is a read.
     #[inline]
     pub(crate) fn submit(
         &mut self,
@@ -75,7 +75,7 @@ impl<D: Door> Context<D> {
         self.submit_for(operation, patience, |read| Recipient::Client(waiter(read)))
     }
 
-    /// Hands an operation on a partition to the shard.
+    /// Submits an operation on a partition to the shard.
     #[inline]
     pub(crate) fn submit_partition(
         &mut self,
@@ -86,8 +86,8 @@ impl<D: Door> Context<D> {
         self.submit_partition_for(operation, patience, |read| Recipient::Client(waiter(read)))
     }
 
-    /// Hands a write without conditions to the shard, if this thread leads its key and nothing
-    /// stands in its way; its token.
+    /// Submits a write without conditions to the shard, if this thread leads its key and the write
+    /// need not wait. Returns its token.
     #[inline]
     pub(crate) fn set(
         &mut self,
@@ -104,7 +104,7 @@ impl<D: Door> Context<D> {
         token
     }
 
-    /// Keeps what was read at once and may not be answered now; its token.
+    /// Keeps a result of `read` that may not be answered now. Returns its token.
     pub(crate) fn keep(
         &mut self,
         n: u64,
@@ -117,33 +117,33 @@ impl<D: Door> Context<D> {
         token
     }
 
-    /// No client waits for this any more.
+    /// The client does not wait for this any more.
     pub(crate) fn forget(&mut self, token: u64) {
         if self.waiters.remove(token).is_some() {
             self.shard.forget(token);
         }
     }
 
-    /// Asks the coordinator for the newest table. The door is told once it is here
-    /// (`Door::looked`), with this number.
+    /// Asks the coordinator for the newest table. When it is here, the door is told with this
+    /// number (`Door::looked`).
     pub(crate) fn look_for_table(&mut self, asked: u64) {
         self.looking.push(asked);
     }
 
-    /// The generation under which this thread may look at what it leads: the last pass was judged
-    /// well under it.
+    /// The generation under which this thread may read the partitions that it leads: the one under
+    /// which the last pass was judged well.
     pub(crate) fn looks_under(&self) -> Option<u64> {
         self.judged
             .filter(|judged| self.generation == Some(*judged))
     }
 
-    /// The generation under which what this thread looked at before may be answered, if it may.
+    /// The generation under which results of earlier looks may be answered, if they may.
     pub(crate) fn judged(&self) -> Option<u64> {
         self.judged
     }
 
-    /// Whether a majority of the voters answered this node not long ago. Without that for so long,
-    /// clients should not be sent to the members that an old table names.
+    /// Whether a majority of the voters answered this node within `LED_MAX`. Otherwise clients
+    /// should not be sent to the members that an old table names.
     pub(crate) fn is_led(&self) -> bool {
         self.now <= self.lease + LED_MAX
     }
@@ -154,8 +154,8 @@ impl<D: Door> Context<D> {
         &self.shard
     }
 
-    /// What this thread may read at once of a key that it leads, and the number of that operation
-    /// (`Shard::read`). It may be answered once the pass is judged well; if it is not, `keep` it.
+    /// Reads a key that this thread leads, at once, and returns the number of the operation
+    /// (`Shard::read`). The result may be answered if the pass is judged well. Otherwise `keep` it.
     #[inline]
     pub(crate) fn read(
         &mut self,
@@ -172,28 +172,28 @@ impl<D: Door> Context<D> {
         self.shard.take_work()
     }
 
-    /// The data thread that this is.
+    /// The id of this data thread.
     pub(crate) fn me(&self) -> MemberId {
         self.me
     }
 
     /// How many data threads the node has.
     pub(crate) fn threads(&self) -> u8 {
-        self.crew.threads()
+        self.group.threads()
     }
 
-    /// What is installed and accepted; `None` before there is a table.
+    /// The installed and the accepted table; `None` before there is a table.
     pub(crate) fn view(&self) -> Option<&View> {
         self.view.as_ref()
     }
 
-    /// The time, as of the beginning of the batch.
+    /// The time at the beginning of the batch.
     #[inline]
     pub(crate) fn now(&self) -> Time {
         self.now
     }
 
-    /// Likewise, of the wall's clock.
+    /// The wall time at the beginning of the batch.
     #[inline]
     pub(crate) fn unix_ms(&self) -> u64 {
         self.unix_ms
@@ -212,19 +212,19 @@ impl<D: Door> Context<D> {
 
     /// Sends a message to the door of another thread.
     pub(crate) fn tell(&self, thread: u8, message: Message) {
-        self.crew.tell(thread, message);
+        self.group.tell(thread, message);
     }
 }
 
-/// What drives the thread.
+/// The side that the thread's loop drives.
 impl<D: Door> Context<D> {
-    pub(super) fn new(me: MemberId, limits: Limits, crew: Arc<Crew>, door: D) -> Self {
+    pub(super) fn new(me: MemberId, limits: Limits, group: Arc<ThreadGroup>, door: D) -> Self {
         let now = clock::now();
         Self {
             door,
             shard: Shard::new(me, limits.clone(), seed(me, 0), now),
             me,
-            crew,
+            group,
             view: None,
             generation: None,
             judged: None,
@@ -278,8 +278,8 @@ impl<D: Door> Context<D> {
         }
     }
 
-    /// This process is another member now: nothing that was held counts. Reads are asked again; of
-    /// writes it is not known whether they happened.
+    /// This process became another member: everything that it held is void. Reads are submitted
+    /// again. The outcome of writes is unknown.
     pub(super) fn restart(&mut self, me: MemberId) {
         self.incarnations += 1;
         self.me = me;
@@ -323,7 +323,7 @@ impl<D: Door> Context<D> {
         }
     }
 
-    /// Asks again what an earlier incarnation did not answer, now that there is a view.
+    /// Submits the unanswered reads of an earlier incarnation again, now that there is a view.
     pub(super) fn redo(&mut self) {
         for (token, call) in std::mem::take(&mut self.redo) {
             if !self.waiters.contains(token) {
@@ -333,7 +333,7 @@ impl<D: Door> Context<D> {
         }
     }
 
-    /// Hands an operation to the shard once more: its recipient waits already.
+    /// Submits an operation again. Its recipient waits already.
     fn submit_again(&mut self, token: u64, work: Work) {
         if let Some(Recipient::Client(waiter)) = self.waiters.get(token) {
             waiter.is_asked_again(self.now + self.limits.park);
@@ -352,8 +352,8 @@ impl<D: Door> Context<D> {
     }
 
     /// Whether no client could tell if an operation that changed nothing was executed later than it
-    /// was. The front door knows for its clients. Callers of the library ask for nothing before
-    /// they have their answer.
+    /// was. The front door knows this for its clients. Callers of the library submit nothing more
+    /// before they have the answer.
     fn may_ask_again(&self, token: u64) -> bool {
         match self.waiters.get(token) {
             Some(Recipient::Client(waiter)) => waiter.may_be_asked_again(),
@@ -362,8 +362,8 @@ impl<D: Door> Context<D> {
         }
     }
 
-    /// Asks operations again that changed nothing and whose outcomes are lost, if no client can
-    /// tell the difference. True, if there are any.
+    /// Submits operations again that changed nothing and whose outcomes were lost, if no client can
+    /// tell the difference. True if there are any.
     pub(super) fn ask_overtaken(&mut self) -> bool {
         let mut some = false;
         while let Some((token, work)) = self.shard.poll_overtaken() {
@@ -380,7 +380,7 @@ impl<D: Door> Context<D> {
         some
     }
 
-    /// No view came for too long.
+    /// Gives up the reads for which no view came in time.
     pub(super) fn give_up_redo(&mut self) {
         if self.now >= self.redo_until {
             for (token, _) in std::mem::take(&mut self.redo) {
@@ -390,12 +390,12 @@ impl<D: Door> Context<D> {
     }
 }
 
-/// Jitter needs numbers that differ between members, nothing more.
+/// Jitter needs numbers that differ between members. They need no other property.
 const fn seed(me: MemberId, incarnation: u64) -> u64 {
     me.0.rotate_left(17) ^ incarnation
 }
 
-/// The network's news are the shard's.
+/// Events of the network are inputs of the shard.
 impl<D: Door> LinkHandler for Context<D> {
     fn connected(&mut self, peer: MemberId, version: u16) {
         self.shard.connected(self.now, peer, version);

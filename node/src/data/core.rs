@@ -1,14 +1,13 @@
-//! Drives the shard and everything around it but the sockets of clients.
+//! Drives the shard and everything around it, without the sockets of clients.
 //!
-//! A pass of the data thread's loop calls `begin`, lets the network, other threads and clients
-//! submit what they have, and then `pump`, which judges what was executed against a clock, a lease
-//! and a generation that are read after it, hands out the outcomes, and carries away bytes and
-//! requests.
+//! A pass of the data thread's loop calls `begin`. Then the network, other threads and clients
+//! submit operations. Finally `pump` judges the results against a clock, a lease and a generation
+//! that are read after execution, delivers the outcomes, and carries away bytes and requests.
 
 use super::ThreadOptions;
 use super::context::Context;
-use super::desk::Desk;
 use super::door::Door;
+use super::inbox::Inbox;
 use super::siblings::Siblings;
 use crate::clock;
 use crate::control::Upcall;
@@ -28,78 +27,77 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// Rounds of one pass: an operation of several steps that goes on at once takes its next steps in
+/// Rounds of one pass. An operation of several steps that continues at once takes its next steps in
 /// the same pass.
 const ROUNDS_MAX: usize = 4;
-/// Work of one pass on operations of several steps, in comparisons of characters: well below a
-/// millisecond.
+/// Limit of the work of one pass on operations of several steps, in comparisons of characters: well
+/// below a millisecond.
 const STEPS_WORK: usize = 1 << 17;
-/// How often it is looked at what the process holds.
+/// Interval at which the memory of the process is measured.
 const PROCESS_INTERVAL: Duration = Duration::from_millis(100);
-/// It is looked at sooner where clients have given back this part of the memory, and no less than
-/// so much.
+/// The memory is measured sooner if clients have given back this part of it, and at least this many
+/// bytes.
 const GIVEN_BACK_PART: usize = 64;
 const GIVEN_BACK_BYTES_LEAST: usize = 4 << 20;
-/// Buffers of clients leave this part of the memory to what is on its way.
+/// Buffers of clients leave this part of the memory free for bytes in flight.
 const BUFFERS_LEAVE_PART: usize = 32;
-/// While it arrives, the largest command takes so many times its value: its buffer grows by being
-/// copied. Of a small memory, it is left no more than this part.
+/// The largest command takes this many times its value while it arrives, because its buffer grows
+/// by copying. In a small memory, it gets at most the part above.
 const LARGEST_TAKES: usize = 2;
 const LARGEST_PART_MAX: usize = 8;
-/// Requests to the control thread that may wait here.
+/// Limit of requests to the control thread that wait here.
 const UPCALLS_WAITING_MAX: usize = 1024;
-/// Maps that clients have asked for and that are not made yet, at most.
+/// Limit of maps that clients asked for and that are not made yet.
 const MAKING_MAX: usize = 256;
-/// Between two signs of life to the control thread.
+/// Interval of signs of life to the control thread.
 const ALIVE_INTERVAL: Duration = Duration::from_millis(200);
-/// How often a pass is tried while something waits, so that a lease that came back is noticed, or
-/// an answer of the control thread.
+/// While something waits, a pass runs this often, to notice a renewed lease or an answer of the
+/// control thread.
 const WAITING_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What a data thread drives.
+/// Everything that a data thread drives.
 pub(super) struct Core<D: Door> {
     pub(super) context: Context<D>,
     shared: Arc<Shared>,
     links: Links,
     /// The other data threads of this process.
     siblings: Siblings,
-    desk: Arc<Desk>,
+    inbox: Arc<Inbox>,
     wakers: Vec<Waker>,
     clients_max: usize,
-    /// Maps that clients have asked for, and the coordinator's answers.
+    /// Maps that clients asked for, and the coordinator's answers.
     making: Vec<MapWanted>,
     /// Clients that wait for the newest table, and the control thread's answer.
     catching_up: Option<Lookup>,
-    /// Of a client: calls that wait for a map, by ticket.
+    /// For a client: calls that wait for a map, by ticket.
     maps: BTreeMap<u64, oneshot::Sender<Result<MapEntry, String>>>,
     ticket_last: u64,
-    /// Of a client: members of another cluster were met.
+    /// For a client: members of another cluster were met.
     met_others: bool,
     upcalls: mpsc::Sender<Upcall>,
     waiting_upcalls: VecDeque<Upcall>,
-    /// As which member this thread asked the control thread to mark the cluster as used, and the
+    /// The id under which this thread asked the control thread to mark the cluster as used, and the
     /// answer.
     asked_used: Option<(MemberId, oneshot::Receiver<()>)>,
-    /// What this thread has taken of its core, and until when.
+    /// CPU time of this thread at the last measurement, and the time of that.
     cpu: (Duration, Time),
     alive_at: Time,
     process_at: Time,
-    /// What was loose at the last look at the process.
+    /// Reclaimable bytes when the process was last measured.
     loose: u64,
 }
 
-/// Of a core in thousandths, from when on a thread has no time to spare.
+/// A thread above this many thousandths of a core has no time to spare.
 const BUSY: u16 = 900;
 
-/// Numbers of those that wait for the newest table, the control thread's answer, and until when it
-/// is waited for.
+/// Clients that wait for the newest table, the control thread's answer, and the deadline.
 type Lookup = (Vec<u64>, oneshot::Receiver<()>, Time);
 
 /// A client, its ticket, and the coordinator's answer.
 type MapWanted = (MemberId, u64, oneshot::Receiver<AdminReply>);
 
-/// A client waits this long for the newest table, at most: the control thread answers earlier,
-/// unless it hangs.
+/// How long a client waits for the newest table. The control thread answers earlier, unless it
+/// hangs.
 const LOOKUP_MAX: Duration = Duration::from_secs(5);
 
 impl<D: Door> Core<D> {
@@ -109,15 +107,15 @@ impl<D: Door> Core<D> {
         mut links: Links,
         shared: Arc<Shared>,
         upcalls: mpsc::Sender<Upcall>,
-        desk: Arc<Desk>,
+        inbox: Arc<Inbox>,
     ) -> Self {
         links.set_seeds(&options.seeds);
         Self {
-            context: Context::new(options.me, options.limits, options.crew, door),
+            context: Context::new(options.me, options.limits, options.group, door),
             shared,
             links,
             siblings: options.siblings,
-            desk,
+            inbox,
             wakers: Vec::new(),
             clients_max: options.clients_max,
             making: Vec::new(),
@@ -140,13 +138,13 @@ impl<D: Door> Core<D> {
         &mut self.links
     }
 
-    /// Reads the clocks and installs the present view: whatever is submitted next meets it.
+    /// Reads the clocks and installs the present view, for everything that is submitted afterwards.
     pub(super) fn begin(&mut self) {
         let context = &mut self.context;
         context.now = clock::now();
         context.unix_ms = clock::unix_ms();
         context.lease = self.shared.lease();
-        // The generation first: the view is at least as new.
+        // Load the generation first: then the view is at least as new.
         let generation = self.shared.generation();
         if context.generation == Some(generation) {
             return;
@@ -165,16 +163,16 @@ impl<D: Door> Core<D> {
             return;
         };
         self.links.set_peers(&peers(&view, context.me));
-        // Only now: a process that is no member yet has nothing to tell them.
+        // Not earlier: a process that is no member yet has no table for clients.
         self.links.set_clients_max(Some(self.clients_max));
         context.shard.install(context.now, view);
         context.redo();
     }
 
-    /// Calls `begin` once more if there is another view by now. A client that has seen that view
-    /// asks for what it has. Everything that was taken out of the desk or a socket before this call
-    /// was asked by clients that cannot know more. Not while there are provisional replies: they
-    /// are judged by the view that they were read under.
+    /// Calls `begin` again if there is another view by now: a client that has seen that view may
+    /// ask for what it contains. Everything that was taken out of the inbox or a socket before this
+    /// call is from clients that cannot know more. There must be no provisional replies, because
+    /// they are judged by the view under which they were read.
     pub(super) fn catch_up(&mut self) {
         debug_assert!(
             !self.context.door.is_provisional(),
@@ -190,7 +188,7 @@ impl<D: Door> Core<D> {
         self.context.generation == Some(shared.generation())
     }
 
-    /// What the data network has. True: there is more, for the next pass.
+    /// Handles what arrived on the data network. True: there is more, for the next pass.
     ///
     /// # Errors
     /// The socket is broken.
@@ -198,19 +196,20 @@ impl<D: Door> Core<D> {
         Ok(self.links.work(now, &mut self.context)? | self.siblings.work(&mut self.context))
     }
 
-    /// Whether other data threads left nothing that was not looked at.
+    /// Whether the other data threads left nothing new.
     pub(super) fn is_left_alone(&self) -> bool {
         self.siblings.is_quiet()
     }
 
-    /// Sends what there is for peers. True: there is more, for the next pass.
+    /// Sends to peers. True: there is more, for the next pass.
     pub(super) fn transmit(&mut self, now: Instant) -> bool {
-        self.siblings.flush(|thread| self.context.crew.ring(thread));
+        self.siblings
+            .flush(|thread| self.context.group.wake(thread));
         self.links.transmit(now)
     }
 
-    /// Hands out what may be answered, and carries away the rest. True: what went on in the last
-    /// round may have answers for the next pass, which need not wait for anything.
+    /// Delivers the outcomes that may be answered, and carries away the rest. True: the last round
+    /// may have made answers for the next pass, which should start at once.
     pub(super) fn pump(&mut self) -> bool {
         let (mut work, mut more) = (STEPS_WORK, false);
         for round in 0..ROUNDS_MAX {
@@ -236,12 +235,12 @@ impl<D: Door> Core<D> {
                 break;
             }
         }
-        self.desk
+        self.inbox
             .answer(&mut self.context.answers, &mut self.wakers);
         more
     }
 
-    /// Bytes to peers, requests to the control thread.
+    /// Sends bytes to peers, and requests to the control thread.
     fn carry_away(&mut self) {
         while let Some((peer, lane, bytes)) = self.context.shard.poll_transmit() {
             let here = self.siblings.has(peer);
@@ -279,8 +278,8 @@ impl<D: Door> Core<D> {
                     }
                 }
                 Request::Table(table) => {
-                    // All that a client acts on: it leads nothing, so it needs neither a lease nor
-                    // what was accepted.
+                    // A client needs no more: it leads nothing, so neither a lease nor an accepted
+                    // table matters.
                     let view = View {
                         installed: table.clone(),
                         accepted: table,
@@ -294,7 +293,8 @@ impl<D: Door> Core<D> {
                 Request::OtherCluster(name) => {
                     if !std::mem::replace(&mut self.met_others, true) {
                         tracing::warn!(
-                            "cluster {} answers where another one did: this client asks it nothing, connect a new one",
+                            "cluster {} answers where another one did: this client sends it \
+                             nothing; connect a new client",
                             name.cluster
                         );
                     }
@@ -308,7 +308,7 @@ impl<D: Door> Core<D> {
         }
     }
 
-    /// With how much of a core this thread took since this was asked last.
+    /// Adds the CPU time that this thread took since the last call.
     fn with_cpu(&mut self, load: MemberLoad) -> MemberLoad {
         let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let spent = Duration::new(
@@ -326,7 +326,7 @@ impl<D: Door> Core<D> {
         }
     }
 
-    /// A client wants a map that is not there.
+    /// A client asks for a map that does not exist yet.
     fn make_map(&mut self, client: MemberId, ticket: u64, keyspace: String, name: String) {
         if self.making.len() >= MAKING_MAX {
             let refused = Err("too many maps are being made: try again".to_owned());
@@ -344,7 +344,7 @@ impl<D: Door> Core<D> {
         });
     }
 
-    /// Maps that were made since, or refused.
+    /// Answers clients whose maps were made or refused.
     fn look_for_maps(&mut self) {
         let (now, shard) = (self.context.now, &mut self.context.shard);
         self.making.retain_mut(|(client, ticket, answered)| {
@@ -364,7 +364,7 @@ impl<D: Door> Core<D> {
         });
     }
 
-    /// Of a client: a call waits for a map.
+    /// For a client: a call waits for a map.
     pub(super) fn want_map(
         &mut self,
         keyspace: String,
@@ -382,8 +382,7 @@ impl<D: Door> Core<D> {
         }
     }
 
-    /// Asks for the newest table on behalf of clients that wait for it, and lets them go on once it
-    /// is here.
+    /// Asks for the newest table for waiting clients, and lets them continue when it is here.
     fn look_for_table(&mut self) {
         if let Some((_, answered, until)) = &mut self.catching_up {
             let waits = matches!(
@@ -393,7 +392,7 @@ impl<D: Door> Core<D> {
             if waits && self.context.now < *until {
                 return;
             }
-            // What was published before the answer is to be seen by those that go on.
+            // The clients that continue must see what was published before the answer.
             self.begin();
             if let Some((waiting, ..)) = self.catching_up.take() {
                 self.context.door.looked(waiting);
@@ -423,13 +422,13 @@ impl<D: Door> Core<D> {
                 self.asked_used = None;
             }
             Err(oneshot::error::TryRecvError::Empty) => {}
-            // No answer: the control thread surrendered this cluster or ended, and says so by
-            // another `Local`.
+            // Without an answer, the control thread gave up this cluster or ended. It publishes
+            // another `Local` then.
             Err(oneshot::error::TryRecvError::Closed) => self.asked_used = None,
         }
     }
 
-    /// Never waits for the control thread; what does not fit goes with a later pass.
+    /// Never waits for the control thread. Requests that do not fit are sent in a later pass.
     fn upcall(&mut self, upcall: Upcall) {
         let waiting = &mut self.waiting_upcalls;
         if waiting.len() >= UPCALLS_WAITING_MAX
@@ -440,7 +439,7 @@ impl<D: Door> Core<D> {
                 )
             })
         {
-            // The shard asks or says these again.
+            // The shard repeats these.
             waiting.remove(at);
         }
         waiting.push_back(upcall);
@@ -452,7 +451,7 @@ impl<D: Door> Core<D> {
         }
     }
 
-    /// What is due by the clock, and a sign of life.
+    /// Handles due timers, and gives a sign of life.
     pub(super) fn tick(&mut self) {
         self.look_for_used();
         self.look_for_maps();
@@ -477,19 +476,19 @@ impl<D: Door> Core<D> {
         }
     }
 
-    /// Tells the shard what is held beside what it counts, and clients how much room that leaves
+    /// Tells the shard about memory that it does not count, and clients how much room is left for
     /// them.
     fn look_at_process(&mut self) {
         let context = &mut self.context;
         let held = context.door.held();
-        // Large values among them may be shared with the store: counted twice is better than not.
+        // The store may share large values among them. Counting them twice is safe.
         let buffers = (held.bounded + held.other) as u64;
         let much = (context.limits.memory_bytes_max / GIVEN_BACK_PART).max(GIVEN_BACK_BYTES_LEAST);
         if context.now >= self.process_at || context.door.has_given_back(much) {
             self.process_at = context.now + PROCESS_INTERVAL;
             let counted = context.shard.memory() as u64 + buffers;
             self.loose = context
-                .crew
+                .group
                 .process()
                 .look(context.me.thread_number(), counted);
         }
@@ -497,8 +496,8 @@ impl<D: Door> Core<D> {
             buffers,
             loose: self.loose,
         });
-        // Buffers have what is left; what is stored must not take it from them, nor they the last
-        // of it: one command at a time goes beyond.
+        // Buffers get what is left. Stored data must not take it all from them, nor may they take
+        // the last of it: one command at a time may exceed it.
         let limits = &context.limits;
         let largest = limits
             .value_bytes_max
@@ -513,22 +512,22 @@ impl<D: Door> Core<D> {
         );
     }
 
-    /// Whether a pause that is for the sake of others keeps something waiting.
+    /// Whether background work of this thread pauses for the sake of others.
     pub(super) fn pauses(&self) -> bool {
         self.context.shard.pauses()
     }
 
-    /// Whether others want the processor on which this thread runs.
+    /// Whether others need the processor of this thread.
     pub(super) fn set_short_of_time(&mut self, short: bool) {
         self.context.shard.set_short_of_time(short);
     }
 
-    /// There are no others: what pauses for their sake goes on.
+    /// No others need the processor: continue background work.
     pub(super) fn go_on(&mut self) {
         self.context.shard.go_on();
     }
 
-    /// How long nothing is due.
+    /// The time until the next timer.
     pub(super) fn idle(&self) -> Duration {
         let context = &self.context;
         let mut due = self.alive_at;
@@ -548,8 +547,8 @@ impl<D: Door> Core<D> {
     }
 }
 
-/// The data threads of every other member of the tables in force: a member that is being admitted
-/// forwards already. A client needs those that hold data.
+/// The data threads of every other member in the tables in force: a member that is being admitted
+/// forwards already. A client needs those of members with data.
 fn peers(view: &View, me: MemberId) -> Vec<(MemberId, Arc<str>, SocketAddr)> {
     let members = view.installed.members.iter().chain(&view.accepted.members);
     let members =

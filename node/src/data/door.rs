@@ -31,7 +31,7 @@ use std::convert::Infallible;
 use std::io;
 use std::time::Instant;
 
-/// A message between the doors of two threads. Only the door knows what is in it.
+/// A message between the doors of two threads. Only the door knows its content.
 pub(crate) type Message = Box<dyn Any + Send>;
 
 /// The half of a door that stands beside the shard.
@@ -42,7 +42,7 @@ pub(crate) trait Door: Sized {
     /// An outcome has come for this waiter, which had this token.
     fn deliver(context: &mut Context<Self>, token: u64, waiter: Self::Waiter, outcome: Outcome);
 
-    /// The pass is judged: what the door has read at once may leave (`well`), or is taken back.
+    /// The pass was judged. `well`: results of `read` may leave. Otherwise they are taken back.
     fn settle(_context: &mut Context<Self>, _well: bool) {}
 
     /// Whether the door holds replies that `settle` has not judged yet.
@@ -50,8 +50,8 @@ pub(crate) trait Door: Sized {
         false
     }
 
-    /// Goes on with operations that take several steps. Each that can go on now takes one step, as
-    /// long as there is `work` left, in comparisons of characters. Returns how many there were.
+    /// Continues operations of several steps. Each that can continue takes one step, as long as
+    /// there is `work` left, in comparisons of characters. Returns how many there were.
     fn step(_context: &mut Context<Self>, _work: &mut usize) -> usize {
         0
     }
@@ -59,14 +59,14 @@ pub(crate) trait Door: Sized {
     /// The thread acts on another view now. `None`: this process is a new member and has no view.
     fn view_changed(&mut self, _view: Option<&View>) {}
 
-    /// The newest table is here, or cannot be had: these had asked for it
+    /// The newest table is here, or is out of reach. These clients asked for it
     /// ([`Context::look_for_table`]).
     fn looked(&mut self, _asked: Vec<u64>) {}
 
-    /// Does what is due by the clock. Called once a pass.
+    /// Handles due timers. Called once in each pass.
     fn tick(_context: &mut Context<Self>) {}
 
-    /// When `tick` or `step` has something to do, if nothing comes before.
+    /// When `tick` or `step` has something to do, if nothing else happens before.
     fn due(&self) -> Option<Time> {
         None
     }
@@ -76,13 +76,13 @@ pub(crate) trait Door: Sized {
         Held::default()
     }
 
-    /// Whether clients have given back so many bytes since this last was true.
+    /// Whether clients have given back this many bytes since the last call that returned true.
     fn has_given_back(&self, _bytes: usize) -> bool {
         false
     }
 
-    /// Memory has room for so many bytes of `Held::bounded`. `over`: the process holds more than it
-    /// may.
+    /// There is room for this many bytes of `Held::bounded`. `over`: the process holds more memory
+    /// than it may.
     fn set_room(&self, _now: Time, _bytes: usize, _over: bool) {}
 
     /// Whether there are no clients.
@@ -103,7 +103,7 @@ pub(crate) trait Waiter {
     /// than it was.
     fn may_be_asked_again(&self) -> bool;
 
-    /// The operation is asked again, and waits until then at most.
+    /// The operation was submitted again, and waits until this time at most.
     fn is_asked_again(&self, until: Time);
 }
 
@@ -112,37 +112,37 @@ pub(crate) trait Sockets: Sized {
     /// The other half.
     type Door: Door;
 
-    /// The system's news of a socket that this door registered.
+    /// The system reports an event of a socket that this door registered.
     fn event(&mut self, event: &Event);
 
-    /// Whether a pass would find something to do at once.
+    /// Whether a pass would find work at once.
     fn is_busy(&self) -> bool;
 
-    /// When something is due, if nothing comes before.
+    /// When the next timer is due.
     fn timeout(&self) -> Option<Instant>;
 
-    /// Accepts clients, and takes in what the ready ones sent.
+    /// Accepts clients, and reads from the ready ones.
     fn read(&mut self, context: &mut Context<Self::Door>, now: Instant);
 
-    /// Runs what was taken in. The view is at least as new as everything that was read.
+    /// Runs commands that were read. The view is at least as new as everything that was read.
     fn run(&mut self, context: &mut Context<Self::Door>, now: Instant);
 
-    /// Writes what clients are answered.
+    /// Writes answers to clients.
     fn write(&mut self, context: &mut Context<Self::Door>, now: Instant);
 
-    /// A message of this door at another thread.
+    /// A message from this door at another thread.
     fn receive(&mut self, context: &mut Context<Self::Door>, message: Message);
 
-    /// Accepts no more clients, answers what was received, and closes each connection in order.
+    /// Accepts no more clients, answers received commands, and closes each connection in order.
     fn drain(&mut self, context: &mut Context<Self::Door>);
 }
 
 /// Opens a door at a data thread.
 pub(crate) trait Opener: Send + 'static {
-    /// What it opens.
+    /// The sockets of the door.
     type Sockets: Sockets;
 
-    /// Opens the door, at the thread that it is for.
+    /// Opens the door, on the thread that it is for.
     ///
     /// # Errors
     /// A socket cannot be used.
@@ -161,7 +161,7 @@ pub(crate) type Halves<S> = (S, <S as Sockets>::Door);
 pub(crate) struct Place<'a> {
     /// Where the door registers its sockets.
     pub(crate) registry: Registry,
-    /// The first token that is the door's. All that follow are, too.
+    /// The first token of the door. All following tokens are its own, too.
     pub(crate) token_first: usize,
     /// How many data threads the node has.
     pub(crate) threads: u8,
@@ -172,9 +172,9 @@ pub(crate) struct Place<'a> {
 /// Memory that a door holds for its clients, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// What `Door::set_room` bounds.
+    /// Bytes that `Door::set_room` bounds.
     pub(crate) bounded: usize,
-    /// All else.
+    /// All other bytes.
     pub(crate) other: usize,
 }
 

@@ -1,28 +1,28 @@
-//! How long the passes of the loop take: while one goes on, nobody else is served.
+//! Measures how long the passes of the loop take. During a pass, no other client is served.
 //!
-//! A pass is timed by two clocks. The wall's is what others wait; the thread's own leaves out what
-//! the system gave to others meanwhile, so it tells our own work from a busy machine. Reading that
-//! one is a system call, so it is read once a millisecond at most: what it says of a pass may
-//! include that much of passes before it.
+//! Two clocks time a pass. The wall clock shows how long others wait. The thread's CPU clock leaves
+//! out the time that the system gave to other threads, so it tells our own work from a busy
+//! machine. Reading it is a system call, so it is read at most once in a millisecond: the time of a
+//! pass may include that much of earlier passes.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// Between two looks at the thread's own clock.
+/// Interval between two reads of the thread's CPU clock.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// Who waited for a processor so long in one pass shares it with others,
+/// A thread that waited this long for a processor in one pass shares it with others.
 const DISTURBED: Duration = Duration::from_millis(1);
-/// and is taken to do so for this long.
+/// Such a thread counts as disturbed for this long.
 const DISTURBED_FOR: Duration = Duration::from_millis(50);
-/// A pass above this is one that somebody may notice.
+/// A client may notice a pass above this.
 const LONG: Duration = Duration::from_millis(20);
 
-/// What passes took.
+/// The durations of passes.
 #[derive(Debug)]
 pub(super) struct Passes {
-    /// The thread's clock, and when that was read.
+    /// The thread's CPU clock, and when it was read.
     looked: (Duration, Instant),
-    /// Since the last `take`.
+    /// The longest passes since the last `take`.
     longest: Longest,
     long: u64,
     /// When a pass last waited for a processor.
@@ -34,8 +34,7 @@ pub(super) struct Passes {
 pub struct Longest {
     /// By the wall clock.
     pub wall: Duration,
-    /// By the clock of the data thread: without what it waited for a processor. Up to a millisecond
-    /// too much.
+    /// By the thread's CPU clock, without waits for a processor. Up to a millisecond too much.
     pub own: Duration,
 }
 
@@ -50,7 +49,7 @@ impl Longest {
 }
 
 impl Passes {
-    /// To be made by the thread that it is about.
+    /// To be called on the thread that is measured.
     pub(super) fn new() -> Self {
         Self {
             looked: (own_time(), Instant::now()),
@@ -60,13 +59,13 @@ impl Passes {
         }
     }
 
-    /// A pass that began then is over.
+    /// A pass that began at `began` is over.
     pub(super) fn ended(&mut self, began: Instant) {
         let now = Instant::now();
         if now.duration_since(self.looked.1) >= LOOK_INTERVAL {
             self.ended_at(began, now, own_time());
         } else {
-            // Shorter than what the other clock may be wrong by.
+            // Shorter than the error of the CPU clock.
             self.note(now.duration_since(began), now.duration_since(began));
         }
     }
@@ -80,8 +79,8 @@ impl Passes {
         self.looked = (own, now);
     }
 
-    /// Whether others wanted this thread's processor of late. Who takes all that there is then
-    /// waits for it when it counts.
+    /// Whether others needed this thread's processor lately. A thread that uses all of its time
+    /// then waits for the processor when it matters.
     pub(super) fn is_disturbed(&self, now: Instant) -> bool {
         self.disturbed
             .is_some_and(|at| now.duration_since(at) < DISTURBED_FOR)
@@ -104,7 +103,7 @@ impl Passes {
     }
 }
 
-/// What this thread has run.
+/// The CPU time of this thread.
 fn own_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(
@@ -158,7 +157,7 @@ mod tests {
     fn a_pass_never_ran_longer_than_it_took() {
         let mut passes = Passes::new();
         let (own, start) = passes.looked;
-        // Others came before it since the last look.
+        // Other passes came before it since the last read.
         passes.ended_at(start + ms(9), start + ms(11), own + ms(10));
         assert_eq!(
             passes.take(),

@@ -1,31 +1,32 @@
-//! What the process really holds, by the system's word, beside what the data threads count.
+//! The real memory of the process, by the system's measure, beside what the data threads count.
 //!
-//! `--memory-max` bounds the process: its entries and buffers, what the allocator keeps, what is
-//! dropped and not freed yet. Only the system knows the sum. Each data thread counts what is its
-//! own, and is told its part of the rest several times a second.
+//! `--memory-max` bounds the whole process: entries, buffers, what the allocator keeps, and what is
+//! dropped and not freed yet. Only the system knows the sum. Each data thread counts its own part,
+//! and learns its share of the rest several times a second.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a process takes that holds nothing: code that was relocated, stacks, tables, sockets. It
-/// comes on top of `--memory-max`.
+/// The memory of a process without data: relocated code, stacks, tables, sockets. It comes on top
+/// of `--memory-max`.
 pub(crate) const ITSELF_BYTES: u64 = 32 << 20;
 
 /// The memory of this process.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// `None`: the system does not tell.
+    /// `None`: the system does not report it.
     statm: Option<File>,
-    /// Whether the process is Doyen's alone: else what others hold there would be counted.
+    /// Whether the process belongs to Doyen alone. Otherwise memory of the embedding program would
+    /// count.
     whole: bool,
     page_bytes: u64,
-    /// What each data thread counts.
+    /// The bytes that each data thread counts.
     counted: Vec<AtomicU64>,
 }
 
 impl Process {
-    /// Of so many data threads. `whole`: the process is Doyen's alone.
+    /// For this many data threads. `whole`: the process belongs to Doyen alone.
     pub(super) fn new(threads: usize, whole: bool) -> Self {
         let statm = File::open("/proc/self/statm").ok();
         let counted = (0..threads).map(|_| AtomicU64::new(0)).collect();
@@ -37,7 +38,7 @@ impl Process {
         }
     }
 
-    /// A thread counts so many bytes. Its part of those that no thread counts.
+    /// Notes the bytes that a thread counts. Returns its share of those that no thread counts.
     pub(super) fn look(&self, thread: u8, counted: u64) -> u64 {
         let Some(anonymous) = self.read() else {
             return 0;
@@ -55,22 +56,22 @@ impl Process {
         }
     }
 
-    /// What all threads counted at their last looks.
+    /// The sum of what all threads counted last.
     pub(super) fn counted(&self) -> u64 {
         self.counted.iter().map(|c| c.load(Ordering::Relaxed)).sum()
     }
 
-    /// Bytes in memory that are no file's.
+    /// Bytes in memory that do not belong to a file.
     fn read(&self) -> Option<u64> {
         let mut text = [0; 128];
-        // From its beginning each time: the system writes it anew.
+        // Read from the beginning each time: the system writes the text anew.
         let length = self.statm.as_ref()?.read_at(&mut text, 0).ok()?;
         pages(text.get(..length)?)?.checked_mul(self.page_bytes)
     }
 }
 
-/// Pages in memory that are no file's, for the system can take the others back:
-/// `size resident shared text lib data dt`
+/// Pages in memory that do not belong to a file (the system can take back the others): `size
+/// resident shared text lib data dt`
 fn pages(statm: &[u8]) -> Option<u64> {
     let mut fields = std::str::from_utf8(statm)
         .ok()?
@@ -94,9 +95,9 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_what_no_thread_counts() {
+    fn threads_share_uncounted_bytes() {
         let process = Process::new(2, true);
-        // So that there is more than a process takes itself.
+        // More memory than an empty process needs.
         let held = vec![1_u8; 96 << 20];
         let half = process.look(0, 0);
         assert!(half >= (held.len() as u64 - ITSELF_BYTES) / 2, "{half}");
@@ -106,14 +107,14 @@ mod tests {
         );
         assert!(
             process.look(1, half) < half,
-            "what one of them counts is nobody's part of the rest"
+            "bytes that a thread counts are not part of the rest"
         );
         assert_eq!(process.look(1, u64::MAX / 2), 0);
         drop(held);
     }
 
     #[test]
-    fn what_others_hold_in_a_process_that_is_not_doyens_alone_does_not_count() {
+    fn foreign_memory_does_not_count_in_a_shared_process() {
         let process = Process::new(1, false);
         assert_eq!((process.look(0, 5), process.counted()), (0, 5));
     }

@@ -1,17 +1,19 @@
 //! The loop of the data thread.
 //!
 //! ```text
-//!   poll ─> network in ─> other threads ─> clients in ─> judge and hand out ─> network out ─> clients out ─> poll ...
+//!   poll ─> network in ─> other threads ─> clients in ─> judge and hand out ─┐
+//!    ^                                                                       │
+//!    └──────────────────────────────── clients out <─ network out <──────────┘
 //! ```
 //!
-//! One pass takes what is there from every source, up to bounds that keep it below some
-//! milliseconds, and sends once what came of it. So the load itself decides how much a packet and a
-//! system call carry: one operation where one waits, hundreds where hundreds do, and none waits for
-//! company.
+//! One pass takes what is ready from every source, up to bounds that keep the pass below some
+//! milliseconds, and then sends the results once. So the load itself decides how much a packet and
+//! a system call carry: one operation if one waits, hundreds if hundreds wait. No operation is
+//! delayed to form a batch.
 
 use super::core::Core;
-use super::desk::{Desk, Slot};
 use super::door::{Door, Opener, Place, Sockets};
+use super::inbox::{Inbox, Slot};
 use super::passes::Passes;
 use super::turns::Turns;
 use super::waiters::Recipient;
@@ -31,38 +33,38 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-pub(super) const BELL: Token = Token(0);
+pub(super) const WAKE: Token = Token(0);
 const NETWORK: Token = Token(1);
 const DOOR_FROM: usize = 2;
-/// News of sockets in one pass.
+/// Limit of socket events in one pass.
 const EVENTS_MAX: usize = 256;
-/// Operations of other threads in one pass.
+/// Limit of operations of other threads in one pass.
 const BATCH_MAX: usize = 512;
-/// How long the end waits until peers have been told.
+/// How long the end of the thread waits until peers were told.
 const CLOSE_MAX: Duration = Duration::from_millis(300);
 
 pub(super) struct Reactor<S: Sockets> {
     poll: Poll,
     events: Events,
-    desk: Arc<Desk>,
+    inbox: Arc<Inbox>,
     shared: Arc<Shared>,
     core: Core<S::Door>,
     sockets: S,
-    /// Taken from the desk, for this pass or the next.
+    /// Taken from the inbox, for this pass or the next.
     calls: VecDeque<(Work, Slot)>,
     drained: Vec<oneshot::Sender<()>>,
     passes: Passes,
     turns: Turns,
-    /// The network's socket was full: we are told when it takes more.
+    /// The network's socket was full: epoll reports when it takes more.
     awaits_room: bool,
-    /// The last pass left something for the next.
+    /// The last pass left work for the next one.
     more: bool,
 }
 
 impl<S: Sockets> Reactor<S> {
     pub(super) fn new(
         poll: Poll,
-        desk: Arc<Desk>,
+        inbox: Arc<Inbox>,
         options: ThreadOptions,
         door: impl Opener<Sockets = S>,
         shared: Arc<Shared>,
@@ -74,7 +76,7 @@ impl<S: Sockets> Reactor<S> {
             options.me,
         )?;
         links.set_level_max(options.level_max);
-        links.set_partial_max(options.limits.frames_bytes_max(options.crew.threads()));
+        links.set_partial_max(options.limits.frames_bytes_max(options.group.threads()));
         poll.registry().register(
             &mut SourceFd(&links.socket().as_raw_fd()),
             NETWORK,
@@ -83,14 +85,14 @@ impl<S: Sockets> Reactor<S> {
         let (sockets, door) = door.open(Place {
             registry: poll.registry().try_clone()?,
             token_first: DOOR_FROM,
-            threads: options.crew.threads(),
+            threads: options.group.threads(),
             limits: &options.limits,
         })?;
-        let core = Core::new(options, door, links, shared.clone(), upcalls, desk.clone());
+        let core = Core::new(options, door, links, shared.clone(), upcalls, inbox.clone());
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS_MAX),
-            desk,
+            inbox,
             shared,
             core,
             sockets,
@@ -103,13 +105,13 @@ impl<S: Sockets> Reactor<S> {
         })
     }
 
-    /// Until it is told to stop, or every handle is gone.
+    /// Runs until the thread is told to stop, or every handle is dropped.
     ///
     /// # Errors
     /// A socket is broken.
     pub(super) fn run(&mut self) -> io::Result<()> {
         let mut ended = Ok(());
-        while ended.is_ok() && !self.desk.bell().is_stopped() && !self.desk.is_closed() {
+        while ended.is_ok() && !self.inbox.thread_waker().is_stopped() && !self.inbox.is_closed() {
             ended = self.pass();
         }
         self.close();
@@ -128,7 +130,7 @@ impl<S: Sockets> Reactor<S> {
         self.core.catch_up();
         self.sockets.run(&mut self.core.context, now);
         self.more |= self.core.pump();
-        // Clients first: they go on elsewhere while the peers are told.
+        // Clients first: they continue while the peers are told.
         self.sockets.write(&mut self.core.context, now);
         self.more |= self.transmit(now)?;
         if self.core.context.door.is_empty() {
@@ -140,12 +142,12 @@ impl<S: Sockets> Reactor<S> {
         Ok(())
     }
 
-    /// Tells the peers. True: there is more to tell.
+    /// Sends to peers. True: there is more to send.
     fn transmit(&mut self, now: Instant) -> io::Result<bool> {
         let more = self.core.transmit(now);
         let links = self.core.links();
-        // Only while it is full: else every datagram that leaves would be told as room, and wake us
-        // for nothing.
+        // Only while the socket is full. Otherwise every datagram that leaves would be reported as
+        // room, and wake the thread for nothing.
         if links.is_blocked() != self.awaits_room {
             self.awaits_room = !self.awaits_room;
             let interest = if self.awaits_room {
@@ -162,15 +164,15 @@ impl<S: Sockets> Reactor<S> {
         Ok(more)
     }
 
-    /// Waits until something comes or is due, and notes what.
+    /// Waits for events or timers, and notes which sockets are ready.
     fn wait(&mut self) -> io::Result<()> {
-        // If events come one by one, waiting for company helps none of them. (Before the bell is
-        // asked to ring.)
+        // If events come one by one, waiting longer would help none of them. (Before the thread
+        // asks to be woken.)
         if self.events.iter().nth(1).is_some() {
             self.turns.offer();
         }
         let busy = self.more || self.sockets.is_busy();
-        // A shard that pauses for the sake of others looks whether there are any, here or at other
+        // A shard that pauses for the sake of others checks whether there are any, here or at other
         // threads.
         let disturbed = self.passes.is_disturbed(Instant::now());
         self.core.set_short_of_time(disturbed);
@@ -181,26 +183,26 @@ impl<S: Sockets> Reactor<S> {
             self.idle()
         };
         if !timeout.is_zero() {
-            self.desk.bell().sleep();
-            let nothing = self.desk.is_empty()
+            self.inbox.thread_waker().prepare_sleep();
+            let nothing = self.inbox.is_empty()
                 && self.core.is_left_alone()
                 && self.core.is_current(&self.shared);
-            if !nothing || self.desk.bell().is_stopped() {
+            if !nothing || self.inbox.thread_waker().is_stopped() {
                 timeout = Duration::ZERO;
             }
         }
         let result = self.poll.poll(&mut self.events, Some(timeout));
-        self.desk.bell().wake();
+        self.inbox.thread_waker().woken();
         match result {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => return Ok(()),
             result => result?,
         }
-        if pauses && self.events.is_empty() && self.desk.is_empty() && self.core.is_left_alone() {
+        if pauses && self.events.is_empty() && self.inbox.is_empty() && self.core.is_left_alone() {
             self.core.go_on();
         }
         for event in &self.events {
             match event.token() {
-                BELL => {}
+                WAKE => {}
                 NETWORK => self.core.links().ready(),
                 _ => self.sockets.event(event),
             }
@@ -222,10 +224,10 @@ impl<S: Sockets> Reactor<S> {
         })
     }
 
-    /// What other threads left.
+    /// Takes what other threads left.
     fn take_messages(&mut self) {
         let messages = if self.calls.is_empty() {
-            self.desk.take(&mut self.calls)
+            self.inbox.take(&mut self.calls)
         } else {
             Vec::new()
         };
@@ -281,7 +283,7 @@ impl<S: Sockets> Reactor<S> {
         stats
     }
 
-    /// Tells the peers, for a moment.
+    /// Tells the peers, for a limited time.
     fn close(&mut self) {
         let me = self.core.context.me;
         self.core.links().reset(me);
@@ -301,7 +303,7 @@ impl<S: Sockets> Reactor<S> {
                 return;
             }
             self.core.links().ready();
-            // A broken socket has no more to tell.
+            // A broken socket cannot tell the peers anything.
             if self.core.receive(Instant::now()).is_err() {
                 return;
             }

@@ -1,20 +1,20 @@
-//! What the data threads of one process have for each other.
+//! Lines between the data threads of one process.
 //!
-//! To its shard another thread of the node is a peer as any other: it is connected, forwards,
+//! To its shard, another thread of the node is a peer like any other: it is connected, forwards,
 //! answers, is congested. Only its bytes need no network:
 //!
 //! ```text
 //!   thread 0   send ──> mailbox 0 -> 1 ──> work   thread 1
 //!              work <── mailbox 1 -> 0 <── send
-//!              flush ── flag, then its bell, once a pass ──>
+//!              flush ── flag, then wake, once a pass ──>
 //! ```
-//! A mailbox has one writer and one reader, and one lock, held to push or to swap. What was flagged
-//! is looked at by `work`; a thread that has nobody beside it looks at nothing.
+//! A mailbox has one writer and one reader, and one lock, held to push or to swap. `work` looks at
+//! flagged mailboxes. A thread without siblings looks at nothing.
 //!
 //! A line between two threads begins when both read as threads of the same member, in the same
-//! round. Whoever becomes another member, or breaks a line because it was sent what makes no sense,
-//! empties what it reads from and says as what it reads from now on; what is sent for another line
-//! than that is dropped, as with a connection that ended.
+//! round. If a thread becomes another member, or receives malformed bytes, it breaks the line: it
+//! empties its mailbox, and writes there as which member and in which round it reads from now on.
+//! Bytes for another line are dropped, as with a connection that ended.
 
 use crate::net::grow;
 use crate::net::links::{CONGESTED_BYTES, LinkHandler};
@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// As what a thread reads from a mailbox.
+/// The member and the round as which a thread reads from a mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Line {
     member: MemberId,
@@ -34,14 +34,14 @@ struct Line {
     round: u32,
 }
 
-/// What one thread left for another one, and as what that one reads.
+/// The bytes that one thread left for another one, and the line that the reader reads.
 #[derive(Debug)]
 struct Mail {
     reader: Line,
     batches: VecDeque<(Lane, Bytes)>,
     /// Bytes of calls among them.
     calls: usize,
-    /// The writer waits to hear that there are fewer.
+    /// The writer waits for `drained`.
     congested: bool,
 }
 
@@ -49,16 +49,16 @@ struct Mail {
 #[derive(Debug)]
 struct Post {
     threads: usize,
-    /// From each to each, by writer, then by reader. A lock, because two threads touch it; held for
-    /// moments.
+    /// One for each writer and reader, ordered by writer, then by reader. A lock, because two
+    /// threads use it; held for moments.
     boxes: Vec<Mutex<Mail>>,
-    /// For each thread: who left something for it since it looked.
+    /// For each thread, the threads that left something for it since it looked.
     flags: Vec<AtomicU32>,
 }
 
 impl Post {
     fn mail(&self, from: u8, to: u8) -> MutexGuard<'_, Mail> {
-        // Whoever panicked while holding it left nothing half done: each change is one step.
+        // A panic while the lock was held left a whole state: each change is one step.
         self.boxes[usize::from(from) * self.threads + usize::from(to)]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -72,11 +72,11 @@ pub struct Siblings {
     number: u8,
     member: MemberId,
     others: Vec<Sibling>,
-    /// Who is to be rung: a bit a thread.
+    /// The threads to wake, one bit for each.
     to_ring: u32,
-    /// Somebody may have become another member or begun a line anew.
+    /// A sibling may have become another member or begun a line anew.
     unsettled: bool,
-    /// Bytes of calls in a mailbox from which on its writer is told.
+    /// From this many waiting bytes of calls on, the writer is congested.
     congested_bytes: usize,
 }
 
@@ -85,11 +85,11 @@ struct Sibling {
     number: u8,
     line: Line,
     connected: bool,
-    /// There may be something in its mailbox.
+    /// Its mailbox may have something.
     flagged: bool,
     /// This thread sent it more than it took, and was told so.
     congested: bool,
-    /// Taken and not handled.
+    /// Bytes that were taken and not handled yet.
     input: VecDeque<(Lane, Bytes)>,
     /// The beginning of a frame of each lane, or more frames than one call should handle: then
     /// `again` names the lane.
@@ -111,7 +111,7 @@ impl Sibling {
         }
     }
 
-    /// Whether something was taken and is to be handled.
+    /// Whether taken bytes are still to be handled.
     fn is_behind(&self) -> bool {
         !self.input.is_empty() || self.again.is_some()
     }
@@ -160,32 +160,32 @@ impl Siblings {
         (0..threads).map(of).collect()
     }
 
-    /// For the simulation: congestion shall happen often.
+    /// For the simulation: makes congestion frequent.
     pub fn congest_at(&mut self, bytes: usize) {
         self.congested_bytes = bytes;
     }
 
-    /// How many others there are.
+    /// How many siblings there are.
     #[must_use]
     pub fn count(&self) -> usize {
         self.others.len()
     }
 
-    /// Whether a peer is one of these.
+    /// Whether a peer is one of the siblings.
     #[must_use]
     pub fn has(&self, peer: MemberId) -> bool {
         !self.others.is_empty() && peer.member() == self.member
     }
 
-    /// Whether nobody left anything since `work` looked.
+    /// Whether no sibling left anything since `work` looked.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.others.is_empty()
             || self.post.flags[usize::from(self.number)].load(Ordering::SeqCst) == 0
     }
 
-    /// This process is another member now: every line ends. The handler is not told: whoever calls
-    /// this starts anew as well.
+    /// This process became another member: every line ends. The handler is not told: the caller
+    /// must reset it as well.
     pub fn restart(&mut self, member: MemberId) {
         self.member = member;
         self.unsettled = true;
@@ -194,7 +194,7 @@ impl Siblings {
         }
     }
 
-    /// From now on this thread reads a line; what was left for another one is void.
+    /// From now on this thread reads a new line. Bytes of a former line are void.
     fn begin(&mut self, at: usize, line: Line) {
         let other = &mut self.others[at];
         *other = Sibling::new(other.number, line);
@@ -209,8 +209,8 @@ impl Siblings {
         self.to_ring |= 1 << other.number;
     }
 
-    /// Leaves bytes for another thread; dropped where there is no line. True: it takes less than it
-    /// is sent, and [`LinkHandler::drained`] says when that is over.
+    /// Leaves bytes for another thread. Without a line they are dropped. True: the reader is
+    /// behind, and [`LinkHandler::drained`] reports when that is over.
     pub fn send(&mut self, peer: MemberId, lane: Lane, bytes: Bytes) -> bool {
         let Some(other) = self
             .others
@@ -235,7 +235,7 @@ impl Siblings {
         other.congested
     }
 
-    /// What the others left. True: there is more, for the next pass.
+    /// Handles what the siblings left. True: there is more, for the next pass.
     pub fn work(&mut self, handler: &mut impl LinkHandler) -> bool {
         if self.others.is_empty() {
             return false;
@@ -269,7 +269,7 @@ impl Siblings {
             (mail.reader, !mail.congested)
         };
         if theirs.member != self.member || theirs.round < other.line.round {
-            // It is behind, and will follow; or this thread is, and will.
+            // One of the two threads is behind, and will follow.
             return;
         }
         if theirs.round > other.line.round {
@@ -290,7 +290,7 @@ impl Siblings {
         }
     }
 
-    /// Takes all that was left, once what was taken before is handled.
+    /// Takes everything that was left, after what was taken before is handled.
     fn take(&mut self, at: usize) {
         let other = &mut self.others[at];
         if !other.connected || other.is_behind() || !std::mem::take(&mut other.flagged) {
@@ -315,8 +315,8 @@ impl Siblings {
                         return;
                     };
                     let partial = &mut other.partial[index(lane)];
-                    // A frame with a large value comes in pieces; all others are whole, and stay
-                    // where they are.
+                    // A frame with a large value arrives in pieces. All others are whole, and are
+                    // handled in place.
                     if partial.is_empty() {
                         *partial = bytes.into()
                     } else {
@@ -332,14 +332,18 @@ impl Siblings {
                     return;
                 }
                 Err(malformed) => {
-                    tracing::error!(%peer, "{malformed}: what is under way between two data threads of this node is asked again");
+                    tracing::error!(
+                        %peer,
+                        "{malformed}: what is under way between two data \
+                         threads of this node is asked again"
+                    );
                     return self.break_line(at, handler);
                 }
             }
         }
     }
 
-    /// Ends the line to another thread with all that is under way on it, and begins it anew.
+    /// Ends the line to another thread with everything in flight on it, and begins it anew.
     pub fn break_line(&mut self, at: usize, handler: &mut impl LinkHandler) {
         let Some(other) = self.others.get_mut(at).filter(|o| o.connected) else {
             return;
@@ -353,14 +357,14 @@ impl Siblings {
         self.unsettled = true;
     }
 
-    /// Tells those for whom something was left: `ring` is called once for each.
+    /// Wakes the threads for which something was left: `ring` is called once for each.
     pub fn flush(&mut self, mut ring: impl FnMut(u8)) {
         let to_ring = std::mem::take(&mut self.to_ring);
         if to_ring == 0 {
             return;
         }
         for other in self.others.iter().filter(|o| to_ring & 1 << o.number != 0) {
-            // The flag first: whoever is rung looks at it.
+            // Set the flag first: the woken thread looks at it.
             self.post.flags[usize::from(other.number)].fetch_or(1 << self.number, Ordering::SeqCst);
             ring(other.number);
         }

@@ -1,5 +1,5 @@
-//! Data threads without a front door, end to end: the real shard, a hand-made view, and this test
-//! in place of the control thread.
+//! Data threads without a front door, end to end: the real shard, a hand-made view, and the test in
+//! place of the control thread.
 
 use super::door::NoDoor;
 use super::*;
@@ -17,7 +17,7 @@ mod ending;
 
 pub(crate) const ME: MemberId = MemberId(0xabc0);
 
-/// A node of one member, and this test in place of its control thread.
+/// A node of one member. The test takes the place of its control thread.
 pub(crate) struct Running {
     pub(crate) data: Data,
     pub(crate) handle: DataHandle,
@@ -106,7 +106,7 @@ pub(crate) fn limits() -> Limits {
     }
 }
 
-/// Of one thread, without ports for clients.
+/// The addresses of one thread, without ports for clients.
 pub(crate) fn addresses() -> Addresses {
     let any: SocketAddr = "127.0.0.1:1".parse().unwrap();
     Addresses {

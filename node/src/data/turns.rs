@@ -1,31 +1,32 @@
-//! Letting others have the processor between two passes.
+//! Lets other threads have the processor between two passes.
 //!
-//! A pass costs nearly the same for one operation as for ten. Where the loop shares its processor
-//! with those that it works with (clients, and on a small machine other members), it finds more to
-//! do in a pass if they run before it: a tenth less processor time for an operation where three
-//! members share a core. So it offers its turn after each pass to which several came. Where nobody
-//! waits for the processor, that is a system call of a third of a microsecond for nothing: then it
-//! is offered more seldom. Where somebody keeps it for long, who is none of those, it is not
-//! offered for a while: what waits here would wait for a stranger's whole time slice.
+//! A pass costs nearly the same for one operation as for ten. If the loop shares its processor with
+//! its clients (and on a small machine with other members), it finds more to do in a pass if they
+//! run first: with three members on a core, an operation takes a tenth less processor time. So the
+//! loop yields after each pass that handled several operations. If no other thread waits for the
+//! processor, yielding is a system call of a third of a microsecond for nothing, so the loop yields
+//! more rarely. If an unrelated thread keeps the processor for long, the loop does not yield for a
+//! while: otherwise operations would wait for that thread's whole time slice.
 
 use std::time::{Duration, Instant};
 
-/// Nobody else ran in a time below this.
-const NOBODY: Duration = Duration::from_micros(1);
-/// Passes between two offers, where nobody takes them, at most.
+/// No other thread ran in a time below this.
+const UNUSED: Duration = Duration::from_micros(1);
+/// The most passes between two yields, if no other thread uses them.
 const SELDOM: u32 = 16;
-/// Who has something to do with this loop gives the processor back sooner. (A time slice is 0.7 ms
-/// or more.)
+/// Threads that work with this loop give the processor back sooner. (A time slice is 0.7 ms or
+/// more.)
 const LONG: Duration = Duration::from_millis(1);
-/// For how long nothing is offered once somebody took long: at first, and at most.
+/// How long the loop does not yield after a thread kept the processor for long: at first, and at
+/// most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(10));
 
-/// When the next turn is offered.
+/// When the loop yields next.
 #[derive(Debug)]
 pub(super) struct Turns {
     /// Passes until then.
     skip: u32,
-    /// How many were left out before the last one.
+    /// How many passes were left out before the last yield.
     skipped: u32,
     not_before: Instant,
     pause: Duration,
@@ -41,7 +42,7 @@ impl Turns {
         }
     }
 
-    /// A pass to which several came is over.
+    /// A pass that handled several operations is over.
     pub(super) fn offer(&mut self) {
         if self.skip > 0 {
             self.skip -= 1;
@@ -55,10 +56,10 @@ impl Turns {
         self.taken(now, Instant::now());
     }
 
-    /// The turn that was offered `then` came back `now`.
+    /// A yield at `then` came back at `now`.
     fn taken(&mut self, then: Instant, now: Instant) {
         let took = now.duration_since(then);
-        self.skipped = if took < NOBODY {
+        self.skipped = if took < UNUSED {
             (2 * self.skipped).clamp(1, SELDOM)
         } else {
             0
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_nobody_takes_is_offered_seldom_and_one_that_is_taken_always() {
+    fn the_loop_yields_rarely_if_unused_and_always_if_used() {
         let now = Instant::now();
         let mut turns = Turns::new(now);
         let skips: Vec<u32> = (0..6)
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_the_processor_for_long_is_not_offered_it_for_a_while() {
+    fn after_a_long_absence_the_loop_does_not_yield_for_a_while() {
         let now = Instant::now();
         let mut turns = Turns::new(now);
         let mut pauses = Vec::new();
@@ -111,7 +112,7 @@ mod tests {
         assert_eq!(
             turns.not_before,
             now + us(3_000) + PAUSE.0,
-            "that is forgotten by and by"
+            "that is forgotten in time"
         );
     }
 }

@@ -1,8 +1,8 @@
-//! What waits for which operation.
+//! The recipients of outcomes.
 
-use super::desk::Slot;
+use super::inbox::Slot;
 
-/// What gets the outcome of an operation.
+/// The recipient of the outcome of an operation.
 #[derive(Debug)]
 pub(super) enum Recipient<W> {
     /// A client of the front door.
@@ -11,7 +11,7 @@ pub(super) enum Recipient<W> {
     Call(Slot),
 }
 
-/// Recipients by token. Tokens are reused under another number, so that a late outcome finds none.
+/// Recipients by token. A reused token has another number, so a late outcome finds no recipient.
 #[derive(Debug)]
 pub(super) struct Waiters<W> {
     entries: Vec<Entry<W>>,
@@ -42,8 +42,7 @@ impl<W> Waiters<W> {
                 uses: 0,
                 recipient: None,
             });
-            // As many waiters as fit into memory are fewer than 2^32: each takes more than a
-            // hundred bytes.
+            // Fewer than 2^32 waiters fit into memory: each takes more than a hundred bytes.
             u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
         });
         let entry = &mut self.entries[index as usize];
@@ -75,7 +74,7 @@ impl<W> Waiters<W> {
         self.get(token).is_some()
     }
 
-    /// Everything that waits.
+    /// The tokens of all waiters.
     pub(super) fn tokens(&self) -> Vec<u64> {
         let waiting = self
             .entries

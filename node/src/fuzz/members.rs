@@ -342,7 +342,7 @@ impl Members {
         self.now = self.now + STEP;
         for (from, to, message) in std::mem::take(&mut self.queue) {
             if still != Some(to) {
-                // What the hello of their connection said.
+                // The hello of their connection has said this.
                 self.input(
                     to,
                     Input::Speaks {

@@ -19,8 +19,8 @@ use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What a decoder may allocate for an input: 16 times its size, rounded up to steps of 8, and a
-/// little more.
+/// Limit of a decoder's allocations for an input: 16 times its size, rounded up to steps of 8, and
+/// a little more.
 const fn decoded(bytes: usize) -> usize {
     (64 << 10) + 2 * 8 * 16 * bytes
 }
@@ -31,7 +31,7 @@ const fn decoded_lists(bytes: usize) -> usize {
     (8 << 20) + decoded(bytes)
 }
 
-/// What the machines may allocate that get an input, with all their work before and after it.
+/// Limit of the machines' allocations for an input, with all their work before and after it.
 const fn machines(_: usize) -> usize {
     64 << 20
 }
@@ -133,7 +133,7 @@ pub const TARGETS: &[Target] = &[
 
 // ---- control
 
-/// One envelope: a datagram, or the body of a frame.
+/// One envelope: the content of a datagram or of a frame.
 fn envelopes() -> Vec<Vec<u8>> {
     messages()
         .into_iter()
@@ -163,8 +163,8 @@ fn messages() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Three members agree. One sends this to both others, then continues normally. Whatever it was,
-/// the members must agree again, and commit a change.
+/// Three members agree. One sends these bytes to both others, then continues normally. After any
+/// input the members must agree again, and commit a change.
 fn messages_of_a_broken_member(bytes: &[u8]) {
     let mut members = Members::new();
     assert!(members.agrees(), "they agree before it");

@@ -1,5 +1,6 @@
-//! What travels between processes, as bytes of one wire version: the corpus that later versions
-//! must read. `tests/tests/wire.rs` compares these with the files in `tests/corpus/v*`.
+//! Samples of everything that travels between processes, as bytes of one wire version: the corpus
+//! that later versions must read. `tests/tests/wire.rs` compares them with the files in
+//! `tests/corpus/v*`.
 
 use super::members::id;
 use super::targets::lived;
@@ -27,16 +28,16 @@ use std::sync::Arc;
 
 pub use doyen_engine::fuzz::Sample;
 
-/// One layer of what travels.
+/// One layer of the wire.
 #[derive(Debug, Clone, Copy)]
 pub struct Section {
-    /// Its name, which is that of its file.
+    /// Its name, and that of its file.
     pub name: &'static str,
-    /// One sample of each kind, or more, as this wire version lays them out.
+    /// At least one sample of each kind, encoded in this wire version.
     pub samples: fn(u16) -> Vec<Sample>,
-    /// Reads a sample of this wire version, and lays it out again.
+    /// Decodes a sample of this wire version, and encodes it again.
     pub again: fn(u16, &[u8]) -> Result<Vec<u8>, String>,
-    /// The kinds of which there is none among these samples.
+    /// The kinds that these samples lack.
     pub lacking: fn(&[Sample]) -> Vec<String>,
 }
 
@@ -114,7 +115,7 @@ fn again<T: serde::Serialize + serde::de::DeserializeOwned>(
     codec::encode(&value, codec::BYTES_MAX).map_err(|e| e.to_string())
 }
 
-/// The first word of what a value shows of itself: the name of its variant.
+/// The name of a value's variant: the first word of its debug form.
 fn variant(value: &impl std::fmt::Debug) -> String {
     let text = format!("{value:?}");
     text.chars()
@@ -124,7 +125,7 @@ fn variant(value: &impl std::fmt::Debug) -> String {
 
 // ---- tables
 
-/// Tables in which everything occurs that a table may say.
+/// Tables that together have every feature of a table.
 fn tables(version: u16) -> Vec<(String, Table)> {
     let mut tables: Vec<(String, Table)> = (0..)
         .zip(lived())
@@ -205,7 +206,7 @@ fn tables(version: u16) -> Vec<(String, Table)> {
     tables
 }
 
-/// From the first table to each other one, and back; and to where the level rises.
+/// Deltas from the first table to each other one, and back; also to one with a higher level.
 fn deltas(version: u16) -> Vec<(String, TableDelta)> {
     let tables = tables(version);
     let (_, first) = &tables[0];
@@ -277,7 +278,7 @@ fn lacking_envelopes(samples: &[Sample]) -> Vec<String> {
         .collect()
 }
 
-/// What is no message of agreement.
+/// Envelopes that are not messages of agreement.
 fn others(version: u16) -> Vec<Envelope> {
     let (_, table) = tables(version).swap_remove(0);
     let status = Status {
@@ -521,7 +522,7 @@ fn messages(version: u16) -> Vec<Message> {
     messages
 }
 
-/// Everything that operators and programs ask for.
+/// Every request of operators and programs.
 fn requests(table: &Table, base: TableName) -> Vec<AdminRequest> {
     let keyspace = || "default".to_owned();
     vec![

@@ -1,10 +1,10 @@
-//! Changes by HTTP: each route reads its path and its body, asks [`Admin`](crate::admin::Admin), and
-//! says what was done.
+//! Changes by HTTP. Each route reads its path and its body, asks [`Admin`](crate::admin::Admin),
+//! and says what was done.
 
 use super::State;
 use super::failure::{Answer, Failure};
 use super::guard::{Authorized, authorize};
-use super::routes::Named;
+use super::routes::PathName;
 use crate::admin::AdminError;
 use crate::admin::balance::{self, BalanceOptions, CancelRequest};
 use crate::admin::keyspace::{KeyspaceOptions, SplitRequest};
@@ -22,7 +22,7 @@ type Done = Answer<Json<Value>>;
 
 /// A body that a change takes.
 pub(super) trait Body: DeserializeOwned {
-    /// What it looks like, for a caller that sent something else.
+    /// An example, for a caller that sent something else.
     const EXAMPLE: &'static str;
 }
 
@@ -48,14 +48,14 @@ impl<T: Body> FromRequest<Arc<State>> for Sent<T> {
 fn parse<T: Body>(body: &[u8]) -> Answer<T> {
     let misread =
         |why: &dyn fmt::Display| Failure::bad_request(format!("send {}: {why}", T::EXAMPLE));
-    // serde would take an array, too, for the fields in their order here. Callers do not mean that.
+    // serde would also take an array of the fields in their order here. No caller means that.
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(misread(&"this is no JSON object"));
     }
     serde_json::from_slice(body).map_err(|e| misread(&e))
 }
 
-/// A keyspace that is to be created: its name beside its options.
+/// A keyspace to create: its name beside its options.
 #[derive(Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
 pub(super) struct NewKeyspace {
@@ -75,7 +75,7 @@ impl TryFrom<Map<String, Value>> for NewKeyspace {
     }
 }
 
-/// For which reasons copies and primaries move by themselves.
+/// The reasons for which copies and primaries move by themselves.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Automatic {
@@ -106,7 +106,10 @@ impl Body for RebalancePlan {
 }
 
 impl Body for Automatic {
-    const EXAMPLE: &'static str = r#"{"automatic": ["repair", "drain", "place", "copies", "primaries", "hot", "splits", "merges"]}"#;
+    const EXAMPLE: &'static str = concat!(
+        r#"{"automatic": ["repair", "drain", "place", "copies", "primaries", "#,
+        r#""hot", "splits", "merges"]}"#
+    );
 }
 
 impl Body for BalanceOptions {
@@ -134,7 +137,7 @@ pub(super) async fn create_keyspace(
 
 pub(super) async fn alter_keyspace(
     Shared(state): Shared<Arc<State>>,
-    Named(name): Named,
+    PathName(name): PathName,
     Sent(options): Sent<KeyspaceOptions>,
 ) -> Done {
     state.admin.alter_keyspace(&name, &options).await?;
@@ -143,7 +146,7 @@ pub(super) async fn alter_keyspace(
 
 pub(super) async fn split_range(
     Shared(state): Shared<Arc<State>>,
-    Named(keyspace): Named,
+    PathName(keyspace): PathName,
     Sent(SplitRequest { at }): Sent<SplitRequest>,
 ) -> Done {
     state.admin.split_at(&keyspace, &at.0).await?;
@@ -152,7 +155,7 @@ pub(super) async fn split_range(
 
 pub(super) async fn merge_ranges(
     Shared(state): Shared<Arc<State>>,
-    Named(keyspace): Named,
+    PathName(keyspace): PathName,
     Sent(SplitRequest { at }): Sent<SplitRequest>,
 ) -> Done {
     state.admin.merge_at(&keyspace, &at.0).await?;
@@ -162,7 +165,7 @@ pub(super) async fn merge_ranges(
 pub(super) async fn drop_keyspace(
     _: Authorized,
     Shared(state): Shared<Arc<State>>,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Done {
     state.admin.drop_keyspace(&name).await?;
     done("dropped", name)
@@ -212,7 +215,7 @@ pub(super) async fn cancel_moves(
 pub(super) async fn drain(
     _: Authorized,
     Shared(state): Shared<Arc<State>>,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Done {
     state.admin.drain(&name).await?;
     done("draining", name)
@@ -221,7 +224,7 @@ pub(super) async fn drain(
 pub(super) async fn fill(
     _: Authorized,
     Shared(state): Shared<Arc<State>>,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Done {
     state.admin.fill(&name).await?;
     done("filling", name)
@@ -230,7 +233,7 @@ pub(super) async fn fill(
 pub(super) async fn remove_lost(
     _: Authorized,
     Shared(state): Shared<Arc<State>>,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Done {
     state.admin.remove_lost(&name).await?;
     done("removed", name)

@@ -1,5 +1,5 @@
-//! As much of an HTTP client as the command line and the demo need: one request, one answer, one
-//! connection.
+//! The parts of an HTTP client that the command line and the demo need. A connection carries one
+//! request and one answer.
 
 use crate::net::identity::LOCAL_TOKEN;
 use serde::de::DeserializeOwned;
@@ -9,24 +9,24 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// An answer at most: the table of 16384 partitions with long names fits.
+/// Largest answer: the table of 16384 partitions with long names fits.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// How long a whole answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
-/// How long the answer to a look may take to begin: a node that answers at all needs some 300 ms.
+/// How long the answer to a report may take to begin. A healthy node needs some 300 ms.
 const LOOK_MAX: Duration = Duration::from_secs(3);
-/// How long a connection may take to come about.
+/// How long it may take to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
-/// What every answer by HTTP begins with.
+/// The first bytes of every HTTP answer.
 const GREETING: &[u8] = b"HTTP/";
 
-/// No answer, or not the one that was hoped for.
+/// There was no answer, or it was not a success.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// No process listens there, or the connection broke.
     #[error("no answer from {address}: {why}")]
     Connection {
-        /// Who was asked.
+        /// The address that was asked.
         address: String,
         /// Why.
         why: String,
@@ -40,14 +40,15 @@ pub enum HttpError {
         message: String,
     },
     /// The node wants a token, and the caller has none.
-    #[error("the node wants a token, and none was sent")]
+    #[error("the node wants a token, and none was sent: give --secret-file FILE")]
     NoToken,
-    /// Something else than a Doyen node answered.
+    /// The answer did not come from a Doyen node.
     #[error(
-        "{address} does not answer like a Doyen node's HTTP: give the node's --http address, which it prints when it starts"
+        "{address} does not answer like a Doyen node's HTTP: give the node's --http address, \
+         which it prints when it starts"
     )]
     Foreign {
-        /// Who was asked.
+        /// The address that was asked.
         address: String,
     },
 }
@@ -67,7 +68,7 @@ pub async fn get<T: DeserializeOwned>(address: &str, path: &str) -> Result<T, Ht
     .map_err(|e| unsent(e, LOCAL_TOKEN))
 }
 
-/// Asks a node for what may need the token: keys, and where data lies.
+/// Asks a node for a report that may need the token: keys, and where data lies.
 ///
 /// # Errors
 /// When there is no answer, or it is not a success.
@@ -107,7 +108,8 @@ pub async fn change<T: DeserializeOwned>(
         .map_err(|e| unsent(e, token))
 }
 
-/// The token of nodes without a secret says nothing of a caller, so a caller that sent it has none.
+/// The token of nodes without a secret proves nothing, so a caller that sent it counts as one
+/// without a token.
 fn unsent(e: HttpError, token: &str) -> HttpError {
     match e {
         HttpError::Refused { status: 401, .. } if token == LOCAL_TOKEN => HttpError::NoToken,
@@ -115,7 +117,7 @@ fn unsent(e: HttpError, token: &str) -> HttpError {
     }
 }
 
-/// `head` is the first lines, `rest` what comes after those that every request has.
+/// `head` is the first lines, `rest` what follows the headers that every request has.
 async fn request<T: DeserializeOwned>(
     address: &str,
     begins_within: Duration,
@@ -144,7 +146,7 @@ async fn request<T: DeserializeOwned>(
     understand(address, &answer)
 }
 
-/// What a whole answer says.
+/// Decodes a whole answer.
 fn understand<T: DeserializeOwned>(address: &str, answer: &[u8]) -> Result<T, HttpError> {
     let foreign = || HttpError::Foreign {
         address: address.into(),
@@ -173,16 +175,16 @@ fn understand<T: DeserializeOwned>(address: &str, answer: &[u8]) -> Result<T, Ht
     })
 }
 
-/// Reads what a server might answer.
+/// Decodes any bytes that a server might answer.
 #[cfg(feature = "fuzz")]
 pub(crate) fn read(bytes: &[u8]) {
     let _ = understand::<crate::report::status::ClusterReport>("127.0.0.1:1", bytes);
     let _ = understand::<serde_json::Value>("127.0.0.1:1", bytes);
 }
 
-/// The whole answer. Something that does not begin like HTTP is `InvalidData` at once: other
-/// servers (Redis, this node's RESP ports) keep a connection open after they have refused what they
-/// did not understand.
+/// Reads the whole answer. An answer that does not begin like HTTP is `InvalidData` at once: other
+/// servers (Redis, this node's RESP ports) keep a connection open after they have refused a request
+/// that they did not understand.
 async fn exchange(
     address: &str,
     begins_within: Duration,
@@ -193,7 +195,7 @@ async fn exchange(
     let mut stream = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(address))
         .await
         .map_err(late)??;
-    // The address, whatever name led to it: a node answers to few names.
+    // The Host header carries the address, not the name: a node answers to few names.
     let peer = stream.peer_addr()?;
     let host = SocketAddr::new(peer.ip(), peer.port());
     stream
@@ -206,12 +208,13 @@ async fn exchange(
     {
         Ok(_) if greeting == GREETING => {}
         Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => return Err(e),
-        // A full node, or a server of another protocol, which closes or answers something else.
+        // A node without a free place, or a server of another protocol, closes the connection or
+        // answers something else.
         Ok(_) | Err(_) => return Err(io::ErrorKind::InvalidData.into()),
     }
     let mut answer = greeting.to_vec();
-    // To the end: `Connection: close` was asked for. Our server always knows an answer's length and
-    // never chunks it.
+    // Read to the end: the request asks for `Connection: close`. Our server always sends the length
+    // of an answer and never chunks it.
     stream
         .take(ANSWER_BYTES_MAX)
         .read_to_end(&mut answer)

@@ -1,4 +1,4 @@
-//! Events by HTTP: those that are kept, the next one, or a stream of them.
+//! Events by HTTP: the events that are kept, the next one, or a stream of them.
 
 use super::State;
 use super::failure::{Answer, Failure};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long `GET /events` may wait for an event. A stream of events says as often that it is alive.
+/// How long `GET /events` may wait for an event. A stream sends a sign of life this often.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Parameters of `GET /events`.
@@ -26,10 +26,10 @@ pub(super) struct EventsQuery {
     /// Only events after the one with this number.
     #[serde(default)]
     since: u64,
-    /// If there are none, waits so many milliseconds for one, 5000 at most.
+    /// If there are none, waits this many milliseconds for one, 5000 at most.
     #[serde(default)]
     wait: u64,
-    /// Goes on with the events that come, as server-sent events.
+    /// Stays open and sends each further event, as server-sent events.
     #[serde(default)]
     follow: bool,
 }
@@ -43,7 +43,7 @@ pub(super) async fn events(
         "there is /events, with since=NUMBER, wait=MILLISECONDS, or follow=true, joined by &";
     let Query(query) = query.map_err(|_| Failure::bad_request(usage))?;
     if query.follow {
-        // A browser that connects again says the number of the last event that it has seen.
+        // A browser that reconnects sends the number of the last event that it has seen.
         let seen = headers
             .get("last-event-id")
             .and_then(|id| id.to_str().ok()?.parse().ok());
@@ -52,14 +52,14 @@ pub(super) async fn events(
     let mut last = state.admin.last_event();
     let wait = Duration::from_millis(query.wait).min(WAIT_MAX);
     if !wait.is_zero() {
-        // If no event comes, that is an answer, too.
+        // If no event comes in time, the answer is an empty list.
         let _ = tokio::time::timeout(wait, last.wait_for(|number| *number != query.since)).await;
     }
     let (last, events) = (*last.borrow(), state.admin.logged_events(query.since));
     Ok(Json(serde_json::json!({ "last": last, "events": events })).into_response())
 }
 
-/// Where a stream of events is.
+/// How far a stream of events has got.
 struct Follower {
     admin: Admin,
     last: watch::Receiver<u64>,
@@ -68,7 +68,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// The next events as text, or a comment if there were none for a while; `None`: the node
+    /// The next events as text, or a comment if there were none for a while. `None`: the node
     /// stops.
     async fn next(&mut self) -> Option<String> {
         let since = self.since;
@@ -78,8 +78,7 @@ impl Follower {
                 waited.ok()?;
             }
             () = super::wait(&mut self.stopped) => return None,
-            // A connection on which nothing moves is closed, and the reader could not tell it from
-            // one that is cut.
+            // An idle connection would be closed, and the reader could not tell it from a cut one.
             () = tokio::time::sleep(WAIT_MAX) => return Some(": nothing\n\n".into()),
         }
         let events = self.admin.logged_events(since);
@@ -107,7 +106,7 @@ fn stream(state: &State, since: u64) -> Response {
     (head, Body::from_stream(texts)).into_response()
 }
 
-/// An event as a server sends it.
+/// An event in the format of server-sent events.
 fn sent(event: &LoggedEvent) -> String {
     let json = serde_json::to_string(event).unwrap_or_default();
     let (id, kind) = (event.number, event.event.kind());

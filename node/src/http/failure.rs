@@ -1,4 +1,4 @@
-//! Errors of HTTP. Each kind of error has its status here, and nowhere else.
+//! Errors of HTTP. This is the only place that gives each kind of error its status.
 
 use crate::admin::{AdminError, Refusal, ReportError};
 use axum::Json;
@@ -20,7 +20,7 @@ impl Failure {
         Self(StatusCode::SERVICE_UNAVAILABLE, why.into())
     }
 
-    /// The node stops, and answers nothing more.
+    /// The node stops and answers nothing any more.
     pub(super) fn stopped() -> Self {
         ReportError::Stopped.into()
     }

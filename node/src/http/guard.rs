@@ -1,10 +1,9 @@
-//! Who may look: what a browser can be made to ask, and what only those may see that have the
-//! token.
+//! Who may read: which requests a browser can be made to send, and which reports need the token.
 //!
-//! A web page can have its own name lead to this machine (DNS rebinding), and then read what nodes
-//! answer as if they were its own server. Its name is what the browser says as `Host`, so a node
-//! answers to addresses, to `localhost` and to names that it was told, and to no others. What a
-//! page asks of another server than its own has an `Origin`.
+//! A web page can make its own name lead to this machine (DNS rebinding), and then read what nodes
+//! answer as if they were its own server. The browser sends that name as `Host`. So a node answers
+//! to addresses, to `localhost` and to the names that it was given, and to no others. A request of
+//! a page to another server than its own carries an `Origin`.
 
 use super::State;
 use super::failure::Failure;
@@ -17,10 +16,10 @@ use axum::response::{IntoResponse, Response};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Of a host that is refused, so much is said again.
+/// How much of a refused host's name the error repeats.
 const SHOWN_CHARS: usize = 64;
 
-/// Refuses requests for hosts that this node is not, and those that pages of other servers make.
+/// Refuses requests for other hosts than this node, and those that pages of other servers make.
 pub(super) async fn addressed(
     Shared(state): Shared<Arc<State>>,
     request: Request,
@@ -41,7 +40,8 @@ fn misled(hosts: &[String], target: Option<&Authority>, headers: &HeaderMap) -> 
     if let Some(foreign) = asked.iter().find(|host| !is_own(hosts, host)) {
         let shown: String = foreign.escape_debug().take(SHOWN_CHARS).collect();
         let why = format!(
-            "this node does not answer as `{shown}`: ask for its IP address or localhost, or start it with --http-host NAME"
+            "this node does not answer as `{shown}`: ask for its IP address or localhost, \
+             or start it with --http-host NAME"
         );
         return Some(Failure(StatusCode::MISDIRECTED_REQUEST, why));
     }
@@ -64,7 +64,7 @@ fn misled(hosts: &[String], target: Option<&Authority>, headers: &HeaderMap) -> 
 /// Whether this node is meant by `HOST` or `HOST:PORT`.
 fn is_own(hosts: &[String], said: &str) -> bool {
     let host = match said.rsplit_once(':') {
-        // An IPv6 address has colons of its own, and brackets around them.
+        // An IPv6 address stands in brackets and has colons of its own.
         Some((host, port))
             if port.bytes().all(|b| b.is_ascii_digit())
                 && !host.ends_with(':')
@@ -91,7 +91,8 @@ fn is_own(hosts: &[String], said: &str) -> bool {
 /// Refuses requests without the token.
 pub(super) fn authorize(state: &State, headers: &HeaderMap) -> Result<(), Failure> {
     let Some(wanted) = &state.token else {
-        let hint = "this node has neither a secret nor --http-token-file: restart it with one of them, or ask a node that has";
+        let hint = "this node has neither a secret nor --http-token-file: \
+         restart it with one of them, or ask a node that has";
         return Err(Failure(StatusCode::FORBIDDEN, hint.into()));
     };
     let token = headers
@@ -100,7 +101,9 @@ pub(super) fn authorize(state: &State, headers: &HeaderMap) -> Result<(), Failur
     if token.is_some_and(|token| same(token, wanted.as_bytes())) {
         return Ok(());
     }
-    let hint = "this needs the cluster's token (Authorization: Bearer ...): the commands of `doyen` send it with --secret-file FILE, and a node with --http-token-file FILE takes that one";
+    let hint = "this needs the cluster's token (Authorization: Bearer ...): the commands of \
+         `doyen` send it with --secret-file FILE; a node with --http-token-file FILE takes that \
+         one";
     Err(Failure(StatusCode::UNAUTHORIZED, hint.into()))
 }
 

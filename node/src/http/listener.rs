@@ -1,6 +1,6 @@
-//! Accepts connections, few at a time, and closes idle ones: after a while, or at once if another
-//! caller waits. What they hold is bounded: a head has a largest size and a latest end, and bodies
-//! have limits by route (`routes.rs`).
+//! Accepts a limited number of connections, and closes idle ones: after a while, or at once if
+//! another caller waits. The memory of a connection is bounded: a head has a largest size and a
+//! deadline, and bodies have limits by route (`routes.rs`).
 
 use super::wait;
 use crate::seldom::{A_MINUTE, Seldom};
@@ -21,26 +21,24 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 
-/// Connections at a time; more wait in the system's queue.
+/// Connections at a time. Further ones wait in the system's queue.
 const CONNECTIONS_MAX: usize = 256;
-/// A connection on which nothing moves for this long is closed: longer than an answer may take.
+/// An idle connection is closed after this time, which is longer than an answer may take.
 const IDLE_MAX: Duration = Duration::from_secs(15);
-/// The head of a request must be whole within this time, however steadily it comes, and is at most
-/// so long.
+/// Deadline for the whole head of a request, however steadily it comes, and its largest size.
 const HEAD_MAX: Duration = IDLE_MAX;
 const HEAD_BYTES_MAX: usize = 32 << 10;
 /// How long requests under way may still take when the node stops.
 const STOP_MAX: Duration = Duration::from_millis(200);
-/// A question may take this long, where others wait.
+/// How long a request may take if other callers wait for a connection.
 const ASKING_MAX: Duration = Duration::from_secs(2);
-/// Between two looks for a connection that may be closed.
+/// Interval at which the server looks for a connection that it may close.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// How long accepting pauses when the system refuses (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener with a bound on connections. When all places are taken, the connection
-/// that has been idle for longest is closed: a program that keeps connections open must not keep
-/// operators out.
+/// A listener with a bound on connections. When all places are taken, the connection that has been
+/// idle for longest is closed: a program that keeps connections open must not keep operators out.
 pub(super) struct Bounded {
     listener: TcpListener,
     places: Arc<Semaphore>,
@@ -49,12 +47,12 @@ pub(super) struct Bounded {
     failed: Seldom,
 }
 
-/// Connections that are open. The lock is held for moments; it is there because hyper wants `Send`,
-/// all of it runs on one thread.
+/// Connections that are open. The lock is held for moments. It is there because hyper wants `Send`;
+/// one thread runs all of it.
 #[derive(Clone, Default)]
 struct Seats(Arc<Mutex<BTreeMap<u64, Seat>>>);
 
-/// What may be closed, and how.
+/// A connection that may be closed, and how.
 struct Seat {
     moved: Instant,
     /// It was read from and not written to since: a request may be under way.
@@ -64,7 +62,7 @@ struct Seat {
 
 impl Seats {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Seat>> {
-        // Nothing panics while it is held; if something did, the map would still be one.
+        // No holder of the lock panics, and each change leaves the map whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -74,8 +72,8 @@ impl Seats {
         }
     }
 
-    /// Closes the connection that has asked nothing for longest; or else, one whose question takes
-    /// long to ask or to answer.
+    /// Closes the connection that has been idle for longest. If none is idle, closes one whose
+    /// request takes long to arrive or to answer.
     fn make_room(&self) {
         let mut seats = self.lock();
         let may_go = |seat: &Seat| !seat.asked || seat.moved.elapsed() >= ASKING_MAX;
@@ -85,7 +83,7 @@ impl Seats {
             .min_by_key(|(_, seat)| (seat.asked, seat.moved))
             .map(|(id, _)| *id);
         if let Some(id) = idlest {
-            // Dropping its sender tells the connection.
+            // The connection ends when its sender is dropped.
             seats.remove(&id);
         }
     }
@@ -111,8 +109,8 @@ impl Bounded {
             .max_buf_size(HEAD_BYTES_MAX);
         let mut open = JoinSet::new();
         loop {
-            // Nothing else interrupts `accept`: a connection that it has accepted, and has no place
-            // for yet, would be gone.
+            // Do not cancel `accept` elsewhere: a connection that it has accepted, and that has no
+            // place yet, would be lost.
             let connection = tokio::select! {
                 connection = self.accept() => connection,
                 () = wait(&mut stopped) => break,
@@ -125,7 +123,7 @@ impl Bounded {
             let mut stopped = stopped.clone();
             open.spawn(async move {
                 let mut serving = pin!(serving);
-                // Whatever ends a connection is its client's doing.
+                // The reason why a connection ended does not matter: its client ended it.
                 tokio::select! {
                     _ = serving.as_mut() => return,
                     () = wait(&mut stopped) => {}
@@ -134,7 +132,7 @@ impl Bounded {
                 let _ = serving.await;
             });
         }
-        // Those that are left end with their tasks.
+        // The remaining connections end with their tasks.
         let _ = tokio::time::timeout(STOP_MAX, async {
             while open.join_next().await.is_some() {}
         })
@@ -146,8 +144,7 @@ impl Bounded {
             if self.places.available_permits() == 0 {
                 self.seats.make_room();
             }
-            // The semaphore is never closed. A connection that is busy now may be idle a moment
-            // later.
+            // The semaphore is never closed. A busy connection may be idle a moment later.
             if let Ok(Ok(place)) =
                 tokio::time::timeout(LOOK_AGAIN, self.places.clone().acquire_owned()).await
             {
@@ -191,11 +188,11 @@ impl Bounded {
                 Err(e) => {
                     if let Some(others) = self.failed.happened(std::time::Instant::now()) {
                         tracing::warn!(
-                            "HTTP connections wait, because they cannot be accepted: {e} ({others} more since the last such line)"
+                            "HTTP connections wait, because they cannot be accepted: {e} \
+                             ({others} more since the last such line)"
                         );
                     }
-                    // It may be for want of file descriptors: one that asks nothing gives its own
-                    // back.
+                    // The process may lack file descriptors: an idle connection gives its own back.
                     self.seats.make_room();
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
@@ -204,12 +201,12 @@ impl Bounded {
     }
 }
 
-/// A connection that ends when nothing moves on it, or when it makes room.
+/// A connection that ends when it has been idle for long, or when it must make room.
 pub(super) struct Connection {
     id: u64,
     stream: TcpStream,
     idle: Pin<Box<Sleep>>,
-    /// Ends when this connection shall make room.
+    /// Resolves when this connection must make room.
     closed: oneshot::Receiver<()>,
     makes_room: bool,
     seats: Seats,
@@ -234,7 +231,7 @@ impl Connection {
             self.seats.moved(self.id, asked);
             return result;
         }
-        // A channel must not be asked again once it has answered.
+        // A oneshot channel must not be polled again once it has answered.
         self.makes_room = self.makes_room || Pin::new(&mut self.closed).poll(cx).is_ready();
         match self.idle.as_mut().poll(cx) {
             Poll::Pending if !self.makes_room => Poll::Pending,

@@ -1,9 +1,9 @@
-//! What `/metrics` shows. Each node has its own recorder, because several nodes may live in one
+//! The content of `/metrics`. Each node has its own recorder, because several nodes may live in one
 //! process.
 //!
-//! What is counted stays in it. What is so at a moment goes to a recorder that is made for that
-//! moment: else a keyspace that was dropped, or what a node saw while it coordinated, would be
-//! shown for ever as it was last.
+//! Counters stay in that recorder. Gauges go to a recorder that is made for each request. Otherwise
+//! a dropped keyspace, or the gauges of a former coordinator, would show their last values for
+//! ever.
 
 use crate::clock;
 use crate::control::counted::{Counted, Kind};
@@ -31,7 +31,7 @@ pub(crate) struct Clocks {
     boot: f64,
 }
 
-/// What is seen when the metrics are asked for.
+/// Everything that one request for the metrics shows.
 pub(crate) struct Seen<'a> {
     pub(crate) clocks: Clocks,
     pub(crate) data: &'a DataStats,
@@ -75,38 +75,42 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_memory_outside_bytes",
         Unit::Bytes,
-        "Memory beside that: buffers of clients and peers, what was dropped and is not freed, what the allocator keeps",
+        "Other memory: buffers of clients and peers, dropped data that is not freed yet, and what \
+         the allocator keeps",
     ),
     (
         "doyen_memory_max_bytes",
         Unit::Bytes,
-        "As much memory of both as there may be (--memory-max)",
+        "Limit of data and other memory together (--memory-max)",
     ),
     (
         "doyen_memory_filled_ratio",
         Unit::Count,
-        "How much of that is taken, 0 to 1, by the fullest data thread: from 0.7 on others are given copies, from 0.8 on copies move away, \
+        "Filled part of that limit, 0 to 1, of the fullest data thread: from 0.7 on other members \
+         are given copies, from 0.8 on copies move away, \
          at 0.9, and a little below it, writes are refused or keys evicted",
     ),
     (
         "doyen_wall_clock_timestamp_seconds",
         Unit::Seconds,
-        "What this node takes for the time of day, when it was asked",
+        "This node's time of day when it was asked",
     ),
     (
         "doyen_boot_clock_seconds",
         Unit::Seconds,
-        "What this node measures leases and expiry with (CLOCK_BOOTTIME), when it was asked: its rate matters, not its value",
+        "The clock with which this node measures leases and expiry (CLOCK_BOOTTIME), when it was \
+         asked: its rate matters, not its value",
     ),
     (
         "doyen_certificate_expiry_timestamp_seconds",
         Unit::Seconds,
-        "When the first certificate of the chain that this node shows ends; a certificate made from a secret is not asked for its end",
+        "When the first certificate of this node's chain expires; absent if the certificate is \
+         made from a secret",
     ),
     (
         "doyen_operations_parked",
         Unit::Count,
-        "Operations that wait at present for a partition to be served",
+        "Operations that wait for a partition to be served",
     ),
     (
         "doyen_partitions_open",
@@ -116,7 +120,8 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_partitions_divided",
         Unit::Count,
-        "Copies of partitions that this node still fills from those that were split or merged, while it serves them",
+        "Copies that this node already serves and still fills from partitions that were split or \
+         merged",
     ),
     (
         "doyen_partitions_closed",
@@ -126,39 +131,41 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_resp_connections",
         Unit::Count,
-        "RESP connections at present",
+        "Open RESP connections",
     ),
-    ("doyen_clients", Unit::Count, "Native clients at present"),
+    ("doyen_clients", Unit::Count, "Connected native clients"),
     (
         "doyen_resp_input_bytes",
         Unit::Bytes,
-        "Bytes of RESP commands that are not whole or not run",
+        "Bytes of RESP commands that are incomplete or not run yet",
     ),
     (
         "doyen_resp_answer_bytes",
         Unit::Bytes,
-        "Bytes of RESP commands not answered and of answers not written, but for what is stored",
+        "Bytes of RESP commands in progress and of answers not written yet, without stored values",
     ),
     (
         "doyen_resp_spilled_bytes",
         Unit::Bytes,
-        "Bytes of answers put aside for RESP clients that send commands and read nothing",
+        "Bytes of answers kept for RESP clients that send commands and do not read",
     ),
     (
         "doyen_data_pass_longest_seconds",
         Unit::Seconds,
-        "The longest pass of a data thread since this was last read, by the wall clock and by the thread's own",
+        "The longest pass of a data thread since this was last read, by the wall clock and by the \
+        thread's own CPU time",
     ),
     ("doyen_members", Unit::Count, "Members of the cluster"),
     (
         "doyen_coordinator_known",
         Unit::Count,
-        "1 if this node is a member and knows who coordinates",
+        "1 if this node is a member and knows the coordinator",
     ),
     (
         "doyen_other_clusters",
         Unit::Count,
-        "Clusters of the same secret that this node has met within half a minute, and that hold data as its own does: it is not ready",
+        "Other clusters of the same secret that this node has met within half a minute, if both \
+         hold data: this node is not ready",
     ),
     ("doyen_term", Unit::Count, "Term of the installed table"),
     (
@@ -174,52 +181,53 @@ const GAUGES: &[(&str, Unit, &str)] = &[
     (
         "doyen_level_max",
         Unit::Count,
-        "The highest level that this node speaks: where it is above doyen_level, some member speaks less",
+        "The highest level that this node speaks: if it is above doyen_level, some member speaks \
+         less",
     ),
     (
         "doyen_safe",
         Unit::Count,
-        "1 if every partition serves with all its copies and nothing moves, as the coordinator says",
+        "1 if every partition serves with all its copies and nothing moves, as the coordinator \
+         says",
     ),
-    (
-        "doyen_moves",
-        Unit::Count,
-        "Partitions that are on their way",
-    ),
+    ("doyen_moves", Unit::Count, "Partitions that move"),
     (
         "doyen_balance_paused",
         Unit::Count,
-        "1 if nothing moves for balance, by the word of an operator or because moves failed",
+        "1 if nothing moves for balance, because an operator or failed moves paused it",
     ),
     (
         "doyen_moves_standing_seconds",
         Unit::Seconds,
-        "At the coordinator: for how long nothing has gone on of all that some primary is to copy or to hand over",
+        "At the coordinator: seconds without progress in all copies and handovers that are due",
     ),
     (
         "doyen_moves_failed",
         Unit::Count,
-        "At the coordinator: moves for balance that failed one after the other; the third pauses balancing",
+        "At the coordinator: consecutive failed moves for balance; the third pauses balancing",
     ),
     (
         "doyen_load_uneven",
         Unit::Count,
-        "At the coordinator: 1 if a member has far more work or bytes than its share, by ratio and by gap, as balancing judges it",
+        "At the coordinator: 1 if a member has far more work or bytes than its share, as balancing \
+        judges it (by ratio and by gap)",
     ),
     (
         "doyen_load_ratio",
         Unit::Count,
-        "At the coordinator: what the member that is furthest above its share of work or bytes has, as a multiple of that share",
+        "At the coordinator: work or bytes of the member that is furthest above its share, as a \
+         multiple of that share",
     ),
     (
         "doyen_partitions_surplus",
         Unit::Count,
-        "At the coordinator: by how many partitions of a keyspace a member holds or leads more than its share; not of rings, nor where there are rules",
+        "At the coordinator: by how many partitions of a keyspace a member holds or leads more \
+         than its share; absent for rings and where there are rules",
     ),
     (
         "doyen_keyspace_under_replicated",
         Unit::Count,
-        "Partitions of a keyspace with fewer copies in sync than there should be",
+        "Partitions of a keyspace that have too few copies in sync",
     ),
     (
         "doyen_keyspace_unavailable",
@@ -253,17 +261,17 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     (
         "doyen_copies_continued_total",
         Unit::Count,
-        "Snapshots that went on where they had been broken off",
+        "Snapshots that were resumed where they had been interrupted",
     ),
     (
         "doyen_copies_caught_up_total",
         Unit::Count,
-        "Copies that came back and needed the log only, no snapshot",
+        "Copies that came back and needed only the log, no snapshot",
     ),
     (
         "doyen_checksum_mismatches_total",
         Unit::Count,
-        "Copies whose checksum differed before they were to count",
+        "Copies whose checksum differed before they were admitted",
     ),
     (
         "doyen_malformed_frames_total",
@@ -274,7 +282,7 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     (
         "doyen_memory_compactions_total",
         Unit::Count,
-        "Times that entries were moved so that the memory between them was given back",
+        "Times that entries were moved so that the memory between them was freed",
     ),
     (
         "doyen_evicted_keys_total",
@@ -284,7 +292,7 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     (
         "doyen_writes_refused_total",
         Unit::Count,
-        "Writes that this node refused as primary because there was no room for them, at itself or where they are copied to",
+        "Writes that this node refused as primary because it or a copy had no room for them",
     ),
     (
         "doyen_range_scans_total",
@@ -304,7 +312,7 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     (
         "doyen_resp_protocol_errors_total",
         Unit::Count,
-        "RESP connections closed because their bytes made no sense",
+        "RESP connections closed because of invalid bytes",
     ),
     (
         "doyen_resp_connections_accepted_total",
@@ -314,12 +322,12 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     (
         "doyen_resp_connections_rejected_total",
         Unit::Count,
-        "RESP connections refused because there were too many",
+        "RESP connections refused because too many were open",
     ),
     (
         "doyen_resp_connections_expelled_total",
         Unit::Count,
-        "RESP connections closed because they held much and stood still",
+        "RESP connections closed because they held much memory and made no progress",
     ),
     (
         "doyen_resp_auth_failures_total",
@@ -329,7 +337,8 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     (
         "doyen_resp_connections_timed_out_total",
         Unit::Count,
-        "RESP connections closed because no password came in time (why=auth), or nothing at all for long (why=idle)",
+        "RESP connections closed because no password came in time (why=auth), or because they \
+         were idle for too long (why=idle)",
     ),
     (
         "doyen_data_passes_long_total",
@@ -339,7 +348,7 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     (
         "doyen_links_malformed_total",
         Unit::Count,
-        "Connections of peers closed because their bytes made no sense",
+        "Connections of peers closed because of invalid bytes",
     ),
     (
         "doyen_events_total",
@@ -349,7 +358,7 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     (
         "doyen_move_steps_total",
         Unit::Count,
-        "Partitions that came to a stage of a move, as tables tell it",
+        "Partitions that reached a stage of a move, by table changes",
     ),
     (
         "doyen_certificate_reloads_total",
@@ -359,7 +368,7 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     (
         "doyen_control_messages_total",
         Unit::Count,
-        "Messages to other control threads, by what they are for",
+        "Messages to other control threads, by purpose",
     ),
     (
         "doyen_control_bytes_total",
@@ -384,7 +393,7 @@ const COUNTERS: &[(&str, Unit, &str)] = &[
     (
         "doyen_partitions_lost_total",
         Unit::Count,
-        "Partitions that began empty because every copy was gone",
+        "Partitions that began empty because every copy was lost",
     ),
 ];
 
@@ -406,7 +415,7 @@ impl Metrics {
                 metrics::describe_histogram!(name, unit, meaning);
             }
             metrics::counter!("doyen_partitions_lost_total").absolute(0);
-            // By how much a counter has grown can only be seen if it was there before.
+            // Prometheus sees the growth of a counter only if the counter existed before.
             for stage in Stage::ALL {
                 metrics::counter!("doyen_move_steps_total", "stage" => stage.name()).absolute(0);
             }
@@ -452,7 +461,7 @@ impl Metrics {
     }
 }
 
-/// What is counted elsewhere.
+/// Copies counters that other modules keep.
 fn count(seen: &Seen<'_>) {
     let (data, shard, control) = (seen.data, &seen.data.shard, seen.control);
     for (name, value) in [
@@ -516,7 +525,7 @@ fn count(seen: &Seen<'_>) {
     }
 }
 
-/// What is so of this node now.
+/// Gauges of this node.
 #[allow(clippy::cast_precision_loss)] // gauges are floats
 fn gauge(seen: &Seen<'_>) {
     let (data, shard) = (seen.data, &seen.data.shard);
@@ -552,7 +561,7 @@ fn gauge(seen: &Seen<'_>) {
     }
 }
 
-/// What this node knows of its cluster.
+/// Gauges that every node knows of its cluster.
 #[allow(clippy::cast_precision_loss)] // gauges are floats
 fn gauge_cluster(cluster: &ClusterStatus) {
     let report = ClusterReport::brief(cluster);
@@ -583,7 +592,7 @@ fn gauge_cluster(cluster: &ClusterStatus) {
     }
 }
 
-/// What this node knows because it coordinates.
+/// Gauges that only the coordinator knows.
 #[allow(clippy::cast_precision_loss)] // gauges are floats
 fn gauge_coordinated(coordinated: &Coordinated) {
     let Coordinated {
@@ -749,7 +758,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_so_no_more_is_not_shown() {
+    fn outdated_gauges_are_not_shown() {
         let (metrics, mut table) = (Metrics::new(), table());
         let text = shown(&metrics, Some(&table), true);
         assert!(

@@ -1,4 +1,4 @@
-//! What orchestrators and Prometheus ask: whether the node lives, whether it serves, and its
+//! Requests of orchestrators and Prometheus: whether the node lives, whether it serves, and its
 //! metrics.
 
 use super::State;
@@ -20,7 +20,7 @@ const HEALTH_MAX: Duration = Duration::from_secs(1);
 pub(super) async fn healthz(Shared(state): Shared<Arc<State>>) -> Answer<Json<Value>> {
     let both = async { tokio::join!(state.control.status(), state.data.stats()) };
     match tokio::time::timeout(HEALTH_MAX, both).await {
-        // A thread that has ended makes no caller wait.
+        // If a thread has ended, the caller need not wait.
         Ok(_) if state.data.has_ended() => Err(ended()),
         Ok((Ok(_), _)) => Ok(Json(json!({ "healthy": true }))),
         Ok((Err(_), _)) => Err(Failure::stopped()),
@@ -78,7 +78,7 @@ fn ended() -> Failure {
 }
 
 pub(super) async fn metrics(Shared(state): Shared<Arc<State>>) -> impl IntoResponse {
-    // First of all: they are compared with the moment of the request.
+    // Read the clocks first: they are compared with the moment of the request.
     let clocks = Clocks::now();
     let (data, longest_pass, cluster, coordinated) = tokio::join!(
         state.data.stats(),

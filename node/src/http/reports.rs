@@ -1,9 +1,9 @@
-//! Reports by HTTP: each route asks [`Admin`](crate::admin::Admin) and encodes its answer.
+//! Reports by HTTP. Each route asks [`Admin`](crate::admin::Admin) and encodes its answer.
 
 use super::State;
 use super::failure::{Answer, Failure};
 use super::guard::MaySee;
-use super::routes::Named;
+use super::routes::PathName;
 use crate::report::loads::{LoadsReport, Placement};
 use crate::report::moves::{BalanceReport, MovesReport};
 use crate::report::rebalance::RebalancePlan;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TableQuery {
-    /// Only what is new since this table.
+    /// Only what has changed since this table.
     since: Option<String>,
 }
 
@@ -83,7 +83,7 @@ pub(super) async fn keyspaces(
 
 pub(super) async fn keyspace(
     Shared(state): Shared<Arc<State>>,
-    Named(name): Named,
+    PathName(name): PathName,
 ) -> Answer<Json<KeyspaceReport>> {
     Ok(Json(state.admin.keyspace(&name).await?))
 }

@@ -1,4 +1,4 @@
-//! The paths of HTTP, and what holds for all of them: limits, time, and no options in a query that
+//! The paths of HTTP, and what holds for all of them: limits, deadlines, and no query options that
 //! would be ignored.
 
 use super::State;
@@ -15,9 +15,9 @@ use axum::routing::{delete, get, post};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A request's body at most.
+/// Largest body of a request.
 const BODY_BYTES_MAX: usize = 16 << 10;
-/// A keyspace's body at most: 4 MiB of splits, of which each byte may be written as five.
+/// Largest body for a keyspace: 4 MiB of splits, of which each byte may be written as five.
 const KEYSPACE_BYTES_MAX: usize = 24 << 20;
 /// How long an answer may take: longer than any change.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
@@ -25,9 +25,9 @@ const ANSWER_MAX: Duration = Duration::from_secs(12);
 const REASON_MAX: Duration = Duration::from_secs(1);
 
 /// The name in a path.
-pub(super) struct Named(pub(super) String);
+pub(super) struct PathName(pub(super) String);
 
-impl<S: Send + Sync> FromRequestParts<S> for Named {
+impl<S: Send + Sync> FromRequestParts<S> for PathName {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
@@ -90,7 +90,7 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .with_state(state)
 }
 
-/// Refuses a body that says beforehand that it is too long, before it is sent.
+/// Refuses a body whose declared length is above the limit, before it is sent.
 async fn not_too_long(request: Request, next: Next) -> Response {
     let length = request
         .headers()
@@ -100,15 +100,15 @@ async fn not_too_long(request: Request, next: Next) -> Response {
     if length.is_some_and(|length| length > most as u64) {
         return Failure(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("no body that is taken has more than {most} bytes"),
+            format!("the body is too large: send at most {most} bytes"),
         )
         .into_response();
     }
     next.run(request).await
 }
 
-/// Refuses a change with a query string: its options belong in the body, and those of a query would
-/// be ignored silently.
+/// Refuses a change with a query string: its options belong in the body, and options in a query
+/// would be ignored silently.
 async fn no_query_of_a_change(request: Request, next: Next) -> Response {
     let reads = [Method::GET, Method::HEAD].contains(request.method());
     if let Some(query) = request
@@ -123,7 +123,7 @@ async fn no_query_of_a_change(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// Ends a request that takes too long. Changes have limits of their own, which are shorter.
+/// Ends a request that takes too long. Changes have shorter limits of their own.
 async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
     if let Ok(response) = tokio::time::timeout(ANSWER_MAX, next.run(request)).await {
         return response;
@@ -154,13 +154,13 @@ async fn unknown() -> Failure {
         /rebalance, /events, /healthz, /readyz and /metrics";
     Failure(
         StatusCode::NOT_FOUND,
-        format!("there is no such path: there are, to GET, {reports}; {CHANGES}"),
+        format!("there is no such path: with GET there are {reports}; {CHANGES}"),
     )
 }
 
 async fn not_allowed() -> Failure {
     Failure(
         StatusCode::METHOD_NOT_ALLOWED,
-        format!("this path has no such method: GET is for reading, {CHANGES}"),
+        format!("this path does not take this method: use GET to read, {CHANGES}"),
     )
 }

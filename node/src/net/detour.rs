@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 /// On a slow path, the wait is this many round trips, and at most this long.
 const ROUND_TRIPS: u32 = 3;
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
-/// At least this many sends must be unanswered. QUIC sends again whatever wants an answer.
+/// At least this many sends must be unanswered. QUIC repeats every datagram that needs an answer.
 const SENDS_LEAST: u32 = 3;
 /// How long the other end's last message about its path counts: longer than a connection is silent.
 const DEAF: Duration = Duration::from_millis(1200);
@@ -39,7 +39,7 @@ const TURN: Duration = Duration::from_millis(400);
 /// Bytes that may wait for one peer to be carried; further ones are lost.
 pub(super) const CARRIED_BYTES_MAX: usize = 256 << 10;
 
-/// Flag: the datagram was passed on (else it is to be passed on).
+/// Flag: the carrier has passed the datagram on. Without it, the carrier shall pass it on.
 const COMES: u8 = 1;
 /// Flag: its sender receives nothing directly.
 const IS_DEAF: u8 = 2;
@@ -111,7 +111,7 @@ impl Way {
             || self.is_deaf(now, round_trip)
     }
 
-    /// Which candidate shall carry: the one that carried just now, or each in turn.
+    /// The candidate that shall carry: the one that carried just now, or each in turn.
     pub(super) fn carrier(&self, now: Instant, candidates: &[MemberId]) -> Option<MemberId> {
         if let Some((by, at)) = self.carrier
             && now.saturating_duration_since(at) < CARRIES
@@ -130,7 +130,7 @@ impl Way {
 /// A datagram on a detour, as it is encoded on a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Carried {
-    /// True: it was passed on, and comes from `end`. False: it is to be passed on to `end`.
+    /// True: it was passed on, and comes from `end`. False: it shall be passed on to `end`.
     pub(crate) comes: bool,
     /// Its sender receives nothing directly.
     pub(crate) deaf: bool,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_everything_goes_around_for_who_does_not_and_no_longer() {
+    fn a_peer_takes_a_detour_only_while_the_other_end_is_deaf() {
         let start = Instant::now();
         let mut way = Way::default();
         way.came_around(start, MemberId(16), false);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn who_carried_carries_on_and_without_that_each_has_a_turn() {
+    fn the_last_carrier_carries_on_and_otherwise_each_has_a_turn() {
         let start = Instant::now();
         let (c, d) = (MemberId(16), MemberId(32));
         let mut way = Way::default();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_carried_arrives_as_it_was_and_nonsense_does_not() {
+    fn carried_datagrams_survive_a_round_trip_and_malformed_ones_are_refused() {
         let all = [(true, false), (false, true), (true, true), (false, false)];
         let sent: Vec<_> = all
             .into_iter()

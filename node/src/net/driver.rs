@@ -269,7 +269,7 @@ impl Driver {
                     break;
                 }
             };
-            // Fewer than fit, so there were no more; the next one causes another event.
+            // Fewer than fit, so there were no more. The next datagram causes another event.
             self.readable = received == BATCH;
             for (meta, slice) in metas.iter_mut().zip(&slices).take(received) {
                 meta.addr = canonical(meta.addr);

@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_and_what_is_around_it_fit_where_the_value_does() {
+    fn a_value_with_its_frame_fits_where_the_value_does() {
         let (mut buffer, piece) = (BytesMut::new(), [7; 64 << 10]);
         let mut grown = Vec::new();
         while buffer.len() < 16 << 20 {

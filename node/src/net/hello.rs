@@ -1,21 +1,22 @@
-//! The first thing on every connection: who is this, what for, and which versions of the wire does
-//! it speak.
+//! The hello at the beginning of every connection. It names the sender, the purpose, and the
+//! versions of the wire that the sender speaks.
 //!
-//! The dialler opens the connection's first stream, says its hello and ends; the other answers
-//! likewise or closes the connection with a reason. The layout stays what it is in every version to
-//! come, and readers skip what follows the name, so that nodes of different versions can at least
-//! say so:
+//! The dialler opens the connection's first stream, sends its hello and ends the stream. The other
+//! end answers likewise, or closes the connection with a reason. The layout of these fields never
+//! changes, and readers skip what follows the fields that they know. So nodes of different versions
+//! can at least say that they do not fit:
 //!
 //! ```text
-//!   "DOYN"  version min u16  version max u16  purpose u8  sender u8  id u64  name length u16  name     (little endian)
+//!   "DOYN"  version min u16  version max u16  purpose u8  sender u8     (little endian)
+//!   id u64  name length u16  name
 //!   stay u8  family u8 (0, 4 or 6)  address  port u16
 //! ```
-//! The last line may be missing. *stay* is 1 where the connection ends with its hellos: the dialler
-//! only wants to know who is there. The address is the one at which others reach the sender's
-//! control port, said on control connections.
+//! The last line may be missing. *stay* is 1 if the connection ends with its hellos, because the
+//! dialler only asks which node answers. The address is the one at which others reach the sender's
+//! control port; control connections carry it.
 //!
-//! The sender is a node (1) or a client (2), and its id is one of that kind; on data ports it is a
-//! data thread, and its id that thread's.
+//! The sender is a node (1) or a client (2), and its id must be of the same kind. On data ports the
+//! sender is a data thread, and the id is that of the thread.
 
 use super::endpoint::{Close, Failure, Purpose};
 use super::identity::Identity;
@@ -32,23 +33,23 @@ use std::time::Duration;
 pub const NAME_BYTES_MAX: usize = 256;
 
 const MAGIC: &[u8; 4] = b"DOYN";
-/// Longest hello, whatever later versions add.
+/// Longest hello, including the fields of later versions.
 pub(super) const HELLO_BYTES_MAX: usize = 1024;
 /// The sender is a node.
 const SENDER_NODE: u8 = 1;
-/// The sender is a client: it asks, and is part of nothing.
+/// The sender is a client. It sends requests, and is not a member.
 const SENDER_CLIENT: u8 = 2;
-/// How long either side may take for it.
+/// How long either side may take for its hello.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// What one end says of itself.
+/// The hello of one end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// Lowest and highest version of the wire ([`level`](doyen_placement::level)).
     pub versions: (u16, u16),
     /// What the connection is for.
     pub purpose: Purpose,
-    /// This process; says as well whether it is a node or a client.
+    /// This process. The id also tells a node from a client.
     pub id: MemberId,
     /// Its name, which its certificate must bear.
     pub name: String,
@@ -63,12 +64,12 @@ pub struct Hello {
 pub enum Stay {
     /// As long as both ends do.
     Lasting = 0,
-    /// Until both have said hello: the dialler only wants to know who is there.
+    /// Until both have said hello: the dialler only asks which node answers.
     Passing = 1,
 }
 
 impl Hello {
-    /// For this program, which speaks all its versions.
+    /// The hello of this program, which speaks all its versions.
     #[must_use]
     pub fn new(purpose: Purpose, id: MemberId, name: &str) -> Self {
         Self {
@@ -81,7 +82,7 @@ impl Hello {
         }
     }
 
-    /// The same, of a node that speaks no more than this version (`--level-max`).
+    /// The same for a node that speaks no version above this one (`--level-max`).
     #[must_use]
     pub(crate) fn up_to(self, level_max: u16) -> Self {
         Self {
@@ -90,14 +91,13 @@ impl Hello {
         }
     }
 
-    /// The version of a connection between the two, which suit each other: the highest that both
-    /// speak.
+    /// The version of a connection between two ends that fit: the highest that both speak.
     #[must_use]
     pub fn version(&self, other: &Self) -> u16 {
         self.versions.1.min(other.versions.1)
     }
 
-    /// The same, of a node that others reach here.
+    /// The same for a node that others reach at this address.
     #[must_use]
     pub(crate) fn at(self, control: SocketAddr) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Hello {
         }
     }
 
-    /// The same, over a connection that only asks who is there.
+    /// The same for a connection that only asks which node answers.
     #[must_use]
     pub(crate) fn passing(self) -> Self {
         Self {
@@ -151,10 +151,10 @@ impl Hello {
         out
     }
 
-    /// What a peer's bytes say.
+    /// Decodes a peer's hello.
     ///
     /// # Errors
-    /// A sentence for people.
+    /// The bytes are not a hello; the text is for people.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, String> {
         let short = |_| "its hello is too short".to_owned();
         let mut magic = [0; 4];
@@ -184,8 +184,7 @@ impl Hello {
             }
         };
         let id = MemberId(bytes.try_get_u64_le().map_err(short)?);
-        // From here on the id alone says what the sender is: no client passes for a member, and no
-        // member for a client.
+        // From here on, the id alone tells a client from a member: neither passes for the other.
         if id.is_client() != client {
             return Err(format!(
                 "its hello is of a {} and its id is not",
@@ -214,7 +213,7 @@ impl Hello {
         })
     }
 
-    /// What follows the name; `None`: nothing that this version knows.
+    /// Decodes what follows the name. `None`: nothing that this version knows.
     fn decode_rest(mut bytes: &[u8]) -> Option<(Stay, Option<SocketAddr>)> {
         let stay = match bytes.try_get_u8().ok()? {
             0 => Stay::Lasting,
@@ -231,16 +230,17 @@ impl Hello {
         Some((stay, ip.map(|ip| SocketAddr::new(ip, port))))
     }
 
-    /// Whether we can talk at all.
+    /// Checks that the two ends fit.
     ///
     /// # Errors
-    /// A sentence that names both sides, as this side sees it.
+    /// They do not fit. The text names both sides, as this side sees it.
     pub fn suits(&self, ours: &Self) -> Result<(), String> {
         let ((a, b), (c, d)) = (ours.versions, self.versions);
         if d < a || b < c {
             let older = if d < a { "it" } else { "this node" };
             return Err(format!(
-                "this node ({}) speaks versions {a} to {b} of the protocol and {:?} speaks {c} to {d}: upgrade the older of them ({older})",
+                "this node ({}) speaks versions {a} to {b} of the protocol and {:?} speaks {c} to \
+                 {d}: upgrade the older of them ({older})",
                 ours.name, self.name
             ));
         }
@@ -252,7 +252,7 @@ impl Hello {
         }
         if self.id.is_client() && (self.purpose != Purpose::Data || ours.id.is_client()) {
             return Err(
-                "clients are served by data ports (--data) of nodes, and by nobody else".into(),
+                "clients may use only the data ports (--data) of nodes: dial one of those".into(),
             );
         }
         Ok(())
@@ -320,7 +320,7 @@ pub async fn answer(
     )
 }
 
-/// What a peer's bytes say, if it may say that: `shown` is what its handshake showed.
+/// Decodes and checks a peer's hello. `shown` is the certificate chain of its handshake.
 pub(super) fn judge(
     shown: Option<Box<dyn Any>>,
     identity: &Identity,
@@ -330,7 +330,7 @@ pub(super) fn judge(
     let theirs = Hello::decode(bytes).map_err(Failure::Hello)?;
     theirs.suits(ours).map_err(Failure::Hello)?;
     let chain = shown.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
-    // Both sides demand certificates, so there is one; without it nothing is bound to anybody.
+    // Both sides demand certificates, so there is one. The id and the name must be bound to it.
     let certificate = chain
         .as_ref()
         .and_then(|chain| chain.first())
@@ -354,7 +354,7 @@ fn timed_out() -> Failure {
     Failure::Unreachable("no hello in time".into())
 }
 
-/// What ended the connection says more than the stream's error.
+/// The reason why the connection ended explains more than the stream's error.
 fn failed(connection: &Connection, error: &dyn std::fmt::Display) -> Failure {
     match connection.close_reason() {
         Some(reason) => reason.into(),
@@ -388,7 +388,7 @@ mod tests {
             let said = hello((1, 1)).at(control.parse().unwrap()).passing();
             let bytes = said.encode();
             assert_eq!(Hello::decode(&bytes), Ok(said));
-            // Who says less is one that stays, at an address that is not known.
+            // A hello without these fields is of a lasting connection, from an unknown address.
             for end in bytes.len() - 8..bytes.len() {
                 assert_eq!(Hello::decode(&bytes[..end]), Ok(hello((1, 1))));
             }
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_one_thing_and_bears_the_id_of_the_other_is_refused() {
+    fn a_sender_with_an_id_of_the_other_kind_is_refused() {
         let client = Hello {
             id: MemberId::of_client(7),
             purpose: Purpose::Data,
@@ -405,7 +405,7 @@ mod tests {
         for honest in [client.clone(), hello((1, 1))] {
             let mut bytes = honest.encode();
             assert_eq!(Hello::decode(&bytes), Ok(honest));
-            // The kind of sender stands after magic, versions and purpose.
+            // The kind of sender follows magic, versions and purpose.
             bytes[9] = 3 - bytes[9];
             assert!(Hello::decode(&bytes).is_err_and(|why| why.contains("its id is not")));
         }
@@ -440,7 +440,8 @@ mod tests {
         .unwrap_err();
         assert_eq!(
             text,
-            "this node (alpha) speaks versions 1 to 2 of the protocol and \"beta\" speaks 3 to 4: upgrade the older of them (this node)"
+            "this node (alpha) speaks versions 1 to 2 of the protocol and \"beta\" speaks 3 to 4: \
+             upgrade the older of them (this node)"
         );
         assert!(
             hello((1, 1))
@@ -468,7 +469,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_hello_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fn any_bytes_are_a_hello_or_an_error(
+            bytes in proptest::collection::vec(any::<u8>(), 0..600),
+        ) {
             let _ = Hello::decode(&bytes);
             let mut with_magic = MAGIC.to_vec();
             with_magic.extend(&bytes);
@@ -477,7 +480,14 @@ mod tests {
 
         #[test]
         fn any_name_fits(name in ".{0,400}") {
-            let decoded = Hello::decode(&Hello { name: name.clone(), ..hello((1, 1)) }.encode()).unwrap();
+            let decoded = Hello::decode(
+                &Hello {
+                    name: name.clone(),
+                    ..hello((1, 1))
+                }
+                .encode(),
+            )
+            .unwrap();
             prop_assert!(name.starts_with(&decoded.name));
         }
     }

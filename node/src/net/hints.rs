@@ -81,7 +81,7 @@ pub struct Hints {
     incoming: mpsc::Sender<Parcel>,
     /// Messages to send, to addresses of the scope's members.
     pub outgoing: mpsc::Receiver<Parcel>,
-    /// What gossip suggests.
+    /// Suggestions of gossip.
     pub hints: mpsc::Receiver<Hint>,
 }
 
@@ -540,7 +540,7 @@ mod tests {
 
     /// One message of 32 KB used to become 150 MB, and then more than a gigabyte of facts.
     #[test]
-    fn what_becomes_much_larger_than_it_looks_is_refused() {
+    fn messages_that_expand_enormously_are_refused() {
         let bomb = fuzz::bomb(2_300);
         assert!(bomb.len() <= MESSAGE_BYTES_MAX);
         assert!(understand(&bomb).is_err_and(|e| e.to_string().contains("2300 compressed parts")));
@@ -620,7 +620,7 @@ mod tests {
 
     /// Two nodes gossip with each other; then one falls silent.
     #[tokio::test(start_paused = true)]
-    async fn who_falls_silent_is_suspected() {
+    async fn a_silent_node_is_suspected() {
         let members = BTreeMap::from([(MemberId(1), address(1)), (MemberId(2), address(2))]);
         let scope = |me: u64| Scope {
             cluster: ClusterId(7),

@@ -765,7 +765,7 @@ fn sha256(bytes: &[u8]) -> ::ring::digest::Digest {
     ::ring::digest::digest(&::ring::digest::SHA256, bytes)
 }
 
-/// A node's name as a DNS name, whatever its characters and its length.
+/// Turns a node's name of any characters and any length into a DNS name.
 fn node_dns_name(name: &str) -> String {
     format!("n{}.{ROLE}", hex(&sha256(name.as_bytes()).as_ref()[..16]))
 }

@@ -1,19 +1,20 @@
-//! The data network of a data thread: one connection to each peer, which is a data thread of
-//! another process, and on it two ordered lanes of bytes, and a third one for what it carries for
-//! others (`detour`).
+//! The data network of a data thread. A peer is a data thread of another process. Each peer has one
+//! connection with three ordered lanes of bytes: for calls, for bulk, and for datagrams that this
+//! thread carries for others (`detour`).
 //!
 //! ```text
 //!   send(peer, lane, bytes) ─> stream of the lane ─> transmit: once a pass, all that is there
 //!   handler.received(peer, lane, all that came) <─ work: datagrams, timers, lanes
 //! ```
 //!
-//! The one with the lower id dials, and dials again with backoff; the other accepts only whom
-//! `set_peers` named, and as many clients as `set_clients_max` says. A client dials all threads of
-//! all members, and nobody dials it; where it knows none, it dials its seeds and takes whoever
-//! answers. (Ids of clients are above those of all members, so their order says all that.) The
-//! lanes are long-lived bidirectional streams, each opened with one byte that names it; bulk has
-//! the lower priority. Nothing here waits: the loop of the data thread calls `work`, and `transmit`
-//! at the end of its pass. The handler is only ever called from `work`.
+//! Of two members, the one with the lower id dials, and dials again with backoff. The other one
+//! accepts only peers that `set_peers` named, and as many clients as `set_clients_max` allows. A
+//! client dials all threads of all members, and is never dialled. If it knows no members, it dials
+//! its seeds and accepts any member. (Ids of clients are above those of all members, so one
+//! comparison of ids decides all of this.) The lanes are long-lived bidirectional streams, each
+//! opened with one byte that names it. Bulk has the lower priority. Nothing here waits: the loop of
+//! the data thread calls `work`, and `transmit` at the end of its pass. The handler is only ever
+//! called from `work`.
 
 mod lane;
 mod opening;
@@ -40,39 +41,40 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes of calls that wait for one peer from which on it is congested: the handler shall give it
-/// only what cannot wait, until `drained`.
+/// A peer with this many waiting bytes of calls is congested. Until `drained`, the handler shall
+/// send it only what cannot wait.
 pub const CONGESTED_BYTES: usize = 8 << 20;
-/// Bytes that may wait for one peer, both lanes together; above that the connection is closed.
-/// Nobody who heeds `CONGESTED_BYTES` comes near: it is for a peer that asks and never reads.
+/// Bytes that may wait for one peer, both lanes together; above that the connection is closed. A
+/// handler that heeds `CONGESTED_BYTES` stays far below. The limit is for a peer that sends
+/// requests and never reads.
 pub const QUEUED_BYTES_MAX: usize = 256 << 20;
-/// Partial frames of all peers together, unless `set_partial_max` says otherwise; whose frame goes
-/// beyond that is disconnected.
+/// Partial frames of all peers together, unless `set_partial_max` sets another limit. The peer
+/// whose frame exceeds it is disconnected.
 pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
 const BACKOFF_LEAST: Duration = Duration::from_millis(20);
 const BACKOFF_MOST: Duration = Duration::from_millis(500);
 /// A link that lived this long counts as a success.
 const LIVED: Duration = Duration::from_secs(5);
 
-/// Whom the data network tells what happens on it.
+/// Receives the events of the data network.
 pub trait LinkHandler {
     /// A connection of this version to this peer is up; both lanes begin anew. For each peer, this
     /// and `disconnected` alternate.
     fn connected(&mut self, peer: MemberId, version: u16);
-    /// It is gone, with all that was in flight.
+    /// The connection is gone, with all that was in flight.
     fn disconnected(&mut self, peer: MemberId);
-    /// All that a read gave, after what an earlier call left over. Whole frames are consumed from
-    /// the front. True: call it again with what is left, once others had their turn.
+    /// The bytes of one read, after what an earlier call left over. Whole frames are consumed from
+    /// the front. True: call it again with the rest, after the other peers.
     ///
     /// # Errors
-    /// The bytes make no sense: the connection is closed.
+    /// The bytes are malformed: the connection is closed.
     fn received(
         &mut self,
         peer: MemberId,
         lane: Lane,
         bytes: &mut BytesMut,
     ) -> Result<bool, Malformed>;
-    /// A peer that was congested (`Links::send`) is so no more.
+    /// A congested peer (`Links::send`) is not congested any more.
     fn drained(&mut self, peer: MemberId);
 }
 
@@ -83,20 +85,20 @@ pub struct Links {
     me: MemberId,
     /// The highest version that this process speaks.
     level_max: u16,
-    /// Whom we shall be connected with.
+    /// The peers to be connected with.
     peers: BTreeMap<MemberId, Peer>,
-    /// Where a client begins.
+    /// The seeds of a client.
     seeds: Seeds,
     /// Clients that may be connected; `None`: not yet.
     clients_max: Option<usize>,
-    /// By the number of their connection.
+    /// By the number of the connection.
     stages: Vec<Option<Stage>>,
-    /// Links of which the handler knows, or will by `news`.
+    /// Links that the handler knows, or will know by `news`.
     up: BTreeMap<MemberId, Link>,
     news: VecDeque<News>,
-    /// When the earliest deadline of a dial or a handshake may be; not after it.
+    /// The earliest deadline of a dial or a handshake is not before this.
     due: Option<Instant>,
-    /// Bytes of partial frames, and how many there may be.
+    /// Bytes of partial frames, and their limit.
     partial: usize,
     partial_max: usize,
     notices: Notices,
@@ -115,7 +117,7 @@ impl std::fmt::Debug for Links {
     }
 }
 
-/// What the handler has to hear.
+/// An event for the handler.
 #[derive(Debug, PartialEq, Eq)]
 enum News {
     Connected(MemberId, u16),
@@ -126,7 +128,7 @@ enum News {
 #[derive(Debug)]
 struct Peer {
     address: SocketAddr,
-    /// What the table calls it, and its certificate must.
+    /// Its name in the table, which its certificate must have.
     name: Arc<str>,
     dial: Dial,
     backoff: Backoff,
@@ -141,10 +143,10 @@ enum Dial {
     Done(ConnectionHandle),
 }
 
-/// What a connection is.
+/// The state of a connection.
 #[derive(Debug)]
 enum Stage {
-    /// On its way up, until this deadline.
+    /// Opening, until this deadline.
     Opening(Opening, Instant),
     Up(MemberId),
 }
@@ -155,9 +157,9 @@ struct Link {
     since: Instant,
     calls: LaneIo,
     bulk: LaneIo,
-    /// Datagrams of others.
+    /// Datagrams of other members.
     carried: LaneIo,
-    /// More wait on the lane of calls than it takes.
+    /// More bytes of calls wait than the peer takes.
     congested: bool,
 }
 
@@ -182,7 +184,7 @@ impl Link {
 }
 
 impl Links {
-    /// Over a bound socket.
+    /// The data network over a bound socket.
     ///
     /// # Errors
     /// The socket cannot be used.
@@ -208,41 +210,41 @@ impl Links {
         })
     }
 
-    /// This process speaks no more than this version (`--level-max`).
+    /// Limits this process to versions up to this one (`--level-max`).
     pub fn set_level_max(&mut self, level: u16) {
         self.level_max = level;
     }
 
-    /// How many bytes partial frames of all peers may take together.
+    /// Sets the limit on bytes of partial frames of all peers together.
     pub fn set_partial_max(&mut self, bytes: usize) {
         self.partial_max = bytes;
     }
 
-    /// The socket, for whoever waits until it may be read or written.
+    /// The socket, to wait until it can be read or written.
     #[must_use]
     pub fn socket(&self) -> &UdpSocket {
         self.driver.socket()
     }
 
-    /// The socket may be read or written.
+    /// The socket can be read or written.
     pub fn ready(&mut self) {
         self.driver.ready();
     }
 
-    /// Something waits until the socket takes more: then `transmit`.
+    /// Whether a transmission waits until the socket takes more. Call `transmit` then.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.driver.is_blocked()
     }
 
-    /// When `work` is due, if nothing comes.
+    /// When `work` is due if nothing arrives.
     #[must_use]
     pub fn timeout(&self) -> Option<Instant> {
         self.driver.timeout().into_iter().chain(self.due).min()
     }
 
-    /// This process is another member now, or ends: every connection is closed and nobody is a
-    /// peer. The handler is not told: whoever calls this starts anew as well.
+    /// This process became another member, or ends. Every connection is closed, and there are no
+    /// peers. The handler is not told: the caller must reset it as well.
     pub fn reset(&mut self, me: MemberId) {
         let now = Instant::now();
         self.up.clear();
@@ -264,13 +266,13 @@ impl Links {
         self.me = me;
     }
 
-    /// Whether every connection has ended, and the peers were told.
+    /// Whether every connection has ended and the peers were told.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.driver.is_idle()
     }
 
-    /// Keeps exactly these connected.
+    /// Sets the peers. Other connections are closed.
     pub fn set_peers(&mut self, peers: &[(MemberId, Arc<str>, SocketAddr)]) {
         let (now, me) = (Instant::now(), self.me);
         let wanted: BTreeMap<_, _> = peers
@@ -295,7 +297,7 @@ impl Links {
             });
             let up = self.up.get(&id).map(|l| l.handle);
             for handle in dialled.into_iter().chain(up) {
-                self.close(now, handle, Close::Done, "not a peer any more");
+                self.close(now, handle, Close::Done, "no longer a peer of this node");
             }
         }
         for (id, (name, address)) in wanted {
@@ -316,7 +318,7 @@ impl Links {
         self.arm(now);
     }
 
-    /// Lets in as many clients at a time; `None`: none, for now.
+    /// Limits the number of connected clients; `None`: none, for now.
     pub fn set_clients_max(&mut self, most: Option<usize>) {
         self.clients_max = most;
     }
@@ -324,34 +326,38 @@ impl Links {
     /// How many clients are connected.
     #[must_use]
     pub fn clients(&self) -> usize {
-        // Theirs are the highest ids.
+        // Clients have the highest ids.
         self.up.range(MemberId::of_client(0)..).count()
     }
 
-    /// Of a client: where to look for a member while none is connected.
+    /// For a client: where to look for a member while none is connected.
     pub fn set_seeds(&mut self, addresses: &[SocketAddr]) {
         let now = Instant::now();
         for handle in self.seeds.set(addresses, now) {
-            self.close(now, handle, Close::Done, "not a seed any more");
+            self.close(now, handle, Close::Done, "no longer a seed of this client");
         }
         self.arm(now);
     }
 
-    /// Of a client: why its seeds did not take it, those that were tried.
+    /// For a client: the seeds that refused it, and why.
     #[must_use]
     pub fn refusals(&self) -> Vec<(SocketAddr, Failure)> {
         self.seeds.failures()
     }
 
-    /// Appends to the peer's lane; dropped where there is no connection. True: the peer is
-    /// congested, and [`LinkHandler::drained`] says when it is so no more.
+    /// Appends to the peer's lane. Without a connection the bytes are dropped. True: the peer is
+    /// congested, and [`LinkHandler::drained`] reports when that is over.
     pub fn send(&mut self, peer: MemberId, lane: Lane, bytes: Bytes) -> bool {
         let Some(link) = self.up.get_mut(&peer) else {
             return false;
         };
         let handle = link.handle;
         if link.calls.queued + link.bulk.queued + bytes.len() > QUEUED_BYTES_MAX {
-            tracing::warn!(%peer, "more than {QUEUED_BYTES_MAX} bytes wait for a peer: its connection is closed");
+            tracing::warn!(
+                %peer,
+                "more than {QUEUED_BYTES_MAX} bytes wait for a peer: its \
+                 connection is closed"
+            );
             self.close(
                 Instant::now(),
                 handle,
@@ -376,7 +382,7 @@ impl Links {
         self.up.contains_key(&peer)
     }
 
-    /// What came, and what is due. True: there is more, for the next pass.
+    /// Handles arrived datagrams and due timers. True: there is more, for the next pass.
     ///
     /// # Errors
     /// The socket is broken.
@@ -413,7 +419,7 @@ impl Links {
         Ok(more)
     }
 
-    /// Sends what is there. True: there is more, for the next pass.
+    /// Sends what waits. True: there is more, for the next pass.
     pub fn transmit(&mut self, now: Instant) -> bool {
         let mut more = self.driver.transmit(now);
         if self.driver.has_strays() {
@@ -434,11 +440,11 @@ impl Links {
         }
     }
 
-    /// What does not arrive straight is given to somebody who is reached straight.
+    /// Gives datagrams that do not arrive directly to a member that is reached directly.
     fn go_around(&mut self, now: Instant) {
         let mut detour = None;
         for (handle, datagram) in self.driver.take_strays() {
-            // Those of one connection come together.
+            // Datagrams of one connection follow each other.
             if detour.is_none_or(|(of, _)| of != handle) {
                 detour = Some((handle, self.detour(now, handle)));
             }
@@ -456,7 +462,8 @@ impl Links {
         }
     }
 
-    /// Where a connection leads, who shall carry for it, and whether nothing comes straight.
+    /// The peer of a connection, the member that shall carry for it, and whether nothing comes
+    /// directly.
     fn detour(
         &mut self,
         now: Instant,
@@ -464,7 +471,7 @@ impl Links {
     ) -> Option<(MemberId, MemberId, bool)> {
         let (deaf, _) = self.driver.strays(handle, now);
         let peer = self.driver.way(handle)?.peer?;
-        // Threads of one member are as far away as each other.
+        // Threads of one member are equally far away.
         let members = self
             .up
             .iter()
@@ -478,7 +485,8 @@ impl Links {
             && let Some(to) = self.peers.get(&peer)
         {
             let text = format!(
-                "nothing comes straight from the data port of {}: going around by other members",
+                "nothing comes directly from the data port of {}: other members carry its \
+                 datagrams",
                 to.name
             );
             if self.notices.due(&text) {
@@ -488,7 +496,7 @@ impl Links {
         Some((peer, by, deaf))
     }
 
-    /// Puts a datagram on the lane of whoever takes it further, or loses it.
+    /// Puts a datagram on the lane of the member that takes it further, or loses it.
     fn carry(&mut self, by: MemberId, carried: &Carried) {
         let (Some(link), Some(bytes)) = (self.up.get_mut(&by), carried.encode()) else {
             return;
@@ -503,8 +511,8 @@ impl Links {
         }
     }
 
-    /// Passes on what is to be passed on, and takes what came around. `opening` handshakes are not
-    /// finished. True: there is more.
+    /// Passes on datagrams of others, and takes those that came by a detour. `opening` handshakes
+    /// are not finished. True: there is more.
     fn read_carried(&mut self, now: Instant, opening: usize) -> bool {
         let (mut taken, mut ended) = (Vec::new(), Vec::new());
         for (peer, link) in self.up.iter_mut().filter(|(_, link)| link.carried.readable) {
@@ -522,12 +530,12 @@ impl Links {
                     Ok(Some(carried)) => taken.push((*peer, carried)),
                     Ok(None) => break,
                     Err(_) => {
-                        tracing::warn!(%peer, "what it wants to be carried is nothing: its connection is closed");
-                        ended.push((
-                            handle,
-                            Close::Malformed,
-                            "what it wants to be carried is nothing",
-                        ));
+                        tracing::warn!(
+                            %peer,
+                            "what it wants to be carried is nothing: its \
+                             connection is closed"
+                        );
+                        ended.push((handle, Close::Malformed, "malformed datagrams to carry"));
                         break;
                     }
                 }
@@ -603,7 +611,7 @@ impl Links {
         }
     }
 
-    /// Gives the handler what the lanes have.
+    /// Gives the handler the bytes of the lanes.
     fn read(&mut self, now: Instant, handler: &mut impl LinkHandler) -> bool {
         let (mut more, mut ended) = (false, Vec::new());
         for (peer, link) in &mut self.up {
@@ -632,7 +640,12 @@ impl Links {
                 self.partial = self.partial - io.counted + io.input.len();
                 io.counted = io.input.len();
                 if self.partial > self.partial_max {
-                    tracing::warn!(%peer, "more than {} bytes of unfinished frames: its connection is closed", self.partial_max);
+                    tracing::warn!(
+                        %peer,
+                        "more than {} bytes of unfinished frames: its \
+                         connection is closed",
+                        self.partial_max
+                    );
                     ended.push((
                         handle,
                         Close::Overflow,
@@ -649,7 +662,7 @@ impl Links {
         more
     }
 
-    /// Deadlines of dials and handshakes.
+    /// Handles the deadlines of dials and handshakes.
     fn dues(&mut self, now: Instant) {
         self.due = None;
         let due: Vec<_> = self
@@ -705,7 +718,7 @@ impl Links {
                 self.fail(
                     now,
                     ConnectionHandle(at),
-                    Failure::Unreachable("nobody answers".into()),
+                    Failure::Unreachable("no node answers".into()),
                     Close::Hello,
                 );
             }
@@ -732,7 +745,7 @@ impl Links {
         self.due = dials.chain(ends).chain(seeds).min();
     }
 
-    /// Says where a connection leads: between members, it may go around.
+    /// Notes the peer of a connection. Between members, it may take a detour.
     fn lead(&mut self, handle: ConnectionHandle, peer: MemberId) {
         if let Some(way) = self
             .driver
@@ -801,7 +814,7 @@ impl Links {
         }
     }
 
-    /// Takes a connection that opens as far as it goes.
+    /// Continues an opening connection as far as it goes.
     fn advance(&mut self, now: Instant, handle: ConnectionHandle) {
         let (Some(slot), Some(connection)) =
             (self.stages.get_mut(handle.0), self.driver.get(handle))
@@ -824,10 +837,13 @@ impl Links {
             |theirs| {
                 if theirs.id.is_client() {
                     let most = clients_max.ok_or(Failure::Stranger)?;
-                    // Its former connection, if there is one, makes room.
+                    // A former connection of the same client makes room.
                     let others = clients.filter(|(id, _)| **id != theirs.id).count();
                     let full = || {
-                        format!("this node has {others} clients, and takes no more (--clients-max)")
+                        format!(
+                            "this node has {others} clients, its limit (--clients-max): raise it, \
+                             or use another node"
+                        )
                     };
                     return if others < most {
                         Ok(())
@@ -890,7 +906,7 @@ impl Links {
                 now,
                 handle,
                 Close::Stranger,
-                "not a peer of this node any more",
+                "no longer a peer of this node",
             );
         }
         if let Some(former) = self.up.get(&peer).map(|l| l.handle) {
@@ -927,7 +943,7 @@ impl Links {
         self.gone(now, handle);
     }
 
-    /// A connection did not come up.
+    /// A connection did not open.
     fn fail(&mut self, now: Instant, handle: ConnectionHandle, failure: Failure, close: Close) {
         if let Some(Some(Stage::Opening(opening, _))) = self.stages.get(handle.0) {
             let what = if opening.is_dialled() {
@@ -948,7 +964,7 @@ impl Links {
         self.close(now, handle, close, &failure.to_string());
     }
 
-    /// A connection is gone: whoever dialled it dials again.
+    /// A connection is gone. The end that dialled it dials again.
     fn gone(&mut self, now: Instant, handle: ConnectionHandle) {
         let Some(stage) = self.stages.get_mut(handle.0).and_then(Option::take) else {
             return;
@@ -961,7 +977,7 @@ impl Links {
                 };
                 self.partial -= link.counted();
                 tracing::debug!(%peer, "data connection gone");
-                // What was not told yet need not be.
+                // Events that were not told yet cancel out.
                 let told = |n: &News| matches!(n, News::Connected(of, _) if *of == peer);
                 if let Some(at) = self.news.iter().position(told) {
                     self.news.remove(at);
@@ -1009,7 +1025,8 @@ impl Links {
     }
 }
 
-/// Certificates from files are a node's own: one node must not pass for the member that another is.
+/// Certificates from files belong to nodes. A node must not pass for the member that another node
+/// is.
 fn name_fits(name: &str, theirs: &Hello) -> Result<(), Failure> {
     if *name == *theirs.name {
         return Ok(());

@@ -1,15 +1,16 @@
 //! The control network: agreement, joins, gossip.
 //!
-//! Whoever wants to say something dials, so that two nodes may have two connections; the newest
-//! carries what is said, both are listened to. Pings, pongs and gossip go as datagrams (on the
-//! stream where they are too large), everything else as frames on one unidirectional stream a
+//! A node that has something to send dials. So two nodes may have two connections: messages go over
+//! the newest one, and both are read. Pings, pongs and gossip go as datagrams (on the stream if
+//! they are too large). All other messages go as frames on one unidirectional stream for each
 //! direction:
 //!
 //! ```text
 //!   frame = length u32 (little endian), envelope        datagram = envelope
 //! ```
 //!
-//! Nothing here waits: what cannot be sent now is dropped and counted, and the machines ask again.
+//! Nothing here waits. A message that cannot be sent now is dropped and counted, and the machines
+//! send it again.
 
 use super::address::Reach;
 use super::backoff::Backoff;
@@ -36,74 +37,73 @@ use tokio::task::JoinSet;
 
 /// The largest frame.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Connections at most; more are refused.
+/// Limit of connections. Further ones are refused.
 pub const CONNECTIONS_MAX: usize = 1024;
-/// Bytes that wait for one connection; what goes beyond is dropped.
+/// Limit of bytes that wait for one connection. Further ones are dropped.
 const QUEUED_BYTES_MAX: usize = 32 << 20;
-/// Gossip is dropped when this much waits already.
+/// Gossip is dropped if this much waits already.
 const QUEUED_BYTES_BEFORE_GOSSIP: usize = 64 << 10;
-/// Frames of all peers that are being read or wait to be handled, together.
+/// Limit of frames of all peers, being read or waiting to be handled, together.
 const RECEIVED_BYTES_MAX: usize = 64 << 20;
-/// A frame that takes longer than this to arrive ends its connection, for it holds part of that
-/// budget.
+/// Deadline of a frame, which holds part of that budget. A late frame ends its connection.
 const FRAME_TIMEOUT: Duration = Duration::from_secs(10);
 const EVENTS_MAX: usize = 256;
-/// Looks behind seeds that are under way.
+/// Limit of lookups behind seeds that are under way.
 const SCOUTS_MAX: usize = 16;
-/// How long a connection lives on which somebody only asks who is there.
+/// How long a connection lives on which the dialler only asks which node answers.
 const PASSING_TIMEOUT: Duration = Duration::from_secs(1);
-/// Addresses that are dialled or were lately.
+/// Limit of addresses that are being dialled, or were lately.
 const DIALS_MAX: usize = 512;
-/// Frames that wait for one dial.
+/// Limit of frames that wait for one dial.
 const PENDING_MAX: usize = 32;
 const BACKOFF_LEAST: Duration = Duration::from_millis(50);
 const BACKOFF_MOST: Duration = Duration::from_secs(1);
-/// A process that seems to be gone and said nothing for this long is disconnected.
+/// A process that seems to be gone is disconnected if it was silent for this long.
 const SILENT: Duration = Duration::from_millis(300);
 
-/// What happens on the control network.
+/// An event of the control network.
 #[derive(Debug)]
 pub enum PeerEvent {
-    /// A message of a process that said who it is.
+    /// A message of a process that has said its hello.
     Received {
-        /// Who sent it.
+        /// The sender.
         from: MemberId,
-        /// What it says.
+        /// The message.
         envelope: Envelope,
         /// Its share of the budget, given back when this is dropped.
         budget: Option<OwnedSemaphorePermit>,
     },
-    /// A process said hello, before anything else that comes from it.
+    /// A process said hello. This comes before its other events.
     Met {
-        /// Which process.
+        /// The process.
         id: MemberId,
         /// The highest level that it speaks.
         level: u16,
     },
-    /// An address that was dialled answered.
+    /// A dialled address answered.
     Identified {
         /// The address.
         address: SocketAddr,
-        /// Who is there.
+        /// The process at the address.
         id: MemberId,
     },
     /// This process was found behind a seed.
     Scouted {
-        /// Who is there.
+        /// The process.
         id: MemberId,
-        /// Where it says that others reach it.
+        /// The address at which others reach it, according to its hello.
         address: SocketAddr,
     },
-    /// An address that was dialled does not answer, or not as one of us.
+    /// A dialled address does not answer, or not as a member of this cluster.
     Unreached {
         /// The address.
         address: SocketAddr,
         /// Why.
         failure: Failure,
     },
-    /// Somebody dialled us and is not one of us.
+    /// A process that is not one of us dialled us.
     TurnedAway {
-        /// From where.
+        /// Its address.
         address: SocketAddr,
         /// Why.
         failure: Failure,
@@ -120,18 +120,18 @@ pub struct Peers {
     level_max: u16,
     /// Where others reach this process.
     advertised: SocketAddr,
-    /// Looks behind seeds that are under way.
+    /// Lookups behind seeds that are under way.
     scouts: Cell<usize>,
-    /// Where members are and what they are called, by the table in force.
+    /// Addresses and names of members, by the table in force.
     members: RefCell<BTreeMap<MemberId, (SocketAddr, String)>>,
-    /// At most two a peer, the newest last.
+    /// At most two for each peer, the newest last.
     links: RefCell<BTreeMap<MemberId, Vec<Rc<Link>>>>,
-    /// Whom dialling an address has found there, while that connection lasts.
+    /// The connection that dialling an address has led to, while it lasts.
     found: RefCell<BTreeMap<SocketAddr, Rc<Link>>>,
     /// Addresses that turned out to be our own.
     own: RefCell<BTreeSet<SocketAddr>>,
     dials: RefCell<BTreeMap<SocketAddr, Dial>>,
-    /// Datagrams have a queue of their own: a table on its way must not delay a ping.
+    /// Datagrams have their own queue: a table on its way must not delay a ping.
     datagrams: mpsc::Sender<PeerEvent>,
     events: mpsc::Sender<PeerEvent>,
     budget: Arc<Semaphore>,
@@ -170,7 +170,7 @@ struct Link {
     id: MemberId,
     /// Its program is newer than this one.
     newer: bool,
-    /// It was noticed that it says what this program does not know.
+    /// It was logged that it sends messages that this program does not know.
     told_unknown: Cell<bool>,
     dialled: bool,
     connection: Connection,
@@ -185,13 +185,13 @@ struct Dial {
     under_way: bool,
     not_before: Instant,
     backoff: Backoff,
-    /// For whom it is meant, where that matters, and the frame.
+    /// The frame, and the process that it is meant for, if that matters.
     pending: Vec<(Option<MemberId>, Bytes)>,
 }
 
 impl Peers {
-    /// Over a bound socket, which others reach at the address `advertised`, for this process, which
-    /// speaks levels up to this one; call it within the control thread's `LocalSet`.
+    /// Starts over a bound socket, which others reach at the address `advertised`. This process
+    /// speaks levels up to this one. Call it within the control thread's `LocalSet`.
     ///
     /// # Errors
     /// The socket cannot be used.
@@ -240,14 +240,13 @@ impl Peers {
         self.endpoint.local_addr()
     }
 
-    /// Which families of addresses its socket serves.
+    /// The families of addresses that its socket serves.
     #[must_use]
     pub fn reach(&self) -> Reach {
         self.endpoint.reach()
     }
 
-    /// Where members are and what they are called. Who is no member any more and does not talk is
-    /// disconnected.
+    /// Sets the addresses and names of members. A former member that is silent is disconnected.
     pub fn set_members(&self, members: BTreeMap<MemberId, (SocketAddr, String)>) {
         let former = std::mem::replace(&mut *self.members.borrow_mut(), members);
         let members = self.members.borrow();
@@ -256,9 +255,9 @@ impl Peers {
         }
     }
 
-    /// Ends the connections of a process that probably died, so that who starts at its address is
-    /// dialled at once and not after the idle timeout. Who has just talked is left alone: refusals
-    /// can be forged.
+    /// Ends the connections of a process that probably died. Then its successor at the address is
+    /// dialled at once, not after the idle timeout. A process that has just sent something stays
+    /// connected: refusals can be forged.
     pub fn disconnect_silent(&self, id: MemberId) {
         for link in self.links.borrow().get(&id).into_iter().flatten() {
             if link.heard.get().elapsed() >= SILENT {
@@ -267,13 +266,13 @@ impl Peers {
         }
     }
 
-    /// Where this member is, by the table in force.
+    /// The address of this member, by the table in force.
     #[must_use]
     pub fn address_of(&self, id: MemberId) -> Option<SocketAddr> {
         self.members.borrow().get(&id).map(|(address, _)| *address)
     }
 
-    /// This process is another member now: every connection begins anew.
+    /// This process became another member: every connection begins anew.
     pub fn reset(&self, me: MemberId) {
         self.me.set(me);
         for link in self.links.borrow().values().flatten() {
@@ -282,11 +281,11 @@ impl Peers {
         self.found.borrow_mut().clear();
         self.own.borrow_mut().clear();
         self.members.borrow_mut().clear();
-        // A dial that is under way notices by itself that its hello was of another process.
+        // A dial under way notices by itself that its hello was of another process.
         self.dials.borrow_mut().retain(|_, dial| dial.under_way);
     }
 
-    /// Sends, and dials first where that is needed. Never waits.
+    /// Sends a message, and dials first if needed. Never waits.
     pub fn send(self: &Rc<Self>, to: Peer, envelope: &Envelope) {
         let bytes = match codec::encode(envelope, FRAME_BYTES_MAX) {
             Ok(bytes) => Bytes::from(bytes),
@@ -316,7 +315,7 @@ impl Peers {
         }
     }
 
-    /// Whether something can be said to this member without dialling it.
+    /// Whether a message to this member needs no dial.
     #[must_use]
     pub fn is_linked(&self, id: MemberId) -> bool {
         self.link_to(Peer::Member(id)).is_some()
@@ -349,8 +348,8 @@ impl Peers {
                 .max_datagram_size()
                 .is_some_and(|most| bytes.len() <= most)
         {
-            // Fails only when the connection is closing; then a datagram is lost, which datagrams
-            // are.
+            // Fails only if the connection is closing. Then the datagram is lost, as datagrams may
+            // be.
             let _ = link.connection.send_datagram(bytes);
             return;
         }
@@ -430,7 +429,7 @@ impl Peers {
                 if dialled.is_ok() {
                     dial.backoff.reset();
                 }
-                // After a success too: a connection that ends at once must not be dialled in a
+                // Also after a success: a connection that ends at once must not be dialled in a
                 // loop.
                 dial.not_before = Instant::now() + dial.backoff.next_wait();
                 std::mem::take(&mut dial.pending)
@@ -448,7 +447,7 @@ impl Peers {
                 let link = self.attach(&theirs, connection, true);
                 self.found.borrow_mut().insert(address, link.clone());
                 for (meant_for, bytes) in pending {
-                    // What was meant for a process is not for its successor at the address.
+                    // A message for a process is not for its successor at the address.
                     if meant_for.is_none_or(|meant_for| meant_for == id) {
                         self.push(&link, bytes, false, false);
                     }
@@ -464,8 +463,8 @@ impl Peers {
         }
     }
 
-    /// Asks once who is at an address, from a port of its own: a balancer leads each port to
-    /// another node. What was found is an event; the connection is not kept.
+    /// Asks once which process is at an address. It uses a new port: a balancer leads each port to
+    /// another node. The result is an event, and the connection is not kept.
     pub fn scout(self: &Rc<Self>, address: SocketAddr) {
         let under_way = self.scouts.get();
         if under_way >= SCOUTS_MAX {
@@ -477,14 +476,14 @@ impl Peers {
             match this.look_behind(address).await {
                 Ok(Some((id, address))) => this.report(PeerEvent::Scouted { id, address }).await,
                 Ok(None) => {}
-                // It is dialled from the control port as well, and what fails there is told.
+                // The address is dialled from the control port as well, which reports failures.
                 Err(failure) => tracing::debug!("cannot look behind {address}: {failure}"),
             }
             this.scouts.set(this.scouts.get() - 1);
         });
     }
 
-    /// Who is there, if that is another process than this one.
+    /// The process at an address, unless it is this one.
     async fn look_behind(
         &self,
         address: SocketAddr,
@@ -533,7 +532,7 @@ impl Peers {
             Ok(Ok((connection, theirs))) if theirs.stay == Stay::Passing => {
                 // The dialler closes it once it has read the hello.
                 let _ = tokio::time::timeout(PASSING_TIMEOUT, connection.closed()).await;
-                Close::Done.on(&connection, "only asked who is there");
+                Close::Done.on(&connection, "the dialler only asked which node answers");
             }
             Ok(Ok((connection, Hello { id, .. }))) if id == me => {
                 // The other end of our own dial, which closes it.
@@ -562,7 +561,7 @@ impl Peers {
         self.report(PeerEvent::Met { id, level }).await;
     }
 
-    /// A table that names the process names what it is called.
+    /// The name of a member must be the one in the table.
     fn name_fits(&self, theirs: &Hello) -> Result<(), Failure> {
         match self.members.borrow().get(&theirs.id) {
             Some((_, name)) if *name != theirs.name => Err(Failure::Hello(format!(
@@ -579,7 +578,7 @@ impl Peers {
             .at(self.advertised)
     }
 
-    /// A newer connection of the same direction takes the older one's place.
+    /// A newer connection replaces an older one of the same direction.
     fn attach(&self, theirs: &Hello, connection: Connection, dialled: bool) -> Rc<Link> {
         let id = theirs.id;
         let link = Rc::new(Link {
@@ -606,7 +605,7 @@ impl Peers {
         link
     }
 
-    /// Carries a connection until it ends.
+    /// Runs a connection until it ends.
     async fn run(self: &Rc<Self>, link: Rc<Link>) {
         let mut tasks = JoinSet::new();
         tasks.spawn_local(self.clone().read_frames(link.clone()));
@@ -641,7 +640,11 @@ impl Peers {
                 }
                 Ok(None) => return,
                 Err(why) => {
-                    tracing::warn!(peer = %link.id, "malformed control frame: {why}: its connection is closed");
+                    tracing::warn!(
+                        peer = %link.id,
+                        "malformed control frame: {why}: its \
+                         connection is closed"
+                    );
                     return Close::Malformed.on(&link.connection, &why);
                 }
             }
@@ -678,12 +681,16 @@ impl Peers {
             match codec::decode(&body, FRAME_BYTES_MAX) {
                 Ok(envelope) => return Ok(Some((envelope, budget))),
                 Err(e) if !link.newer || Envelope::knows(&body) => return Err(e.to_string()),
-                // A newer program says nothing that is above the level. If it does so all the
-                // same, the rest of what it says is heard.
+                // A newer program sends nothing above the level of the cluster. If it does so by
+                // mistake, its other messages still count.
                 Err(e) => {
                     self.count_dropped();
                     if !link.told_unknown.replace(true) {
-                        tracing::warn!(peer = %link.id, "a message was dropped: {e}; update this program");
+                        tracing::warn!(
+                            peer = %link.id,
+                            "a message was dropped: {e}; update this \
+                             program"
+                        );
                     }
                 }
             }
@@ -706,7 +713,11 @@ impl Peers {
                 }
                 Err(_) if link.newer && !Envelope::knows(&bytes) => self.count_dropped(),
                 Ok(_) | Err(_) => {
-                    tracing::warn!(peer = %link.id, "malformed control datagram: its connection is closed");
+                    tracing::warn!(
+                        peer = %link.id,
+                        "malformed control datagram: its connection \
+                         is closed"
+                    );
                     return Close::Malformed.on(&link.connection, "malformed datagram");
                 }
             }
@@ -732,7 +743,7 @@ impl Peers {
     }
 }
 
-/// Grows with what really arrives, not with what was announced.
+/// Grows with the bytes that arrive, not with the announced length.
 async fn read_body(stream: &mut RecvStream, length: usize) -> Option<BytesMut> {
     let mut body = BytesMut::new();
     while body.len() < length {
@@ -743,7 +754,7 @@ async fn read_body(stream: &mut RecvStream, length: usize) -> Option<BytesMut> {
 }
 
 async fn write_frames(link: Rc<Link>) {
-    // Opened when there is something to say: a stream without bytes does not reach the other side.
+    // Opened with the first message: a stream without bytes does not reach the other side.
     let mut stream = None;
     loop {
         let bytes = std::mem::take(&mut *link.outgoing.borrow_mut()).freeze();

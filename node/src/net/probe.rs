@@ -408,7 +408,7 @@ mod tests {
 
     /// A raw socket needs root. Without root, only the test above runs.
     #[test]
-    fn what_another_host_says_of_an_open_port_is_not_believed() {
+    fn another_hosts_claim_about_an_open_port_is_not_believed() {
         use socket2::{Domain, Protocol, Socket, Type};
         let Ok(raw) = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)) else {
             return;
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ignores_probes_still_hears_everything_else_and_refuses_nothing() {
+    fn a_socket_that_ignores_probes_still_receives_everything_else() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         ignore(&socket);
         let targets = BTreeMap::from([(MemberId(1), socket.local_addr().unwrap())]);

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_room_unless_the_socket_is_full_and_then_a_moment() {
+    async fn a_send_waits_only_if_the_socket_is_full_and_then_a_moment() {
         let full = Arc::new(AtomicBool::new(false));
         let mut room: Pin<Box<dyn UdpPoller>> = Box::pin(Room {
             full: full.clone(),

@@ -26,18 +26,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Upcalls of the data threads that wait for the control thread at most.
+/// Limit of upcalls of the data threads that wait for the control thread.
 const UPCALLS_MAX: usize = 4096;
 /// The largest key.
 pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
-/// Operations that wait at the same time at most.
+/// Limit of operations that wait at the same time.
 pub(crate) const WAITING_MAX: usize = 1 << 16;
 
 /// Builds a [`Node`]. Everything has a default; see each method.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let node = doyen::Node::builder().name("orders-1").seeds(["10.0.0.1:7400"]).secret("a secret of at least 16 bytes").start().await?;
+/// let node = doyen::Node::builder()
+///     .name("orders-1")
+///     .seeds(["10.0.0.1:7400"])
+///     .secret("a secret of at least 16 bytes")
+///     .start()
+///     .await?;
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone, Default)]
@@ -53,8 +58,8 @@ impl Builder {
         self
     }
 
-    /// How many initial members form the first cluster; by default the distinct seeds with this
-    /// node among them.
+    /// How many initial members form the first cluster. By default, the number of distinct seeds,
+    /// with this node among them.
     pub fn expect(mut self, members: u16) -> Self {
         self.options.expect = Some(members);
         self
@@ -91,20 +96,21 @@ impl Builder {
         self
     }
 
-    /// QUIC, control; by default port 7400. Port 0 takes any.
+    /// QUIC, control; by default port 7400. With port 0, the system chooses.
     pub fn listen(mut self, address: impl ToString) -> Self {
         self.options.listen = Some(address.to_string());
         self
     }
 
-    /// Data threads, 1 to 16; by default 1. Each has its part of the partitions, and ports of its
-    /// own: the ones after those of `data` and `resp_cluster`.
+    /// Data threads, 1 to 16; by default 1. Each has its part of the partitions, and its own ports,
+    /// which follow those of `data` and `resp_cluster`.
     pub fn threads(mut self, threads: u8) -> Self {
         self.options.threads = Some(threads.into());
         self
     }
 
-    /// QUIC, data; by default the port after the control port, or any where that is any.
+    /// QUIC, data; by default the port after the control port. If the system chose that one, it
+    /// chooses this one too.
     pub fn data(mut self, address: impl ToString) -> Self {
         self.options.data = Some(address.to_string());
         self
@@ -124,7 +130,7 @@ impl Builder {
         self
     }
 
-    /// The file with the password that RESP clients give; needed beyond loopback.
+    /// The file with the password of RESP clients; needed beyond loopback.
     #[cfg(feature = "resp")]
     pub fn resp_password_file(mut self, path: impl AsRef<Path>) -> Self {
         self.options.resp_password_file = Some(path.as_ref().into());
@@ -146,7 +152,7 @@ impl Builder {
 
     /// Where clients reach this node, behind NAT: `HOST`, or `HOST:PORT` with the port of the plain
     /// RESP port. If it is a name, cluster-aware clients are sent to that name. The host is that of
-    /// [`http`](Self::http), too.
+    /// `http`, too.
     pub fn advertise_resp(mut self, address: impl ToString) -> Self {
         self.options.advertise_resp = Some(address.to_string());
         self
@@ -161,7 +167,8 @@ impl Builder {
         self
     }
 
-    /// Where the node stands, widest first; copies are kept apart. Empty: not said.
+    /// Location of the node, widest first. Copies are placed apart. An empty text is not a
+    /// location.
     pub fn location(
         mut self,
         zone: impl Into<String>,
@@ -186,15 +193,15 @@ impl Builder {
         self
     }
 
-    /// Bytes from which on a range of keys is split; 64 MiB where nothing is said, 64 KiB at least.
+    /// Size at which a range of keys is split; 64 MiB by default, 64 KiB at least.
     pub fn range_max(mut self, bytes: u64) -> Self {
         self.options.range_max = Some(Size(bytes));
         self
     }
 
-    /// Bytes that the node may hold: data and buffers; by default three quarters of what the
-    /// machine or the control group allows. The rest of the process is the program's, and is not
-    /// looked at. The binary bounds its whole process.
+    /// Limit of the node's memory: data and buffers. By default three quarters of what the machine
+    /// or the control group allows. The rest of the process belongs to the program and is not
+    /// counted. (The binary bounds its whole process.)
     pub fn memory_max(mut self, bytes: u64) -> Self {
         self.options.memory_max = Some(Size(bytes));
         self
@@ -206,7 +213,7 @@ impl Builder {
         self
     }
 
-    /// Native clients that may be connected at a time; 1000 by default. 0: none.
+    /// Limit of connected native clients; 1000 by default. 0: none.
     pub fn clients_max(mut self, clients: u32) -> Self {
         self.options.clients_max = Some(clients);
         self
@@ -224,21 +231,22 @@ impl Builder {
         self
     }
 
-    /// With how many copies writes are still acknowledged, in a new cluster; 1 by default.
+    /// The fewest copies, including the primary, with which writes are acknowledged, in a new
+    /// cluster; 1 by default.
     pub fn min_in_sync(mut self, copies: u8) -> Self {
         self.options.min_in_sync = Some(copies);
         self
     }
 
-    /// What happens when every copy of a partition is gone, in a new cluster. By default it begins
-    /// empty: at once where all holders are proved dead, and after 10 minutes otherwise.
+    /// What happens when every copy of a partition is lost, in a new cluster. By default the
+    /// partition begins empty: at once if all holders are proved dead, otherwise after 10 minutes.
     pub fn on_loss(mut self, policy: OnLoss) -> Self {
         self.options.on_loss = Some(LossPolicy(policy));
         self
     }
 
-    /// Which keys of the keyspace `default` go where memory is full, in a new cluster; by default
-    /// none do, and writes are refused.
+    /// Which keys of the keyspace `default` are evicted when memory is full, in a new cluster. By
+    /// default none are, and writes are refused.
     pub fn eviction(mut self, policy: Eviction) -> Self {
         self.options.eviction = Some(EvictionPolicy(policy));
         self
@@ -262,7 +270,7 @@ impl Builder {
         self
     }
 
-    /// Everything else, and everything above, as flags, file and environment say it.
+    /// All other options, and those above, as a flag, a file or the environment gives them.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options.or(self.options);
         self
@@ -272,9 +280,9 @@ impl Builder {
     /// cluster; [`Node::wait_ready`] waits until it serves.
     ///
     /// # Errors
-    /// In one line that says what to do; then nothing runs.
+    /// The node cannot start. The error is one line that says what to do. Nothing runs then.
     pub async fn start(self) -> Result<Node, StartError> {
-        // Names are resolved and files are read: neither belongs on a runtime's thread.
+        // Names are resolved and files are read: do not block a runtime's thread.
         let config = tokio::task::spawn_blocking(move || self.options.resolve(Defaults::Embedded))
             .await
             .map_err(|e| StartError::System(e.to_string()))??;
@@ -282,41 +290,40 @@ impl Builder {
     }
 }
 
-/// Starts a node from a configuration that holds together.
+/// Starts a node from a checked configuration.
 ///
 /// # Errors
-/// In one line that says what to do; then nothing runs.
+/// The node cannot start. The error is one line that says what to do. Nothing runs then.
 pub async fn start(config: Config) -> Result<Node, StartError> {
     tokio::task::spawn_blocking(move || assemble(config))
         .await
         .map_err(|e| StartError::System(e.to_string()))?
 }
 
-/// The ports of one data thread, open.
+/// The open ports of one data thread.
 struct ThreadSockets {
-    /// Of `--data`, or of a port after it.
+    /// The port of `--data`, or one after it.
     data: UdpSocket,
-    /// RESP as a Redis Cluster node answers: to such clients each thread is one.
+    /// RESP as a Redis Cluster node answers. To cluster-aware clients, each thread is a node.
     resp_cluster: Option<TcpListener>,
 }
 
-/// Every port of a node, open.
+/// The open ports of a node.
 struct Sockets {
     control: UdpSocket,
-    /// Of each data thread, at least one.
+    /// One entry for each data thread; at least one.
     threads: Vec<ThreadSockets>,
     resp: Option<TcpListener>,
     http: Option<TcpListener>,
 }
 
 impl Sockets {
-    /// All of them or none: a node that could only half open its ports would be found half dead
-    /// later.
+    /// Opens all ports or none. A node that opened only half of them would be noticed later.
     fn open(config: &Config) -> Result<Self, StartError> {
         own_ports(config)?;
         let control = udp("--listen", config.listen)?;
         let port = local("--listen", config.listen, control.local_addr())?.port();
-        // The port after the control port; where that was the system's choice, so is this.
+        // The port after the control port. If the system chose that one, it chooses this one too.
         let next = if config.listen.port() == 0 {
             0
         } else {
@@ -343,7 +350,7 @@ impl Sockets {
         })
     }
 
-    /// Where others reach these.
+    /// The addresses at which others reach these.
     fn addresses(&self, config: &Config) -> Result<Addresses, StartError> {
         let control = local("--listen", config.listen, self.control.local_addr())?;
         let data =
@@ -369,7 +376,7 @@ impl Sockets {
                 Ok::<_, StartError>(Some(address))
             };
         let cluster = |thread: &ThreadSockets, number: u16| {
-            // `resolve` has seen that all of them are ports.
+            // `resolve` has checked that all of them are ports.
             let port = config
                 .advertise_resp_cluster
                 .as_ref()
@@ -417,7 +424,8 @@ fn assemble(config: Config) -> Result<Node, StartError> {
     let sockets = Sockets::open(&config)?;
     if config.memory.exceeds_bound() {
         tracing::warn!(
-            "{}: the system will kill this process before it refuses writes; give a smaller --memory-max",
+            "{}: the system will kill this process before it refuses writes; give a smaller \
+             --memory-max",
             config.memory
         );
     } else {
@@ -447,7 +455,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
         addresses: addresses.clone(),
         location: config.location.clone(),
         weight: config.weight,
-        // Names are resolved by the control thread, again whenever they are tried.
+        // The control thread resolves names, again before each attempt.
         seeds: doyen_gossip::agreement::Seeds::default(),
         expect: config.expect,
         settings: config.settings.clone(),
@@ -543,7 +551,7 @@ fn assemble(config: Config) -> Result<Node, StartError> {
     }))
 }
 
-/// What clients of the data threads speak: RESP, at these ports.
+/// The front door of the data threads: RESP, at these ports.
 #[cfg(feature = "resp")]
 fn doors(
     config: &Config,
@@ -561,7 +569,7 @@ fn doors(
     }))
 }
 
-/// This build has no front door: the library and other members ask the data threads.
+/// This build has no front door: only the library and other members use the data threads.
 #[cfg(not(feature = "resp"))]
 fn doors(
     _: &Config,
@@ -571,8 +579,8 @@ fn doors(
     Ok(vec![crate::data::door::NoDoor; cluster.len()])
 }
 
-/// The lease must be the same at every node, so it cannot be chosen; how soon silence counts may
-/// differ.
+/// The lease must be the same at every node, so it cannot be chosen. The time until silence counts
+/// may differ.
 fn timing(config: &Config) -> Timing {
     let default = Timing::default();
     let missed = config
@@ -585,7 +593,7 @@ fn timing(config: &Config) -> Timing {
     }
 }
 
-/// Where the data path stops.
+/// The limits of the data path.
 fn limits(config: &Config, timing: &Timing) -> Limits {
     Limits {
         value_bytes_max: config.value_bytes_max,
@@ -606,11 +614,11 @@ fn limits(config: &Config, timing: &Timing) -> Limits {
     }
 }
 
-/// What HTTP asks for before it changes anything; `None`: it changes nothing.
+/// The token that HTTP requires for changes; `None`: it refuses all changes.
 fn http_token(config: &Config, identity: &Identity) -> Option<String> {
     let derived = || Some(identity.http_token()).filter(|token| !token.is_empty());
-    // Without a secret, every user of this machine may do anything. The fixed token still keeps web
-    // pages out, which cannot set the header that bears it.
+    // Without a secret, every user of this machine may make changes. The fixed token still keeps
+    // web pages out, which cannot set the header that carries it.
     let local = || {
         (config.trust == Trust::Loopback && config.http?.ip().is_loopback())
             .then(|| crate::net::identity::LOCAL_TOKEN.to_owned())
@@ -618,7 +626,7 @@ fn http_token(config: &Config, identity: &Identity) -> Option<String> {
     config.http_token.clone().or_else(derived).or_else(local)
 }
 
-/// What a command has to show to this node before it may change something.
+/// What this node requires of a command before it changes something.
 fn access(config: &Config, any: bool) -> Access {
     match config.trust {
         _ if !any => Access::Nothing,
@@ -628,15 +636,15 @@ fn access(config: &Config, any: bool) -> Access {
     }
 }
 
-/// What this machine calls itself.
+/// The machine's own name.
 #[cfg(feature = "http")]
 fn machine_name() -> Option<String> {
     let name = rustix::system::uname();
     Some(name.nodename().to_str().ok()?.to_owned()).filter(|name| !name.is_empty())
 }
 
-/// The address of the data thread of this number: the ports that follow the first one's; where that
-/// is the system's choice, so are these.
+/// The address of the data thread of this number: the first one's port plus the number. If the
+/// system chose that port, it chooses this one too.
 fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, StartError> {
     let port = match first.port() {
         0 => Some(0),
@@ -644,7 +652,8 @@ fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, 
     };
     let why = || {
         format!(
-            "there is no port for data thread {number} so far above it: choose a lower one with {flag}"
+            "there is no port for data thread {number} so far above it: choose a lower one with \
+             {flag}"
         )
     };
     Ok(SocketAddr::new(
@@ -657,11 +666,11 @@ fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, 
     ))
 }
 
-/// No two of the ports that a node is told to open are the same: else the system would blame
-/// whoever came second.
+/// Checks that no two of the ports that a node is told to open are the same. The system's own error
+/// would name only the second one.
 fn own_ports(config: &Config) -> Result<(), StartError> {
     let threads = u16::from(config.threads);
-    // Each flag, where it begins, and how many ports it takes.
+    // Each flag, its first port, and how many ports it takes.
     let udp = [
         ("--data", config.data, threads),
         ("--listen", Some(config.listen), 1),
@@ -715,13 +724,13 @@ fn udp(flag: &'static str, address: SocketAddr) -> Result<UdpSocket, StartError>
     Ok(socket)
 }
 
-/// Connections that wait to be accepted, as far as the system lets so many (net.core.somaxconn).
+/// Connections that may wait to be accepted, if the system allows that many (net.core.somaxconn).
 const BACKLOG: i32 = 4096;
 
 fn tcp(flag: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
     let listener = TcpListener::bind(address).map_err(|e| bind(flag, address, &e))?;
-    // The standard library lets 128 wait, and many clients come at once where a node begins anew:
-    // those that do not fit wait a second.
+    // The standard library lets 128 wait. After a restart many clients come at once, and those that
+    // do not fit wait a second.
     rustix::net::listen(&listener, BACKLOG).map_err(|e| bind(flag, address, &e.into()))?;
     listener
         .set_nonblocking(true)
@@ -740,7 +749,8 @@ fn local(
 fn bind(flag: &'static str, address: SocketAddr, e: &io::Error) -> StartError {
     let why = match e.kind() {
         io::ErrorKind::AddrInUse => format!(
-            "the port is in use: stop what uses it, or choose another with {flag} (port 0 takes any)"
+            "the port is in use: stop what uses it, or choose another with {flag} (port 0 takes \
+             any)"
         ),
         io::ErrorKind::AddrNotAvailable => {
             format!("this machine has no such address: choose another with {flag}")
@@ -759,15 +769,15 @@ mod tests {
     use std::net::TcpStream;
     use std::time::Instant;
 
-    /// Beyond the 128 that the standard library asks for, each connection took a second or more.
+    /// Beyond the 128 connections of the standard library's backlog, each took a second or more.
     #[test]
     fn hundreds_of_connections_may_wait_to_be_accepted() {
         let listener =
             tcp("--resp", "127.0.0.1:0".parse().expect("an address")).expect("it listens");
         let at = listener.local_addr().expect("known");
         let connect = |_| TcpStream::connect_timeout(&at, Duration::from_secs(60));
-        // Nothing is accepted meanwhile. One that does not fit is tried again after a second, and
-        // then after two.
+        // Nothing is accepted meanwhile. A connection that does not fit is tried again after a
+        // second, and then after two.
         let began = Instant::now();
         let waiting: Vec<_> = (0..300)
             .map(connect)

@@ -1,4 +1,4 @@
-//! A node in this program, one of whose data threads ends by itself.
+//! A node in this program. One of its data threads ends by itself.
 
 use super::*;
 use crate::error::{ReadError, WriteError};
@@ -30,7 +30,7 @@ async fn serving(threads: u8) -> Node {
     node
 }
 
-/// What `/readyz` or `/healthz` says against this node; nothing where it answers 200.
+/// The answer of `/readyz` or `/healthz` against this node; empty if it is 200.
 async fn refuses(node: &Node, path: &str) -> String {
     let http = node.addresses().http.expect("it has one").to_string();
     client::get::<serde_json::Value>(&http, path)
@@ -40,8 +40,8 @@ async fn refuses(node: &Node, path: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Probes were told that all was well, so that a balancer kept the node, and calls to the other
-/// data threads went on until they waited in vain.
+/// Probes were told that all was well, so a balancer kept the node, and calls to the other data
+/// threads waited in vain.
 #[tokio::test]
 async fn a_node_whose_data_thread_ends_says_so_to_every_caller() {
     for threads in [1, 2] {
@@ -54,7 +54,7 @@ async fn a_node_whose_data_thread_ends_says_so_to_every_caller() {
             ],
             ["", ""]
         );
-        // The last one: others may still run.
+        // The last thread: the others may still run.
         node.data.panic(usize::from(threads) - 1);
         let why = tokio::time::timeout(PATIENCE, fatal.wait_for(Option::is_some))
             .await

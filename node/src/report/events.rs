@@ -1,5 +1,5 @@
-//! What has happened in the cluster, as far as this node has learned. The last events are kept, and
-//! readers can wait for the next one.
+//! Events that this node has learned of. The last ones are kept, and readers can wait for the next
+//! one.
 
 use crate::advice;
 use doyen_gossip::agreement::{Event, Severity};
@@ -9,19 +9,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// Events that are kept,
+/// Events that are kept, without steps of moves.
 const EVENTS_MAX: usize = 1024;
-/// and steps of moves that went as they should, which may be as many in a second: what else
-/// happened is not lost for them.
+/// Steps of moves that are kept. There may be as many in a second, and they must not push out other
+/// events.
 const STEPS_MAX: usize = 512;
 
-/// An event, when this node learned of it, and its number there.
+/// An event with its number and the time at which this node learned of it.
 ///
 /// As JSON: `{"number": 7, "at": "2026-11-23T10:00:00.000Z", "severity": "warning", "kind":
-/// "expelled", .., "text": ".."}`, with what belongs to its kind.
+/// "expelled", .., "text": ".."}`, with further fields that depend on the kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LoggedEvent {
-    /// Counts this node's events from 1 on.
+    /// Counts this node's events, from 1 on.
     pub number: u64,
     /// By this node's clock, in UTC.
     #[serde(serialize_with = "rfc3339")]
@@ -29,15 +29,15 @@ pub struct LoggedEvent {
     /// `info`, `warning` or `error`.
     #[serde(serialize_with = "severity")]
     pub severity: Severity,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
     /// The same as a line for people.
     pub text: String,
 }
 
-/// The last events of a node. Shared by those who tell and those who ask: a lock for a moment,
-/// never across a wait.
+/// The last events of a node. Writers and readers share it. The lock is held for a moment, and
+/// never across an await.
 #[derive(Debug)]
 pub(crate) struct EventLog {
     kept: Mutex<Kept>,
@@ -59,7 +59,7 @@ impl EventLog {
         }
     }
 
-    /// Adds one.
+    /// Adds an event.
     pub(crate) fn push(&self, event: Event) {
         let number = *self.last.borrow() + 1;
         let text = advice::event_text(&event);
@@ -85,7 +85,7 @@ impl EventLog {
         self.last.send_replace(number);
     }
 
-    /// Those that came after the one of this number, as far as they are kept.
+    /// The events after the one with this number, as far as they are kept.
     pub(crate) fn since(&self, number: u64) -> Vec<LoggedEvent> {
         let kept = self.kept();
         let mut all: Vec<_> = kept
@@ -99,7 +99,7 @@ impl EventLog {
         all
     }
 
-    /// Changes with every event: the number of the last one.
+    /// The number of the last event. It changes with every event.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.last.subscribe()
     }

@@ -39,7 +39,7 @@ pub(crate) fn member(number: u64) -> Member {
     }
 }
 
-/// A cluster of so many members, with 16 partitions.
+/// A cluster of this many members, with 16 partitions.
 pub(crate) fn cluster(members: u64) -> Table {
     let config = Options {
         partitions: Some(16),

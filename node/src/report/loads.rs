@@ -1,35 +1,34 @@
-//! What partitions and members have to carry, as people see it: what `GET /loads` answers.
+//! Loads of partitions and members: what `GET /loads` answers.
 
 use doyen_placement::loads::{PartitionLoad, Skew};
 use doyen_placement::{Invalid, Loads, MemberId, MemberState, PartitionRef, Table};
 use serde::{Deserialize, Serialize};
 
-/// The loads of a cluster, as far as its coordinator was told: within some seconds of what they
-/// are.
+/// The loads of a cluster as its coordinator was told. They are at most some seconds old.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadsReport {
     /// In order of age.
     pub members: Vec<MemberLoadReport>,
-    /// Those that carry anything, in order.
+    /// The partitions that have any load, in order.
     pub partitions: Vec<PartitionLoadReport>,
 }
 
-/// What a member carries.
+/// The load of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberLoadReport {
     /// Its name.
     pub name: String,
     /// Bytes of data, tails and snapshots.
     pub memory: u64,
-    /// How many it may hold.
+    /// The limit of `memory`.
     pub memory_max: u64,
-    /// Cores that its data threads take, in thousandths.
+    /// Time that its data threads run, in thousandths of a core.
     pub cpu: u16,
-    /// It has no time or no memory to spare.
+    /// Whether it has no time or no memory to spare.
     pub busy: bool,
 }
 
-/// What a partition carries. Rates are a second's.
+/// The load of a partition. Rates are per second.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionLoadReport {
     /// The name of its keyspace.
@@ -50,17 +49,17 @@ pub struct PartitionLoadReport {
     pub read_bytes: u64,
     /// Bytes written a second.
     pub written_bytes: u64,
-    /// Its part of its primary's work, in thousandths. Operations and bytes are counted for it; the
-    /// time that a partition takes is not measured.
+    /// Its part of its primary's work, in thousandths. It is computed from operations and bytes;
+    /// the time that a partition takes is not measured.
     pub share: u64,
-    /// The key that more than half of what is asked is for, cut to 64 bytes; what is not UTF-8 in
-    /// it is replaced.
+    /// The key of more than half of the operations, cut to 64 bytes. Bytes that are not UTF-8 are
+    /// replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_key: Option<String>,
 }
 
 impl LoadsReport {
-    /// Of the members and partitions of this table.
+    /// The loads of the members and partitions of this table.
     #[must_use]
     pub fn new(table: &Table, loads: &Loads) -> Self {
         let name = |id: MemberId| {
@@ -83,7 +82,7 @@ impl LoadsReport {
         let work = loads.work_of_members(table);
         let partitions = loads.partitions().filter_map(|(at, load)| {
             let primary = table.partition(at)?.primary();
-            // What a member is asked for is not known if it does not answer.
+            // The load of a member that does not answer is unknown.
             let answers = table
                 .member(primary)
                 .is_some_and(|m| m.state != MemberState::Silent);
@@ -115,8 +114,8 @@ impl LoadsReport {
     }
 }
 
-/// Table and loads as the planner takes them: what `GET /placement` answers and
-/// `doyen simulate --from-cluster` asks for. Its form is that of this version of the program.
+/// The table and the loads as the planner takes them: `GET /placement` answers this, and `doyen
+/// simulate --from-cluster` reads it. The format belongs to this version of the program.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Placement {
     table: Table,
@@ -124,7 +123,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Of this table, with what was measured.
+    /// This table, with the measured loads.
     #[must_use]
     pub fn new(table: &Table, loads: &Loads) -> Self {
         let measured = |(at, load): (PartitionRef, &PartitionLoad)| {
@@ -136,7 +135,7 @@ impl Placement {
         }
     }
 
-    /// If the table is one that a cluster may have.
+    /// The table and the loads, if a cluster may have such a table.
     pub fn checked(self) -> Result<(Table, Loads), Invalid> {
         self.table.validate()?;
         let loads = self
@@ -157,7 +156,7 @@ mod tests {
     };
 
     #[test]
-    fn a_partition_is_shown_with_its_share_of_what_its_primary_does() {
+    fn a_partition_is_shown_with_its_share_of_its_primarys_work() {
         let config = Options {
             partitions: Some(4),
             ..Options::default()

@@ -1,5 +1,5 @@
-//! What moves, how far it is and why, and the settings of balancing: what `GET /moves` and
-//! `GET /balance` answer, what `doyen moves` shows, and what the library gives.
+//! Moves and the settings of balancing: what `GET /moves` and `GET /balance` answer, what `doyen
+//! moves` shows, and what the library gives.
 
 use doyen_placement::loads::CopyPhase;
 use doyen_placement::planner::{self, OperatorAction, Reason};
@@ -10,23 +10,23 @@ use doyen_placement::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What moves, and whether anything does for balance.
+/// All moves, and the settings of balancing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MovesReport {
-    /// Those that are under way first, and of these and of the others the most urgent.
+    /// Moves under way first. Within both groups, the most urgent first.
     pub moves: Vec<MoveReport>,
-    /// Why nothing goes on: no member coordinates the cluster.
+    /// Why no move makes progress: no member coordinates the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub halted: Option<String>,
-    /// What was said of moves.
+    /// The settings of balancing.
     pub balance: BalanceReport,
     /// Members that are being emptied.
     #[serde(default)]
     pub draining: Vec<DrainReport>,
 }
 
-/// One copy that is made, or one step that is due.
+/// One copy that is being made, or one step that is due.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MoveReport {
@@ -38,22 +38,23 @@ pub struct MoveReport {
     pub stage: String,
     /// Why, as plans say it.
     pub reason: String,
-    /// Who leads it, and sends copies; whose copy is dropped.
+    /// The primary, which sends copies; or the member whose copy is dropped.
     pub from: String,
-    /// Who learns it, or shall; who is to lead; who leads it, where a copy is dropped.
+    /// The member that learns or will learn the copy; or the next primary; or, if a copy is
+    /// dropped, the primary.
     pub to: String,
     /// Bytes of the snapshot that were sent.
     pub bytes_sent: u64,
-    /// Those that are still to be sent, as far as that is known.
+    /// Bytes of the snapshot that are still to be sent, as far as that is known.
     pub bytes_left: u64,
-    /// Bytes a second, lately.
+    /// Bytes a second over the last moments.
     pub rate: u64,
-    /// For how long it goes on at that rate; `None`: not known.
+    /// The remaining time at that rate; `None`: not known.
     #[serde(default)]
     pub seconds_left: Option<u64>,
 }
 
-/// What was said of moves.
+/// The settings of balancing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BalanceReport {
@@ -62,9 +63,9 @@ pub struct BalanceReport {
     pub state: String,
     /// Whether anything may move for balance now.
     pub on: bool,
-    /// What happens by itself: `repair`, `drain` and so on.
+    /// The schedulers that are on: `repair`, `drain` and so on.
     pub automatic: Vec<String>,
-    /// `adaptive`, or bytes a second that each member sends and takes at most.
+    /// `adaptive`, or the most bytes a second that each member sends and takes.
     pub rate: String,
     /// `always`, or a time of day in UTC: `22:00-06:00`.
     pub window: String,
@@ -80,15 +81,15 @@ pub struct DrainReport {
     pub member: String,
     /// Partitions that it still leads.
     pub leads: usize,
-    /// Partitions of which it still holds a copy, those among them.
+    /// Partitions of which it still holds a copy, including those that it leads.
     pub holds: usize,
-    /// Why it does not go on, where it does not.
+    /// Why it makes no progress, if it makes none.
     #[serde(default)]
     pub waits_for: Option<String>,
 }
 
 impl MovesReport {
-    /// What this table and these loads say; `halted`: why no member coordinates, if none does.
+    /// The report of this table and these loads. `halted`: why no member coordinates, if none does.
     pub fn new(table: &Table, loads: &Loads, halted: Option<String>) -> Self {
         let mut reasons: BTreeMap<PartitionRef, Reason> = BTreeMap::new();
         for operator in planner::operators(table, &Vec::new(), loads) {
@@ -102,7 +103,8 @@ impl MovesReport {
         }
         let mut moves: Vec<(bool, u8, Option<CopyPhase>, MoveReport)> = Vec::new();
         for (at, partition) in table.partitions() {
-            // A learner that no goal names mends: its goal was dropped, and the next plan finds it.
+            // A learner that no goal names belongs to a repair: its goal was dropped, and the next
+            // plan finds it.
             let reason = reasons.get(&at).copied().unwrap_or(Reason::Repair);
             let all = steps(table, loads, at, partition, reason);
             moves.extend(
@@ -128,7 +130,7 @@ impl MovesReport {
         }
     }
 
-    /// A line that says that nothing goes on and why; empty where it does.
+    /// A line that says that no move makes progress, and why; empty if moves make progress.
     pub fn halted_line(&self) -> String {
         self.halted
             .as_ref()
@@ -137,7 +139,7 @@ impl MovesReport {
     }
 }
 
-/// What is done, or is to be done next, of one partition.
+/// The present or next step of one partition.
 fn steps(
     table: &Table,
     loads: &Loads,
@@ -210,7 +212,7 @@ fn steps(
         let dropped = partition.in_sync().find(|m| !goal.contains(m));
         all.extend(match goal.first() {
             Some(lead) if *lead != partition.primary() => Some((None, report("switching", *lead))),
-            // Where none is left to drop it has arrived, and the next table says so.
+            // If no copy is left to drop, the move is finished, and the next table says so.
             _ => dropped.map(|member| {
                 (
                     None,
@@ -233,10 +235,10 @@ impl MoveReport {
 }
 
 impl BalanceReport {
-    /// Its state where everything moves by itself.
+    /// The state in which every scheduler is on.
     pub const ON: &'static str = "on";
 
-    /// Its rate, for people.
+    /// The rate, for people.
     pub fn spoken_rate(&self) -> String {
         self.rate.parse().map_or_else(
             |_| self.rate.clone(),
@@ -244,7 +246,7 @@ impl BalanceReport {
         )
     }
 
-    /// What this table says.
+    /// The settings in this table.
     pub fn new(table: &Table) -> Self {
         let Balancing {
             paused,
@@ -293,10 +295,10 @@ impl DrainReport {
             .into_iter()
             .filter(|reason| !active.has(*reason));
         let lacking: Vec<String> = lacking.map(|reason| reason.to_string()).collect();
-        // What was planned before goes on.
+        // Moves that were planned earlier continue.
         let planned =
             || held().any(|(_, p)| p.goal.as_ref().is_some_and(|goal| !goal.contains(&member)));
-        // The smallest of what it holds, as far as that is known.
+        // The smallest partition that it holds, as far as sizes are known.
         let least = held()
             .filter_map(|(at, _)| loads.partition(at))
             .map(|load| load.bytes)
@@ -313,12 +315,24 @@ impl DrainReport {
             });
         let waits_for = match () {
             () if held().next().is_none() => None,
-            () if table.member(member).is_some_and(|m| m.state == MemberState::Silent) => Some("it does not answer".to_owned()),
+            () if table
+                .member(member)
+                .is_some_and(|m| m.state == MemberState::Silent) =>
+            {
+                Some("it does not answer".to_owned())
+            }
             () if receivers == 0 => Some("no other member may hold data: start one".to_owned()),
             () if !lacking.is_empty() && !planned() => {
-                Some(format!("nothing happens by itself for {}: `doyen rebalance auto`", lacking.join(" and ")))
+                let lacking = lacking.join(" and ");
+                Some(format!(
+                    "nothing happens by itself for {lacking}: `doyen rebalance auto`"
+                ))
             }
-            () if !room => Some("the others have no room for it: start another, or give them more memory (--memory-max)".to_owned()),
+            () if !room => Some(
+                "the others have no room for it: start another, or give them more memory \
+                 (--memory-max)"
+                    .to_owned(),
+            ),
             () => None,
         };
         Self {

@@ -1,6 +1,6 @@
-//! What a plan would move, as people and files see it: [`RebalancePlan`] is at once what
-//! `GET /rebalance` answers, what `doyen rebalance --plan --json` writes, what `POST /rebalance`
-//! takes, and what the library gives and takes.
+//! Plans of moves, for people and files. `GET /rebalance` answers a [`RebalancePlan`], `doyen
+//! rebalance --plan --json` writes one, `POST /rebalance` takes one, and the library gives and
+//! takes one.
 
 use doyen_placement::division::Cut;
 use doyen_placement::planner::{self, Operator, OperatorAction};
@@ -9,32 +9,32 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A plan as JSON at most: steps and goals of 65536 partitions take about half of it.
+/// Largest plan as JSON: steps and goals of 65536 partitions take about half of it.
 pub const PLAN_BYTES_MAX: usize = 64 << 20;
 
-/// Where partitions would go, and every step of it with its reason. It can be applied to the table
-/// that it was made for, and to no other.
+/// The moves of a plan, and every step with its reason. The plan can be applied only to the table
+/// that it was made for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RebalancePlan {
     /// The table that it was made for: `CLUSTER/TERM/VERSION/HASH`.
     pub table: String,
-    /// What happens by itself, for these reasons: `repair`, `drain`, `place`, `copies`,
-    /// `primaries`, `hot`, `splits`, `merges`. The plan's goals are for all that copies move for.
+    /// The schedulers that are on: `repair`, `drain`, `place`, `copies`, `primaries`, `hot`,
+    /// `splits`, `merges`. The plan's goals cover every reason for which copies move.
     #[serde(default)]
     pub automatic: Vec<String>,
-    /// Partitions that would go elsewhere. Those that are under way already are not among them.
+    /// Partitions that would move. Moves that are under way already are not among them.
     pub goals: Vec<Goal>,
-    /// The steps, the most urgent first; those of moves under way among them.
+    /// The steps, the most urgent first, including those of moves under way.
     #[serde(default)]
     pub operators: Vec<Step>,
-    /// Bytes that all steps together copy, as far as they are known.
+    /// Bytes that all steps together copy, as far as sizes are known.
     #[serde(default)]
     pub bytes: u64,
 }
 
-/// Where a partition would go.
+/// The goal of a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Goal {
@@ -42,7 +42,7 @@ pub struct Goal {
     pub keyspace: String,
     /// Its number.
     pub partition: u32,
-    /// The names of those who would hold it, the primary first.
+    /// The names of the members that would hold it, the primary first.
     pub members: Vec<String>,
 }
 
@@ -60,34 +60,34 @@ pub struct Step {
     /// `merge`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// For `split`, where: a key, a token, or `half` of the slots.
+    /// For `split`, the place: a key, a token, or `half` of the slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// For `merge`, with which partition.
+    /// For `merge`, the other partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<u32>,
-    /// For `transfer primary`, from whom.
+    /// For `transfer primary`, the present primary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// `repair`, `drain`, `rule`, `keep copies apart`, `balance of load`, `balance of primaries` or
     /// `balance of copies`; of splits and merges `balance of load`, `size or load of a range`,
     /// `number of partitions`, `tokens of members` or `small ranges at rest`.
     pub reason: String,
-    /// 0 goes first.
+    /// The rank of the step; 0 goes first.
     pub priority: u8,
-    /// What is copied, where that is known.
+    /// Bytes that are copied, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Who holds it in the table that follows, the primary first,
+    /// The members that hold it in the table that follows, the primary first.
     #[serde(default)]
     pub holders: Vec<String>,
-    /// and who is catching up.
+    /// The members that are learning it in the table that follows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub learners: Vec<String>,
 }
 
 impl RebalancePlan {
-    /// What would move in this table if every scheduler were on. Goes through the whole table.
+    /// The plan for this table if every scheduler were on. Goes through the whole table.
     pub fn new(table: &Table, loads: &Loads) -> Self {
         let goals = planner::plan_for(table, Schedulers::ALL, loads);
         let operators = planner::operators(table, &goals, loads);
@@ -212,7 +212,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Where something is split.
+/// The place of a split, for people.
 fn place(cut: &Cut) -> String {
     match cut {
         Cut::Half => "half".into(),

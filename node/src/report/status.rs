@@ -1,5 +1,5 @@
-//! What a cluster looks like, as people and programs read it: `doyen status`, `GET /status` and the
-//! demo print this.
+//! The status of a cluster, for people and programs: `doyen status`, `GET /status` and the demo
+//! print it.
 
 use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy};
 use crate::control::ClusterStatus;
@@ -25,19 +25,19 @@ pub struct ClusterReport {
     pub term: u64,
     /// The version of the installed table.
     pub version: u64,
-    /// The level of the installed table: what every member speaks.
+    /// The level of the installed table: every member speaks it.
     #[serde(default)]
     pub level: u16,
-    /// The highest level that the node speaks that says this.
+    /// The highest level that the reporting node speaks.
     #[serde(default)]
     pub level_max: u16,
     /// The coordinator's name, if one is known.
     pub coordinator: Option<String>,
-    /// Whether all is well, by the coordinator's word about the table that is shown here: every
-    /// partition serves and has all its copies in sync, no move is pending or still to be planned,
-    /// and every member votes that should.
+    /// Whether the cluster is healthy, according to the coordinator, which must have the table that
+    /// is shown here. In a healthy cluster, every partition serves and has all its copies in sync,
+    /// no move is pending or still to be planned, and every member that should vote does.
     pub safe: bool,
-    /// Why it is not.
+    /// Why it is not healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsafe_for: Option<String>,
     /// The members, oldest first.
@@ -46,10 +46,10 @@ pub struct ClusterReport {
     pub keyspaces: Vec<KeyspaceReport>,
     /// Moves under way.
     pub moves: Vec<MovingPartition>,
-    /// Why nothing moves, where nothing does.
+    /// Why nothing moves, if nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<String>,
-    /// Other clusters of the same secret that were met lately, and that hold data: they never merge
+    /// Other clusters of the same secret that were met lately and that hold data. They never merge
     /// with this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<OtherClusterReport>,
@@ -61,9 +61,9 @@ pub struct ClusterReport {
 /// Another cluster of the same secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherClusterReport {
-    /// Which one.
+    /// The cluster.
     pub cluster_id: String,
-    /// The name of the member of it that was met last.
+    /// The name of its member that was met last.
     pub member: String,
     /// That member's control port.
     pub address: SocketAddr,
@@ -79,7 +79,7 @@ pub struct MemberReport {
     /// Its seniority; the lowest is the oldest.
     pub age: u64,
     /// `live`, `draining`, `drained` (it holds nothing any more), `leaving` or `silent`;
-    /// `unanswered` where the table says `live` and it does not answer now.
+    /// `unanswered` if the table says `live` and the member does not answer now.
     pub state: String,
     /// `data` or `witness`.
     #[serde(default)]
@@ -96,8 +96,8 @@ pub struct MemberReport {
     /// Its capacity; 100 is the default.
     #[serde(default)]
     pub weight: u32,
-    /// How much of its memory (`--memory-max`) it has filled, in percent; `None`: the coordinator,
-    /// whom it tells, did not answer or was not told yet.
+    /// How much of its memory (`--memory-max`) it has filled, in percent. `None`: the coordinator
+    /// did not answer, or the member has not told it yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_percent: Option<u8>,
     /// QUIC, control.
@@ -110,7 +110,7 @@ pub struct MemberReport {
     pub resp_cluster: Option<SocketAddr>,
     /// HTTP.
     pub http: Option<SocketAddr>,
-    /// Its data threads, the first one too.
+    /// Its data threads, including the first one.
     #[serde(default)]
     pub threads: Vec<ThreadReport>,
 }
@@ -135,22 +135,22 @@ pub struct KeyspaceReport {
     pub partitions: usize,
     /// Copies beside the primary.
     pub backups: u8,
-    /// With how many copies, the primary among them, writes are still acknowledged.
+    /// The fewest copies, including the primary, with which writes are acknowledged.
     pub min_in_sync: u8,
     /// What happens when every in-sync copy of a partition is gone: `wait`, or `reset:10m`.
     pub on_loss: String,
     /// Expiry for keys that are written without one: `60s`, or `none`.
     pub default_ttl: String,
-    /// Which keys go where memory is full: `none`, `lru`, `random` or `ttl`.
+    /// Which keys are evicted if memory is full: `none`, `lru`, `random` or `ttl`.
     #[serde(default)]
     pub eviction: String,
-    /// Whether keys are kept in their order within a partition. They are in any keyspace of ranges.
+    /// Whether keys are kept in order within a partition. They always are in a keyspace of ranges.
     #[serde(default)]
     pub ordered: bool,
     /// Which members may hold and lead its partitions: `primary in zone=a`.
     #[serde(default)]
     pub rules: Vec<String>,
-    /// Those of the rules that are not met.
+    /// The rules that are not met.
     #[serde(default)]
     pub unmet: Vec<UnmetReport>,
     /// Splits and merges under way.
@@ -173,22 +173,22 @@ pub struct UnmetReport {
     pub why: String,
 }
 
-/// A partition that moves, or of which a copy is made.
+/// A partition that moves, or that gets another copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MovingPartition {
     /// The keyspace.
     pub keyspace: String,
     /// The partition.
     pub partition: u32,
-    /// Who holds it in sync, the primary first.
+    /// The members that hold it in sync, the primary first.
     pub in_sync: Vec<String>,
-    /// Who is catching up.
+    /// The members that are catching up.
     pub learners: Vec<String>,
-    /// Who shall hold it, the primary first; empty where only a copy is being made.
+    /// The members that shall hold it, the primary first; empty if only a copy is made.
     pub goal: Vec<String>,
 }
 
-/// In which keyspaces how many partitions are of this kind; empty where none is.
+/// The keyspaces with partitions of this kind, and how many each has; empty if there are none.
 fn counted(keyspaces: &[KeyspaceReport], count: impl Fn(&KeyspaceReport) -> usize) -> String {
     let some = keyspaces
         .iter()
@@ -214,8 +214,10 @@ impl std::fmt::Display for OtherClusterReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "there are two clusters: {} at {} is of another one ({}). They never merge: stop the nodes of one, and start them again with \
-             --seed and an address of the other. If that is done already, wait: another cluster is forgotten after 30 s of silence",
+            "there are two clusters: {} at {} is of another one ({}). They never merge: stop the \
+             nodes of one, and start them again with --seed and an address of the other. If that \
+             is done already, wait: a cluster that is \
+             silent for 30 s is forgotten",
             self.member, self.address, self.cluster_id
         )
     }
@@ -230,35 +232,42 @@ impl MemberReport {
 
 #[cfg(any(test, feature = "testkit"))]
 impl ClusterReport {
-    /// Of members of these names, and two partitions with a backup; where it is not safe, one of
-    /// them lacks a copy.
+    /// A report with members of these names, and two partitions with a backup. If it is not safe,
+    /// one partition lacks a copy.
     #[doc(hidden)]
     #[must_use]
     pub fn sample(members: &[&str], safe: bool) -> Self {
         use serde_json::json;
         let member = |name: &&str| {
-            json!({ "name": name, "id": "1", "age": 1, "state": "live", "role": "data", "address": "127.0.0.1:1", "data": "127.0.0.1:2",
-                    "resp": null, "resp_cluster": null, "http": null })
+            json!({
+                "name": name, "id": "1", "age": 1, "state": "live", "role": "data",
+                "address": "127.0.0.1:1", "data": "127.0.0.1:2",
+                "resp": null, "resp_cluster": null, "http": null,
+            })
         };
         let few = u8::from(!safe);
         serde_json::from_value(json!({
-            "cluster_id": "c", "term": 1, "version": 1, "coordinator": "ada", "safe": safe, "moves": [],
+            "cluster_id": "c", "term": 1, "version": 1, "coordinator": "ada", "safe": safe,
+            "moves": [],
             "members": members.iter().map(member).collect::<Vec<_>>(),
-            "keyspaces": [{ "name": "default", "mode": "fixed", "partitions": 2, "backups": 1, "min_in_sync": 1, "on_loss": "wait",
-                            "default_ttl": "none", "under_replicated": few, "unavailable": 0 }],
+            "keyspaces": [{
+                "name": "default", "mode": "fixed", "partitions": 2, "backups": 1,
+                "min_in_sync": 1, "on_loss": "wait", "default_ttl": "none",
+                "under_replicated": few, "unavailable": 0,
+            }],
         }))
         .expect("a report")
     }
 }
 
 impl ClusterReport {
-    /// From what the control thread says.
+    /// Made from the control thread's status.
     #[must_use]
     pub fn new(cluster: &ClusterStatus) -> Self {
         Self::made(cluster, planner::rules_unmet)
     }
 
-    /// The same, but for the rules that are not met: to find those goes through every layout.
+    /// The same, without the rules that are not met: finding those goes through every layout.
     pub fn brief(cluster: &ClusterStatus) -> Self {
         Self::made(cluster, |_| Vec::new())
     }
@@ -285,7 +294,7 @@ impl ClusterReport {
         };
         let closed: BTreeSet<PartitionRef> = status.closed.iter().copied().collect();
         let unanswered: BTreeSet<MemberId> = status.unanswered.iter().copied().collect();
-        // Without the answers of a majority no member holds a lease, so none serves (rule 8).
+        // Without the answers of a majority no member holds a lease, so no member serves (rule 8).
         let halted = status.coordinator.is_none()
             && !quorum::majority(&table.voters, |v| !unanswered.contains(&v));
         let unmet = unmet(table);
@@ -306,7 +315,7 @@ impl ClusterReport {
         let current = status
             .installed
             .is_some_and(|name| (name.term, name.version) == (table.term, table.version));
-        // Where few vote of many that joined, the death of one of the few stops all.
+        // If few of many members vote, the death of a few stops the cluster.
         let settled = planner::elders(table) == table.voters;
         let unserved = counted(&keyspaces, |k| k.unavailable);
         let lacking = counted(&keyspaces, |k| k.under_replicated);
@@ -414,7 +423,7 @@ fn state(state: MemberState) -> &'static str {
     }
 }
 
-/// Members that may hold data: how many copies there can be.
+/// How many members may hold data: the limit of copies.
 fn holders(table: &Table) -> usize {
     table
         .members
@@ -429,7 +438,7 @@ struct Seen<'a> {
     closed: &'a BTreeSet<PartitionRef>,
     unanswered: &'a BTreeSet<MemberId>,
     unmet: &'a [Unmet],
-    /// Too few members answer for any of them to serve.
+    /// Too few members answer, so no member serves.
     halted: bool,
 }
 
@@ -466,7 +475,7 @@ impl Seen<'_> {
             return report;
         }
         let wanted = holders(self.table).min(usize::from(k.backups) + 1);
-        // A silent member's copy is none that counts.
+        // A silent member's copy does not count.
         let copies = |p: &Partition| p.in_sync().filter(|&m| !self.silent(m)).count();
         let closed = |p: &Partition| {
             self.closed.contains(&PartitionRef {
@@ -576,13 +585,13 @@ mod tests {
     /// `safe` came a moment early after a join: before the plan for the newcomer was made, nothing
     /// was on its way.
     #[test]
-    fn what_is_still_to_be_planned_is_not_safe() {
+    fn an_unplanned_table_is_not_safe() {
         let mut status = seen(cluster(3), vec![], true);
         status.status.planning = true;
         assert!(!ClusterReport::new(&status).safe);
         status.status.planning = false;
         assert!(ClusterReport::new(&status).safe);
-        // The coordinator speaks of a table that this node does not show yet.
+        // The coordinator's status is about a table that this node does not show yet.
         status.status.installed = Some(cluster(4).name());
         status
             .status
@@ -596,7 +605,7 @@ mod tests {
 
     /// The survivor of a pair showed its dead elder as live, and every partition as served.
     #[test]
-    fn who_is_left_without_a_majority_shows_it() {
+    fn a_node_without_a_majority_shows_it() {
         let mut status = seen(cluster(2), vec![], false);
         status.status = Status {
             coordinator: None,

@@ -1,5 +1,5 @@
-//! Which member holds which partition, as people and programs read it: `doyen table` and
-//! `GET /table` print this.
+//! The members that hold each partition, for people and programs: `doyen table` and `GET /table`
+//! print it.
 
 use crate::control::ClusterStatus;
 use doyen_placement::division::RangeStart;
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Who holds what, at one moment.
+/// The holders of every partition at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableReport {
     /// The cluster.
@@ -24,16 +24,16 @@ pub struct TableReport {
     pub maps: Vec<MapReport>,
     /// The keyspaces.
     pub keyspaces: Vec<PartitionsReport>,
-    /// The table since which this is what is new, as it was asked for: keyspaces and partitions
-    /// that it does not name are as they were.
+    /// The table that the caller asked about. If it is given, the report has only changes since
+    /// then: keyspaces and partitions that are missing here are unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<TableVersion>,
-    /// Keyspaces that were dropped since.
+    /// Keyspaces that were dropped since then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
 }
 
-/// Which table: terms count first. Written as `TERM.VERSION`.
+/// The name of a table, written as `TERM.VERSION`. Terms are compared first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableVersion {
     /// Its term.
@@ -88,7 +88,7 @@ pub struct PartitionsReport {
     pub name: String,
     /// Its partitions; empty until they are assigned.
     pub partitions: Vec<PartitionReport>,
-    /// Where this is what is new: those that are no more, since they were split or merged.
+    /// In a report of changes: partitions that no longer exist, because they were split or merged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<u32>,
 }
@@ -98,13 +98,13 @@ pub struct PartitionsReport {
 pub struct PartitionReport {
     /// Its number.
     pub id: u32,
-    /// Which keys it has: `slots`, `tokens` or `range`, by the keyspace's mode.
+    /// Its keys: `slots`, `tokens` or `range`, depending on the keyspace's mode.
     #[serde(flatten)]
     pub keys: KeysReport,
-    /// `open`, or `assigned` until its primary reports that it serves; `unknown` where this node
+    /// `open`, or `assigned` until its primary reports that it serves; `unknown` if this node
     /// cannot tell, because only the coordinator hears of it.
     pub state: PartitionState,
-    /// Who serves it.
+    /// Its primary.
     pub primary: String,
     /// The other copies in sync.
     pub backups: Vec<String>,
@@ -112,8 +112,8 @@ pub struct PartitionReport {
     pub learners: Vec<String>,
     /// Its epoch.
     pub epoch: u64,
-    /// Its lineage: another one each time that it begins empty, because every copy that counted is
-    /// gone.
+    /// Its lineage: it changes each time that the partition begins empty, because every copy that
+    /// counted is lost.
     pub lineage: u64,
 }
 
@@ -121,12 +121,12 @@ pub struct PartitionReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeysReport {
-    /// Fixed: those of these slots, the first and the last.
+    /// Fixed: the first and the last of its slots.
     Slots([u16; 2]),
-    /// Ring: those with a token after the first and up to the second, around the end of the ring
-    /// where the first is not below the second.
+    /// Ring: keys with a token after the first and up to the second one. If the first is not below
+    /// the second, they go around the end of the ring.
     Tokens([i64; 2]),
-    /// Range: those from one key on, up to another and without that one. `None`: to the end.
+    /// Range: keys from the first one on, up to the second one and without it. `None`: no bound.
     Range([Option<StartReport>; 2]),
 }
 
@@ -147,12 +147,12 @@ pub enum PartitionState {
     Open,
     /// Its primary has not reported yet, or is silent.
     Assigned,
-    /// The coordinator, who would know, did not answer.
+    /// The coordinator did not answer. Only it would know.
     Unknown,
 }
 
 impl TableReport {
-    /// From what the control thread says.
+    /// Made from the control thread's status.
     #[must_use]
     pub fn new(cluster: &ClusterStatus) -> Self {
         let Some(table) = cluster.installed.as_deref() else {
@@ -221,8 +221,8 @@ impl TableReport {
                         epoch: p.epoch.0,
                         lineage: p.lineage.0.into(),
                     };
-                    // As they stand, whatever their numbers are: those of splits and merges are
-                    // given in the order in which they were made.
+                    // In the order of the division, not of their numbers: splits and merges give
+                    // numbers in the order in which they were made.
                     let stand = k.division.partitions();
                     let partitions = match stand
                         .iter()
@@ -245,7 +245,7 @@ impl TableReport {
         }
     }
 
-    /// What is new since this table; everything, where that is not known any more.
+    /// Changes since this table; everything, if this node does not know that table any more.
     #[must_use]
     pub fn since(cluster: &ClusterStatus, since: TableVersion) -> Self {
         let mut report = Self::new(cluster);
@@ -272,7 +272,7 @@ impl TableReport {
             let Some(now) = table.keyspaces.iter().find(|k| k.name == reported.name) else {
                 return true;
             };
-            // Another one of its name is new altogether.
+            // A keyspace of the same name but another id is new altogether.
             let Some(before) = former.keyspace(now.id) else {
                 return true;
             };
@@ -298,7 +298,7 @@ fn slots(keyspace: &Keyspace, partition: PartitionId) -> KeysReport {
     KeysReport::Slots([*slots.start(), *slots.end()])
 }
 
-/// The keys of each partition, where they are no slots.
+/// The keys of each partition, unless they are slots.
 fn keys(division: &Division) -> BTreeMap<PartitionId, KeysReport> {
     match division {
         Division::Slots | Division::Runs(_) => BTreeMap::new(),
@@ -347,7 +347,7 @@ mod tests {
     use doyen_placement::{KeyspaceId, Member, Reshape, planner};
 
     #[test]
-    fn what_is_new_since_a_table_is_told_and_nothing_else() {
+    fn a_report_since_a_table_has_only_changes() {
         let former = cluster(3);
         let mut table = former.clone();
         table.version = table.version.next();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_table_is_called_is_refused() {
+    fn invalid_names_of_tables_are_refused() {
         for text in [
             "",
             "3",
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_open_is_not_safe_and_shows_as_assigned() {
+    fn closed_partitions_are_not_safe_and_show_as_assigned() {
         let at = PartitionRef {
             keyspace: KeyspaceId(0),
             partition: PartitionId(3),
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_silent_member_leads_does_not_show_as_open() {
+    fn partitions_of_a_silent_primary_do_not_show_as_open() {
         let mut table = cluster(3);
         let silent = table.members[1].clone();
         table.members[1] = Arc::new(Member {

@@ -1,6 +1,6 @@
-//! A cluster of processes behind relays: started, hurt, waited for.
+//! A cluster of processes behind relays: starts them, hurts them, waits for them.
 //!
-//! Each node has a number, from 0 in the order of their starts, which it keeps for as long as the
+//! Each node has a number, from 0 in the order of their starts. It keeps the number as long as the
 //! cluster lives, dead or alive.
 
 use super::household::{Household, deafen, node_name};
@@ -56,29 +56,28 @@ pub struct ClusterBuilder {
 }
 
 impl ClusterBuilder {
-    /// What every node runs; by default `doyen` itself, from the directory of the program that is
-    /// running now or the one above it, which is where Cargo puts both. See
-    /// [`ClusterBuilder::arguments`].
+    /// The program of every node. By default `doyen`, from the directory of the running program or
+    /// the one above it: Cargo puts both there. See [`ClusterBuilder::arguments`].
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.binary = Some(path.into());
         self
     }
 
-    /// What it is run with; by default `run --exit-with-stdin`, which is for `doyen` itself.
+    /// The arguments of the program; by default `run --exit-with-stdin`, for `doyen` itself.
     ///
-    /// A program that embeds a node is told by variables what `doyen run` is: `DOYEN_NAME`,
+    /// A program that embeds a node gets the options of `doyen run` as variables: `DOYEN_NAME`,
     /// `DOYEN_LISTEN`, `DOYEN_DATA`, `DOYEN_ADVERTISE`, `DOYEN_SEED`, `DOYEN_SECRET_FILE`,
-    /// `DOYEN_RESP`, `DOYEN_RESP_CLUSTER`, `DOYEN_HTTP`, and what [`ClusterBuilder::option`] says.
-    /// One that has [`config::Options`](crate::config::Options) among its clap arguments
-    /// understands all of them. Once its node runs, it prints [`Ready::of`] the node in a line of
-    /// its own.
+    /// `DOYEN_RESP`, `DOYEN_RESP_CLUSTER`, `DOYEN_HTTP`, and those of [`ClusterBuilder::option`]. A
+    /// program that has [`config::Options`](crate::config::Options) among its clap arguments
+    /// understands all of them. When its node runs, it must print [`Ready::of`] the node on a line
+    /// of its own.
     pub fn arguments<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.arguments = arguments.into_iter().map(Into::into).collect();
         self
     }
 
     /// An option for every node, named as the flag of `doyen run` without its dashes:
-    /// `option("partitions", 64)`. What a program of one's own is told beyond that goes into
+    /// `option("partitions", 64)`. Options of your own program go into
     /// [`ClusterBuilder::arguments`].
     pub fn option(mut self, name: &str, value: impl ToString) -> Self {
         self.options.insert(
@@ -94,7 +93,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Where logs and the secret are written, and stay; by default in a temporary directory that is
+    /// Where logs and the secret are written, and stay. By default a temporary directory that is
     /// removed with the cluster.
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.directory = Some(path.into());
@@ -112,8 +111,8 @@ impl ClusterBuilder {
     /// at most.
     ///
     /// # Errors
-    /// No nodes are wanted, the program is not there, there is no such option, a node does not
-    /// start, or they do not become a cluster. Then nothing runs.
+    /// There are no nodes, no such program or no such option, or a node does not start, or they do
+    /// not become a cluster. Then nothing runs.
     pub async fn start(self, nodes: usize) -> Result<Cluster, TestkitError> {
         if nodes == 0 {
             return Err(TestkitError::Misuse(
@@ -133,8 +132,8 @@ impl ClusterBuilder {
         let relay =
             Relay::start(self.seed).map_err(TestkitError::system("cannot start the relays"))?;
         let mut options = self.options;
-        // Nothing is given out before all are there: nothing moves later, and every node begins
-        // with its share.
+        // Assign no partition before all nodes are there: then nothing moves later, and every node
+        // begins with its share.
         options
             .entry("DOYEN_MEMBERS_MIN".into())
             .or_insert_with(|| nodes.to_string());
@@ -160,7 +159,7 @@ impl ClusterBuilder {
 /// The given program, or else `doyen`; it must exist.
 fn program(said: Option<PathBuf>) -> Result<PathBuf, TestkitError> {
     if let Some(path) = said {
-        // A bare name is looked for by the system.
+        // The system searches for a bare name.
         if path.components().count() > 1 && !path.is_file() {
             let here = std::env::current_dir().unwrap_or_default();
             return Err(TestkitError::Misuse(format!(
@@ -199,7 +198,7 @@ fn known(variable: &str) -> Result<(), TestkitError> {
             .to_lowercase()
     };
     let command = Options::augment_args(clap::Command::new("run"));
-    // `doyen run` alone reads a file.
+    // Only `doyen run` reads a file.
     let flags: Vec<&str> = command
         .get_arguments()
         .filter_map(clap::Arg::get_long)
@@ -224,7 +223,7 @@ fn known(variable: &str) -> Result<(), TestkitError> {
 /// node. A method that returns nothing then does nothing.
 #[derive(Debug)]
 pub struct Cluster {
-    /// Before `relay`: processes end before their network does.
+    /// Before `relay`: processes must end before their network.
     slots: Vec<Slot>,
     relay: Relay,
     household: Household,
@@ -243,9 +242,9 @@ struct Slot {
     process: Option<Process>,
     paused: bool,
     starts: u32,
-    /// Of its last start.
+    /// The log of its last start.
     log: PathBuf,
-    /// Its control and its data port, once it had some.
+    /// The control and the data port, after the first start.
     ports: Option<[u16; 2]>,
 }
 
@@ -289,10 +288,10 @@ impl Cluster {
         started.map(|()| node)
     }
 
-    /// Starts a node that does not run, with its old name, at its old ports where they are free.
+    /// Starts a node that does not run, with its old name, at its old ports if they are free.
     ///
     /// # Errors
-    /// It runs, or does not start.
+    /// The node runs already, or does not start.
     pub async fn start(&mut self, node: usize) -> Result<(), TestkitError> {
         let slot = self.slot(node)?;
         if slot.process.is_some() {
@@ -382,7 +381,7 @@ impl Cluster {
         ))
     }
 
-    /// What a node advertises: its relay.
+    /// The address that a node advertises: that of its relay.
     fn outside(&self, node: usize) -> IpAddr {
         let [x, y] = self.net;
         IpAddr::V4(Ipv4Addr::new(
@@ -409,19 +408,19 @@ impl Cluster {
         self.slots.get(node)?.process.as_ref()
     }
 
-    /// How many nodes there ever were: their numbers are below this.
+    /// The number of all nodes so far, dead or alive: node numbers are below this.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether there was never any.
+    /// Whether there was never a node.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// The numbers of those that run, paused or not.
+    /// The numbers of running nodes, paused or not.
     pub fn running(&self) -> impl Iterator<Item = usize> {
         self.slots
             .iter()
@@ -448,25 +447,25 @@ impl Cluster {
         self.process(node).map(Process::pid)
     }
 
-    /// What a node said when it was ready, while it runs.
+    /// The `ready` line of a running node.
     #[must_use]
     pub fn ready(&self, node: usize) -> Option<&Ready> {
         self.process(node).map(Process::ready)
     }
 
-    /// Where Redis clients reach a node that runs.
+    /// The address of a running node for Redis clients.
     #[must_use]
     pub fn resp(&self, node: usize) -> Option<SocketAddr> {
         self.ready(node)?.address("resp")
     }
 
-    /// Where a node that runs answers HTTP.
+    /// The HTTP address of a running node.
     #[must_use]
     pub fn http(&self, node: usize) -> Option<SocketAddr> {
         self.ready(node)?.address("http")
     }
 
-    /// Where native clients reach a node that runs: through its relay, which does nothing to them.
+    /// The address of a running node for native clients: its relay, which does nothing to them.
     #[must_use]
     pub fn data(&self, node: usize) -> Option<SocketAddr> {
         self.ready(node)?.address("data")
@@ -482,7 +481,7 @@ impl Cluster {
         self.household.secret_file()
     }
 
-    /// What a node wrote to stderr since its last start, whether it still runs or not.
+    /// The stderr of a node since its last start. The node need not run.
     #[must_use]
     pub fn log(&self, node: usize) -> String {
         let read = |slot: &Slot| {
@@ -498,16 +497,16 @@ impl Cluster {
         self.household.keep()
     }
 
-    /// SIGKILL; when this returns, the process is no more, and its ports refuse.
+    /// SIGKILL. When this returns, the process is gone, and its ports refuse.
     pub fn kill(&mut self, node: usize) {
         if let Ok(slot) = self.slot_mut(node) {
-            // Dropping it is killing it.
+            // Dropping the process kills it.
             (slot.process, slot.paused) = (None, false);
             self.relay.close(node);
         }
     }
 
-    /// SIGSTOP; when this returns, every thread of the process stands still.
+    /// SIGSTOP. When this returns, every thread of the process is stopped.
     pub fn pause(&mut self, node: usize) {
         if let Ok(Slot {
             process: Some(process),
@@ -533,11 +532,10 @@ impl Cluster {
         }
     }
 
-    /// SIGTERM, and waits until the node has left in order: for [`PATIENCE`] at most, then it is
-    /// killed.
+    /// SIGTERM, and waits until the node has left in order. After [`PATIENCE`] it is killed.
     ///
     /// # Errors
-    /// It does not run, or took too long.
+    /// The node does not run, or took too long.
     pub async fn stop(&mut self, node: usize) -> Result<ExitStatus, TestkitError> {
         let slot = self.slot_mut(node)?;
         let mut process = slot
@@ -563,10 +561,10 @@ impl Cluster {
         )))
     }
 
-    /// Starts a node anew: one that runs leaves in order first.
+    /// Restarts a node. A running node leaves in order first.
     ///
     /// # Errors
-    /// It does not leave, does not say 0 as its status, or does not start.
+    /// The node does not leave, ends with another status than 0, or does not start.
     pub async fn restart(&mut self, node: usize) -> Result<(), TestkitError> {
         if self.slot(node)?.process.is_some() {
             let status = self.stop(node).await?;
@@ -626,18 +624,18 @@ impl Cluster {
         self.relay.counts()
     }
 
-    /// What a node says of the cluster.
+    /// The status of the cluster, as a node reports it.
     ///
     /// # Errors
-    /// It does not run, or does not answer.
+    /// The node does not run, or does not answer.
     pub async fn status(&self, node: usize) -> Result<ClusterReport, TestkitError> {
         self.ask(node, "/status").await
     }
 
-    /// Who holds what, as a node says.
+    /// The table of partitions, as a node reports it.
     ///
     /// # Errors
-    /// It does not run, or does not answer.
+    /// The node does not run, or does not answer.
     pub async fn table(&self, node: usize) -> Result<TableReport, TestkitError> {
         self.ask(node, "/table").await
     }
@@ -677,7 +675,7 @@ impl Cluster {
         self.running().filter(|node| !self.slots[*node].paused)
     }
 
-    /// Checks that every process runs that was not killed or told to leave.
+    /// Checks that every process still runs that was not killed or told to leave.
     ///
     /// # Errors
     /// A process has ended by itself.
@@ -764,8 +762,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_started_is_refused_with_what_to_do() {
-        // Any program that is there.
+    async fn a_cluster_that_cannot_start_says_what_to_do() {
+        // Any existing program.
         let there = || Cluster::builder().binary("/bin/sh");
         assert!(refused(there(), 0).await.contains("start(3)"));
         let told = refused(there().option("partitons", 64), 1).await;

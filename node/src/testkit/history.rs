@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Entries that a violation shows before the one that nothing explains, and after it.
+/// Entries that a violation shows before and after the one that has no explanation.
 const SHOWN: (usize, usize) = (12, 3);
 
 /// Records operations, from any thread. Clones record into the same history.
@@ -34,19 +34,19 @@ pub struct History {
 #[derive(Debug, Default)]
 struct Record {
     moments: AtomicU64,
-    /// Held to add one entry, or to judge when all is over.
+    /// Held to add one entry, or to judge at the end.
     keys: Mutex<BTreeMap<String, Vec<Entry>>>,
 }
 
-/// An operation under way. If it is dropped without an outcome, it is unknown, which is always true
-/// of a client that was cut short.
+/// An operation under way. If it is dropped, its outcome counts as unknown, which is always true of
+/// an interrupted client.
 #[derive(Debug)]
-#[must_use = "what becomes of it must be said"]
+#[must_use = "report its outcome"]
 pub struct Pending {
     record: Arc<Record>,
     key: String,
     client: u32,
-    /// `None`: what became of it was said.
+    /// `None`: the outcome was reported.
     call: Option<Call>,
     called: u64,
 }
@@ -157,7 +157,7 @@ impl History {
         }
     }
 
-    /// Every key that was asked for.
+    /// The keys of all operations.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         self.record.keys().keys().cloned().collect()
@@ -196,7 +196,7 @@ fn judge(key: &str, entries: &[Entry]) -> Option<Violation> {
     })
 }
 
-/// What is wrong with an entry that nothing explains.
+/// What is wrong with an entry that has no explanation.
 fn wrong(history: &[Entry], entry: &Entry) -> Wrong {
     match (&entry.call, &entry.answered) {
         (Call::Get, Some((_, Answer::Nil))) => Wrong::Missing,
@@ -219,7 +219,7 @@ fn written(history: &[Entry], read: &[u8]) -> bool {
 }
 
 impl Pending {
-    /// It was answered, now.
+    /// The operation was answered, now.
     pub fn answered(mut self, answer: Answer) {
         let at = self.record.moment();
         self.end(Some((at, answer)));
@@ -230,7 +230,7 @@ impl Pending {
         drop(self);
     }
 
-    /// It certainly did not happen.
+    /// The operation certainly did not happen.
     pub fn refused(mut self) {
         self.call = None;
     }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn a_violation_names_its_kind() {
         let history = History::new();
         set(&history, "a");
         read(&history, Answer::Bulk(b"a".to_vec()));

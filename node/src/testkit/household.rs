@@ -1,4 +1,4 @@
-//! What the processes of one cluster share: a directory, a secret, names.
+//! The directory, the secret and the names that the processes of one cluster share.
 
 use super::TestkitError;
 use std::fs::OpenOptions;
@@ -32,7 +32,7 @@ pub struct Household {
 }
 
 impl Household {
-    /// In a directory of its own, among the system's temporary files.
+    /// In a new directory, among the system's temporary files.
     ///
     /// # Errors
     /// Nothing can be written there.
@@ -50,7 +50,7 @@ impl Household {
         Self::with_secret(dir.path().to_owned(), Some(dir))
     }
 
-    /// In this directory, which is made where it is not there, and stays.
+    /// In this directory, which is created if needed, and stays.
     ///
     /// # Errors
     /// Nothing can be written there.
@@ -84,7 +84,7 @@ impl Household {
         &self.secret
     }
 
-    /// The directory stays when this is dropped. Says where it is.
+    /// Keeps the directory when this is dropped. Returns its path.
     pub fn keep(&mut self) -> &Path {
         if let Some(dir) = &mut self.dir {
             dir.disable_cleanup(true);

@@ -1,9 +1,9 @@
-//! Is a key's history linearizable? The search of Wing and Gong with the memory of Lowe (*Testing
-//! for linearizability*).
+//! Decides whether a key's history is linearizable: the search of Wing and Gong with the memory of
+//! Lowe (*Testing for linearizability*).
 //!
-//! A history is the calls on one key with the moments at which they were made and answered. An
-//! operation without an answer, or with an answer that says "unknown", may have happened at any
-//! moment after its call, or never.
+//! A history is the calls on one key, with the moments of each call and answer. An operation
+//! without an answer, or with the answer "unknown", may have happened at any moment after its call,
+//! or never.
 //!
 //! Deadlines are operations as well. A call that sets a deadline marks it with a tag. `Expired`
 //! with this tag deletes the value that still has it. It happens between the earliest and the
@@ -12,22 +12,22 @@
 
 use std::collections::{HashMap, HashSet};
 
-/// What was asked of one key.
+/// An operation on one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     /// Read.
     Get,
     /// Write.
     Set(Vec<u8>),
-    /// Write, and read what was there.
+    /// Write, and return the former value.
     GetSet(Vec<u8>),
-    /// Delete; answers how many were there.
+    /// Delete; answers how many keys were deleted.
     Delete,
     /// Read and delete.
     GetDel,
     /// Write if the present value is this one.
     CompareAndSwap {
-        /// What must be there; `None`: nothing.
+        /// The expected value; `None`: the key is absent.
         expected: Option<Vec<u8>>,
         /// What to write.
         value: Vec<u8>,
@@ -36,7 +36,7 @@ pub enum Call {
     Incr(i64),
     /// Append; answers the new length.
     Append(Vec<u8>),
-    /// Write, with a deadline in so many milliseconds.
+    /// Write, with a deadline in this many milliseconds.
     SetFor {
         /// What to write.
         value: Vec<u8>,
@@ -45,7 +45,7 @@ pub enum Call {
         /// Names the deadline.
         tag: u64,
     },
-    /// Give what is there this deadline; answers whether anything is.
+    /// Give the present value this deadline; answers whether there is a value.
     Expire {
         /// How long it lives from now on.
         ms: u64,
@@ -56,19 +56,19 @@ pub enum Call {
     Persist,
     /// The deadline of this name passes.
     Expired {
-        /// Whose.
+        /// The name of the deadline.
         tag: u64,
     },
     /// The partition began empty: every copy was lost.
     Lost,
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Done.
     Ok,
-    /// Nothing there.
+    /// There is no value.
     Nil,
     /// A number.
     Int(i64),
@@ -81,7 +81,7 @@ pub enum Answer {
 pub struct Entry {
     /// The client. Its concurrent operations on one key happen in the order of their calls.
     pub client: u32,
-    /// What.
+    /// The operation.
     pub call: Call,
     /// The moment of the call. Moments are unique and ordered.
     pub called: u64,
@@ -106,14 +106,14 @@ impl Entry {
         !matches!(self.call, Call::Expired { .. } | Call::Lost)
     }
 
-    /// Whether both are of one client, which asked for the second while it waited for the first.
+    /// Whether one client sent both, and sent the second while it waited for the first.
     fn leads(&self, second: &Self) -> bool {
         let both = self.asked() && second.asked() && self.client == second.client;
         both && self.called < second.called && second.called < self.ended()
     }
 }
 
-/// What the search found.
+/// The result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// There is an order that explains every answer.
@@ -125,12 +125,12 @@ pub enum Verdict {
     Undecided,
 }
 
-/// Positions that the search visits at most.
+/// Limit of positions that the search visits.
 const VISITS_MAX: usize = 3_000_000;
 
 type State = u32;
 
-/// What is there, and the tag of its deadline (0: none).
+/// The value, and the tag of its deadline (0: none).
 type Content = (Option<Vec<u8>>, u64);
 
 struct Values {
@@ -160,10 +160,10 @@ impl Values {
         id
     }
 
-    /// The state after `call` and its answer; `None` where the call has no answer in this state.
+    /// The state after `call` and its answer; `None` if the call has no answer in this state.
     fn apply(&mut self, state: State, call: &Call) -> Option<(State, Answer)> {
         let (present, tag) = &self.list[state as usize];
-        // A write that says nothing of deadlines keeps the present one.
+        // A write that does not mention deadlines keeps the present one.
         let kept = *tag;
         let read = || present.clone().map_or(Answer::Nil, Answer::Bulk);
         Some(match call {
@@ -214,8 +214,7 @@ impl Values {
     }
 }
 
-/// A random-looking mark of one operation; the marks of a set of operations are XORed to name the
-/// set.
+/// A random-looking mark of one operation. The XOR of the marks of a set names the set.
 fn mark(index: usize) -> u128 {
     let mut x = (index as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
@@ -228,7 +227,7 @@ fn mark(index: usize) -> u128 {
     (u128::from(next()) << 64) | u128::from(next())
 }
 
-/// One step of the search: which operation was placed, and what else could have been.
+/// One step of the search: the placed operation, and its alternatives.
 struct Step {
     placed: usize,
     before: State,
@@ -323,8 +322,8 @@ fn tag_given(call: &Call) -> Option<u64> {
     }
 }
 
-/// What may come next, to be popped from the end: known outcomes by their answer's moment first,
-/// then unknown ones.
+/// The operations that may come next, to be popped from the end: known outcomes first, by the
+/// moment of the answer, then unknown ones.
 fn candidates(
     ops: &[&Entry],
     done: &[bool],
@@ -366,8 +365,8 @@ fn candidates(
         found.push(i);
     }
     found.retain(|&i| ops[i].called < bound);
-    // A deadline passes after it was given; and once something else has taken its place, when it
-    // passes makes no difference.
+    // A deadline passes after it was set. After another value has replaced its own, the moment
+    // makes no difference.
     let passes = |i: usize| {
         if let Call::Expired { tag } = ops[i].call {
             Some(tag)
@@ -461,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_client_asks_at_once_happens_in_its_order() {
+    fn concurrent_calls_of_one_client_happen_in_order() {
         let delete = |client, n| Entry {
             client,
             ..op(1, 10, Call::Delete, Answer::Int(n))
@@ -492,8 +491,8 @@ mod tests {
             check(&[never, write(1), read(bulk("a"))]),
             Verdict::Linearizable
         );
-        // The outcome is unknown, but it did not happen after the operation that the client sent
-        // behind it.
+        // The outcome is unknown, but the operation did not happen after the one that the client
+        // sent behind it.
         let waited = |waited| Entry {
             client: 1,
             waited,

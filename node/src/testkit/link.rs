@@ -12,8 +12,8 @@ const OVERTAKEN_FOR: Duration = Duration::from_millis(15);
 /// full queue of a router.
 const BACKLOG_MAX: Duration = Duration::from_millis(200);
 
-/// What a link does to the datagrams on it. Shares are probabilities from 0 to 1, each datagram
-/// drawn by itself.
+/// The faults of a link. Shares are probabilities from 0 to 1, and each datagram is drawn by
+/// itself.
 ///
 /// ```
 /// use doyen::testkit::Faults;
@@ -39,10 +39,11 @@ pub struct Faults {
     pub corrupt: f64,
     /// How long every datagram takes.
     pub delay: Duration,
-    /// How much longer than `delay` it takes at most; drawn evenly, so that datagrams overtake each
+    /// Limit of the random time beyond `delay`. It is drawn evenly, so datagrams overtake each
     /// other.
     pub jitter: Duration,
-    /// Bandwidth, in bytes of datagrams a second. What would wait for more than 200 ms is dropped.
+    /// Bandwidth, in bytes of datagrams a second. A datagram that would wait for more than 200 ms
+    /// is dropped.
     pub bytes_per_second: Option<u64>,
     /// The largest datagram that passes, in bytes; larger ones are dropped silently. QUIC needs
     /// 1200.
@@ -62,7 +63,7 @@ impl Faults {
         datagram_bytes_max: None,
     };
 
-    /// Whether there is none.
+    /// Whether the link has no faults.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
@@ -75,18 +76,18 @@ impl Default for Faults {
     }
 }
 
-/// What happened to datagrams on their way.
+/// Counts of datagrams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DatagramCounts {
     /// Datagrams that came in.
     pub received: u64,
-    /// Of these, those that were dropped, for whatever reason.
+    /// Of these, the dropped ones, for any reason.
     pub dropped: u64,
-    /// Those that were sent on twice.
+    /// Datagrams that were sent on twice.
     pub duplicated: u64,
-    /// Those in which a bit was flipped.
+    /// Datagrams in which a bit was flipped.
     pub corrupted: u64,
-    /// Those that were sent on later than they came.
+    /// Datagrams that were sent on later than they came.
     pub delayed: u64,
 }
 
@@ -100,17 +101,17 @@ impl DatagramCounts {
     }
 }
 
-/// One direction of a way.
+/// One direction of a path.
 #[derive(Debug)]
 pub(super) struct Link {
     rng: ChaCha8Rng,
-    /// When the last of what was sent before has left, where there is a limit to bandwidth.
+    /// When the last byte of earlier datagrams has left, if bandwidth is limited.
     free_at: Option<Instant>,
     pub(super) counts: DatagramCounts,
 }
 
 impl Link {
-    /// Links of one seed draw from different streams of randomness.
+    /// Links with the same seed draw from different streams of randomness.
     pub(super) fn new(seed: u64, stream: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(stream);
@@ -121,8 +122,8 @@ impl Link {
         }
     }
 
-    /// A datagram comes: when is it sent on, if at all? What is `None` goes at once. The bytes may
-    /// be changed.
+    /// A datagram arrives. The result says when it is sent on, if at all; `None` means at once. The
+    /// bytes may be changed.
     pub(super) fn pass(
         &mut self,
         now: Instant,
@@ -174,8 +175,8 @@ impl Link {
     }
 
     fn draw(&mut self, share: f64) -> bool {
-        // Nothing is drawn for what cannot happen: switching a fault on does not shift the others'
-        // draws.
+        // Draw nothing for a fault with a share of 0: then switching a fault on does not shift the
+        // draws of the others.
         share > 0.0 && self.rng.random_bool(share.min(1.0))
     }
 
@@ -185,7 +186,7 @@ impl Link {
     }
 }
 
-/// What becomes of a datagram. The moment is when; `None`: at once.
+/// The fate of a datagram. The moment is when it is sent; `None`: at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     Never,
@@ -197,7 +198,7 @@ pub(super) enum Sent {
 mod tests {
     use super::*;
 
-    /// What becomes of so many datagrams of 100 bytes that come at the same moment.
+    /// The fates of this many datagrams of 100 bytes that arrive at the same moment.
     fn sent(faults: &Faults, count: usize) -> (Vec<Sent>, DatagramCounts, Instant) {
         let (mut link, now) = (Link::new(7, 1), Instant::now());
         let sent = (0..count)
@@ -236,8 +237,8 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_spreads_datagrams_and_drops_what_would_wait_too_long() {
-        // Ten a second.
+    fn limited_bandwidth_spreads_datagrams_and_drops_late_ones() {
+        // Ten datagrams a second.
         let faults = Faults {
             bytes_per_second: Some(1000),
             ..Faults::NONE

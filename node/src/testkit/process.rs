@@ -1,4 +1,4 @@
-//! One node as a process: started, asked where it listens, hurt by signals, ended by its id.
+//! One node as a process: starts it, reads its addresses, sends it signals, ends it by its id.
 
 use crate::node::Node;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -17,7 +17,7 @@ const LINES_TOLD: usize = 8;
 /// Time between two checks whether a process with a closed stdout has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Where a node listens, as its first line says: `ready name=ada listen=127.0.0.1:7400 ...`.
+/// The addresses of a node, from its first line: `ready name=ada listen=127.0.0.1:7400 ...`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ready {
     /// In the order of the line.
@@ -25,8 +25,8 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// The line that a program with an embedded node prints, so that a [`Cluster`](super::Cluster)
-    /// finds the node.
+    /// The line that a program with an embedded node must print, so that a
+    /// [`Cluster`](super::Cluster) finds the node.
     #[must_use]
     pub fn of(node: &Node) -> Self {
         let addresses = node.addresses();
@@ -45,14 +45,14 @@ impl Ready {
         Self { fields }
     }
 
-    /// With another address: where the program itself listens.
+    /// Adds another address, at which the program itself listens.
     #[must_use]
     pub fn and(mut self, of: &str, address: SocketAddr) -> Self {
         self.fields.push((of.to_owned(), address.to_string()));
         self
     }
 
-    /// `None`: this is another line.
+    /// Parses the line; `None`: this is another line.
     ///
     /// ```
     /// let line = "ready name=ada listen=127.0.0.1:7400 resp=off";
@@ -74,14 +74,14 @@ impl Ready {
         })
     }
 
-    /// The node's name; empty where the line has none.
+    /// The node's name; empty if the line has none.
     #[must_use]
     pub fn name(&self) -> &str {
         self.field("name").unwrap_or_default()
     }
 
-    /// An address of the line: `listen`, `data`, `resp`, `resp-cluster`, `http`, or whatever the
-    /// program adds. `None`: it has none, or it is off.
+    /// An address of the line: `listen`, `data`, `resp`, `resp-cluster`, `http`, or one that the
+    /// program added. `None`: the line has no such address, or it is off.
     #[must_use]
     pub fn address(&self, of: &str) -> Option<SocketAddr> {
         self.field(of)?.parse().ok()
@@ -109,20 +109,20 @@ impl fmt::Display for Ready {
 pub struct NotStarted {
     /// The node's name.
     pub name: String,
-    /// Why not.
+    /// The reason.
     pub why: Unready,
-    /// What it wrote to stderr.
+    /// Its stderr.
     pub log: String,
 }
 
 /// Why a process did not start.
 #[derive(Debug)]
 pub enum Unready {
-    /// The system did not start it.
+    /// The system refused to start it.
     Unstarted(String),
     /// It ended before it printed its `ready` line.
     Ended(ExitStatus),
-    /// It printed no `ready` line for so long, and was killed.
+    /// It printed no `ready` line within this time, and was killed.
     Silent(Duration),
 }
 
@@ -158,19 +158,18 @@ pub struct Process {
     child: Child,
     ready: Ready,
     log: PathBuf,
-    /// Its sender goes when the process has closed its stdout, which it does by ending.
+    /// The sender is dropped when the process closes its stdout, usually by ending.
     closed: watch::Receiver<()>,
-    /// The child ends when this closes, which the system does even if we are killed.
+    /// The child ends when this closes. The system closes it even if this process is killed.
     _stdin: Option<ChildStdin>,
 }
 
 impl Process {
-    /// Starts the command and waits for its `ready` line. Its stderr goes to `log`; its stdin stays
-    /// open for as long as this lives.
+    /// Starts the command and waits for its `ready` line. Its stderr goes to `log`. Its stdin stays
+    /// open as long as this lives.
     ///
-    /// # Errors
-    /// It cannot be started, ended before it was ready, or was not ready within `patience`; then it
-    /// does not run any more.
+    /// It cannot be started, ended before it was ready, or was not ready within `patience`. The
+    /// process does not run then.
     pub async fn start(
         name: &str,
         mut command: Command,
@@ -197,7 +196,7 @@ impl Process {
         let mut child = command.spawn().map_err(|e| cannot(e, &program))?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (open, closed) = watch::channel(());
-        // From here on the process ends with this value, also when something below fails.
+        // From here on the process ends with this value, also if something below fails.
         let mut process = Self {
             child,
             ready: Ready::default(),
@@ -207,7 +206,7 @@ impl Process {
         };
         let (ready, line) = oneshot::channel();
         if let Some(stdout) = stdout {
-            // Ends with the child. It reads on so that the child never waits for a full pipe.
+            // Ends with the child. It reads on, so that the child never waits for a full pipe.
             let read = move || {
                 let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
                 if let Some(found) = lines.by_ref().find_map(|line| Ready::parse(&line)) {
@@ -226,8 +225,8 @@ impl Process {
             process.ready = ready;
             return Ok(process);
         }
-        // Most close their stdout by ending; and who has ended may have left it open to a child of
-        // its own.
+        // Most processes close their stdout by ending. A child of an ended process may keep it
+        // open.
         while process.status().is_none() && Instant::now() < until {
             tokio::time::sleep(LOOK).await;
         }
@@ -238,7 +237,7 @@ impl Process {
         Err(failed(why, process.log()))
     }
 
-    /// Where it listens.
+    /// Its addresses.
     #[must_use]
     pub const fn ready(&self) -> &Ready {
         &self.ready
@@ -252,17 +251,16 @@ impl Process {
 
     /// SIGKILL, and waits for the end.
     pub fn kill(&mut self) {
-        // An error says that it has ended already, which is what is wanted.
+        // An error means that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// SIGSTOP. Returns when every thread stands still: until then the process still answers, and
-    /// rightly so.
+    /// SIGSTOP. Returns when every thread is stopped. Until then the process may still answer.
     pub fn pause(&mut self) {
         if let Some(pid) = self.signal(Signal::STOP) {
-            // `EXITED`, too: what has just ended stops no more. `NOWAIT`: the end stays to be
-            // waited for.
+            // `EXITED`, too: a process that has just ended does not stop any more. `NOWAIT`: keep
+            // the end for a later wait.
             let _ = waitid(
                 WaitId::Pid(pid),
                 WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
@@ -283,32 +281,32 @@ impl Process {
     /// Waits until it has ended by itself.
     ///
     /// # Errors
-    /// The system does not say how it ended.
+    /// The system does not report how it ended.
     pub async fn ended(&mut self) -> std::io::Result<ExitStatus> {
-        // Nothing is ever sent: it only goes away.
+        // Nothing is ever sent: the sender is only dropped.
         while self.closed.changed().await.is_ok() {}
         self.child.wait()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// What it wrote to stderr so far.
+    /// Its stderr so far.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// The last thing that it wrote to stderr.
+    /// The last line of its stderr.
     #[must_use]
     pub fn last_words(&self) -> String {
         last_line(&self.log()).to_owned()
     }
 
     fn signal(&mut self, signal: Signal) -> Option<Pid> {
-        // Only to a process that was not waited for: its id is still its own.
+        // Signal only a process that was not waited for: its id is still its own.
         if self.status().is_some() {
             return None;
         }
@@ -346,7 +344,7 @@ fn last_lines(log: &str, count: usize) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    /// What is said of a program that is no node, after this patience.
+    /// The error about a program that is not a node, after this patience.
     async fn refused(script: &str, patience: Duration) -> NotStarted {
         let directory = tempfile::tempdir().expect("a directory");
         let mut command = Command::new("sh");
@@ -375,7 +373,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_without_a_ready_line_is_told_what_to_print() {
-        // Both run until their stdin ends; the second has closed its stdout, which is not an end.
+        // Both run until their stdin ends. The second one closes its stdout, which is not an end.
         for script in ["echo hello; exec cat", "exec >&-; read line"] {
             let told = refused(script, Duration::from_millis(100)).await;
             assert!(matches!(told.why, Unready::Silent(_)), "{told:?}");

@@ -1,5 +1,5 @@
-//! Relays for UDP in user space: every datagram between two nodes passes one, and may be lost, held
-//! up or changed there.
+//! Relays for UDP in user space. Every datagram between two nodes passes a relay, which may lose,
+//! delay or change it.
 //!
 //! ```text
 //!   node A ── from its own socket ──> front of B ── one upstream per sender ──> node B
@@ -8,8 +8,8 @@
 //!
 //! B sees one stable address for each sender, and A sees the address that it dialled, as with NAT.
 //! The source address tells the sender of a datagram, because a node's QUIC uses the same socket
-//! for listening and sending. B's answers travel on the link from B to A, whichever of them
-//! dialled. Datagrams of other programs (native clients) pass without faults.
+//! for listening and sending. B's answers travel on the link from B to A. It does not matter which
+//! of them dialled. Datagrams of other programs (native clients) pass without faults.
 //!
 //! A relay has a thread of its own, so that a test that computes or blocks does not delay
 //! datagrams.
@@ -45,13 +45,13 @@ impl Plane {
     pub const ALL: [Self; 2] = [Self::Control, Self::Data];
 }
 
-/// One direction between two nodes, of one plane: from, to.
+/// One direction between two nodes, on one plane: from, to.
 pub(super) type Way = (usize, usize, Plane);
 
 /// The relays of all nodes. They end when this is dropped.
 ///
-/// Nodes are numbers that the caller gives. Every change holds for what comes after it; what is on
-/// its way already arrives.
+/// Nodes are numbers that the caller gives. Every change affects later datagrams. Datagrams on
+/// their way still arrive.
 ///
 /// ```no_run
 /// use doyen::testkit::{Faults, Plane, Relay};
@@ -72,7 +72,7 @@ pub struct Relay {
     switch: Arc<Switch>,
     runtime: Handle,
     fronts: Mutex<BTreeMap<(usize, Plane), Open>>,
-    /// The thread ends when this goes.
+    /// The thread ends when this is dropped.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -85,7 +85,7 @@ struct Open {
     ended: mpsc::Receiver<()>,
 }
 
-/// What all fronts share: who is who, and what is wrong with which way.
+/// The shared state of all fronts: the nodes by address, and the faults by path.
 #[derive(Debug)]
 pub(super) struct Switch {
     post: PostOffice,
@@ -99,7 +99,7 @@ struct State {
     /// By the address that a node sends from.
     senders: BTreeMap<SocketAddr, usize>,
     links: BTreeMap<Way, Link>,
-    /// Where no fault of its own is said.
+    /// The faults of links that have none of their own.
     everywhere: Faults,
     own: BTreeMap<Way, Faults>,
     cuts: BTreeSet<Way>,
@@ -109,7 +109,7 @@ impl Relay {
     /// Starts the thread, without any front. All random numbers come from this seed.
     ///
     /// # Errors
-    /// The system gives no thread.
+    /// The system refuses a thread.
     pub fn start(seed: u64) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -147,9 +147,9 @@ impl Relay {
         })
     }
 
-    /// Listens at `front`, which the node advertises, for what listens at `behind`, which is also
-    /// where this node's datagrams come from. Says where the front is, for a port 0. One that was
-    /// open for this node and plane is closed.
+    /// Listens at `front`, which the node advertises, and forwards to `behind`, at which the node
+    /// listens and from which it sends. Returns the address of the front, for a port 0. A former
+    /// front of this node and plane is closed.
     ///
     /// # Errors
     /// The address cannot be listened on.
@@ -200,7 +200,7 @@ impl Relay {
         let open = self.fronts().remove(&(node, plane));
         if let Some(Open { stop, ended }) = open {
             drop(stop);
-            // The other end only ever goes away.
+            // The other end is only ever dropped.
             let _ = ended.recv_timeout(CLOSE_MAX);
         }
     }
@@ -267,7 +267,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // It only waits for the sender that has just gone.
+            // The thread only waits for the sender that was just dropped.
             let _ = thread.join();
         }
     }
@@ -278,15 +278,15 @@ impl Switch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which node sends from there.
+    /// The node that sends from this address.
     fn sender(&self, address: SocketAddr) -> Option<usize> {
         self.state().senders.get(&address).copied()
     }
 
-    /// What becomes of a datagram on this way.
+    /// The fate of a datagram on this path.
     fn pass(&self, way: Way, datagram: &mut [u8]) -> Sent {
         let (from, to, plane) = way;
-        // What a node tells itself leaves no machine.
+        // Datagrams of a node to itself do not leave its machine.
         if from == to {
             return Sent::Once(None);
         }

@@ -4,10 +4,10 @@ use crate::report::status::ClusterReport;
 use crate::report::table::{PartitionReport, PartitionState, TableReport};
 use std::collections::BTreeSet;
 
-/// Partitions that are named, of those that lack something.
+/// Limit of partitions that a text names.
 const NAMED_MAX: usize = 8;
 
-/// What a report lacks while these members are awaited; `None`: nothing.
+/// What a report lacks until these members are safe; `None`: nothing.
 pub(super) fn lack(awaited: &BTreeSet<&str>, report: &ClusterReport) -> Option<String> {
     let members: BTreeSet<&str> = report.members.iter().map(|m| m.name.as_str()).collect();
     if members.is_empty() {
@@ -65,7 +65,7 @@ pub(super) fn lack(awaited: &BTreeSet<&str>, report: &ClusterReport) -> Option<S
     Some(parts.join("; "))
 }
 
-/// Which partitions lack something, as far as a node's table shows it.
+/// The partitions that lack something, as far as a node's table shows it.
 pub(super) fn partitions(report: &ClusterReport, table: &TableReport) -> Option<String> {
     let lacking: Vec<String> = report
         .keyspaces
@@ -114,7 +114,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn who_is_missing_and_who_is_still_there_is_named() {
+    fn missing_and_extra_members_are_named() {
         let awaited = BTreeSet::from(["ada", "boris", "clara"]);
         assert_eq!(
             lack(

@@ -73,24 +73,24 @@ async fn every_refusal_has_a_type_in_the_library_and_a_status_by_http() {
             ("PATCH", "/keyspaces/orders", json!({ "backups": 2 })),
         ),
         (
-            refused(admin.drain("nobody").await),
-            ("POST", "/members/nobody/drain", none.clone()),
+            refused(admin.drain("absent").await),
+            ("POST", "/members/absent/drain", none.clone()),
         ),
         (
-            refused(admin.fill("nobody").await),
-            ("DELETE", "/members/nobody/drain", none.clone()),
+            refused(admin.fill("absent").await),
+            ("DELETE", "/members/absent/drain", none.clone()),
         ),
         (
-            refused(admin.remove_lost("nobody").await),
-            ("DELETE", "/members/nobody", none.clone()),
+            refused(admin.remove_lost("absent").await),
+            ("DELETE", "/members/absent", none.clone()),
         ),
         (
             refused(admin.cancel_move("default/9999").await),
             ("POST", "/moves/cancel", json!({ "id": "default/9999" })),
         ),
         (
-            refused(admin.recover(&["nobody".into()]).await),
-            ("POST", "/recover", json!({ "assert_dead": ["nobody"] })),
+            refused(admin.recover(&["absent".into()]).await),
+            ("POST", "/recover", json!({ "assert_dead": ["absent"] })),
         ),
     ];
     for (refusal, (method, path, body)) in missing {

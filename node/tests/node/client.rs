@@ -211,7 +211,7 @@ async fn a_client_that_is_refused_is_told_why() {
     .await;
     refused(
         builder().seed("127.0.0.1:1"),
-        &["127.0.0.1:1", "nobody answers", "--data"],
+        &["127.0.0.1:1", "no node answers", "--data"],
     )
     .await;
     refused(
@@ -237,7 +237,7 @@ async fn a_client_that_is_refused_is_told_why() {
     );
 
     let first = client(&[&one]).await;
-    refused(builder().seed(&data), &["takes no more (--clients-max)"]).await;
+    refused(builder().seed(&data), &["its limit (--clients-max)"]).await;
     // A client that closes makes room.
     first.close().await;
     let second = client(&[&one]).await;

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!  starts    (0, "")   (0, "h")   (0, "p")        (7, "m")
-//!  ranges    |---------|----------|---------------|----------->      map 3 is in the third, and map 9 in the last
+//!  ranges    |---------|----------|---------------|----------->
+//!                                       (map 3)        (map 9)
 //! ```
 
 use crate::id::{MapId, PartitionId};
@@ -199,8 +200,8 @@ impl Ranges {
     }
 }
 
-/// Splits that divide keys like these into so many ranges of equal count, as nearly as they can:
-/// fewer where keys are repeated. What is longer than [`SPLIT_BYTES_MAX`] is cut off there.
+/// Splits that divide keys like these into this many ranges of nearly equal count; fewer if keys
+/// are repeated. Splits are cut to [`SPLIT_BYTES_MAX`].
 ///
 /// ```
 /// use doyen_placement::division::splits_of_sample;
@@ -279,38 +280,71 @@ mod tests {
             splits in prop::collection::btree_set((0_u32..4, "[a-c]{0,3}"), 0..12),
             asked in prop::collection::vec((0_u32..6, "[a-d]{0,4}"), 30),
         ) {
-            let splits = splits.iter().filter(|(map, key)| *map > 0 || !key.is_empty());
+            let splits = splits
+                .iter()
+                .filter(|(map, key)| *map > 0 || !key.is_empty());
             let all = std::iter::once((0, "")).chain(splits.map(|(map, key)| (*map, key.as_str())));
-            let starts: Vec<RangeStart> = all.zip((0..100).rev()).map(|((map, key), p)| start(map, key, p)).collect();
+            let starts: Vec<RangeStart> = all
+                .zip((0..100).rev())
+                .map(|((map, key), p)| start(map, key, p))
+                .collect();
             let ranges = Ranges::new(starts.clone()).expect("in order");
             for (map, key) in asked {
-                prop_assert_eq!(ranges.partition_of(MapId(map), key.as_bytes()), naive(&starts, MapId(map), key.as_bytes()), "{} {}", map, key);
+                prop_assert_eq!(
+                    ranges.partition_of(MapId(map), key.as_bytes()),
+                    naive(&starts, MapId(map), key.as_bytes()),
+                    "{} {}",
+                    map,
+                    key
+                );
             }
         }
 
         #[test]
         fn a_span_of_keys_is_in_the_ranges_of_its_keys_and_in_no_others(
-            splits in prop::collection::btree_set((0_u32..3, "[a-c]{0,2}"), 0..12), from in "[a-d]{0,3}", to in "[a-d]{0,3}",
+            splits in prop::collection::btree_set((0_u32..3, "[a-c]{0,2}"), 0..12),
+            from in "[a-d]{0,3}",
+            to in "[a-d]{0,3}",
         ) {
-            let splits = splits.iter().filter(|(map, key)| *map > 0 || !key.is_empty());
+            let splits = splits
+                .iter()
+                .filter(|(map, key)| *map > 0 || !key.is_empty());
             let all = std::iter::once((0, "")).chain(splits.map(|(map, key)| (*map, key.as_str())));
-            let ranges = Ranges::new(all.zip(0..).map(|((map, key), p)| start(map, key, p)).collect()).expect("in order");
+            let ranges = Ranges::new(
+                all.zip(0..)
+                    .map(|((map, key), p)| start(map, key, p))
+                    .collect(),
+            )
+            .expect("in order");
             let letters = ["", "a", "b", "c", "d"];
-            let pairs = letters.iter().flat_map(|a| letters.map(|b| format!("{a}{b}")));
+            let pairs = letters
+                .iter()
+                .flat_map(|a| letters.map(|b| format!("{a}{b}")));
             let keys = pairs.flat_map(|pair| letters.map(|c| format!("{pair}{c}")));
-            let span: Vec<String> = keys.filter(|key| *key >= from && (to.is_empty() || *key < to)).collect();
+            let span: Vec<String> = keys
+                .filter(|key| *key >= from && (to.is_empty() || *key < to))
+                .collect();
             for map in 0..4 {
                 let within = ranges.within(MapId(map), from.as_bytes(), to.as_bytes());
                 prop_assert!(within.is_sorted());
-                let used: BTreeSet<PartitionId> = span.iter().map(|key| ranges.partition_of(MapId(map), key.as_bytes())).collect();
+                let used: BTreeSet<PartitionId> = span
+                    .iter()
+                    .map(|key| ranges.partition_of(MapId(map), key.as_bytes()))
+                    .collect();
                 prop_assert!(used.iter().all(|p| within.contains(p)), "{map} {from} {to}");
                 // The first and the last range may have keys that are not among these.
-                prop_assert!(within.len() <= used.len() + 1, "{map} {from} {to}: {within:?} {used:?}");
+                prop_assert!(
+                    within.len() <= used.len() + 1,
+                    "{map} {from} {to}: {within:?} {used:?}"
+                );
             }
         }
 
         #[test]
-        fn a_sample_is_cut_into_equal_parts(keys in prop::collection::vec("[a-z]{1,4}", 1..200), count in 1_usize..20) {
+        fn a_sample_is_cut_into_equal_parts(
+            keys in prop::collection::vec("[a-z]{1,4}", 1..200),
+            count in 1_usize..20,
+        ) {
             let keys: Vec<Vec<u8>> = keys.into_iter().map(String::into_bytes).collect();
             let splits = splits_of_sample(keys.clone(), count);
             prop_assert!(splits.len() < count);
@@ -319,7 +353,10 @@ mod tests {
             if distinct.len() == keys.len() && keys.len() >= count {
                 prop_assert_eq!(ranges.starts().len(), count);
                 for part in ranges.partitions() {
-                    let within = keys.iter().filter(|key| ranges.partition_of(MapId(0), key) == part).count();
+                    let within = keys
+                        .iter()
+                        .filter(|key| ranges.partition_of(MapId(0), key) == part)
+                        .count();
                     prop_assert!(within.abs_diff(keys.len() / count) <= 1);
                 }
             }

@@ -168,7 +168,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn rates_follow_what_is_counted_and_decay() {
+    fn rates_follow_the_counters_and_decay() {
         let mut meter = Meter::default();
         let mut rates = Counters::default();
         for _ in 0..60 {
@@ -245,7 +245,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_rate_lies_among_what_was_counted(counts in prop::collection::vec(0u64..5000, 1..40), millis in 100u64..5000) {
+        fn a_rate_lies_within_the_counted_rates(
+            counts in prop::collection::vec(0u64..5000, 1..40),
+            millis in 100u64..5000,
+        ) {
             let mut meter = Meter::default();
             let most = counts.iter().max().copied().unwrap_or(0) as f64 * 1000.0 / millis as f64;
             for count in &counts {

@@ -88,7 +88,7 @@ mod tests {
     use crate::id::{KeyspaceId, PartitionId};
 
     #[test]
-    fn what_is_left_is_as_large_as_what_was_sent() {
+    fn remaining_keys_count_like_sent_ones() {
         let at = PartitionRef {
             keyspace: KeyspaceId(0),
             partition: PartitionId(0),

@@ -19,7 +19,7 @@ const ROUND: u32 = 30;
 const DRIFT: u64 = 10;
 const WORK_GAP: u64 = 20;
 /// Begins and ends an empty range.
-const NOBODY: PartitionRef = PartitionRef {
+const PLACEHOLDER: PartitionRef = PartitionRef {
     keyspace: KeyspaceId(0),
     partition: PartitionId(0),
 };
@@ -80,7 +80,7 @@ impl Reporter {
             None => self
                 .present
                 .range(..)
-                .chain(self.present.range(NOBODY..NOBODY)),
+                .chain(self.present.range(PLACEHOLDER..PLACEHOLDER)),
         };
         let nothing = PartitionLoad::default();
         let drifts = self.drifts();

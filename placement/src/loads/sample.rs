@@ -140,23 +140,34 @@ mod tests {
         #[test]
         fn the_halving_key_halves(keys in prop::collection::vec("[a-f]{1,3}", 0..200)) {
             let sample = sample(&keys);
-            let kept: Vec<&[u8]> = sample.keys.iter().map(|(_, length, key)| &key[..usize::from(*length)]).collect();
+            let kept: Vec<&[u8]> = sample
+                .keys
+                .iter()
+                .map(|(_, length, key)| &key[..usize::from(*length)])
+                .collect();
             match sample.skew() {
                 Skew::Unknown => prop_assert!(kept.len() < KEYS_LEAST),
-                Skew::OneKey(_, hot) => prop_assert!(kept.iter().filter(|k| ***k == hot[..]).count() * 2 > kept.len()),
+                Skew::OneKey(_, hot) => {
+                    prop_assert!(kept.iter().filter(|k| ***k == hot[..]).count() * 2 > kept.len())
+                }
                 Skew::Halves(_, key) => {
                     let before = kept.iter().filter(|k| **k < &key[..]).count();
                     prop_assert!(before > 0 && before < kept.len(), "both sides have some");
                     // Equal keys stay together, and no key is more than half of the sample.
                     let same = kept.iter().filter(|k| ***k == key[..]).count();
-                    prop_assert!(before <= kept.len() / 2 + same && before + same * 2 + 1 >= kept.len() / 2);
+                    prop_assert!(
+                        before <= kept.len() / 2 + same && before + same * 2 + 1 >= kept.len() / 2
+                    );
                 }
             }
         }
 
         #[test]
         fn long_keys_are_cut(key in prop::collection::vec(any::<u8>(), 65..200)) {
-            prop_assert_eq!(sample(vec![&key; 20]).skew(), Skew::OneKey(MAP, key[..64].to_vec()));
+            prop_assert_eq!(
+                sample(vec![&key; 20]).skew(),
+                Skew::OneKey(MAP, key[..64].to_vec())
+            );
         }
     }
 }

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_holds_for_a_minute_is_noticed_once_a_minute() {
+    fn a_condition_that_lasts_is_reported_once_a_minute() {
         let mut window = LoadWindow::default();
         let noticed: Vec<u64> = (0..200)
             .filter(|s| window.look(Duration::from_secs(*s), true))

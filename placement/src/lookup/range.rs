@@ -4,14 +4,14 @@
 //!  splits:   tenant07:a  tenant07:b  tenant12:0001..  tenant12:0002..  tenant12:0003..  tenant31:x
 //!
 //!  layer     after "tenant": words of 8 bytes, as numbers      07:a  07:b  12:0001..  31:x
-//!    └ layer of those that begin with this word                            └─ after nothing: 1..  2..  3..
+//!    └ layer of the splits that begin with this word             after nothing: └─ 1..  2..  3..
 //! ```
-//! As in Masstree: eight bytes at a time are compared as one number, and only what agrees in them
-//! needs another layer. What all splits of a layer have in common is skipped, so that long common
-//! prefixes cost one comparison. In a layer every seventh number is written out once more, of those
-//! every seventh, and so on: a search reads one cache line of each of these levels, of which all
-//! but the last two are small enough to stay in the cache, and the last line says which split it
-//! is.
+//! As in Masstree, eight bytes at a time are compared as one number, and only splits that agree in
+//! them need another layer. The bytes that all splits of a layer share are skipped, so long common
+//! prefixes cost one comparison. A layer has several levels: every seventh number is written again
+//! in the level above, of those every seventh again, and so on. A search reads one cache line of
+//! each level. All levels but the last two are small enough to stay in the cache, and the last line
+//! gives the split.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -422,14 +422,25 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
         #[test]
-        fn it_finds_what_a_search_of_all_finds(splits in prop::collection::btree_set(key(), 0..200), asked in prop::collection::vec(key(), 50)) {
-            let splits: Vec<Vec<u8>> = splits.into_iter().filter(|split| !split.is_empty()).collect();
+        fn it_agrees_with_a_linear_search(
+            splits in prop::collection::btree_set(key(), 0..200),
+            asked in prop::collection::vec(key(), 50),
+        ) {
+            let splits: Vec<Vec<u8>> = splits
+                .into_iter()
+                .filter(|split| !split.is_empty())
+                .collect();
             let lookup = RangeLookup::new(&splits).expect("in order");
             prop_assert_eq!(lookup.ranges(), splits.len() + 1);
             for key in asked.iter().chain(&splits) {
                 prop_assert_eq!(lookup.range_of(key), naive(&splits, key), "{:?}", key);
                 let longer = [key.as_slice(), &[0]].concat();
-                prop_assert_eq!(lookup.range_of(&longer), naive(&splits, &longer), "{:?}", longer);
+                prop_assert_eq!(
+                    lookup.range_of(&longer),
+                    naive(&splits, &longer),
+                    "{:?}",
+                    longer
+                );
             }
         }
     }

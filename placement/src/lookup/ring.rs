@@ -121,7 +121,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_finds_what_the_ring_finds(tokens in prop::collection::btree_set(token(), 0..300), asked in prop::collection::vec(token(), 50)) {
+        fn it_agrees_with_the_ring(
+            tokens in prop::collection::btree_set(token(), 0..300),
+            asked in prop::collection::vec(token(), 50),
+        ) {
             let ring = Ring::new(tokens.iter().map(|t| (Token(*t), MemberId(0)))).expect("a set");
             let lookup = RingLookup::from(&ring);
             for token in asked.into_iter().chain(tokens).map(Token) {

@@ -19,15 +19,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The limits on learners at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveLimits {
-    /// Of one primary that feeds them.
+    /// The most learners that one primary feeds.
     pub learners_per_source: usize,
-    /// On one member.
+    /// The most learners on one member.
     pub learners_per_target: usize,
-    /// In the whole cluster.
+    /// The most learners in the whole cluster.
     pub learners: usize,
 }
 
-/// What is known of moves beside the table.
+/// Facts about moves that are not in the table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Waits {
     /// Learners that must not be added now.

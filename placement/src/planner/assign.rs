@@ -2,7 +2,7 @@
 
 use super::edit::may_receive;
 use super::health::copies_wanted;
-use super::layout::{Ground, Seating, Seats, copies_each, leads_each};
+use super::layout::{Seating, Seats, Topology, copies_each, leads_each};
 use crate::division::{Arcs, Brought, Division};
 use crate::hash::Digest;
 use crate::id::{Epoch, KeyspaceId, Lineage, PartitionId};
@@ -23,7 +23,7 @@ pub fn assign(table: &Table) -> Table {
     if next.keyspaces.iter().all(|k| !k.partitions.is_empty()) {
         return next;
     }
-    let ground = Ground::new(
+    let topology = Topology::new(
         table
             .members
             .iter()
@@ -31,7 +31,7 @@ pub fn assign(table: &Table) -> Table {
             .cloned()
             .collect(),
     );
-    if ground.len() < usize::from(table.settings.members_min).max(1) {
+    if topology.len() < usize::from(table.settings.members_min).max(1) {
         return next;
     }
     let mut room =
@@ -41,12 +41,12 @@ pub fn assign(table: &Table) -> Table {
         .iter_mut()
         .filter(|k| k.partitions.is_empty())
     {
-        let copies = copies_wanted(keyspace, ground.len());
+        let copies = copies_wanted(keyspace, topology.len());
         let seatings = match (keyspace.mode, table.settings.assignment) {
             (Mode::Ring { tokens, random }, _) => {
                 // One partition is counted already.
                 let Some(arcs) = bring(
-                    &ground,
+                    &topology,
                     keyspace.id,
                     Bring {
                         tokens,
@@ -62,13 +62,13 @@ pub fn assign(table: &Table) -> Table {
                 // primaries.
                 let walk = Walk::new(
                     arcs.ring(),
-                    ground.members(),
+                    topology.members(),
                     if keyspace.rules.is_empty() { copies } else { 1 },
                 );
                 let walked = (0..arcs.ring().tokens().len()).map(|arc| {
                     walk.replicas(arc)
                         .into_iter()
-                        .filter_map(|m| ground.place(m))
+                        .filter_map(|m| topology.place(m))
                 });
                 let seatings = walked
                     .map(|members| Seating {
@@ -80,13 +80,13 @@ pub fn assign(table: &Table) -> Table {
                 keyspace.division = Division::Arcs(Arc::new(arcs));
                 seatings
             }
-            (_, Assignment::RoundRobin) => in_turn(&ground, keyspace.count()),
-            (_, Assignment::Rendezvous) => by_rendezvous(&ground, keyspace),
+            (_, Assignment::RoundRobin) => in_turn(&topology, keyspace.count()),
+            (_, Assignment::Rendezvous) => by_rendezvous(&topology, keyspace),
         };
         let count = seatings.len();
         // Both ways leave some unevenness, which is evened out at once. Nothing has to be copied
         // yet, and the first plan is empty.
-        let seats = Seats::new(&ground, keyspace, copies, seatings).improve(Schedulers::ALL);
+        let seats = Seats::new(&topology, keyspace, copies, seatings).improve(Schedulers::ALL);
         keyspace.partitions = (0..count)
             .map(|number| Arc::new(begun(number, &seats)))
             .collect();
@@ -107,7 +107,7 @@ struct Bring {
 /// A ring of these members, each with its tokens, in order of age. Partitions are numbered in the
 /// order of the tokens. `None`: there is not room for one token of each member.
 fn bring(
-    ground: &Ground,
+    topology: &Topology,
     keyspace: KeyspaceId,
     Bring {
         tokens,
@@ -116,7 +116,7 @@ fn bring(
         most,
     }: Bring,
 ) -> Option<Arcs> {
-    let (members, most) = (ground.members(), most.min(PARTITIONS_MAX));
+    let (members, most) = (topology.members(), most.min(PARTITIONS_MAX));
     let each = |tokens: usize| {
         members
             .iter()
@@ -183,8 +183,10 @@ fn begun(number: usize, seats: &Seats<'_>) -> Partition {
 /// Primaries in turn, in order of age, heavier members more often (nginx's smooth weighted round
 /// robin). The layout scatters the copies. If copies were dealt in turn as well, all partitions
 /// that one member leads would fall to the same other member.
-fn in_turn(ground: &Ground, count: usize) -> Vec<Seating> {
-    let weights: Vec<i64> = (0..ground.len()).map(|m| ground.weight(m) as i64).collect();
+fn in_turn(topology: &Topology, count: usize) -> Vec<Seating> {
+    let weights: Vec<i64> = (0..topology.len())
+        .map(|m| topology.weight(m) as i64)
+        .collect();
     let all: i64 = weights.iter().sum();
     let mut credit = vec![0_i64; weights.len()];
     let mut turn = || {
@@ -208,17 +210,17 @@ fn in_turn(ground: &Ground, count: usize) -> Vec<Seating> {
 /// Each partition goes to the members that rank highest for it and do not have their share yet:
 /// rendezvous hashing with bounded loads. The rank depends on names, so a cluster that is started
 /// again with the same names is assigned in the same way.
-fn by_rendezvous(ground: &Ground, keyspace: &Keyspace) -> Vec<Seating> {
+fn by_rendezvous(topology: &Topology, keyspace: &Keyspace) -> Vec<Seating> {
     let count = keyspace.count() as u64;
-    let copies = copies_wanted(keyspace, ground.len());
+    let copies = copies_wanted(keyspace, topology.len());
     let total = count * copies as u64;
-    let (mut loads, mut leads) = (vec![0; ground.len()], vec![0; ground.len()]);
+    let (mut loads, mut leads) = (vec![0; topology.len()], vec![0; topology.len()]);
     let turn = keyspace.id.0.into();
-    let load_bounds = copies_each(ground, (count, copies), total, (&loads, &loads), turn);
-    let lead_bounds = leads_each(ground, count, &load_bounds, &leads, turn);
+    let load_bounds = copies_each(topology, (count, copies), total, (&loads, &loads), turn);
+    let lead_bounds = leads_each(topology, count, &load_bounds, &leads, turn);
     let mut seating = |number: u64| {
-        let ranks: Vec<u64> = (0..ground.len())
-            .map(|m| rank(keyspace, number as u32, ground.name(m)))
+        let ranks: Vec<u64> = (0..topology.len())
+            .map(|m| rank(keyspace, number as u32, topology.name(m)))
             .collect();
         let mut members: Vec<usize> = Vec::with_capacity(copies);
         for copy in 0..copies {
@@ -228,9 +230,9 @@ fn by_rendezvous(ground: &Ground, keyspace: &Keyspace) -> Vec<Seating> {
                     && (copy > 0 || leads[*m] < lead_bounds[*m])
             };
             // The rank decides among members that are equally far from the others.
-            let best = (0..ground.len())
+            let best = (0..topology.len())
                 .filter(open)
-                .min_by_key(|&m| (ground.nearness(m, members.iter().copied()), ranks[m], m));
+                .min_by_key(|&m| (topology.nearness(m, members.iter().copied()), ranks[m], m));
             let Some(best) = best else { break };
             loads[best] += 1;
             leads[best] += u64::from(copy == 0);

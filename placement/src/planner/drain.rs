@@ -29,7 +29,7 @@ pub enum NotDrained {
     Leaves(String),
     /// No other member could take its data.
     #[error("no other member may hold data, so the data of {0} can go nowhere")]
-    Nobody(String),
+    NoReceiver(String),
     /// It is not being drained.
     #[error("{0} is not being drained")]
     Holds(String),
@@ -58,7 +58,7 @@ pub fn drain(table: &Table, name: &str) -> Result<Table, NotDrained> {
         .iter()
         .any(|m| m.id != member.id && may_receive(m))
     {
-        return Err(NotDrained::Nobody(name.into()));
+        return Err(NotDrained::NoReceiver(name.into()));
     }
     let mut next = hand_over(table, member.id, Pace::Repair);
     // It stays until an operator stops it.

@@ -6,9 +6,9 @@ use crate::level::LEVELS;
 use crate::table::{Keyspace, Member, MemberState, Settings, Table};
 use std::sync::Arc;
 
-/// The first table, of the highest level that this program speaks, and without the key of the order
-/// of keys: the founders, oldest first, and one keyspace. The keyspace is assigned at once if enough
-/// founders hold data.
+/// The first table: the founders, oldest first, and one keyspace. It has the highest level that
+/// this program speaks, and no key of the order of keys yet. The keyspace is assigned at once if
+/// enough founders hold data.
 #[must_use]
 pub fn first(
     cluster: ClusterId,

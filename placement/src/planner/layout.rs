@@ -1,22 +1,22 @@
-//! Where copies should stand: the members that may hold data, how far apart they are, and how much
+//! The placement of copies: the members that may hold data, how far apart they are, and how much
 //! each should hold.
 
 mod bounds;
-mod ground;
 mod measured;
 mod pairs;
 mod schedulers;
 mod search;
 mod seats;
 mod shares;
+mod topology;
 
 pub(crate) use bounds::Bounds;
-pub(crate) use ground::{Ground, LEVELS};
 pub(super) use measured::Others;
 pub(crate) use schedulers::{Seen, shapes};
 pub(super) use seats::{Seating, Seats};
 pub(crate) use shares::copies_each;
 pub(super) use shares::leads_each;
+pub(crate) use topology::{LEVELS, Topology};
 
 use super::health::copies_wanted;
 use crate::id::{KeyspaceId, MemberId, PartitionRef};
@@ -27,10 +27,10 @@ use std::collections::BTreeMap;
 /// that are apart.
 #[derive(Debug)]
 pub(super) struct Spare {
-    ground: Ground,
+    topology: Topology,
     /// The rules of each keyspace.
     rules: BTreeMap<KeyspaceId, Bounds>,
-    /// For each keyspace, the copies of each member of the ground.
+    /// For each keyspace, the copies of each member of the topology.
     loads: BTreeMap<KeyspaceId, Vec<u64>>,
     /// For each keyspace, the primaries of each member.
     leads: BTreeMap<KeyspaceId, Vec<u64>>,
@@ -39,29 +39,29 @@ pub(super) struct Spare {
 impl Spare {
     /// Places on the members that `may` hold data, with their loads in this table.
     pub(super) fn new(table: &Table, may: impl Fn(&Member) -> bool) -> Self {
-        let ground = Ground::new(table.members.iter().filter(|m| may(m)).cloned().collect());
+        let topology = Topology::new(table.members.iter().filter(|m| may(m)).cloned().collect());
         let rules = table
             .keyspaces
             .iter()
-            .map(|k| (k.id, Bounds::new(&ground, &k.rules)))
+            .map(|k| (k.id, Bounds::new(&topology, &k.rules)))
             .collect();
         let mut spare = Self {
-            ground,
+            topology,
             rules,
             loads: BTreeMap::new(),
             leads: BTreeMap::new(),
         };
         for keyspace in &table.keyspaces {
-            let mut loads = vec![0; spare.ground.len()];
-            let mut leads = vec![0; spare.ground.len()];
+            let mut loads = vec![0; spare.topology.len()];
+            let mut leads = vec![0; spare.topology.len()];
             for partition in &keyspace.partitions {
                 partition
                     .replicas
                     .iter()
-                    .filter_map(|r| spare.ground.place(r.member))
+                    .filter_map(|r| spare.topology.place(r.member))
                     .for_each(|m| loads[m] += 1);
                 spare
-                    .ground
+                    .topology
                     .place(partition.primary())
                     .into_iter()
                     .for_each(|m| leads[m] += 1);
@@ -87,15 +87,15 @@ impl Spare {
             return Vec::new();
         };
         let mut chosen: Vec<usize> = Vec::new();
-        for _ in 0..copies_wanted(keyspace, self.ground.len()) {
-            let free = (0..self.ground.len()).filter(|m| !chosen.contains(m));
+        for _ in 0..copies_wanted(keyspace, self.topology.len()) {
+            let free = (0..self.topology.len()).filter(|m| !chosen.contains(m));
             let best = free.min_by_key(|&m| {
                 let chosen = || chosen.iter().copied();
                 let harm = rules.harm(chosen().chain([m]));
                 (
                     harm,
-                    self.ground.nearness(m, chosen()),
-                    self.ground.relative(loads[m], m),
+                    self.topology.nearness(m, chosen()),
+                    self.topology.relative(loads[m], m),
                     m,
                 )
             });
@@ -103,11 +103,17 @@ impl Spare {
             loads[best] += 1;
             chosen.push(best);
         }
-        let ease = |m: usize| (rules.harm_of_lead(m), self.ground.relative(leads[m], m), m);
+        let ease = |m: usize| {
+            (
+                rules.harm_of_lead(m),
+                self.topology.relative(leads[m], m),
+                m,
+            )
+        };
         if let Some(lead) = (0..chosen.len()).min_by_key(|&i| ease(chosen[i])) {
             chosen.swap(0, lead);
             leads[chosen[0]] += 1;
         }
-        chosen.into_iter().map(|m| self.ground.id(m)).collect()
+        chosen.into_iter().map(|m| self.topology.id(m)).collect()
     }
 }

@@ -3,7 +3,7 @@
 use super::Plan;
 use super::due::due;
 use super::edit::{may_receive, states};
-use super::layout::{Bounds, Ground};
+use super::layout::{Bounds, Topology};
 use crate::division::Cut;
 use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
 use crate::loads::Loads;
@@ -140,10 +140,10 @@ impl fmt::Display for OperatorAction {
 /// is uneven, moves for balance count as moves for that.
 ///
 /// The most urgent steps come first: partitions by their most urgent reason, then by name, each
-/// with its steps in order. Goals that make no sense for this table are left out.
+/// with its steps in order. Goals that are impossible in this table are left out.
 #[must_use]
 pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
-    let ground = Ground::new(
+    let topology = Topology::new(
         table
             .members
             .iter()
@@ -154,7 +154,7 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
     let rules: BTreeMap<KeyspaceId, Bounds> = table
         .keyspaces
         .iter()
-        .map(|k| (k.id, Bounds::new(&ground, &k.rules)))
+        .map(|k| (k.id, Bounds::new(&topology, &k.rules)))
         .collect();
     let states = states(table);
     let goals: BTreeMap<PartitionRef, &Vec<MemberId>> =
@@ -166,7 +166,7 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
             .or(partition.goal.as_ref())
             .filter(|goal| !goal.is_empty())?;
         let view = View {
-            ground: &ground,
+            topology: &topology,
             rules: rules.get(&at.keyspace)?,
             states: &states,
             hot: loads.uneven().work,
@@ -251,7 +251,7 @@ fn take(replicas: &mut Vec<Replica>, action: &OperatorAction) {
 
 /// Everything that decides the reason of one partition's move.
 struct View<'a> {
-    ground: &'a Ground,
+    topology: &'a Topology,
     rules: &'a Bounds,
     states: &'a BTreeMap<MemberId, MemberState>,
     hot: bool,
@@ -357,18 +357,18 @@ impl View<'_> {
 
     /// How badly these copies break the rules, and how near they stand to one another.
     fn measure<'m>(&self, members: impl Iterator<Item = &'m MemberId>) -> (u32, u32) {
-        let places: Vec<usize> = members.filter_map(|m| self.ground.place(*m)).collect();
+        let places: Vec<usize> = members.filter_map(|m| self.topology.place(*m)).collect();
         let near = places
             .iter()
             .enumerate()
-            .map(|(n, place)| self.ground.nearness(*place, places[..n].iter().copied()))
+            .map(|(n, place)| self.topology.nearness(*place, places[..n].iter().copied()))
             .sum();
         (self.rules.harm(places.iter().copied()), near)
     }
 
     fn why_led(&self, from: MemberId, to: MemberId) -> Reason {
         let harm = |m| {
-            self.ground
+            self.topology
                 .place(m)
                 .map(|place| self.rules.harm_of_lead(place))
         };

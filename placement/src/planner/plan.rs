@@ -2,7 +2,7 @@
 
 use super::edit::{may_receive, states};
 use super::health::copies_wanted;
-use super::layout::{Ground, Others, Seating, Seats};
+use super::layout::{Others, Seating, Seats, Topology};
 use super::{Plan, ranges, ring};
 use crate::id::{MemberId, PartitionId, PartitionRef};
 use crate::loads::Loads;
@@ -30,8 +30,8 @@ pub fn plan(table: &Table, loads: &Loads) -> Plan {
 /// As [`plan`], for these reasons.
 #[must_use]
 pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
-    let ground = |may: &dyn Fn(MemberId) -> bool| {
-        Ground::new(
+    let topology = |may: &dyn Fn(MemberId) -> bool| {
+        Topology::new(
             table
                 .members
                 .iter()
@@ -42,7 +42,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
         .told(loads)
     };
     let states = states(table);
-    let all = ground(&|_| true);
+    let all = topology(&|_| true);
     let mut others = Others::new(&all, table, loads);
     if loads.unreached().is_empty() {
         let state = |m: MemberId| states.get(&m).copied();
@@ -51,7 +51,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
         });
     }
     let unreached = |m: MemberId| loads.unreached().contains(&m);
-    let reached = ground(&|m| !unreached(m));
+    let reached = topology(&|m| !unreached(m));
     let mut others_reached = Others::new(&reached, table, loads);
     // If the primary is not the planned one, the present state may be what the plan now wants.
     let changes = |p: &Partition, goal: &Vec<MemberId>| {
@@ -159,13 +159,13 @@ fn plan_all(
 }
 
 fn plan_keyspace(
-    ground: &Ground,
+    topology: &Topology,
     (table, keyspace): (&Table, &Keyspace),
     on: Schedulers,
     state: impl Fn(MemberId) -> Option<MemberState>,
     others: &mut Others<'_>,
 ) -> Plan {
-    let copies = copies_wanted(keyspace, ground.len());
+    let copies = copies_wanted(keyspace, topology.len());
     if copies == 0 {
         return Plan::new();
     }
@@ -180,7 +180,7 @@ fn plan_keyspace(
         // Another partition takes its place soon, or an operator wants it to stay.
         let stays = reshaped.contains(&p.id) && state(p.primary()) != Some(MemberState::Silent)
             || held.contains(&p.id);
-        let members = || p.in_sync().filter_map(|m| ground.place(m)).collect();
+        let members = || p.in_sync().filter_map(|m| topology.place(m)).collect();
         if stays {
             return Seating {
                 members: members(),
@@ -194,12 +194,12 @@ fn plan_keyspace(
         };
         // A missing copy is tried on a member that refused one for balance.
         let refuses = |m| p.in_sync().count() >= copies && others.refuses(table, at, m);
-        seating(ground, p, copies, on, (&state, &refuses))
+        seating(topology, p, copies, on, (&state, &refuses))
     });
     let present: Vec<Seating> = present.collect();
     let fixed: Vec<bool> = present.iter().map(|p| p.fixed).collect();
     let measured = others.measured(keyspace);
-    let better = Seats::new(ground, keyspace, copies, present)
+    let better = Seats::new(topology, keyspace, copies, present)
         .with(measured)
         .improve(on);
     others.laid_out(&better);
@@ -241,7 +241,7 @@ pub(super) fn held(table: &Table, keyspace: &Keyspace) -> BTreeSet<PartitionId> 
 
 /// The members that hold the partition, or are about to, as far as they may.
 fn seating(
-    ground: &Ground,
+    topology: &Topology,
     partition: &Partition,
     copies: usize,
     on: Schedulers,
@@ -259,7 +259,7 @@ fn seating(
         };
     }
     if let Some(goal) = &partition.goal {
-        let members: Vec<usize> = goal.iter().filter_map(|m| ground.place(*m)).collect();
+        let members: Vec<usize> = goal.iter().filter_map(|m| topology.place(*m)).collect();
         // A move that an operator wants stays wanted while its scheduler is off, because no other
         // scheduler would plan it again. But if a copy is missing, repair plans anew, because the
         // target may have no room.
@@ -279,13 +279,13 @@ fn seating(
     }
     let mut members: Vec<usize> = partition
         .in_sync()
-        .filter_map(|m| ground.place(m))
+        .filter_map(|m| topology.place(m))
         .collect();
     let learning = copies.saturating_sub(members.len());
     members.extend(
         partition
             .learners()
-            .filter_map(|m| ground.place(m))
+            .filter_map(|m| topology.place(m))
             .take(learning),
     );
     let going = partition.in_sync().filter(|m| goes(*m)).count();

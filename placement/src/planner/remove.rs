@@ -79,7 +79,7 @@ pub(super) fn without(
                 partition.with_replicas(&in_sync, &learners)
             }
             Survivors::Silent(in_sync) => waiting(partition, &in_sync),
-            Survivors::Nobody => {
+            Survivors::None => {
                 let spare = spare.get_or_insert_with(|| {
                     Spare::new(table, |m| may_receive(m) && !gone.contains_key(&m.id))
                 });
@@ -139,7 +139,7 @@ enum Survivors {
     Answering(Vec<MemberId>),
     Silent(Vec<MemberId>),
     /// The partition begins anew.
-    Nobody,
+    None,
 }
 
 fn survivors(
@@ -161,7 +161,7 @@ fn survivors(
     match (returning.is_empty(), reset) {
         (false, _) => Survivors::Silent(returning),
         (true, false) => Survivors::Silent(left(&|_| true)),
-        (true, true) => Survivors::Nobody,
+        (true, true) => Survivors::None,
     }
 }
 

@@ -21,8 +21,8 @@ use crate::id::{MemberId, PartitionRef};
 use crate::table::{Keyspace, MemberState, Partition, Table};
 use std::collections::BTreeMap;
 
-/// The table without this member, whatever its keyspaces say. The partitions that it alone held
-/// begin empty elsewhere, as another lineage.
+/// The table without this member. The policies of its keyspaces do not matter. The partitions that
+/// it alone held begin empty elsewhere, as another lineage.
 ///
 /// If no live member can take a partition, the member stays, silent.
 #[must_use]

@@ -120,7 +120,7 @@ pub(super) fn departures(table: &Table) -> Vec<(KeyspaceId, Reshape)> {
     })
 }
 
-/// As many as may be under way.
+/// These splits or merges, as many as may be under way.
 fn reshapes(
     table: &Table,
     of: impl Fn(&Keyspace, &Arcs, &[Arc<Member>]) -> Vec<Reshape>,

@@ -1,7 +1,7 @@
-//! How many partitions members have beyond their share: for people who watch a cluster.
+//! How many partitions members have beyond their share, for monitoring.
 
 use super::health::copies_wanted;
-use super::layout::{Ground, copies_each, leads_each};
+use super::layout::{Topology, copies_each, leads_each};
 use super::may_receive;
 use crate::id::{KeyspaceId, PartitionRef};
 use crate::loads::Loads;
@@ -25,7 +25,7 @@ pub struct Surplus {
 /// Keyspaces with rules and rings are not listed, because their members have no such shares.
 #[must_use]
 pub fn surplus(table: &Table, loads: &Loads) -> BTreeMap<KeyspaceId, Surplus> {
-    let ground = Ground::new(
+    let topology = Topology::new(
         table
             .members
             .iter()
@@ -39,18 +39,18 @@ pub fn surplus(table: &Table, loads: &Loads) -> BTreeMap<KeyspaceId, Surplus> {
         .keyspaces
         .iter()
         .filter(has_shares)
-        .map(|k| (k.id, of(&ground, k, loads)))
+        .map(|k| (k.id, of(&topology, k, loads)))
         .collect()
 }
 
-fn of(ground: &Ground, keyspace: &Keyspace, loads: &Loads) -> Surplus {
-    let [mut held, mut led, mut refused] = [0; 3].map(|none| vec![none; ground.len()]);
+fn of(topology: &Topology, keyspace: &Keyspace, loads: &Loads) -> Surplus {
+    let [mut held, mut led, mut refused] = [0; 3].map(|none| vec![none; topology.len()]);
     for partition in &keyspace.partitions {
         partition
             .in_sync()
-            .filter_map(|m| ground.place(m))
+            .filter_map(|m| topology.place(m))
             .for_each(|m| held[m] += 1);
-        ground
+        topology
             .place(partition.primary())
             .into_iter()
             .for_each(|m| led[m] += 1);
@@ -58,9 +58,9 @@ fn of(ground: &Ground, keyspace: &Keyspace, loads: &Loads) -> Surplus {
             keyspace: keyspace.id,
             partition: partition.id,
         };
-        ground
+        topology
             .refusing(loads, at)
-            .filter(|m| !partition.holds(ground.id(*m)))
+            .filter(|m| !partition.holds(topology.id(*m)))
             .for_each(|m| refused[m] += 1);
     }
     let (partitions, turn) = (keyspace.partitions.len() as u64, usize::from(keyspace.id.0));
@@ -68,17 +68,17 @@ fn of(ground: &Ground, keyspace: &Keyspace, loads: &Loads) -> Surplus {
     let present: Vec<u64> = held
         .iter()
         .enumerate()
-        .map(|(m, held)| ground.keeps(m, *held).min(*held))
+        .map(|(m, held)| topology.keeps(m, *held).min(*held))
         .collect();
-    let copies = copies_wanted(keyspace, ground.len());
+    let copies = copies_wanted(keyspace, topology.len());
     let shares = copies_each(
-        ground,
+        topology,
         (partitions, copies),
         held.iter().sum(),
         (&present, &refused),
         turn,
     );
-    let leads = leads_each(ground, led.iter().sum(), &held, &led, turn);
+    let leads = leads_each(topology, led.iter().sum(), &held, &led, turn);
     let most = |have: &[u64], share: &[u64]| {
         have.iter()
             .zip(share)

@@ -1,8 +1,8 @@
-//! Rules that are not met: which, where, and why.
+//! The rules that are not met: where, and why.
 
 use super::edit::may_receive;
 use super::health::copies_wanted;
-use super::layout::{Ground, Seating, Seats};
+use super::layout::{Seating, Seats, Topology};
 use crate::id::{KeyspaceId, MemberId};
 use crate::rule::{Place, Rule};
 use crate::scheduler::Schedulers;
@@ -81,7 +81,7 @@ pub fn rules_unmet(table: &Table) -> Vec<Unmet> {
     if table.keyspaces.iter().all(|k| k.rules.is_empty()) {
         return Vec::new();
     }
-    let ground = Ground::new(
+    let topology = Topology::new(
         table
             .members
             .iter()
@@ -93,16 +93,16 @@ pub fn rules_unmet(table: &Table) -> Vec<Unmet> {
     table
         .keyspaces
         .iter()
-        .flat_map(|keyspace| unmet_of(keyspace, &ground, &members))
+        .flat_map(|keyspace| unmet_of(keyspace, &topology, &members))
         .collect()
 }
 
 fn unmet_of(
     keyspace: &Keyspace,
-    ground: &Ground,
+    topology: &Topology,
     members: &BTreeMap<MemberId, &Member>,
 ) -> Vec<Unmet> {
-    let copies = copies_wanted(keyspace, ground.len());
+    let copies = copies_wanted(keyspace, topology.len());
     if copies == 0 || keyspace.rules.is_empty() {
         return Vec::new();
     }
@@ -120,7 +120,7 @@ fn unmet_of(
             ..keyspace.clone()
         };
         Seats::new(
-            ground,
+            topology,
             &keyspace,
             copies,
             vec![Seating {
@@ -153,7 +153,7 @@ fn unmet_of(
             possible.contains(rule),
         ) {
             (false, _) => return None,
-            (true, false) => reason(rule, ground, copies),
+            (true, false) => reason(rule, topology, copies),
             (true, true) if at_odds => Why::OtherRules,
             (true, true) => Why::NotYet,
         };
@@ -168,8 +168,8 @@ fn unmet_of(
 }
 
 /// Why a rule cannot be met even alone.
-fn reason(rule: &Rule, ground: &Ground, copies: usize) -> Why {
-    let members = || (0..ground.len()).map(|m| ground.member(m));
+fn reason(rule: &Rule, topology: &Topology, copies: usize) -> Why {
+    let members = || (0..topology.len()).map(|m| topology.member(m));
     let too_few = |place: &Place, needed| Why::Members {
         place: place.clone(),
         there: members().filter(|m| place.allows(m)).count(),

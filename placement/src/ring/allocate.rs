@@ -7,10 +7,10 @@
 //! much as those that they hold, because primaries answer all reads and writes.
 
 use super::ownership::fair;
-use super::{Caps, Ring, WHOLE};
+use super::{GroupLimits, Ring, WHOLE};
 use crate::hash::Digest;
 use crate::id::MemberId;
-use crate::planner::layout::Ground;
+use crate::planner::layout::Topology;
 use crate::table::Member;
 use crate::table::validate::REPLICAS_MAX;
 use crate::token::Token;
@@ -47,7 +47,7 @@ pub fn tokens_of_weight(tokens: usize, weight: u32) -> usize {
     (tokens.saturating_mul(weight as usize).saturating_add(50) / 100).clamp(1, most)
 }
 
-/// This many tokens for a member, at places that a seed draws, whatever is even. None of them is in
+/// This many tokens for a member, drawn from a seed without regard to balance. None of them is in
 /// the ring.
 #[must_use]
 pub fn random(ring: &Ring, member: MemberId, tokens: usize, seed: u64) -> Vec<Token> {
@@ -69,7 +69,7 @@ pub fn random(ring: &Ring, member: MemberId, tokens: usize, seed: u64) -> Vec<To
 }
 
 /// This many tokens for a member, such that all members hold and lead their fair share by weight,
-/// as nearly as so many splits allow.
+/// as nearly as this many splits allow.
 ///
 /// `members` are all that may hold data, the newcomer among them. `copies` counts the primary. A
 /// member that has tokens gets more of them. The first member gets tokens at equal distances,
@@ -84,11 +84,11 @@ pub fn allocate(
     seed: u64,
 ) -> Vec<Token> {
     let tokens = tokens.min(TOKENS_MAX);
-    let ground = Ground::new(members.to_vec());
-    let Some(place) = ground.place(newcomer) else {
+    let topology = Topology::new(members.to_vec());
+    let Some(place) = topology.place(newcomer) else {
         return Vec::new();
     };
-    let mut board = Board::new(ring, &ground, copies);
+    let mut board = Board::new(ring, &topology, copies);
     if board.arcs.is_empty() {
         let step = (u128::from(u64::MAX) / tokens.max(1) as u128) as u64;
         let first = draw(newcomer, seed, 0).place();
@@ -123,8 +123,8 @@ fn draw(member: MemberId, seed: u64, number: u64) -> Token {
 
 /// A ring on which tokens are tried.
 struct Board<'a> {
-    ground: &'a Ground,
-    caps: Caps,
+    topology: &'a Topology,
+    limits: GroupLimits,
     arcs: Vec<Held>,
     led: Vec<f64>,
     held: Vec<f64>,
@@ -152,26 +152,26 @@ struct Slope {
 }
 
 impl<'a> Board<'a> {
-    fn new(ring: &Ring, ground: &'a Ground, copies: usize) -> Self {
-        let caps = Caps::new(ground, copies);
-        let fair = fair(ground, caps.copies());
+    fn new(ring: &Ring, topology: &'a Topology, copies: usize) -> Self {
+        let limits = GroupLimits::new(topology, copies);
+        let fair = fair(topology, limits.copies());
         let arcs = ring
             .tokens()
             .iter()
             .filter_map(|(token, m)| {
                 Some(Held {
                     place: token.place(),
-                    owner: ground.place(*m)?,
+                    owner: topology.place(*m)?,
                     ..Held::default()
                 })
             })
             .collect();
         let mut board = Self {
-            ground,
-            caps,
+            topology,
+            limits,
             arcs,
-            led: vec![0.0; ground.len()],
-            held: vec![0.0; ground.len()],
+            led: vec![0.0; topology.len()],
+            held: vec![0.0; topology.len()],
             fair,
         };
         for arc in 0..board.arcs.len() {
@@ -206,14 +206,14 @@ impl<'a> Board<'a> {
     fn walk(&mut self, arc: usize) {
         let mut copies = std::mem::take(&mut self.arcs[arc].copies);
         copies.clear();
-        let mut chosen: Vec<usize> = Vec::with_capacity(self.caps.copies());
+        let mut chosen: Vec<usize> = Vec::with_capacity(self.limits.copies());
         let mut reach = self.arcs.len();
         for further in 0..self.arcs.len() {
             let owner = self.arcs[(arc + further) % self.arcs.len()].owner;
-            if self.caps.admit(self.ground, &chosen, owner) {
+            if self.limits.admit(self.topology, &chosen, owner) {
                 chosen.push(owner);
                 copies.push((owner, further));
-                if chosen.len() == self.caps.copies() {
+                if chosen.len() == self.limits.copies() {
                     reach = further + 1;
                     break;
                 }
@@ -228,9 +228,9 @@ impl<'a> Board<'a> {
     fn touched(&self, arc: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let all = self.arcs.len();
         let back = (1..all).map(move |back| ((arc + all - back) % all, back));
-        // A walk that begins further back ends earlier (`Caps`).
+        // A walk that begins further back ends earlier (`GroupLimits`).
         let back = back.take_while(|&(one, back)| {
-            self.arcs[one].reach > back || self.arcs[one].copies.len() < self.caps.copies()
+            self.arcs[one].reach > back || self.arcs[one].copies.len() < self.limits.copies()
         });
         std::iter::once((arc, 0)).chain(back)
     }
@@ -244,7 +244,7 @@ impl<'a> Board<'a> {
         let mut tried = false;
         for &(holder, at) in &self.arcs[arc].copies {
             if !tried && at >= further {
-                if !self.caps.admit(self.ground, &chosen[..count], member) {
+                if !self.limits.admit(self.topology, &chosen[..count], member) {
                     return None;
                 }
                 (chosen[count], tried) = (member, true);
@@ -254,21 +254,21 @@ impl<'a> Board<'a> {
                 // It has one already.
                 return None;
             }
-            if self.caps.admit(self.ground, &chosen[..count], holder) {
+            if self.limits.admit(self.topology, &chosen[..count], holder) {
                 chosen[count] = holder;
                 count += 1;
             } else {
                 replaced = Some(holder);
             }
         }
-        (tried || self.caps.admit(self.ground, &chosen[..count], member)).then_some(replaced)
+        (tried || self.limits.admit(self.topology, &chosen[..count], member)).then_some(replaced)
     }
 
     /// The best place for a further token of this member. With it, the member should have this part
     /// of its fair share.
     fn best(&self, member: usize, part: f64) -> Option<u64> {
         let stride = self.arcs.len().div_ceil(LOOKED_AT_MAX);
-        let mut slopes = vec![Slope::default(); self.ground.len()];
+        let mut slopes = vec![Slope::default(); self.topology.len()];
         let mut changed: Vec<usize> = Vec::new();
         let mut best: Option<(f64, u64)> = None;
         // Another beginning each time, so that a stride leaves out no arc for good.
@@ -338,8 +338,8 @@ impl<'a> Board<'a> {
                 let fair = self.fair[m].0;
                 add(self.led[m], goal(m, fair), fair, Slope { fixed: 0.0, each });
             }
-            // Of two that do equal good the one that leaves arcs alike: what a member holds in one
-            // long arc falls to one other when it leaves.
+            // Of two places that are equally good, take the one that makes arcs more alike: the
+            // copies of one long arc would all fall to one other member when this one leaves.
             let usual = self.arcs.len() as f64 + 1.0;
             a += 2.0 * ALIKE * usual * usual;
             b -= 2.0 * ALIKE * share * usual * usual;

@@ -1,10 +1,10 @@
 //! The members that take over the arcs of a leaver.
 //!
 //! ```text
-//!          a (P)        x (leaver)      b (U)    without x, all of it falls to U: after some leaves
-//!   -------*------------*---------------*---     the arcs are far from even
-//!          a ──────> a'                          so P's token moves on, and they divide it
-//!   ----------------*-------------------*---
+//!          a (P)        x (leaver)      b (U)    Without x, the whole arc falls to U:
+//!   -------*------------*---------------*---     after some leaves the arcs are far from even.
+//!          a ──────> a'                          So P's token moves on,
+//!   ----------------*-------------------*---     and P and U divide the arc.
 //! ```
 //!
 //! Nothing moves without need. The part between `a` and `x` changes hands in any case. The order of

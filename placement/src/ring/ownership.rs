@@ -1,8 +1,8 @@
 //! The shares of a ring that each member leads and holds, and those that it should.
 
-use super::{Caps, Ring, Walk};
+use super::{GroupLimits, Ring, Walk};
 use crate::id::MemberId;
-use crate::planner::layout::{Ground, copies_each};
+use crate::planner::layout::{Topology, copies_each};
 use crate::table::Member;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ pub fn ownership(
     members: &[Arc<Member>],
     copies: usize,
 ) -> BTreeMap<MemberId, Ownership> {
-    let ground = Ground::new(members.to_vec());
-    let fair = fair(&ground, Caps::new(&ground, copies).copies());
-    let mut all: BTreeMap<MemberId, Ownership> = (0..ground.len())
+    let topology = Topology::new(members.to_vec());
+    let fair = fair(&topology, GroupLimits::new(&topology, copies).copies());
+    let mut all: BTreeMap<MemberId, Ownership> = (0..topology.len())
         .map(|m| {
             (
-                ground.id(m),
+                topology.id(m),
                 Ownership {
                     led_fair: fair[m].0,
                     held_fair: fair[m].1,
@@ -57,18 +57,18 @@ pub fn ownership(
 }
 
 /// The shares that each member should lead and hold.
-pub(crate) fn fair(ground: &Ground, copies: usize) -> Vec<(f64, f64)> {
-    let weights: u64 = (0..ground.len()).map(|m| ground.weight(m)).sum();
-    let none = vec![0; ground.len()];
+pub(crate) fn fair(topology: &Topology, copies: usize) -> Vec<(f64, f64)> {
+    let weights: u64 = (0..topology.len()).map(|m| topology.weight(m)).sum();
+    let none = vec![0; topology.len()];
     let held = copies_each(
-        ground,
+        topology,
         (PARTS, copies),
         PARTS * copies as u64,
         (&none, &none),
         0,
     );
-    let led = |m: usize| ground.weight(m) as f64 / weights.max(1) as f64;
-    (0..ground.len())
+    let led = |m: usize| topology.weight(m) as f64 / weights.max(1) as f64;
+    (0..topology.len())
         .map(|m| (led(m), held[m] as f64 / PARTS as f64))
         .collect()
 }

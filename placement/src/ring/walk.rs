@@ -1,9 +1,9 @@
 //! The members that hold the copies of an arc: its owner, and the next members clockwise. Members
 //! of other zones, racks and hosts come first.
 
-use super::{Caps, Ring};
+use super::{GroupLimits, Ring};
 use crate::id::MemberId;
-use crate::planner::layout::Ground;
+use crate::planner::layout::Topology;
 use crate::table::Member;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use std::sync::Arc;
 /// Finds the copies of arcs.
 #[derive(Debug)]
 pub struct Walk {
-    ground: Ground,
-    caps: Caps,
-    /// For each token, the place of its member in the ground. `None`: the member is not in the
-    /// ground.
+    topology: Topology,
+    limits: GroupLimits,
+    /// For each token, the place of its member in the topology. `None`: the member is not in the
+    /// topology.
     owners: Vec<Option<usize>>,
 }
 
@@ -23,18 +23,18 @@ impl Walk {
     /// of other members are skipped.
     #[must_use]
     pub fn new(ring: &Ring, members: &[Arc<Member>], copies: usize) -> Self {
-        let ground = Ground::new(members.to_vec());
-        let caps = Caps::new(&ground, copies);
+        let topology = Topology::new(members.to_vec());
+        let limits = GroupLimits::new(&topology, copies);
         // One look-up for each member, and not for each token.
         let mut places: BTreeMap<MemberId, Option<usize>> = BTreeMap::new();
         let owners = ring
             .tokens()
             .iter()
-            .map(|(_, m)| *places.entry(*m).or_insert_with(|| ground.place(*m)))
+            .map(|(_, m)| *places.entry(*m).or_insert_with(|| topology.place(*m)))
             .collect();
         Self {
-            ground,
-            caps,
+            topology,
+            limits,
             owners,
         }
     }
@@ -45,13 +45,13 @@ impl Walk {
     /// the zones. The same holds for racks and hosts. No member has two copies.
     #[must_use]
     pub fn replicas(&self, arc: usize) -> Vec<MemberId> {
-        let mut chosen = Vec::with_capacity(self.caps.copies());
+        let mut chosen = Vec::with_capacity(self.limits.copies());
         if arc < self.owners.len() {
             let clockwise = self.owners[arc..].iter().chain(&self.owners[..arc]);
             for owner in clockwise.filter_map(|owner| *owner) {
-                if self.caps.admit(&self.ground, &chosen, owner) {
+                if self.limits.admit(&self.topology, &chosen, owner) {
                     chosen.push(owner);
-                    if chosen.len() == self.caps.copies() {
+                    if chosen.len() == self.limits.copies() {
                         break;
                     }
                 }
@@ -59,7 +59,7 @@ impl Walk {
         }
         chosen
             .into_iter()
-            .map(|place| self.ground.id(place))
+            .map(|place| self.topology.id(place))
             .collect()
     }
 }

@@ -1,8 +1,8 @@
-//! What differs between two tables: how tables travel.
+//! Differences of two tables, which travel instead of whole tables.
 //!
-//! A delta is applied to one table only, by name, and what comes out must have the name that was
-//! promised. So a member that holds another base, or that derives otherwise, notices before it
-//! acts.
+//! A delta names the table that it applies to and the table that results, and both names are
+//! checked. So a member that holds another base, or that computes another result, notices it before
+//! it acts.
 
 use super::{Invalid, Keyspace, MapEntry, Member, Partition, Settings, Table, TableName, leveled};
 use crate::division::{Arcs, Brought, Division, NotDivided, RangeStart, Ranges, RunStart, Runs};
@@ -11,24 +11,24 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What turns one table into another.
+/// The difference that turns one table into another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableDelta {
     /// The table that this applies to.
     pub base: TableName,
-    /// The level of the table that comes out.
+    /// The level of the resulting table.
     level: u16,
     changes: Changes,
 }
 
-/// What is new, as it travels.
+/// The contents of a delta, as they are encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Changes {
-    /// The table that comes out.
+    /// The resulting table.
     target: TableName,
     settings: Option<Settings>,
     members_gone: Vec<MemberId>,
-    /// New, or other than before.
+    /// New or changed members.
     members: Vec<Arc<Member>>,
     voters: Option<Vec<MemberId>>,
     next_age: Age,
@@ -40,23 +40,23 @@ struct Changes {
     next_map: MapId,
 }
 
-/// What is new in a keyspace.
+/// The difference of one keyspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct KeyspaceDelta {
     id: KeyspaceId,
-    /// Nothing of what there was is left.
+    /// Whether the keyspace is new: nothing of a former one of its number is left.
     whole: bool,
-    /// Everything but the partitions and, unless it is whole, how keys are divided among them,
-    /// where that is new.
+    /// The keyspace without partitions, if any setting changed. A new keyspace has its division of
+    /// keys here as well.
     head: Option<Keyspace>,
     division: Option<DivisionDelta>,
     /// Partitions that were split or merged.
     gone: Vec<PartitionId>,
-    /// Partitions that are new, or other than before.
+    /// New or changed partitions.
     partitions: Vec<Arc<Partition>>,
 }
 
-/// Where partitions begin otherwise.
+/// Changed starts of partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum DivisionDelta {
     Runs(Places<RunStart>),
@@ -64,7 +64,7 @@ enum DivisionDelta {
     Ranges(Places<RangeStart>),
 }
 
-/// Which places of a sorted list are gone, by their numbers, and which are new.
+/// Removed places of a sorted list, by their numbers, and new ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Places<T> {
     gone: Vec<u32>,
@@ -77,22 +77,22 @@ pub enum DeltaError {
     /// It is for another table.
     #[error("the delta is for another table than the one at hand")]
     Base,
-    /// It leads elsewhere than it says.
+    /// The result is another table than the delta names.
     #[error("the delta leads to another table than it names")]
     Target,
-    /// It refers to what is not there.
-    #[error("the delta refers to a keyspace or partition that is not there")]
+    /// It refers to something that the base does not have.
+    #[error("the delta refers to a keyspace or partition that does not exist")]
     Dangling,
-    /// It divides keys as they cannot be divided.
+    /// The resulting division of keys is invalid.
     #[error("the delta leads to a keyspace whose keys are divided wrongly: {0}")]
     Division(#[from] NotDivided),
-    /// It leads to a table that is not valid.
+    /// The resulting table is invalid.
     #[error("the delta leads to an invalid table: {0}")]
     Invalid(#[from] Invalid),
 }
 
 impl TableDelta {
-    /// What turns `old` into `new`.
+    /// The difference that turns `old` into `new`.
     #[must_use]
     pub fn between(old: &Table, new: &Table) -> Self {
         let known: BTreeMap<MemberId, &Arc<Member>> =
@@ -148,22 +148,23 @@ impl TableDelta {
         }
     }
 
-    /// The table that this leads to.
+    /// The table that results.
     #[must_use]
     pub const fn target(&self) -> TableName {
         self.changes.target
     }
 
-    /// The level of that table: whoever is sent this speaks it.
+    /// The level of that table. Every receiver of this delta speaks it.
     #[must_use]
     pub const fn level(&self) -> u16 {
         self.level
     }
 
-    /// The table that comes out of `old`.
+    /// Applies this delta to `old`.
     ///
     /// # Errors
-    /// `old` is not the base, or what comes out is not valid or not what the delta promised.
+    /// `old` is not the base, or the result is invalid, or it is not the table that the delta
+    /// names.
     pub fn apply(&self, old: &Table) -> Result<Table, DeltaError> {
         if old.name() != self.base {
             return Err(DeltaError::Base);
@@ -176,11 +177,10 @@ impl TableDelta {
         }
     }
 
-    /// What comes out of `old`, whatever the two are called: for tests, which change what a delta
-    /// says.
+    /// Applies this delta without checking names: for tests, which change the contents of deltas.
     ///
     /// # Errors
-    /// What comes out is not valid.
+    /// The result is invalid.
     #[doc(hidden)]
     pub fn apply_unnamed(&self, old: &Table) -> Result<Table, DeltaError> {
         let changes = &self.changes;
@@ -204,7 +204,7 @@ impl TableDelta {
     }
 }
 
-/// The cluster stands where the level can take its place (`leveled`).
+/// The cluster comes first, where the level can take its place (`leveled`).
 type Rest<C> = ((Term, Version, u64), C);
 
 impl Serialize for TableDelta {
@@ -326,7 +326,7 @@ impl KeyspaceDelta {
         (!nothing).then_some(delta)
     }
 
-    /// Allocates no more than what the delta itself brought.
+    /// Allocates no more than the size of the delta.
     fn apply(&self, old: Option<Keyspace>) -> Result<Keyspace, DeltaError> {
         if self.head.as_ref().is_some_and(|head| head.id != self.id) {
             return Err(DeltaError::Dangling);
@@ -364,7 +364,7 @@ impl KeyspaceDelta {
 }
 
 impl DivisionDelta {
-    /// Whether one becomes the other by other places alone.
+    /// Whether one division becomes the other only by other places.
     const fn is_possible(old: &Division, new: &Division) -> bool {
         matches!(
             (old, new),
@@ -387,7 +387,7 @@ impl DivisionDelta {
             (Division::Ranges(old), Division::Ranges(new)) => {
                 Self::Ranges(Places::between(old.starts(), new.starts()))
             }
-            // Others are the same, or travel whole.
+            // Other divisions are the same, or are encoded whole.
             _ => Self::Runs(Places {
                 gone: Vec::new(),
                 new: Vec::new(),
@@ -418,7 +418,7 @@ impl DivisionDelta {
 }
 
 impl<T: Ord + Clone> Places<T> {
-    /// Both in order.
+    /// Both lists are in order.
     fn between(old: &[T], new: &[T]) -> Self {
         let gone = (0..)
             .zip(old)
@@ -455,13 +455,12 @@ impl<T: Ord + Clone> Places<T> {
     }
 }
 
-/// Tables that follow one another share what did not change, so most comparisons end at the
-/// pointer.
+/// Successive tables share what did not change, so most comparisons end at the pointer.
 fn same<T: PartialEq>(one: &Arc<T>, other: &Arc<T>) -> bool {
     Arc::ptr_eq(one, other) || one == other
 }
 
-/// Whether all but the partitions and how keys are divided among them is the same.
+/// Whether everything but the partitions and their division of keys is the same.
 fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
     let Keyspace {
         id,

@@ -1,11 +1,11 @@
-//! Bytes that say their level.
+//! Encodings that contain their level.
 //!
 //! ```text
 //!   level 13             cluster, the rest
 //!   level 14 and later   0, level, cluster, the rest
 //! ```
 //!
-//! Where other levels have their cluster, no cluster has the number 0 (`Invalid::Cluster`).
+//! In place of the cluster, later levels have a 0. No cluster has that number (`Invalid::Cluster`).
 
 use crate::id::ClusterId;
 use crate::level::{LEVELS, MARKED};
@@ -14,10 +14,10 @@ use serde::{Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Stands where tables of the first level have their cluster.
+/// Marks an encoding with a level. Tables of the first level have their cluster there.
 const MARK: ClusterId = ClusterId(0);
 
-/// Lays out what a table or a delta of this level says.
+/// Encodes a table or a delta of this level.
 pub(super) fn serialize<S: Serializer, R: Serialize>(
     serializer: S,
     level: u16,
@@ -31,11 +31,11 @@ pub(super) fn serialize<S: Serializer, R: Serialize>(
     }
 }
 
-/// Reads what was laid out so: the level, the cluster and the rest.
+/// Decodes the level, the cluster and the rest.
 pub(super) fn deserialize<'de, D: Deserializer<'de>, R: DeserializeOwned>(
     deserializer: D,
 ) -> Result<(u16, ClusterId, R), D::Error> {
-    // As many parts as there may be.
+    // The largest possible number of parts.
     deserializer.deserialize_tuple(4, Parts(PhantomData))
 }
 
@@ -62,7 +62,8 @@ impl<'de, R: DeserializeOwned> Visitor<'de> for Parts<R> {
         if !(MARKED..=LEVELS.1).contains(&level) {
             let (least, most) = LEVELS;
             return Err(de::Error::custom(format!(
-                "the table has level {level}, and this program knows the levels {least} to {most}: update the program"
+                "the table has level {level}, and this program knows the levels {least} to \
+                 {most}: update the program"
             )));
         }
         Ok((level, next(&mut parts)?, next(&mut parts)?))

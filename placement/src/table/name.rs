@@ -1,4 +1,4 @@
-//! Names of tables as people and files write them: `CLUSTER/TERM/VERSION/HASH`.
+//! Names of tables as text: `CLUSTER/TERM/VERSION/HASH`.
 
 use super::TableName;
 use crate::id::{ClusterId, Term, Version};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// A text is no name of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("that is no name of a table, which is CLUSTER/TERM/VERSION/HASH")]
+#[error("this is no name of a table: give CLUSTER/TERM/VERSION/HASH")]
 pub struct NoTableName;
 
 impl fmt::Display for TableName {
@@ -33,7 +33,7 @@ impl FromStr for TableName {
             version: Version(version.parse().map_err(|_| NoTableName)?),
             hash: u64::from_str_radix(hash, 16).map_err(|_| NoTableName)?,
         };
-        // One table has one name: no signs, no zeros too many, nothing behind it.
+        // A table has exactly one name: no signs, no leading zeros, nothing behind it.
         if name.to_string() == text {
             Ok(name)
         } else {

@@ -1,6 +1,6 @@
-//! How whole tables travel: members are called by their place in the list, which takes a byte or
-//! two instead of nine, and partitions say only what is other than expected. A table of 16,384
-//! partitions in three copies on 100 members takes a third of what it would by identities.
+//! The encoding of whole tables. A member is named by its place in the list, which takes a byte or
+//! two instead of nine, and partitions contain only values that differ from the expected ones. A
+//! table of 16,384 partitions in three copies on 100 members takes a third of the size with ids.
 
 use super::{
     Age, Keyspace, MapEntry, Member, Origin, Partition, Replica, ReplicaState, Settings, Table,
@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A table as it travels, but for its level and its cluster.
+/// A table as it is encoded, without its level and its cluster.
 #[derive(Debug, Serialize, Deserialize)]
 struct Packed {
     term: Term,
@@ -23,9 +23,9 @@ struct Packed {
     members: Vec<Arc<Member>>,
     voters: Vec<u16>,
     next_age: Age,
-    /// Without their partitions.
+    /// The keyspaces, without their partitions.
     keyspaces: Vec<Keyspace>,
-    /// Those of each.
+    /// The partitions of each keyspace.
     partitions: Vec<Vec<PackedPartition>>,
     next_keyspace: KeyspaceId,
     maps: Vec<MapEntry>,
@@ -34,9 +34,9 @@ struct Packed {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct PackedPartition {
-    /// Numbers between the one before it and its own.
+    /// How many numbers are skipped between the partition before it and this one.
     skipped: u32,
-    /// Twice the place of a member, and one more for a learner.
+    /// Twice the place of a member, plus one for a learner.
     replicas: Vec<u16>,
     epoch: Epoch,
     /// How many epochs the present tenure has lasted.
@@ -46,13 +46,13 @@ struct PackedPartition {
     from: Vec<Origin>,
 }
 
-/// What travelled is no table.
+/// Why an encoding is no table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Unpacked {
     /// It names a member that is not in its list.
     #[error("the table names a member that it does not list")]
     Member,
-    /// It has other numbers of keyspaces in two places.
+    /// The numbers of keyspaces differ in two places.
     #[error("the table's partitions belong to no keyspace")]
     Partition,
     /// A tenure began before the first epoch.
@@ -60,8 +60,8 @@ enum Unpacked {
     Tenure,
 }
 
-/// A member that is not there. No list of members is that long.
-const NOBODY: u16 = u16::MAX;
+/// The place of a member that is not in the list. No list of members is that long.
+const UNLISTED: u16 = u16::MAX;
 
 impl From<Table> for Packed {
     fn from(table: Table) -> Self {
@@ -81,8 +81,8 @@ impl From<Table> for Packed {
             next_map,
         } = table;
         let places: HashMap<MemberId, u16> =
-            members.iter().map(|m| m.id).zip(0..NOBODY / 2).collect();
-        let place = |m: &MemberId| places.get(m).copied().unwrap_or(NOBODY / 2);
+            members.iter().map(|m| m.id).zip(0..UNLISTED / 2).collect();
+        let place = |m: &MemberId| places.get(m).copied().unwrap_or(UNLISTED / 2);
         let replica =
             |r: &Replica| 2 * place(&r.member) + u16::from(r.state == ReplicaState::Learner);
         let pack = |keyspace: &mut Keyspace| {

@@ -1,4 +1,4 @@
-//! What makes a table valid. Tables of peers are checked before anything acts on them.
+//! Validity of tables. Tables of peers are checked before any code acts on them.
 
 use super::{
     Addresses, Keyspace, Member, MemberState, Mode, Partition, ReplicaState, Reshape, Role, Table,
@@ -10,50 +10,50 @@ use crate::level::LEVELS;
 use crate::rule::{self, RulesError};
 use std::collections::BTreeSet;
 
-/// Members of a cluster.
+/// Limit of members of a cluster.
 pub const MEMBERS_MAX: usize = 1000;
-/// Voters of a cluster.
+/// Limit of voters of a cluster.
 pub const VOTERS_MAX: usize = 63;
-/// Keyspaces of a cluster.
+/// Limit of keyspaces of a cluster.
 pub const KEYSPACES_MAX: usize = 64;
-/// Partitions of a keyspace.
+/// Limit of partitions of a keyspace.
 pub const PARTITIONS_MAX: usize = SLOTS as usize;
-/// Partitions of all keyspaces together.
+/// Limit of partitions of all keyspaces together.
 pub const PARTITIONS_ALL_MAX: usize = 1 << 16;
-/// Bytes of the splits of all keyspaces together, at most: a table must fit into one message.
+/// Limit of bytes of the splits of all keyspaces together: a table must fit into one message.
 pub const SPLIT_BYTES_ALL_MAX: usize = 4 << 20;
-/// Tokens that a member of weight 100 brings, at most.
+/// Limit of tokens that a member of weight 100 brings.
 pub const TOKENS_EACH_MAX: u16 = 256;
-/// Splits and merges under way in a keyspace.
+/// Limit of splits and merges under way in a keyspace.
 pub const RESHAPED_MAX: usize = 64;
-/// What numbers of partitions stay below.
+/// Numbers of partitions are below this.
 pub const PARTITION_ID_MAX: u32 = 1 << 31;
-/// Copies of a partition beside the primary, as a keyspace may ask for them.
+/// Limit of copies of a partition beside the primary, as a keyspace may ask for them.
 pub const BACKUPS_MAX: u8 = 6;
-/// Copies of a partition while it moves: those that there are and those that shall be.
+/// Limit of copies of a partition while it moves: the present ones and those of the goal.
 pub const REPLICAS_MAX: usize = 32;
-/// Maps of a cluster.
+/// Limit of maps of a cluster.
 pub const MAPS_MAX: usize = 10_000;
-/// Bytes of a name: of a member, a keyspace, a map, a zone, a rack, a host.
+/// Limit of bytes of a name: of a member, a keyspace, a map, a zone, a rack, a host.
 pub const NAME_BYTES_MAX: usize = 64;
-/// Bytes of the host name at which clients reach a member.
+/// Limit of bytes of the host name at which clients reach a member.
 pub const HOSTNAME_BYTES_MAX: usize = 255;
 /// Largest capacity of a member; 100 is the default, 1 the least.
 pub const WEIGHT_MAX: u32 = 100_000;
 
-/// What terms, versions, ages and epochs stay below, so that counting on from a peer's number
-/// cannot overflow.
+/// Terms, versions, ages and epochs are below this, so that counting on from a peer's number cannot
+/// overflow.
 pub const COUNT_MAX: u64 = 1 << 62;
-/// Likewise for lineages.
+/// Lineages are below this.
 pub const LINEAGE_MAX: u32 = 1 << 30;
 
-/// Why a table is not valid.
+/// Why a table is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// More of something than there may be.
+    /// There are too many of something.
     #[error("too many {what}: at most {max}")]
     TooMany {
-        /// Of what.
+        /// The kind of thing.
         what: &'static str,
         /// The limit.
         max: usize,
@@ -64,13 +64,13 @@ pub enum Invalid {
     /// A name is empty or too long.
     #[error("the name of a {what} must have 1 to {max} bytes", max = NAME_BYTES_MAX)]
     Name {
-        /// Of what.
+        /// The kind of thing.
         what: &'static str,
     },
     /// Two things share a name.
     #[error("two {what} are called {name:?}")]
     SameName {
-        /// What they are.
+        /// The kind of thing.
         what: &'static str,
         /// Their name.
         name: String,
@@ -78,16 +78,17 @@ pub enum Invalid {
     /// A member's weight is out of range.
     #[error("member {0}: the weight must be 1 to {WEIGHT_MAX}")]
     Weight(MemberId),
-    /// Two members share an id, or they do not stand in order of age.
-    #[error("member {0} is named twice or stands out of order of age")]
+    /// Two members share an id, or they are not in order of age.
+    #[error("member {0} is named twice or out of order of age")]
     MemberOrder(MemberId),
-    /// A member bears an id of the numbers that are for clients.
-    #[error("member {0} has an id of those that are for clients")]
+    /// A member has an id that is for clients.
+    #[error("member {0} has an id that is for clients")]
     ClientId(MemberId),
-    /// The host name of a member is none.
-    #[error("the host name of member {0} must have 1 to {max} letters, digits, dots, hyphens and underscores", max = HOSTNAME_BYTES_MAX)]
+    /// The host name of a member is invalid.
+    #[error("the host name of member {0} must have 1 to {max} letters, digits, dots, hyphens and \
+         underscores", max = HOSTNAME_BYTES_MAX)]
     Hostname(MemberId),
-    /// A member bears the id of a thread, or names ports of its threads that cannot be.
+    /// A member has the id of a thread, or invalid ports of its threads.
     #[error("member {id}: {why}")]
     Threads {
         /// The member.
@@ -98,27 +99,26 @@ pub enum Invalid {
     /// The settings name schedulers that do not exist.
     #[error("the settings name schedulers that do not exist")]
     Schedulers,
-    /// What the settings say of moves contradicts itself.
-    #[error("the settings say of moves what contradicts itself")]
+    /// The settings of moves contradict each other.
+    #[error("the settings of moves contradict each other")]
     Balancing,
-    /// The cluster is 0, which marks bytes that say their level.
+    /// The cluster is 0, which marks encodings with a level.
     #[error("a cluster must not have the number 0")]
     Cluster,
-    /// The level is one that this program does not speak.
-    #[error("the table has level {0}, and this program knows the levels {least} to {most}: update the program", least = LEVELS.0, most = LEVELS.1)]
+    /// This program does not speak the level.
+    #[error("the table has level {0}, and this program knows the levels {least} to {most}: update \
+         the program", least = LEVELS.0, most = LEVELS.1)]
     Level(u16),
     /// There is no voter.
     #[error("a table needs a voter")]
     NoVoter,
-    /// A voter is no member, is silent, or stands out of order of age.
-    #[error("voter {0} is no member that answers, or stands out of order of age")]
+    /// A voter is no member, is silent, or is out of order of age.
+    #[error("voter {0} is no member that answers, or is out of order of age")]
     Voter(MemberId),
-    /// Keyspaces do not stand in order of id.
-    #[error(
-        "keyspace {0} is named twice, stands out of order or has a number that was not given yet"
-    )]
+    /// Keyspaces are not in order of id.
+    #[error("keyspace {0} is named twice, is out of order or has a number that was not given yet")]
     KeyspaceOrder(KeyspaceId),
-    /// A keyspace asks for what there cannot be.
+    /// The settings of a keyspace are invalid.
     #[error("keyspace {name:?}: {why}")]
     Keyspace {
         /// The keyspace's name.
@@ -126,7 +126,7 @@ pub enum Invalid {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// Rules of a keyspace are none, or contradict each other.
+    /// A rule of a keyspace is invalid, or two of them contradict each other.
     #[error("keyspace {name:?}: {why}")]
     Rules {
         /// The keyspace's name.
@@ -142,19 +142,19 @@ pub enum Invalid {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A map has id 0, or maps do not stand in order of id.
-    #[error("map {0} is named twice, stands out of order or has a number that was not given yet")]
+    /// A map has id 0, or maps are not in order of id.
+    #[error("map {0} is named twice, is out of order or has a number that was not given yet")]
     MapOrder(MapId),
-    /// A map lives in a keyspace that is not there.
-    #[error("map {0} lives in no keyspace of this table")]
+    /// The keyspace of a map does not exist.
+    #[error("the keyspace of map {0} is not in this table")]
     MapKeyspace(MapId),
 }
 
 impl Table {
-    /// Checks what every table must hold to.
+    /// Checks what must hold of every table.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// The first fault that is found.
     pub fn validate(&self) -> Result<(), Invalid> {
         if self.cluster == ClusterId(0) {
             return Err(Invalid::Cluster);
@@ -205,7 +205,7 @@ impl Table {
         if self.voters.is_empty() {
             return Err(Invalid::NoVoter);
         }
-        // Voters are a subsequence of the members, which stand in order of age.
+        // Voters are a subsequence of the members, which are in order of age.
         let mut members = self.members.iter();
         for &voter in &self.voters {
             match members.find(|m| m.id == voter) {
@@ -218,7 +218,7 @@ impl Table {
 
     fn validate_keyspaces(&self) -> Result<(), Invalid> {
         at_most("keyspaces", KEYSPACES_MAX, self.keyspaces.len())?;
-        // Whoever is not assigned yet will be.
+        // Partitions that are not assigned yet count, too.
         let partitions = self.keyspaces.iter().map(Keyspace::count).sum();
         at_most(
             "partitions of all keyspaces together",
@@ -277,11 +277,10 @@ impl Table {
 }
 
 impl Member {
-    /// Checks what a member says of itself. A newcomer's word is checked with this before it is
-    /// admitted.
+    /// Checks a member's own facts. A newcomer is checked with this before it is admitted.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// The first fault that is found.
     pub fn validate(&self) -> Result<(), Invalid> {
         name("member", &self.name)?;
         if self.id.is_client() {
@@ -309,7 +308,7 @@ impl Member {
 
     fn validate_threads(&self) -> Result<(), &'static str> {
         if self.id.thread_number() != 0 {
-            return Err("its id is one of those that are for further data threads");
+            return Err("its id is for further data threads");
         }
         let Addresses {
             data,
@@ -342,21 +341,20 @@ impl Member {
             .chain(further.iter().filter_map(|ports| ports.resp_cluster))
             .collect();
         if !further.is_empty() && (twice(&data) || twice(&resp)) {
-            return Err("two of its data threads are reached at the same port, or one at none");
+            return Err("two of its data threads have the same port, or one has port 0");
         }
         Ok(())
     }
 }
 
-/// Whether this may be the host name at which clients reach a member: it stands in lines of text
-/// that they read.
+/// Whether clients may reach a member by this host name: it stands in lines of text that they read.
 fn may_be_host(name: &str) -> bool {
     let may = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
     (1..=HOSTNAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(may)
 }
 
-/// Whether a keyspace may have this name: it stands in addresses of HTTP, in metrics and on
-/// terminals as it is.
+/// Whether a keyspace may have this name: it stands unchanged in HTTP paths, in metrics and on
+/// terminals.
 #[must_use]
 pub fn may_be_called(name: &str) -> bool {
     let may = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
@@ -388,7 +386,7 @@ impl Keyspace {
                 }
             }
             (Mode::Range, Division::Ranges(_)) => {}
-            _ => return wrong("its keys are divided otherwise than its mode says"),
+            _ => return wrong("its keys are not divided as its mode requires"),
         }
         if self.backups > BACKUPS_MAX {
             return wrong("at most 6 backups");
@@ -405,16 +403,15 @@ impl Keyspace {
         }
         let divided = self.division.partitions();
         if matches!(self.mode, Mode::Ring { .. }) && divided.len() != self.partitions.len() {
-            return wrong("its arcs are others than its partitions");
+            return wrong("its arcs do not match its partitions");
         }
-        // Each has a number of its own, and there are as many, so that they are those of the
-        // partitions.
+        // Each has its own number, and there are equally many, so they are the partitions.
         let is_there = |id: PartitionId| match (&self.division, self.partitions.is_empty()) {
             (Division::Slots, _) | (_, true) => (id.0 as usize) < self.count(),
             _ => self.place(id).is_some(),
         };
         if divided.iter().any(|p| !is_there(*p)) {
-            return wrong("keys are divided among partitions that are not there");
+            return wrong("keys are divided among partitions that do not exist");
         }
         let mut after = None;
         for partition in &self.partitions {
@@ -427,7 +424,7 @@ impl Keyspace {
             {
                 return Err(Invalid::Partition {
                     at,
-                    why: "is there twice, stands out of order or has no slots",
+                    why: "is named twice, is out of order or has no slots",
                 });
             }
             after = Some(partition.id);
@@ -460,7 +457,7 @@ impl Keyspace {
                 .any(|p| self.place(p).is_none() || !taking_part.insert(p))
             {
                 return wrong(
-                    "a partition that is split or merged is not there, or is there twice",
+                    "a partition that is split or merged does not exist, or is named twice",
                 );
             }
             if let Reshape::Split {
@@ -492,7 +489,7 @@ impl Partition {
             .first()
             .is_none_or(|primary| primary.state != ReplicaState::InSync)
         {
-            return Err("the primary must be there and in sync");
+            return Err("the primary must exist and be in sync");
         }
         if !self
             .replicas
@@ -519,8 +516,8 @@ impl Partition {
     }
 }
 
-/// Lists are short (`REPLICAS_MAX`): looking back beats a set, and this runs for every partition of
-/// every table.
+/// Lists are short (`REPLICAS_MAX`): looking back is faster than a set, and this runs for every
+/// partition of every table.
 fn distinct_holders(
     members: impl Iterator<Item = MemberId> + Clone,
     holders: &BTreeSet<MemberId>,
@@ -530,7 +527,7 @@ fn distinct_holders(
             return Err("names a member twice");
         }
         if !holders.contains(&member) {
-            return Err("names somebody who is no member that holds data");
+            return Err("names a process that is no member with data");
         }
     }
     Ok(())

@@ -179,19 +179,30 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_join_moves_what_balance_requires_and_no_more(members in 1_usize..12, power in 0_u32..9, backups in 0_u8..3) {
+    fn a_join_moves_what_balance_requires_and_no_more(
+        members in 1_usize..12,
+        power in 0_u32..9,
+        backups in 0_u8..3,
+    ) {
         let table = cluster(1 << power, backups, &vec![PLAIN; members]);
         prop_assert_eq!(plan(&table), vec![]);
         let joined = planner::admit(&table, vec![member(100, &PLAIN)]);
         let copies = (members as u64 + 1).min(u64::from(backups) + 1);
-        prop_assert_eq!(copies_that_move(&joined), copies_that_must_move(&joined, copies));
+        prop_assert_eq!(
+            copies_that_move(&joined),
+            copies_that_must_move(&joined, copies)
+        );
         let settled = settle_with(joined, check_step);
         assert_balanced(&settled, &vec![100; members + 1], copies);
         prop_assert!(health(&settled) == planner::Health::default());
     }
 
     #[test]
-    fn a_death_is_repaired_with_as_many_copies_as_it_took(members in 3_usize..12, power in 4_u32..9, victim in 0_u64..12) {
+    fn a_death_is_repaired_with_as_many_copies_as_it_took(
+        members in 3_usize..12,
+        power in 4_u32..9,
+        victim in 0_u64..12,
+    ) {
         let victim = id(victim % members as u64 + 1);
         let table = cluster(1 << power, 1, &vec![PLAIN; members]);
         let took = loads(&table)[&victim].0;
@@ -202,8 +213,14 @@ proptest! {
     }
 
     #[test]
-    fn weights_are_followed(weights in prop::collection::vec(50_u32..200, 4..9), assignment in prop_oneof![Just(Assignment::RoundRobin), Just(Assignment::Rendezvous)]) {
-        let members: Vec<Sketch> = weights.iter().map(|&weight| Sketch { weight, ..PLAIN }).collect();
+    fn weights_are_followed(
+        weights in prop::collection::vec(50_u32..200, 4..9),
+        assignment in prop_oneof![Just(Assignment::RoundRobin), Just(Assignment::Rendezvous)],
+    ) {
+        let members: Vec<Sketch> = weights
+            .iter()
+            .map(|&weight| Sketch { weight, ..PLAIN })
+            .collect();
         let table = cluster_of(keyspace(256, 1, OnLoss::Wait), assignment, &members);
         prop_assert_eq!(plan(&table), vec![]);
         assert_balanced(&table, &weights, 2);
@@ -218,25 +235,53 @@ proptest! {
         backups in 0_u8..4,
         assignment in prop_oneof![Just(Assignment::RoundRobin), Just(Assignment::Rendezvous)],
     ) {
-        let table = cluster_of(keyspace(1 << power, backups, OnLoss::Wait), assignment, &members);
+        let table = cluster_of(
+            keyspace(1 << power, backups, OnLoss::Wait),
+            assignment,
+            &members,
+        );
         prop_assert!(table.validate().is_ok());
         prop_assert_eq!(plan(&table), vec![]);
         check_spread(&table);
-        let joined = planner::admit(&table, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
+        let joined = planner::admit(
+            &table,
+            newcomers
+                .iter()
+                .zip(100..)
+                .map(|(s, number)| member(number, s))
+                .collect(),
+        );
         let settled = settle_with(joined, check_step);
         check_spread(&settled);
-        let gone = gone.into_iter().map(|m| (id(m), planner::Absence::Silent)).collect();
+        let gone = gone
+            .into_iter()
+            .map(|m| (id(m), planner::Absence::Silent))
+            .collect();
         let settled = settle_with(planner::remove(&settled, &gone), check_step);
-        let silent: BTreeSet<MemberId> = settled.members.iter().filter(|m| m.state == MemberState::Silent).map(|m| m.id).collect();
+        let silent: BTreeSet<MemberId> = settled
+            .members
+            .iter()
+            .filter(|m| m.state == MemberState::Silent)
+            .map(|m| m.id)
+            .collect();
         if silent.is_empty() {
             check_spread(&settled);
-            prop_assert!(partitions(&settled).next().is_none() || health(&settled) == planner::Health::default());
+            prop_assert!(
+                partitions(&settled).next().is_none()
+                    || health(&settled) == planner::Health::default()
+            );
         }
     }
 
     #[test]
-    fn the_same_table_has_the_same_plan(members in prop::collection::vec(sketch(), 2..9), power in 0_u32..8) {
-        let table = planner::admit(&cluster(1 << power, 2, &members), vec![member(100, &PLAIN), member(101, &PLAIN)]);
+    fn the_same_table_has_the_same_plan(
+        members in prop::collection::vec(sketch(), 2..9),
+        power in 0_u32..8,
+    ) {
+        let table = planner::admit(
+            &cluster(1 << power, 2, &members),
+            vec![member(100, &PLAIN), member(101, &PLAIN)],
+        );
         let copy: Table = table.clone();
         prop_assert_eq!(plan(&table), plan(&copy));
     }

@@ -301,7 +301,7 @@ pub fn check_step(old: &Table, new: &Table) {
         if partition.lineage == before.lineage {
             assert!(
                 is.iter().any(|m| was.contains(m)),
-                "{at}: somebody who holds everything remains"
+                "{at}: a member that holds everything remains"
             );
             let learning: BTreeSet<MemberId> = before.learners().collect();
             assert!(

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 #[test]
 #[ignore = "prints times"]
-fn what_planning_costs() {
+fn cost_of_planning() {
     for (partitions, members) in [(1024, 10), (16384, 30), (16384, 100)] {
         for zones in [0, 3, 1] {
             println!("{partitions} partitions, {members} members, {zones} zones");

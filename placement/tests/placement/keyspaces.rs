@@ -95,7 +95,7 @@ fn made(table: &Table, name: &str, kind: u32) -> Table {
     assert_eq!(
         create_keyspace(&next, wanted),
         Ok(None),
-        "whoever asks again is answered"
+        "a repeated request is answered"
     );
     next
 }
@@ -222,7 +222,7 @@ fn a_keyspace_is_made_once() {
     assert_eq!(
         create_keyspace(&table, wanted("orders", 64, 2)),
         Ok(None),
-        "whoever asks again is answered"
+        "a repeated request is answered"
     );
     assert_eq!(
         create_keyspace(&table, wanted("orders", 64, 1)),
@@ -290,7 +290,7 @@ fn a_policy_of_eviction_is_changed_and_nothing_moves() {
     assert_eq!(
         policy(&table),
         Some(Eviction::None),
-        "nothing is evicted unless somebody says so"
+        "nothing is evicted by default"
     );
     let next = alter_keyspace(&table, "orders", evicting(Eviction::Lru))
         .expect("it may be")
@@ -344,7 +344,7 @@ fn a_newcomer_takes_its_share_of_every_keyspace() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn impossible_requests_are_refused_and_change_nothing() {
     let table = cluster(16, 1, &[PLAIN]);
     assert_eq!(
         drop_keyspace(&table, DEFAULT_KEYSPACE),

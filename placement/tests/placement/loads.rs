@@ -53,7 +53,7 @@ fn how_far_the_furthest_is_above_its_share_is_told_in_percent() {
     assert_eq!(
         Loads::default().furthest(&table),
         (100, 100),
-        "nobody has anything"
+        "no member has anything"
     );
     // All requests go to the first member, whose share is a quarter. Each partition has the same
     // bytes.
@@ -190,7 +190,7 @@ fn hot_partitions_move_once_and_then_all_rests() {
     assert_eq!(
         copies(&settled),
         copies(&table),
-        "everybody has as many copies as before"
+        "every member has as many copies as before"
     );
     let copied = plans[0].iter().filter(|(at, goal)| {
         goal.iter().any(|m| {
@@ -206,7 +206,7 @@ fn hot_partitions_move_once_and_then_all_rests() {
 }
 
 #[test]
-fn a_proposal_names_what_moves_for_what_was_measured() {
+fn a_proposal_names_the_moves_for_measured_loads() {
     let table = cluster(64, 1, &[PLAIN; 3]);
     let busiest = table.members[0].id;
     let load = |table: &Table| {
@@ -304,7 +304,7 @@ fn members_come_to_hold_their_share_of_bytes() {
 }
 
 #[test]
-fn only_a_primary_is_believed_and_only_of_what_is_there() {
+fn only_primaries_are_believed_about_existing_partitions() {
     let table = cluster(16, 1, &[PLAIN; 3]);
     let (at, partition) = partitions(&table).next().expect("there is one");
     let other = table
@@ -391,7 +391,7 @@ fn a_busy_member_gets_its_share_once_it_is_not_busy() {
     assert_eq!(
         plan(&four, &[0, 1, 2, 3]),
         plan(&four, &[]),
-        "where all are busy nobody is spared"
+        "if all are busy, no member is spared"
     );
     assert_eq!(
         plan(&four, &[0]).len(),
@@ -457,7 +457,7 @@ fn missing_copies_are_planned_anew_while_balancing_rests() {
     assert_eq!(
         meant(&again),
         0,
-        "who is full is given nothing that somebody else can take"
+        "a full member gets no copy that another one can take"
     );
     assert_eq!(
         partitions(&again).filter(|(_, p)| p.goal.is_some()).count(),
@@ -559,26 +559,60 @@ proptest! {
         dies in any::<bool>(),
     ) {
         let settled = cluster(32, backups, &members);
-        let mut table = planner::admit(&settled, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
+        let mut table = planner::admit(
+            &settled,
+            newcomers
+                .iter()
+                .zip(100..)
+                .map(|(s, number)| member(number, s))
+                .collect(),
+        );
         if dies {
             let dead = table.members[0].id;
             table = planner::remove(&table, &BTreeMap::from([(dead, planner::Absence::Dead)]));
         }
         let which: Vec<usize> = (0..which.len()).filter(|place| which[*place]).collect();
-        let spared = settle_by(table.clone(), |table| planner::plan(table, &busy(table, &which)), check_step);
+        let spared = settle_by(
+            table.clone(),
+            |table| planner::plan(table, &busy(table, &which)),
+            check_step,
+        );
         check_spread(&spared);
-        let wanted = |table: &Table| partitions(table).map(|(_, p)| p.in_sync().count()).collect::<Vec<_>>();
-        prop_assert_eq!(wanted(&spared), wanted(&settle_by(table, plan_by_count, check_step)));
+        let wanted = |table: &Table| {
+            partitions(table)
+                .map(|(_, p)| p.in_sync().count())
+                .collect::<Vec<_>>()
+        };
+        prop_assert_eq!(
+            wanted(&spared),
+            wanted(&settle_by(table, plan_by_count, check_step))
+        );
         // Once no member is busy, everything is where it would have been.
         let even = settle_by(spared, plan_by_count, check_step);
         check_spread(&even);
         // The same for members that others cannot copy to: no partition has fewer copies for that.
-        let reached = settle_by(even.clone(), |table| planner::plan(table, &cut_off(table, &which.iter().copied().filter(|w| *w < table.members.len()).collect::<Vec<_>>())), check_step);
+        let reached = settle_by(
+            even.clone(),
+            |table| {
+                planner::plan(
+                    table,
+                    &cut_off(
+                        table,
+                        &which
+                            .iter()
+                            .copied()
+                            .filter(|w| *w < table.members.len())
+                            .collect::<Vec<_>>(),
+                    ),
+                )
+            },
+            check_step,
+        );
         prop_assert_eq!(wanted(&reached), wanted(&even));
     }
 
     #[test]
-    fn what_was_measured_makes_nobody_heavier_and_comes_to_an_end(
+    fn balance_by_load_makes_no_member_heavier_and_ends(
         members in prop::collection::vec(sketch(), 1..7),
         loads in prop::collection::vec((0_u64..50_000, 0_u64..10_000, 0_u64..200_000_000), 64),
         backups in 0_u8..3,
@@ -587,17 +621,41 @@ proptest! {
         let table = cluster(64, backups, &members);
         let load = |at: PartitionRef| {
             let (reads, writes, bytes) = loads[at.partition.0 as usize];
-            PartitionLoad { reads, writes, bytes, ..PartitionLoad::default() }
+            PartitionLoad {
+                reads,
+                writes,
+                bytes,
+                ..PartitionLoad::default()
+            }
         };
-        let uneven_now = Uneven { work: work_too, bytes: !work_too, memory: false };
+        let uneven_now = Uneven {
+            work: work_too,
+            bytes: !work_too,
+            memory: false,
+        };
         let plan = |table: &Table| planner::plan(table, &uneven(measured(table, load), uneven_now));
-        prop_assert_eq!(plan(&table), plan(&table), "the same input gives the same plan");
+        prop_assert_eq!(
+            plan(&table),
+            plan(&table),
+            "the same input gives the same plan"
+        );
         let settled = settle_by(table.clone(), plan, check_step);
-        prop_assert_eq!(counts(&settled).values().map(|c| c.0).collect::<Vec<_>>(), counts(&table).values().map(|c| c.0).collect::<Vec<_>>());
-        prop_assert_eq!(plan_by_count(&settled), vec![], "and balance by numbers has nothing to take back");
+        prop_assert_eq!(
+            counts(&settled).values().map(|c| c.0).collect::<Vec<_>>(),
+            counts(&table).values().map(|c| c.0).collect::<Vec<_>>()
+        );
+        prop_assert_eq!(
+            plan_by_count(&settled),
+            vec![],
+            "and balance by numbers has nothing to take back"
+        );
         let heaviest = |table: &Table| {
             let work = work(table, &measured(table, load));
-            table.members.iter().map(|m| work[&m.id] * 1000 / u64::from(m.weight)).max()
+            table
+                .members
+                .iter()
+                .map(|m| work[&m.id] * 1000 / u64::from(m.weight))
+                .max()
         };
         if work_too {
             prop_assert!(heaviest(&settled) <= heaviest(&table));

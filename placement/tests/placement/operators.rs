@@ -83,26 +83,56 @@ proptest! {
         begun in any::<bool>(),
     ) {
         let table = cluster(1 << power, backups, &members);
-        let table = planner::admit(&table, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
+        let table = planner::admit(
+            &table,
+            newcomers
+                .iter()
+                .zip(100..)
+                .map(|(s, number)| member(number, s))
+                .collect(),
+        );
         let gone = gone.into_iter().map(|m| (id(m), Absence::Silent)).collect();
-        let mut table = planner::hand_over(&planner::remove(&table, &gone), id(leaver), Pace::Repair);
+        let mut table =
+            planner::hand_over(&planner::remove(&table, &gone), id(leaver), Pace::Repair);
         if begun {
             table = adopt(&table, &plan(&table));
             table = planner::advance(&table, &LIMITS, &planner::Waits::default()).unwrap_or(table);
         }
         let goals = plan(&table);
         let operators = planner::operators(&table, &goals, &Loads::default());
-        prop_assert_eq!(&operators, &planner::operators(&table.clone(), &goals, &Loads::default()));
+        prop_assert_eq!(
+            &operators,
+            &planner::operators(&table.clone(), &goals, &Loads::default())
+        );
         let under_way = partitions(&table).filter_map(|(at, p)| Some((at, p.goal.clone()?)));
         let all: BTreeMap<_, _> = under_way.chain(goals).collect();
-        let led: BTreeMap<_, _> = all.into_iter().map(|(at, goal)| (at, sorted(&goal))).collect();
+        let led: BTreeMap<_, _> = all
+            .into_iter()
+            .map(|(at, goal)| (at, sorted(&goal)))
+            .collect();
         let taken = taken(&table, &operators);
         for (at, goal) in &led {
-            let stays = || sorted(&table.partition(*at).expect("it is there").in_sync().collect::<Vec<_>>());
-            prop_assert_eq!(taken.get(at).cloned().unwrap_or_else(stays), goal.clone(), "{}", at);
+            let stays = || {
+                sorted(
+                    &table
+                        .partition(*at)
+                        .expect("it is there")
+                        .in_sync()
+                        .collect::<Vec<_>>(),
+                )
+            };
+            prop_assert_eq!(
+                taken.get(at).cloned().unwrap_or_else(stays),
+                goal.clone(),
+                "{}",
+                at
+            );
         }
         prop_assert!(taken.keys().all(|at| led.contains_key(at)));
-        let urgency: Vec<Reason> = operators.chunk_by(|a, b| a.partition == b.partition).map(|steps| steps.iter().map(|o| o.reason).min().expect("steps")).collect();
+        let urgency: Vec<Reason> = operators
+            .chunk_by(|a, b| a.partition == b.partition)
+            .map(|steps| steps.iter().map(|o| o.reason).min().expect("steps"))
+            .collect();
         prop_assert!(urgency.is_sorted(), "{:?}", urgency);
     }
 
@@ -118,7 +148,14 @@ proptest! {
         let mut table = cluster(1 << power, backups, &members);
         let on: Schedulers = on.into_iter().map(|place| Scheduler::ALL[place]).collect();
         table.settings.schedulers = on;
-        let table = planner::admit(&table, newcomers.iter().zip(100..).map(|(s, number)| member(number, s)).collect());
+        let table = planner::admit(
+            &table,
+            newcomers
+                .iter()
+                .zip(100..)
+                .map(|(s, number)| member(number, s))
+                .collect(),
+        );
         let gone = gone.into_iter().map(|m| (id(m), Absence::Silent)).collect();
         let table = planner::remove(&table, &gone);
         let reasons = reasons(&table);
@@ -130,7 +167,12 @@ proptest! {
             Reason::Rule | Reason::Apart => on.has(Scheduler::Place) || on.has(Scheduler::Copies),
             Reason::Copies => on.has(Scheduler::Copies),
             Reason::Primaries => on.has(Scheduler::Primaries),
-            Reason::Hot | Reason::Large | Reason::Number | Reason::Tokens | Reason::Small | Reason::Surplus => false,
+            Reason::Hot
+            | Reason::Large
+            | Reason::Number
+            | Reason::Tokens
+            | Reason::Small
+            | Reason::Surplus => false,
         };
         prop_assert!(reasons.iter().all(belong), "{:?} with {:?}", reasons, on);
         let settled = settle_with(table, check_step);
@@ -251,7 +293,7 @@ fn a_leaver_is_handed_over_faster_than_a_drained_member() {
     );
     assert!(
         partitions(&drained).any(|(at, _)| !planner::ranges::may_stay(&drained, at)),
-        "all the same it goes"
+        "the member still goes"
     );
     assert_eq!(planner::leaving(&leaves), BTreeSet::from([second.id]));
     assert!((1..64).contains(&hurried(&leaves)) && (1..64).contains(&hurried(&dead)));
@@ -337,7 +379,7 @@ fn splits_and_merges_are_told_with_their_reasons() {
         },
         ..ranges.clone()
     };
-    assert_eq!(told(&manual, &asked), [""; 0], "nobody splits it");
+    assert_eq!(told(&manual, &asked), [""; 0], "no scheduler splits it");
     let merge = Reshape::Merge {
         partitions: [PartitionId(0), PartitionId(1)],
     };

@@ -128,7 +128,7 @@ fn a_range_is_split_and_merged_again() {
 }
 
 #[test]
-fn what_cannot_be_split_or_merged_is_told_why() {
+fn impossible_splits_and_merges_are_refused_with_a_reason() {
     let table = ranges(&[PLAIN, PLAIN, PLAIN]);
     let name = table.keyspaces[0].name.clone();
     let why = |found: Result<Option<Table>, planner::Refused>| {

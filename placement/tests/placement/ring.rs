@@ -170,29 +170,66 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn arcs_cover_every_token_once(tokens in prop::collection::btree_set(any::<i64>(), 1..40), at in any::<i64>()) {
+    fn arcs_cover_every_token_once(
+        tokens in prop::collection::btree_set(any::<i64>(), 1..40),
+        at in any::<i64>(),
+    ) {
         let ring = Ring::new(tokens.iter().map(|t| (Token(*t), id(1)))).expect("a set");
-        for token in tokens.iter().copied().chain([at, i64::MIN, i64::MAX]).map(Token) {
-            let inside: Vec<usize> = (0..tokens.len()).filter(|&i| ring.arc(i).is_some_and(|arc| arc.contains(token))).collect();
-            prop_assert_eq!(&inside, &vec![ring.arc_of(token).expect("there are tokens")]);
+        for token in tokens
+            .iter()
+            .copied()
+            .chain([at, i64::MIN, i64::MAX])
+            .map(Token)
+        {
+            let inside: Vec<usize> = (0..tokens.len())
+                .filter(|&i| ring.arc(i).is_some_and(|arc| arc.contains(token)))
+                .collect();
+            prop_assert_eq!(
+                &inside,
+                &vec![ring.arc_of(token).expect("there are tokens")]
+            );
         }
-        let whole: f64 = (0..tokens.len()).filter_map(|i| ring.arc(i)).map(|arc| arc.share()).sum();
+        let whole: f64 = (0..tokens.len())
+            .filter_map(|i| ring.arc(i))
+            .map(|arc| arc.share())
+            .sum();
         prop_assert!((whole - 1.0).abs() < 1e-9);
     }
 
     #[test]
-    fn a_join_moves_only_to_the_newcomer(members in 3_usize..12, copies in 1_usize..4, drawn in any::<bool>(), seed in any::<u64>()) {
+    fn a_join_moves_only_to_the_newcomer(
+        members in 3_usize..12,
+        copies in 1_usize..4,
+        drawn in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
         let (ring, mut all) = grown(&vec![PLAIN; members], copies, |_, _| {});
         let before = Walk::new(&ring, &all, copies);
         all.push(Arc::new(member(100, &PLAIN)));
-        let tokens = if drawn { random(&ring, id(100), TOKENS, seed) } else { allocate(&ring, &all, id(100), TOKENS, copies, seed) };
+        let tokens = if drawn {
+            random(&ring, id(100), TOKENS, seed)
+        } else {
+            allocate(&ring, &all, id(100), TOKENS, copies, seed)
+        };
         let joined = ring.join(id(100), tokens).expect("new");
-        let moved = moves((&ring, &before), (&joined, &Walk::new(&joined, &all, copies)));
+        let moved = moves(
+            (&ring, &before),
+            (&joined, &Walk::new(&joined, &all, copies)),
+        );
         for one in &moved {
             prop_assert!(one.to.contains(&id(100)) && !one.from.contains(&id(100)));
             let kept: Vec<MemberId> = one.to.iter().copied().filter(|m| *m != id(100)).collect();
-            let left: Vec<MemberId> = one.from.iter().copied().filter(|m| kept.contains(m)).collect();
-            prop_assert_eq!((kept.len() + 1, &kept), (copies, &left), "the others keep their order");
+            let left: Vec<MemberId> = one
+                .from
+                .iter()
+                .copied()
+                .filter(|m| kept.contains(m))
+                .collect();
+            prop_assert_eq!(
+                (kept.len() + 1, &kept),
+                (copies, &left),
+                "the others keep their order"
+            );
         }
         // All of its arcs were moved.
         let moved: f64 = moved.iter().map(|m| m.arc.share()).sum();
@@ -201,37 +238,68 @@ proptest! {
     }
 
     #[test]
-    fn a_leave_moves_only_from_the_leaver(members in 4_usize..12, copies in 1_usize..4, gone in 0_usize..12, divided in any::<bool>()) {
+    fn a_leave_moves_only_from_the_leaver(
+        members in 4_usize..12,
+        copies in 1_usize..4,
+        gone in 0_usize..12,
+        divided in any::<bool>(),
+    ) {
         let (ring, mut all) = grown(&vec![PLAIN; members], copies, |_, _| {});
         let before = Walk::new(&ring, &all, copies);
         let gone = all.remove(gone % members).id;
-        let left = if divided { depart(&ring, &all, gone, copies) } else { ring.leave(gone) };
+        let left = if divided {
+            depart(&ring, &all, gone, copies)
+        } else {
+            ring.leave(gone)
+        };
         prop_assert_eq!(left.tokens().len(), (members - 1) * TOKENS);
         prop_assert!(left.tokens().is_sorted());
         prop_assert_eq!(left.tokens_of(gone).count(), 0);
         for one in moves((&ring, &before), (&left, &Walk::new(&left, &all, copies))) {
             prop_assert!(one.from.contains(&gone), "{:?}", one);
-            prop_assert!(one.from.iter().filter(|m| **m != gone).all(|m| one.to.contains(m)), "{:?}", one);
+            prop_assert!(
+                one.from
+                    .iter()
+                    .filter(|m| **m != gone)
+                    .all(|m| one.to.contains(m)),
+                "{:?}",
+                one
+            );
         }
     }
 
     #[test]
-    fn copies_stand_apart_on_all_arcs(sketches in prop::collection::vec(sketch(), 1..12), copies in 1_usize..5) {
+    fn copies_stand_apart_on_all_arcs(
+        sketches in prop::collection::vec(sketch(), 1..12),
+        copies in 1_usize..5,
+    ) {
         let (ring, members) = grown(&sketches, copies, |_, _| {});
         let walk = Walk::new(&ring, &members, copies);
         for arc in 0..ring.tokens().len() {
             let replicas = walk.replicas(arc);
             prop_assert_eq!(replicas[0], ring.tokens()[arc].1, "the owner leads");
             let distinct: BTreeSet<&MemberId> = replicas.iter().collect();
-            prop_assert_eq!((distinct.len(), replicas.len()), (copies.min(members.len()), copies.min(members.len())));
+            prop_assert_eq!(
+                (distinct.len(), replicas.len()),
+                (copies.min(members.len()), copies.min(members.len()))
+            );
             // A host without a name stands for its member; a zone without one as well.
-            let host = |m: &Member| if m.location.host.is_empty() { format!("{}", m.id) } else { m.location.host.clone() };
+            let host = |m: &Member| {
+                if m.location.host.is_empty() {
+                    format!("{}", m.id)
+                } else {
+                    m.location.host.clone()
+                }
+            };
             let zone = |m: &Member| match (&*m.location.zone, &*m.location.host) {
                 ("", "") => format!("{}", m.id),
                 ("", host) => format!("h{host}"),
                 (zone, _) => zone.to_owned(),
             };
-            for (have, there_are) in [apart(&members, &replicas, host), apart(&members, &replicas, zone)] {
+            for (have, there_are) in [
+                apart(&members, &replicas, host),
+                apart(&members, &replicas, zone),
+            ] {
                 prop_assert_eq!(have, there_are.min(replicas.len()));
             }
         }
@@ -239,11 +307,22 @@ proptest! {
 
     #[test]
     fn weights_are_followed(weights in prop::collection::vec(50_u32..400, 5..12)) {
-        let sketches: Vec<Sketch> = weights.iter().map(|&weight| Sketch { weight, ..PLAIN }).collect();
+        let sketches: Vec<Sketch> = weights
+            .iter()
+            .map(|&weight| Sketch { weight, ..PLAIN })
+            .collect();
         let (ring, members) = grown(&sketches, 1, |_, _| {});
         let owned = ownership(&ring, &members, 1);
-        prop_assert!(owned.values().all(|o| (o.led / o.led_fair - 1.0).abs() < 0.2), "{:?}", owned);
-        let (led, held): (f64, f64) = owned.values().fold((0.0, 0.0), |sum, o| (sum.0 + o.led, sum.1 + o.held));
+        prop_assert!(
+            owned
+                .values()
+                .all(|o| (o.led / o.led_fair - 1.0).abs() < 0.2),
+            "{:?}",
+            owned
+        );
+        let (led, held): (f64, f64) = owned
+            .values()
+            .fold((0.0, 0.0), |sum, o| (sum.0 + o.led, sum.1 + o.held));
         prop_assert!((led - 1.0).abs() < 1e-9 && (held - 1.0).abs() < 1e-9);
     }
 }

@@ -158,7 +158,10 @@ proptest! {
 
     #[test]
     fn rules_are_obeyed_wherever_they_can_be_and_plans_come_to_an_end(
-        members in prop::collection::vec((location(), prop_oneof![3 => Just(100), 1 => 20_u32..300]), 1..7),
+        members in prop::collection::vec(
+            (location(), prop_oneof![3 => Just(100), 1 => 20_u32..300]),
+            1..7,
+        ),
         newcomers in prop::collection::vec(location(), 0..3),
         gone in prop::collection::btree_set(1_u64..7, 0..3),
         rules in some_rules(),
@@ -167,12 +170,27 @@ proptest! {
         backups in 0_u8..4,
         assignment in prop_oneof![Just(Assignment::RoundRobin), Just(Assignment::Rendezvous)],
     ) {
-        let founders = members.into_iter().zip(1..).map(|((location, weight), number)| located(number, location, weight)).collect();
+        let founders = members
+            .into_iter()
+            .zip(1..)
+            .map(|((location, weight), number)| located(number, location, weight))
+            .collect();
         let table = founded(ruled(1 << power, backups, &rules), assignment, founders);
         prop_assert_eq!(table.validate(), Ok(()));
-        prop_assert_eq!(plan(&table), vec![], "what is assigned is planned no further");
+        prop_assert_eq!(
+            plan(&table),
+            vec![],
+            "what is assigned is planned no further"
+        );
         check_obeyed(&table);
-        let joined = planner::admit(&table, newcomers.into_iter().zip(100..).map(|(l, number)| located(number, l, 100)).collect());
+        let joined = planner::admit(
+            &table,
+            newcomers
+                .into_iter()
+                .zip(100..)
+                .map(|(l, number)| located(number, l, 100))
+                .collect(),
+        );
         let settled = settle_with(joined, check_step);
         check_obeyed(&settled);
         let altered = with_rules(&settled, others);
@@ -188,13 +206,25 @@ proptest! {
 
     /// Where weights differ, or zones, the remainders of shares may fall to others.
     #[test]
-    fn a_rule_that_says_nothing_new_moves_nothing(members in 1_usize..9, power in 0_u32..8, backups in 0_u8..4) {
+    fn a_rule_that_says_nothing_new_moves_nothing(
+        members in 1_usize..9,
+        power in 0_u32..8,
+        backups in 0_u8..4,
+    ) {
         let table = cluster(1 << power, backups, &vec![PLAIN; members]);
-        let ruled = with_rules(&table, rules(&["copies 7 per zone", "primary not in name=nobody"]));
-        let moves: usize = plan(&ruled).iter().map(|(at, goal)| {
-            let partition = ruled.partition(*at).expect("it is there");
-            goal.iter().filter(|m| partition.replicas.iter().all(|r| r.member != **m)).count()
-        }).sum();
+        let ruled = with_rules(
+            &table,
+            rules(&["copies 7 per zone", "primary not in name=absent"]),
+        );
+        let moves: usize = plan(&ruled)
+            .iter()
+            .map(|(at, goal)| {
+                let partition = ruled.partition(*at).expect("it is there");
+                goal.iter()
+                    .filter(|m| partition.replicas.iter().all(|r| r.member != **m))
+                    .count()
+            })
+            .sum();
         prop_assert!(moves == 0, "{} copies move", moves);
     }
 }
@@ -311,7 +341,8 @@ fn a_rule_that_cannot_be_met_is_told_with_its_reason() {
     assert_eq!(
         why(&["copies in zone=a"], 1),
         [
-            "copies in zone=a: of the members that may hold data, 1 are in zone=a, and 2 copies are wanted (16)"
+            "copies in zone=a: of the members that may hold data, 1 are in zone=a, and 2 copies \
+             are wanted (16)"
         ]
     );
     assert_eq!(

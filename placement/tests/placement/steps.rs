@@ -1,6 +1,6 @@
-//! Random lives of a table. Whatever happens in whatever order, every table is valid, epochs only
-//! rise, no member becomes in sync without learning, and the last in-sync copy stays unless the
-//! partition begins anew.
+//! Random lives of a table. After any events in any order, every table is valid, epochs only rise,
+//! no member becomes in sync without learning, and the last in-sync copy stays unless the partition
+//! begins anew.
 
 use crate::common::*;
 use doyen_placement::division::Cut;
@@ -66,9 +66,11 @@ fn act() -> impl Strategy<Value = Act> {
         4 => Just(Act::Advance),
         1 => number().prop_map(Act::Pause),
         3 => Just(Act::Learn),
-        1 => (0_u8..3, 0_u32..4, 0_u8..3).prop_map(|(name, power, backups)| Act::Create(name, power, backups)),
+        1 => (0_u8..3, 0_u32..4, 0_u8..3)
+            .prop_map(|(name, power, backups)| Act::Create(name, power, backups)),
         1 => (0_u8..4, 0_u8..4).prop_map(|(name, backups)| Act::Alter(name, backups)),
-        1 => (0_u8..4, prop::option::of(0..RULES.len())).prop_map(|(name, rule)| Act::Rule(name, rule)),
+        1 => (0_u8..4, prop::option::of(0..RULES.len()))
+            .prop_map(|(name, rule)| Act::Rule(name, rule)),
         1 => prop::collection::vec(0_usize..4, 0..5).prop_map(Act::Schedule),
         1 => (0_u8..4).prop_map(Act::Drop),
         2 => (number(), any::<u64>()).prop_map(|(p, place)| Act::Split(p, place)),
@@ -77,7 +79,8 @@ fn act() -> impl Strategy<Value = Act> {
         3 => prop::option::of(number()).prop_map(Act::Finish),
         1 => Just(Act::Cancel),
         2 => number().prop_map(Act::Hold),
-        4 => (number(), number(), 0_u8..5, any::<bool>()).prop_map(|(p, m, what, stale)| Act::Ask(p, m, what, stale)),
+        4 => (number(), number(), 0_u8..5, any::<bool>())
+            .prop_map(|(p, m, what, stale)| Act::Ask(p, m, what, stale)),
     ]
 }
 
@@ -331,31 +334,44 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn whatever_happens_tables_stay_sound(
+    fn tables_stay_sound_after_any_events(
         founders in prop::collection::vec(sketch(), 1..7),
         power in 0_u32..6,
         backups in 0_u8..3,
         reset in any::<bool>(),
         acts in prop::collection::vec(act(), 1..40),
     ) {
-        let on_loss = if reset { OnLoss::Reset { after_ms: 60_000 } } else { OnLoss::Wait };
-        let mut table = cluster_of(keyspace(1 << power, backups, on_loss), Assignment::Rendezvous, &founders);
+        let on_loss = if reset {
+            OnLoss::Reset { after_ms: 60_000 }
+        } else {
+            OnLoss::Wait
+        };
+        let mut table = cluster_of(
+            keyspace(1 << power, backups, on_loss),
+            Assignment::Rendezvous,
+            &founders,
+        );
         prop_assert!(table.validate().is_ok());
         let mut next_id = 100;
         for act in acts {
             let next = perform(&table, &act, &mut next_id);
             check_step(&table, &next);
-            let before: BTreeMap<_, _> = partitions(&table).map(|(at, p)| (at, p.lineage)).collect();
-            let began_anew = partitions(&next).any(|(at, p)| before.get(&at).is_some_and(|lineage| *lineage != p.lineage));
+            let before: BTreeMap<_, _> =
+                partitions(&table).map(|(at, p)| (at, p.lineage)).collect();
+            let began_anew = partitions(&next)
+                .any(|(at, p)| before.get(&at).is_some_and(|lineage| *lineage != p.lineage));
             let may = match &act {
                 Act::Remove(gone) => reset && gone.iter().any(|(_, how)| *how == 1),
                 Act::Reset(_) | Act::GiveUp(_) => true,
                 _ => false,
             };
-            prop_assert!(may || !began_anew, "only the dead, given up or reset, lose partitions");
+            prop_assert!(
+                may || !began_anew,
+                "only the dead, given up or reset, lose partitions"
+            );
             table = next;
         }
-        // Whatever happened before, planning ends in a table that is safe as far as members answer.
+        // After any past, planning ends in a table that is safe as far as members answer.
         table.settings.schedulers = Schedulers::ALL;
         let table = reshape::cancel(&planner::assign(&table), |_, _| true);
         let settled = settle_with(table, check_step);
@@ -448,7 +464,7 @@ fn the_last_holder_stays_when_it_falls_silent_and_leads_again_when_it_returns() 
     assert_eq!(
         plan(&without).len(),
         0,
-        "nobody can copy what only a silent member has"
+        "no member can copy the data of a silent member"
     );
     let back = planner::revive(&without, &BTreeSet::from([silent]));
     check_step(&without, &back);
@@ -502,7 +518,7 @@ fn partitions_that_only_dead_members_held_begin_anew_if_the_keyspace_says_so() {
 }
 
 #[test]
-fn of_what_silent_members_hold_only_what_is_given_up_begins_anew() {
+fn partitions_of_silent_members_begin_anew_only_if_given_up() {
     let wait = OnLoss::Wait;
     let table = cluster_of(
         keyspace(64, 0, wait),
@@ -549,7 +565,7 @@ fn a_removal_that_leaves_no_voter_is_not_made() {
 }
 
 #[test]
-fn leaving_hands_over_what_it_leads_and_stays_a_copy_until_there_are_others() {
+fn a_leaver_hands_over_leads_and_keeps_copies_until_others_exist() {
     let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
     let next = planner::hand_over(&table, id(2), Pace::Repair);
     check_step(&table, &next);
@@ -588,7 +604,7 @@ fn a_pair_has_nothing_to_repair_when_one_leaves() {
 }
 
 #[test]
-fn while_every_member_leaves_none_drops_what_others_hold() {
+fn while_every_member_leaves_none_drops_shared_copies() {
     let mut table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
     for leaver in [1, 2, 3] {
         let next = planner::hand_over(&table, id(leaver), Pace::Repair);

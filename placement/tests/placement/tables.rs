@@ -89,7 +89,7 @@ fn members_are_no_threads_and_their_threads_are_reached_at_ports_of_their_own() 
         spoilt_member(|m| m.id = m.id.thread(3)),
         Err(Invalid::Threads {
             id: id(2).thread(3),
-            why: "its id is one of those that are for further data threads"
+            why: "its id is for further data threads"
         })
     );
     let of = |ports: &[(u16, Option<u16>)]| {
@@ -267,9 +267,9 @@ fn a_table_is_called_the_same_everywhere() {
     assert!(later.name().order() > table().name().order());
 }
 
-/// Of the highest level.
+/// The name of a table of the highest level.
 const PINNED: u64 = 15_004_375_361_116_371_038;
-/// Of the level before it.
+/// The name of the same table at the level before.
 const PINNED_BELOW: u64 = 1_373_116_885_644_835_111;
 
 #[test]

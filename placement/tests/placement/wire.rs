@@ -28,7 +28,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
 
 /// Prints how many, too: `cargo test -p doyen-placement --test placement wire:: -- --nocapture`.
 #[test]
-fn a_large_table_and_what_is_new_in_it_take_few_bytes() {
+fn a_large_table_and_its_deltas_take_few_bytes() {
     let members: Vec<Sketch> = (0..100)
         .map(|m| Sketch {
             zone: m % 3 + 1,
@@ -183,19 +183,24 @@ proptest! {
     }
 
     #[test]
-    fn damage_to_what_is_new_is_refused_or_harmless(
+    fn a_damaged_delta_is_refused_or_harmless(
         kind in 0_u32..4,
         number in 1_u16..9,
         members in prop::collection::vec(sketch(), 2..5),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let table = lived(kind, number, &members, false);
-        let mut next = planner::remove(&table, &BTreeMap::from([(table.members[0].id, Absence::Dead)]));
+        let mut next = planner::remove(
+            &table,
+            &BTreeMap::from([(table.members[0].id, Absence::Dead)]),
+        );
         next.settings.schedulers = Schedulers::MANUAL;
         next.version = next.version.next();
         let mut bytes = encode(&TableDelta::between(&table, &next));
         let count = bytes.len();
-        damage.into_iter().for_each(|(at, with)| bytes[at.index(count)] = with);
+        damage
+            .into_iter()
+            .for_each(|(at, with)| bytes[at.index(count)] = with);
         if let Some(read) = decode::<TableDelta>(&bytes)
             && let Ok(applied) = read.apply_unnamed(&table)
         {

@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_is_right_that_gives_what_was_acknowledged_or_tried_since() {
+    fn a_read_may_give_the_acknowledged_value_or_a_later_attempt() {
         let held = Held {
             acknowledged: 3,
             tried: 5,

@@ -258,8 +258,8 @@ pub(super) fn a_removed_member_is_not_admitted_by_an_old_request() -> Result<(),
 }
 
 /// The sixth member alone speaks less than the others. The second one never hears it, and
-/// coordinates once the first is dead: its first table leaves out the sixth one, too, and is sent to
-/// it all the same.
+/// coordinates once the first is dead. Its first table leaves out the sixth one, too, and is still
+/// sent to that one.
 pub(super) fn a_process_that_was_not_heard_keeps_the_level() -> Result<(), String> {
     // The fifth one speaks less as well, so that the cluster begins at the lower level. It dies.
     let mut m = Members::of(Setup {

@@ -143,7 +143,7 @@ impl World {
         thread.more = act(&mut thread.siblings, &mut handler);
         if let Some(malformed) = handler.malformed {
             self.broken(format!(
-                "a thread was sent nonsense by another one: {malformed} (at p{p}, thread {t})"
+                "a thread received malformed bytes from another one: {malformed} (at p{p}, thread {t})"
             ));
         }
     }

@@ -652,7 +652,7 @@ impl World {
     /// Its next process is of the present program. If the one that runs may not leave now, it is
     /// tried again.
     pub(crate) fn upgrade(&mut self, slot: usize) {
-        // Once faults have ended, nobody is stopped any more.
+        // After the faults have ended, no process is stopped any more.
         if self.calm || !std::mem::take(&mut self.slots[slot].former) {
             return;
         }
@@ -672,8 +672,8 @@ impl World {
         }
     }
 
-    /// A process is refused because the level rose without it: an operator reads why, and starts the
-    /// present program in its place.
+    /// A process is refused because the level rose without it. An operator reads the reason, and
+    /// starts the present program in its place.
     pub(crate) fn upgrade_refused(&mut self, p: ProcessId) {
         let slot = self.processes[p].slot;
         self.tell(|w| format!("{} speaks less than the level", w.name(p)));

@@ -111,7 +111,7 @@ impl World {
                 .is_some()
         });
         if !led {
-            self.end_who_never_heard(&running);
+            self.end_unheard_processes(&running);
         }
         let running: Vec<ProcessId> = running
             .into_iter()
@@ -145,7 +145,7 @@ impl World {
     /// A newcomer became a voter by a table that only dead members could have sent to it. It waits
     /// to be admitted, and the others wait for its vote. The operator starts it again, so that what
     /// is said about the dead is true of it.
-    fn end_who_never_heard(&mut self, running: &[ProcessId]) {
+    fn end_unheard_processes(&mut self, running: &[ProcessId]) {
         let tables = running
             .iter()
             .filter_map(|p| self.processes[*p].view.as_ref())

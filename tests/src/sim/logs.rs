@@ -113,7 +113,8 @@ impl Logs {
                         let later = since > other || (since == other && of == me);
                         hold!(
                             later,
-                            "I5: {me} acknowledges {} of {} in tenure {since}, and {of} did in {other}",
+                            "I5: {me} acknowledges {} of {} in tenure {since}, and {of} did in \
+                             {other}",
                             now.committed,
                             now.at
                         );
@@ -122,7 +123,7 @@ impl Logs {
                     truth.acknowledged = truth.acknowledged.max(now.committed);
                     seen.acknowledged = now.committed;
                     copies_have(processes, (p, t), now, newest)?;
-                    nobody_else_answers(processes, (p, t), at, now)?;
+                    no_other_member_answers(processes, (p, t), at, now)?;
                 }
                 if seen.opened != since {
                     seen.opened = since;
@@ -191,7 +192,8 @@ impl Logs {
                             let entries = |p: &Process| shard_of(p, at).inspect_entries(at);
                             let how = difference(entries(process), copy.and_then(|p| entries(p)));
                             return Err(format!(
-                                "I6: at rest the copy of {at} on {member} differs from its primary's: {how}"
+                                "I6: at rest the copy of {at} on {member} differs from its \
+                                 primary's: {how}"
                             ));
                         }
                         same_outcomes(process, copy, at)?;
@@ -267,7 +269,7 @@ fn by_both_tables(process: &Process, now: &Inspection, since: Epoch) -> Result<(
 
 /// When a write is acknowledged, no other node may still answer a read in another tenure: its lease
 /// must be over, or it must know the new table (I5). This check needs no read to arrive.
-fn nobody_else_answers(
+fn no_other_member_answers(
     processes: &[Process],
     (p, t): ThreadId,
     at: Nanos,
@@ -296,7 +298,8 @@ fn nobody_else_answers(
         });
         hold!(
             stale.is_none(),
-            "I5: {me} acknowledges {} of {} in tenure {:?}, and {} may still answer as its primary: {stale:?}",
+            "I5: {me} acknowledges {} of {} in tenure {:?}, and {} may still answer as its \
+             primary: {stale:?}",
             now.committed,
             now.at,
             now.since,
@@ -396,7 +399,8 @@ fn same_outcomes(
         let (one, other) = (unfinished(&ours), unfinished(&theirs));
         hold!(
             one == other,
-            "idempotence: at rest {at} knows of {origin}'s operations {one:?}, and its copy on {} {other:?}",
+            "idempotence: at rest {at} knows of {origin}'s operations {one:?}, and its copy on {} \
+             {other:?}",
             copy.me
         );
     }

@@ -412,11 +412,13 @@ impl fmt::Display for Mix {
         let ms = |nanos: Nanos| nanos as f64 / MS as f64;
         write!(
             f,
-            "{founders} founders ({witnesses} witnesses) and up to {joiners} more, {voters_max} voters at most; {partitions} partitions ({placed:?}) with {backups} backups; "
+            "{founders} founders ({witnesses} witnesses) and up to {joiners} more, {voters_max} \
+             voters at most; {partitions} partitions ({placed:?}) with {backups} backups; "
         )?;
         write!(
             f,
-            "{clients} clients; packets take {:.1} to {:.1} ms, {loss} of 1000 datagrams are lost; ",
+            "{clients} clients; packets take {:.1} to {:.1} ms, {loss} of 1000 datagrams are \
+             lost; ",
             ms(self.delay_min),
             ms(self.delay_min + self.jitter)
         )?;

@@ -42,7 +42,7 @@ struct Cluster {
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     stranger: bool,
-    /// What every process that ever was speaks at most.
+    /// The highest level of every process that ever ran.
     speaks: BTreeMap<MemberId, u16>,
     clusters: BTreeMap<ClusterId, Cluster>,
     /// The last tables that a member installed and accepted.
@@ -86,12 +86,12 @@ impl Oracle {
         self.speaks.insert(id, level);
     }
 
-    /// What this process spoke at most.
+    /// The highest level of this process.
     pub(crate) fn spoken(&self, id: MemberId) -> Option<u16> {
         self.speaks.get(&id).copied()
     }
 
-    /// Nobody is sent a table of a level that it does not speak.
+    /// No process is sent a table of a level that it does not speak.
     pub(crate) fn sent(&self, to: MemberId, message: &Message) -> Result<(), String> {
         let of = |payload: &Payload| match payload {
             Payload::Whole(table) => table.level,
@@ -388,7 +388,8 @@ impl Oracle {
                 for voters in [before, table] {
                     hold!(
                         most_accepted(voters, acceptors),
-                        "rule 3: {}.{} is in force, and of the voters of {}.{} only {acceptors:?} have accepted it",
+                        "rule 3: {}.{} is in force, and of the voters of {}.{} only {acceptors:?} \
+                         have accepted it",
                         table.term,
                         table.version,
                         voters.term,
@@ -642,7 +643,8 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
                     .find(|m| new.replicas.iter().all(|r| r.member != *m));
                 hold!(
                     dropped.is_none(),
-                    "rule 7: {names}: partition {at} dropped the learner {dropped:?} within an epoch"
+                    "rule 7: {names}: partition {at} dropped the learner {dropped:?} within an \
+                     epoch"
                 );
             }
             if new.since == old.since {

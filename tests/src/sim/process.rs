@@ -81,7 +81,7 @@ pub(crate) struct Process {
     pub(crate) control_stalled_until: Nanos,
 
     pub(crate) agreement: Agreement,
-    /// Whose hello it has heard.
+    /// The processes whose hellos it has heard.
     pub(crate) met: BTreeSet<MemberId>,
     pub(crate) control_tick_at: Option<Nanos>,
 

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_matter_is_left_out() {
+    fn irrelevant_faults_are_left_out() {
         let (smallest, runs) = shrink(&failed(&Case::from(5), "I10: stale"), 1_000, fragile);
         assert_eq!(
             smallest.case.to_string(),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_in_another_way_is_another_failure() {
+    fn another_failure_does_not_count() {
         let run = |case: &Case| fragile(case).and_then(|()| Err(failed(case, "I16: not healed")));
         let (smallest, _) = shrink(&failed(&Case::from(5), "I10: stale"), 1_000, run);
         assert_eq!(smallest.case.faults, Some(BTreeSet::from([7, 23])));

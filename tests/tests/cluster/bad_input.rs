@@ -120,7 +120,7 @@ fn a_body_announced_as_too_long_is_refused_at_once() {
     );
     assert!(
         said.starts_with("HTTP/1.1 413 ")
-            && said.contains(r#"{"error":"no body that is taken has more than "#),
+            && said.contains(r#"{"error":"the body is too large: send at most "#),
         "{said}"
     );
 }

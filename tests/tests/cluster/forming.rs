@@ -393,11 +393,11 @@ fn a_pair_that_loses_its_older_asks_for_recover_and_goes_on_after_it() {
         "--secret-file",
         &secret,
         "--assert-dead",
-        "nobody",
+        "absent",
     ]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        !output.status.success() && said.contains("nobody") && said.contains(&younger),
+        !output.status.success() && said.contains("absent") && said.contains(&younger),
         "{said}"
     );
     let output = cluster.command(&[
@@ -454,13 +454,13 @@ fn a_pair_that_loses_its_older_asks_for_recover_and_goes_on_after_it() {
         "--secret-file",
         &secret,
         "--assert-dead",
-        "nobody",
+        "absent",
     ]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         !output.status.success()
             && said.contains("nothing to recover")
-            && said.contains("no member is called nobody"),
+            && said.contains("no member is called absent"),
         "{said}"
     );
 }

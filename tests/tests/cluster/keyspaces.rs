@@ -35,7 +35,7 @@ fn a_keyspace_is_created_used_altered_and_dropped() {
     );
     assert!(made && said.contains("32 partitions, 1 copy"), "{said}");
 
-    // The same key in two keyspaces is two keys, whichever node is asked.
+    // The same key in two keyspaces is two keys, at every node.
     let mut plain = cluster.client("n0");
     let mut orders = client_in(&cluster, "n2", "orders");
     for i in 0..KEYS {

@@ -1,4 +1,4 @@
-//! Real processes that are told to leave: no data is lost with them, whatever else dies, and no
+//! Real processes that are told to leave: no data is lost with them even if others die, and no
 //! process waits in vain.
 
 use doyen_tests::cluster::Cluster;

@@ -81,10 +81,10 @@ fn every_node_reports_the_loads_and_a_new_coordinator_learns_them() {
         stages.iter().all(|stage| held(stage) >= 600_000.0),
         "the bytes of two copies: {told}"
     );
-    let unknown = cluster.command(&["simulate", "--from-cluster", &http, "--events", "-nobody"]);
+    let unknown = cluster.command(&["simulate", "--from-cluster", &http, "--events", "-absent"]);
     assert!(
         !unknown.status.success()
-            && String::from_utf8_lossy(&unknown.stderr).contains("there is no node nobody")
+            && String::from_utf8_lossy(&unknown.stderr).contains("there is no node absent")
     );
 
     let coordinator = cluster.coordinator();

@@ -1,4 +1,4 @@
-//! `--memory-max` bounds the process, however its values change and whatever its clients do.
+//! `--memory-max` bounds the process under all changes of values and all behaviour of clients.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::procfs;

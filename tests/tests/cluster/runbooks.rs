@@ -134,7 +134,7 @@ fn a_cluster_is_scaled_out_drained_scaled_in_and_restarted() {
 }
 
 #[test]
-fn an_operator_gives_up_a_lost_zone_and_what_it_alone_held() {
+fn an_operator_gives_up_a_lost_zone_and_its_data() {
     let (mut cluster, mut operator) = begin(
         &[],
         &[

@@ -87,7 +87,8 @@ impl Upgrade {
         let violations = native.violations();
         assert!(violations.is_empty(), "{violations:?}");
         println!(
-            "{} writes and {} reads of Redis clients, {} operations of native clients: 0 failed, 0 lost",
+            "{} writes and {} reads of Redis clients, {} operations of native clients: 0 failed, \
+             0 lost",
             redis.acknowledged, redis.reads, native.answered
         );
         self.cluster

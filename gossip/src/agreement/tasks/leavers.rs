@@ -10,7 +10,7 @@
 //! would go before the newcomers came, and the other half could admit none of them.
 //!
 //! ```text
-//! every member leaves ──> let one go ──> it is started again, and is admitted ──> the others hand over
+//! every member leaves ──> let one go ──> it restarts, and is admitted ──> the others hand over
 //!                              │                                                  to it, and go
 //!                              └──> no newcomer for LAST_LISTENS ──> planner::stop
 //! ```
@@ -183,7 +183,7 @@ impl MemberCore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::context::Named;
+    use crate::agreement::context::NamedTable;
     use crate::agreement::fixtures::members;
     use crate::agreement::net::Net;
     use crate::wire::LeaveStep;
@@ -195,7 +195,8 @@ mod tests {
             Net::new(1, vec![vec![0]]).config(0, base.members[0].id),
             Time(1_000_000_000_000),
         );
-        let mut core = MemberCore::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
+        let mut core =
+            MemberCore::new(&mut cx, NamedTable::new(Arc::new(base.clone())), None, true);
         let mut tasks = CoordinatorTasks::new(cx.now);
         leavers
             .iter()

@@ -52,7 +52,7 @@ pub(super) fn draft_moves(
     draft: &mut Draft,
 ) {
     if tasks.failed >= FAILED_MAX && !broken(&mutant::FAILS_FOR_EVER) {
-        // Whatever makes the moves fail, a person should look at it. Lost copies are still
+        // A person should look for the cause of the failures. Lost copies are still
         // repaired. The pause comes one table after the last failure: it takes away goals, and in
         // the same table the failure would be reported as a copy that is no longer wanted.
         tasks.failed = 0;

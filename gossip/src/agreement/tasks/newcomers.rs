@@ -283,8 +283,7 @@ mod tests {
 
     /// Only the first 40 ASCII characters of a name counted, so long names were confused.
     #[test]
-    fn names_that_begin_alike_or_differ_in_other_than_ascii_characters_are_not_taken_for_one_another()
-     {
+    fn names_that_begin_alike_or_differ_outside_of_ascii_are_not_taken_for_one_another() {
         let long = "a".repeat(NAME_BYTES_MAX - 1);
         let names = [
             format!("{long}1"),

@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_secs(30);
 /// The longest such pause.
 const PAUSE_MAX: Duration = Duration::from_secs(240);
 
-/// By the member complained about, then by the one that complains: since when.
+/// By the member that is complained about, then by the complaining one: the time since when.
 type Complaints = BTreeMap<MemberId, BTreeMap<MemberId, Time>>;
 
 /// What a coordinator knows of unreached members.
@@ -281,8 +281,8 @@ mod tests {
         let (table, mut reach) = (members(4), Reach::default());
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         // While machines were slow, copies to every member were given up.
-        let everybody = || (1..=4).flat_map(|by| (1..=4).map(move |about| (by, about)));
-        everybody().for_each(|(by, about)| reach.complain(at(0), id(by), id(about)));
+        let every_pair = || (1..=4).flat_map(|by| (1..=4).map(move |about| (by, about)));
+        every_pair().for_each(|(by, about)| reach.complain(at(0), id(by), id(about)));
         let shut = |reach: &mut Reach, now| {
             reach.unheard(now, id(4), [1, 2, 3].map(id).into_iter());
             (1..=3).for_each(|by| reach.unheard(now, id(by), [id(4)].into_iter()));

@@ -52,7 +52,7 @@ pub(super) fn room_for_newcomers(base: &Table, table: &Table) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agreement::context::{Context, Named};
+    use crate::agreement::context::{Context, NamedTable};
     use crate::agreement::fixtures::{member, members};
     use crate::agreement::member_core::MemberCore;
     use crate::agreement::net::Net;
@@ -148,7 +148,8 @@ mod tests {
             Net::new(1, vec![vec![0]]).config(0, id(0)),
             Time(1_000_000_000_000),
         );
-        let mut core = MemberCore::new(&mut cx, Named::new(Arc::new(base.clone())), None, true);
+        let mut core =
+            MemberCore::new(&mut cx, NamedTable::new(Arc::new(base.clone())), None, true);
         let mut tasks = CoordinatorTasks::new(cx.now);
         for (place, stands) in (1..).zip(&case.stand) {
             let silent = matches!(stands, Stands::Silent | Stands::Dead | Stands::Succeeded);
@@ -192,13 +193,18 @@ mod tests {
         /// A voter that was kept got its name back, which the same draft had given to a newcomer.
         /// So the table was invalid.
         #[test]
-        fn drafts_are_valid_though_newcomers_have_the_names_of_voters_that_must_be_kept(case in cases()) {
+        fn drafts_are_valid_though_newcomers_have_the_names_of_voters_that_must_be_kept(
+            case in cases(),
+        ) {
             let base = before(&case);
             prop_assert_eq!(base.validate(), Ok(()));
             let next = after(&case, &base);
             prop_assert_eq!(next.validate(), Ok(()));
             for voter in base.voters.iter().filter(|v| next.voters.contains(v)) {
-                prop_assert_eq!(base.settings.balancing.drains(*voter), next.settings.balancing.drains(*voter));
+                prop_assert_eq!(
+                    base.settings.balancing.drains(*voter),
+                    next.settings.balancing.drains(*voter)
+                );
             }
         }
     }

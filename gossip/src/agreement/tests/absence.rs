@@ -16,7 +16,7 @@ fn lost(table: &Table) -> usize {
     planner::lost(table).count()
 }
 
-/// Two members that do not coordinate and alone hold a partition, by slot.
+/// Two members that do not coordinate, and that are the only holders of a partition, by slot.
 fn pair(net: &Net) -> [Slot; 2] {
     let leader = net.leaders()[0];
     let table = net.table(leader);
@@ -30,8 +30,7 @@ fn pair(net: &Net) -> [Slot; 2] {
         .expect("a partition of two others")
 }
 
-/// A cluster of five with so many copies, of which the two holders of a partition are killed at
-/// once.
+/// A cluster of five with this loss policy. The two holders of a partition are killed at once.
 fn killed(seed: u64, on_loss: OnLoss) -> (Net, [Slot; 2]) {
     let mut net = Net::cluster_with(seed, 5, |net| {
         net.on_loss = on_loss;
@@ -148,7 +147,7 @@ fn silent(seed: u64) -> (Net, Slot) {
     (net, away)
 }
 
-/// It was refused for a minute, and ended.
+/// The newcomer was refused for a minute, and ended.
 #[test]
 fn a_name_may_come_back_at_another_address_while_its_former_process_is_silent() {
     for seed in 0..5 {
@@ -171,7 +170,8 @@ fn a_name_may_come_back_at_another_address_while_its_former_process_is_silent() 
             (MemberState::Silent, &format!("{name}~{}", waits.age))
         );
         let note = format!(
-            "{name} is another process now; the silent process that had this name before is called {}",
+            "{name} is another process now; the silent process that had this name before is \
+             called {}",
             waits.name
         );
         assert!(
@@ -223,7 +223,7 @@ fn a_process_at_its_address_proves_it_dead_also_where_another_one_has_its_name()
     );
 }
 
-/// A member that answers keeps its name, whichever process asks for it.
+/// A member that answers keeps its name, even if another process asks for it.
 #[test]
 fn a_member_that_answers_keeps_its_name() {
     let mut net = Net::cluster_with(4, 3, |net| net.on_loss = LONG);

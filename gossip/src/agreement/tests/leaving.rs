@@ -1,4 +1,5 @@
-//! The last members of a cluster leave: which processes they wait for, and which not.
+//! The last members of a cluster leave: the processes that they wait for, and those that they do
+//! not.
 
 use super::super::Input;
 use super::super::net::{Net, Slot};
@@ -129,7 +130,7 @@ fn a_member_that_alone_holds_something_is_not_let_go_before_the_others() {
     assert!((0..3).all(|slot| !holds(slot)), "{:#?}", net.summary());
 }
 
-/// Each one that is let go costs copies, so the next one waits for a newcomer.
+/// Each leaver that goes costs copies, so the next one waits for a newcomer.
 #[test]
 fn one_leaver_at_a_time_is_let_go_while_all_leave() {
     let mut net = Net::cluster_with(4, 5, |net| net.backups = 3);
@@ -184,8 +185,8 @@ fn a_cluster_that_is_stopped_as_a_whole_listens_for_a_moment_and_stops() {
     assert!((1900..3000).contains(&took), "{took} ms");
 }
 
-/// They are not told at the same moment, and those that go first are silent to the others. No
-/// member waits for them.
+/// The members are not told at the same moment, and the first ones that go are silent to the
+/// others. No member waits for them.
 #[test]
 fn a_cluster_that_is_stopped_node_by_node_waits_for_none_that_has_gone() {
     for (seed, apart) in (0..12).zip([100, 400, 700, 1000, 1500, 2500].into_iter().cycle()) {

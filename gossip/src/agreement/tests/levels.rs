@@ -1,4 +1,4 @@
-//! Which level a cluster runs at, while programs of two versions are there.
+//! The level of a cluster with programs of two versions.
 
 use super::*;
 use doyen_placement::MemberState;
@@ -7,7 +7,7 @@ use doyen_placement::level::LEVELS;
 const FORMER: u16 = LEVELS.0;
 const PRESENT: u16 = LEVELS.1;
 
-/// Founders of which these run the program before the present one.
+/// A cluster of founders. These of them run the program before the present one.
 fn founded(former: &[usize], count: usize) -> Net {
     let mut net = Net::cluster_with(9, count, |net| {
         net.levels.extend(former.iter().map(|slot| (*slot, FORMER)))
@@ -28,7 +28,7 @@ fn said(net: &Net, slot: usize, what: &str) -> bool {
 }
 
 #[test]
-fn a_new_cluster_begins_at_what_all_its_founders_speak() {
+fn a_new_cluster_begins_at_the_level_of_all_founders() {
     for count in 1..=3 {
         let net = founded(&[], count);
         assert_eq!(level(&net), Some(PRESENT));
@@ -39,8 +39,8 @@ fn a_new_cluster_begins_at_what_all_its_founders_speak() {
     assert_eq!(level(&net), Some(FORMER));
 }
 
-/// Each process is replaced by one of the present program. The level rises once the last one of the
-/// former program is gone, and every member that is there says so.
+/// Each process is replaced by one of the present program. The level rises when the last process of
+/// the former program is gone, and every member reports it.
 #[test]
 fn the_level_rises_once_the_last_process_of_the_former_program_is_gone() {
     let mut net = founded(&[0, 1, 2], 3);
@@ -64,8 +64,8 @@ fn the_level_rises_once_the_last_process_of_the_former_program_is_gone() {
     assert!((0..2).all(|slot| said(&net, slot, "every member speaks level 14")));
 }
 
-/// What a member speaks is known from its hello alone: a coordinator that has not heard it does not
-/// guess. The member is silent, and stays in the table because it alone holds something.
+/// A member's level is known only from its hello. A coordinator that has not heard the hello does
+/// not guess. The member is silent, and remains in the table because it alone holds data.
 #[test]
 fn a_silent_member_of_the_former_program_keeps_the_level() {
     let mut net = Net::cluster_with(3, 3, |net| {
@@ -106,7 +106,7 @@ fn a_process_of_the_former_program_is_refused_once_the_level_has_risen() {
     assert_eq!(net.table(0).members.len(), 2);
 }
 
-/// It could not read the table that says so, and would be a member of nothing for ever.
+/// The process could not read the table that says so, and would never be a member of anything.
 #[test]
 fn a_process_that_was_cut_off_while_the_level_rose_learns_that_it_is_out() {
     let mut net = founded(&[2], 3);

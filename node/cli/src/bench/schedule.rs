@@ -1,5 +1,5 @@
 //! When operations start. In the closed loop, an operation starts as soon as there is room. In the
-//! open loop, operations start at a constant rate, whatever the servers do.
+//! open loop, operations start at a constant rate, even if the servers are slow.
 //!
 //! Operations of the open loop have intended starts. The lanes (connections) get them in turn: of
 //! three lanes, lane 0 has starts 0, 3, 6, .. A lane that may not send keeps its starts and sends

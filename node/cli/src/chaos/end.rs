@@ -34,7 +34,7 @@ impl End {
         *self.by_hand.borrow()
     }
 
-    /// Whether the run is over, for whatever reason.
+    /// Whether the run is over, for any reason.
     pub(super) fn is_over(&self) -> bool {
         self.is_by_hand() || Instant::now() >= self.until
     }

@@ -363,7 +363,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
-    /// A client of a server that gives these answers, whatever the requests are.
+    /// A client of a server that gives these answers to any requests.
     async fn client_of(answers: &'static [&'static str]) -> Resp {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let book = Rc::new(RefCell::new(Book::new(false)));

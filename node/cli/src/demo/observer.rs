@@ -10,7 +10,7 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a node may take to answer; then the next one is asked.
 const ANSWER_MAX: Duration = Duration::from_millis(700);
-/// One in so many requests also asks for the table, which is large.
+/// One in this many requests also asks for the table, which is large.
 const TABLE_EVERY: u32 = 4;
 
 /// Watches until the demo ends.

@@ -241,7 +241,7 @@ fn a_port_in_use_is_named_with_its_flag() {
         &[],
         &[&tcp, "--http", "in use"],
     );
-    // The error must be the only line, whatever the log level.
+    // The error must be the only line at every log level.
     refused(
         &run_with(&["--http", &tcp, "--log", "info"]),
         &[],

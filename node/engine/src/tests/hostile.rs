@@ -487,7 +487,7 @@ fn a_client_asks_another_member_if_a_named_table_does_not_come() {
 }
 
 #[test]
-fn silence_in_the_middle_of_a_frame_holds_up_no_others() {
+fn silence_in_a_frame_does_not_delay_other_peers() {
     let mut w = three(57);
     let frame = Frame::Append {
         head: Head {

@@ -12,8 +12,8 @@ enum Seen {
     Bytes(u8, Vec<u8>),
 }
 
-/// Notes what comes; takes a byte a call where it is `slow`, and finds no sense in a frame that
-/// begins with 0.
+/// Notes events. If it is `slow`, it takes one byte in each call. A frame that begins with 0 is
+/// malformed.
 #[derive(Default)]
 struct Reader {
     seen: Vec<Seen>,
@@ -92,7 +92,7 @@ impl Threads {
         siblings.send(peer, Lane::Calls, Bytes::copy_from_slice(bytes))
     }
 
-    /// Whom it rings at the end of its pass.
+    /// The threads that it wakes at the end of its pass.
     fn flush(&mut self, from: u8) -> Vec<u8> {
         let mut rung = Vec::new();
         self.all[usize::from(from)].0.flush(|t| rung.push(t));
@@ -105,7 +105,7 @@ fn bytes(from: u8, text: &[u8]) -> Seen {
 }
 
 #[test]
-fn threads_meet_and_take_what_the_others_left_in_order() {
+fn threads_meet_and_take_bytes_in_order() {
     let mut t = Threads::new(3);
     assert_eq!(t.pass(0), (vec![Seen::Up(1), Seen::Up(2)], false));
     assert!(!t.send(0, 1, b"one") && !t.send(0, 1, b"two") && !t.send(0, 2, b"three"));
@@ -122,7 +122,7 @@ fn threads_meet_and_take_what_the_others_left_in_order() {
 }
 
 #[test]
-fn one_thread_has_nobody_to_look_after() {
+fn a_single_thread_has_no_siblings() {
     let mut t = Threads::new(1);
     assert_eq!(t.pass(0), (Vec::new(), false));
     let alone = &t.all[0].0;
@@ -130,7 +130,7 @@ fn one_thread_has_nobody_to_look_after() {
 }
 
 #[test]
-fn what_is_too_much_for_one_pass_goes_on_in_the_next() {
+fn work_beyond_one_pass_continues_in_the_next() {
     let mut t = Threads::met(2);
     t.all[1].1.slow = true;
     t.send(0, 1, b"ab");
@@ -147,12 +147,12 @@ fn what_is_too_much_for_one_pass_goes_on_in_the_next() {
 }
 
 #[test]
-fn who_is_sent_more_than_it_takes_is_congested_until_it_has_taken_it() {
+fn a_slow_reader_is_congested_until_it_has_caught_up() {
     let mut t = Threads::met(2);
     t.all[0].0.congest_at(4);
     assert!(!t.send(0, 1, b"abc"));
     assert!(t.send(0, 1, b"de"));
-    assert!(t.send(0, 1, b"f"), "small answers go all the same");
+    assert!(t.send(0, 1, b"f"), "small answers still leave");
     t.flush(0);
     assert_eq!(t.pass(0).0, Vec::new());
     t.pass(1);
@@ -161,7 +161,7 @@ fn who_is_sent_more_than_it_takes_is_congested_until_it_has_taken_it() {
 }
 
 #[test]
-fn bytes_for_a_former_member_reach_nobody_and_the_threads_meet_again() {
+fn bytes_for_a_former_member_are_lost_and_the_threads_meet_again() {
     let mut t = Threads::met(2);
     t.send(0, 1, b"for the former");
     t.flush(0);

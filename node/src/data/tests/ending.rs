@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// It panics when it is woken.
+/// Panics when it is woken.
 #[derive(Default)]
 struct Hostile(AtomicBool);
 
@@ -78,26 +78,26 @@ async fn calls_after_the_end_say_that_it_is_over() {
     );
 }
 
-/// Nobody was told, and what had been asked waited.
+/// The control thread was not told, and callers waited for ever.
 #[tokio::test]
 async fn a_thread_that_ends_by_itself_says_so_to_callers_and_to_the_control_thread() {
     let poll = mio::Poll::new().unwrap();
-    let bell = Bell::new(mio::Waker::new(poll.registry(), reactor::BELL).unwrap());
-    let desk = Arc::new(Desk::new(bell, 10));
+    let thread_waker = ThreadWaker::new(mio::Waker::new(poll.registry(), reactor::WAKE).unwrap());
+    let inbox = Arc::new(Inbox::new(thread_waker, 10));
     let (upcalls, mut told) = mpsc::channel(1);
-    let mut call = Box::pin(Asked::new(desk.clone(), Work::Key(operation(Action::Get))));
+    let mut call = Box::pin(Asked::new(inbox.clone(), Work::Key(operation(Action::Get))));
     assert!(
         call.as_mut()
             .poll(&mut Context::from_waker(Waker::noop()))
             .is_pending()
     );
-    let attended = Attended::new(desk.clone(), Vec::new(), upcalls);
+    let attended = Attended::new(inbox.clone(), Vec::new(), upcalls);
     let thread = std::thread::spawn(move || {
         let _attended = attended;
         panic!("this test's thread panics");
     });
     assert!(matches!(told.recv().await, Some(Upcall::Ended(why)) if why.contains("panicked")));
-    assert!(thread.join().is_err() && desk.has_ended());
+    assert!(thread.join().is_err() && inbox.has_ended());
     assert_eq!(
         call.as_mut().poll(&mut Context::from_waker(Waker::noop())),
         Poll::Ready(Outcome::Failed(Failure::Stopped))

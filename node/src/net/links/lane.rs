@@ -1,31 +1,31 @@
-//! One lane of one link: a long-lived stream, and what waits on either side of it.
+//! One lane of one link: a long-lived stream, with the bytes that wait on either side of it.
 
 use crate::net::grow;
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{Connection, ReadError, StreamId, WriteError};
 use std::collections::VecDeque;
 
-/// Read in one pass at most, about, before others have a turn.
+/// Limit of bytes read in one pass, about, before other lanes have a turn.
 const READ_BYTES: usize = 128 << 10;
 
 #[derive(Debug)]
 pub(super) struct LaneIo {
     pub(super) stream: StreamId,
-    /// What the stream did not take yet.
+    /// Bytes that the stream did not take yet.
     waiting: VecDeque<Bytes>,
-    /// Bytes of that.
+    /// The number of those bytes.
     pub(super) queued: usize,
-    /// Read and not consumed.
+    /// Bytes that were read and not consumed.
     pub(super) input: BytesMut,
-    /// How many of those are counted as a partial frame.
+    /// The number of those that count as a partial frame.
     pub(super) counted: usize,
     /// The stream may have more.
     pub(super) readable: bool,
-    /// There is more in `input` than one call should handle.
+    /// `input` has more than one call should handle.
     pub(super) again: bool,
 }
 
-/// The stream ended: whatever ends one lane ends the connection.
+/// The stream ended. The end of one lane ends the connection.
 #[derive(Debug)]
 pub(super) struct Ended;
 
@@ -42,7 +42,7 @@ impl LaneIo {
         }
     }
 
-    /// Sends, or keeps for when the peer takes more.
+    /// Sends bytes, or keeps them until the peer takes more.
     pub(super) fn push(&mut self, connection: &mut Connection, bytes: Bytes) {
         self.queued += bytes.len();
         self.waiting.push_back(bytes);
@@ -51,7 +51,7 @@ impl LaneIo {
         }
     }
 
-    /// Gives the stream what it takes.
+    /// Gives the stream as much as it takes.
     pub(super) fn flush(&mut self, connection: &mut Connection) {
         let mut stream = connection.send_stream(self.stream);
         while let Some(first) = self.waiting.front_mut() {
@@ -62,7 +62,7 @@ impl LaneIo {
                         self.waiting.pop_front();
                     }
                 }
-                // `Writable` tells when to go on; a stream that ended is told as such.
+                // `Writable` reports when to continue. The end of a stream is reported elsewhere.
                 Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => {
                     return;
                 }
@@ -70,7 +70,7 @@ impl LaneIo {
         }
     }
 
-    /// Takes what has come, up to a bound.
+    /// Reads what has arrived, up to a bound.
     pub(super) fn read(&mut self, connection: &mut Connection) -> Result<(), Ended> {
         self.readable = false;
         let mut stream = connection.recv_stream(self.stream);
@@ -90,7 +90,7 @@ impl LaneIo {
                 Ok(None) | Err(ReadError::Reset(_)) => break Err(Ended),
             }
         };
-        // The connection is touched anyway, so what this wants to be said is said.
+        // The caller touches the connection anyway, so the resulting window update is sent.
         let _ = chunks.finalize();
         result
     }

@@ -1,9 +1,9 @@
-//! A connection on its way up: hello, answer, three lanes.
+//! An opening connection: hello, answer, three lanes.
 //!
 //! ```text
 //!   dialler   hello ─────────────>  accepted
 //!             <───────────── hello
-//!             lanes of calls, of bulk, of what is carried ──>  both up
+//!            lanes of calls, of bulk, of carried datagrams ──>  both up
 //! ```
 
 use super::super::endpoint::{Close, Failure};
@@ -20,21 +20,20 @@ const PRIORITY_BULK: i32 = -1;
 
 #[derive(Debug)]
 pub(super) enum Opening {
-    /// We dialled this peer (`None`: whoever is there); our hello is sent once the handshake is
-    /// done.
+    /// We dialled this peer (`None`: any member). Our hello is sent once the handshake is done.
     Dialled {
         peer: Option<MemberId>,
         address: SocketAddr,
         hello: Option<StreamId>,
         bytes: Vec<u8>,
     },
-    /// Somebody dialled us.
+    /// The other end dialled us.
     Accepted {
         address: SocketAddr,
         hello: Option<StreamId>,
         bytes: Vec<u8>,
     },
-    /// It is this peer, and opens its lanes.
+    /// The peer is known, and opens its lanes.
     Lanes {
         address: SocketAddr,
         peer: MemberId,
@@ -43,14 +42,14 @@ pub(super) enum Opening {
     },
 }
 
-/// A connection that is up.
+/// An open connection.
 #[derive(Debug)]
 pub(super) struct Opened {
-    /// Which peer it is.
+    /// The peer.
     pub(super) peer: MemberId,
     /// The version of the connection.
     pub(super) version: u16,
-    /// Its lanes: of calls, of bulk, of what is carried for others.
+    /// Its lanes: for calls, for bulk, for datagrams that are carried for others.
     pub(super) lanes: [StreamId; 3],
 }
 
@@ -84,7 +83,7 @@ impl Opening {
         }
     }
 
-    /// Whom we dialled.
+    /// The peer that was dialled.
     pub(super) const fn peer(&self) -> Option<MemberId> {
         match self {
             Self::Dialled { peer, .. } => *peer,
@@ -92,11 +91,11 @@ impl Opening {
         }
     }
 
-    /// Goes on as far as what has come allows. `admit` judges who dials us, `expect` whether who
-    /// answers is whom we dialled.
+    /// Continues as far as the arrived bytes allow. `admit` judges a dialler. `expect` judges
+    /// whether the answering peer is the one that was dialled.
     ///
     /// # Errors
-    /// Why it ends, and as what it is closed.
+    /// The reason for the end, and the code with which the connection is closed.
     pub(super) fn advance(
         &mut self,
         connection: &mut Connection,
@@ -246,7 +245,7 @@ fn open(
     Ok(stream)
 }
 
-/// Says a few bytes, which fit into any window; `whole`: nothing more follows.
+/// Sends a few bytes, which fit into any window. `whole`: nothing follows.
 fn say(
     connection: &mut Connection,
     stream: StreamId,
@@ -264,7 +263,7 @@ fn say(
     Ok(())
 }
 
-/// Reads on to the end of a stream; true once that is there.
+/// Reads to the end of a stream. True: the end was reached.
 fn read(
     connection: &mut Connection,
     stream: StreamId,
@@ -287,7 +286,7 @@ fn read(
     Ok(ended)
 }
 
-/// The first byte of a lane, if it is there.
+/// The first byte of a lane, if it has arrived.
 fn read_tag(connection: &mut Connection, stream: StreamId) -> Result<Option<u8>, (Failure, Close)> {
     let mut recv = connection.recv_stream(stream);
     let mut chunks = recv.read(true).map_err(|e| broken(&e.to_string()))?;

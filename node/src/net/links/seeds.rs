@@ -1,4 +1,4 @@
-//! Where a client begins: addresses of which it does not know who is there.
+//! The seeds of a client: addresses of unknown members.
 
 use super::super::backoff::Backoff;
 use super::super::endpoint::Failure;
@@ -7,7 +7,7 @@ use quinn_proto::ConnectionHandle;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// The seeds of a client; a node has none here.
+/// The seeds of a client. A node has none here.
 #[derive(Debug, Default)]
 pub(super) struct Seeds(Vec<Seed>);
 
@@ -16,12 +16,12 @@ struct Seed {
     address: SocketAddr,
     dial: Dial,
     backoff: Backoff,
-    /// Why it did not take us when it was last tried.
+    /// Why it refused us at the last attempt.
     failure: Option<Failure>,
 }
 
 impl Seeds {
-    /// Exactly these are seeds; returns the dials under way that are for others.
+    /// Replaces the seeds. Returns the dials under way to former ones.
     pub(super) fn set(&mut self, addresses: &[SocketAddr], now: Instant) -> Vec<ConnectionHandle> {
         let (kept, void) = std::mem::take(&mut self.0)
             .into_iter()
@@ -49,7 +49,7 @@ impl Seeds {
             .collect()
     }
 
-    /// Whom to dial now.
+    /// The addresses to dial now.
     pub(super) fn due(&self, now: Instant) -> Vec<SocketAddr> {
         self.0
             .iter()
@@ -58,7 +58,7 @@ impl Seeds {
             .collect()
     }
 
-    /// When somebody is to be dialled.
+    /// When the next address is to be dialled.
     pub(super) fn next(&self) -> Option<Instant> {
         self.0
             .iter()
@@ -72,14 +72,14 @@ impl Seeds {
             .min()
     }
 
-    /// It is dialled.
+    /// The address is being dialled.
     pub(super) fn dialled(&mut self, address: SocketAddr, handle: ConnectionHandle) {
         if let Some(seed) = self.get(address) {
             seed.dial = Dial::Done(handle);
         }
     }
 
-    /// It did not take us: it is tried again after a pause.
+    /// The seed refused us. It is tried again after a pause.
     pub(super) fn failed(&mut self, address: SocketAddr, failure: Failure, now: Instant) {
         if let Some(seed) = self.get(address) {
             seed.dial = Dial::At(now + seed.backoff.next_wait());
@@ -87,17 +87,17 @@ impl Seeds {
         }
     }
 
-    /// It took us: from now on it is dialled as the member that it is, and as a seed again once
-    /// nobody is connected.
+    /// The seed accepted us. From now on it is dialled as a member, and as a seed again once no
+    /// member is connected.
     pub(super) fn met(&mut self, address: SocketAddr, now: Instant) {
         if let Some(seed) = self.get(address) {
-            // Not at once, and its pauses still grow: it may take us and be lost again, each time.
+            // Wait, and longer each time: a seed may accept us and be lost again, over and over.
             seed.dial = Dial::At(now + seed.backoff.next_wait());
             seed.failure = None;
         }
     }
 
-    /// Those that did not take us, and why.
+    /// The seeds that refused us, and why.
     pub(super) fn failures(&self) -> Vec<(SocketAddr, Failure)> {
         self.0
             .iter()

@@ -39,7 +39,7 @@ impl LinkHandler for Recorder {
         while let Some(head) = bytes.first_chunk::<4>() {
             let length = u32::from_le_bytes(*head);
             if length == u32::MAX {
-                return Err(Malformed("a length that nobody sends"));
+                return Err(Malformed("a length that no peer sends"));
             }
             if bytes.len() < 4 + length as usize {
                 break;
@@ -123,7 +123,7 @@ fn a_connection_has_the_highest_version_that_both_ends_speak() {
     }
 }
 
-/// Two nodes or more, and the loop that they share.
+/// Two or more nodes, and the loop that they share.
 struct Pair {
     nodes: Vec<Node>,
     poll: Poll,
@@ -158,7 +158,7 @@ impl Pair {
         }
     }
 
-    /// Two that are connected.
+    /// Two connected nodes.
     fn up() -> Self {
         let mut pair = Self::of(Node::new(1, SECRET), Node::new(2, SECRET));
         let entries = [pair.nodes[A].entry(), pair.nodes[B].entry()];
@@ -170,7 +170,7 @@ impl Pair {
         pair
     }
 
-    /// One pass of all.
+    /// One pass of all nodes.
     fn pass(&mut self) {
         let now = Instant::now();
         let due = self.nodes.iter().filter_map(|n| n.links.timeout()).min();
@@ -193,7 +193,7 @@ impl Pair {
 
     fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
         let end = Instant::now() + PATIENCE;
-        // What a test did to the nodes is to be sent.
+        // The test may have changed the nodes, so let all of them send.
         self.nodes.iter_mut().for_each(|n| n.more = true);
         while Instant::now() < end {
             if let Some(found) = done(self) {
@@ -214,7 +214,7 @@ impl Pair {
         assert_eq!(self.next(at), seen);
     }
 
-    /// Why a connection of this node did not come up.
+    /// Why a connection of this node did not open.
     fn failure(&mut self, at: usize) -> Failure {
         self.nodes[at].links.failures.clear();
         self.until("a connection fails", |pair| {
@@ -227,8 +227,8 @@ impl Pair {
     }
 }
 
-/// The socket on `[::]` heard of the peer at `127.0.0.1` as of `::ffff:127.0.0.1`, and dropped
-/// every datagram.
+/// The socket on `[::]` named the peer at `127.0.0.1` as `::ffff:127.0.0.1`, and every datagram was
+/// dropped.
 #[test]
 fn a_node_on_both_families_is_connected_with_nodes_of_either() {
     for (listens, advertised) in [
@@ -273,14 +273,14 @@ fn a_node_says_which_peers_are_out_of_the_reach_of_its_socket() {
     );
 }
 
-/// Three nodes behind relays, which may cut the ways between them; all are connected but for those
-/// that are cut from the beginning.
+/// Three nodes behind relays, which may cut the paths between them. All of them are connected,
+/// except for paths that are cut from the beginning.
 struct Triangle {
     relay: Relay,
     all: Pair,
 }
 
-/// As members are: their ids leave room for the numbers of threads.
+/// Ids like those of members: they leave room for the numbers of threads.
 const IDS: [MemberId; 3] = [MemberId(16), MemberId(32), MemberId(48)];
 
 impl Triangle {
@@ -320,7 +320,7 @@ impl Triangle {
         Self { relay, all }
     }
 
-    /// What A and B say to each other arrives in order, and no connection ends.
+    /// A and B send each other bytes, which arrive in order, and no connection ends.
     fn converse(&mut self, about: u8) {
         for part in 0..100_u8 {
             self.all.nodes[A].send(IDS[B], Lane::Calls, &[about, part]);
@@ -339,7 +339,7 @@ impl Triangle {
         assert!(self.all.seen_nothing());
     }
 
-    /// Soon nobody carries anything, but where the machine itself stands still now and then.
+    /// Soon no datagram is carried, unless the machine itself pauses now and then.
     fn converse_straight(&mut self) {
         let carried = |all: &Pair| all.nodes.iter().map(|n| n.links.carried()).sum::<u64>();
         let (end, mut about) = (Instant::now() + PATIENCE, 0_u8);
@@ -355,8 +355,7 @@ impl Triangle {
     }
 }
 
-/// What went from one to the other stalled for as long as the cut lasted, and calls ended after 5
-/// s.
+/// Bytes stalled for as long as the cut lasted, and calls ended after 5 s.
 #[test]
 fn two_members_that_are_cut_from_each_other_go_on_by_a_third() {
     for cuts in [&[(A, B), (B, A)][..], &[(A, B)], &[(B, A)]] {
@@ -384,7 +383,7 @@ fn members_that_are_cut_from_the_beginning_meet_by_a_third() {
 }
 
 #[test]
-fn nonsense_among_what_is_carried_closes_the_connection_and_what_is_for_nobody_is_lost() {
+fn malformed_carried_bytes_close_the_connection_and_undeliverable_ones_are_lost() {
     let mut triangle = Triangle::new(&[]);
     let stranger = Carried {
         comes: false,
@@ -465,7 +464,7 @@ fn calls_pass_bulk() {
 }
 
 #[test]
-fn what_ends_is_dialled_again_and_begins_anew() {
+fn an_ended_connection_is_dialled_again_and_begins_anew() {
     let mut pair = Pair::up();
     // Half a frame, which must not be glued to what comes later.
     pair.nodes[A]
@@ -502,7 +501,7 @@ fn malformed_bytes_close_the_connection() {
 #[test]
 fn silence_in_the_middle_of_a_frame_holds_up_nothing_else() {
     let mut pair = Pair::up();
-    // Begun, and never ended: a part of its length, and a part of its bytes.
+    // Frames that begin and never end: part of the length, and part of the bytes.
     for begun in [&[9, 0][..], &[0, 0, 1]] {
         pair.nodes[A]
             .links
@@ -525,11 +524,11 @@ fn a_peer_that_takes_nothing_is_disconnected() {
     pair.expect(A, Seen::Disconnected(id(2)));
 }
 
-/// 64 MiB that waited closed the connection, however fast the peer took them.
+/// A queue of 64 MiB closed the connection, however fast the peer read.
 #[test]
 fn a_congested_peer_is_named_and_its_relief_is_told() {
     let mut pair = Pair::up();
-    // More than the stream takes at once, for the peer grants it 16 MiB.
+    // More than the stream takes at once: the peer grants it 16 MiB.
     let large = vec![7; (16 << 20) + CONGESTED_BYTES];
     assert!(
         !pair.nodes[A]
@@ -560,7 +559,7 @@ fn only_peers_are_let_in() {
     pair.nodes[B].links.set_peers(&[a]);
     pair.expect(B, Seen::Connected(id(1)));
     pair.expect(A, Seen::Connected(id(2)));
-    // Whoever is no peer any more is disconnected.
+    // A member that is no peer any more is disconnected.
     pair.nodes[B].links.set_peers(&[]);
     pair.expect(B, Seen::Disconnected(id(1)));
     pair.expect(A, Seen::Disconnected(id(2)));
@@ -571,21 +570,21 @@ fn only_peers_are_let_in() {
 fn a_member_that_the_table_calls_otherwise_is_refused_on_both_sides() {
     let mut pair = Pair::of(Node::new(1, SECRET), Node::new(2, SECRET));
     let renamed = |(id, _, address): (MemberId, Arc<str>, SocketAddr)| {
-        (id, Arc::from("somebody else"), address)
+        (id, Arc::from("another node"), address)
     };
     let (a, b) = (pair.nodes[A].entry(), pair.nodes[B].entry());
     pair.nodes[A].links.set_peers(std::slice::from_ref(&b));
     pair.nodes[B].links.set_peers(&[renamed(a.clone())]);
     let failure = pair.failure(A);
     assert!(
-        failure.to_string().contains("is called \"somebody else\""),
+        failure.to_string().contains("is called \"another node\""),
         "{failure}"
     );
     pair.nodes[A].links.set_peers(&[renamed(b)]);
     pair.nodes[B].links.set_peers(&[a]);
     let failure = pair.failure(A);
     assert!(
-        failure.to_string().contains("is called \"somebody else\""),
+        failure.to_string().contains("is called \"another node\""),
         "{failure}"
     );
     assert!(pair.nodes[A].seen.0.is_empty());
@@ -616,13 +615,16 @@ fn another_process_at_the_address_is_not_taken_for_the_peer() {
     pair.nodes[B].links.set_peers(&[a]);
     let failure = pair.failure(A);
     assert!(
-        matches!(&failure, Failure::Unreachable(why) if why.contains("another process answers there")),
+        matches!(
+            &failure,
+            Failure::Unreachable(why) if why.contains("another process answers there")
+        ),
         "{failure}"
     );
 }
 
 #[test]
-fn a_dial_that_nobody_answers_ends_and_is_tried_again() {
+fn an_unanswered_dial_ends_and_is_tried_again() {
     let mut pair = Pair::of(Node::new(1, SECRET), Node::new(2, SECRET));
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     pair.nodes[A]
@@ -659,7 +661,7 @@ fn the_end_is_told() {
 }
 
 #[test]
-fn garbage_disturbs_nobody() {
+fn garbage_disturbs_no_peer() {
     let mut pair = Pair::up();
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut state = 1u64;
@@ -690,7 +692,7 @@ fn guest(clients_max: Option<usize>, client: Node) -> Pair {
 }
 
 #[test]
-fn a_client_finds_out_who_its_seed_is_and_keeps_the_connection_once_it_has_a_table() {
+fn a_client_learns_the_id_of_its_seed_and_keeps_the_connection() {
     let mut pair = guest(Some(1), Node::new(CLIENT, SECRET));
     pair.expect(B, Seen::Connected(id(1)));
     pair.expect(A, Seen::Connected(id(CLIENT)));
@@ -700,7 +702,7 @@ fn a_client_finds_out_who_its_seed_is_and_keeps_the_connection_once_it_has_a_tab
     pair.expect(A, calls(CLIENT, b"asked"));
     pair.nodes[A].send(id(CLIENT), Lane::Bulk, b"answered");
     pair.expect(B, Seen::Frame(id(1), Lane::Bulk, b"answered".to_vec()));
-    // Tables change, and name no clients.
+    // Tables change, and do not name clients.
     pair.nodes[A].links.set_peers(&table);
     assert_eq!(pair.nodes[A].links.clients(), 1);
     assert!(pair.seen_nothing() && pair.nodes[B].links.refusals().is_empty());
@@ -731,10 +733,10 @@ fn clients_are_let_in_once_there_is_a_table_and_up_to_their_number() {
 }
 
 #[test]
-fn nobody_dials_a_client() {
+fn no_member_dials_a_client() {
     let mut pair = Pair::of(Node::new(1, SECRET), Node::new(CLIENT, SECRET));
-    // Whoever names it as a member does not dial it either: its id is the higher one. So another
-    // client does.
+    // A member that names it as a member does not dial it either, because its id is the higher one.
+    // So another client does.
     let address = pair.nodes[B].entry().2;
     pair.nodes[A] = Node::new(MemberId::of_client(1).0, SECRET);
     let fd = pair.nodes[A].links.socket().as_raw_fd();

@@ -77,7 +77,7 @@ fn run(test: impl Future<Output = ()>) {
 }
 
 #[test]
-fn what_is_said_to_an_address_arrives_in_order_and_is_answered() {
+fn messages_to_an_address_arrive_in_order_and_are_answered() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         for ticket in 0..10 {
@@ -86,9 +86,10 @@ fn what_is_said_to_an_address_arrives_in_order_and_is_answered() {
         for ticket in 0..10 {
             assert_eq!(b.ticket().await, (a.id, ticket));
         }
-        assert!(
-            matches!(a.next().await, PeerEvent::Identified { address, id } if address == b.address() && id == b.id)
-        );
+        assert!(matches!(
+            a.next().await,
+            PeerEvent::Identified { address, id } if address == b.address() && id == b.id
+        ));
         // The answer needs no address: the connection is there.
         b.ask(Peer::Member(a.id), 77);
         assert_eq!(a.ticket().await, (b.id, 77));
@@ -119,14 +120,15 @@ fn a_node_knows_itself_by_dialling_itself() {
     run(async {
         let mut a = Node::start(1, SECRET);
         a.ask(Peer::Address(a.address()), 1);
-        assert!(
-            matches!(a.next().await, PeerEvent::Identified { address, id } if address == a.address() && id == a.id)
-        );
+        assert!(matches!(
+            a.next().await,
+            PeerEvent::Identified { address, id } if address == a.address() && id == a.id
+        ));
     });
 }
 
 #[test]
-fn who_is_behind_an_address_is_found_from_another_port_and_no_connection_is_touched() {
+fn scouting_uses_another_port_and_touches_no_connection() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         a.ask(Peer::Address(b.address()), 1);
@@ -134,15 +136,16 @@ fn who_is_behind_an_address_is_found_from_another_port_and_no_connection_is_touc
         assert!(matches!(a.next().await, PeerEvent::Identified { .. }));
         for _ in 0..3 {
             a.peers.scout(b.address());
-            assert!(
-                matches!(a.next().await, PeerEvent::Scouted { id, address } if id == b.id && address == b.address())
-            );
+            assert!(matches!(
+                a.next().await,
+                PeerEvent::Scouted { id, address } if id == b.id && address == b.address()
+            ));
         }
         // The connection that was there is the one that still carries what is said.
         assert_eq!(b.peers.links.borrow()[&a.id].len(), 1);
         b.ask(Peer::Member(a.id), 2);
         assert_eq!(a.ticket().await, (b.id, 2));
-        // Oneself is nobody new, and a stranger is nobody at all.
+        // A node does not scout itself, and a stranger is not found.
         let stranger = Node::start(3, b"another secret altogether");
         a.peers.scout(a.address());
         a.peers.scout(stranger.address());
@@ -240,7 +243,7 @@ fn certificates_of_files_bind_names_to_hosts() {
             panic!("c must be refused")
         };
         assert!(why.contains("names neither \"beta\""), "{why}");
-        // And one that has a secret instead.
+        // Then a node that has a secret instead.
         let mut d = Node::start(4, SECRET);
         d.ask(Peer::Address(b.address()), 1);
         assert!(matches!(
@@ -259,7 +262,7 @@ fn a_stolen_name_is_refused() {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         b.peers.set_members(BTreeMap::from([(
             a.id,
-            (a.address(), "somebody else".to_owned()),
+            (a.address(), "another node".to_owned()),
         )]));
         a.ask(Peer::Address(b.address()), 1);
         let PeerEvent::Unreached {
@@ -270,7 +273,7 @@ fn a_stolen_name_is_refused() {
             panic!("a must be refused")
         };
         assert!(
-            why.contains("is called \"somebody else\", not \"node 1\""),
+            why.contains("is called \"another node\", not \"node 1\""),
             "{why}"
         );
         assert!(matches!(
@@ -284,7 +287,7 @@ fn a_stolen_name_is_refused() {
 }
 
 #[test]
-fn what_is_meant_for_a_process_does_not_reach_its_successor() {
+fn a_message_for_a_process_does_not_reach_its_successor() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         a.peers.set_members(BTreeMap::from([(
@@ -320,7 +323,7 @@ fn gossip_that_fits_no_datagram_goes_on_the_stream() {
 }
 
 #[test]
-fn malformed_frames_close_the_connection_and_disturb_nobody_else() {
+fn malformed_frames_close_only_their_connection() {
     run(async {
         let (a, mut b, mut c) = (
             Node::start(1, SECRET),
@@ -358,7 +361,7 @@ fn malformed_frames_close_the_connection_and_disturb_nobody_else() {
 }
 
 #[test]
-fn what_a_process_speaks_is_told_before_what_it_says() {
+fn the_level_of_a_process_is_reported_before_its_messages() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         a.ask(Peer::Address(b.address()), 1);
@@ -371,7 +374,7 @@ fn what_a_process_speaks_is_told_before_what_it_says() {
 
 /// The connection would be closed and made anew for ever.
 #[test]
-fn unknown_kinds_of_messages_of_a_newer_program_are_dropped_and_what_follows_is_heard() {
+fn unknown_messages_of_a_newer_program_are_dropped_alone() {
     run(async {
         let (a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
@@ -392,7 +395,7 @@ fn unknown_kinds_of_messages_of_a_newer_program_are_dropped_and_what_follows_is_
 }
 
 #[test]
-fn silence_in_the_middle_of_a_frame_holds_up_nobody_else() {
+fn silence_in_a_frame_does_not_delay_other_peers() {
     run(async {
         let (a, mut b, mut c) = (
             Node::start(1, SECRET),
@@ -419,7 +422,7 @@ fn silence_in_the_middle_of_a_frame_holds_up_nobody_else() {
 }
 
 #[test]
-fn garbage_and_probes_disturb_nobody() {
+fn garbage_and_probes_disturb_no_connection() {
     run(async {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         a.ask(Peer::Address(b.address()), 1);

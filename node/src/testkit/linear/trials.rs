@@ -1,9 +1,8 @@
-//! The judge is judged: histories of which the verdict is known, and a second judge that knows
-//! nothing of the first.
+//! Tests of the judge: histories with known verdicts, and an independent second judge.
 //!
-//! The second one is the definition and nothing else: it leaves out any of the operations of
-//! unknown outcome, and tries every order of the others that time and clients allow. So it takes
-//! small histories only, and those at random, thousands of them.
+//! The second judge is the bare definition: it leaves out any of the operations with an unknown
+//! outcome, and tries every order of the others that time and clients allow. So it takes only small
+//! histories, and gets thousands of random ones.
 
 use super::*;
 use rand::Rng;
@@ -14,12 +13,12 @@ use serde_json::json;
 
 /// Histories on which both must agree, by their seeds.
 const SEEDS: std::ops::Range<u64> = 0..10_000;
-/// Each verdict comes this often at least, or the agreement says little.
+/// Each verdict must occur this often. Otherwise the agreement proves little.
 const EACH_LEAST: usize = 1_000;
 
 // ---- the second judge
 
-/// A key, plainly.
+/// A key as a plain store.
 #[derive(Clone, Default)]
 struct Key {
     value: Option<Vec<u8>>,
@@ -41,7 +40,7 @@ impl Key {
         }
     }
 
-    /// What a store does. `None`: it says that it cannot.
+    /// Executes an operation as a store does. `None`: the operation is impossible.
     fn execute(&mut self, call: &Call) -> Option<Answer> {
         let before = self.clone();
         let there = i64::from(before.value.is_some());
@@ -109,7 +108,7 @@ impl Key {
     }
 }
 
-/// Whether one operation must come before another, where both happen.
+/// Whether one operation must come before another, if both happen.
 fn precedes(a: &Entry, b: &Entry) -> bool {
     let clock = |e: &Entry| matches!(e.call, Call::Expired { .. } | Call::Lost);
     let under_way = b.called
@@ -131,8 +130,7 @@ fn precedes(a: &Entry, b: &Entry) -> bool {
     by_time || by_client || by_cause
 }
 
-/// Whether any order of exactly these operations, after those that came before, explains their
-/// answers.
+/// Whether any order of exactly these operations, after the earlier ones, explains their answers.
 fn some_order(left: &[&Entry], key: &Key) -> bool {
     left.is_empty()
         || (0..left.len()).any(|at| {
@@ -167,8 +165,8 @@ fn holds_by_definition(history: &[Entry]) -> bool {
 
 // ---- histories at random
 
-/// One that really happened, of a handful of operations; about two in three are then spoilt, which
-/// does not always show.
+/// A history of a handful of operations that really happened. About two in three are then spoilt,
+/// which does not always show.
 fn drawn(seed: u64) -> Vec<Entry> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let count = rng.random_range(2..=6);
@@ -226,8 +224,8 @@ fn drawn(seed: u64) -> Vec<Entry> {
             never,
         ));
     }
-    // Calls and moments of clocks may be drawn alike: moments are unique, and what happens is in
-    // between.
+    // A call and a moment of a clock may be drawn alike. Moments must be unique, with the operation
+    // in between.
     happened.sort_by_key(|(at, e, _)| (*at, matches!(e.call, Call::Expired { .. })));
     let mut key = Key::default();
     for (_, entry, never) in &mut happened {
@@ -249,8 +247,8 @@ fn drawn(seed: u64) -> Vec<Entry> {
     unique(history)
 }
 
-/// Twice as many moments as there were, so that no two are alike: calls stand before answers of the
-/// same moment, as what overlaps.
+/// Doubles the moments, so that no two are alike. Calls come before answers of the same moment,
+/// which overlap.
 fn unique(mut history: Vec<Entry>) -> Vec<Entry> {
     let mut moments: Vec<(u64, bool, usize)> = Vec::new();
     for (at, entry) in history.iter().enumerate() {
@@ -310,7 +308,7 @@ fn any_call(rng: &mut ChaCha8Rng, family: u32, tag: u64) -> Call {
     }
 }
 
-/// As a store does that loses, repeats, mixes up or comes late.
+/// Changes a history as a faulty store does: it loses, repeats, confuses or delays.
 fn spoil(history: &mut [Entry], rng: &mut ChaCha8Rng) {
     let clients: Vec<usize> = (0..history.len())
         .filter(|i| history[*i].client != 99)
@@ -320,7 +318,7 @@ fn spoil(history: &mut [Entry], rng: &mut ChaCha8Rng) {
         clients[rng.random_range(0..clients.len())],
     );
     match rng.random_range(0..4) {
-        // Another answer.
+        // Change an answer.
         0 => {
             let answers = [
                 Answer::Nil,
@@ -334,7 +332,7 @@ fn spoil(history: &mut [Entry], rng: &mut ChaCha8Rng) {
                 *said = answers[rng.random_range(0..answers.len())].clone();
             }
         }
-        // The answer to another client.
+        // Give the answer to another client.
         1 => {
             let said = |e: &Entry| e.answered.as_ref().map(|(_, said)| said.clone());
             if let (Some(first), Some(second)) = (said(&history[one]), said(&history[other])) {
@@ -346,13 +344,13 @@ fn spoil(history: &mut [Entry], rng: &mut ChaCha8Rng) {
                 }
             }
         }
-        // It took less time than that.
+        // Shorten the time that it took.
         2 => {
             if let Some((answered, _)) = &mut history[one].answered {
                 *answered = history[one].called;
             }
         }
-        // Something else was asked.
+        // Change the operation.
         _ => {
             let other = history[other].call.clone();
             if tag_given(&history[one].call).is_none() && tag_given(&other).is_none() {
@@ -405,7 +403,7 @@ fn two_judges_agree_on_ten_thousand_histories() {
     assert!(unknown >= EACH_LEAST && deadlines >= EACH_LEAST && swaps >= EACH_LEAST);
 }
 
-/// For a third judge, which others wrote: `just porcupine`.
+/// Writes histories for a third, foreign judge: `just porcupine`.
 #[test]
 #[ignore = "writes a file for tests/scripts/porcupine"]
 fn histories_are_written_for_porcupine() {
@@ -454,7 +452,7 @@ fn histories_are_written_for_porcupine() {
     std::fs::write(path, json!(all).to_string()).expect("the file is written");
 }
 
-// ---- histories of which the verdict is known
+// ---- histories with a known verdict
 
 fn by(client: u32, called: u64, answered: u64, call: Call, answer: Answer) -> Entry {
     Entry {
@@ -466,7 +464,7 @@ fn by(client: u32, called: u64, answered: u64, call: Call, answer: Answer) -> En
     }
 }
 
-/// The client did not wait for this.
+/// An operation whose client did not wait for it.
 fn unknown(client: u32, called: u64, call: Call) -> Entry {
     waiting(client, called, called, call)
 }
@@ -507,7 +505,7 @@ fn bulk(value: &str) -> Answer {
 use Answer::{Int, Nil, Ok as Done};
 use Call::{Append, Delete, Expire, Expired, Get, GetDel, GetSet, Incr, Lost, Persist};
 
-/// Both judges say this of it.
+/// Checks that both judges give this verdict.
 fn judged(what: &str, history: &[Entry], holds: bool) {
     let verdict = check(history);
     assert_eq!(
@@ -520,7 +518,7 @@ fn judged(what: &str, history: &[Entry], holds: bool) {
 }
 
 #[test]
-fn what_no_correct_store_answers_is_refused() {
+fn impossible_histories_are_refused() {
     let bad: &[(&str, &[Entry])] = &[
         (
             "an acknowledged write is lost",
@@ -754,7 +752,7 @@ fn what_no_correct_store_answers_is_refused() {
 }
 
 #[test]
-fn what_a_correct_store_may_answer_is_accepted() {
+fn possible_histories_are_accepted() {
     let good: &[(&str, &[Entry])] = &[
         ("nothing", &[]),
         (

@@ -13,12 +13,12 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// The largest datagram that UDP has.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
-/// What the system keeps for a socket that is not read at the moment.
+/// The system's buffer for a socket that is not being read.
 const BUFFER_BYTES: usize = 4 << 20;
-/// Senders at a time; beyond that, the one that was silent for the longest time is forgotten.
+/// Limit of senders. Beyond it, the sender that was silent for longest is forgotten.
 const SENDERS_MAX: usize = 256;
-/// Shorter ones are no QUIC: others than nodes send them to see whether the port is open, which it
-/// is.
+/// Shorter datagrams are not QUIC: other programs than nodes send them to see whether the port is
+/// open, which it is.
 const QUIC_BYTES_MIN: usize = 21;
 
 pub(super) struct Front {
@@ -32,7 +32,7 @@ pub(super) struct Front {
     /// By the sender's address.
     upstreams: BTreeMap<SocketAddr, Upstream>,
     returning: JoinSet<()>,
-    /// Counts datagrams: who sent the last one when.
+    /// The number of datagrams so far, to know the last turn of each sender.
     turn: u64,
 }
 
@@ -42,7 +42,7 @@ struct Upstream {
     returning: AbortHandle,
 }
 
-/// Binds outside of the runtime, so that the caller learns of an error.
+/// Binds outside of the runtime, so that the caller gets the error.
 pub(super) fn bind(address: SocketAddr) -> io::Result<(std::net::UdpSocket, SocketAddr)> {
     let socket = std::net::UdpSocket::bind(address)?;
     socket.set_nonblocking(true)?;
@@ -51,14 +51,14 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<(std::net::UdpSocket, Sock
     Ok((socket, address))
 }
 
-/// The system gives what it allows; with less, a busy machine loses a little more.
+/// The system gives what it allows. With less, a busy machine loses a little more.
 fn enlarge(socket: &socket2::SockRef<'_>) {
     let _ = socket.set_recv_buffer_size(BUFFER_BYTES);
     let _ = socket.set_send_buffer_size(BUFFER_BYTES);
 }
 
 impl Front {
-    /// Within the runtime.
+    /// To be called within the runtime.
     pub(super) fn new(
         switch: Arc<Switch>,
         (node, plane): (usize, Plane),
@@ -80,11 +80,10 @@ impl Front {
         })
     }
 
-    /// For ever, unless the socket breaks.
+    /// Serves for ever, unless the socket breaks.
     pub(super) async fn serve(&mut self) {
         let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-        // Until it was asked, a socket passes for full, and what is sent without waiting would be
-        // lost.
+        // Before the first wait a socket counts as full, and `try_send` would lose the datagram.
         if self.socket.writable().await.is_err() {
             return;
         }
@@ -95,7 +94,7 @@ impl Front {
 
     /// Returns when the sockets are closed.
     pub(super) async fn close(mut self) {
-        // Every way back holds the front's socket: they have ended when this has.
+        // Every task on the way back holds the front's socket: after they ended, it is closed.
         self.returning.shutdown().await;
     }
 
@@ -110,7 +109,7 @@ impl Front {
         if sent == Sent::Never {
             return;
         }
-        // Without a socket the datagram is lost, as it is where anything else is missing.
+        // Without a socket the datagram is lost, as on any other failure.
         if let Ok(upstream) = self.upstream(from).await {
             forward(&self.switch, sent, datagram, &upstream, None);
         }
@@ -144,7 +143,7 @@ impl Front {
             from: (self.node, self.plane),
             to: from,
         };
-        // What has ended is forgotten now and then, or it would pile up.
+        // Forget ended tasks now and then, so that they do not pile up.
         while self.returning.try_join_next().is_some() {}
         let returning = self.returning.spawn(back.serve());
         self.upstreams.insert(
@@ -178,7 +177,7 @@ impl Back {
                 continue;
             };
             let datagram = &mut buffer[..length];
-            // Asked each time: a node that has just started sends before it is known who it is.
+            // Look it up each time: a node that has just started sends before its address is known.
             let (node, plane) = self.from;
             let sent = self.switch.sender(self.to).map_or(Sent::Once(None), |to| {
                 self.switch.pass((node, to, plane), datagram)
@@ -204,7 +203,7 @@ fn forward(
         match due {
             None => send(by, datagram, to),
             Some(due) => {
-                // A full post loses it.
+                // If the post is full, the datagram is lost.
                 let _ = switch.post.take(Parcel {
                     due,
                     datagram: datagram.to_vec(),

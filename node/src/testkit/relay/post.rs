@@ -8,9 +8,9 @@ use std::time::Instant;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
-/// Datagrams that wait at most; more are lost, as everywhere.
+/// Limit of waiting datagrams. Further ones are lost.
 const PARCELS_MAX: usize = 1 << 16;
-/// Of these, those that the post has not looked at yet.
+/// Limit of those that the post has not looked at yet.
 const INBOX_MAX: usize = 4096;
 
 /// A datagram that is sent later.
@@ -18,9 +18,9 @@ const INBOX_MAX: usize = 4096;
 pub(super) struct Parcel {
     pub(super) due: Instant,
     pub(super) datagram: Vec<u8>,
-    /// Who sends it. A front that closed meanwhile sends nothing.
+    /// The socket that sends it. A front that closed meanwhile sends nothing.
     pub(super) by: Weak<UdpSocket>,
-    /// Where to; `None`: where the socket is connected.
+    /// The destination; `None`: the peer of a connected socket.
     pub(super) to: Option<SocketAddr>,
 }
 
@@ -31,14 +31,14 @@ pub(super) struct PostOffice {
 }
 
 impl PostOffice {
-    /// On the runtime that it is called in; ends with this value.
+    /// Starts on the present runtime. It ends with this value.
     pub(super) fn open() -> Self {
         let (inbox, parcels) = mpsc::channel(INBOX_MAX);
         tokio::spawn(deliver(parcels));
         Self { inbox }
     }
 
-    /// Sends it when it is due. Says whether there is room for it.
+    /// Sends it when it is due. Returns false if there is no room for it.
     pub(super) fn take(&self, parcel: Parcel) -> bool {
         self.inbox.try_send(parcel).is_ok()
     }
@@ -87,7 +87,7 @@ pub(super) fn send(by: &UdpSocket, datagram: &[u8], to: Option<SocketAddr>) {
     };
 }
 
-/// Ordered by when they are due, then as they came.
+/// Ordered by their due times, then by arrival.
 #[derive(Debug)]
 struct Waiting {
     number: u64,

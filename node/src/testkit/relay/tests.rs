@@ -1,6 +1,6 @@
-//! Over real sockets of this machine: what arrives, and from where. Nothing is measured in time;
-//! what must not arrive is followed by something that must, and links keep their order unless they
-//! are told otherwise.
+//! Tests over real sockets of this machine: what arrives, and from where. Time is not measured.
+//! After a datagram that must not arrive, the test sends one that must, and links keep their order
+//! unless they are told otherwise.
 
 use super::*;
 use std::net::UdpSocket;
@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 /// A guard against hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Two nodes that are no more than sockets, and the relays before them.
+/// Two nodes that are only sockets, and the relays before them.
 struct Pair {
     relay: Relay,
     nodes: [UdpSocket; 2],
@@ -52,7 +52,7 @@ impl Pair {
             .expect("sent");
     }
 
-    /// What arrives next, and from where.
+    /// The next datagram at a node, and its source.
     fn receive(&self, at: usize) -> (String, SocketAddr) {
         receive(&self.nodes[at])
     }
@@ -88,7 +88,7 @@ fn answers_come_from_the_address_that_was_dialled() {
 }
 
 #[test]
-fn a_node_reaches_itself_whatever_is_wrong_with_the_network() {
+fn a_node_reaches_itself_despite_all_faults() {
     let pair = Pair::new();
     pair.relay.degrade(Faults {
         loss: 1.0,
@@ -104,7 +104,7 @@ fn a_node_reaches_itself_whatever_is_wrong_with_the_network() {
 }
 
 #[test]
-fn a_cut_stops_one_direction_also_of_what_the_other_side_dialled() {
+fn a_cut_stops_one_direction_also_of_accepted_connections() {
     let pair = Pair::new();
     pair.send(0, "before");
     let (_, upstream) = pair.receive(1);
@@ -139,7 +139,7 @@ fn loss_takes_its_share_and_the_same_for_the_same_seed() {
         );
         for i in 0..200 {
             pair.send(0, &format!("{i}"));
-            // One after the other: no buffer overflows.
+            // One after the other, so that no buffer overflows.
             while pair.relay.counts_of(0, 1, Plane::Data).received <= i {
                 std::thread::yield_now();
             }
@@ -153,7 +153,7 @@ fn loss_takes_its_share_and_the_same_for_the_same_seed() {
 }
 
 #[test]
-fn corruption_changes_what_arrives_and_not_how_much() {
+fn corruption_changes_bytes_and_not_their_number() {
     let pair = Pair::new();
     pair.relay.degrade(Faults {
         corrupt: 1.0,
@@ -261,7 +261,7 @@ fn a_closed_front_refuses_and_opens_again_at_the_same_place() {
     pair.relay.close(1);
     let prober = socket();
     prober.connect(pair.fronts[1]).expect("connected");
-    prober.send(b"anybody?").expect("sent");
+    prober.send(b"a probe").expect("sent");
     assert_eq!(
         prober.recv(&mut [0; 10]).expect_err("refused").kind(),
         io::ErrorKind::ConnectionRefused

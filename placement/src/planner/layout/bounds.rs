@@ -1,11 +1,11 @@
 //! A keyspace's rules, compiled for the members that may hold data: how badly copies on some of
 //! them break the rules.
 
-use super::ground::Ground;
+use super::topology::Topology;
 use crate::rule::Rule;
 use std::collections::BTreeMap;
 
-/// The rules for each member of a ground, and for several members together.
+/// The rules for each member of a topology, and for several members together.
 #[derive(Debug, Clone)]
 pub(crate) struct Bounds {
     /// For each member, the number of rules that a copy on it breaks, wherever the others are.
@@ -31,18 +31,18 @@ struct Grouped {
 const PRIMARY: u32 = 1 << 16;
 
 impl Bounds {
-    pub(crate) fn new(ground: &Ground, rules: &[Rule]) -> Self {
-        let members = || (0..ground.len()).map(|m| ground.member(m));
+    pub(crate) fn new(topology: &Topology, rules: &[Rule]) -> Self {
+        let members = || (0..topology.len()).map(|m| topology.member(m));
         let count = |broken: &dyn Fn(&Rule, usize) -> bool| -> Vec<u32> {
-            (0..ground.len())
+            (0..topology.len())
                 .map(|m| rules.iter().filter(|rule| broken(rule, m)).count() as u32)
                 .collect()
         };
         let copy = count(
-            &|rule, m| matches!(rule, Rule::Copies(place) if !place.allows(ground.member(m))),
+            &|rule, m| matches!(rule, Rule::Copies(place) if !place.allows(topology.member(m))),
         );
         let lead = count(
-            &|rule, m| matches!(rule, Rule::Primary(place) if !place.allows(ground.member(m))),
+            &|rule, m| matches!(rule, Rule::Primary(place) if !place.allows(topology.member(m))),
         );
         let grouped = |rule: &Rule| {
             let Rule::Per { most, label } = rule else {
@@ -61,10 +61,10 @@ impl Bounds {
         };
         let groups: Vec<Grouped> = rules.iter().filter_map(grouped).collect();
         let mut kinds: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-        for m in 0..ground.len() {
+        for m in 0..topology.len() {
             let within: Vec<Option<usize>> = groups.iter().map(|grouped| grouped.of[m]).collect();
             kinds
-                .entry((ground.groups(m)[0], copy[m], lead[m], within))
+                .entry((topology.groups(m)[0], copy[m], lead[m], within))
                 .or_default()
                 .push(m);
         }

@@ -1,6 +1,6 @@
 //! The measured loads of the partitions of one keyspace, for its layout.
 
-use super::{Ground, Seats};
+use super::{Seats, Topology};
 use crate::id::{MemberId, PartitionRef};
 use crate::loads::{Loads, PartitionLoad, Uneven};
 use crate::table::{Keyspace, Partition, Table};
@@ -13,7 +13,7 @@ pub(crate) struct Measured {
     pub(super) uneven: Uneven,
     /// The load of each partition.
     pub(super) weights: Vec<Weight>,
-    /// The other loads of each member of the ground.
+    /// The other loads of each member of the topology.
     pub(super) elsewhere: Vec<Burden>,
     /// For each partition, the members that would refuse a copy of it for balance. Empty if no
     /// member would refuse any.
@@ -62,17 +62,17 @@ impl From<&PartitionLoad> for Weight {
 /// The loads of members over all keyspaces, while one keyspace after the other is laid out.
 #[derive(Debug)]
 pub(crate) struct Others<'a> {
-    ground: &'a Ground,
+    topology: &'a Topology,
     loads: &'a Loads,
     burdens: Vec<Burden>,
 }
 
 impl<'a> Others<'a> {
-    pub(crate) fn new(ground: &'a Ground, table: &Table, loads: &'a Loads) -> Self {
+    pub(crate) fn new(topology: &'a Topology, table: &Table, loads: &'a Loads) -> Self {
         let mut others = Self {
-            ground,
+            topology,
             loads,
-            burdens: vec![Burden::default(); ground.len()],
+            burdens: vec![Burden::default(); topology.len()],
         };
         if others.counts() {
             table
@@ -102,7 +102,7 @@ impl<'a> Others<'a> {
                 continue;
             };
             for replica in &partition.replicas {
-                let Some(place) = self.ground.place(replica.member) else {
+                let Some(place) = self.topology.place(replica.member) else {
                     continue;
                 };
                 change(
@@ -126,7 +126,7 @@ impl<'a> Others<'a> {
             keyspace
                 .partitions
                 .iter()
-                .map(|p| self.ground.refusing(self.loads, at(p)).collect())
+                .map(|p| self.topology.refusing(self.loads, at(p)).collect())
                 .collect()
         };
         if !self.counts() {

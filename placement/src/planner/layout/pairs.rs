@@ -16,7 +16,7 @@ pub(super) struct Pairs {
 impl Pairs {
     /// The number of partitions that both members hold.
     pub(super) fn held(seats: &Seats<'_>) -> Self {
-        let mut pairs = Self::none(seats.ground.len());
+        let mut pairs = Self::none(seats.topology.len());
         for seating in &seats.partitions {
             for (seat, &one) in seating.members.iter().enumerate() {
                 seating.members[..seat]

@@ -1,10 +1,10 @@
-//! The layout of one keyspace while it is planned: which members shall hold which partition. The
+//! The layout of one keyspace while it is planned: the members that shall hold each partition. The
 //! schedulers change it.
 
 use super::bounds::Bounds;
-use super::ground::Ground;
 use super::measured::Measured;
 use super::shares::copies_each;
+use super::topology::Topology;
 use crate::hash::Digest;
 use crate::id::MemberId;
 use crate::table::Keyspace;
@@ -13,7 +13,7 @@ use std::hash::Hasher;
 /// The members that shall hold each partition of one keyspace.
 #[derive(Debug, Clone)]
 pub(crate) struct Seats<'a> {
-    pub(super) ground: &'a Ground,
+    pub(super) topology: &'a Topology,
     pub(super) rules: Bounds,
     /// The number of copies of each partition.
     pub(super) copies: usize,
@@ -51,13 +51,13 @@ pub(crate) struct Seating {
 impl<'a> Seats<'a> {
     /// A layout with these seatings. Partitions that are not fixed will have `copies` copies.
     pub(crate) fn new(
-        ground: &'a Ground,
+        topology: &'a Topology,
         keyspace: &Keyspace,
         copies: usize,
         partitions: Vec<Seating>,
     ) -> Self {
-        let mut loads = vec![0; ground.len()];
-        let mut leads = vec![0; ground.len()];
+        let mut loads = vec![0; topology.len()];
+        let mut leads = vec![0; topology.len()];
         for seating in &partitions {
             seating.members.iter().for_each(|&m| loads[m] += 1);
             seating
@@ -70,12 +70,12 @@ impl<'a> Seats<'a> {
             .iter()
             .map(|seating| seating.members.clone())
             .collect();
-        let rules = Bounds::new(ground, &keyspace.rules);
-        let keeps = (0..ground.len())
-            .map(|m| ground.keeps(m, loads[m]))
+        let rules = Bounds::new(topology, &keyspace.rules);
+        let keeps = (0..topology.len())
+            .map(|m| topology.keeps(m, loads[m]))
             .collect();
         Self {
-            ground,
+            topology,
             rules,
             copies,
             turn: keyspace.id.0.into(),
@@ -99,7 +99,7 @@ impl<'a> Seats<'a> {
         self.partitions[partition]
             .members
             .iter()
-            .map(|&m| self.ground.id(m))
+            .map(|&m| self.topology.id(m))
             .collect()
     }
 
@@ -112,7 +112,15 @@ impl<'a> Seats<'a> {
             .iter()
             .filter(|p| !p.fixed || !p.members.is_empty());
         let count = counted.clone().count() as u64;
-        let total = counted.map(|p| if p.fixed { p.members.len() } else { self.copies } as u64).sum();
+        let total = counted
+            .map(|p| {
+                if p.fixed {
+                    p.members.len() as u64
+                } else {
+                    self.copies as u64
+                }
+            })
+            .sum();
         // A busy member takes no more than it has. A nearly full member counts with the copies that
         // it should keep.
         let present: Vec<u64> = self
@@ -121,7 +129,7 @@ impl<'a> Seats<'a> {
             .zip(&self.keeps)
             .map(|(held, keeps)| *held.min(keeps))
             .collect();
-        let mut refused = vec![0; self.ground.len()];
+        let mut refused = vec![0; self.topology.len()];
         for (p, members) in self.measured.refused.iter().enumerate() {
             members
                 .iter()
@@ -129,7 +137,7 @@ impl<'a> Seats<'a> {
                 .for_each(|m| refused[*m] += 1);
         }
         copies_each(
-            self.ground,
+            self.topology,
             (count, self.copies),
             total,
             (&present, &refused),
@@ -143,7 +151,7 @@ impl<'a> Seats<'a> {
     /// the partitions of one member fall to many others.
     pub(super) fn best_beside(&self, p: usize, seat: Option<usize>) -> Option<usize> {
         let members = &self.partitions[p].members;
-        let free = (0..self.ground.len())
+        let free = (0..self.topology.len())
             .filter(|m| !members.contains(m) && (seat.is_none() || !self.is_refused(p, *m)));
         free.min_by_key(|&m| {
             (
@@ -160,7 +168,7 @@ impl<'a> Seats<'a> {
     /// for balance, which leaves more room.
     pub(super) fn reluctance(&self, p: usize, member: usize) -> (bool, bool) {
         (
-            self.ground.is_busy(member) && !self.present[p].contains(&member),
+            self.topology.is_busy(member) && !self.present[p].contains(&member),
             self.is_refused(p, member),
         )
     }
@@ -200,7 +208,7 @@ impl<'a> Seats<'a> {
 
     /// The least [`Self::harm_beside`] of all members of this one's kind.
     fn least_harm(&self, p: usize, seat: usize, of_kind: usize) -> u64 {
-        let zone = |m: usize| self.ground.groups(m)[0];
+        let zone = |m: usize| self.topology.groups(m)[0];
         let in_zone = self
             .beside(p, Some(seat), None)
             .filter(|m| zone(*m) == zone(of_kind))
@@ -215,7 +223,7 @@ impl<'a> Seats<'a> {
     /// The harm of a copy on this member beside the others, except the one in this seat: first by
     /// the rules, then by its nearness.
     pub(super) fn harm_beside(&self, p: usize, seat: Option<usize>, member: usize) -> u64 {
-        let near = self.ground.nearness(member, self.beside(p, seat, None));
+        let near = self.topology.nearness(member, self.beside(p, seat, None));
         u64::from(self.rules.harm(self.beside(p, seat, Some(member)))) << 32 | u64::from(near)
     }
 
@@ -260,7 +268,7 @@ impl<'a> Seats<'a> {
     pub(super) fn scatter(&self, p: usize, member: usize) -> u64 {
         let mut digest = Digest::new();
         digest.write_usize(p);
-        digest.write_u64(self.ground.id(member).0);
+        digest.write_u64(self.topology.id(member).0);
         digest.finish()
     }
 }

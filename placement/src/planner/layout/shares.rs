@@ -1,6 +1,6 @@
 //! How much each member should hold: shares by weight, within the limits of keeping copies apart.
 
-use super::ground::{Ground, LEVELS};
+use super::topology::{LEVELS, Topology};
 use std::collections::BTreeMap;
 
 /// A claim to a share.
@@ -93,62 +93,62 @@ fn shares(total: u64, claims: &[Claim], turn: usize) -> Vec<u64> {
 /// host takes no more than keeps copies apart, and no less than the others leave to it. The shares
 /// may be less than `total`, because busy and full members take no more.
 pub(crate) fn copies_each(
-    ground: &Ground,
+    topology: &Topology,
     (partitions, copies): (u64, usize),
     total: u64,
     (present, refused): (&[u64], &[u64]),
     turn: usize,
 ) -> Vec<u64> {
-    let everybody: Vec<usize> = (0..ground.len()).collect();
+    let all: Vec<usize> = (0..topology.len()).collect();
     // Copies need not share a group of the widest level that has enough groups. Each of those takes
     // at most one copy.
     let apart = (0..LEVELS)
-        .find(|&level| count_groups(ground, &everybody, level) >= copies)
+        .find(|&level| count_groups(topology, &all, level) >= copies)
         .unwrap_or(LEVELS);
-    let mut each = vec![0; ground.len()];
+    let mut each = vec![0; topology.len()];
     let sharing = Sharing {
-        ground,
+        topology,
         partitions,
         present,
         refused,
         turn,
         apart,
     };
-    sharing.hand_out(&everybody, 0, (copies, copies), total, &mut each);
+    sharing.hand_out(&all, 0, (copies, copies), total, &mut each);
     each
 }
 
 /// The number of partitions that each member should lead, if it holds copies of at most `held` and
 /// leads `present`.
 pub(crate) fn leads_each(
-    ground: &Ground,
+    topology: &Topology,
     total: u64,
     held: &[u64],
     present: &[u64],
     turn: usize,
 ) -> Vec<u64> {
     let most = |m: usize| {
-        if ground.is_busy(m) {
+        if topology.is_busy(m) {
             held[m].min(present[m])
         } else {
             held[m]
         }
     };
     let claim = |m: usize| Claim {
-        weight: ground.weight(m),
+        weight: topology.weight(m),
         least: 0,
         most: most(m),
         present: present[m],
     };
     shares(
         total,
-        &(0..ground.len()).map(claim).collect::<Vec<_>>(),
+        &(0..topology.len()).map(claim).collect::<Vec<_>>(),
         turn,
     )
 }
 
 struct Sharing<'a> {
-    ground: &'a Ground,
+    topology: &'a Topology,
     partitions: u64,
     present: &'a [u64],
     refused: &'a [u64],
@@ -186,14 +186,14 @@ impl Sharing<'_> {
                         .max(self.present[m])
                 };
                 let spared = |m: &usize| {
-                    if self.ground.is_busy(*m) {
+                    if self.topology.is_busy(*m) {
                         self.present[*m]
                     } else {
                         taken(*m)
                     }
                 };
                 Claim {
-                    weight: group.iter().map(|&m| self.ground.weight(m)).sum(),
+                    weight: group.iter().map(|&m| self.topology.weight(m)).sum(),
                     least,
                     most: (most as u64 * self.partitions)
                         .min(group.iter().map(spared).sum())
@@ -221,7 +221,7 @@ impl Sharing<'_> {
         let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         members.iter().for_each(|&m| {
             groups
-                .entry(self.ground.groups(m)[level])
+                .entry(self.topology.groups(m)[level])
                 .or_default()
                 .push(m)
         });
@@ -234,18 +234,18 @@ impl Sharing<'_> {
         if level >= self.apart {
             1
         } else {
-            count_groups(self.ground, group, self.apart)
+            count_groups(self.topology, group, self.apart)
         }
     }
 }
 
 /// The number of groups of this level that these members stand in. Below the levels, each member is
 /// a group.
-fn count_groups(ground: &Ground, members: &[usize], level: usize) -> usize {
+fn count_groups(topology: &Topology, members: &[usize], level: usize) -> usize {
     if level >= LEVELS {
         return members.len();
     }
-    let mut groups: Vec<usize> = members.iter().map(|&m| ground.groups(m)[level]).collect();
+    let mut groups: Vec<usize> = members.iter().map(|&m| topology.groups(m)[level]).collect();
     groups.sort_unstable();
     groups.dedup();
     groups.len()

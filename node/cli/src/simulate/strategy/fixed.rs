@@ -43,7 +43,7 @@ impl Fixed {
         }
     }
 
-    /// Continues from this table, whatever its keyspaces are.
+    /// Continues from this table, which may have any keyspaces.
     pub(in crate::simulate) const fn of(table: Table, copies: usize) -> Self {
         Self {
             partitions: 0,

@@ -43,8 +43,8 @@ impl Seats<'_> {
     }
 
     fn level_directly(&mut self, which: &impl Fn(&Self, usize, usize) -> bool) {
-        if (0..self.ground.len()).all(|m| self.over(m) <= 0)
-            || (0..self.ground.len()).all(|m| self.over(m) >= 0)
+        if (0..self.topology.len()).all(|m| self.over(m) <= 0)
+            || (0..self.topology.len()).all(|m| self.over(m) >= 0)
         {
             return;
         }
@@ -74,7 +74,7 @@ impl Seats<'_> {
                     }
                     let met =
                         |m: usize| others().map(|other| pairs.of(m, other)).max().unwrap_or(0);
-                    let poor = (0..self.ground.len())
+                    let poor = (0..self.topology.len())
                         .filter(|&m| self.over(m) < 0 && self.may_reseat(p, seat, m));
                     let poor = poor.filter(|&m| !takes || met(m) < often);
                     if let Some(taker) =
@@ -96,13 +96,13 @@ impl Seats<'_> {
         work: &mut usize,
         which: &impl Fn(&Self, usize, usize) -> bool,
     ) -> Option<Vec<(usize, usize, usize)>> {
-        let rich: Vec<usize> = (0..self.ground.len())
+        let rich: Vec<usize> = (0..self.topology.len())
             .filter(|&m| self.over(m) > 0)
             .collect();
-        if rich.is_empty() || (0..self.ground.len()).all(|m| self.over(m) >= 0) {
+        if rich.is_empty() || (0..self.topology.len()).all(|m| self.over(m) >= 0) {
             return None;
         }
-        let mut held: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.ground.len()];
+        let mut held: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.topology.len()];
         for (p, seating) in self
             .partitions
             .iter()
@@ -116,7 +116,7 @@ impl Seats<'_> {
                 .filter(|(seat, _)| which(self, p, *seat));
             seats.for_each(|(seat, &m)| held[m].push((p, seat)));
         }
-        let mut search = Search::from(rich, self.ground.len());
+        let mut search = Search::from(rich, self.topology.len());
         while let Some(giver) = search.next() {
             for &(p, seat) in &held[giver] {
                 let mut next = 0;
@@ -163,7 +163,7 @@ impl Seats<'_> {
                         self.evens(&self.loads, giver, m) && self.may_reseat(p, seat, m)
                     });
                     if let Some(taker) = takers.min_by_key(|&m| {
-                        (self.ground.relative(self.loads[m], m), self.scatter(p, m))
+                        (self.topology.relative(self.loads[m], m), self.scatter(p, m))
                     }) {
                         self.reseat(p, seat, taker);
                         moved = true;

@@ -23,7 +23,7 @@ impl Seats<'_> {
         seats: impl Fn(&Self, usize) -> std::ops::Range<usize>,
         mut takers: impl FnMut(&Self, usize, usize, &Search) -> Option<Vec<usize>>,
     ) -> Option<Vec<Move>> {
-        let mut held: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.ground.len()];
+        let mut held: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.topology.len()];
         for (p, seating) in self
             .partitions
             .iter()
@@ -32,16 +32,17 @@ impl Seats<'_> {
         {
             seats(self, p).for_each(|seat| held[seating.members[seat]].push((p, seat)));
         }
-        let mut givers: Vec<usize> = (0..self.ground.len()).collect();
-        givers.sort_by_key(|&m| (std::cmp::Reverse(self.ground.relative(loads[m], m)), m));
-        let mut searched = vec![false; self.ground.len()];
+        let mut givers: Vec<usize> = (0..self.topology.len()).collect();
+        givers.sort_by_key(|&m| (std::cmp::Reverse(self.topology.relative(loads[m], m)), m));
+        let mut searched = vec![false; self.topology.len()];
         for richest in givers {
             // A member that a richer one has reached without success reaches no member that the
             // richer one did not.
-            if searched[richest] || (0..self.ground.len()).all(|m| !self.evens(loads, richest, m)) {
+            if searched[richest] || (0..self.topology.len()).all(|m| !self.evens(loads, richest, m))
+            {
                 continue;
             }
-            let mut search = Search::from(vec![richest], self.ground.len());
+            let mut search = Search::from(vec![richest], self.topology.len());
             while let Some(giver) = search.next() {
                 searched[giver] = true;
                 for &(p, seat) in &held[giver] {
@@ -66,6 +67,6 @@ impl Seats<'_> {
     pub(super) fn evens(&self, loads: &[u64], giver: usize, taker: usize) -> bool {
         let (less, more) = ((2 * loads[giver]).saturating_sub(1), 2 * loads[taker] + 1);
         // There are at most 2^18 copies (`PARTITIONS_ALL_MAX`), and weights are at most 2^17.
-        more * self.ground.weight(giver) < less * self.ground.weight(taker)
+        more * self.topology.weight(giver) < less * self.topology.weight(taker)
     }
 }

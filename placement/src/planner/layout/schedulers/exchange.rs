@@ -41,18 +41,18 @@ impl Seats<'_> {
             let weighed = burdens
                 .iter()
                 .enumerate()
-                .map(|(m, burden)| (*burden, self.ground.weight(m)));
+                .map(|(m, burden)| (*burden, self.topology.weight(m)));
             if !threshold.reached().is_exceeded(weighed) {
                 return;
             }
-            let mut members: Vec<usize> = (0..self.ground.len()).collect();
+            let mut members: Vec<usize> = (0..self.topology.len()).collect();
             members.sort_by_key(|&m| (self.by_weight(burdens[m], m), m));
             let Some((&giver, takers)) = members.split_last() else {
                 return;
             };
             let takers = takers
                 .iter()
-                .filter(|taker| !self.ground.is_busy(**taker))
+                .filter(|taker| !self.topology.is_busy(**taker))
                 .take(LOOKED_AT)
                 .copied()
                 .collect::<Vec<_>>();
@@ -66,7 +66,7 @@ impl Seats<'_> {
     }
 
     fn by_weight(&self, burden: u64, member: usize) -> u128 {
-        (u128::from(burden) << 20) / u128::from(self.ground.weight(member))
+        (u128::from(burden) << 20) / u128::from(self.topology.weight(member))
     }
 
     /// The best lead to hand over, with or without another one in exchange. Nothing is copied.
@@ -122,7 +122,7 @@ impl Seats<'_> {
         leads[giver] -= 1;
         leads[taker] += 1;
         let targets = leads_each(
-            self.ground,
+            self.topology,
             leads.iter().sum(),
             &self.loads,
             &leads,

@@ -100,7 +100,7 @@ impl Seats<'_> {
             let ease = |s: usize| {
                 (
                     harm(s),
-                    self.ground.relative(self.leads[members[s]], members[s]),
+                    self.topology.relative(self.leads[members[s]], members[s]),
                     s,
                 )
             };

@@ -20,7 +20,7 @@ impl Seats<'_> {
     /// for that.
     fn lead(&mut self) {
         let targets = leads_each(
-            self.ground,
+            self.topology,
             self.leads.iter().sum(),
             &self.loads,
             &self.leads,
@@ -58,11 +58,11 @@ impl Seats<'_> {
         work: &mut usize,
     ) -> Option<Vec<(usize, usize, usize)>> {
         let over = |m: usize| self.leads[m] as i64 - targets[m] as i64;
-        let rich: Vec<usize> = (0..self.ground.len()).filter(|&m| over(m) > 0).collect();
-        if rich.is_empty() || (0..self.ground.len()).all(|m| over(m) >= 0) {
+        let rich: Vec<usize> = (0..self.topology.len()).filter(|&m| over(m) > 0).collect();
+        if rich.is_empty() || (0..self.topology.len()).all(|m| over(m) >= 0) {
             return None;
         }
-        let mut led: Vec<Vec<usize>> = vec![Vec::new(); self.ground.len()];
+        let mut led: Vec<Vec<usize>> = vec![Vec::new(); self.topology.len()];
         for (p, seating) in self
             .partitions
             .iter()
@@ -75,7 +75,7 @@ impl Seats<'_> {
                 .into_iter()
                 .for_each(|&m| led[m].push(p));
         }
-        let mut search = Search::from(rich, self.ground.len());
+        let mut search = Search::from(rich, self.topology.len());
         while let Some(giver) = search.next() {
             for &p in &led[giver] {
                 for &taker in &self.partitions[p].members[1..] {
@@ -102,7 +102,7 @@ impl Seats<'_> {
                 let ease = |s: usize| {
                     (
                         self.rules.harm_of_lead(members[s]),
-                        self.ground.relative(self.leads[members[s]], members[s]),
+                        self.topology.relative(self.leads[members[s]], members[s]),
                         s,
                     )
                 };

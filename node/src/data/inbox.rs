@@ -5,11 +5,12 @@
 //!      ^                         v
 //!      └─ wake <── answers <── data thread: answer, all of a pass at once
 //! ```
-//! One lock, held for moments: a caller takes it once to leave and once to look, the data thread
-//! twice a pass. Channels and an allocation for each operation cost several times as much.
+//! One lock, held for moments: a caller takes it once to leave an operation and once to take the
+//! outcome, the data thread twice in a pass. Channels, with an allocation for each operation, cost
+//! several times as much.
 
 use super::Message;
-use super::bell::Bell;
+use super::thread_waker::ThreadWaker;
 use crate::control::Upcall;
 use crate::data::waking;
 use doyen_engine::op::{Failure, Outcome, Work};
@@ -21,16 +22,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::mpsc;
 
-/// Names who waits, from `leave` to the outcome.
+/// Names a waiting caller, from `leave` to the outcome.
 pub(crate) type Slot = usize;
 
-/// The desk of one data thread.
+/// The inbox of one data thread.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    /// A lock, because callers are on any thread; never held while anybody is woken.
+pub(crate) struct Inbox {
+    /// A lock, because callers are on any thread. It is not held while a caller is woken.
     state: Mutex<State>,
-    bell: Bell,
-    /// Operations that may be without an outcome.
+    thread_waker: ThreadWaker,
+    /// Limit of operations without an outcome.
     waiting_max: usize,
 }
 
@@ -39,7 +40,7 @@ struct State {
     calls: VecDeque<(Work, Slot)>,
     messages: Vec<Message>,
     slots: Slab<Waiting>,
-    /// Nobody will leave anything any more.
+    /// All handles are dropped: nothing more will be left.
     closed: bool,
     /// The data thread has ended.
     ended: bool,
@@ -47,38 +48,38 @@ struct State {
 
 #[derive(Debug)]
 enum Waiting {
-    /// Not done. `read`: nothing is lost with the outcome.
+    /// No outcome yet. `read`: nothing is lost with the outcome.
     Open {
         waker: Waker,
         read: bool,
     },
     Done(Outcome),
-    /// Nobody waits any more.
+    /// The caller does not wait any more.
     Abandoned,
 }
 
-impl Desk {
-    pub(super) fn new(bell: Bell, waiting_max: usize) -> Self {
+impl Inbox {
+    pub(super) fn new(thread_waker: ThreadWaker, waiting_max: usize) -> Self {
         Self {
             state: Mutex::default(),
-            bell,
+            thread_waker,
             waiting_max,
         }
     }
 
-    pub(super) const fn bell(&self) -> &Bell {
-        &self.bell
+    pub(super) const fn thread_waker(&self) -> &ThreadWaker {
+        &self.thread_waker
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whoever panicked while holding it left nothing half done: each change is one step.
+        // A panic while the lock was held left a whole state: each change is one step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves an operation for the data thread.
     ///
     /// # Errors
-    /// The outcome, where it is known at once: too many wait, or nobody takes it any more.
+    /// The outcome, if it is known at once: too many operations wait, or the thread has ended.
     fn leave(&self, work: Work, waker: &Waker) -> Result<Slot, Failure> {
         let mut state = self.state();
         if state.ended {
@@ -93,27 +94,27 @@ impl Desk {
         });
         state.calls.push_back((work, slot));
         drop(state);
-        self.bell.ring();
+        self.thread_waker.wake();
         Ok(slot)
     }
 
-    /// Leaves something else. It is dropped where nobody takes it any more.
+    /// Leaves another message. If the thread has ended, the message is dropped.
     pub(super) fn tell(&self, message: Message) {
         let mut state = self.state();
         if !state.ended {
             state.messages.push(message);
             drop(state);
-            self.bell.ring();
+            self.thread_waker.wake();
         }
     }
 
-    /// Nobody will leave anything any more.
+    /// All handles are dropped: nothing more will be left.
     pub(super) fn close(&self) {
         self.state().closed = true;
-        self.bell.ring();
+        self.thread_waker.wake();
     }
 
-    /// Whether nothing was left, and nothing will be.
+    /// Whether the inbox is empty and will stay so.
     pub(super) fn is_closed(&self) -> bool {
         let state = self.state();
         state.closed && state.is_empty()
@@ -124,15 +125,15 @@ impl Desk {
         self.state().is_empty()
     }
 
-    /// Takes all that was left; `calls` is empty, and its room serves the next ones.
+    /// Takes everything. `calls` is empty, and its capacity is reused.
     pub(super) fn take(&self, calls: &mut VecDeque<(Work, Slot)>) -> Vec<Message> {
         let mut state = self.state();
         std::mem::swap(&mut state.calls, calls);
         std::mem::take(&mut state.messages)
     }
 
-    /// Gives outcomes, and wakes who waits for them: after all are there, so that whoever wakes
-    /// first finds them all.
+    /// Delivers outcomes, and wakes the callers after all outcomes are stored: so the first one
+    /// that wakes finds all of its outcomes.
     pub(super) fn answer(&self, outcomes: &mut Vec<(Slot, Outcome)>, wakers: &mut Vec<Waker>) {
         if outcomes.is_empty() {
             return;
@@ -146,7 +147,7 @@ impl Desk {
                     else {
                         continue;
                     };
-                    // Many operations of one task are one wake-up.
+                    // One task may wait for many operations. It is woken once.
                     if !wakers.last().is_some_and(|last| last.will_wake(&waker)) {
                         wakers.push(waker);
                     }
@@ -159,7 +160,7 @@ impl Desk {
         wakers.drain(..).for_each(waking::wake);
     }
 
-    /// The data thread ends: nobody waits in vain.
+    /// The data thread ends: every caller gets an outcome.
     pub(super) fn end(&self) {
         let mut wakers = Vec::new();
         let mut state = self.state();
@@ -194,33 +195,33 @@ impl State {
     }
 }
 
-/// Says that the data thread has ended, however it does. If nothing told it to, the other threads
-/// of the node end with it.
+/// Reports the end of the data thread, for any reason. If the thread was not told to end, the other
+/// threads of the node end with it.
 #[derive(Debug)]
 pub(super) struct Attended {
-    desk: Arc<Desk>,
-    others: Vec<Arc<Desk>>,
+    inbox: Arc<Inbox>,
+    others: Vec<Arc<Inbox>>,
     upcalls: mpsc::Sender<Upcall>,
-    /// Why it ends, unless it was told to.
+    /// Why it ends; `None` if it was told to.
     why: Option<String>,
 }
 
 impl Attended {
-    /// By a thread that panics unless it says that something else ended it.
+    /// Made by the thread. Unless the thread gives another reason, it panicked.
     pub(super) fn new(
-        desk: Arc<Desk>,
-        others: Vec<Arc<Desk>>,
+        inbox: Arc<Inbox>,
+        others: Vec<Arc<Inbox>>,
         upcalls: mpsc::Sender<Upcall>,
     ) -> Self {
         Self {
-            desk,
+            inbox,
             others,
             upcalls,
             why: Some("it panicked, which is a defect".to_owned()),
         }
     }
 
-    /// It ends because of this, or because it was told to.
+    /// The thread ends for this reason, or because it was told to.
     pub(super) fn ends(mut self, why: Option<String>) {
         self.why = why;
     }
@@ -228,23 +229,25 @@ impl Attended {
 
 impl Drop for Attended {
     fn drop(&mut self) {
-        self.desk.end();
+        self.inbox.end();
         if let Some(why) = self.why.take() {
             tracing::error!("a data thread has ended: {why}");
-            // Without this thread the node is soon deposed for good (rule 12). Callers of the
-            // others would wait for it in vain.
-            self.others.iter().for_each(|other| other.bell().stop());
-            // A control thread that has ended needs no word. A client has none.
+            // Without this thread the node is soon deposed for good (rule 12). Callers of the other
+            // threads would wait in vain.
+            self.others
+                .iter()
+                .for_each(|other| other.thread_waker().stop());
+            // A control thread that has ended needs no message. A client has none.
             let _ = self.upcalls.blocking_send(Upcall::Ended(why));
         }
     }
 }
 
-/// An operation of a caller, until it is answered. Nothing happens before it is first polled;
-/// dropping it undoes nothing.
+/// An operation of a caller, until it is answered. Nothing happens before the first poll. Dropping
+/// it undoes nothing.
 #[derive(Debug)]
 pub(super) struct Asked {
-    desk: Arc<Desk>,
+    inbox: Arc<Inbox>,
     step: Step,
 }
 
@@ -256,9 +259,9 @@ enum Step {
 }
 
 impl Asked {
-    pub(super) fn new(desk: Arc<Desk>, work: Work) -> Self {
+    pub(super) fn new(inbox: Arc<Inbox>, work: Work) -> Self {
         Self {
-            desk,
+            inbox,
             step: Step::New(work),
         }
     }
@@ -270,7 +273,7 @@ impl Future for Asked {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         let slot = match std::mem::replace(&mut self.step, Step::Over) {
             Step::New(work) => {
-                return match self.desk.leave(work, cx.waker()) {
+                return match self.inbox.leave(work, cx.waker()) {
                     Ok(slot) => {
                         self.step = Step::Left(slot);
                         Poll::Pending
@@ -282,7 +285,7 @@ impl Future for Asked {
             // Polled after its end, which no executor does.
             Step::Over => return Poll::Pending,
         };
-        let mut state = self.desk.state();
+        let mut state = self.inbox.state();
         match state.slots.get_mut(slot) {
             Some(Waiting::Open { waker, .. }) => {
                 waker.clone_from(cx.waker());
@@ -305,7 +308,7 @@ impl Future for Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         let Step::Left(slot) = self.step else { return };
-        let mut state = self.desk.state();
+        let mut state = self.inbox.state();
         match state.slots.get_mut(slot) {
             Some(waiting @ Waiting::Open { .. }) => *waiting = Waiting::Abandoned,
             Some(Waiting::Done(_)) => drop(state.slots.remove(slot)),
@@ -331,10 +334,10 @@ mod tests {
         }
     }
 
-    fn desk(waiting_max: usize) -> Arc<Desk> {
+    fn inbox(waiting_max: usize) -> Arc<Inbox> {
         let poll = mio::Poll::new().expect("a poll");
-        Arc::new(Desk::new(
-            Bell::new(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker")),
+        Arc::new(Inbox::new(
+            ThreadWaker::new(mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker")),
             waiting_max,
         ))
     }
@@ -348,28 +351,28 @@ mod tests {
         })
     }
 
-    fn taken(desk: &Desk) -> Vec<Slot> {
+    fn taken(inbox: &Inbox) -> Vec<Slot> {
         let mut calls = VecDeque::new();
-        desk.take(&mut calls);
+        inbox.take(&mut calls);
         calls.into_iter().map(|(_, slot)| slot).collect()
     }
 
     #[test]
     fn operations_of_one_task_are_answered_with_one_wake_up() {
-        let (desk, count) = (desk(10), Arc::new(Count::default()));
+        let (inbox, count) = (inbox(10), Arc::new(Count::default()));
         let waker = Waker::from(count.clone());
         let mut cx = Context::from_waker(&waker);
         let mut asked: Vec<_> = (0..3)
-            .map(|_| Box::pin(Asked::new(desk.clone(), work(Action::Get))))
+            .map(|_| Box::pin(Asked::new(inbox.clone(), work(Action::Get))))
             .collect();
-        assert!(desk.is_empty(), "nothing happens before it is polled");
+        assert!(inbox.is_empty(), "nothing happens before it is polled");
         assert!(
             asked
                 .iter_mut()
                 .all(|a| a.as_mut().poll(&mut cx).is_pending())
         );
-        let slots = taken(&desk);
-        desk.answer(
+        let slots = taken(&inbox);
+        inbox.answer(
             &mut slots
                 .iter()
                 .map(|slot| (*slot, Outcome::Int(*slot as i64)))
@@ -383,54 +386,54 @@ mod tests {
                 Poll::Ready(Outcome::Int(slot as i64))
             );
         }
-        assert!(desk.state().slots.is_empty());
+        assert!(inbox.state().slots.is_empty());
     }
 
     #[test]
-    fn whoever_gives_up_leaves_nothing_behind() {
-        let desk = desk(10);
+    fn a_caller_that_gives_up_leaves_nothing_behind() {
+        let inbox = inbox(10);
         let mut cx = Context::from_waker(Waker::noop());
         for answered in [false, true] {
-            let mut asked = Box::pin(Asked::new(desk.clone(), work(Action::Delete)));
+            let mut asked = Box::pin(Asked::new(inbox.clone(), work(Action::Delete)));
             assert!(asked.as_mut().poll(&mut cx).is_pending());
-            let slots = taken(&desk);
+            let slots = taken(&inbox);
             let mut answers = vec![(slots[0], Outcome::Ok)];
             if answered {
-                desk.answer(&mut answers, &mut Vec::new());
+                inbox.answer(&mut answers, &mut Vec::new());
             }
             drop(asked);
-            desk.answer(&mut answers, &mut Vec::new());
-            assert!(desk.state().slots.is_empty());
+            inbox.answer(&mut answers, &mut Vec::new());
+            assert!(inbox.state().slots.is_empty());
         }
     }
 
     #[test]
     fn more_than_may_wait_are_refused_before_anything_happens() {
-        let desk = desk(1);
+        let inbox = inbox(1);
         let mut cx = Context::from_waker(Waker::noop());
-        let mut first = Box::pin(Asked::new(desk.clone(), work(Action::Get)));
+        let mut first = Box::pin(Asked::new(inbox.clone(), work(Action::Get)));
         assert!(first.as_mut().poll(&mut cx).is_pending());
-        let mut second = Box::pin(Asked::new(desk.clone(), work(Action::Get)));
+        let mut second = Box::pin(Asked::new(inbox.clone(), work(Action::Get)));
         assert_eq!(
             second.as_mut().poll(&mut cx),
             Poll::Ready(Outcome::Failed(Failure::Overloaded))
         );
         drop(first);
-        assert_eq!(taken(&desk).len(), 1);
+        assert_eq!(taken(&inbox).len(), 1);
     }
 
     #[test]
-    fn when_the_thread_ends_nobody_waits_and_writes_are_unknown() {
-        let (desk, count) = (desk(10), Arc::new(Count::default()));
+    fn when_the_thread_ends_reads_fail_and_writes_are_unknown() {
+        let (inbox, count) = (inbox(10), Arc::new(Count::default()));
         let waker = Waker::from(count.clone());
         let mut cx = Context::from_waker(&waker);
-        let mut read = Box::pin(Asked::new(desk.clone(), work(Action::Get)));
-        let mut write = Box::pin(Asked::new(desk.clone(), work(Action::Delete)));
+        let mut read = Box::pin(Asked::new(inbox.clone(), work(Action::Get)));
+        let mut write = Box::pin(Asked::new(inbox.clone(), work(Action::Delete)));
         assert!(
             read.as_mut().poll(&mut cx).is_pending() && write.as_mut().poll(&mut cx).is_pending()
         );
         let (upcalls, mut told) = mpsc::channel(1);
-        Attended::new(desk.clone(), Vec::new(), upcalls).ends(None);
+        Attended::new(inbox.clone(), Vec::new(), upcalls).ends(None);
         assert!(told.try_recv().is_err(), "it was told to end");
         assert!(count.0.load(Ordering::SeqCst) > 0);
         assert_eq!(
@@ -441,7 +444,7 @@ mod tests {
             write.as_mut().poll(&mut cx),
             Poll::Ready(Outcome::Failed(Failure::Unknown))
         );
-        let mut late = Box::pin(Asked::new(desk, work(Action::Delete)));
+        let mut late = Box::pin(Asked::new(inbox, work(Action::Delete)));
         assert_eq!(
             late.as_mut().poll(&mut cx),
             Poll::Ready(Outcome::Failed(Failure::Stopped))

@@ -1,16 +1,16 @@
-//! Wakes the data thread, and costs nothing while it is awake.
+//! Wakes the data thread, at no cost while it is awake.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// Rung by other threads after they left something for the data thread.
+/// Other threads call this after they left something in the data thread's inbox.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct ThreadWaker {
     waker: mio::Waker,
     asleep: AtomicBool,
     stopped: AtomicBool,
 }
 
-impl Bell {
+impl ThreadWaker {
     pub(super) const fn new(waker: mio::Waker) -> Self {
         Self {
             waker,
@@ -19,10 +19,11 @@ impl Bell {
         }
     }
 
-    /// Something was left.
-    pub(super) fn ring(&self) {
-        // What was left is visible before the look at `asleep`, as `sleep` is before the look at
-        // what was left: one of the two sees the other.
+    /// Wakes the thread, if it sleeps, to look at its inbox.
+    pub(super) fn wake(&self) {
+        // The fences order two pairs: the inbox is filled before `asleep` is read here, and
+        // `asleep` is set before the inbox is looked at there. So at least one of the two threads
+        // sees the other's write.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed)
             && self.asleep.swap(false, Ordering::Relaxed)
@@ -32,24 +33,25 @@ impl Bell {
         }
     }
 
-    /// The thread shall end.
+    /// Tells the thread to end.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
-        self.ring();
+        self.wake();
     }
 
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// From now on it must be rung; look once more at what was left before sleeping.
-    pub(super) fn sleep(&self) {
+    /// From now on the thread must be woken. The caller looks at the inbox once more before it
+    /// sleeps.
+    pub(super) fn prepare_sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// The thread is awake, and will look.
-    pub(super) fn wake(&self) {
+    /// The thread is awake, and will look at its inbox.
+    pub(super) fn woken(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! The members that may hold data, by number, and how near to one another they stand.
+//! The members that may hold data, by number, and how near to one another they are.
 
 use crate::id::{MemberId, PartitionRef};
 use crate::loads::{EVACUATED, FULL, Loads, MemberLoad};
@@ -16,7 +16,7 @@ const FULLER: [u8; 4] = [EVACUATED, FULL - 5, FULL - 2, FULL];
 
 /// Members that may hold data, in order of age. A member's place in that order names it.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Topology {
     members: Vec<Arc<Member>>,
     places: BTreeMap<MemberId, usize>,
     /// For each member the number of its group at each level. Groups nest: members of one host
@@ -29,7 +29,7 @@ pub(crate) struct Ground {
     keeps: Vec<u64>,
 }
 
-impl Ground {
+impl Topology {
     /// These members, in order of age.
     pub(crate) fn new(members: Vec<Arc<Member>>) -> Self {
         let places = members
