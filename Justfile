@@ -50,24 +50,24 @@ example:
 
 # thousands of seeds of the simulation, e.g. `just sim 5000`
 sim SEEDS="2000":
-    cargo run --release -p doyen-tests --bin sim -- --seeds {{SEEDS}}
+    cargo run --profile tools -p doyen-tests --bin sim -- --seeds {{SEEDS}}
 
 # seeds of the simulation for some hours, other ones each time; a failure is made small and printed
 sim-night HOURS="8":
-    cargo run --release -p doyen-tests --bin sim -- --hours {{HOURS}}
+    cargo run --profile tools -p doyen-tests --bin sim -- --hours {{HOURS}}
 
 # the story of one seed: votes, commits, failures; `just sim-one 17 --all` prints every message
 sim-one SEED *ARGS:
-    cargo run --release -p doyen-tests --bin sim -- --seed {{SEED}} {{ARGS}}
+    cargo run --profile tools -p doyen-tests --bin sim -- --seed {{SEED}} {{ARGS}}
 
 # mutated inputs for a decoder, e.g. `just fuzz frames 600`; `just fuzz all 60` for each
 fuzz TARGET="all" SECONDS="60" *ARGS:
-    cargo run --release -p doyen-tests --bin fuzz -- --target {{TARGET}} --seconds {{SECONDS}} {{ARGS}}
+    cargo run --profile tools -p doyen-tests --bin fuzz -- --target {{TARGET}} --seconds {{SECONDS}} {{ARGS}}
 
 # It takes minutes. `--only votes` breaks some rules, `--checks` those with a check (seconds).
 # breaks each rule of docs/agreement.md on purpose, until its check or a seed notices
 mutants *ARGS:
-    cargo run --release -p doyen-tests --features mutants --bin mutants -- {{ARGS}}
+    cargo run --profile tools -p doyen-tests --features mutants --bin mutants -- {{ARGS}}
 
 # what failures, starts, joins, idle nodes and memory cost on this machine (some minutes)
 figures:

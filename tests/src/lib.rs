@@ -57,6 +57,20 @@ pub fn refuse(program: &str, why: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
+/// Refuses to run a tool that catches panics in a build in which they end the process.
+///
+/// # Errors
+/// This is such a build. The exit status of the refusal.
+pub fn can_catch_panics(program: &str) -> Result<(), ExitCode> {
+    if cfg!(panic = "unwind") {
+        return Ok(());
+    }
+    Err(refuse(
+        program,
+        "this build cannot catch panics; build it with --profile tools",
+    ))
+}
+
 /// The Rust code of the pages compiles.
 #[cfg(doctest)]
 mod pages {

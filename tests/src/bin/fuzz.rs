@@ -1,4 +1,4 @@
-//! Gives decoders what a peer should not send: `cargo run --release -p doyen-tests --bin fuzz --
+//! Gives decoders what a peer should not send: `cargo run --profile tools -p doyen-tests --bin fuzz --
 //! --target frames --seconds 600`. It stops at a panic, or if one input makes a target allocate
 //! more than it may. Then it prints the smallest input that it finds to do so.
 
@@ -75,6 +75,9 @@ fn allocated() -> usize {
 
 fn main() -> ExitCode {
     let options: Options = doyen_cli::parse();
+    if let Err(status) = doyen_tests::can_catch_panics("fuzz") {
+        return status;
+    }
     if !options.write && !options.corpus.is_dir() {
         let corpus = options.corpus.display();
         return doyen_tests::refuse(

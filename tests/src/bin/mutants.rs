@@ -1,5 +1,5 @@
 //! Breaks the rules one at a time. For each, it runs the check of that rule, or seeds of the
-//! simulation if there is no check, until one notices: `cargo run --release -p doyen-tests
+//! simulation if there is no check, until one notices: `cargo run --profile tools -p doyen-tests
 //! --features mutants --bin mutants`.
 
 use clap::Parser;
@@ -68,6 +68,9 @@ struct Killer {
 
 fn main() -> ExitCode {
     let options: Options = doyen_cli::parse();
+    if let Err(status) = doyen_tests::can_catch_panics("mutants") {
+        return status;
+    }
     if let Err(why) = sim::seeds(options.from, options.seeds) {
         return doyen_tests::refuse("mutants", &why);
     }

@@ -122,6 +122,9 @@ fn some(text: &str) -> Result<usize, String> {
 
 fn main() -> ExitCode {
     let options: Options = doyen_cli::parse();
+    if let Err(status) = doyen_tests::can_catch_panics("sim") {
+        return status;
+    }
     // This is checked by hand, because clap does not require a flag that excludes others.
     let of_one = [
         ("--all", options.all),
@@ -313,7 +316,7 @@ fn tell_smallest(failed: &Failed) {
         failed.case
     );
     println!(
-        "run it again: cargo run --release -p doyen-tests --bin sim -- {}",
+        "run it again: cargo run --profile tools -p doyen-tests --bin sim -- {}",
         smallest.case
     );
 }
