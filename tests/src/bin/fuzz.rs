@@ -1,5 +1,5 @@
-//! Gives decoders what a peer should not send: `cargo run --profile tools -p doyen-tests --bin fuzz --
-//! --target frames --seconds 600`. It stops at a panic, or if one input makes a target allocate
+//! Gives decoders what a peer should not send: `cargo run --profile tools -p doyen-tests --bin fuzz
+//! -- --target frames --seconds 600`. It stops at a panic, or if one input makes a target allocate
 //! more than it may. Then it prints the smallest input that it finds to do so.
 
 use clap::Parser;
