@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 /// How many clusters run at the same time: the machine has few cores, and starved processes look
 /// dead to each other.
-const CLUSTERS_MAX: usize = 1;
+const CLUSTERS_MAX: usize = 2;
 
 static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
