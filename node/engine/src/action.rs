@@ -50,64 +50,6 @@ pub(super) enum Change {
     Deadline(u64),
 }
 
-/// Whether an action answers with the value that it finds.
-pub(super) const fn answers_value(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Get
-            | Action::Peek
-            | Action::GetEx { .. }
-            | Action::GetDel
-            | Action::Set { get: true, .. }
-    )
-}
-
-/// Whether an action uses the key that it finds. Actions that only ask whether and for how long the
-/// key exists do not.
-pub(super) const fn uses(action: &Action) -> bool {
-    !matches!(
-        action,
-        Action::Exists
-            | Action::PTtl
-            | Action::PExpireTime
-            | Action::Peek
-            | Action::PeekLength
-            | Action::Encoding
-            | Action::Footprint
-    )
-}
-
-/// Whether an action counts as a hit or a miss, as in Redis: reads, and writes that answer with
-/// what they found.
-pub(super) const fn looks_up(action: &Action) -> bool {
-    match action {
-        Action::Get | Action::Strlen | Action::Exists | Action::PTtl | Action::PExpireTime => true,
-        Action::Touch
-        | Action::Peek
-        | Action::PeekLength
-        | Action::Encoding
-        | Action::Footprint => true,
-        Action::GetEx { .. } | Action::GetDel => true,
-        Action::Set { get, .. } => *get,
-        Action::CompareAndSwap { .. }
-        | Action::Append { .. }
-        | Action::IncrBy(_)
-        | Action::IncrByFloat(_) => false,
-        Action::Delete | Action::Expire { .. } | Action::Persist => false,
-    }
-}
-
-/// Bytes by which an action may make the store grow; `None` if it cannot.
-pub(super) fn growth(action: &Action) -> Option<usize> {
-    match action {
-        Action::Set { value, .. }
-        | Action::CompareAndSwap { value, .. }
-        | Action::Append { value } => Some(value.len()),
-        Action::IncrBy(_) | Action::IncrByFloat(_) => Some(32),
-        _ => None,
-    }
-}
-
 /// Applies `action` to `entry` (`None`: absent or overdue).
 pub(super) fn apply(action: &Action, entry: Option<&Entry>, cx: &Context) -> (Outcome, Change) {
     match action {
@@ -411,6 +353,7 @@ fn expire(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const CX: Context = Context {
         clock: 1_000,
@@ -665,23 +608,49 @@ mod tests {
     #[test]
     fn looking_at_a_key_changes_nothing() {
         let e = Entry::new(b"key", b"value", 7, 1);
-        for (action, there, absent) in [
-            (Action::Touch, Outcome::Int(1), Outcome::Int(0)),
-            (Action::Peek, text("value"), Outcome::Nil),
-            (Action::PeekLength, Outcome::Int(5), Outcome::Int(0)),
-            (Action::Encoding, Outcome::Int(1), Outcome::Nil),
-            (
-                Action::Footprint,
-                Outcome::Int(i64::try_from(cost(&e)).unwrap()),
-                Outcome::Nil,
-            ),
+        let bytes = Outcome::Int(i64::try_from(cost(&e)).unwrap());
+        for (action, there, absent, uses) in [
+            (Action::Touch, Outcome::Int(1), Outcome::Int(0), true),
+            (Action::Peek, text("value"), Outcome::Nil, false),
+            (Action::PeekLength, Outcome::Int(5), Outcome::Int(0), false),
+            (Action::Encoding, Outcome::Int(1), Outcome::Nil, false),
+            (Action::Footprint, bytes, Outcome::Nil, false),
         ] {
             assert_eq!(apply(&action, Some(&e), &CX), (there, Change::None));
             assert_eq!(apply(&action, None, &CX), (absent, Change::None));
-            assert!(!action.is_write() && looks_up(&action));
+            let footprint = action.footprint();
+            assert!(!footprint.writes && footprint.looks_up);
+            assert_eq!(footprint.uses, uses, "{action:?}");
         }
-        assert!(uses(&Action::Touch) && !uses(&Action::Peek) && !uses(&Action::PeekLength));
-        assert!(!uses(&Action::Encoding) && !uses(&Action::Footprint));
+    }
+
+    proptest! {
+        /// Back-pressure, routing and retries rely on the footprint: it must not say less than the
+        /// action does.
+        #[test]
+        fn an_action_does_no_more_than_its_footprint_says(
+            action in crate::frame::tests::action(),
+            there in prop::option::of(prop_oneof![
+                any::<i64>().prop_map(|n| n.to_string()),
+                "[a-z]{0,200}",
+            ]),
+            deadline in prop_oneof![Just(0), Just(5_000)],
+        ) {
+            let cx = Context { value_bytes_max: 1 << 20, ..CX };
+            let found = there.as_deref().map(|value| entry(value, deadline));
+            let (outcome, change) = apply(&action, found.as_ref(), &cx);
+            let footprint = action.footprint();
+            prop_assert!(footprint.writes || change == Change::None);
+            // A number is small, and it is all that INCRBYFLOAT answers with.
+            if !matches!(action, Action::IncrByFloat(_)) {
+                prop_assert!(footprint.answers_value || outcome.bytes() == 0);
+                if let Change::Put(value, _) = &change {
+                    let before = found.as_ref().map_or(0, |e| e.value().len());
+                    prop_assert!(value.len() <= before + footprint.stores);
+                }
+            }
+            prop_assert!(footprint.given.largest <= footprint.given.bytes);
+        }
     }
 
     #[test]

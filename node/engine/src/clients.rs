@@ -23,7 +23,6 @@
 
 use super::forwarding::{Call, Source};
 use super::frame::Frame;
-use super::op::{Action, Work};
 use super::peers::Peer;
 use super::published;
 use super::{Core, Lane, Malformed, MemberId, Request, Slot};
@@ -140,7 +139,7 @@ impl Core {
 
     /// A client's call could not be executed here. A large one is sent back.
     pub(super) fn park_only_small(&mut self, at: PartitionRef, slot: &mut Slot, client: MemberId) {
-        let large = |c: &Call| c.source.peer() == Some(client) && bytes(&c.work) > PARKED_BYTES_MAX;
+        let large = |c: &Call| c.source.peer() == Some(client) && c.work.bytes() > PARKED_BYTES_MAX;
         if slot.calls.parked.back().is_some_and(large)
             && let Some(call) = slot.calls.parked.pop_back()
             && let Source::Peer { attempt, .. } = call.source
@@ -261,7 +260,7 @@ impl Core {
             // By the time it arrives, the outcome of an earlier attempt may be forgotten.
             return Sending::Wait;
         }
-        if largest_value(&call.work) as u64 > most {
+        if call.work.given().largest as u64 > most {
             // The client must not claim that a call was not applied if it may be applied elsewhere.
             return if call.maybe {
                 Sending::Wait
@@ -450,37 +449,6 @@ impl Core {
             },
         );
         true
-    }
-}
-
-/// Bytes of the keys and values of an operation.
-fn bytes(work: &Work) -> usize {
-    match work {
-        Work::Key(op) => {
-            let values = match &op.action {
-                Action::Set { value, .. } | Action::Append { value } => value.len(),
-                Action::CompareAndSwap { expected, value } => {
-                    expected.as_ref().map_or(0, Bytes::len) + value.len()
-                }
-                _ => 0,
-            };
-            op.key.len() + values
-        }
-        Work::Partition(_) => 0,
-    }
-}
-
-/// The size of the largest value of an operation.
-fn largest_value(work: &Work) -> usize {
-    match work {
-        Work::Key(op) => match &op.action {
-            Action::Set { value, .. } | Action::Append { value } => value.len(),
-            Action::CompareAndSwap { expected, value } => {
-                expected.as_ref().map_or(0, Bytes::len).max(value.len())
-            }
-            _ => 0,
-        },
-        Work::Partition(_) => 0,
     }
 }
 

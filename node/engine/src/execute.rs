@@ -324,15 +324,16 @@ impl Core {
                     self.expire(at, held, op.map, key);
                     found = held.store.entry(op.map, order, &op.key);
                 }
+                let footprint = op.action.footprint();
                 if let (Source::Peer { member, .. }, Some(entry)) = (call.source, found)
-                    && action::answers_value(&op.action)
+                    && footprint.answers_value
                     && !self.peers.may_owe(member, entry.value().len())
                 {
                     // The call was not executed, so it may be sent again.
                     return Step::Refused(Failure::Overloaded);
                 }
                 if eviction == Eviction::Lru
-                    && action::uses(&op.action)
+                    && footprint.uses
                     && let Some(entry) = found
                 {
                     entry.mark();
@@ -351,7 +352,7 @@ impl Core {
                     }
                     self.worked += value.len();
                 }
-                if action::looks_up(&op.action) {
+                if footprint.looks_up {
                     self.stats.count_lookup(found.is_some());
                 }
                 let key = || Key::from(&*op.key);

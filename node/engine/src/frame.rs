@@ -943,4 +943,4 @@ impl Frame {
 pub(super) const SEQ_MAX: u64 = 1 << 62;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,7 +1,7 @@
 //! Measures the load of partitions: it is counted with each operation, and read every two seconds.
 
 use super::op::{Outcome, Work};
-use super::{Core, Held, Request, Shard, action};
+use super::{Core, Held, Request, Shard};
 use doyen_gossip::Time;
 use doyen_placement::loads::{
     FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Report, Rounding, Sample,
@@ -22,11 +22,11 @@ impl Held {
     /// An operation was executed here.
     pub(super) fn count(&mut self, work: &Work, outcome: &Outcome) {
         let sampled = match work {
-            Work::Key(op) if op.action.is_write() => self
+            _ if !work.is_write() => self.meter.read(outcome.bytes()),
+            Work::Key(op) => self
                 .meter
-                .write(action::growth(&op.action).unwrap_or(0) + op.key.len()),
-            Work::Partition(_) if work.is_write() => self.meter.write(0),
-            Work::Key(_) | Work::Partition(_) => self.meter.read(outcome.bytes()),
+                .write(op.action.footprint().stores + op.key.len()),
+            Work::Partition(_) => self.meter.write(0),
         };
         if sampled && let Work::Key(op) = work {
             self.meter.sample(op.map, &op.key);

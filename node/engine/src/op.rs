@@ -69,10 +69,28 @@ pub enum Work {
 impl Work {
     /// Whether it may change something.
     #[must_use]
-    pub const fn is_write(&self) -> bool {
+    pub fn is_write(&self) -> bool {
         match self {
             Self::Key(op) => op.action.is_write(),
             Self::Partition(op) => matches!(op.action, PartitionAction::Clear),
+        }
+    }
+
+    /// The values that its caller gives.
+    #[must_use]
+    pub fn given(&self) -> Given {
+        match self {
+            Self::Key(op) => op.action.footprint().given,
+            Self::Partition(_) => Given::NOTHING,
+        }
+    }
+
+    /// Bytes of its key and of the values that its caller gives.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Key(op) => op.key.len() + self.given().bytes,
+            Self::Partition(_) => 0,
         }
     }
 
@@ -208,20 +226,145 @@ impl Action {
 
     /// Whether it may change its key.
     #[must_use]
-    pub const fn is_write(&self) -> bool {
-        !matches!(
-            self,
-            Self::Get
-                | Self::Strlen
-                | Self::Exists
-                | Self::PTtl
-                | Self::PExpireTime
-                | Self::Touch
-                | Self::Peek
-                | Self::PeekLength
-                | Self::Encoding
-                | Self::Footprint
-        )
+    #[inline]
+    pub fn is_write(&self) -> bool {
+        self.footprint().writes
+    }
+
+    /// What it may do and cost, before it is executed.
+    #[must_use]
+    #[inline]
+    pub fn footprint(&self) -> Footprint {
+        match self {
+            Self::Get | Self::Peek => Footprint {
+                writes: false,
+                answers_value: true,
+                uses: matches!(self, Self::Get),
+                looks_up: true,
+                given: Given::NOTHING,
+                stores: 0,
+            },
+            Self::Strlen | Self::Touch => Footprint {
+                writes: false,
+                answers_value: false,
+                uses: true,
+                looks_up: true,
+                given: Given::NOTHING,
+                stores: 0,
+            },
+            Self::Exists
+            | Self::PTtl
+            | Self::PExpireTime
+            | Self::PeekLength
+            | Self::Encoding
+            | Self::Footprint => Footprint {
+                writes: false,
+                answers_value: false,
+                uses: false,
+                looks_up: true,
+                given: Given::NOTHING,
+                stores: 0,
+            },
+            Self::Set { value, get, .. } => Footprint {
+                writes: true,
+                answers_value: *get,
+                uses: true,
+                looks_up: *get,
+                given: Given::one(value),
+                stores: value.len(),
+            },
+            Self::CompareAndSwap { expected, value } => Footprint {
+                writes: true,
+                answers_value: false,
+                uses: true,
+                looks_up: false,
+                given: Given::two(expected.as_deref().unwrap_or_default(), value),
+                stores: value.len(),
+            },
+            Self::Append { value } => Footprint {
+                writes: true,
+                answers_value: false,
+                uses: true,
+                looks_up: false,
+                given: Given::one(value),
+                stores: value.len(),
+            },
+            Self::GetEx { .. } | Self::GetDel => Footprint {
+                writes: true,
+                answers_value: true,
+                uses: true,
+                looks_up: true,
+                given: Given::NOTHING,
+                stores: 0,
+            },
+            Self::IncrBy(_) | Self::IncrByFloat(_) => Footprint {
+                writes: true,
+                answers_value: false,
+                uses: true,
+                looks_up: false,
+                given: Given::NOTHING,
+                stores: NUMBER_BYTES,
+            },
+            Self::Delete | Self::Expire { .. } | Self::Persist => Footprint {
+                writes: true,
+                answers_value: false,
+                uses: true,
+                looks_up: false,
+                given: Given::NOTHING,
+                stores: 0,
+            },
+        }
+    }
+}
+
+/// About how many bytes a number takes. Only numbers with a fraction or a large exponent take more.
+const NUMBER_BYTES: usize = 32;
+
+/// What an action may do and cost, before it is executed. There is no default: an action that leaves
+/// one of these open does not compile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint {
+    /// Whether it may change its key.
+    pub writes: bool,
+    /// Whether its outcome may be as large as a stored value.
+    pub answers_value: bool,
+    /// Whether it uses the key that it finds, which keeps the key from eviction. Actions that only
+    /// ask whether and for how long a key exists do not.
+    pub uses: bool,
+    /// Whether it counts as a hit or a miss, as in Redis: reads, and writes that answer with what
+    /// they found.
+    pub looks_up: bool,
+    /// The values that its caller gives.
+    pub given: Given,
+    /// About how many bytes it stores besides its key. Reports of load count them.
+    pub stores: usize,
+}
+
+/// The sizes of the values that the caller of an action gives, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// Of all of them together.
+    pub bytes: usize,
+    /// Of the largest.
+    pub largest: usize,
+}
+
+impl Given {
+    /// No value is given.
+    pub const NOTHING: Self = Self {
+        bytes: 0,
+        largest: 0,
+    };
+
+    fn one(value: &[u8]) -> Self {
+        Self::two(value, &[])
+    }
+
+    fn two(first: &[u8], second: &[u8]) -> Self {
+        Self {
+            bytes: first.len() + second.len(),
+            largest: first.len().max(second.len()),
+        }
     }
 }
 

@@ -1377,7 +1377,7 @@ impl Session {
                 } else {
                     action.untouching()
                 };
-                let (weight, answers) = (weight(&action), answers_value(&action));
+                let footprint = action.footprint();
                 let (token, elsewhere) = operation(
                     connection,
                     context,
@@ -1386,11 +1386,12 @@ impl Session {
                     key,
                     action,
                 );
-                let expected = if elsewhere && answers {
+                let expected = if elsewhere && footprint.answers_value {
                     self.expected
                 } else {
                     0
                 };
+                let weight = footprint.given.bytes;
                 self.expect(State::Waiting { shape, token }, weight, expected);
             }
             Request::Many(many) => self.many(connection, context, args, many),
@@ -1470,11 +1471,12 @@ impl Session {
                 Many::Touch => Action::Touch,
                 Many::Set => Action::set(args.bytes(way.at + 1)),
             };
-            let (weight, answers) = (weight(&action), answers_value(&action));
+            let footprint = action.footprint();
+            let weight = footprint.given.bytes;
             // Small answers to a connection that holds little always pass, and values that this
             // thread leads are no copies.
             let much = self.charged >= FREE_ANSWER_BYTES || self.expected > FREE_ANSWER_BYTES;
-            if answers
+            if footprint.answers_value
                 && self.budget.is_short()
                 && much
                 && !context
@@ -1522,7 +1524,7 @@ impl Session {
                 action,
             );
             gather.waits_for(token);
-            let expected = if elsewhere && answers {
+            let expected = if elsewhere && footprint.answers_value {
                 self.expected
             } else {
                 0
@@ -1613,26 +1615,6 @@ fn operation(
 impl Drop for Session {
     fn drop(&mut self) {
         self.discharge();
-    }
-}
-
-/// Whether the outcome may be as large as a value.
-const fn answers_value(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Get
-            | Action::Peek
-            | Action::GetEx { .. }
-            | Action::GetDel
-            | Action::Set { get: true, .. }
-    )
-}
-
-/// Bytes from the client that an unanswered operation holds.
-fn weight(action: &Action) -> usize {
-    match action {
-        Action::Set { value, .. } | Action::Append { value } => value.len(),
-        _ => 0,
     }
 }
 

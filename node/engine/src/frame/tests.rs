@@ -40,7 +40,8 @@ fn expiry() -> impl Strategy<Value = Expiry> {
     ]
 }
 
-fn action() -> impl Strategy<Value = Action> {
+/// Any action.
+pub(in super::super) fn action() -> impl Strategy<Value = Action> {
     let condition = prop::sample::select(vec![
         Condition::Always,
         Condition::IfAbsent,
